@@ -1,0 +1,5 @@
+"""`python -m pushup` is `pushup`."""
+
+from pushup.cli import main
+
+main(prog_name="pushup")

@@ -1,0 +1,37 @@
+"""The order of one process: a counter and the clock. It ends with the process, and so does everything published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred, succeed
+
+from pushup.broadcast import Broadcast, Follower
+from pushup.core.commands import Command, Entry, Outcome
+
+
+class MemoryBroadcast:
+    """Gives each command its place in the same turn. `now` returns seconds since the epoch."""
+
+    def __init__(self, *, epoch: str, now: Callable[[], float]) -> None:
+        self.epoch = epoch
+        self._now = now
+        self._next = 1
+        self._time = 0.0
+        self._follower: Follower | None = None
+
+    def follow(self, follower: Follower) -> None:
+        self._follower = follower
+
+    def append(self, command: Command) -> Deferred[Outcome]:
+        assert self._follower is not None
+        self._time = max(self._time, self._now())  # a clock that is set back must not turn the order round
+        entry = Entry(self.epoch, self._next, self._time, command)
+        self._next += command.width
+        return succeed(self._follower(entry))
+
+    def ready(self) -> bool:
+        return self._follower is not None
+
+
+_check: type[Broadcast] = MemoryBroadcast

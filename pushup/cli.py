@@ -1,0 +1,247 @@
+"""The command line: `pushup serve`, and a client for every call."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pushup import __version__
+from pushup.client import Client, ClientError
+from pushup.logs import FORMATS, LEVELS
+from pushup.settings import Settings, SettingsError, read_settings
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="pushup")
+def main() -> None:
+    """PushUp: long polling and publishing beside your web application."""
+
+
+def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
+    """The flags that set settings."""
+    for option in (
+        click.option("--config", type=click.Path(path_type=Path), envvar="PUSHUP_CONFIG", help="A TOML file."),
+        click.option(
+            "--listen", multiple=True, metavar="ADDRESS",
+            help="127.0.0.1:8080, [::1]:8080 or unix:/run/pushup.sock; may be given several times.",
+        ),
+        click.option("--broadcast", metavar="URL", help="Where the order comes from: memory:"),
+        click.option("--log-level", type=click.Choice(LEVELS)),
+        click.option("--log-format", type=click.Choice(FORMATS)),
+        click.option(
+            "--set", "others", multiple=True, metavar="NAME=VALUE",
+            help="Any other setting, e.g. --set retention_seconds=10m; see docs/operations.md.",
+        ),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def _read(config: Path | None, others: tuple[str, ...], **flags: Any) -> Settings:
+    """The settings from all places, or exit with what is wrong with them."""
+    given = {name: value for name, value in flags.items() if value}
+    try:
+        for other in others:
+            name, equals, value = other.partition("=")
+            if not equals:
+                raise SettingsError(f"--set {other!r}: write --set NAME=VALUE")
+            given[name.strip()] = value
+        return read_settings(config, os.environ, given)
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from None
+
+
+@main.command()
+@_settings_options
+def serve(**given: Any) -> None:
+    """Run a server until SIGTERM or Ctrl-C, then let its clients go; a second signal ends it at once."""
+    settings = _read(**given)
+
+    from twisted.internet import reactor as any_reactor
+    from twisted.logger import Logger
+
+    from pushup.logs import start_logging
+    from pushup.service import make_service, raise_file_limit
+
+    reactor: Any = any_reactor
+    start_logging(settings.server.log_level, settings.server.log_format)
+    Logger().info("file descriptors: {limit}", limit=raise_file_limit())
+    service = make_service(settings, reactor)
+    try:
+        service.startService()
+    except OSError as error:
+        raise click.ClickException(error.strerror or str(error)) from None
+    _greet(service.addresses, with_key=bool(settings.server.publish_keys))
+
+    def stop(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        reactor.callFromThread(reactor.stop)
+
+    reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    reactor.run(installSignalHandlers=False)
+
+
+def _greet(addresses: list[str], *, with_key: bool) -> None:
+    """Say where the server listens and what to try first."""
+    first = addresses[0]
+    curl = (
+        f"curl --unix-socket {first.removeprefix('unix:')} http://localhost"
+        if first.startswith("unix:")
+        else f"curl http://{first}"
+    )
+    key = " -H 'Authorization: Bearer <publish key>'" if with_key else ""
+    for address in addresses:
+        print(f"PushUp listens on {address if address.startswith('unix:') else 'http://' + address}")
+    print("Try, in one terminal and in another:")
+    print(f"  {curl}'/v1/poll?channel=news&timeout=60'")
+    print(f'  {curl}/v1/messages{key} -d \'{{"channels": ["news"], "data": "hello"}}\'', flush=True)
+
+
+@main.command("check-config")
+@_settings_options
+def check_config(**given: Any) -> None:
+    """Check the settings and print those in force, as TOML; secrets are left out."""
+    from msgspec import structs
+
+    settings = structs.asdict(_read(**given))
+    for room in settings.values():
+        for name, value in structs.asdict(room).items():
+            shown = f"{len(value)} keys, not shown" if name == "publish_keys" and value else value
+            print(f"{name} = {json.dumps(shown)}")
+
+
+def _client_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Where the server is, and the key to publish with."""
+    function = click.option("--key", envvar="PUSHUP_KEY", help="A publish key (or PUSHUP_KEY).")(function)
+    return click.option(
+        "--url", envvar="PUSHUP_URL", default="http://127.0.0.1:8080", show_default=True,
+        help="The server, or unix:/run/pushup.sock (or PUSHUP_URL).",
+    )(function)  # fmt: skip
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Exit with what went wrong between client and server, for people."""
+    try:
+        yield
+    except ClientError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _print(value: object) -> None:
+    print(json.dumps(value, ensure_ascii=False), flush=True)
+
+
+@main.command()
+@click.argument("channels", nargs=-1, required=True)
+@click.option(
+    "-d",
+    "--data",
+    required=True,
+    help="JSON, or - to publish each line of standard input; other text is a string.",
+)
+@click.option("--idempotency-key", help="Publish only once however often this is run with the same key.")
+@_client_options
+def publish(channels: tuple[str, ...], data: str, idempotency_key: str | None, url: str, key: str | None) -> None:
+    """Publish a message on one or several CHANNELS."""
+    with _told():
+        client = Client(url, key)
+        for line in sys.stdin if data == "-" else (data,):
+            try:
+                value = json.loads(line)
+            except ValueError:
+                value = line.rstrip("\n")
+            _print(client.publish(list(channels), value, idempotency_key=idempotency_key))
+
+
+@main.command()
+@click.argument("channels", nargs=-1, required=True)
+@click.option("--cursor", default="", help="Where to begin: a cursor, 'now', or 'earliest' (the default).")
+@click.option("--once", is_flag=True, help="Poll once and stop.")
+@_client_options
+def poll(channels: tuple[str, ...], cursor: str, once: bool, url: str, key: str | None) -> None:
+    """Follow one or several CHANNELS and print each message; goes on when the server comes back."""
+
+    def trouble(error: ClientError, pause: float) -> None:
+        click.echo(f"{error}; asking again in {pause:.1f} s", err=True)
+
+    try:
+        with _told():
+            for answer in Client(url, key).follow(list(channels), cursor, on_trouble=trouble):
+                for gap in answer["gaps"]:
+                    click.echo(f"gap: messages of {gap['channel']!r} are missing ({gap['reason']})", err=True)
+                for closed in answer["closed"]:
+                    click.echo(f"closed: {closed!r}", err=True)
+                for message in answer["messages"]:
+                    _print(message)
+                if once:
+                    return
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+@main.group()
+def channel() -> None:
+    """Create, renew, close and look at channels."""
+
+
+@channel.command()
+@click.argument("name", required=False)
+@click.option("--ttl", type=float, help="Seconds without a publication after which it closes.")
+@_client_options
+def create(name: str | None, ttl: float | None, url: str, key: str | None) -> None:
+    """Create a channel."""
+    with _told():
+        _print(Client(url, key).create(name, ttl))
+
+
+@channel.command()
+@click.argument("name")
+@click.option("--ttl", type=float, help="A new ttl in seconds.")
+@_client_options
+def renew(name: str, ttl: float | None, url: str, key: str | None) -> None:
+    """Begin a channel's ttl anew."""
+    with _told():
+        _print(Client(url, key).renew(name, ttl))
+
+
+@channel.command()
+@click.argument("name")
+@_client_options
+def close(name: str, url: str, key: str | None) -> None:
+    """Close a channel; its subscribers are told."""
+    with _told():
+        Client(url, key).close_channel(name)
+
+
+@channel.command("list")
+@_client_options
+def list_channels(url: str, key: str | None) -> None:
+    """The channels that live, one a line."""
+    with _told():
+        for each in Client(url, key).channels():
+            _print(each)
+
+
+@channel.command()
+@click.argument("name")
+@_client_options
+def show(name: str, url: str, key: str | None) -> None:
+    """One channel."""
+    with _told():
+        _print(Client(url, key).channel(name))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""A client of the HTTP interface: blocking, one connection, on the standard library; the command line is made of it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+TIMEOUT_SECONDS = 90.0
+"""Longer than the longest hold of a server."""
+
+RETRY_SECONDS = (0.2, 10.0)
+"""The first and the longest pause before a server that does not answer is asked again."""
+
+
+class ClientError(Exception):
+    """The server cannot be reached, or refused: then `status` is its HTTP status and `problem` what it said."""
+
+    def __init__(self, text: str, status: int = 0, problem: dict[str, Any] | None = None) -> None:
+        super().__init__(text)
+        self.status = status
+        self.problem = problem or {}
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.status == 0 or self.status in (429, 502, 503, 504)
+
+
+class Client:
+    """One server; `url` such as http://127.0.0.1:8080, or unix:/run/pushup.sock."""
+
+    def __init__(self, url: str, key: str | None = None) -> None:
+        """Raises: ClientError when the URL cannot be one."""
+        self._key = key
+        self._connection = _connection(url)
+
+    def publish(self, channels: list[str], data: Any, *, idempotency_key: str | None = None) -> dict[str, Any]:
+        """Publish one message; returns its `id`, `time` and `cursor`."""
+        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
+        return self.call("POST", "/v1/messages", {"channels": channels, "data": data}, headers)
+
+    def poll(
+        self, channels: list[str], cursor: str = "", timeout: float | None = None, limit: int | None = None
+    ) -> dict[str, Any]:
+        """Poll once."""
+        parameters: list[tuple[str, str]] = [("channel", channel) for channel in channels]
+        parameters.append(("cursor", cursor))
+        parameters += [(n, str(v)) for n, v in (("timeout", timeout), ("limit", limit)) if v is not None]
+        return self.call("GET", "/v1/poll?" + urlencode(parameters))
+
+    def follow(
+        self, channels: list[str], cursor: str = "", *, on_trouble: Callable[[ClientError, float], None]
+    ) -> Iterator[dict[str, Any]]:
+        """The answers of polls, one after the other, for ever.
+
+        While the server cannot be reached or is not available it is asked again, after pauses that grow and vary;
+        `on_trouble` is told the error and the pause. Raises: ClientError when it refuses.
+        """
+        trouble = 0
+        while True:
+            try:
+                answer = self.poll(channels, cursor)
+            except ClientError as error:
+                if not error.may_pass:
+                    raise
+                first, longest = RETRY_SECONDS
+                pause = min(longest, first * 2**trouble) * random.uniform(0.5, 1.0)  # noqa: S311  # no secret
+                trouble += 1
+                on_trouble(error, pause)
+                time.sleep(pause)
+            else:
+                trouble = 0
+                cursor = answer["cursor"]
+                yield answer
+
+    def create(self, name: str | None = None, ttl: float | None = None) -> dict[str, Any]:
+        """Create a channel; returns its `id`, `name` and `expires`."""
+        return self.call("POST", "/v1/channels", _given(name=name, ttl=ttl))
+
+    def renew(self, channel: str, ttl: float | None = None) -> dict[str, Any]:
+        return self.call("POST", f"/v1/channels/{quote(channel, safe='')}/renew", _given(ttl=ttl))
+
+    def close_channel(self, channel: str) -> None:
+        self.call("DELETE", f"/v1/channels/{quote(channel, safe='')}")
+
+    def channel(self, channel: str) -> dict[str, Any]:
+        return self.call("GET", f"/v1/channels/{quote(channel, safe='')}")
+
+    def channels(self) -> list[dict[str, Any]]:
+        listed: list[dict[str, Any]] = self.call("GET", "/v1/channels")["channels"]
+        return listed
+
+    def call(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> dict[str, Any]:
+        """Any call of the interface.
+
+        Raises: ClientError.
+        """
+        sent = {"Content-Type": "application/json", **(headers or {})}
+        if self._key:
+            sent["Authorization"] = f"Bearer {self._key}"
+        data = None if body is None else json.dumps(body).encode()
+        connection = self._connection
+        try:
+            connection.request(method, path, data, sent)
+            response = connection.getresponse()
+            text = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise ClientError(f"the server cannot be reached: {error or type(error).__name__}") from None
+        try:
+            value = json.loads(text) if text else {}
+        except ValueError:
+            value = {}
+        if response.status >= 400 or not isinstance(value, dict):
+            detail = value.get("detail", "") if isinstance(value, dict) else ""
+            raise ClientError(f"{response.status} {response.reason}: {detail}", response.status, value)
+        return value
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _connection(url: str) -> http.client.HTTPConnection:
+    if url.startswith("unix:"):
+        return _UnixConnection(url.removeprefix("unix:"))
+    parts = urlsplit(url)
+    try:
+        if parts.scheme in ("http", "https") and parts.hostname:
+            kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+            return kind(parts.hostname, parts.port, timeout=TIMEOUT_SECONDS)
+    except ValueError:
+        pass  # the port is none
+    raise ClientError(f"{url!r} is no URL: write http://127.0.0.1:8080 or unix:/run/pushup.sock")
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=TIMEOUT_SECONDS)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)

@@ -1,0 +1,103 @@
+"""Answers: what a poll gets. Made from the cache alone, so that equal polls get the very same answer (DESIGN §4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
+from operator import attrgetter
+
+from msgspec import Raw, Struct
+
+from pushup.core.channel import Channel, GapReason
+from pushup.core.cursor import Cursor, Start
+from pushup.core.message import Message
+from pushup.core.subscription import Selection
+
+
+class Received(Struct, frozen=True):
+    """A message as one subscriber gets it; `channels` names only those it asked for. `time`: seconds since the epoch."""
+
+    id: str
+    time: float
+    channels: tuple[str, ...]
+    data: Raw
+
+
+class Gap(Struct, frozen=True):
+    """Messages of a channel after the client's cursor are not kept any more."""
+
+    channel: str
+    reason: GapReason
+
+
+class Answer(Struct, frozen=True):
+    """What a poll gets; its fields are the JSON of the HTTP interface (DESIGN §5).
+
+    `more`: there is more at once. `closed`: channels that were closed after the client's cursor.
+    """
+
+    cursor: str
+    messages: tuple[Received, ...]
+    more: bool
+    gaps: tuple[Gap, ...]
+    closed: tuple[str, ...]
+
+    @property
+    def tells_something(self) -> bool:
+        """Whether there is anything in it but a new cursor."""
+        return bool(self.messages or self.gaps or self.closed)
+
+
+def read(
+    channels: Sequence[Channel], selection: Selection, cursor: Cursor | Start, last: Cursor, limit_bytes: int
+) -> Answer:
+    """The answer for a client at `cursor` when the node has applied all entries up to `last`.
+
+    A client without a cursor gets all that is cached, and to it nothing is missing. A cursor of another epoch says
+    nothing about this one: its client gets all that is cached, and a gap for each channel.
+    """
+    gaps: tuple[Gap, ...] = ()
+    closed: tuple[str, ...] = ()
+    after = 0
+    if isinstance(cursor, Start):
+        after = last.sequence if cursor is Start.NOW else 0
+    elif cursor.epoch != last.epoch:
+        gaps = tuple(Gap(c.name, "lost") for c in channels)
+    else:
+        after = cursor.sequence
+        gaps = tuple(Gap(c.name, c.reason) for c in channels if c.dropped > after)
+        closed = tuple(c.name for c in channels if c.closed > after)
+    messages, upto = _take(channels, selection, after, last.epoch, limit_bytes)
+    sequence = max(after, last.sequence) if upto is None else upto
+    return Answer(str(Cursor(last.epoch, sequence)), messages, upto is not None, gaps, closed)
+
+
+def _take(
+    channels: Sequence[Channel], selection: Selection, after: int, epoch: str, limit_bytes: int
+) -> tuple[tuple[Received, ...], int | None]:
+    """The first messages after `after`; and where they end, if there are more."""
+    taken: list[Received] = []
+    size = upto = 0
+    for message in _in_order(channels, selection, after):
+        size += len(memoryview(message.data))
+        if taken and (len(taken) >= selection.limit or size > limit_bytes):
+            return tuple(taken), upto
+        upto = message.sequence
+        names = tuple(c.name for c in channels if c.name in message.channels)
+        taken.append(Received(str(Cursor(epoch, upto)), message.time, names, message.data))
+    return tuple(taken), None
+
+
+def _in_order(channels: Sequence[Channel], selection: Selection, after: int) -> Iterable[Message]:
+    """The messages of all the channels, sorted by time, each once (PushUp §3.3, batch subscription)."""
+    if len(channels) == 1:
+        return channels[0].after(after, selection)
+    return _distinct(merge(*(c.after(after, selection) for c in channels), key=attrgetter("sequence")))
+
+
+def _distinct(messages: Iterable[Message]) -> Iterator[Message]:
+    last = 0
+    for message in messages:
+        if message.sequence > last:
+            last = message.sequence
+            yield message

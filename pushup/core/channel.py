@@ -1,0 +1,112 @@
+"""A channel: a message stream (PushUp §3.2), with its cached messages and its waiting subscriptions, each in a tree."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal
+
+from sortedcontainers import SortedKeyList
+
+from pushup.core.message import Message
+from pushup.core.time_tree import TimeTree
+
+if TYPE_CHECKING:
+    from pushup.core.subscription import Selection, Subscription
+
+GapReason = Literal["expired", "evicted", "closed", "lost"]
+
+_place = attrgetter("time", "sequence")
+_sequence = attrgetter("sequence")
+
+
+class Channel:
+    """One message stream.
+
+    It *lives* from its creation to its closing. One that does not live is still here while somebody waits for it, or
+    while its closing must be remembered for cursors that are older.
+
+    Sequences: `newest` is its last message, `dropped` the highest message no longer kept (with the `reason`),
+    `closed` its last closing, `latest` the highest of them: a cursor at or after it has nothing to learn here.
+    Times: `ttl` in seconds; `expires` in seconds since the epoch, when it closes, or is forgotten if it is closed; `due`
+    the whole second at which the directory looks at it next.
+    """
+
+    __slots__ = (
+        "closed", "dropped", "due", "expires", "id", "latest", "messages", "name", "newest", "reason", "ttl", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.id = 0
+        self.ttl = 0.0
+        self.expires = 0.0
+        self.due = 0
+        self.newest = 0
+        self.dropped = 0
+        self.reason: GapReason = "expired"
+        self.closed = 0
+        self.latest = 0
+        # Both trees are made when they are needed: most channels have one subscription, many have no message.
+        self.messages: SortedKeyList[Message, tuple[float, int]] | None = None
+        self.waiting: TimeTree[Subscription[Any]] | None = None
+
+    @property
+    def living(self) -> bool:
+        return self.id != 0
+
+    def keep(self, message: Message) -> None:
+        """Add the newest message. O(log n)."""
+        if self.messages is None:
+            self.messages = SortedKeyList(key=_place)
+        self.messages.add(message)
+        message.holders += 1
+        self.newest = self.latest = message.sequence
+
+    def drop_oldest(self, reason: GapReason) -> Message:
+        """Let the oldest message go, and remember that it was there. O(log n)."""
+        assert self.messages
+        message = self.messages.pop(0)
+        message.holders -= 1
+        self.forget_up_to(message.sequence, reason)
+        if not self.messages:
+            self.messages = None
+        return message
+
+    def forget_up_to(self, sequence: int, reason: GapReason) -> None:
+        """Remember that messages up to `sequence` are not kept here (any more)."""
+        if sequence > self.dropped:
+            self.dropped = sequence
+            self.reason = reason
+            self.latest = max(self.latest, sequence)
+
+    def after(self, sequence: int, selection: Selection) -> Iterable[Message]:
+        """The cached messages after a sequence in the selection's time range, oldest first. O(log n + k).
+
+        The two keys of the tree, time and sequence, agree in their order, so either finds a place.
+        """
+        messages = self.messages
+        if messages is None:
+            return ()
+        first = bisect_right(messages, sequence, key=_sequence)
+        if selection.start > 0:
+            first = max(first, messages.bisect_key_left((selection.start, 0)))
+        last = messages.bisect_key_left((selection.end, 0))
+        return messages.islice(first, last)
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        assert self.latest == max(self.newest, self.dropped, self.closed), self.name
+        if self.messages is not None:
+            self.messages._check()  # type: ignore[attr-defined]  # the stubs leave it out
+            sequences = [m.sequence for m in self.messages]
+            assert self.living
+            assert sequences == sorted(set(sequences))
+            assert self.dropped < sequences[0]
+            assert sequences[-1] == self.newest
+            assert all(self.name in m.channels for m in self.messages)
+        elif self.newest:
+            assert self.newest <= self.dropped
+        if self.waiting is not None:
+            self.waiting.check()

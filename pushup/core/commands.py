@@ -1,0 +1,109 @@
+"""What can be asked of the message queue, the order it is asked in, and what comes of it.
+
+A command becomes an entry when the broadcast gives it its place in the order. Every node applies the same entries in
+the same order, so every node comes to the same state and the same outcome (DESIGN §3; PushUp §3.4).
+"""
+
+from __future__ import annotations
+
+from msgspec import Raw, Struct
+
+from pushup.core.errors import PushUpError
+
+
+class Draft(Struct, frozen=True):
+    """A message that has no place in the order yet; `channels` are distinct names or ids."""
+
+    channels: tuple[str, ...]
+    data: Raw
+
+
+class Publish(Struct, frozen=True, tag="publish"):
+    """Publish all these messages or none (PushUp §3.3, batch publication).
+
+    With a `key` that is still remembered nothing is published, and the outcome is the first one again.
+    """
+
+    messages: tuple[Draft, ...]
+    key: str | None = None
+
+    @property
+    def width(self) -> int:
+        return len(self.messages)
+
+
+class Create(Struct, frozen=True, tag="create"):
+    """Create a channel; without a name it goes by its id. `ttl` in seconds, None: the queue's."""
+
+    width = 1
+    name: str | None = None
+    ttl: float | None = None
+
+
+class Renew(Struct, frozen=True, tag="renew"):
+    """Begin the channel's `ttl` anew, and change it where one is given."""
+
+    width = 1
+    channel: str
+    ttl: float | None = None
+
+
+class Close(Struct, frozen=True, tag="close"):
+    """Close a channel: its messages go, its subscribers are told."""
+
+    width = 1
+    channel: str
+
+
+class Expire(Struct, frozen=True, tag="expire"):
+    """Let time pass where nothing else happens: all that is due by the entry's time goes."""
+
+    width = 1
+
+
+Command = Publish | Create | Renew | Close | Expire
+
+
+class Entry(Struct, frozen=True):
+    """One command in its place in the order.
+
+    A publication of n messages takes n places, so that each message has a sequence, and so an id, of its own:
+    the entry's `sequence` is that of its first message, and the next entry's is `sequence + command.width`.
+    `time` is in seconds since the epoch and never falls from one entry to the next.
+    """
+
+    epoch: str
+    sequence: int
+    time: float
+    command: Command
+
+
+class Published(Struct, frozen=True):
+    """The places that a publication's messages got: `count` from `sequence` on."""
+
+    epoch: str
+    sequence: int
+    count: int
+    time: float
+
+
+class ChannelState(Struct, frozen=True):
+    """What a channel is like; `expires` in seconds since the epoch."""
+
+    id: int
+    name: str
+    expires: float
+
+
+class Closed(Struct, frozen=True):
+    """The channel is closed."""
+
+    name: str
+
+
+class Expired(Struct, frozen=True):
+    """Time has passed."""
+
+
+Outcome = Published | ChannelState | Closed | Expired | PushUpError
+"""An error is a value here: it is as much a part of the order as a success, and the same on every node."""

@@ -1,0 +1,49 @@
+"""The cursor: how far a client has seen the one order of all entries (DESIGN §2, §4).
+
+Wire format: `<epoch>-<sequence>`, e.g. `k3f9-41`. Its size does not depend on the channels, and since every node
+applies the same entries it is good on every node. Clients treat it as opaque.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import NamedTuple
+
+from pushup.core.errors import BadRequest
+
+_CURSOR = re.compile(r"([0-9a-z]{1,32})-(0|[1-9][0-9]{0,17})", re.ASCII)
+
+
+class Cursor(NamedTuple):
+    """The last entry a client has seen."""
+
+    epoch: str
+    sequence: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}-{self.sequence}"
+
+
+class Start(Enum):
+    """Where a client without a cursor begins."""
+
+    EARLIEST = "earliest"
+    """With all that is cached (PushUp §3.2: the start time defaults to 0)."""
+    NOW = "now"
+    """With what comes after."""
+
+
+def parse_cursor(text: str) -> Cursor | Start:
+    """The cursor in a request; an empty one means `earliest`.
+
+    Raises: BadRequest when it is neither a cursor nor `earliest` nor `now`.
+    """
+    if not text or text == Start.EARLIEST.value:
+        return Start.EARLIEST
+    if text == Start.NOW.value:
+        return Start.NOW
+    match = _CURSOR.fullmatch(text)
+    if match is None:
+        raise BadRequest("cursor is not one that this service gave out, nor 'earliest' or 'now'", field="cursor")
+    return Cursor(match[1], int(match[2]))

@@ -1,0 +1,38 @@
+"""Idempotency keys: what each publication came to, for as long as messages are kept (DESIGN §5)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from pushup.core.commands import Published
+
+
+class Keys:
+    """The outcomes of the last publications with a key, oldest first; at most `most` of them."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._outcomes: OrderedDict[str, Published] = OrderedDict()
+
+    @property
+    def oldest_time(self) -> float | None:
+        return next(iter(self._outcomes.values())).time if self._outcomes else None
+
+    def get(self, key: str) -> Published | None:
+        return self._outcomes.get(key)
+
+    def add(self, key: str, outcome: Published) -> None:
+        """Remember the newest outcome."""
+        self._outcomes[key] = outcome
+        if len(self._outcomes) > self._most:
+            self._outcomes.popitem(last=False)
+
+    def expire(self, time: float) -> None:
+        """Forget what was published at `time` or before. O(number forgotten)."""
+        while (oldest := self.oldest_time) is not None and oldest <= time:
+            self._outcomes.popitem(last=False)
+
+    def items(self) -> Iterable[tuple[str, Published]]:
+        """All of them, oldest first."""
+        return self._outcomes.items()

@@ -1,0 +1,370 @@
+"""The message queue: all channels of a node (PushUp §3.3).
+
+It is a deterministic state machine. What is shared by all nodes (channels, messages, keys) changes only by `apply`,
+so that queues fed the same entries are equal. What is the node's own (who waits here) changes by `subscribe`,
+`abandon`, `deliver` and `expire`. Time comes in as an argument, answers go out as values.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Generic
+
+from pushup.core.answer import Answer, read
+from pushup.core.cache import Cache
+from pushup.core.channel import Channel
+from pushup.core.commands import (
+    ChannelState,
+    Close,
+    Closed,
+    Create,
+    Draft,
+    Entry,
+    Expired,
+    Outcome,
+    Publish,
+    Published,
+    Renew,
+)
+from pushup.core.cursor import Cursor
+from pushup.core.directory import Directory, is_id
+from pushup.core.errors import ChannelExists, OutOfOrder, PushUpError, UnknownChannel
+from pushup.core.keys import Keys
+from pushup.core.limits import Limits
+from pushup.core.message import Message
+from pushup.core.snapshot import ChannelSnapshot, MessageSnapshot, Snapshot
+from pushup.core.subscription import H, Poll, Selection, Subscription
+from pushup.core.waiting import Waiting
+
+EXPIRE_AT_MOST = 1000
+"""So many messages and channels go with one entry, about 5 ms of work; what is left goes with the next."""
+
+ANSWERS_KEPT = 1024
+"""Different answers kept between two entries, for polls that ask the same; a fan-out needs one."""
+
+
+class MessageQueue(Generic[H]):
+    """All channels of a node; `H` is whatever holds a poll open."""
+
+    def __init__(self, limits: Limits, *, epoch: str, sequence: int = 0, time: float = 0.0) -> None:
+        """An empty queue, to which the entry `sequence + 1` of the epoch comes next."""
+        self._limits = limits
+        self._last = Cursor(epoch, sequence)
+        self._time = time
+        self._directory = Directory(limits)
+        self._cache = Cache(limits, self._directory.find)
+        self._keys = Keys(limits.keys_limit)
+        self._waiting: Waiting[H] = Waiting()
+        self._answers: dict[tuple[Selection, int], Answer] = {}
+
+    # What is shared by all nodes.
+
+    @property
+    def cursor(self) -> Cursor:
+        """The last entry applied: where "from here on" begins."""
+        return self._last
+
+    def apply(self, entry: Entry) -> Outcome:
+        """Do what the entry says, and let go what is due by its time. O(log n) a channel; waking is O(1) each.
+
+        Raises: OutOfOrder unless it follows the last entry.
+        """
+        epoch, sequence = self._last
+        if entry.epoch != epoch or entry.sequence != sequence + 1 or entry.time < self._time:
+            raise OutOfOrder(f"entry {entry.epoch}-{entry.sequence} at {entry.time} after {self._last} at {self._time}")
+        self._time = entry.time
+        self._last = Cursor(epoch, sequence + entry.command.width)
+        self._answers.clear()
+        self._let_go(entry)
+        match entry.command:
+            case Publish() as command:
+                return self._publish(entry, command)
+            case Create(name=name, ttl=ttl):
+                return self._create(name, ttl, entry.time)
+            case Renew(channel=name, ttl=ttl):
+                return self._renew(name, ttl, entry.time)
+            case Close(channel=name):
+                return self._close_by_name(name, entry)
+            case _:
+                return Expired()
+
+    @property
+    def next_expiry(self) -> float | None:
+        """When shared state is due to go: then an `Expire` entry is wanted, if no other entry comes."""
+        keep = self._limits.retention_seconds
+        times = (
+            self._directory.next_time,
+            _later(self._cache.oldest_time, keep),
+            _later(self._keys.oldest_time, keep),
+        )
+        return min((t for t in times if t is not None), default=None)
+
+    def _let_go(self, entry: Entry) -> None:
+        """Everything whose time has come by the entry's time, up to `EXPIRE_AT_MOST`."""
+        horizon = entry.time - self._limits.retention_seconds
+        self._keys.expire(horizon)
+        gone = self._cache.expire(horizon, EXPIRE_AT_MOST)
+        while gone < EXPIRE_AT_MOST and (channel := self._directory.expired(entry.time)) is not None:
+            self._close(channel, entry)
+            gone += 1
+        while gone < EXPIRE_AT_MOST and self._directory.forget_due(entry.time):
+            gone += 1
+
+    def _publish(self, entry: Entry, command: Publish) -> Outcome:
+        key = command.key
+        if key is not None and (before := self._keys.get(key)) is not None:
+            return before
+        error = self._why_not(command.messages)
+        if error is not None:
+            return error
+        for sequence, draft in enumerate(command.messages, entry.sequence):
+            channels = list(dict.fromkeys(self._living(name, entry.time) for name in draft.channels))
+            message = Message(sequence, entry.time, tuple(c.name for c in channels), draft.data)
+            self._cache.add(message, channels)
+            for channel in channels:
+                self._directory.renew(channel, None, entry.time)
+                self._waiting.wake(channel)
+        outcome = Published(entry.epoch, entry.sequence, len(command.messages), entry.time)
+        if key is not None:
+            self._keys.add(key, outcome)
+        return outcome
+
+    def _why_not(self, drafts: tuple[Draft, ...]) -> PushUpError | None:
+        """Why these messages cannot all be published, if they cannot; all or nothing."""
+        new = set()
+        for draft in drafts:
+            for name in draft.channels:
+                if self._directory.find(name) is None:
+                    if self._limits.strict_channels or is_id(name):
+                        return UnknownChannel(f"channel {name!r} does not exist", field="channels")
+                    new.add(name)
+        return self._directory.room_for(len(new)) if new else None
+
+    def _living(self, name: str, time: float) -> Channel:
+        return self._directory.find(name) or self._directory.open(name, None, time)
+
+    def _create(self, name: str | None, ttl: float | None, time: float) -> Outcome:
+        if name is not None and self._directory.find(name) is not None:
+            return ChannelExists(f"channel {name!r} lives already", field="name")
+        full = self._directory.room_for(1)
+        return full or _state(self._directory.open(name, ttl, time))
+
+    def _renew(self, name: str, ttl: float | None, time: float) -> Outcome:
+        channel = self._directory.find(name)
+        if channel is None:
+            return _unknown(name)
+        self._directory.renew(channel, ttl, time)
+        return _state(channel)
+
+    def _close_by_name(self, name: str, entry: Entry) -> Outcome:
+        channel = self._directory.find(name)
+        if channel is None:
+            return _unknown(name)
+        self._close(channel, entry)
+        return Closed(channel.name)
+
+    def _close(self, channel: Channel, entry: Entry) -> None:
+        self._cache.drop_channel(channel)
+        self._directory.close(channel, entry.sequence, entry.time)
+        self._waiting.wake(channel)
+
+    # What is this node's own.
+
+    def subscribe(self, poll: Poll, holder: H, now: float, deadline: float) -> Answer | Subscription[H]:
+        """Answer a poll at once if there is anything to tell, else hold it; in one turn, so nothing falls between.
+
+        It is held until `deadline`, or until the end of its time range if that comes first. O(channels log n).
+        Raises: UnknownChannel for an id that does not live, and for unknown names when channels are strict.
+        """
+        selection, cursor = poll.selection, poll.cursor
+        channels = self._wait_for(selection.channels)
+        latest = max(channel.latest for channel in channels)
+        last = self._last
+        if isinstance(cursor, Cursor) and cursor.epoch == last.epoch and cursor.sequence >= latest:
+            after = cursor.sequence
+            answer = None
+        else:
+            answer = read(channels, selection, cursor, last, self._limits.answer_limit_bytes)
+            after = last.sequence
+        deadline = min(deadline, selection.end)
+        if deadline <= now or (answer is not None and answer.tells_something):
+            self._leave(channels)
+            return answer or self._read(channels, selection, after)
+        # All who wait for the same next message shall have seen the same (Subscription.seen). A cursor ahead of this
+        # node stays what it is, and a channel that does not live yet may begin with whatever has been until now.
+        if after <= last.sequence:
+            after = latest if all(channel.living for channel in channels) else last.sequence
+        subscription = Subscription(selection, channels, after, deadline, holder)
+        self._waiting.hold(subscription)
+        return subscription
+
+    def abandon(self, subscription: Subscription[H]) -> None:
+        """Forget a subscription whose client is gone; one that was answered already is left alone."""
+        if subscription.holder is not None:
+            self._finish(subscription)
+
+    @property
+    def held(self) -> int:
+        """How many subscriptions wait."""
+        return self._waiting.count
+
+    @property
+    def has_deliveries(self) -> bool:
+        return self._waiting.anyone_woken
+
+    def deliver(self, most: int) -> list[tuple[H, Answer]]:
+        """The answers for at most `most` of those whom entries have woken; call again while `has_deliveries`.
+
+        Looks at no more than that many, too: one that has nothing to hear, for its time range, waits on.
+        """
+        answers = []
+        if most > 0 and self._waiting.anyone_woken:
+            for subscription in self._waiting.woken():
+                answer = self._read(subscription.channels, subscription.selection, subscription.seen)
+                if answer.tells_something:
+                    answers.append((self._finish(subscription), answer))
+                else:
+                    subscription.seen = max(subscription.seen, self._last.sequence)
+                    self._waiting.wait_again(subscription)
+                most -= 1
+                if most == 0:
+                    break
+        return answers
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When the next subscription is to be answered: then call `expire`."""
+        return self._waiting.next_deadline
+
+    def expire(self, now: float, most: int) -> list[tuple[H, Answer]]:
+        """The answers for at most `most` subscriptions whose deadline has come."""
+        answers: list[tuple[H, Answer]] = []
+        while len(answers) < most and (subscription := self._waiting.pop_due(now)) is not None:
+            answer = self._read(subscription.channels, subscription.selection, subscription.seen)
+            answers.append((self._finish(subscription), answer))
+        return answers
+
+    def end_all(self, most: int) -> list[tuple[H, Answer]]:
+        """The answers for at most `most` subscriptions, whatever their deadlines: the node is to stop."""
+        return self.expire(math.inf, most)
+
+    def _read(self, channels: tuple[Channel, ...], selection: Selection, after: int) -> Answer:
+        """What `read` says, made once for all who ask the same between two entries."""
+        key = (selection, after)
+        answer = self._answers.get(key)
+        if answer is None:
+            if len(self._answers) >= ANSWERS_KEPT:
+                self._answers.clear()
+            cursor = Cursor(self._last.epoch, after)
+            answer = read(channels, selection, cursor, self._last, self._limits.answer_limit_bytes)
+            self._answers[key] = answer
+        return answer
+
+    def _finish(self, subscription: Subscription[H]) -> H:
+        holder = self._waiting.release(subscription)
+        self._leave(subscription.channels)
+        return holder
+
+    def _wait_for(self, names: tuple[str, ...]) -> tuple[Channel, ...]:
+        channels: dict[Channel, None] = {}
+        try:
+            for name in names:
+                channels[self._directory.wait_for(name)] = None
+        except UnknownChannel:
+            self._leave(tuple(channels))
+            raise
+        return tuple(channels)
+
+    def _leave(self, channels: tuple[Channel, ...]) -> None:
+        for channel in channels:
+            if not channel.living and channel.waiting is None:
+                self._directory.leave(channel)
+
+    # To look at.
+
+    @property
+    def message_count(self) -> int:
+        return len(self._cache)
+
+    @property
+    def message_bytes(self) -> int:
+        return self._cache.bytes
+
+    @property
+    def channel_count(self) -> int:
+        return len(self._directory)
+
+    def channel(self, name: str) -> Channel:
+        """The living channel of a name or id, to look at.
+
+        Raises: UnknownChannel.
+        """
+        channel = self._directory.find(name)
+        if channel is None:
+            raise _unknown(name)
+        return channel
+
+    def channels(self) -> list[Channel]:
+        """All living channels, to look at."""
+        return list(self._directory)
+
+    # To start another node from.
+
+    def snapshot(self) -> Snapshot:
+        """The shared state as a value. O(all)."""
+        return Snapshot(
+            epoch=self._last.epoch,
+            sequence=self._last.sequence,
+            time=self._time,
+            last_id=self._directory.last_id,
+            floor=self._directory.floor,
+            channels=tuple(
+                ChannelSnapshot(c.name, c.id, c.ttl, c.expires, c.due, c.newest, c.dropped, c.reason, c.closed)
+                for c in self._directory.remembered()
+            ),
+            messages=tuple(MessageSnapshot(m.sequence, m.time, m.channels, m.data) for m in self._cache.messages()),
+            keys=tuple(self._keys.items()),
+        )
+
+    @classmethod
+    def restore(cls, limits: Limits, snapshot: Snapshot) -> MessageQueue[H]:
+        """A queue that goes on where the snapshot was taken."""
+        queue: MessageQueue[H] = cls(limits, epoch=snapshot.epoch, sequence=snapshot.sequence, time=snapshot.time)
+        directory = queue._directory
+        directory.last_id = snapshot.last_id
+        directory.floor = snapshot.floor
+        for c in snapshot.channels:
+            channel = Channel(c.name)
+            channel.id, channel.ttl, channel.expires, channel.due = c.id, c.ttl, c.expires, c.due
+            channel.newest, channel.dropped, channel.reason, channel.closed = (
+                c.newest,
+                c.dropped,
+                c.reason,
+                c.closed,
+            )
+            channel.latest = max(c.newest, c.dropped, c.closed)
+            directory.restore(channel)
+        for m in snapshot.messages:
+            holders = [c for c in map(directory.find, m.channels) if c is not None and c.dropped < m.sequence]
+            queue._cache.restore(Message(m.sequence, m.time, m.channels, m.data), holders)
+        for key, outcome in snapshot.keys:
+            queue._keys.add(key, outcome)
+        return queue
+
+    def check(self) -> None:
+        """Assert every invariant of every part. O(all); for tests."""
+        self._directory.check()
+        self._cache.check()
+        self._waiting.check()
+
+
+def _later(time: float | None, seconds: float) -> float | None:
+    return None if time is None else time + seconds
+
+
+def _state(channel: Channel) -> ChannelState:
+    return ChannelState(channel.id, channel.name, channel.expires)
+
+
+def _unknown(name: str) -> UnknownChannel:
+    return UnknownChannel(f"channel {name!r} does not exist", field="channel")

@@ -1,0 +1,44 @@
+"""The shared state of a message queue as a value: a second node starts from one, and equal queues have equal ones."""
+
+from __future__ import annotations
+
+from msgspec import Raw, Struct
+
+from pushup.core.channel import GapReason
+from pushup.core.commands import Published
+
+
+class ChannelSnapshot(Struct, frozen=True):
+    """A channel that lives (`id` > 0) or is remembered; the fields of `Channel`."""
+
+    name: str
+    id: int
+    ttl: float
+    expires: float
+    due: int
+    newest: int
+    dropped: int
+    reason: GapReason
+    closed: int
+
+
+class MessageSnapshot(Struct, frozen=True):
+    """A cached message; each of its channels that lives keeps it, unless it has dropped this sequence."""
+
+    sequence: int
+    time: float
+    channels: tuple[str, ...]
+    data: Raw
+
+
+class Snapshot(Struct, frozen=True):
+    """All of a message queue but its subscriptions, which are each node's own. Everything in its order."""
+
+    epoch: str
+    sequence: int
+    time: float
+    last_id: int
+    floor: int
+    channels: tuple[ChannelSnapshot, ...]
+    messages: tuple[MessageSnapshot, ...]
+    keys: tuple[tuple[str, Published], ...]

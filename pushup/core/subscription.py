@@ -1,0 +1,57 @@
+"""A subscription: one held poll (PushUp §3.2: a timeout, and optionally a time range)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from pushup.core.cursor import Cursor, Start
+
+if TYPE_CHECKING:
+    from pushup.core.channel import Channel
+
+H = TypeVar("H")
+"""What holds a poll open, whatever the caller uses: it goes in with the poll and comes out with the answer."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """Which messages a client wants: of these channels, published in [start, end), at most `limit` in one answer.
+
+    Compared by identity: callers that share one selection among equal polls share the answers, too.
+    """
+
+    channels: tuple[str, ...]
+    limit: int = 100
+    start: float = 0.0
+    end: float = math.inf
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Poll:
+    """What a client asks: which messages, from where on, and how long it would wait (seconds)."""
+
+    selection: Selection
+    cursor: Cursor | Start = Start.EARLIEST
+    timeout: float = 0.0
+
+
+class Subscription(Generic[H]):
+    """A poll that is held until one of its channels has something for it, or until its deadline.
+
+    `seen`: all entries of its channels up to this sequence were seen. It is the same for all subscriptions that
+    wait for the same next message, so that their answers are equal and are made once. `holder` is None once it was
+    answered or abandoned.
+    """
+
+    __slots__ = ("channels", "deadline", "holder", "seen", "selection")
+
+    def __init__(
+        self, selection: Selection, channels: tuple[Channel, ...], seen: int, deadline: float, holder: H
+    ) -> None:
+        self.selection = selection
+        self.channels = channels
+        self.seen = seen
+        self.deadline = deadline
+        self.holder: H | None = holder

@@ -1,0 +1,88 @@
+"""The subscriptions that wait: by channel, to be woken, and by deadline, to be answered in time (PushUp §3.2).
+
+Waking a channel takes its whole tree away in one step, however many wait in it; they are then answered in slices, so
+that no turn of the reactor takes long. Who subscribes meanwhile waits in a new tree and is not looked at again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Generic
+
+from pushup.core.channel import Channel
+from pushup.core.subscription import H, Subscription
+from pushup.core.time_tree import TimeTree
+
+
+class Waiting(Generic[H]):
+    """All held subscriptions of a node."""
+
+    def __init__(self) -> None:
+        self._by_deadline: TimeTree[Subscription[H]] = TimeTree()
+        self._woken: deque[Iterator[Subscription[H]]] = deque()
+        self.count = 0
+
+    @property
+    def next_deadline(self) -> float | None:
+        return self._by_deadline.first_time
+
+    @property
+    def anyone_woken(self) -> bool:
+        return bool(self._woken)
+
+    def hold(self, subscription: Subscription[H]) -> None:
+        """Let it wait on its channels until its deadline."""
+        self._by_deadline.add(subscription.deadline, subscription)
+        self.count += 1
+        self.wait_again(subscription)
+
+    def wait_again(self, subscription: Subscription[H]) -> None:
+        """Put a woken subscription back where it is not: there was nothing for it."""
+        for channel in subscription.channels:
+            if channel.waiting is None:
+                channel.waiting = TimeTree()
+            channel.waiting.add(subscription.deadline, subscription)
+
+    def wake(self, channel: Channel) -> None:
+        """Let all who wait on the channel be looked at, the nearest deadline first. O(1)."""
+        if channel.waiting is not None:
+            self._woken.append(iter(channel.waiting))
+            channel.waiting = None
+
+    def woken(self) -> Iterator[Subscription[H]]:
+        """Those to be looked at; the caller may stop anywhere and go on with another call."""
+        while self._woken:
+            for subscription in self._woken[0]:
+                if subscription.holder is not None:
+                    yield subscription
+            self._woken.popleft()
+
+    def pop_due(self, now: float) -> Subscription[H] | None:
+        """The subscription with the earliest deadline, if it has come."""
+        return self._by_deadline.pop_due(now)
+
+    def release(self, subscription: Subscription[H]) -> H:
+        """It is answered or abandoned: let nothing hold on to it; returns its holder."""
+        holder = subscription.holder
+        assert holder is not None
+        subscription.holder = None
+        self.count -= 1
+        deadline = subscription.deadline
+        self._by_deadline.discard(deadline, subscription)
+        for channel in subscription.channels:
+            waiting = channel.waiting
+            if waiting is not None:
+                waiting.discard(deadline, subscription)
+                if not waiting:
+                    channel.waiting = None
+        return holder
+
+    def check(self) -> None:
+        """Assert the invariants: who waits has a holder and waits on each of its channels."""
+        self._by_deadline.check()
+        assert len(self._by_deadline) == self.count
+        for subscription in self._by_deadline:
+            assert subscription.holder is not None
+            if not self._woken:
+                assert all(c.waiting is not None and subscription in c.waiting for c in subscription.channels)

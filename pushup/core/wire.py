@@ -1,0 +1,179 @@
+"""JSON <-> values: what publishers send, and what everybody is sent (DESIGN §5).
+
+    {"channels": ["author:John", "tag:c++"], "data": <any JSON>}          one message
+    {"messages": [{"channels": [...], "data": ...}, ...]}                 several, all or nothing
+    {"name": "tag:c++", "ttl": 3600}                                      create; both optional
+    {"ttl": 3600}                                                         renew; optional
+
+`data` is checked to be JSON in UTF-8 and kept as it was written.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from pushup.core.commands import Create, Draft, Publish, Published, Renew
+from pushup.core.cursor import Cursor
+from pushup.core.directory import is_id
+from pushup.core.errors import BadRequest, MessageTooLarge
+
+NAME_LIMIT_BYTES = 255
+"""A channel's name in UTF-8; what a file system allows for a name, and ample."""
+
+TTL_LIMIT_SECONDS = 366 * 86400.0
+"""A channel that nobody publishes on for a year is closed."""
+
+_AT = re.compile(r" - at `\$\.?(.*)`$")
+
+
+class PublicationLimits(Struct, frozen=True, kw_only=True):
+    """The bounds of one publication."""
+
+    message_limit_bytes: int = 64 * 1024
+    """The JSON text of one message's data."""
+    batch_limit: int = 100
+    """Messages in one publication."""
+    message_channels_limit: int = 100
+    """Channels of one message."""
+
+
+class _MessageBody(Struct, forbid_unknown_fields=True):
+    channels: tuple[str, ...]
+    data: Raw
+
+
+class _PublicationBody(Struct, forbid_unknown_fields=True):
+    channels: tuple[str, ...] | UnsetType = UNSET
+    data: Raw | UnsetType = UNSET
+    messages: tuple[_MessageBody, ...] | UnsetType = UNSET
+
+
+class _CreateBody(Struct, forbid_unknown_fields=True):
+    name: str | None = None
+    ttl: float | None = None
+
+
+class _RenewBody(Struct, forbid_unknown_fields=True):
+    ttl: float | None = None
+
+
+T = TypeVar("T")
+
+
+def decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """A request body as a value.
+
+    Raises: BadRequest naming the field, when it is not JSON in UTF-8 of the decoder's shape.
+    """
+    try:
+        body.decode()  # msgspec looks at what it decodes, but not into strings that it passes over as Raw
+        return decoder.decode(body)
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"the body is not UTF-8: byte {error.start} is wrong") from None
+    except msgspec.ValidationError as error:
+        text = str(error)
+        at = _AT.search(text)
+        raise BadRequest(_AT.sub("", text), field=at[1] if at else None) from None
+    except msgspec.DecodeError as error:
+        raise BadRequest(f"the body is not JSON: {error}") from None
+    except RecursionError:
+        raise BadRequest("the body is nested too deeply") from None
+
+
+_publication = msgspec.json.Decoder(_PublicationBody)
+_create = msgspec.json.Decoder(_CreateBody)
+_renew = msgspec.json.Decoder(_RenewBody)
+
+
+def read_publication(body: bytes, key: str | None, limits: PublicationLimits) -> tuple[Publish, bool]:
+    """The publication in a body, and whether it came as a list.
+
+    Raises: BadRequest, MessageTooLarge.
+    """
+    given = decode(body, _publication)
+    if given.messages is not UNSET:
+        if given.channels is not UNSET or given.data is not UNSET:
+            raise BadRequest("give either 'messages', or 'channels' and 'data'", field="messages")
+        if not given.messages:
+            raise BadRequest("there is no message in it", field="messages")
+        if len(given.messages) > limits.batch_limit:
+            raise BadRequest(f"more than {limits.batch_limit} messages in one publication", field="messages")
+        drafts = tuple(_draft(m.channels, m.data, f"messages[{i}].", limits) for i, m in enumerate(given.messages))
+        return Publish(drafts, key), True
+    if given.channels is UNSET:
+        raise BadRequest("'channels' is missing", field="channels")
+    if given.data is UNSET:
+        raise BadRequest("'data' is missing", field="data")
+    return Publish((_draft(given.channels, given.data, "", limits),), key), False
+
+
+def _draft(channels: tuple[str, ...], data: Raw, at: str, limits: PublicationLimits) -> Draft:
+    if not channels:
+        raise BadRequest("a message needs a channel", field=at + "channels")
+    if len(channels) > limits.message_channels_limit:
+        raise BadRequest(f"more than {limits.message_channels_limit} channels", field=at + "channels")
+    for channel in channels:
+        check_name(channel, at + "channels")
+    if len(memoryview(data)) > limits.message_limit_bytes:
+        raise MessageTooLarge(f"a message has at most {limits.message_limit_bytes} bytes", field=at + "data")
+    return Draft(tuple(dict.fromkeys(channels)), data.copy())
+
+
+def read_create(body: bytes) -> Create:
+    """Raises: BadRequest."""
+    given = decode(body or b"{}", _create)
+    if given.name is not None:
+        check_name(given.name, "name")
+        if is_id(given.name):
+            raise BadRequest("a name of digits only would be taken for an id", field="name")
+    return Create(given.name, check_ttl(given.ttl))
+
+
+def read_renew(channel: str, body: bytes) -> Renew:
+    """Raises: BadRequest."""
+    return Renew(channel, check_ttl(decode(body or b"{}", _renew).ttl))
+
+
+def check_name(name: str, field: str) -> str:
+    """The name or id of a channel, if it can be one.
+
+    Raises: BadRequest.
+    """
+    if not 1 <= len(name.encode()) <= NAME_LIMIT_BYTES:
+        raise BadRequest(f"a channel's name has 1 to {NAME_LIMIT_BYTES} bytes of UTF-8", field=field)
+    return name
+
+
+def check_ttl(ttl: float | None) -> float | None:
+    """Raises: BadRequest."""
+    if ttl is not None and not 0 < ttl <= TTL_LIMIT_SECONDS:
+        raise BadRequest(f"ttl is in seconds, above 0 and at most {TTL_LIMIT_SECONDS:.0f}", field="ttl")
+    return ttl
+
+
+class _PublishedOne(Struct, frozen=True):
+    id: str
+    time: float
+    cursor: str
+
+
+class _PublishedMany(Struct, frozen=True):
+    ids: tuple[str, ...]
+    time: float
+    cursor: str
+
+
+def write_published(published: Published, as_list: bool) -> bytes:
+    """`{"id","time","cursor"}`, or `{"ids","time","cursor"}` for a list."""
+    ids = tuple(str(Cursor(published.epoch, published.sequence + i)) for i in range(published.count))
+    if as_list:
+        return write(_PublishedMany(ids, published.time, ids[-1]))
+    return write(_PublishedOne(ids[0], published.time, ids[-1]))
+
+
+write = msgspec.json.Encoder().encode
+"""Any value of ours as JSON in UTF-8."""

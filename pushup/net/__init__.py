@@ -1,0 +1,14 @@
+"""Everything HTTP, from the socket to the call.
+
+| file | what passes through it |
+|---|---|
+| `listener` | new connections |
+| `demultiplexer` | readiness, and the bytes read; two wait strategies |
+| `connection` | one client: bytes in, requests one at a time, responses out |
+| `http1` | bytes -> requests |
+| `output_buffer` | bytes that the kernel would not take yet |
+| `responses` | answers, responses and errors -> bytes |
+| `edge` | all of the above together, and their bounds |
+| `api` | requests -> calls on the node |
+| `poll_parameters` | the parameters of a poll |
+"""

@@ -1,0 +1,308 @@
+"""The HTTP interface (DESIGN §5): requests become calls on the node, and what comes of them becomes responses.
+
+A new call is a line in `_ROUTES` or `_CHANNEL_ROUTES` and a method here. Documented, with examples that are run, in
+docs/http.md.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+from typing import Any, Protocol
+from urllib.parse import unquote_to_bytes
+
+from msgspec import Struct
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from pushup.core import wire
+from pushup.core.answer import Answer
+from pushup.core.channel import Channel
+from pushup.core.commands import ChannelState, Close, Command, Outcome, Published
+from pushup.core.cursor import Cursor
+from pushup.core.errors import (
+    BadRequest,
+    Forbidden,
+    InternalError,
+    MethodNotAllowed,
+    PushUpError,
+    Unauthorized,
+    UnknownResource,
+)
+from pushup.core.subscription import Poll, Subscription
+from pushup.net.http1 import Request
+from pushup.net.poll_parameters import PollReader
+from pushup.net.responses import Response, problem
+
+_log = Logger()
+
+KEY_LIMIT = 255
+"""Characters of an idempotency key; a UUID has 36."""
+
+
+class Exchange(Protocol):
+    """One request that is open; a connection. Each is answered once, by one of these."""
+
+    def answer(self, answer: Answer) -> None:
+        """It was a poll, and this is its answer."""
+
+    def hold(self, subscription: Subscription[Any]) -> None:
+        """It is a poll that waits; `answer` comes later, or the subscription is abandoned."""
+
+    def respond(self, response: Response) -> None:
+        """Anything else."""
+
+
+class NodeInterface(Protocol):
+    """What this interface needs of a node."""
+
+    @property
+    def cursor(self) -> Cursor: ...
+    def poll(self, poll: Poll, holder: Exchange) -> Answer | Subscription[Exchange]: ...
+    def publish(self, command: Command) -> Deferred[Outcome]: ...
+    def channel(self, name: str) -> Channel: ...
+    def channels(self) -> list[Channel]: ...
+    def why_not_ready(self) -> str | None: ...
+
+
+class _ChannelView(Struct):
+    """A channel as one looks at it; `bytes` of message data."""
+
+    id: int
+    name: str
+    ttl: float
+    expires: float
+    messages: int
+    bytes: int
+    subscribers: int
+
+
+Method = Callable[["Api", Request, bytes, Exchange], None]
+ChannelMethod = Callable[["Api", Request, str, Exchange], None]
+
+
+class Api:
+    """Answers requests."""
+
+    def __init__(
+        self,
+        node: NodeInterface,
+        *,
+        polls: PollReader,
+        publication_limits: wire.PublicationLimits,
+        publish_keys: tuple[str, ...],
+        metrics_text: Callable[[], bytes],
+    ) -> None:
+        self._node = node
+        self._polls = polls
+        self._publication_limits = publication_limits
+        self._publish_keys = tuple(key.encode() for key in publish_keys)
+        self._metrics_text = metrics_text
+
+    def __call__(self, request: Request, exchange: Exchange) -> None:
+        """Answer a request, now or later."""
+        try:
+            self._route(request, exchange)
+        except PushUpError as error:
+            exchange.respond(problem(error))
+        except Exception:
+            _log.failure("a request failed")
+            exchange.respond(problem(InternalError("the reason is in the server's log")))
+
+    def _route(self, request: Request, exchange: Exchange) -> None:
+        path, _, query = _origin_form(request.target).partition(b"?")
+        methods = _ROUTES.get(path)
+        if methods is not None:
+            method = methods.get(request.method)
+            if method is not None:
+                method(self, request, query, exchange)
+            else:
+                _other_method(request, methods, exchange)
+            return
+        name, action = _channel_path(path)
+        channel_methods = _CHANNEL_ROUTES[action]
+        channel_method = channel_methods.get(request.method)
+        if channel_method is not None:
+            channel_method(self, request, name, exchange)
+        else:
+            _other_method(request, channel_methods, exchange)
+
+    # Polling.
+
+    def _poll_query(self, request: Request, query: bytes, exchange: Exchange) -> None:
+        self._poll(self._polls.from_query(query), exchange)
+
+    def _poll_body(self, request: Request, query: bytes, exchange: Exchange) -> None:
+        self._poll(self._polls.from_body(request.body), exchange)
+
+    def _poll(self, poll: Poll, exchange: Exchange) -> None:
+        result = self._node.poll(poll, exchange)
+        if isinstance(result, Subscription):
+            exchange.hold(result)
+        else:
+            exchange.answer(result)
+
+    def _cursor(self, request: Request, query: bytes, exchange: Exchange) -> None:
+        exchange.respond(_json({"cursor": str(self._node.cursor)}))
+
+    # Publishing.
+
+    def _publish(self, request: Request, query: bytes, exchange: Exchange) -> None:
+        self._authorize(request)
+        key = request.header(b"idempotency-key") or None
+        if key is not None and len(key) > KEY_LIMIT:
+            raise BadRequest(f"Idempotency-Key has at most {KEY_LIMIT} characters", field="Idempotency-Key")
+        command, as_list = wire.read_publication(request.body, key, self._publication_limits)
+
+        def published(outcome: Outcome) -> Response:
+            assert isinstance(outcome, Published)
+            return Response(201, wire.write_published(outcome, as_list))
+
+        self._command(command, exchange, published)
+
+    def _create(self, request: Request, query: bytes, exchange: Exchange) -> None:
+        self._authorize(request)
+        self._command(wire.read_create(request.body), exchange, _created)
+
+    def _renew(self, request: Request, name: str, exchange: Exchange) -> None:
+        self._authorize(request)
+        self._command(wire.read_renew(name, request.body), exchange, _json)
+
+    def _close(self, request: Request, name: str, exchange: Exchange) -> None:
+        self._authorize(request)
+        self._command(Close(name), exchange, lambda outcome: Response(204))
+
+    def _command(self, command: Command, exchange: Exchange, succeeded: Callable[[Outcome], Response]) -> None:
+        def failed(failure: Failure) -> Response:
+            error = failure.value
+            if not isinstance(error, PushUpError):
+                _log.failure("a publication failed", failure)
+                error = InternalError("the reason is in the server's log")
+            return problem(error)
+
+        self._node.publish(command).addCallback(succeeded).addErrback(failed).addCallback(exchange.respond)
+
+    def _authorize(self, request: Request) -> None:
+        """Raises: Unauthorized, Forbidden; unless the request has a publish key, or none are set."""
+        if not self._publish_keys:
+            return
+        scheme, _, key = request.header(b"authorization").partition(" ")
+        if scheme.lower() != "bearer" or not key:
+            raise Unauthorized("send a publish key: Authorization: Bearer <key>")
+        given = key.strip().encode("latin-1")
+        # All keys are compared, each in constant time, so that the time tells nothing of any.
+        if not any([hmac.compare_digest(given, known) for known in self._publish_keys]):  # noqa: C419
+            raise Forbidden("this publish key is not known")
+
+    # Looking.
+
+    def _list(self, request: Request, query: bytes, exchange: Exchange) -> None:
+        self._authorize(request)
+        exchange.respond(_json({"channels": [_view(channel) for channel in self._node.channels()]}))
+
+    def _show(self, request: Request, name: str, exchange: Exchange) -> None:
+        self._authorize(request)
+        exchange.respond(_json(_view(self._node.channel(name))))
+
+    def _healthz(self, request: Request, query: bytes, exchange: Exchange) -> None:
+        exchange.respond(_json({"status": "alive"}))
+
+    def _readyz(self, request: Request, query: bytes, exchange: Exchange) -> None:
+        reason = self._node.why_not_ready()
+        if reason is None:
+            exchange.respond(_json({"status": "ready"}))
+        else:
+            exchange.respond(Response(503, wire.write({"status": "not ready", "reason": reason})))
+
+    def _metrics(self, request: Request, query: bytes, exchange: Exchange) -> None:
+        exchange.respond(Response(200, self._metrics_text(), b"text/plain; version=0.0.4; charset=utf-8"))
+
+
+_ROUTES: dict[bytes, dict[bytes, Method]] = {
+    b"/v1/poll": {b"GET": Api._poll_query, b"HEAD": Api._poll_query, b"POST": Api._poll_body},
+    b"/v1/messages": {b"POST": Api._publish},
+    b"/v1/channels": {b"GET": Api._list, b"HEAD": Api._list, b"POST": Api._create},
+    b"/v1/cursor": {b"GET": Api._cursor, b"HEAD": Api._cursor},
+    b"/healthz": {b"GET": Api._healthz, b"HEAD": Api._healthz},
+    b"/readyz": {b"GET": Api._readyz, b"HEAD": Api._readyz},
+    b"/metrics": {b"GET": Api._metrics, b"HEAD": Api._metrics},
+}
+
+_CHANNEL_ROUTES: dict[bytes, dict[bytes, ChannelMethod]] = {
+    b"": {b"GET": Api._show, b"HEAD": Api._show, b"DELETE": Api._close},
+    b"renew": {b"POST": Api._renew},
+}
+"""What can be done with `/v1/channels/{channel}` and `/v1/channels/{channel}/<action>`."""
+
+CORS_HEADERS = (b"authorization, content-type, idempotency-key", b"86400")
+"""What scripts of other origins may send, and for how many seconds a browser may remember it."""
+
+
+def _other_method(request: Request, methods: dict[bytes, Any], exchange: Exchange) -> None:
+    """OPTIONS is answered everywhere (and is how browsers ask for leave, Fetch standard); else there is no such method."""
+    allow = b", ".join((*methods, b"OPTIONS"))
+    headers = [(b"Allow", allow)]
+    if request.method != b"OPTIONS":
+        error = MethodNotAllowed(f"this path takes {allow.decode()}")
+        exchange.respond(problem(error, tuple(headers)))
+        return
+    if b"access-control-request-method" in request.headers:
+        allowed, seconds = CORS_HEADERS
+        headers += [
+            (b"Access-Control-Allow-Methods", allow),
+            (b"Access-Control-Allow-Headers", allowed),
+            (b"Access-Control-Max-Age", seconds),
+        ]
+    exchange.respond(Response(204, headers=tuple(headers)))
+
+
+def _origin_form(target: bytes) -> bytes:
+    """The path and query of a request target; a proxy's absolute form is taken, too (RFC 9112 §3.2.2).
+
+    Raises: BadRequest.
+    """
+    if target.startswith(b"/"):
+        return target
+    scheme, colon, rest = target.partition(b"://")
+    if colon and scheme.lower() in (b"http", b"https"):
+        _, slash, path = rest.partition(b"/")
+        return slash + path
+    raise BadRequest("the request target is not a path")
+
+
+def _channel_path(path: bytes) -> tuple[str, bytes]:
+    """The name and the action in `/v1/channels/{channel}/<action>`.
+
+    Raises: UnknownResource, BadRequest.
+    """
+    parts = path.split(b"/")
+    if parts[:3] != [b"", b"v1", b"channels"] or not 4 <= len(parts) <= 5 or b"".join(parts[4:]) not in _CHANNEL_ROUTES:
+        raise UnknownResource("the calls are listed in docs/http.md")
+    try:
+        name = unquote_to_bytes(parts[3]).decode()
+    except UnicodeDecodeError:
+        raise BadRequest("the channel's name is not UTF-8", field="channel") from None
+    return wire.check_name(name, "channel"), b"".join(parts[4:])
+
+
+def _json(value: object) -> Response:
+    return Response(200, wire.write(value))
+
+
+def _created(outcome: Outcome) -> Response:
+    assert isinstance(outcome, ChannelState)
+    return Response(201, wire.write(outcome))
+
+
+def _view(channel: Channel) -> _ChannelView:
+    messages = channel.messages or ()
+    return _ChannelView(
+        channel.id,
+        channel.name,
+        channel.ttl,
+        channel.expires,
+        len(messages),
+        sum(len(memoryview(message.data)) for message in messages),
+        len(channel.waiting or ()),
+    )

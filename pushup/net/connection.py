@@ -1,0 +1,263 @@
+"""A client's connection: bytes in, requests to the application one at a time, responses out (DESIGN §8; Hsu §3.2).
+
+Requests of a pipeline are answered in order: while one is open, a held poll say, those behind it wait, and when too
+many wait nothing more is read. A response goes straight to the kernel; what that refuses goes into an output buffer,
+and no further request is begun until it is empty, so that a client who does not read can make nothing grow.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from pushup.core.answer import Answer
+from pushup.core.errors import PushUpError, RequestTimeout
+from pushup.core.subscription import Subscription
+from pushup.net.http1 import Request, RequestParser
+from pushup.net.output_buffer import OutputBuffer
+from pushup.net.responses import Manner, Response, problem
+
+if TYPE_CHECKING:
+    from pushup.net.edge import Edge
+
+PIPELINE_LIMIT = 64
+"""Requests that may wait behind an open one before reading stops; browsers pipeline none, HTTP libraries a few."""
+
+LINGER_SECONDS = 2.0
+"""How long a closed connection is read on, so that the last response is not lost to a reset (RFC 9112 §9.6)."""
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+_CLOSING = Manner(close=True)
+
+
+class Connection:
+    """One client. Most of the time it is a held poll, so what a held poll does not need is None then."""
+
+    __slots__ = (
+        "_backlog", "_edge", "_ended", "_lingering", "_manner", "_open", "_output", "_parser", "_proceeding", "_reading",
+        "held", "since", "socket",
+    )  # fmt: skip
+
+    def __init__(self, edge: Edge, sock: socket.socket) -> None:
+        # for the connection's life
+        self._edge = edge
+        self.socket = sock
+        self._ended = False
+        self._lingering = False
+        self._reading = True
+        # of the request that is coming in
+        self._parser: RequestParser | None = None
+        self._backlog: deque[Request | PushUpError] | None = None
+        # of the request that is open, and of its response
+        self._open = False
+        self._proceeding = False
+        self._manner: Manner | None = None
+        self.held: Subscription[Any] | None = None
+        self._output: OutputBuffer | None = None
+        # when it last got anywhere, seconds since the epoch
+        self.since = edge.now
+
+    # What the demultiplexer reports.
+
+    def received(self, data: bytes) -> None:
+        """Bytes have come."""
+        edge = self._edge
+        edge.metrics.received_bytes += len(data)
+        if self._lingering:
+            return
+        parser = self._parser
+        if parser is None:
+            parser = edge.take_parser()
+            self.since = edge.now
+        try:
+            requests: list[Request | PushUpError] = list(parser.feed(data))
+        except PushUpError as error:
+            requests = [*parser.requests, error]
+            self._parser = None
+            self._stop_reading()
+        else:
+            if not parser.idle:
+                self._parser = parser
+            elif parser.ended:
+                self._parser = None
+                self._stop_reading()
+            else:
+                self._parser = None
+                edge.give_parser(parser)
+        if len(requests) == 1 and not self._open and self._backlog is None and self._output is None:
+            self._begin(requests[0])
+        elif requests:
+            if self._backlog is None:
+                self._backlog = deque()
+            self._backlog += requests
+            self._proceed()
+            if self._backlog is not None and len(self._backlog) >= PIPELINE_LIMIT:
+                self._stop_reading()
+        if parser.wants_continue and parser is self._parser and not self._open and self._output is None:
+            parser.wants_continue = False
+            self._write(CONTINUE)
+
+    def ended(self) -> None:
+        """The client sends no more. One that waits for a message has left; what else is open is still answered."""
+        if self.held is not None or self._lingering or not (self._open or self._output or self._backlog):
+            self.lost()
+        else:
+            self._ended = True
+            self._parser = None
+            self._stop_reading()
+
+    def writable(self) -> None:
+        """The kernel takes bytes again."""
+        output = self._output
+        if output is None:
+            return
+        try:
+            output.write(self.socket.send)
+        except BlockingIOError:
+            self.since = self._edge.now
+            return
+        except OSError:
+            self.lost()
+            return
+        self._output = None
+        self._edge.demultiplexer.want(self, reading=self._reading, writing=False)
+        self._sent()
+
+    def lost(self) -> None:
+        """The connection is gone, or is given up: forget all of it."""
+        if not self._edge.forget(self):
+            return
+        self.socket.close()
+        self._backlog = self._output = self._parser = None
+        held, self.held = self.held, None
+        if held is not None:
+            self._edge.abandon(held)
+
+    # What the application says.
+
+    def hold(self, subscription: Subscription[Any]) -> None:
+        """The open request is a poll that waits."""
+        if self._ended:
+            self._edge.abandon(subscription)
+            self.lost()
+        else:
+            self.held = subscription
+
+    def answer(self, answer: Answer) -> None:
+        """The open request is a poll, and this is its answer."""
+        self.held = None
+        if self._edge.draining:
+            self._manner = (self._manner or _CLOSING)._replace(close=True)
+        self._respond(self._edge.writer.answer(answer, self._manner))
+
+    def respond(self, response: Response) -> None:
+        """Answer the open request."""
+        if self._edge.draining:
+            self._manner = (self._manner or _CLOSING)._replace(close=True)
+        self._respond(self._edge.writer.response(response, self._manner))
+
+    # What time brings.
+
+    def sweep(self, now: float) -> None:
+        """Give the connection up when it has got nowhere for too long; called about once a second."""
+        limits = self._edge.limits
+        waited = now - self.since
+        if self._lingering:
+            if waited > LINGER_SECONDS:
+                self.lost()
+        elif self._output is not None:
+            if waited > limits.idle_timeout_seconds:
+                self.lost()
+        elif self._open:
+            pass  # the application has it; a held poll has a deadline of its own
+        elif self._parser is not None:
+            if waited > limits.request_timeout_seconds:
+                self._begin(RequestTimeout(f"no whole request within {limits.request_timeout_seconds:g} s"))
+        elif waited > limits.idle_timeout_seconds:
+            self.lost()
+
+    def close_if_idle(self) -> None:
+        """Close it now if nothing is open on it: the node is to stop."""
+        if not self._open and self._output is None and self._parser is None and not self._lingering:
+            self._linger()
+
+    # Inside.
+
+    def _begin(self, request: Request | PushUpError) -> None:
+        self._open = True
+        if isinstance(request, PushUpError):
+            self._stop_reading()
+            self._manner = _CLOSING
+            self.respond(problem(request))
+        else:
+            self._manner = self._edge.manner(request)
+            self._edge.application(request, self)
+
+    def _proceed(self) -> None:
+        """Begin the requests that wait, as far as they are answered at once."""
+        if self._proceeding:
+            return  # an answer given at once comes back here; the loop below goes on with the next
+        self._proceeding = True
+        while self._backlog and not self._open and self._output is None:
+            self._begin(self._backlog.popleft())
+        self._proceeding = False
+        if self._backlog is not None and not self._backlog:
+            self._backlog = None
+            if not self._reading and not self._ended and not self._lingering:
+                self._reading = True
+                self._edge.demultiplexer.want(self, reading=True, writing=self._output is not None)
+
+    def _respond(self, data: bytes) -> None:
+        self._open = False
+        if self._write(data):
+            self._sent()
+
+    def _sent(self) -> None:
+        """All bytes of the response are with the kernel."""
+        self.since = self._edge.now
+        if self._manner is not None and self._manner.close:
+            self._linger()
+        elif self._backlog is not None:
+            self._proceed()
+        elif self._ended and not self._open:
+            self.lost()
+
+    def _write(self, data: bytes) -> bool:
+        """Whether the kernel took all of it; what it did not is buffered, or the connection is lost."""
+        edge = self._edge
+        try:
+            sent = self.socket.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self.lost()
+            return False
+        edge.metrics.sent_bytes += sent
+        if sent == len(data):
+            return True
+        self._output = OutputBuffer(edge.limits.output_limit_bytes)
+        if self._output.append(memoryview(data)[sent:]):
+            edge.demultiplexer.want(self, reading=self._reading, writing=True)
+        else:
+            edge.metrics.failed_outputs += 1
+            self.lost()
+        return False
+
+    def _stop_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._edge.demultiplexer.want(self, reading=False, writing=self._output is not None)
+
+    def _linger(self) -> None:
+        """Say that no more comes, and read on until the client has closed, too."""
+        self._lingering = True
+        self._backlog = self._parser = None
+        try:
+            self.socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            self.lost()
+            return
+        self._reading = True
+        self._edge.demultiplexer.want(self, reading=True, writing=False)

@@ -1,0 +1,195 @@
+"""HTTP/1.1 requests out of bytes (RFC 9112), by httptools (llhttp): bytes in, requests out, no I/O.
+
+llhttp does the grammar, and strictly. What it leaves to us, because requests are smuggled through the differences
+between two servers, is added here: no HTTP/0.9 (llhttp takes it, with a bare LF), one valid Host, no transfer coding
+but `chunked` and none in HTTP/1.0, and limits on everything that grows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
+from msgspec import Struct
+
+from pushup.core.errors import (
+    BadRequest,
+    ExpectationFailed,
+    HeadersTooLarge,
+    PushUpError,
+    RequestTooLarge,
+    TargetTooLong,
+)
+
+
+class RequestLimits(Struct, frozen=True, kw_only=True):
+    """The bounds of one request."""
+
+    target_limit_bytes: int = 8 * 1024
+    """The request target; nginx and HAProxy allow about as much."""
+    header_limit_bytes: int = 16 * 1024
+    """All header fields together, with the target."""
+    body_limit_bytes: int = 1024 * 1024
+    """A request body."""
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One request. Header names are in lower case; of a field that came twice the values are joined by `, `."""
+
+    method: bytes
+    target: bytes
+    headers: dict[bytes, bytes]
+    keep_alive: bool
+    body: bytes = b""
+
+    def header(self, name: bytes) -> str:
+        """A header field's value as text, empty if there is none."""
+        return self.headers.get(name, b"").decode("latin-1")
+
+
+_ONCE = frozenset((b"host", b"content-length", b"transfer-encoding", b"authorization", b"idempotency-key", b"origin"))
+"""Fields of which two would leave open which one counts."""
+
+
+class RequestParser:
+    """Turns the bytes of a connection into requests.
+
+    `feed` appends to `requests`; `wants_continue` tells that a client waits for `100 Continue` before its body. Between
+    two requests (`idle`) it keeps nothing, so that one parser can serve many connections in turn: a held poll needs
+    none, and a parser takes 1.5 KB.
+    """
+
+    def __init__(self, limits: RequestLimits) -> None:
+        self._limits = limits
+        self._parser = HttpRequestParser(self)
+        self.requests: list[Request] = []
+        self.wants_continue = False
+        self.idle = True
+        self.ended = False
+        self._error: PushUpError | None = None
+        self._target = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._size = 0
+        self._fed = 0
+        self._request: Request | None = None
+        self._body: list[bytes] = []
+
+    def feed(self, data: bytes) -> list[Request]:
+        """The requests that these bytes complete.
+
+        Raises: BadRequest and its like; the requests before the bad one are in `requests`, and the parser is done for.
+        """
+        self.requests = requests = []
+        if not self.idle:
+            self._fed += len(data)
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade:
+            # We do not change protocols, which is ours to decide (RFC 9110 §7.8), but llhttp reads no further.
+            self.ended = True
+            if requests:
+                requests[-1].keep_alive = False
+        except HttpParserCallbackError as error:
+            raise (self._error or error) from None
+        except HttpParserError as error:
+            raise BadRequest(f"this is not HTTP/1.1: {error}") from None
+        if not self.idle:
+            self._check_fed()
+        return requests
+
+    def _check_fed(self) -> None:
+        """Bound what llhttp holds of a field or a trailer that does not end."""
+        limits = self._limits
+        if self._request is None:
+            if self._fed > limits.header_limit_bytes:
+                raise self._headers_too_large()
+        elif self._fed > limits.header_limit_bytes + 2 * limits.body_limit_bytes:
+            raise self._too_large()
+
+    # What httptools calls. An exception in here comes out of `feed_data` as an HttpParserCallbackError.
+
+    def on_message_begin(self) -> None:
+        self.idle = False
+        self._target = b""
+        self._headers = {}
+        self._size = self._fed = 0
+        self._request = None
+
+    def on_url(self, part: bytes) -> None:
+        self._target += part
+        if len(self._target) > self._limits.target_limit_bytes:
+            self._fail(TargetTooLong(f"a request target has at most {self._limits.target_limit_bytes} bytes"))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._request is not None:
+            return  # a trailer: nothing that we know may stand there
+        name = name.lower()
+        headers = self._headers
+        if name in headers:
+            if name in _ONCE:
+                self._fail(BadRequest(f"{name.decode('latin-1')} is there twice"))
+            value = headers[name] + b", " + value
+        headers[name] = value
+        self._size += len(name) + len(value) + 4
+
+    def on_headers_complete(self) -> None:
+        if self._size + len(self._target) > self._limits.header_limit_bytes:
+            self._fail(self._headers_too_large())
+        headers, parser = self._headers, self._parser
+        version = parser.get_http_version()
+        if version == "1.1":
+            keep_alive = parser.should_keep_alive()
+            host = headers.get(b"host")
+            if host is None:
+                self._fail(BadRequest("Host is missing"))
+            elif b"/" in host or b"@" in host or b"," in host or b" " in host:
+                self._fail(BadRequest("Host is malformed"))
+        elif version == "1.0":
+            keep_alive = False
+        else:
+            self._fail(BadRequest(f"HTTP/{version} is not spoken here"))
+        if b"transfer-encoding" in headers and (
+            version == "1.0" or headers[b"transfer-encoding"].lower() != b"chunked"
+        ):
+            self._fail(BadRequest("the only transfer coding spoken here is chunked, in HTTP/1.1"))
+        length = headers.get(b"content-length")
+        if length is not None and int(length) > self._limits.body_limit_bytes:
+            self._fail(self._too_large())
+        expect = headers.get(b"expect")
+        if expect is not None:
+            if expect.lower() != b"100-continue":
+                self._fail(ExpectationFailed("the only expectation met here is 100-continue"))
+            self.wants_continue = version == "1.1"
+        self._request = Request(parser.get_method(), self._target, headers, keep_alive)
+        self._size = 0
+
+    def on_body(self, part: bytes) -> None:
+        self.wants_continue = False
+        self._body.append(part)
+        self._size += len(part)
+        if self._size > self._limits.body_limit_bytes:
+            self._fail(self._too_large())
+
+    def on_message_complete(self) -> None:
+        request = self._request
+        assert request is not None
+        if self._body:
+            request.body = b"".join(self._body)
+            self._body = []
+        self.wants_continue = False
+        self.requests.append(request)
+        self._request = None
+        self._headers = {}
+        self.idle = True
+
+    def _fail(self, error: PushUpError) -> NoReturn:
+        self._error = error
+        raise error
+
+    def _headers_too_large(self) -> HeadersTooLarge:
+        return HeadersTooLarge(f"headers have at most {self._limits.header_limit_bytes} bytes")
+
+    def _too_large(self) -> RequestTooLarge:
+        return RequestTooLarge(f"a request body has at most {self._limits.body_limit_bytes} bytes")

@@ -1,0 +1,175 @@
+"""A listener: accepts connections on one address."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from collections.abc import Callable
+
+from twisted.internet.interfaces import IReactorFDSet, IReactorTime, IReadDescriptor
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+ACCEPTS = 128
+"""Connections accepted in one turn of the reactor."""
+
+BACKLOG = 4096
+"""Connections that wait in the kernel; it cuts the number to net.core.somaxconn, 4096 on today's Linux."""
+
+PAUSE_SECONDS = 1.0
+"""How long nothing is accepted when the process has no file descriptor left; those who come wait in the kernel."""
+
+_NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+_log = Logger()
+
+
+def open_socket(address: str) -> socket.socket:
+    """A listening socket for `127.0.0.1:8080`, `[::1]:8080` or `unix:/run/pushup.sock`.
+
+    Raises: ValueError when it is none of these, OSError when the system refuses.
+    """
+    if address.startswith("unix:"):
+        return _open_unix(address.removeprefix("unix:"))
+    host, port = parse_address(address)
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # accepted sockets inherit it
+        if sock.family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind((host, port))
+        return _listen(sock)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """The host, without brackets, and the port of a TCP address.
+
+    Raises: ValueError.
+    """
+    host, colon, port = address.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if bracketed:
+        host = host[1:-1]
+    try:
+        socket.inet_pton(socket.AF_INET6 if bracketed else socket.AF_INET, host)
+    except OSError:
+        host = ""
+    if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65535):
+        raise ValueError(f"cannot listen on {address!r}: write 127.0.0.1:8080, [::1]:8080 or unix:/run/pushup.sock")
+    return host, int(port)
+
+
+def _open_unix(path: str) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _remove_stale(path)
+        sock.bind(path)
+        return _listen(sock)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _remove_stale(path: str) -> None:
+    """Remove a socket that nobody listens on any more, as a killed server leaves it."""
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            return
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+
+
+def _listen(sock: socket.socket) -> socket.socket:
+    sock.setblocking(False)
+    sock.listen(BACKLOG)
+    return sock
+
+
+def address_of(sock: socket.socket) -> str:
+    """Where a listening socket listens, as `open_socket` takes it."""
+    name = sock.getsockname()
+    if sock.family == socket.AF_UNIX:
+        return f"unix:{name}"
+    return f"[{name[0]}]:{name[1]}" if sock.family == socket.AF_INET6 else f"{name[0]}:{name[1]}"
+
+
+@implementer(IReadDescriptor)
+class Listener:
+    """Hands each accepted socket, set to non-blocking, to `accepted`."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        *,
+        reactor: IReactorFDSet,
+        clock: IReactorTime,
+        accepted: Callable[[socket.socket], None],
+    ) -> None:
+        self._socket = sock
+        self._reactor = reactor
+        self._clock = clock
+        self._accepted = accepted
+        self.address = address_of(sock)
+        self._closed = False
+        reactor.addReader(self)
+
+    def close(self) -> None:
+        """Accept no more."""
+        if self._closed:
+            return
+        self._closed = True
+        self._reactor.removeReader(self)
+        path = self._socket.getsockname() if self._socket.family == socket.AF_UNIX else None
+        self._socket.close()
+        if path is not None and os.path.exists(path):
+            os.unlink(path)
+
+    # What the reactor calls.
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def doRead(self) -> None:
+        for _ in range(ACCEPTS):
+            try:
+                sock, _ = self._socket.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _NONE_LEFT:
+                    self._pause(error)
+                    return
+                continue  # this client was gone before it was accepted
+            sock.setblocking(False)
+            self._accepted(sock)
+
+    def connectionLost(self, reason: Failure) -> None:
+        """The reactor gives up; never happens to a listening socket."""
+
+    def logPrefix(self) -> str:
+        return "listener"
+
+    def _pause(self, error: OSError) -> None:
+        """Without a descriptor a connection cannot be accepted, and would be reported again and again: look away."""
+        _log.error(
+            "cannot accept on {address}: {error}; trying again in {seconds} s",
+            address=self.address, error=os.strerror(error.errno or 0), seconds=PAUSE_SECONDS,
+        )  # fmt: skip
+        self._reactor.removeReader(self)
+        self._clock.callLater(PAUSE_SECONDS, self._resume)
+
+    def _resume(self) -> None:
+        if not self._closed:
+            self._reactor.addReader(self)

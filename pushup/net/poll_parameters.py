@@ -1,0 +1,199 @@
+"""The parameters of a poll, from a query string or from JSON. A new one is added to `_read` and to `_PollBody`.
+
+    channel=a&channel=b&cursor=k3f9-41&timeout=25&limit=100&from=<time>&to=<time>
+    {"channels": ["a", "b"], "cursor": "k3f9-41", "timeout": 25, "limit": 100, "from": <time>, "to": <time>}
+
+A time is in seconds since the epoch or RFC 3339; `from` is inclusive, `to` exclusive.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from datetime import datetime
+from typing import Generic, TypeVar
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+from msgspec import Struct
+
+from pushup.core import wire
+from pushup.core.cursor import parse_cursor
+from pushup.core.errors import BadRequest
+from pushup.core.subscription import Poll, Selection
+
+REMEMBERED = 4096
+"""Query strings and selections remembered: those who wait for the same next message ask in the same words."""
+
+
+class PollLimits(Struct, frozen=True, kw_only=True):
+    """The bounds of a poll. A client may ask for more time or messages; it gets what is allowed."""
+
+    poll_timeout_seconds: float = 25.0
+    """How long a poll is held that does not say."""
+    poll_timeout_limit_seconds: float = 60.0
+    """How long a poll is held at most."""
+    poll_channels_limit: int = 100
+    """Channels of one poll."""
+    poll_limit: int = 100
+    """Messages in one answer."""
+
+
+class _PollBody(Struct, forbid_unknown_fields=True):
+    channels: tuple[str, ...]
+    cursor: str = ""
+    timeout: float | None = None
+    limit: int | None = None
+    from_: float | str | None = msgspec.field(default=None, name="from")
+    to: float | str | None = None
+
+
+_body_decoder = msgspec.json.Decoder(_PollBody)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class _Memory(OrderedDict[K, V], Generic[K, V]):
+    """What was made last, at most `REMEMBERED` of it."""
+
+    def put(self, key: K, value: V) -> V:
+        self[key] = value
+        if len(self) > REMEMBERED:
+            self.popitem(last=False)
+        return value
+
+
+class PollReader:
+    """Reads polls, and gives equal ones the same object, so that their answers are made once."""
+
+    def __init__(self, limits: PollLimits) -> None:
+        self._limits = limits
+        self._polls: _Memory[bytes, Poll] = _Memory()
+        self._selections: _Memory[tuple[object, ...], Selection] = _Memory()
+
+    def from_query(self, query: bytes) -> Poll:
+        """Raises: BadRequest naming the parameter."""
+        poll = self._polls.get(query)
+        if poll is None:
+            poll = self._polls.put(query, self._read(query))
+        return poll
+
+    def from_body(self, body: bytes) -> Poll:
+        """Raises: BadRequest naming the field."""
+        given = wire.decode(body, _body_decoder)
+        return self._poll(given.channels, "channels", given.cursor, given.timeout, given.limit, given.from_, given.to)
+
+    def _read(self, query: bytes) -> Poll:
+        channels: list[str] = []
+        given: dict[str, str] = {}
+        for name, value in _pairs(query):
+            if name == "channel":
+                channels.append(value)
+            elif name not in ("cursor", "timeout", "limit", "from", "to"):
+                if name != "_":  # what libraries add to defeat caches
+                    raise BadRequest(f"there is no parameter {name!r}", field=name)
+            elif name in given:
+                raise BadRequest(f"{name!r} is there twice", field=name)
+            else:
+                given[name] = value
+        return self._poll(
+            tuple(channels),
+            "channel",
+            given.get("cursor", ""),
+            _number(given, "timeout"),
+            _whole_number(given, "limit"),
+            given.get("from"),
+            given.get("to"),
+        )
+
+    def _poll(
+        self,
+        channels: tuple[str, ...],
+        channels_field: str,
+        cursor: str,
+        timeout: float | None,
+        limit: int | None,
+        start: float | str | None,
+        end: float | str | None,
+    ) -> Poll:
+        limits = self._limits
+        if not channels:
+            raise BadRequest("a poll needs a channel", field=channels_field)
+        if len(channels) > limits.poll_channels_limit:
+            raise BadRequest(f"more than {limits.poll_channels_limit} channels in one poll", field=channels_field)
+        for channel in channels:
+            wire.check_name(channel, channels_field)
+        if timeout is None:
+            timeout = limits.poll_timeout_seconds
+        elif not timeout >= 0:
+            raise BadRequest("timeout is in seconds and not below 0", field="timeout")
+        if limit is None:
+            limit = limits.poll_limit
+        elif limit < 1:
+            raise BadRequest("limit is a number of messages and at least 1", field="limit")
+        selection = self._selection(
+            tuple(dict.fromkeys(channels)),
+            min(limit, limits.poll_limit),
+            0.0 if start is None or start == "" else _time(start, "from"),
+            math.inf if end is None or end == "" else _time(end, "to"),
+        )
+        return Poll(selection, parse_cursor(cursor), min(timeout, limits.poll_timeout_limit_seconds))
+
+    def _selection(self, channels: tuple[str, ...], limit: int, start: float, end: float) -> Selection:
+        key = (channels, limit, start, end)
+        selection = self._selections.get(key)
+        return selection or self._selections.put(key, Selection(channels, limit, start, end))
+
+
+def _pairs(query: bytes) -> list[tuple[str, str]]:
+    """The parameters in a query string, as a form writes them (URL standard, application/x-www-form-urlencoded)."""
+    try:
+        return [
+            (_unquote(name), _unquote(value))
+            for name, _, value in (pair.partition(b"=") for pair in query.split(b"&") if pair)
+        ]
+    except UnicodeDecodeError:
+        raise BadRequest("the query string is not UTF-8") from None
+
+
+def _unquote(part: bytes) -> str:
+    if b"+" in part:
+        part = part.replace(b"+", b" ")
+    return (unquote_to_bytes(part) if b"%" in part else part).decode()
+
+
+def _number(given: dict[str, str], name: str) -> float | None:
+    text = given.get(name, "")
+    if not text:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise BadRequest(f"{name} is not a number", field=name) from None
+
+
+def _whole_number(given: dict[str, str], name: str) -> int | None:
+    text = given.get(name, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise BadRequest(f"{name} is not a whole number", field=name)
+    return int(text)
+
+
+def _time(value: float | str, field: str) -> float:
+    """Seconds since the epoch, given so or as RFC 3339."""
+    try:
+        time = float(value)
+    except ValueError:
+        try:
+            moment = datetime.fromisoformat(str(value))
+        except ValueError:
+            moment = None
+        if moment is None or moment.tzinfo is None:
+            raise BadRequest(f"{field} is neither seconds since the epoch nor RFC 3339", field=field) from None
+        time = moment.timestamp()
+    if not math.isfinite(time):
+        raise BadRequest(f"{field} is not a time", field=field)
+    return max(time, 0.0)

@@ -1,0 +1,101 @@
+"""Responses as bytes: always JSON with a length, never cached, never chunked (DESIGN §5); errors as RFC 9457 problems."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from pushup.core import wire
+from pushup.core.answer import Answer
+from pushup.core.errors import PushUpError
+
+Header = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What a request is answered."""
+
+    status: int
+    body: bytes = b""
+    content_type: bytes = b"application/json"
+    headers: tuple[Header, ...] = ()
+
+
+class Manner(NamedTuple):
+    """How a request wants its response written, where that is not the usual way."""
+
+    head_only: bool = False
+    """The request was a HEAD: no body, but its length."""
+    close: bool = False
+    """The connection ends with it."""
+    headers: tuple[Header, ...] = ()
+    """Header fields that depend on the request (CORS)."""
+
+
+class _Problem(Struct, omit_defaults=True):
+    type: str
+    title: str
+    status: int
+    detail: str
+    field: str | None = None
+
+
+def problem(error: PushUpError, headers: tuple[Header, ...] = ()) -> Response:
+    """An error as the client is told it (RFC 9457); the one place where errors become HTTP."""
+    body = _Problem(f"urn:pushup:{error.code}", error.title, error.status, error.detail, error.field)
+    if error.retry_after is not None:
+        headers = (*headers, (b"Retry-After", str(error.retry_after).encode()))
+    if error.status == 401:
+        headers = (*headers, (b"WWW-Authenticate", b'Bearer realm="PushUp"'))
+    return Response(error.status, wire.write(body), b"application/problem+json", headers)
+
+
+_STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
+_BODYLESS = (204, 304)
+
+
+class ResponseWriter:
+    """Writes responses. Equal answers are encoded once: in a fan-out one answer goes to many (DESIGN §4)."""
+
+    def __init__(self) -> None:
+        self._date = b""
+        self._answer: Answer | None = None
+        self._written: dict[Manner | None, bytes] = {}
+
+    def set_time(self, now: float) -> None:
+        """Seconds since the epoch, for the Date header (RFC 9110 §6.6.1); to be called every second."""
+        self._date = b"Date: " + formatdate(now, usegmt=True).encode() + b"\r\n"
+        self._answer = None
+
+    def answer(self, answer: Answer, manner: Manner | None) -> bytes:
+        """The response with a poll's answer."""
+        if answer is not self._answer:
+            self._answer = answer
+            self._written = {}
+        data = self._written.get(manner)
+        if data is None:
+            data = self._written[manner] = self.response(Response(200, wire.write(answer)), manner)
+        return data
+
+    def response(self, response: Response, manner: Manner | None) -> bytes:
+        """Any response."""
+        head_only, close, headers = manner or _USUAL
+        parts = [_STATUS_LINES[response.status], self._date]
+        if response.status not in _BODYLESS:
+            parts.append(b"Content-Type: %b\r\nContent-Length: %d\r\n" % (response.content_type, len(response.body)))
+        parts.append(b"Cache-Control: no-store\r\n")
+        if close:
+            parts.append(b"Connection: close\r\n")
+        parts += [b"%b: %b\r\n" % header for header in (*headers, *response.headers)]
+        parts.append(b"\r\n")
+        if not head_only:
+            parts.append(response.body)
+        return b"".join(parts)
+
+
+_USUAL = Manner()

@@ -1,0 +1,247 @@
+"""A node: where the message queue, the clock and the broadcast meet, and nowhere else.
+
+publish   -> broadcast.append -> (every node) apply -> outcome to the publisher, deliveries in slices
+poll      -> queue.subscribe -> answered now, or held until there is something or its deadline
+expire    <- one reactor timer, at the queue's next deadline
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec import Struct
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from pushup.broadcast import Broadcast
+from pushup.core.answer import Answer
+from pushup.core.channel import Channel
+from pushup.core.commands import Command, Entry, Expire, Outcome
+from pushup.core.cursor import Cursor
+from pushup.core.errors import PushUpError
+from pushup.core.message_queue import MessageQueue
+from pushup.core.subscription import Poll, Subscription
+from pushup.metrics import Metrics
+
+SLICE = 256
+"""Answers given in one turn of the reactor: about 4 ms, so that others get theirs in between."""
+
+DEADLINE_STEP_SECONDS = 1 / 64
+"""Deadlines are rounded down to it, so that many subscriptions share a place in the tree."""
+
+HOLD_JITTER = 0.15
+"""A hold ends early by a random part up to this, so that clients do not come back in step (DESIGN §5)."""
+
+EXPIRY_RETRY_SECONDS = 1.0
+"""When the order could not be reached to let time pass."""
+
+_log = Logger()
+
+
+class Holder(Protocol):
+    """What holds a poll open."""
+
+    def answer(self, answer: Answer) -> None: ...
+
+
+H = TypeVar("H", bound=Holder)
+
+
+class DrainLimits(Struct, frozen=True, kw_only=True):
+    """How a node stops."""
+
+    drain_seconds: float = 5.0
+    """Over so long held polls are answered, so that their clients do not reach the other nodes all at once."""
+
+
+class Node(Generic[H]):
+    """One queue that follows one broadcast by one clock; `random` returns a number in [0, 1)."""
+
+    def __init__(
+        self,
+        *,
+        queue: MessageQueue[H],
+        broadcast: Broadcast,
+        clock: IReactorTime,
+        random: Callable[[], float],
+        metrics: Metrics,
+    ) -> None:
+        self._queue = queue
+        self._broadcast = broadcast
+        self._clock = clock
+        self._random = random
+        self._metrics = metrics
+        self._delivery: IDelayedCall | None = None
+        self._deadline_timer = _Timer(clock, self._answer_due)
+        self._expiry_timer = _Timer(clock, self._let_time_pass)
+        self._expiring = False
+        self._draining = False
+        broadcast.follow(self.apply)
+
+    @property
+    def queue(self) -> MessageQueue[H]:
+        """To look at."""
+        return self._queue
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where "from here on" begins."""
+        return self._queue.cursor
+
+    def channel(self, name: str) -> Channel:
+        """Raises: UnknownChannel."""
+        return self._queue.channel(name)
+
+    def channels(self) -> list[Channel]:
+        return self._queue.channels()
+
+    def why_not_ready(self) -> str | None:
+        """Why no new clients should be sent here, if so."""
+        if self._draining:
+            return "this node is about to stop"
+        return None if self._broadcast.ready() else "the broadcast cannot be reached"
+
+    def publish(self, command: Command) -> Deferred[Outcome]:
+        """Have a command done on every node; fires with what came of it, before it is delivered.
+
+        Fails with the PushUpError that came of it, or `Unavailable` when that is not known.
+        """
+        return self._broadcast.append(command).addCallback(_raise_error)
+
+    def apply(self, entry: Entry) -> Outcome:
+        """The next entry, from this node or another: delivery exists once."""
+        outcome = self._queue.apply(entry)
+        self._metrics.applied(entry.command, outcome)
+        if self._queue.has_deliveries and self._delivery is None:
+            self._delivery = self._clock.callLater(0, self._deliver)
+        self._expiry_timer.not_after(self._queue.next_expiry)
+        return outcome
+
+    def poll(self, poll: Poll, holder: H) -> Answer | Subscription[H]:
+        """Answer a poll now, or hold it: then `holder.answer` is called, unless the subscription is abandoned.
+
+        Raises: UnknownChannel.
+        """
+        now = self._clock.seconds()
+        timeout = 0.0 if self._draining else poll.timeout * (1 - HOLD_JITTER * self._random())
+        deadline = math.floor((now + timeout) / DEADLINE_STEP_SECONDS) * DEADLINE_STEP_SECONDS
+        result = self._queue.subscribe(poll, holder, now, deadline)
+        if isinstance(result, Subscription):
+            self._deadline_timer.not_after(result.deadline)
+        else:
+            self._metrics.delivered(result, 1, now)
+        return result
+
+    def abandon(self, subscription: Subscription[Any]) -> None:
+        """The client of a held poll is gone."""
+        self._queue.abandon(subscription)
+
+    def drain(self, seconds: float) -> Deferred[None]:
+        """Answer all held polls, spread over some time, and hold none any more; fires when that is done."""
+        self._draining = True
+        done: Deferred[None] = Deferred()
+        slices = max(1, math.ceil(self._queue.held / SLICE))
+        self._drain_slice(seconds / slices, done)
+        return done
+
+    def stop(self) -> None:
+        """Let no timer run on."""
+        self._deadline_timer.stop()
+        self._expiry_timer.stop()
+        if self._delivery is not None:
+            self._delivery.cancel()
+            self._delivery = None
+
+    def _drain_slice(self, pause: float, done: Deferred[None]) -> None:
+        self._answer(self._queue.end_all(SLICE))
+        if self._queue.held:
+            self._clock.callLater(pause, self._drain_slice, pause, done)
+        else:
+            done.callback(None)
+
+    def _deliver(self) -> None:
+        """One slice of what entries have woken; the next in the next turn."""
+        self._delivery = None
+        self._answer(self._queue.deliver(SLICE))
+        if self._queue.has_deliveries:
+            self._delivery = self._clock.callLater(0, self._deliver)
+
+    def _answer_due(self) -> None:
+        """One slice of the polls whose deadline has come."""
+        self._answer(self._queue.expire(self._clock.seconds(), SLICE))
+        self._deadline_timer.not_after(self._queue.next_deadline)
+
+    def _answer(self, answers: list[tuple[H, Answer]]) -> None:
+        """Give the answers to their holders; equal ones stand together and are counted together."""
+        metrics, now = self._metrics, self._clock.seconds
+        last: Answer | None = None
+        count = 0
+        for holder, answer in answers:
+            holder.answer(answer)
+            if answer is not last:
+                if last is not None:
+                    metrics.delivered(last, count, now())
+                last, count = answer, 0
+            count += 1
+        if last is not None:
+            metrics.delivered(last, count, now())
+
+    def _let_time_pass(self) -> None:
+        """Shared state is due to go, which takes an entry, as everything shared does."""
+        due = self._queue.next_expiry
+        if due is None or self._expiring:
+            return
+        if due > self._clock.seconds():
+            self._expiry_timer.not_after(due)
+            return
+        self._expiring = True
+        self._broadcast.append(Expire()).addCallbacks(self._time_passed, self._time_stands_still)
+
+    def _time_passed(self, outcome: Outcome) -> None:
+        self._expiring = False
+        self._expiry_timer.not_after(self._queue.next_expiry)
+
+    def _time_stands_still(self, failure: Failure) -> None:
+        self._expiring = False
+        failure.trap(PushUpError)
+        _log.debug("time cannot pass: {error}", error=failure.value)
+        self._expiry_timer.not_after(self._clock.seconds() + EXPIRY_RETRY_SECONDS)
+
+
+class _Timer:
+    """One reactor timer for many deadlines."""
+
+    def __init__(self, clock: IReactorTime, due: Callable[[], None]) -> None:
+        self._clock = clock
+        self._due = due
+        self._time = math.inf
+        self._call: IDelayedCall | None = None
+
+    def not_after(self, time: float | None) -> None:
+        """See to it that `due` is called at this time or before; it then says when next."""
+        if time is None or time >= self._time:
+            return
+        self.stop()
+        self._time = time
+        self._call = self._clock.callLater(max(0.0, time - self._clock.seconds()), self._ring)
+
+    def stop(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+        self._time = math.inf
+
+    def _ring(self) -> None:
+        self._call = None
+        self._time = math.inf
+        self._due()
+
+
+def _raise_error(outcome: Outcome) -> Outcome:
+    if isinstance(outcome, PushUpError):
+        raise outcome
+    return outcome

@@ -1,0 +1,207 @@
+"""Settings: defaults < TOML file < `PUSHUP_*` environment < flags. An unknown key or a bad value is named.
+
+Durations are in seconds and sizes in bytes, as the names say; `"90s"`, `"5m"`, `"2h"`, `"64KiB"`, `"1MiB"` are taken,
+too. All of them, with what they bound: docs/operations.md.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from ipaddress import ip_address
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import fields
+
+from pushup.core.limits import Limits
+from pushup.core.wire import PublicationLimits
+from pushup.logs import FORMATS, LEVELS
+from pushup.net.demultiplexer import STRATEGIES
+from pushup.net.edge import EdgeLimits
+from pushup.net.http1 import RequestLimits
+from pushup.net.listener import parse_address
+from pushup.net.poll_parameters import PollLimits
+from pushup.node import DrainLimits
+
+PREFIX = "PUSHUP_"
+MIN_KEY_LENGTH = 16
+"""Characters of a publish key; below that one can be guessed."""
+
+
+NOT_SETTINGS = ("PUSHUP_CONFIG", "PUSHUP_URL", "PUSHUP_KEY")
+"""Variables of the command line itself."""
+
+
+class SettingsError(Exception):
+    """A setting that cannot be; the text names it and where it came from."""
+
+
+class ServerSettings(Struct, frozen=True, kw_only=True):
+    """What belongs to no room but to the whole server."""
+
+    listen: tuple[str, ...] = ("127.0.0.1:8080",)
+    """Addresses: `127.0.0.1:8080`, `[::1]:8080`, `unix:/run/pushup.sock`."""
+    broadcast: str = "memory:"
+    """Where the order of entries comes from: `memory:`, which is this process."""
+    wait_strategy: str = "epoll" if "epoll" in STRATEGIES else "reactor"
+    """How the demultiplexer waits: `epoll`, or `reactor` where there is no epoll."""
+    publish_keys: tuple[str, ...] = ()
+    """Who may publish: `Authorization: Bearer <key>`. None: everybody who reaches the server."""
+    allow_public_without_keys: bool = False
+    """Listen beyond loopback even though everybody could publish then."""
+    cors_origins: tuple[str, ...] = ()
+    """Origins whose scripts may read answers, e.g. `https://example.org`; `*` for all."""
+    log_level: str = "info"
+    """`debug`, `info`, `warn` or `error`."""
+    log_format: str = "text"
+    """`text` or `json`."""
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """All settings, by room. In files, environment and flags their names stand flat beside each other."""
+
+    server: ServerSettings = ServerSettings()
+    queue: Limits = Limits()
+    publication: PublicationLimits = PublicationLimits()
+    poll: PollLimits = PollLimits()
+    edge: EdgeLimits = EdgeLimits()
+    request: RequestLimits = RequestLimits()
+    drain: DrainLimits = DrainLimits()
+
+
+_ROOM_OF = {
+    setting.encode_name: (room.name, setting.type) for room in fields(Settings) for setting in fields(room.type)
+}
+"""Which room a setting belongs to, and of what type it is."""
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+
+
+def read_settings(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+) -> Settings:
+    """The settings in force, from all three places; the later ones win.
+
+    Raises: SettingsError.
+    """
+    given: dict[str, dict[str, object]] = {}
+    for where, values in (
+        (str(file), _read_file(file) if file else {}),
+        ("the environment", _read_environment(environment or {})),
+        ("the command line", flags or {}),
+    ):
+        for name, value in values.items():
+            room, converted = _setting(name, value, where)
+            given.setdefault(room, {})[name] = converted
+    settings = Settings(**{room.name: room.type(**given.get(room.name, {})) for room in fields(Settings)})
+    _check(settings)
+    return settings
+
+
+def _read_file(file: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(file.read_text())
+    except OSError as error:
+        raise SettingsError(f"cannot read {file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file} is not TOML: {error}") from None
+
+
+def _read_environment(environment: Mapping[str, str]) -> dict[str, object]:
+    names = (name for name in environment if name.startswith(PREFIX) and name not in NOT_SETTINGS)
+    return {name.removeprefix(PREFIX).lower(): environment[name] for name in names}
+
+
+def _setting(name: str, value: object, where: str) -> tuple[str, object]:
+    """The room of a setting and its value.
+
+    Raises: SettingsError.
+    """
+    if name not in _ROOM_OF:
+        near = get_close_matches(name, _ROOM_OF, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise SettingsError(f"{where}: there is no setting {name!r}{hint}")
+    room, wanted = _ROOM_OF[name]
+    try:
+        if isinstance(value, str):
+            value = _from_text(name, value, wanted)
+        converted = msgspec.convert(value, wanted, strict=not isinstance(value, str))
+        if isinstance(converted, int | float) and not isinstance(converted, bool) and not 0 < converted < math.inf:
+            raise ValueError("it must be above 0")
+    except (ValueError, msgspec.ValidationError) as error:
+        raise SettingsError(f"{where}: {name} = {value!r}: {error}") from None
+    return room, converted
+
+
+def _from_text(name: str, text: str, wanted: object) -> object:
+    """A value from text, as it stands in the environment, or in a file with a unit."""
+    if wanted is float and name.endswith("_seconds"):
+        return _with_unit(text, _SECONDS)
+    if wanted is int and name.endswith("_bytes"):
+        return int(_with_unit(text, _BYTES))
+    if wanted == tuple[str, ...]:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    return text
+
+
+def _with_unit(text: str, units: Mapping[str, float]) -> float:
+    match = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*([A-Za-z]*)", text.strip())
+    if match is None or (match[2] and match[2] not in units):
+        raise ValueError(f"it is a number, or one with a unit of {', '.join(units)}")
+    return float(match[1]) * units.get(match[2], 1)
+
+
+def _check(settings: Settings) -> None:
+    """What single values cannot show.
+
+    Raises: SettingsError.
+    """
+    server, edge, queue = settings.server, settings.edge, settings.queue
+    _one_of("log_level", server.log_level, LEVELS)
+    _one_of("log_format", server.log_format, FORMATS)
+    _one_of("wait_strategy", server.wait_strategy, tuple(STRATEGIES))
+    _one_of("broadcast", server.broadcast, ("memory:",))
+    if not server.listen:
+        raise SettingsError("listen: there is no address to listen on")
+    for key in server.publish_keys:
+        if len(key) < MIN_KEY_LENGTH or not key.isascii() or not key.isprintable() or " " in key:
+            raise SettingsError(
+                f"publish_keys: a key has at least {MIN_KEY_LENGTH} characters, printable ASCII without spaces"
+            )
+    for address in server.listen:
+        if not _is_local(address) and not server.publish_keys and not server.allow_public_without_keys:
+            raise SettingsError(
+                f"listen = {address!r}: everybody who reaches this address could publish; set publish_keys, "
+                "or say allow_public_without_keys if that is what you want"
+            )
+    if queue.answer_limit_bytes + settings.publication.message_limit_bytes > edge.output_limit_bytes:
+        raise SettingsError("output_limit_bytes: it must hold an answer, which is answer_limit_bytes and one message")
+    if settings.publication.message_limit_bytes > queue.retention_bytes:
+        raise SettingsError("retention_bytes: it must hold one message of message_limit_bytes")
+
+
+def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise SettingsError(f"{name} = {value!r}: it is one of {', '.join(choices)}")
+
+
+def _is_local(address: str) -> bool:
+    """Whether only this machine reaches it.
+
+    Raises: SettingsError when it is no address.
+    """
+    if address.startswith("unix:"):
+        return True
+    try:
+        host, _ = parse_address(address)
+    except ValueError as error:
+        raise SettingsError(f"listen: {error}") from None
+    return ip_address(host).is_loopback
