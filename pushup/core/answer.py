@@ -15,7 +15,7 @@ from pushup.core.subscription import Selection
 
 
 class Received(Struct, frozen=True):
-    """A message as one subscriber gets it; `channels` names only those it asked for. `time`: seconds since the epoch."""
+    """A message as one subscriber gets it; `channels`: of those it asked for, `time`: seconds since the epoch."""
 
     id: str
     time: float

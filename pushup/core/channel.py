@@ -29,7 +29,7 @@ class Channel:
 
     Sequences: `newest` is its last message, `dropped` the highest message no longer kept (with the `reason`),
     `closed` its last closing, `latest` the highest of them: a cursor at or after it has nothing to learn here.
-    Times: `ttl` in seconds; `expires` in seconds since the epoch, when it closes, or is forgotten if it is closed; `due`
+    Times: `ttl` in seconds; `expires` in seconds since the epoch, when it closes, or once closed is forgotten; `due`
     the whole second at which the directory looks at it next.
     """
 

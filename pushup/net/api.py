@@ -240,7 +240,7 @@ CORS_HEADERS = (b"authorization, content-type, idempotency-key", b"86400")
 
 
 def _other_method(request: Request, methods: dict[bytes, Any], exchange: Exchange) -> None:
-    """OPTIONS is answered everywhere (and is how browsers ask for leave, Fetch standard); else there is no such method."""
+    """OPTIONS is answered everywhere (browsers ask for leave with it, Fetch standard); else there is no such method."""
     allow = b", ".join((*methods, b"OPTIONS"))
     headers = [(b"Allow", allow)]
     if request.method != b"OPTIONS":

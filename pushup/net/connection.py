@@ -36,8 +36,8 @@ class Connection:
     """One client. Most of the time it is a held poll, so what a held poll does not need is None then."""
 
     __slots__ = (
-        "_backlog", "_edge", "_ended", "_lingering", "_manner", "_open", "_output", "_parser", "_proceeding", "_reading",
-        "held", "since", "socket",
+        "_backlog", "_edge", "_ended", "_lingering", "_manner", "_open", "_output", "_parser", "_proceeding",
+        "_reading", "held", "since", "socket",
     )  # fmt: skip
 
     def __init__(self, edge: Edge, sock: socket.socket) -> None:

@@ -81,7 +81,8 @@ class RequestParser:
 
         Raises: BadRequest and its like; the requests before the bad one are in `requests`, and the parser is done for.
         """
-        self.requests = requests = []
+        requests: list[Request] = []
+        self.requests = requests
         if not self.idle:
             self._fed += len(data)
         try:

@@ -1,4 +1,4 @@
-"""Responses as bytes: always JSON with a length, never cached, never chunked (DESIGN §5); errors as RFC 9457 problems."""
+"""Responses as bytes: always JSON with a length, never cached, never chunked; errors as RFC 9457 problems."""
 
 from __future__ import annotations
 
