@@ -69,9 +69,10 @@ def serve(**given: Any) -> None:
     from twisted.logger import Logger
 
     from pushup.logs import start_logging
-    from pushup.service import make_service, raise_file_limit
+    from pushup.service import make_service, raise_file_limit, tune_garbage_collector
 
     reactor: Any = any_reactor
+    tune_garbage_collector()
     start_logging(settings.server.log_level, settings.server.log_format)
     Logger().info("file descriptors: {limit}", limit=raise_file_limit())
     service = make_service(settings, reactor)

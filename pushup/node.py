@@ -14,10 +14,10 @@ from typing import Any, Generic, Protocol, TypeVar
 from msgspec import Struct
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
-from pushup.broadcast import Broadcast
+from pushup.broadcast import Broadcast, Then
 from pushup.core.answer import Answer
 from pushup.core.channel import Channel
 from pushup.core.commands import Command, Entry, Expire, Outcome
@@ -36,8 +36,8 @@ DEADLINE_STEP_SECONDS = 1 / 64
 HOLD_JITTER = 0.15
 """A hold ends early by a random part up to this, so that clients do not come back in step (DESIGN §5)."""
 
-EXPIRY_RETRY_SECONDS = 1.0
-"""When the order could not be reached to let time pass."""
+EXPIRY_SECONDS = 1.0
+"""How often it is looked whether shared state is due to go, if no entry comes by; that late it may be."""
 
 _log = Logger()
 
@@ -59,7 +59,11 @@ class DrainLimits(Struct, frozen=True, kw_only=True):
 
 
 class Node(Generic[H]):
-    """One queue that follows one broadcast by one clock; `random` returns a number in [0, 1)."""
+    """One queue that follows one broadcast by one clock.
+
+    `soon` calls what it is given later, in this turn of the reactor or the next, but not now; `random` returns a
+    number in [0, 1).
+    """
 
     def __init__(
         self,
@@ -67,6 +71,7 @@ class Node(Generic[H]):
         queue: MessageQueue[H],
         broadcast: Broadcast,
         clock: IReactorTime,
+        soon: Callable[[Callable[[], None]], None],
         random: Callable[[], float],
         metrics: Metrics,
     ) -> None:
@@ -75,10 +80,15 @@ class Node(Generic[H]):
         self._clock = clock
         self._random = random
         self._metrics = metrics
-        self._delivery: IDelayedCall | None = None
+        self._soon = soon
+        self._delivering = False
         self._deadline_timer = _Timer(clock, self._answer_due)
-        self._expiry_timer = _Timer(clock, self._let_time_pass)
         self._expiring = False
+        self._expiry = LoopingCall(self._let_time_pass)
+        self._expiry.clock = clock
+        self._expiry.start(EXPIRY_SECONDS, now=False).addErrback(
+            lambda failure: _log.failure("letting time pass failed", failure)
+        )
         self._draining = False
         broadcast.follow(self.apply)
 
@@ -105,20 +115,15 @@ class Node(Generic[H]):
             return "this node is about to stop"
         return None if self._broadcast.ready() else "the broadcast cannot be reached"
 
-    def publish(self, command: Command) -> Deferred[Outcome]:
-        """Have a command done on every node; fires with what came of it, before it is delivered.
-
-        Fails with the PushUpError that came of it, or `Unavailable` when that is not known.
-        """
-        return self._broadcast.append(command).addCallback(_raise_error)
+    def publish(self, command: Command, then: Then) -> None:
+        """Have a command done on every node; `then` takes what came of it, before it is delivered."""
+        self._broadcast.append(command, then)
 
     def apply(self, entry: Entry) -> Outcome:
         """The next entry, from this node or another: delivery exists once."""
         outcome = self._queue.apply(entry)
         self._metrics.applied(entry.command, outcome)
-        if self._queue.has_deliveries and self._delivery is None:
-            self._delivery = self._clock.callLater(0, self._deliver)
-        self._expiry_timer.not_after(self._queue.next_expiry)
+        self._deliver_soon()
         return outcome
 
     def poll(self, poll: Poll, holder: H) -> Answer | Subscription[H]:
@@ -128,7 +133,7 @@ class Node(Generic[H]):
         """
         now = self._clock.seconds()
         timeout = 0.0 if self._draining else poll.timeout * (1 - HOLD_JITTER * self._random())
-        deadline = math.floor((now + timeout) / DEADLINE_STEP_SECONDS) * DEADLINE_STEP_SECONDS
+        deadline = (now + timeout) // DEADLINE_STEP_SECONDS * DEADLINE_STEP_SECONDS
         result = self._queue.subscribe(poll, holder, now, deadline)
         if isinstance(result, Subscription):
             self._deadline_timer.not_after(result.deadline)
@@ -151,10 +156,7 @@ class Node(Generic[H]):
     def stop(self) -> None:
         """Let no timer run on."""
         self._deadline_timer.stop()
-        self._expiry_timer.stop()
-        if self._delivery is not None:
-            self._delivery.cancel()
-            self._delivery = None
+        self._expiry.stop()
 
     def _drain_slice(self, pause: float, done: Deferred[None]) -> None:
         self._answer(self._queue.end_all(SLICE))
@@ -163,12 +165,16 @@ class Node(Generic[H]):
         else:
             done.callback(None)
 
+    def _deliver_soon(self) -> None:
+        if not self._delivering and self._queue.has_deliveries:
+            self._delivering = True
+            self._soon(self._deliver)
+
     def _deliver(self) -> None:
-        """One slice of what entries have woken; the next in the next turn."""
-        self._delivery = None
+        """One slice of what entries have woken; then the others get their turn."""
+        self._delivering = False
         self._answer(self._queue.deliver(SLICE))
-        if self._queue.has_deliveries:
-            self._delivery = self._clock.callLater(0, self._deliver)
+        self._deliver_soon()
 
     def _answer_due(self) -> None:
         """One slice of the polls whose deadline has come."""
@@ -191,25 +197,16 @@ class Node(Generic[H]):
             metrics.delivered(last, count, now())
 
     def _let_time_pass(self) -> None:
-        """Shared state is due to go, which takes an entry, as everything shared does."""
+        """Let shared state go that is due; that takes an entry, as everything shared does."""
         due = self._queue.next_expiry
-        if due is None or self._expiring:
-            return
-        if due > self._clock.seconds():
-            self._expiry_timer.not_after(due)
-            return
-        self._expiring = True
-        self._broadcast.append(Expire()).addCallbacks(self._time_passed, self._time_stands_still)
+        if due is not None and due <= self._clock.seconds() and not self._expiring:
+            self._expiring = True
+            self._broadcast.append(Expire(), self._time_passed)
 
     def _time_passed(self, outcome: Outcome) -> None:
         self._expiring = False
-        self._expiry_timer.not_after(self._queue.next_expiry)
-
-    def _time_stands_still(self, failure: Failure) -> None:
-        self._expiring = False
-        failure.trap(PushUpError)
-        _log.debug("time cannot pass: {error}", error=failure.value)
-        self._expiry_timer.not_after(self._clock.seconds() + EXPIRY_RETRY_SECONDS)
+        if not isinstance(outcome, PushUpError):
+            self._soon(self._let_time_pass)  # there may be more than one entry lets go
 
 
 class _Timer:
@@ -239,9 +236,3 @@ class _Timer:
         self._call = None
         self._time = math.inf
         self._due()
-
-
-def _raise_error(outcome: Outcome) -> Outcome:
-    if isinstance(outcome, PushUpError):
-        raise outcome
-    return outcome

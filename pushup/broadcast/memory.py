@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from twisted.internet.defer import Deferred, succeed
-
-from pushup.broadcast import Broadcast, Follower
-from pushup.core.commands import Command, Entry, Outcome
+from pushup.broadcast import Broadcast, Follower, Then
+from pushup.core.commands import Command, Entry
 
 
 class MemoryBroadcast:
@@ -23,12 +21,12 @@ class MemoryBroadcast:
     def follow(self, follower: Follower) -> None:
         self._follower = follower
 
-    def append(self, command: Command) -> Deferred[Outcome]:
+    def append(self, command: Command, then: Then) -> None:
         assert self._follower is not None
         self._time = max(self._time, self._now())  # a clock that is set back must not turn the order round
         entry = Entry(self.epoch, self._next, self._time, command)
         self._next += command.width
-        return succeed(self._follower(entry))
+        then(self._follower(entry))
 
     def ready(self) -> bool:
         return self._follower is not None

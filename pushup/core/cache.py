@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
-from operator import attrgetter
-
-from sortedcontainers import SortedKeyList
 
 from pushup.core.channel import Channel, GapReason
 from pushup.core.limits import Limits
@@ -18,7 +16,8 @@ class Cache:
     def __init__(self, limits: Limits, find: Callable[[str], Channel | None]) -> None:
         self._limits = limits
         self._find = find
-        self._messages: SortedKeyList[Message, tuple[float, int]] = SortedKeyList(key=attrgetter("time", "sequence"))
+        # Messages only ever come at the end; the channels' trees are for looking things up in them.
+        self._messages: OrderedDict[int, Message] = OrderedDict()
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -26,15 +25,15 @@ class Cache:
 
     @property
     def oldest_time(self) -> float | None:
-        return self._messages[0].time if self._messages else None
+        return self._oldest().time if self._messages else None
 
     def messages(self) -> list[Message]:
         """All of them, oldest first."""
-        return list(self._messages)
+        return list(self._messages.values())
 
     def add(self, message: Message, channels: list[Channel]) -> None:
-        """Keep a new message on its channels, and let go what is too much. O(log n) a channel and a message gone."""
-        self._messages.add(message)
+        """Keep a new message on its channels, and let go what is too much. O(log n) a channel."""
+        self._messages[message.sequence] = message
         self.bytes += message.size
         for channel in channels:
             channel.keep(message)
@@ -46,7 +45,7 @@ class Cache:
 
     def restore(self, message: Message, channels: list[Channel]) -> None:
         """Put in a message from a snapshot, newer than all that are here."""
-        self._messages.add(message)
+        self._messages[message.sequence] = message
         self.bytes += message.size
         for channel in channels:
             channel.keep(message)
@@ -54,7 +53,7 @@ class Cache:
     def expire(self, time: float, most: int) -> int:
         """Let go of at most `most` messages that were published at `time` or before; returns how many went."""
         gone = 0
-        while gone < most and self._messages and self._messages[0].time <= time:
+        while gone < most and self._messages and self._oldest().time <= time:
             self._drop_oldest("expired")
             gone += 1
         return gone
@@ -64,9 +63,12 @@ class Cache:
         while channel.messages:
             self._release(channel.drop_oldest("closed"))
 
+    def _oldest(self) -> Message:
+        return next(iter(self._messages.values()))
+
     def _drop_oldest(self, reason: GapReason) -> None:
         """The oldest message of the node is the oldest of each channel that still keeps it."""
-        message = self._messages[0]
+        message = self._oldest()
         for name in message.channels:
             channel = self._find(name)
             if channel is not None and channel.messages and channel.messages[0] is message:
@@ -74,13 +76,13 @@ class Cache:
 
     def _release(self, message: Message) -> None:
         if message.holders == 0:
-            self._messages.remove(message)
+            del self._messages[message.sequence]
             self.bytes -= message.size
 
     def check(self) -> None:
         """Assert the invariants: every message is kept by as many channels as it says, and the bytes add up."""
-        assert self.bytes == sum(m.size for m in self._messages)
-        for message in self._messages:
+        assert self.bytes == sum(m.size for m in self._messages.values())
+        for message in self._messages.values():
             holders = [
                 channel
                 for channel in map(self._find, message.channels)

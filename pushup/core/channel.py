@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable
 from operator import attrgetter
@@ -87,13 +88,14 @@ class Channel:
         The two keys of the tree, time and sequence, agree in their order, so either finds a place.
         """
         messages = self.messages
-        if messages is None:
+        if messages is None or self.newest <= sequence:
             return ()
-        first = bisect_right(messages, sequence, key=_sequence)
-        if selection.start > 0:
-            first = max(first, messages.bisect_key_left((selection.start, 0)))
-        last = messages.bisect_key_left((selection.end, 0))
-        return messages.islice(first, last)
+        if selection.start == 0 and selection.end == math.inf:
+            if len(messages) == 1 or messages[-2].sequence <= sequence:
+                return (messages[-1],)  # who waited has seen all but the newest
+            return messages.islice(bisect_right(messages, sequence, key=_sequence))
+        first = max(bisect_right(messages, sequence, key=_sequence), messages.bisect_key_left((selection.start, 0)))
+        return messages.islice(first, messages.bisect_key_left((selection.end, 0)))
 
     def check(self) -> None:
         """Assert the invariants."""

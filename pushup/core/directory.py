@@ -66,8 +66,10 @@ class Directory:
 
         Raises: UnknownChannel for an id that does not live, and for any unknown name when channels are strict.
         """
-        channel = self.get(name)
-        if channel is not None and channel.living:
+        channel = self._by_name.get(name)
+        if channel is None and is_id(name):
+            channel = self.get(name)
+        if channel is not None and channel.id:
             return channel
         if self._limits.strict_channels or is_id(name):
             raise UnknownChannel(f"channel {name!r} does not exist", field="channel")

@@ -12,19 +12,16 @@ class Message:
     """One published value, in its place in the order.
 
     `data` is JSON text as the publisher wrote it: never decoded here, so a number keeps all its digits. `holders`
-    counts the channels that still keep the message; with the last of them it leaves the cache.
+    counts the channels that still keep the message; with the last of them it leaves the cache. `size`: the bytes that
+    count against `retention_bytes`.
     """
 
-    __slots__ = ("channels", "data", "holders", "sequence", "time")
+    __slots__ = ("channels", "data", "holders", "sequence", "size", "time")
 
     def __init__(self, sequence: int, time: float, channels: tuple[str, ...], data: Raw) -> None:
         self.sequence = sequence
         self.time = time
         self.channels = channels
         self.data = data
+        self.size = len(memoryview(data)) + MESSAGE_OVERHEAD_BYTES
         self.holders = 0
-
-    @property
-    def size(self) -> int:
-        """Bytes that count against `retention_bytes`."""
-        return len(memoryview(self.data)) + MESSAGE_OVERHEAD_BYTES

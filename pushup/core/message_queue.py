@@ -177,8 +177,7 @@ class MessageQueue(Generic[H]):
         Raises: UnknownChannel for an id that does not live, and for unknown names when channels are strict.
         """
         selection, cursor = poll.selection, poll.cursor
-        channels = self._wait_for(selection.channels)
-        latest = max(channel.latest for channel in channels)
+        channels, latest, all_living = self._wait_for(selection.channels)
         last = self._last
         if isinstance(cursor, Cursor) and cursor.epoch == last.epoch and cursor.sequence >= latest:
             after = cursor.sequence
@@ -193,7 +192,7 @@ class MessageQueue(Generic[H]):
         # All who wait for the same next message shall have seen the same (Subscription.seen). A cursor ahead of this
         # node stays what it is, and a channel that does not live yet may begin with whatever has been until now.
         if after <= last.sequence:
-            after = latest if all(channel.living for channel in channels) else last.sequence
+            after = latest if all_living else last.sequence
         subscription = Subscription(selection, channels, after, deadline, holder)
         self._waiting.hold(subscription)
         return subscription
@@ -265,7 +264,11 @@ class MessageQueue(Generic[H]):
         self._leave(subscription.channels)
         return holder
 
-    def _wait_for(self, names: tuple[str, ...]) -> tuple[Channel, ...]:
+    def _wait_for(self, names: tuple[str, ...]) -> tuple[tuple[Channel, ...], int, bool]:
+        """The channels of these names, the latest that any of them has to tell, and whether all of them live."""
+        if len(names) == 1:
+            channel = self._directory.wait_for(names[0])
+            return (channel,), channel.latest, channel.id != 0
         channels: dict[Channel, None] = {}
         try:
             for name in names:
@@ -273,7 +276,7 @@ class MessageQueue(Generic[H]):
         except UnknownChannel:
             self._leave(tuple(channels))
             raise
-        return tuple(channels)
+        return tuple(channels), max(c.latest for c in channels), all(c.living for c in channels)
 
     def _leave(self, channels: tuple[Channel, ...]) -> None:
         for channel in channels:

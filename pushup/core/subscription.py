@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+from msgspec import Struct
 
 from pushup.core.cursor import Cursor, Start
 
@@ -15,8 +16,7 @@ H = TypeVar("H")
 """What holds a poll open, whatever the caller uses: it goes in with the poll and comes out with the answer."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Selection:
+class Selection(Struct, frozen=True, eq=False):
     """Which messages a client wants: of these channels, published in [start, end), at most `limit` in one answer.
 
     Compared by identity: callers that share one selection among equal polls share the answers, too.
@@ -28,8 +28,7 @@ class Selection:
     end: float = math.inf
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Poll:
+class Poll(Struct, frozen=True, eq=False):
     """What a client asks: which messages, from where on, and how long it would wait (seconds)."""
 
     selection: Selection

@@ -12,9 +12,7 @@ from typing import Any, Protocol
 from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct
-from twisted.internet.defer import Deferred
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from pushup.core import wire
 from pushup.core.answer import Answer
@@ -60,7 +58,7 @@ class NodeInterface(Protocol):
     @property
     def cursor(self) -> Cursor: ...
     def poll(self, poll: Poll, holder: Exchange) -> Answer | Subscription[Exchange]: ...
-    def publish(self, command: Command) -> Deferred[Outcome]: ...
+    def publish(self, command: Command, then: Callable[[Outcome], None]) -> None: ...
     def channel(self, name: str) -> Channel: ...
     def channels(self) -> list[Channel]: ...
     def why_not_ready(self) -> str | None: ...
@@ -111,7 +109,8 @@ class Api:
             exchange.respond(problem(InternalError("the reason is in the server's log")))
 
     def _route(self, request: Request, exchange: Exchange) -> None:
-        path, _, query = _origin_form(request.target).partition(b"?")
+        target = request.target
+        path, _, query = (target if target.startswith(b"/") else _path_of(target)).partition(b"?")
         methods = _ROUTES.get(path)
         if methods is not None:
             method = methods.get(request.method)
@@ -174,14 +173,10 @@ class Api:
         self._command(Close(name), exchange, lambda outcome: Response(204))
 
     def _command(self, command: Command, exchange: Exchange, succeeded: Callable[[Outcome], Response]) -> None:
-        def failed(failure: Failure) -> Response:
-            error = failure.value
-            if not isinstance(error, PushUpError):
-                _log.failure("a publication failed", failure)
-                error = InternalError("the reason is in the server's log")
-            return problem(error)
+        def then(outcome: Outcome) -> None:
+            exchange.respond(problem(outcome) if isinstance(outcome, PushUpError) else succeeded(outcome))
 
-        self._node.publish(command).addCallback(succeeded).addErrback(failed).addCallback(exchange.respond)
+        self._node.publish(command, then)
 
     def _authorize(self, request: Request) -> None:
         """Raises: Unauthorized, Forbidden; unless the request has a publish key, or none are set."""
@@ -257,13 +252,11 @@ def _other_method(request: Request, methods: dict[bytes, Any], exchange: Exchang
     exchange.respond(Response(204, headers=tuple(headers)))
 
 
-def _origin_form(target: bytes) -> bytes:
-    """The path and query of a request target; a proxy's absolute form is taken, too (RFC 9112 §3.2.2).
+def _path_of(target: bytes) -> bytes:
+    """The path and query of a target in a proxy's absolute form (RFC 9112 §3.2.2).
 
     Raises: BadRequest.
     """
-    if target.startswith(b"/"):
-        return target
     scheme, colon, rest = target.partition(b"://")
     if colon and scheme.lower() in (b"http", b"https"):
         _, slash, path = rest.partition(b"/")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pushup.core.answer import Answer
@@ -71,21 +72,21 @@ class Connection:
         if parser is None:
             parser = edge.take_parser()
             self.since = edge.now
+        requests: Sequence[Request | PushUpError]
         try:
-            requests: list[Request | PushUpError] = list(parser.feed(data))
+            requests = parser.feed(data)
         except PushUpError as error:
             requests = [*parser.requests, error]
             self._parser = None
             self._stop_reading()
         else:
-            if not parser.idle:
-                self._parser = parser
-            elif parser.ended:
-                self._parser = None
-                self._stop_reading()
-            else:
+            if parser.idle and not parser.ended:
                 self._parser = None
                 edge.give_parser(parser)
+            else:
+                self._parser = parser
+                if parser.ended:
+                    self._stop_reading()
         if len(requests) == 1 and not self._open and self._backlog is None and self._output is None:
             self._begin(requests[0])
         elif requests:

@@ -7,7 +7,7 @@ but `chunked` and none in HTTP/1.0, and limits on everything that grows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
 from typing import NoReturn
 
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -34,8 +34,7 @@ class RequestLimits(Struct, frozen=True, kw_only=True):
     """A request body."""
 
 
-@dataclass(slots=True, eq=False)
-class Request:
+class Request(Struct, eq=False):
     """One request. Header names are in lower case; of a field that came twice the values are joined by `, `."""
 
     method: bytes
@@ -51,6 +50,12 @@ class Request:
 
 _ONCE = frozenset((b"host", b"content-length", b"transfer-encoding", b"authorization", b"idempotency-key", b"origin"))
 """Fields of which two would leave open which one counts."""
+
+
+_RARE = frozenset((b"transfer-encoding", b"content-length", b"expect"))
+
+_HOST = re.compile(rb"[^/@, \t]*").fullmatch
+"""A host and port; may be empty (RFC 9112 §3.2)."""
 
 
 class RequestParser:
@@ -140,20 +145,22 @@ class RequestParser:
             self._fail(self._headers_too_large())
         headers, parser = self._headers, self._parser
         version = parser.get_http_version()
+        keep_alive = version == "1.1" and parser.should_keep_alive()
         if version == "1.1":
-            keep_alive = parser.should_keep_alive()
             host = headers.get(b"host")
-            if host is None:
-                self._fail(BadRequest("Host is missing"))
-            elif b"/" in host or b"@" in host or b"," in host or b" " in host:
-                self._fail(BadRequest("Host is malformed"))
-        elif version == "1.0":
-            keep_alive = False
-        else:
+            if host is None or not _HOST(host):
+                self._fail(BadRequest("Host is missing" if host is None else "Host is malformed"))
+        elif version != "1.0":
             self._fail(BadRequest(f"HTTP/{version} is not spoken here"))
-        if b"transfer-encoding" in headers and (
-            version == "1.0" or headers[b"transfer-encoding"].lower() != b"chunked"
-        ):
+        if not _RARE.isdisjoint(headers):
+            self._check_rare(headers, version)
+        self._request = Request(parser.get_method(), self._target, headers, keep_alive)
+        self._size = 0
+
+    def _check_rare(self, headers: dict[bytes, bytes], version: str) -> None:
+        """The fields that say something about the body; polls have none of them."""
+        coding = headers.get(b"transfer-encoding")
+        if coding is not None and (version == "1.0" or coding.lower() != b"chunked"):
             self._fail(BadRequest("the only transfer coding spoken here is chunked, in HTTP/1.1"))
         length = headers.get(b"content-length")
         if length is not None and int(length) > self._limits.body_limit_bytes:
@@ -163,8 +170,6 @@ class RequestParser:
             if expect.lower() != b"100-continue":
                 self._fail(ExpectationFailed("the only expectation met here is 100-continue"))
             self.wants_continue = version == "1.1"
-        self._request = Request(parser.get_method(), self._target, headers, keep_alive)
-        self._size = 0
 
     def on_body(self, part: bytes) -> None:
         self.wants_continue = False

@@ -9,9 +9,7 @@ A time is in seconds since the epoch or RFC 3339; `from` is inclusive, `to` excl
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from datetime import datetime
-from typing import Generic, TypeVar
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -50,33 +48,23 @@ class _PollBody(Struct, forbid_unknown_fields=True):
 
 _body_decoder = msgspec.json.Decoder(_PollBody)
 
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-class _Memory(OrderedDict[K, V], Generic[K, V]):
-    """What was made last, at most `REMEMBERED` of it."""
-
-    def put(self, key: K, value: V) -> V:
-        self[key] = value
-        if len(self) > REMEMBERED:
-            self.popitem(last=False)
-        return value
-
 
 class PollReader:
     """Reads polls, and gives equal ones the same object, so that their answers are made once."""
 
     def __init__(self, limits: PollLimits) -> None:
         self._limits = limits
-        self._polls: _Memory[bytes, Poll] = _Memory()
-        self._selections: _Memory[tuple[object, ...], Selection] = _Memory()
+        self._polls: dict[bytes, Poll] = {}
+        self._selections: dict[tuple[object, ...], Selection] = {}
 
     def from_query(self, query: bytes) -> Poll:
         """Raises: BadRequest naming the parameter."""
         poll = self._polls.get(query)
         if poll is None:
-            poll = self._polls.put(query, self._read(query))
+            poll = self._read(query)
+            if len(self._polls) >= REMEMBERED:
+                self._polls.clear()
+            self._polls[query] = poll
         return poll
 
     def from_body(self, body: bytes) -> Poll:
@@ -143,7 +131,11 @@ class PollReader:
     def _selection(self, channels: tuple[str, ...], limit: int, start: float, end: float) -> Selection:
         key = (channels, limit, start, end)
         selection = self._selections.get(key)
-        return selection or self._selections.put(key, Selection(channels, limit, start, end))
+        if selection is None:
+            if len(self._selections) >= REMEMBERED:
+                self._selections.clear()
+            selection = self._selections[key] = Selection(channels, limit, start, end)
+        return selection
 
 
 def _pairs(query: bytes) -> list[tuple[str, str]]:

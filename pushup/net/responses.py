@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import NamedTuple
@@ -16,8 +15,7 @@ from pushup.core.errors import PushUpError
 Header = tuple[bytes, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(Struct, frozen=True):
     """What a request is answered."""
 
     status: int
@@ -64,12 +62,14 @@ class ResponseWriter:
 
     def __init__(self) -> None:
         self._date = b""
+        self._starts: dict[tuple[int, bytes], bytes] = {}
         self._answer: Answer | None = None
         self._written: dict[Manner | None, bytes] = {}
 
     def set_time(self, now: float) -> None:
         """Seconds since the epoch, for the Date header (RFC 9110 §6.6.1); to be called every second."""
         self._date = b"Date: " + formatdate(now, usegmt=True).encode() + b"\r\n"
+        self._starts = {}
         self._answer = None
 
     def answer(self, answer: Answer, manner: Manner | None) -> bytes:
@@ -84,11 +84,17 @@ class ResponseWriter:
 
     def response(self, response: Response, manner: Manner | None) -> bytes:
         """Any response."""
+        start = self._starts.get((response.status, response.content_type))
+        if start is None:
+            start = self._start(response.status, response.content_type)
+        if manner is None and not response.headers:
+            if response.status in _BODYLESS:
+                return start + b"\r\n"
+            return b"%bContent-Length: %d\r\n\r\n%b" % (start, len(response.body), response.body)
         head_only, close, headers = manner or _USUAL
-        parts = [_STATUS_LINES[response.status], self._date]
+        parts = [start]
         if response.status not in _BODYLESS:
-            parts.append(b"Content-Type: %b\r\nContent-Length: %d\r\n" % (response.content_type, len(response.body)))
-        parts.append(b"Cache-Control: no-store\r\n")
+            parts.append(b"Content-Length: %d\r\n" % len(response.body))
         if close:
             parts.append(b"Connection: close\r\n")
         parts += [b"%b: %b\r\n" % header for header in (*headers, *response.headers)]
@@ -96,6 +102,13 @@ class ResponseWriter:
         if not head_only:
             parts.append(response.body)
         return b"".join(parts)
+
+    def _start(self, status: int, content_type: bytes) -> bytes:
+        """The status line and the fields that are the same for a second."""
+        kind = b"" if status in _BODYLESS else b"Content-Type: %b\r\n" % content_type
+        start = b"%b%b%bCache-Control: no-store\r\n" % (_STATUS_LINES[status], self._date, kind)
+        self._starts[status, content_type] = start
+        return start
 
 
 _USUAL = Manner()
