@@ -65,11 +65,14 @@ def read(
         gaps = tuple(Gap(c.name, "lost") for c in channels)
     else:
         after = cursor.sequence
-        gaps = tuple(Gap(c.name, c.reason) for c in channels if c.dropped > after)
-        closed = tuple(c.name for c in channels if c.closed > after)
+        for channel in channels:
+            if channel.dropped > after:
+                gaps = (*gaps, Gap(channel.name, channel.reason))
+            if channel.closed > after:
+                closed = (*closed, channel.name)
     messages, upto = _take(channels, selection, after, last.epoch, limit_bytes)
     sequence = max(after, last.sequence) if upto is None else upto
-    return Answer(str(Cursor(last.epoch, sequence)), messages, upto is not None, gaps, closed)
+    return Answer(f"{last.epoch}-{sequence}", messages, upto is not None, gaps, closed)
 
 
 def _take(
@@ -83,8 +86,8 @@ def _take(
         if taken and (len(taken) >= selection.limit or size > limit_bytes):
             return tuple(taken), upto
         upto = message.sequence
-        names = tuple(c.name for c in channels if c.name in message.channels)
-        taken.append(Received(str(Cursor(epoch, upto)), message.time, names, message.data))
+        names = tuple([c.name for c in channels if c.name in message.channels])
+        taken.append(Received(f"{epoch}-{upto}", message.time, names, message.data))
     return tuple(taken), None
 
 

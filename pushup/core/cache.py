@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pushup.core.channel import Channel, GapReason
 from pushup.core.limits import Limits
@@ -31,7 +31,7 @@ class Cache:
         """All of them, oldest first."""
         return list(self._messages.values())
 
-    def add(self, message: Message, channels: list[Channel]) -> None:
+    def add(self, message: Message, channels: Iterable[Channel]) -> None:
         """Keep a new message on its channels, and let go what is too much. O(log n) a channel."""
         self._messages[message.sequence] = message
         self.bytes += message.size
@@ -43,7 +43,7 @@ class Cache:
         while self.bytes > self._limits.retention_bytes and len(self._messages) > 1:
             self._drop_oldest("evicted")
 
-    def restore(self, message: Message, channels: list[Channel]) -> None:
+    def restore(self, message: Message, channels: Iterable[Channel]) -> None:
         """Put in a message from a snapshot, newer than all that are here."""
         self._messages[message.sequence] = message
         self.bytes += message.size

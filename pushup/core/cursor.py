@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from pushup.core.errors import BadRequest
 
 _CURSOR = re.compile(r"([0-9a-z]{1,32})-(0|[1-9][0-9]{0,17})", re.ASCII)
 
 
-class Cursor(NamedTuple):
+class Cursor(Struct, frozen=True):
     """The last entry a client has seen."""
 
     epoch: str

@@ -50,16 +50,12 @@ class Directory:
         times = [t for t in (self._expiries.first_time, self._closings.first_time) if t is not None]
         return min(times, default=None)
 
-    def get(self, name: str) -> Channel | None:
-        """The channel of this name or id, living or not."""
-        if is_id(name):
-            name = self._names_by_id.get(int(name), name)
-        return self._by_name.get(name)
-
     def find(self, name: str) -> Channel | None:
-        """The living channel of this name or id."""
-        channel = self.get(name)
-        return channel if channel is not None and channel.living else None
+        """The living channel of this name or id. A channel without a name has its id as name."""
+        channel = self._by_name.get(name)
+        if channel is None and is_id(name):
+            channel = self._by_name.get(self._names_by_id.get(int(name), ""))
+        return channel if channel is not None and channel.id else None
 
     def wait_for(self, name: str) -> Channel:
         """The channel of this name or id to wait on; one that does not live yet is awaited.
@@ -67,10 +63,10 @@ class Directory:
         Raises: UnknownChannel for an id that does not live, and for any unknown name when channels are strict.
         """
         channel = self._by_name.get(name)
-        if channel is None and is_id(name):
-            channel = self.get(name)
         if channel is not None and channel.id:
             return channel
+        if is_id(name) and (by_id := self.find(name)) is not None:
+            return by_id
         if self._limits.strict_channels or is_id(name):
             raise UnknownChannel(f"channel {name!r} does not exist", field="channel")
         if channel is None:

@@ -20,6 +20,7 @@ from pushup.core.commands import (
     Create,
     Draft,
     Entry,
+    Expire,
     Expired,
     Outcome,
     Publish,
@@ -69,15 +70,18 @@ class MessageQueue(Generic[H]):
 
         Raises: OutOfOrder unless it follows the last entry.
         """
-        epoch, sequence = self._last
+        epoch, sequence = self._last.epoch, self._last.sequence
         if entry.epoch != epoch or entry.sequence != sequence + 1 or entry.time < self._time:
             raise OutOfOrder(f"entry {entry.epoch}-{entry.sequence} at {entry.time} after {self._last} at {self._time}")
+        command = entry.command
+        new_second = entry.time // 1 > self._time // 1
         self._time = entry.time
-        self._last = Cursor(epoch, sequence + entry.command.width)
+        self._last = Cursor(epoch, sequence + command.width)
         self._answers.clear()
-        self._let_go(entry)
-        match entry.command:
-            case Publish() as command:
+        if new_second or isinstance(command, Expire):
+            self._let_go(entry)
+        match command:
+            case Publish():
                 return self._publish(entry, command)
             case Create(name=name, ttl=ttl):
                 return self._create(name, ttl, entry.time)
@@ -100,7 +104,7 @@ class MessageQueue(Generic[H]):
         return min((t for t in times if t is not None), default=None)
 
     def _let_go(self, entry: Entry) -> None:
-        """Everything whose time has come by the entry's time, up to `EXPIRE_AT_MOST`."""
+        """All that is due by the entry's time, up to `EXPIRE_AT_MOST`; with the first entry of a second."""
         horizon = entry.time - self._limits.retention_seconds
         self._keys.expire(horizon)
         gone = self._cache.expire(horizon, EXPIRE_AT_MOST)
@@ -114,34 +118,37 @@ class MessageQueue(Generic[H]):
         key = command.key
         if key is not None and (before := self._keys.get(key)) is not None:
             return before
-        error = self._why_not(command.messages)
+        found = {name: self._directory.find(name) for draft in command.messages for name in draft.channels}
+        error = self._why_not(found)
         if error is not None:
             return error
         for sequence, draft in enumerate(command.messages, entry.sequence):
-            channels = list(dict.fromkeys(self._living(name, entry.time) for name in draft.channels))
-            message = Message(sequence, entry.time, tuple(c.name for c in channels), draft.data)
-            self._cache.add(message, channels)
-            for channel in channels:
-                self._directory.renew(channel, None, entry.time)
-                self._waiting.wake(channel)
+            self._add(draft, sequence, entry.time, found)
         outcome = Published(entry.epoch, entry.sequence, len(command.messages), entry.time)
         if key is not None:
             self._keys.add(key, outcome)
         return outcome
 
-    def _why_not(self, drafts: tuple[Draft, ...]) -> PushUpError | None:
-        """Why these messages cannot all be published, if they cannot; all or nothing."""
-        new = set()
-        for draft in drafts:
-            for name in draft.channels:
-                if self._directory.find(name) is None:
-                    if self._limits.strict_channels or is_id(name):
-                        return UnknownChannel(f"channel {name!r} does not exist", field="channels")
-                    new.add(name)
+    def _why_not(self, found: dict[str, Channel | None]) -> PushUpError | None:
+        """Why these channels cannot all be published to, if they cannot; all or nothing."""
+        new = [name for name, channel in found.items() if channel is None]
+        for name in new:
+            if self._limits.strict_channels or is_id(name):
+                return UnknownChannel(f"channel {name!r} does not exist", field="channels")
         return self._directory.room_for(len(new)) if new else None
 
-    def _living(self, name: str, time: float) -> Channel:
-        return self._directory.find(name) or self._directory.open(name, None, time)
+    def _add(self, draft: Draft, sequence: int, time: float, found: dict[str, Channel | None]) -> None:
+        """Put one message on its channels, of which those that do not live yet are opened."""
+        channels: dict[Channel, None] = {}  # a channel may be named by its name and by its id
+        for name in draft.channels:
+            channel = found[name]
+            if channel is None:
+                channel = found[name] = self._directory.open(name, None, time)
+            channels[channel] = None
+            channel.expires = time + channel.ttl
+        self._cache.add(Message(sequence, time, tuple([c.name for c in channels]), draft.data), channels)
+        for channel in channels:
+            self._waiting.wake(channel)
 
     def _create(self, name: str | None, ttl: float | None, time: float) -> Outcome:
         if name is not None and self._directory.find(name) is not None:

@@ -17,7 +17,6 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from pushup.core.commands import Create, Draft, Publish, Published, Renew
-from pushup.core.cursor import Cursor
 from pushup.core.directory import is_id
 from pushup.core.errors import BadRequest, MessageTooLarge
 
@@ -169,10 +168,11 @@ class _PublishedMany(Struct, frozen=True):
 
 def write_published(published: Published, as_list: bool) -> bytes:
     """`{"id","time","cursor"}`, or `{"ids","time","cursor"}` for a list."""
-    ids = tuple(str(Cursor(published.epoch, published.sequence + i)) for i in range(published.count))
+    epoch, first, last = published.epoch, published.sequence, published.sequence + published.count - 1
+    cursor = f"{epoch}-{last}"
     if as_list:
-        return write(_PublishedMany(ids, published.time, ids[-1]))
-    return write(_PublishedOne(ids[0], published.time, ids[-1]))
+        return write(_PublishedMany(tuple(f"{epoch}-{n}" for n in range(first, last + 1)), published.time, cursor))
+    return write(_PublishedOne(cursor, published.time, cursor))
 
 
 write = msgspec.json.Encoder().encode

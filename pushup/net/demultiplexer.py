@@ -161,12 +161,15 @@ class EpollDemultiplexer:
         poll = self._epoll.poll
         self._turning = True
         end = monotonic() + TURN_SECONDS
-        while (events := poll(0, BATCH)) or self._soon:
+        while True:
+            events = poll(0, BATCH)
             self._handle(events)
+            if not self._soon and len(events) < BATCH:
+                break
             calls, self._soon = self._soon, []
             for call in calls:
                 _call(call)
-            if monotonic() > end:
+            if monotonic() > end or not (self._soon or len(events) == BATCH):
                 break
         self._turning = False
         if self._soon:

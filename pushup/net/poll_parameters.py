@@ -46,6 +46,9 @@ class _PollBody(Struct, forbid_unknown_fields=True):
     to: float | str | None = None
 
 
+_PARAMETERS = frozenset(("cursor", "timeout", "limit", "from", "to", "_"))
+"""What may stand in a query string beside `channel`; libraries add `_` to defeat caches, and it says nothing."""
+
 _body_decoder = msgspec.json.Decoder(_PollBody)
 
 
@@ -75,12 +78,15 @@ class PollReader:
     def _read(self, query: bytes) -> Poll:
         channels: list[str] = []
         given: dict[str, str] = {}
-        for name, value in _pairs(query):
+        for pair in query.split(b"&"):
+            if not pair:
+                continue
+            coded_name, _, coded_value = pair.partition(b"=")
+            name, value = _unquote(coded_name), _unquote(coded_value)
             if name == "channel":
                 channels.append(value)
-            elif name not in ("cursor", "timeout", "limit", "from", "to"):
-                if name != "_":  # what libraries add to defeat caches
-                    raise BadRequest(f"there is no parameter {name!r}", field=name)
+            elif name not in _PARAMETERS:
+                raise BadRequest(f"there is no parameter {name!r}", field=name)
             elif name in given:
                 raise BadRequest(f"{name!r} is there twice", field=name)
             else:
@@ -138,21 +144,16 @@ class PollReader:
         return selection
 
 
-def _pairs(query: bytes) -> list[tuple[str, str]]:
-    """The parameters in a query string, as a form writes them (URL standard, application/x-www-form-urlencoded)."""
-    try:
-        return [
-            (_unquote(name), _unquote(value))
-            for name, _, value in (pair.partition(b"=") for pair in query.split(b"&") if pair)
-        ]
-    except UnicodeDecodeError:
-        raise BadRequest("the query string is not UTF-8") from None
-
-
 def _unquote(part: bytes) -> str:
+    """Text as a form writes it (URL standard, application/x-www-form-urlencoded)."""
     if b"+" in part:
         part = part.replace(b"+", b" ")
-    return (unquote_to_bytes(part) if b"%" in part else part).decode()
+    if b"%" in part:
+        part = unquote_to_bytes(part)
+    try:
+        return part.decode()
+    except UnicodeDecodeError:
+        raise BadRequest("the query string is not UTF-8") from None
 
 
 def _number(given: dict[str, str], name: str) -> float | None:
