@@ -136,7 +136,8 @@ class Node(Generic[H]):
         deadline = (now + timeout) // DEADLINE_STEP_SECONDS * DEADLINE_STEP_SECONDS
         result = self._queue.subscribe(poll, holder, now, deadline)
         if isinstance(result, Subscription):
-            self._deadline_timer.not_after(result.deadline)
+            if deadline < self._deadline_timer.time:
+                self._deadline_timer.not_after(result.deadline)
         else:
             self._metrics.delivered(result, 1, now)
         return result
@@ -215,24 +216,24 @@ class _Timer:
     def __init__(self, clock: IReactorTime, due: Callable[[], None]) -> None:
         self._clock = clock
         self._due = due
-        self._time = math.inf
+        self.time = math.inf
         self._call: IDelayedCall | None = None
 
     def not_after(self, time: float | None) -> None:
         """See to it that `due` is called at this time or before; it then says when next."""
-        if time is None or time >= self._time:
+        if time is None or time >= self.time:
             return
         self.stop()
-        self._time = time
+        self.time = time
         self._call = self._clock.callLater(max(0.0, time - self._clock.seconds()), self._ring)
 
     def stop(self) -> None:
         if self._call is not None:
             self._call.cancel()
             self._call = None
-        self._time = math.inf
+        self.time = math.inf
 
     def _ring(self) -> None:
         self._call = None
-        self._time = math.inf
+        self.time = math.inf
         self._due()

@@ -192,7 +192,8 @@ class MessageQueue(Generic[H]):
         else:
             answer = read(channels, selection, cursor, last, self._limits.answer_limit_bytes)
             after = last.sequence
-        deadline = min(deadline, selection.end)
+        if selection.end < deadline:
+            deadline = selection.end
         if deadline <= now or (answer is not None and answer.tells_something):
             self._leave(channels)
             return answer or self._read(channels, selection, after)
@@ -287,7 +288,7 @@ class MessageQueue(Generic[H]):
 
     def _leave(self, channels: tuple[Channel, ...]) -> None:
         for channel in channels:
-            if not channel.living and channel.waiting is None:
+            if channel.id == 0 and channel.waiting is None:
                 self._directory.leave(channel)
 
     # To look at.

@@ -36,7 +36,7 @@ class Poll(Struct, frozen=True, eq=False):
     timeout: float = 0.0
 
 
-class Subscription(Generic[H]):
+class Subscription(Struct, Generic[H], eq=False):
     """A poll that is held until one of its channels has something for it, or until its deadline.
 
     `seen`: all entries of its channels up to this sequence were seen. It is the same for all subscriptions that
@@ -44,13 +44,8 @@ class Subscription(Generic[H]):
     answered or abandoned.
     """
 
-    __slots__ = ("channels", "deadline", "holder", "seen", "selection")
-
-    def __init__(
-        self, selection: Selection, channels: tuple[Channel, ...], seen: int, deadline: float, holder: H
-    ) -> None:
-        self.selection = selection
-        self.channels = channels
-        self.seen = seen
-        self.deadline = deadline
-        self.holder: H | None = holder
+    selection: Selection
+    channels: tuple[Channel, ...]
+    seen: int
+    deadline: float
+    holder: H | None

@@ -33,9 +33,14 @@ class Waiting(Generic[H]):
 
     def hold(self, subscription: Subscription[H]) -> None:
         """Let it wait on its channels until its deadline."""
-        self._by_deadline.add(subscription.deadline, subscription)
+        deadline = subscription.deadline
+        self._by_deadline.add(deadline, subscription)
         self.count += 1
-        self.wait_again(subscription)
+        for channel in subscription.channels:
+            waiting = channel.waiting
+            if waiting is None:
+                waiting = channel.waiting = TimeTree()
+            waiting.add(deadline, subscription)
 
     def wait_again(self, subscription: Subscription[H]) -> None:
         """Put a woken subscription back where it is not: there was nothing for it."""

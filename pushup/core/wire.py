@@ -142,7 +142,7 @@ def check_name(name: str, field: str) -> str:
 
     Raises: BadRequest.
     """
-    if not 1 <= len(name.encode()) <= NAME_LIMIT_BYTES:
+    if not name or (len(name) > NAME_LIMIT_BYTES // 4 and len(name.encode()) > NAME_LIMIT_BYTES):
         raise BadRequest(f"a channel's name has 1 to {NAME_LIMIT_BYTES} bytes of UTF-8", field=field)
     return name
 

@@ -101,31 +101,29 @@ class Api:
     def __call__(self, request: Request, exchange: Exchange) -> None:
         """Answer a request, now or later."""
         try:
-            self._route(request, exchange)
+            target = request.target
+            path, _, query = (target if target.startswith(b"/") else _path_of(target)).partition(b"?")
+            methods = _ROUTES.get(path)
+            if methods is None:
+                self._channel_call(path, request, exchange)
+            elif (method := methods.get(request.method)) is not None:
+                method(self, request, query, exchange)
+            else:
+                _other_method(request, methods, exchange)
         except PushUpError as error:
             exchange.respond(problem(error))
         except Exception:
             _log.failure("a request failed")
             exchange.respond(problem(InternalError("the reason is in the server's log")))
 
-    def _route(self, request: Request, exchange: Exchange) -> None:
-        target = request.target
-        path, _, query = (target if target.startswith(b"/") else _path_of(target)).partition(b"?")
-        methods = _ROUTES.get(path)
-        if methods is not None:
-            method = methods.get(request.method)
-            if method is not None:
-                method(self, request, query, exchange)
-            else:
-                _other_method(request, methods, exchange)
-            return
+    def _channel_call(self, path: bytes, request: Request, exchange: Exchange) -> None:
         name, action = _channel_path(path)
-        channel_methods = _CHANNEL_ROUTES[action]
-        channel_method = channel_methods.get(request.method)
-        if channel_method is not None:
-            channel_method(self, request, name, exchange)
+        methods = _CHANNEL_ROUTES[action]
+        method = methods.get(request.method)
+        if method is not None:
+            method(self, request, name, exchange)
         else:
-            _other_method(request, channel_methods, exchange)
+            _other_method(request, methods, exchange)
 
     # Polling.
 

@@ -68,25 +68,19 @@ class Connection:
         edge.metrics.received_bytes += len(data)
         if self._lingering:
             return
-        parser = self._parser
-        if parser is None:
-            parser = edge.take_parser()
-            self.since = edge.now
+        parser = self._parser or edge.parser
         requests: Sequence[Request | PushUpError]
         try:
             requests = parser.feed(data)
         except PushUpError as error:
             requests = [*parser.requests, error]
-            self._parser = None
+            self._keep_parser(None)
             self._stop_reading()
         else:
-            if parser.idle and not parser.ended:
+            if not parser.idle or parser.ended:
+                self._keep_parser(parser)
+            elif self._parser is not None:
                 self._parser = None
-                edge.give_parser(parser)
-            else:
-                self._parser = parser
-                if parser.ended:
-                    self._stop_reading()
         if len(requests) == 1 and not self._open and self._backlog is None and self._output is None:
             self._begin(requests[0])
         elif requests:
@@ -114,13 +108,17 @@ class Connection:
         output = self._output
         if output is None:
             return
+        before = output.size
         try:
             output.write(self.socket.send)
         except BlockingIOError:
-            self.since = self._edge.now
-            return
+            pass
         except OSError:
             self.lost()
+            return
+        self.since = self._edge.now
+        self._edge.metrics.sent_bytes += before - output.size
+        if output.size:
             return
         self._output = None
         self._edge.demultiplexer.want(self, reading=self._reading, writing=False)
@@ -192,9 +190,21 @@ class Connection:
             self._stop_reading()
             self._manner = _CLOSING
             self.respond(problem(request))
+            return
+        if request.keep_alive and request.method != b"HEAD" and b"origin" not in request.headers:
+            self._manner = None
         else:
             self._manner = self._edge.manner(request)
-            self._edge.application(request, self)
+        self._edge.application(request, self)
+
+    def _keep_parser(self, parser: RequestParser | None) -> None:
+        """Keep the parser whose request is not whole yet; if it was everybody's, everybody needs another."""
+        if self._parser is None:
+            self.since = self._edge.now
+            self._edge.renew_parser()
+        self._parser = parser
+        if parser is not None and parser.ended:
+            self._stop_reading()
 
     def _proceed(self) -> None:
         """Begin the requests that wait, as far as they are answered at once."""
@@ -213,11 +223,12 @@ class Connection:
     def _respond(self, data: bytes) -> None:
         self._open = False
         if self._write(data):
-            self._sent()
+            self.since = self._edge.now
+            if self._manner is not None or self._backlog is not None or self._ended:
+                self._sent()
 
     def _sent(self) -> None:
-        """All bytes of the response are with the kernel."""
-        self.since = self._edge.now
+        """All bytes of the response are with the kernel: what now?"""
         if self._manner is not None and self._manner.close:
             self._linger()
         elif self._backlog is not None:

@@ -64,13 +64,13 @@ class Edge:
         self.writer = ResponseWriter()
         self.draining = False
         self.now = 0.0
+        self.parser = RequestParser(request_limits)
         self._request_limits = request_limits
         self._reactor = reactor
         self._clock = clock
         self._cors_origins = cors_origins
         self._listeners: list[Listener] = []
         self._connections: dict[Connection, None] = {}
-        self._spare_parser: RequestParser | None = None
         self._sweeping = LoopingCall(self._sweep)
         self._sweeping.clock = clock
         self._sweeping.start(SWEEP_SECONDS, now=True).addErrback(
@@ -108,14 +108,9 @@ class Edge:
 
     # What connections ask.
 
-    def take_parser(self) -> RequestParser:
-        """A parser for the bytes of a new request; most are given back at once."""
-        parser, self._spare_parser = self._spare_parser, None
-        return parser or RequestParser(self._request_limits)
-
-    def give_parser(self, parser: RequestParser) -> None:
-        """Take back a parser that stands between two requests."""
-        self._spare_parser = parser
+    def renew_parser(self) -> None:
+        """The shared parser stays with a connection whose request came in part."""
+        self.parser = RequestParser(self._request_limits)
 
     def forget(self, connection: Connection) -> bool:
         """Stop watching it; False when that was done before."""

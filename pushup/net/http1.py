@@ -74,6 +74,7 @@ class RequestParser:
         self.idle = True
         self.ended = False
         self._error: PushUpError | None = None
+        self._known_host = b""
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
         self._size = 0
@@ -148,8 +149,9 @@ class RequestParser:
         keep_alive = version == "1.1" and parser.should_keep_alive()
         if version == "1.1":
             host = headers.get(b"host")
-            if host is None or not _HOST(host):
+            if host is None or (host != self._known_host and not _HOST(host)):
                 self._fail(BadRequest("Host is missing" if host is None else "Host is malformed"))
+            self._known_host = host
         elif version != "1.0":
             self._fail(BadRequest(f"HTTP/{version} is not spoken here"))
         if not _RARE.isdisjoint(headers):

@@ -78,11 +78,7 @@ class PollReader:
     def _read(self, query: bytes) -> Poll:
         channels: list[str] = []
         given: dict[str, str] = {}
-        for pair in query.split(b"&"):
-            if not pair:
-                continue
-            coded_name, _, coded_value = pair.partition(b"=")
-            name, value = _unquote(coded_name), _unquote(coded_value)
+        for name, value in _pairs(query):
             if name == "channel":
                 channels.append(value)
             elif name not in _PARAMETERS:
@@ -127,7 +123,7 @@ class PollReader:
         elif limit < 1:
             raise BadRequest("limit is a number of messages and at least 1", field="limit")
         selection = self._selection(
-            tuple(dict.fromkeys(channels)),
+            channels if len(channels) == 1 else tuple(dict.fromkeys(channels)),
             min(limit, limits.poll_limit),
             0.0 if start is None or start == "" else _time(start, "from"),
             math.inf if end is None or end == "" else _time(end, "to"),
@@ -144,14 +140,13 @@ class PollReader:
         return selection
 
 
-def _unquote(part: bytes) -> str:
-    """Text as a form writes it (URL standard, application/x-www-form-urlencoded)."""
-    if b"+" in part:
-        part = part.replace(b"+", b" ")
-    if b"%" in part:
-        part = unquote_to_bytes(part)
+def _pairs(query: bytes) -> list[tuple[str, str]]:
+    """The parameters in a query string, as a form writes them (URL standard, application/x-www-form-urlencoded)."""
     try:
-        return part.decode()
+        if b"%" in query or b"+" in query:
+            coded = [pair.partition(b"=") for pair in query.replace(b"+", b" ").split(b"&") if pair]
+            return [(unquote_to_bytes(n).decode(), unquote_to_bytes(v).decode()) for n, _, v in coded]
+        return [(n, v) for n, _, v in [pair.partition("=") for pair in query.decode().split("&") if pair]]
     except UnicodeDecodeError:
         raise BadRequest("the query string is not UTF-8") from None
 
