@@ -34,7 +34,7 @@ DEADLINE_STEP_SECONDS = 1 / 64
 """Deadlines are rounded down to it, so that many subscriptions share a place in the tree."""
 
 HOLD_JITTER = 0.15
-"""A hold ends early by a random part up to this, so that clients do not come back in step (DESIGN §5)."""
+"""A hold ends early by a random part up to this, so that clients do not come back in step (docs/http.md)."""
 
 EXPIRY_SECONDS = 1.0
 """How often it is looked whether shared state is due to go, if no entry comes by; that late it may be."""

@@ -57,7 +57,7 @@ class PushUpService(Service):
         _log.info("listening on {addresses}", addresses=", ".join(self.addresses))
 
     async def _stop(self) -> None:
-        """DESIGN §6.7: not ready; held polls answered over the drain window; nothing acknowledged is lost."""
+        """Not ready; held polls answered over the drain window; nothing acknowledged is lost."""
         held = self._node.queue.held
         _log.info("draining {held} held polls", held=held)
         self._edge.drain()

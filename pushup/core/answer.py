@@ -1,4 +1,4 @@
-"""Answers: what a poll gets. Made from the cache alone, so that equal polls get the very same answer (DESIGN §4)."""
+"""Answers: what a poll gets. Made from the cache alone, so that equal polls get the very same answer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Gap(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """What a poll gets; its fields are the JSON of the HTTP interface (DESIGN §5).
+    """What a poll gets; its fields are the JSON of the HTTP interface (docs/http.md).
 
     `more`: there is more at once. `closed`: channels that were closed after the client's cursor.
     """

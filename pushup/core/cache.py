@@ -1,4 +1,4 @@
-"""All cached messages of a node, each once, and what bounds them: age, number and bytes (PushUp §3.2; DESIGN §6.6)."""
+"""All cached messages of a node, each once, and what bounds them: age, number and bytes (PushUp §3.2)."""
 
 from __future__ import annotations
 

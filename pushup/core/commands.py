@@ -1,7 +1,7 @@
 """What can be asked of the message queue, the order it is asked in, and what comes of it.
 
 A command becomes an entry when the broadcast gives it its place in the order. Every node applies the same entries in
-the same order, so every node comes to the same state and the same outcome (DESIGN §3; PushUp §3.4).
+the same order, so every node comes to the same state and the same outcome (PushUp §3.4).
 """
 
 from __future__ import annotations

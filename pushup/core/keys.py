@@ -1,4 +1,4 @@
-"""Idempotency keys: what each publication came to, for as long as messages are kept (DESIGN §5)."""
+"""Idempotency keys: what each publication came to, for as long as messages are kept (docs/http.md)."""
 
 from __future__ import annotations
 

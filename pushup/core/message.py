@@ -1,4 +1,4 @@
-"""A message: one published value, stored once however many channels it was published to (DESIGN §4)."""
+"""A message: one published value, stored once however many channels it was published to (docs/architecture.md)."""
 
 from __future__ import annotations
 

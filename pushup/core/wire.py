@@ -1,4 +1,4 @@
-"""JSON <-> values: what publishers send, and what everybody is sent (DESIGN §5).
+"""JSON <-> values: what publishers send, and what everybody is sent (docs/http.md).
 
     {"channels": ["author:John", "tag:c++"], "data": <any JSON>}          one message
     {"messages": [{"channels": [...], "data": ...}, ...]}                 several, all or nothing

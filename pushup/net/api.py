@@ -1,4 +1,4 @@
-"""The HTTP interface (DESIGN §5): requests become calls on the node, and what comes of them becomes responses.
+"""The HTTP interface (docs/http.md): requests become calls on the node, and what comes of them becomes responses.
 
 A new call is a line in `_ROUTES` or `_CHANNEL_ROUTES` and a method here. Documented, with examples that are run, in
 docs/http.md.

@@ -1,4 +1,4 @@
-"""A client's connection: bytes in, requests to the application one at a time, responses out (DESIGN §8; Hsu §3.2).
+"""A client's connection: bytes in, requests to the application one at a time, responses out (Hsu §3.2).
 
 Requests of a pipeline are answered in order: while one is open, a held poll say, those behind it wait, and when too
 many wait nothing more is read. A response goes straight to the kernel; what that refuses goes into an output buffer,

@@ -1,4 +1,7 @@
-"""The edge: all listeners and connections of a node, and what they share (DESIGN §8)."""
+"""The edge: all listeners and connections of a node, and what they share.
+
+Why it is our own: docs/decisions/0003-an-edge-of-our-own.md.
+"""
 
 from __future__ import annotations
 

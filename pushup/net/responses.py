@@ -58,7 +58,7 @@ _BODYLESS = (204, 304)
 
 
 class ResponseWriter:
-    """Writes responses. Equal answers are encoded once: in a fan-out one answer goes to many (DESIGN §4)."""
+    """Writes responses. Equal answers are encoded once: in a fan-out one answer goes to many (docs/architecture.md)."""
 
     def __init__(self) -> None:
         self._date = b""
