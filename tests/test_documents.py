@@ -1,0 +1,53 @@
+"""The documents name every setting and every metric, as they are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from msgspec import structs
+from prometheus_client.parser import text_string_to_metric_families
+
+from pushup.metrics import Metrics, MetricsPage
+from pushup.settings import Settings
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def test_every_setting_is_documented_with_its_default() -> None:
+    """docs/operations.md has a row for each setting, and no other, with the default in force."""
+    section = (DOCS / "operations.md").read_text().partition("## Settings")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `([a-z_]+)` \| (.*?) \|", section, re.MULTILINE))
+    rooms: list[Any] = [getattr(Settings(), room.name) for room in structs.fields(Settings)]
+    defaults = {name: value for room in rooms for name, value in structs.asdict(room).items()}
+    assert rows.keys() == defaults.keys()
+    for name, value in defaults.items():
+        assert rows[name] == _shown(value), name
+
+
+def test_every_metric_is_documented() -> None:
+    """docs/operations.md names each metric that a node counts."""
+    text = (DOCS / "operations.md").read_text()
+    families = list(text_string_to_metric_families(MetricsPage(Metrics(), {}).text().decode()))
+    assert len(families) > 5
+    for family in families:
+        assert f"`{family.name}" in text, family.name
+
+
+def test_every_file_named_in_the_papers_page_exists() -> None:
+    """docs/papers.md points to files and tests that are there."""
+    text = (DOCS / "papers.md").read_text()
+    root = DOCS.parent
+    for name in re.findall(r"`((?:core|net|broadcast|server)/\w+\.py)`", text):
+        assert (root / "pushup" / name).exists() or (root / "tests" / name).exists(), name
+
+
+def _shown(value: object) -> str:
+    if value == ():
+        return "none"
+    if isinstance(value, tuple):
+        value = ", ".join(value)
+    if isinstance(value, bool):
+        value = str(value).lower()
+    return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
