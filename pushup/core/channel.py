@@ -28,14 +28,17 @@ class Channel:
     It *lives* from its creation to its closing. One that does not live is still here while somebody waits for it, or
     while its closing must be remembered for cursors that are older.
 
-    Sequences: `newest` is its last message, `dropped` the highest message no longer kept (with the `reason`),
-    `closed` its last closing, `latest` the highest of them: a cursor at or after it has nothing to learn here.
+    Sequences: `newest` is its last message and `second` the one before, `dropped` the highest message no longer kept
+    (with the `reason`), `closed` its last closing, `latest` the highest of them: a cursor at or after it has nothing to
+    learn here.
+    `subscribers`: how many subscriptions know it, those woken and not yet answered too; they are no more in `waiting`.
     Times: `ttl` in seconds; `expires` in seconds since the epoch, when it closes, or once closed is forgotten; `due`
     the whole second at which the directory looks at it next.
     """
 
     __slots__ = (
-        "closed", "dropped", "due", "expires", "id", "latest", "messages", "name", "newest", "reason", "ttl", "waiting",
+        "closed", "dropped", "due", "expires", "id", "latest", "messages", "name", "newest", "reason", "second",
+        "subscribers", "ttl", "waiting",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -45,10 +48,12 @@ class Channel:
         self.expires = 0.0
         self.due = 0
         self.newest = 0
+        self.second = 0
         self.dropped = 0
         self.reason: GapReason = "expired"
         self.closed = 0
         self.latest = 0
+        self.subscribers = 0
         # Both trees are made when they are needed: most channels have one subscription, many have no message.
         self.messages: SortedKeyList[Message, tuple[float, int]] | None = None
         self.waiting: TimeTree[Subscription[Any]] | None = None
@@ -63,6 +68,7 @@ class Channel:
             self.messages = SortedKeyList(key=_place)
         self.messages.add(message)
         message.holders += 1
+        self.second = self.newest
         self.newest = self.latest = message.sequence
 
     def drop_oldest(self, reason: GapReason) -> Message:
@@ -82,6 +88,12 @@ class Channel:
             self.reason = reason
             self.latest = max(self.latest, sequence)
 
+    def forget_all(self, floor: int) -> None:
+        """Be as one that never lived, but for those who still subscribe to it and have not seen up to `floor`."""
+        self.closed = self.newest = self.second = 0
+        self.dropped = self.latest = floor
+        self.reason = "expired"
+
     def after(self, sequence: int, selection: Selection) -> Iterable[Message]:
         """The cached messages after a sequence in the selection's time range, oldest first. O(log n + k).
 
@@ -91,7 +103,7 @@ class Channel:
         if messages is None or self.newest <= sequence:
             return ()
         if selection.start == 0 and selection.end == math.inf:
-            if len(messages) == 1 or messages[-2].sequence <= sequence:
+            if self.second <= sequence:
                 return (messages[-1],)  # who waited has seen all but the newest
             return messages.islice(bisect_right(messages, sequence, key=_sequence))
         first = max(bisect_right(messages, sequence, key=_sequence), messages.bisect_key_left((selection.start, 0)))
@@ -112,3 +124,4 @@ class Channel:
             assert self.newest <= self.dropped
         if self.waiting is not None:
             self.waiting.check()
+            assert 0 < len(self.waiting) <= self.subscribers

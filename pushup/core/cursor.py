@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from pushup.core.errors import BadRequest
 
-_CURSOR = re.compile(r"([0-9a-z]{1,32})-(0|[1-9][0-9]{0,17})", re.ASCII)
+_CURSOR = re.compile(r"([0-9a-z]{1,32})-(0|[1-9][0-9]{0,17})", re.ASCII).fullmatch
 
 
 class Cursor(Struct, frozen=True):
@@ -35,16 +35,17 @@ class Start(Enum):
     """With what comes after."""
 
 
+_STARTS = {"": Start.EARLIEST, "earliest": Start.EARLIEST, "now": Start.NOW}
+
+
 def parse_cursor(text: str) -> Cursor | Start:
     """The cursor in a request; an empty one means `earliest`.
 
     Raises: BadRequest when it is neither a cursor nor `earliest` nor `now`.
     """
-    if not text or text == Start.EARLIEST.value:
-        return Start.EARLIEST
-    if text == Start.NOW.value:
-        return Start.NOW
-    match = _CURSOR.fullmatch(text)
+    match = _CURSOR(text)
     if match is None:
+        if text in _STARTS:
+            return _STARTS[text]
         raise BadRequest("cursor is not one that this service gave out, nor 'earliest' or 'now'", field="cursor")
     return Cursor(match[1], int(match[2]))

@@ -76,7 +76,7 @@ class Directory:
         return channel
 
     def leave(self, channel: Channel) -> None:
-        """Nobody waits on this channel any more: forget it, unless it lives or its closing is remembered."""
+        """Nobody subscribes to this channel any more: forget it, unless it lives or its closing is remembered."""
         if not channel.living and not channel.closed:
             self._by_name.pop(channel.name, None)
 
@@ -144,8 +144,8 @@ class Directory:
             return False
         self._closed -= 1
         self.floor = max(self.floor, channel.latest)
-        channel.closed = channel.dropped = channel.newest = channel.latest = 0
-        if channel.waiting is None:
+        channel.forget_all(self.floor)
+        if channel.subscribers == 0:
             self.leave(channel)
         return True
 
@@ -178,4 +178,4 @@ class Directory:
             assert channel.name == name
             assert channel.living == (channel in expiries), name
             assert (channel.closed > 0 and not channel.living) == (channel in closings), name
-            assert channel.living or channel.closed or channel.waiting, name
+            assert channel.living or channel.closed or channel.subscribers, name

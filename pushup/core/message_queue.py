@@ -288,7 +288,7 @@ class MessageQueue(Generic[H]):
 
     def _leave(self, channels: tuple[Channel, ...]) -> None:
         for channel in channels:
-            if channel.id == 0 and channel.waiting is None:
+            if channel.id == 0 and channel.subscribers == 0:
                 self._directory.leave(channel)
 
     # To look at.

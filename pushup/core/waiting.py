@@ -37,6 +37,7 @@ class Waiting(Generic[H]):
         self._by_deadline.add(deadline, subscription)
         self.count += 1
         for channel in subscription.channels:
+            channel.subscribers += 1
             waiting = channel.waiting
             if waiting is None:
                 waiting = channel.waiting = TimeTree()
@@ -76,6 +77,7 @@ class Waiting(Generic[H]):
         deadline = subscription.deadline
         self._by_deadline.discard(deadline, subscription)
         for channel in subscription.channels:
+            channel.subscribers -= 1
             waiting = channel.waiting
             if waiting is not None:
                 waiting.discard(deadline, subscription)

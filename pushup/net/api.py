@@ -295,5 +295,5 @@ def _view(channel: Channel) -> _ChannelView:
         channel.expires,
         len(messages),
         sum(len(memoryview(message.data)) for message in messages),
-        len(channel.waiting or ()),
+        channel.subscribers,
     )
