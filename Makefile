@@ -4,6 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Debian keeps what `python3 -m venv` needs in a package of its own.
+SUDO := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)
+APT := { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq python3-venv; }
+
 .PHONY: run test lint clean
 
 run: $(VENV)/run.stamp
@@ -19,7 +23,9 @@ lint: $(VENV)/test.stamp
 	$(BIN)/mypy
 
 $(VENV)/run.stamp: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "PushUp needs Python 3.11 or later"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || $(APT) || { echo "Install Debian's python3-venv first"; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 

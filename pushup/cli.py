@@ -95,18 +95,15 @@ def serve(**given: Any) -> None:
 
 def _greet(addresses: list[str], *, with_key: bool) -> None:
     """Say where the server listens and what to try first."""
-    first = addresses[0]
-    curl = (
-        f"curl --unix-socket {first.removeprefix('unix:')} http://localhost"
-        if first.startswith("unix:")
-        else f"curl http://{first}"
-    )
-    key = " -H 'Authorization: Bearer <publish key>'" if with_key else ""
     for address in addresses:
         print(f"PushUp listens on {address if address.startswith('unix:') else 'http://' + address}")
+    first = addresses[0]
+    unix = f"--unix-socket {first.removeprefix('unix:')} " if first.startswith("unix:") else ""
+    url = "http://localhost" if unix else f"http://{first}"
+    key = " -H 'Authorization: Bearer <publish key>'" if with_key else ""
     print("Try, in one terminal and in another:")
-    print(f"  {curl}'/v1/poll?channel=news&timeout=60'")
-    print(f'  {curl}/v1/messages{key} -d \'{{"channels": ["news"], "data": "hello"}}\'', flush=True)
+    print(f"  curl {unix}'{url}/v1/poll?channel=news&timeout=60'")
+    print(f'  curl {unix}\'{url}/v1/messages\'{key} -d \'{{"channels": ["news"], "data": "hello"}}\'', flush=True)
 
 
 @main.command("check-config")
