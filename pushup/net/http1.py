@@ -187,6 +187,7 @@ class RequestParser:
             request.body = b"".join(self._body)
             self._body = []
         self.wants_continue = False
+        self.ended = not request.keep_alive  # llhttp takes nothing more then (HPE_CLOSED_CONNECTION)
         self.requests.append(request)
         self._request = None
         self._headers = {}
