@@ -13,6 +13,9 @@ from pushup.core.cursor import Cursor, Start
 from pushup.core.message import Message
 from pushup.core.subscription import Selection
 
+RECEIVED_OVERHEAD_BYTES = 320
+"""What a message takes in an answer beside its data, for each name: a name has at most 255 bytes."""
+
 
 class Received(Struct, frozen=True):
     """A message as one subscriber gets it; `channels`: of those it asked for, `time`: seconds since the epoch."""
@@ -82,11 +85,11 @@ def _take(
     taken: list[Received] = []
     size = upto = 0
     for message in _in_order(channels, selection, after):
-        size += len(memoryview(message.data))
+        names = tuple([c.name for c in channels if c.name in message.channels])
+        size += len(memoryview(message.data)) + RECEIVED_OVERHEAD_BYTES * len(names)
         if taken and (len(taken) >= selection.limit or size > limit_bytes):
             return tuple(taken), upto
         upto = message.sequence
-        names = tuple([c.name for c in channels if c.name in message.channels])
         taken.append(Received(f"{epoch}-{upto}", message.time, names, message.data))
     return tuple(taken), None
 

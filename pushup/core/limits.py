@@ -21,6 +21,6 @@ class Limits(Struct, frozen=True, kw_only=True):
     keys_limit: int = 100_000
     """So many idempotency keys are remembered; the oldest goes first."""
     answer_limit_bytes: int = 256 * 1024
-    """An answer ends before the message that would make it larger; one message always fits."""
+    """An answer ends before the message that would make it larger, names and all; one message always fits."""
     strict_channels: bool = False
     """Channels must be created before they are published to or polled."""

@@ -26,7 +26,10 @@ NAME_LIMIT_BYTES = 255
 TTL_LIMIT_SECONDS = 366 * 86400.0
 """A channel that nobody publishes on for a year is closed."""
 
+# Where msgspec's texts say what is wrong.
 _AT = re.compile(r" - at `\$\.?(.*)`$")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]").search
+_FIELD = re.compile(r"(?:unknown|required) field `(.*?)`")
 
 
 class PublicationLimits(Struct, frozen=True, kw_only=True):
@@ -75,8 +78,9 @@ def decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
         raise BadRequest(f"the body is not UTF-8: byte {error.start} is wrong") from None
     except msgspec.ValidationError as error:
         text = str(error)
-        at = _AT.search(text)
-        raise BadRequest(_AT.sub("", text), field=at[1] if at else None) from None
+        at, name = _AT.search(text), _FIELD.search(text)
+        path = [found[1] for found in (at, name) if found and found[1]]
+        raise BadRequest(_AT.sub("", text), field=".".join(path) or None) from None
     except msgspec.DecodeError as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
     except RecursionError:
@@ -144,6 +148,8 @@ def check_name(name: str, field: str) -> str:
     """
     if not name or (len(name) > NAME_LIMIT_BYTES // 4 and len(name.encode()) > NAME_LIMIT_BYTES):
         raise BadRequest(f"a channel's name has 1 to {NAME_LIMIT_BYTES} bytes of UTF-8", field=field)
+    if not name.isprintable() and _CONTROL(name):
+        raise BadRequest("a channel's name has no control characters", field=field)
     return name
 
 

@@ -1,0 +1,96 @@
+"""Short ways to write what tests of the core are made of: commands, entries, queues, polls."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from msgspec import Raw
+
+from pushup.core.answer import Answer
+from pushup.core.commands import Command, Draft, Entry, Outcome, Publish
+from pushup.core.cursor import Cursor, Start, parse_cursor
+from pushup.core.limits import Limits
+from pushup.core.message_queue import MessageQueue
+from pushup.core.subscription import Poll, Selection, Subscription
+
+EPOCH = "e1"
+
+
+def draft(*channels: str, data: str = "1") -> Draft:
+    return Draft(channels, Raw(data.encode()))
+
+
+def publish(*channels: str, data: str = "1", key: str | None = None) -> Publish:
+    """The publication of one message."""
+    return Publish((draft(*channels, data=data),), key)
+
+
+def batch(*drafts: Draft, key: str | None = None) -> Publish:
+    return Publish(drafts, key)
+
+
+def poll(
+    *channels: str,
+    cursor: str = "",
+    timeout: float = 0.0,
+    limit: int = 100,
+    start: float = 0.0,
+    end: float = math.inf,
+) -> Poll:
+    return Poll(Selection(channels, limit, start, end), parse_cursor(cursor), timeout)
+
+
+class Feed:
+    """One queue, and the entries for it: each gets the next place in the order."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.limits = Limits(**limits)
+        self.queue: MessageQueue[str] = MessageQueue(self.limits, epoch=EPOCH)
+
+    def apply(self, command: Command, time: float) -> Outcome:
+        return self.queue.apply(Entry(EPOCH, self.queue.cursor.sequence + 1, time, command))
+
+    def subscribe(self, asked: Poll, now: float, holder: str = "client") -> Answer | Subscription[str]:
+        return self.queue.subscribe(asked, holder, now, now + asked.timeout)
+
+    def ask(self, asked: Poll, now: float = 0.0) -> Answer:
+        """The answer to a poll that is not held."""
+        answer = self.subscribe(asked, now)
+        assert isinstance(answer, Answer)
+        return answer
+
+    def hold(self, asked: Poll, now: float, holder: str = "client") -> Subscription[str]:
+        """A poll that there is nothing for, yet."""
+        subscription = self.subscribe(asked, now, holder)
+        assert isinstance(subscription, Subscription), subscription
+        return subscription
+
+    def deliver(self, most: int = 100) -> list[tuple[str, Answer]]:
+        answers = self.queue.deliver(most)
+        self.queue.check()
+        return answers
+
+    def expire(self, now: float, most: int = 100) -> list[tuple[str, Answer]]:
+        answers = self.queue.expire(now, most)
+        self.queue.check()
+        return answers
+
+
+def ids(answer: Answer) -> list[int]:
+    """The sequences of the messages in an answer."""
+    return [sequence_of(message.id) for message in answer.messages]
+
+
+def gaps(answer: Answer) -> list[tuple[str, str]]:
+    return [(gap.channel, gap.reason) for gap in answer.gaps]
+
+
+def sequence_of(cursor: str) -> int:
+    parsed = parse_cursor(cursor)
+    assert isinstance(parsed, Cursor)
+    return parsed.sequence
+
+
+def sequence_or_none(cursor: Cursor | Start) -> int | None:
+    return cursor.sequence if isinstance(cursor, Cursor) else None

@@ -1,0 +1,272 @@
+"""A message queue of lists, in which everything is looked at each time: what the real one is held against."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from pushup.core.answer import RECEIVED_OVERHEAD_BYTES, Answer
+from pushup.core.commands import (
+    ChannelState,
+    Close,
+    Closed,
+    Create,
+    Entry,
+    Expire,
+    Expired,
+    Outcome,
+    Publish,
+    Published,
+    Renew,
+)
+from pushup.core.errors import ChannelExists, Overloaded, UnknownChannel
+from pushup.core.limits import Limits
+from pushup.core.message import MESSAGE_OVERHEAD_BYTES
+from pushup.core.snapshot import Snapshot
+from pushup.core.subscription import Selection
+
+
+@dataclass
+class NaiveMessage:
+    sequence: int
+    time: float
+    channels: tuple[str, ...]
+    data: bytes
+    keepers: set[str]
+
+
+@dataclass
+class NaiveChannel:
+    id: int
+    ttl: float
+    expires: float
+
+
+@dataclass
+class Drop:
+    sequence: int
+    time: float
+    reason: str
+
+
+@dataclass
+class Closing:
+    sequence: int
+    due: int
+
+
+@dataclass
+class NaiveQueue:
+    """`kept`, `living` and `keys` are the shared state; `published`, `closed` and `drops` are all that ever was."""
+
+    limits: Limits
+    epoch: str
+    last: int = 0
+    time: float = 0.0
+    last_id: int = 0
+    floor: int = 0
+    kept: list[NaiveMessage] = field(default_factory=list)
+    living: dict[str, NaiveChannel] = field(default_factory=dict)
+    keys: dict[str, Published] = field(default_factory=dict)
+    closings: dict[str, Closing] = field(default_factory=dict)
+    crowded: bool = False
+    published: list[NaiveMessage] = field(default_factory=list)
+    closed: list[tuple[str, int]] = field(default_factory=list)
+    drops: dict[str, list[Drop]] = field(default_factory=dict)
+
+    def apply(self, entry: Entry) -> Outcome:
+        lets_go = math.floor(entry.time) > math.floor(self.time) or isinstance(entry.command, Expire)
+        self.time, self.last = entry.time, self.last + entry.command.width
+        self.crowded = False
+        if lets_go:
+            self._let_go(entry)
+        match entry.command:
+            case Publish() as command:
+                return self._publish(entry, command)
+            case Create(name=name, ttl=ttl):
+                if name is not None and self.resolve(name) is not None:
+                    return ChannelExists("")
+                if len(self.living) >= self.limits.channels_limit:
+                    return Overloaded("")
+                return self._state(self._open(name, ttl))
+            case Renew(channel=name, ttl=ttl):
+                if (found := self.resolve(name)) is None:
+                    return UnknownChannel("")
+                channel = self.living[found]
+                channel.ttl = channel.ttl if ttl is None else ttl
+                channel.expires = entry.time + channel.ttl
+                return self._state(found)
+            case Close(channel=name):
+                if (found := self.resolve(name)) is None:
+                    return UnknownChannel("")
+                self._close(found, entry.sequence)
+                return Closed(found)
+            case _:
+                return Expired()
+
+    def resolve(self, name: str) -> str | None:
+        """The name of the living channel of this name or id."""
+        if name in self.living:
+            return name
+        return next((n for n, c in self.living.items() if name == str(c.id)), None)
+
+    def awaited(self, names: tuple[str, ...]) -> tuple[str, ...] | None:
+        """The names to wait for, each once; None where one is unknown that would have to exist."""
+        found = []
+        for name in names:
+            known = self.resolve(name)
+            if known is None and (self.limits.strict_channels or name.isdigit()):
+                return None
+            found.append(known or name)
+        return tuple(dict.fromkeys(found))
+
+    def _let_go(self, entry: Entry) -> None:
+        horizon = entry.time - self.limits.retention_seconds
+        self.keys = {key: outcome for key, outcome in self.keys.items() if outcome.time > horizon}
+        for message in [m for m in self.kept if m.time <= horizon]:
+            self._drop(message, "expired", *message.keepers)
+        for name in [n for n, c in self.living.items() if math.ceil(c.expires) <= entry.time]:
+            self._close(name, entry.sequence)
+
+    def _publish(self, entry: Entry, command: Publish) -> Outcome:
+        if command.key in self.keys:
+            return self.keys[command.key]
+        names = dict.fromkeys(name for draft in command.messages for name in draft.channels)
+        new = [name for name in names if self.resolve(name) is None]
+        if any(self.limits.strict_channels or name.isdigit() for name in new):
+            return UnknownChannel("")
+        if new and len(self.living) + len(new) > self.limits.channels_limit:
+            return Overloaded("")
+        for sequence, draft in enumerate(command.messages, entry.sequence):
+            channels = tuple(dict.fromkeys(self.resolve(n) or self._open(n, None) for n in draft.channels))
+            for name in channels:
+                self.living[name].expires = entry.time + self.living[name].ttl
+            message = NaiveMessage(sequence, entry.time, channels, bytes(draft.data), set(channels))
+            self.published.append(message)
+            self.kept.append(message)
+            self._evict(channels)
+        outcome = Published(self.epoch, entry.sequence, len(command.messages), entry.time)
+        if command.key is not None:
+            self.keys[command.key] = outcome
+            if len(self.keys) > self.limits.keys_limit:
+                del self.keys[next(iter(self.keys))]
+        return outcome
+
+    def _evict(self, channels: tuple[str, ...]) -> None:
+        for name in channels:
+            mine = [m for m in self.kept if name in m.keepers]
+            if len(mine) > self.limits.retention_messages:
+                self._drop(mine[0], "evicted", name)
+        while len(self.kept) > 1 and self.bytes > self.limits.retention_bytes:
+            self._drop(self.kept[0], "evicted", *self.kept[0].keepers)
+
+    @property
+    def bytes(self) -> int:
+        return sum(len(m.data) + MESSAGE_OVERHEAD_BYTES for m in self.kept)
+
+    def _drop(self, message: NaiveMessage, reason: str, *channels: str) -> None:
+        for name in channels:
+            message.keepers.discard(name)
+            self.drops.setdefault(name, []).append(Drop(message.sequence, message.time, reason))
+        if not message.keepers:
+            self.kept = [m for m in self.kept if m is not message]
+
+    def _open(self, name: str | None, ttl: float | None) -> str:
+        self.last_id = max(self.last_id + 1, int(self.time * 1000))
+        name = str(self.last_id) if name is None else name
+        ttl = self.limits.channel_ttl_seconds if ttl is None else ttl
+        self.living[name] = NaiveChannel(self.last_id, ttl, self.time + ttl)
+        return name
+
+    def _close(self, name: str, sequence: int) -> None:
+        for message in [m for m in self.kept if name in m.keepers]:
+            self._drop(message, "closed", name)
+        del self.living[name]
+        self.closed.append((name, sequence))
+        self.closings[name] = Closing(sequence, math.ceil(self.time + self.limits.retention_seconds))
+        if sum(n not in self.living for n in self.closings) > self.limits.channels_limit:
+            self.crowded = True
+
+    def _state(self, name: str) -> ChannelState:
+        channel = self.living[name]
+        return ChannelState(channel.id, name, channel.expires)
+
+    def agree(self, snapshot: Snapshot) -> None:
+        """Assert that the real queue's state is this one. Closings are forgotten when it forgets them, if it may."""
+        assert (snapshot.epoch, snapshot.sequence, snapshot.time) == (self.epoch, self.last, self.time)
+        assert {c.name: (c.id, c.ttl, c.expires) for c in snapshot.channels if c.id} == {
+            name: (c.id, c.ttl, c.expires) for name, c in self.living.items()
+        }
+        assert [(m.sequence, m.time, m.channels, bytes(m.data)) for m in snapshot.messages] == [
+            (m.sequence, m.time, m.channels, m.data) for m in self.kept
+        ]
+        assert list(snapshot.keys) == list(self.keys.items())
+        assert snapshot.last_id == self.last_id
+        told = {c.name: c.closed for c in snapshot.channels}
+        for name, closing in list(self.closings.items()):
+            if told.get(name, 0) != closing.sequence:
+                assert closing.due <= self.time or self.crowded, f"{name} was forgotten too early"
+                self.floor = max(self.floor, closing.sequence)
+                del self.closings[name]
+        assert snapshot.floor == self.floor
+
+    def assert_answer(
+        self, answer: Answer, names: tuple[str, ...], selection: Selection, after: int | None, *, held: bool = False
+    ) -> None:
+        """Assert that this is what a client at `after` gets; None: one without a cursor, to whom nothing is missing.
+
+        A held poll has looked at what lies outside of its time range and need not be told that it was dropped.
+        """
+        messages = self.select(names, selection, after or 0)
+        taken: list[NaiveMessage] = []
+        size = 0
+        for message in messages:
+            size += len(message.data) + RECEIVED_OVERHEAD_BYTES * len(set(names) & set(message.channels))
+            if taken and (len(taken) == selection.limit or size > self.limits.answer_limit_bytes):
+                break
+            taken.append(message)
+        assert [(m.id, m.time, m.channels, bytes(m.data)) for m in answer.messages] == [
+            (f"{self.epoch}-{m.sequence}", m.time, tuple(n for n in names if n in m.channels), m.data) for m in taken
+        ]
+        assert answer.more == (len(taken) < len(messages))
+        end = taken[-1].sequence if answer.more else max(after or 0, self.last)
+        assert answer.cursor == f"{self.epoch}-{end}"
+        if after is None:
+            return
+        told = {gap.channel: gap.reason for gap in answer.gaps}
+        assert len(told) == len(answer.gaps)
+        assert set(told) <= set(names)
+        for name in names:
+            self._assert_gap(name, told.get(name), selection, after, held)
+            closing = self.closings.get(name)
+            assert (name in answer.closed) == (closing is not None and closing.sequence > after), name
+
+    def _assert_gap(self, name: str, told: str | None, selection: Selection, after: int, held: bool) -> None:
+        drops = self.dropped(name, after)
+        if told is None:
+            missed = [d for d in drops if not held or selection.start <= d.time < selection.end]
+            assert not missed, f"{name} dropped messages after {after} in silence"
+            forgotten = name not in self.closings and any(s > after for s in self.closings_of(name, after))
+            assert not forgotten, f"{name} was closed after {after}, and nobody is told"
+        elif after >= self.floor:
+            assert drops, f"{name} dropped no message after {after}"
+            assert told == drops[-1].reason
+
+    def select(self, names: tuple[str, ...], selection: Selection, after: int) -> list[NaiveMessage]:
+        return [
+            m
+            for m in self.kept
+            if m.sequence > after and not m.keepers.isdisjoint(names) and selection.start <= m.time < selection.end
+        ]
+
+    def dropped(self, name: str, after: int) -> list[Drop]:
+        return [d for d in self.drops.get(name, ()) if d.sequence > after]
+
+    def closings_of(self, name: str, after: int) -> list[int]:
+        return [sequence for n, sequence in self.closed if n == name and sequence > after]
+
+    def tells(self, names: tuple[str, ...], selection: Selection, after: int) -> bool:
+        """Whether a poll that has waited since `after` must have been answered."""
+        missed = any(selection.start <= d.time < selection.end for n in names for d in self.dropped(n, after))
+        closed = any(self.closings_of(n, after) for n in names)
+        return missed or closed or bool(self.select(names, selection, after))

@@ -1,0 +1,210 @@
+"""Nodes that apply the same entries at their own pace, and clients that follow chains of cursors from node to node."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from random import Random
+
+from pushup.core.answer import Answer
+from pushup.core.commands import Command, Entry, Outcome
+from pushup.core.cursor import Cursor, Start, parse_cursor
+from pushup.core.errors import PushUpError, UnknownChannel
+from pushup.core.limits import Limits
+from pushup.core.message_queue import MessageQueue
+from pushup.core.subscription import Poll, Selection, Subscription
+
+from .builders import EPOCH, ids, sequence_of
+from .naive_queue import NaiveQueue
+
+
+@dataclass(eq=False)
+class Client:
+    """Follows one chain of cursors, and knows what it has got."""
+
+    selection: Selection
+    cursor: Cursor | Start
+    received: set[int] = field(default_factory=set)
+    told: int = 0
+    waits: bool = False
+
+    def take(self, answer: Answer, names: tuple[str, ...], since: int | None, naive: NaiveQueue) -> None:
+        """Assert that the way from `since` to the answer's cursor was told in full, and nothing twice."""
+        end = sequence_of(answer.cursor)
+        got = ids(answer)
+        assert got == sorted(set(got))
+        assert self.received.isdisjoint(got)
+        assert all((since or 0) < sequence <= end for sequence in got)
+        assert all(message.channels and set(message.channels) <= set(names) for message in answer.messages)
+        self.received.update(got)
+        self.told += bool(answer.gaps)
+        self.cursor = parse_cursor(answer.cursor)
+        if since is None:
+            return
+        assert end >= since
+        gaps = {gap.channel for gap in answer.gaps}
+        for message in reversed(naive.published):
+            if message.sequence <= since:
+                break
+            asked = set(message.channels) & set(names)
+            if asked and message.sequence <= end and self.selection.start <= message.time < self.selection.end:
+                assert message.sequence in self.received or asked <= gaps, f"message {message.sequence} is lost"
+        for name, sequence in reversed(naive.closed):
+            if sequence <= since:
+                break
+            if name in names and sequence <= end:
+                assert name in answer.closed or name in gaps, f"the closing of {name} is lost"
+
+
+@dataclass(eq=False)
+class Held:
+    """A poll that a node holds; `since`: where its client is, None if it began with all that there is."""
+
+    number: int
+    client: Client | None
+    names: tuple[str, ...]
+    selection: Selection
+    since: int
+    deadline: float
+    subscription: Subscription[int]
+
+
+class Node:
+    """A queue and the naive one beside it, fed the same; every answer is held against the naive one's.
+
+    `delay`: so many seconds of entries are applied before those whom they have woken are answered.
+    """
+
+    def __init__(self, limits: Limits, delay: float) -> None:
+        self.limits = limits
+        self.delay = delay
+        self.delivered = 0.0
+        self.queue: MessageQueue[int] = MessageQueue(limits, epoch=EPOCH)
+        self.naive = NaiveQueue(limits, EPOCH)
+        self.applied = 0
+        self.held: dict[int, Held] = {}
+        self.polls = 0
+
+    def start_from(self, other: Node) -> None:
+        """Begin anew with another node's state; whoever was held here polls again."""
+        for held in self.held.values():
+            if held.client is not None:
+                held.client.waits = False
+        self.held.clear()
+        self.queue = MessageQueue.restore(self.limits, other.queue.snapshot())
+        self.naive = copy.deepcopy(other.naive)
+        self.applied = other.applied
+
+    def apply(self, entry: Entry) -> Outcome:
+        if entry.time - self.delivered >= self.delay:
+            self.deliver_all()
+        outcome, expected = self.queue.apply(entry), self.naive.apply(entry)
+        if isinstance(expected, PushUpError):
+            assert type(outcome) is type(expected)
+        else:
+            assert outcome == expected
+        self.applied += 1
+        self.naive.agree(self.queue.snapshot())
+        self.check()
+        return outcome
+
+    def poll(self, poll: Poll, client: Client | None, now: float) -> None:
+        self.polls += 1
+        selection, last = poll.selection, self.naive.last
+        names = self.naive.awaited(selection.channels)
+        deadline = now + poll.timeout
+        try:
+            result = self.queue.subscribe(poll, self.polls, now, deadline)
+        except UnknownChannel:
+            assert names is None
+            return
+        assert names is not None
+        since = 0 if poll.cursor is Start.EARLIEST else last
+        if isinstance(poll.cursor, Cursor) and poll.cursor.epoch == EPOCH:
+            since = poll.cursor.sequence
+        if isinstance(result, Subscription):
+            assert not isinstance(poll.cursor, Cursor) or poll.cursor.epoch == EPOCH
+            missed = isinstance(poll.cursor, Cursor) and any(self.naive.dropped(name, since) for name in names)
+            nothing = not missed and not self.naive.select(names, selection, since)
+            assert nothing, "held although there is something to tell"
+            since = since if isinstance(poll.cursor, Cursor) else last
+            assert result.deadline == min(deadline, selection.end) > now
+            self.held[self.polls] = Held(self.polls, client, names, selection, since, result.deadline, result)
+            if client is not None:
+                client.waits = True
+        elif isinstance(poll.cursor, Cursor) and poll.cursor.epoch != EPOCH:
+            assert [(gap.channel, gap.reason) for gap in result.gaps] == [(name, "lost") for name in names]
+            self.naive.assert_answer(result, names, selection, None)
+        else:
+            begins = poll.cursor is Start.EARLIEST
+            assert result.tells_something or min(deadline, selection.end) <= now
+            self.naive.assert_answer(result, names, selection, None if begins else since)
+            if client is not None:
+                client.take(result, names, None if begins else since, self.naive)
+        self.check()
+
+    def answered(self, answers: list[tuple[int, Answer]]) -> list[int]:
+        for number, answer in answers:
+            held = self.held.pop(number)
+            assert held.subscription.holder is None
+            self.naive.assert_answer(answer, held.names, held.selection, held.since, held=True)
+            if held.client is not None:
+                held.client.waits = False
+                held.client.take(answer, held.names, held.since, self.naive)
+        self.check()
+        return [number for number, _ in answers]
+
+    def deliver(self, most: int) -> None:
+        answers = self.queue.deliver(most)
+        assert len(answers) <= most
+        assert all(answer.tells_something for _, answer in answers)
+        self.answered(answers)
+
+    def deliver_all(self) -> None:
+        """Deliver until nobody is woken; then nobody waits whom there is something to tell."""
+        while self.queue.has_deliveries:
+            self.deliver(7)
+        self.delivered = self.naive.time
+        for held in self.held.values():
+            assert not self.naive.tells(held.names, held.selection, held.since), "somebody was not woken"
+
+    def expire(self, now: float, most: int) -> None:
+        due = sorted((h for h in self.held.values() if h.deadline <= now), key=lambda h: (h.deadline, h.number))
+        assert self.answered(self.queue.expire(now, most)) == [h.number for h in due[:most]]
+
+    def abandon(self, random: Random) -> None:
+        if self.held:
+            held = self.held.pop(random.choice(sorted(self.held)))
+            self.queue.abandon(held.subscription)
+            self.queue.abandon(held.subscription)
+            if held.client is not None:
+                held.client.waits = False
+            self.check()
+
+    def check(self) -> None:
+        self.queue.check()
+        assert self.queue.held == len(self.held)
+        assert self.queue.next_deadline == min((h.deadline for h in self.held.values()), default=None)
+        assert self.queue.message_count == len(self.naive.kept)
+        assert self.queue.message_bytes == self.naive.bytes
+        assert self.queue.channel_count == len(self.naive.living)
+        for channel in self.queue.channels():
+            assert channel.subscribers == sum(channel.name in held.names for held in self.held.values())
+
+
+class Cluster:
+    """The order of all entries, the nodes that follow it, and the one clock."""
+
+    def __init__(self, limits: Limits, nodes: int, delay: float) -> None:
+        self.nodes = [Node(limits, delay) for _ in range(nodes)]
+        self.order: list[Entry] = []
+        self.next = 1
+        self.now = 1000.0
+
+    def append(self, command: Command) -> None:
+        self.order.append(Entry(EPOCH, self.next, self.now, command))
+        self.next += command.width
+
+    def follow(self, node: Node, most: int) -> None:
+        for entry in self.order[node.applied : node.applied + most]:
+            node.apply(entry)

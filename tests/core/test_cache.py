@@ -1,0 +1,126 @@
+"""All messages of a node, each once, bounded by age, number and bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Raw
+
+from pushup.core.cache import Cache
+from pushup.core.channel import Channel
+from pushup.core.limits import Limits
+from pushup.core.message import MESSAGE_OVERHEAD_BYTES, Message
+
+
+class Shelf:
+    """A cache and the living channels `a`, `b` and `c`."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.channels = {name: Channel(name) for name in "abc"}
+        for number, channel in enumerate(self.channels.values(), 1):
+            channel.id = number
+        self.cache = Cache(Limits(**limits), self.channels.get)
+
+    def add(self, sequence: int, names: str, time: float = 1.0, data: bytes = b"1") -> Message:
+        message = Message(sequence, time, tuple(names), Raw(data))
+        self.cache.add(message, [self.channels[name] for name in names])
+        self.check()
+        return message
+
+    def kept(self, name: str) -> list[int]:
+        return [m.sequence for m in self.channels[name].messages or ()]
+
+    def all(self) -> list[int]:
+        return [m.sequence for m in self.cache.messages()]
+
+    def gap(self, name: str) -> tuple[int, str]:
+        return self.channels[name].dropped, self.channels[name].reason
+
+    def check(self) -> None:
+        self.cache.check()
+        for channel in self.channels.values():
+            channel.check()
+
+
+def test_a_message_of_several_channels_is_stored_once() -> None:
+    """It counts once, and stays until the last of its channels lets it go."""
+    shelf = Shelf()
+    message = shelf.add(1, "ab", data=b'"xy"')
+    assert (len(shelf.cache), shelf.cache.bytes, message.holders) == (1, 4 + MESSAGE_OVERHEAD_BYTES, 2)
+    shelf.cache.drop_channel(shelf.channels["a"])
+    assert (shelf.all(), shelf.kept("a"), shelf.kept("b"), message.holders) == ([1], [], [1], 1)
+    shelf.cache.drop_channel(shelf.channels["b"])
+    assert (shelf.all(), shelf.cache.bytes, message.holders) == ([], 0, 0)
+
+
+def test_old_messages_expire() -> None:
+    """Those published at the time or before go, from all their channels, and gaps say why."""
+    shelf = Shelf()
+    shelf.add(1, "a", time=10.0)
+    shelf.add(2, "ab", time=11.0)
+    shelf.add(3, "b", time=11.001)
+    assert shelf.cache.oldest_time == 10.0
+    assert shelf.cache.expire(9.999, 100) == 0
+    assert shelf.cache.expire(11.0, 100) == 2
+    shelf.check()
+    assert (shelf.all(), shelf.gap("a"), shelf.gap("b")) == ([3], (2, "expired"), (2, "expired"))
+    assert shelf.cache.oldest_time == 11.001
+
+
+def test_no_more_messages_expire_than_asked_for() -> None:
+    """The oldest go first; the rest stays for the next time."""
+    shelf = Shelf()
+    for sequence in range(1, 6):
+        shelf.add(sequence, "a")
+    assert shelf.cache.expire(5.0, 2) == 2
+    assert shelf.all() == [3, 4, 5]
+    assert shelf.cache.expire(5.0, 100) == 3
+    assert (shelf.all(), shelf.cache.oldest_time) == ([], None)
+
+
+def test_a_channel_keeps_at_most_so_many_messages() -> None:
+    """Its oldest is evicted; other channels keep theirs, the same message even."""
+    shelf = Shelf(retention_messages=2)
+    for sequence, names in enumerate(("ab", "a", "ac", "c"), 1):
+        shelf.add(sequence, names)
+    assert (shelf.kept("a"), shelf.kept("b"), shelf.kept("c")) == ([2, 3], [1], [3, 4])
+    assert (shelf.all(), shelf.gap("a"), shelf.gap("b")) == ([1, 2, 3, 4], (1, "evicted"), (0, "expired"))
+    shelf.add(5, "b")
+    shelf.add(6, "b")
+    assert (shelf.all(), shelf.gap("b")) == ([2, 3, 4, 5, 6], (1, "evicted"))
+
+
+def test_all_messages_together_have_at_most_so_many_bytes() -> None:
+    """Just full is not too full; then the oldest of the whole node goes, whatever channel it is of."""
+    shelf = Shelf(retention_bytes=3 * (MESSAGE_OVERHEAD_BYTES + 10))
+    for sequence, names in enumerate(("ab", "b", "c"), 1):
+        shelf.add(sequence, names, data=b"1" * 10)
+    assert shelf.all() == [1, 2, 3]
+    shelf.add(4, "c", data=b"1")
+    assert (shelf.all(), shelf.gap("a"), shelf.gap("b"), shelf.gap("c")[0]) == (
+        [2, 3, 4],
+        (1, "evicted"),
+        (1, "evicted"),
+        0,
+    )
+    shelf.add(5, "c", data=b"1" * (MESSAGE_OVERHEAD_BYTES + 10))
+    assert (shelf.all(), shelf.gap("b"), shelf.gap("c")) == ([4, 5], (2, "evicted"), (3, "evicted"))
+
+
+def test_the_newest_message_is_kept_whatever_its_size() -> None:
+    """One that is larger than all that is allowed pushes out everything but itself."""
+    shelf = Shelf(retention_bytes=10)
+    shelf.add(1, "a")
+    shelf.add(2, "b")
+    assert (shelf.all(), shelf.gap("a")) == ([2], (1, "evicted"))
+
+
+def test_a_closing_channel_lets_all_go() -> None:
+    """Its messages go with the reason that it closed; those of others stay."""
+    shelf = Shelf()
+    shelf.add(1, "a")
+    shelf.add(2, "ab")
+    shelf.add(3, "b")
+    shelf.cache.drop_channel(shelf.channels["a"])
+    shelf.check()
+    assert (shelf.all(), shelf.gap("a"), shelf.gap("b")[0]) == ([2, 3], (2, "closed"), 0)

@@ -1,0 +1,116 @@
+"""One channel: what it keeps, what it remembers of what it let go, and what it finds."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from msgspec import Raw
+
+from pushup.core.channel import Channel
+from pushup.core.message import MESSAGE_OVERHEAD_BYTES, Message
+from pushup.core.subscription import Selection
+
+
+def channel_of(*places: tuple[int, float]) -> Channel:
+    """A living channel with messages at these (sequence, time)."""
+    channel = Channel("a")
+    channel.id = 1
+    for sequence, time in places:
+        channel.keep(Message(sequence, time, ("a",), Raw(b"1")))
+    return channel
+
+
+def after(channel: Channel, sequence: int, start: float = 0.0, end: float = math.inf) -> list[int]:
+    return [m.sequence for m in channel.after(sequence, Selection(("a",), 100, start, end))]
+
+
+def test_a_message_costs_its_data_and_an_overhead() -> None:
+    """The size of a message is that of its JSON text and of all that stands around it."""
+    assert Message(1, 1.0, ("a",), Raw('"é"'.encode())).size == 4 + MESSAGE_OVERHEAD_BYTES
+
+
+def test_a_channel_keeps_messages_and_counts_itself_as_holder() -> None:
+    """The newest message is the latest thing there is to tell."""
+    channel = channel_of((3, 1.0), (5, 1.0))
+    channel.check()
+    assert (channel.newest, channel.latest, channel.dropped) == (5, 5, 0)
+    assert channel.messages is not None
+    assert [m.holders for m in channel.messages] == [1, 1]
+
+
+def test_what_is_dropped_is_remembered() -> None:
+    """The oldest goes first; the highest sequence that went and why it went are kept."""
+    channel = channel_of((3, 1.0), (5, 1.0))
+    first = channel.drop_oldest("evicted")
+    assert (first.sequence, first.holders, channel.dropped, channel.reason) == (3, 0, 3, "evicted")
+    channel.check()
+    channel.drop_oldest("expired")
+    assert (channel.messages, channel.dropped, channel.reason, channel.latest) == (None, 5, "expired", 5)
+    channel.check()
+
+
+def test_a_gap_never_shrinks() -> None:
+    """To forget up to an older sequence changes neither the gap nor its reason."""
+    channel = channel_of()
+    channel.forget_up_to(9, "closed")
+    channel.forget_up_to(9, "expired")
+    channel.forget_up_to(4, "evicted")
+    assert (channel.dropped, channel.reason, channel.latest) == (9, "closed", 9)
+    channel.keep(Message(12, 1.0, ("a",), Raw(b"1")))
+    channel.forget_up_to(10, "expired")
+    assert (channel.dropped, channel.reason, channel.latest) == (10, "expired", 12)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "found"),
+    [
+        (0, [3, 5, 6, 9]),
+        (2, [3, 5, 6, 9]),
+        (3, [5, 6, 9]),
+        (4, [5, 6, 9]),
+        (5, [6, 9]),
+        (6, [9]),
+        (8, [9]),
+        (9, []),
+        (10, []),
+    ],
+)
+def test_messages_after_a_sequence_are_found(sequence: int, found: list[int]) -> None:
+    """The sequence itself is seen already, the next one is not."""
+    assert after(channel_of((3, 1.0), (5, 2.0), (6, 2.0), (9, 3.0)), sequence) == found
+    if sequence < 9:
+        assert after(channel_of((9, 3.0)), sequence) == [9]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "found"),
+    [
+        (1.0, 2.0, [3]),
+        (1.0, 2.001, [3, 5, 6]),
+        (2.0, math.inf, [5, 6, 9]),
+        (2.001, math.inf, [9]),
+        (0.0, 3.0, [3, 5, 6]),
+        (3.0, 3.0, []),
+        (3.0, 1.0, []),
+        (3.5, math.inf, []),
+        (0.0, 1.0, []),
+    ],
+)
+def test_a_time_range_includes_its_start_and_not_its_end(start: float, end: float, found: list[int]) -> None:
+    """Messages published in [start, end) are found, those of one time together."""
+    assert after(channel_of((3, 1.0), (5, 2.0), (6, 2.0), (9, 3.0)), 0, start, end) == found
+
+
+def test_the_later_of_cursor_and_time_range_counts() -> None:
+    """Sequence and start both bound what is found from below."""
+    channel = channel_of((3, 1.0), (5, 2.0), (6, 2.0), (9, 3.0))
+    assert after(channel, 5, start=1.0) == [6, 9]
+    assert after(channel, 3, start=3.0) == [9]
+    assert after(channel, 6, end=3.0) == []
+
+
+def test_an_empty_channel_has_nothing() -> None:
+    """A channel without messages finds none, whatever it is asked."""
+    assert after(channel_of(), 0) == []
+    assert after(channel_of(), 0, 1.0, 2.0) == []

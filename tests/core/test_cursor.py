@@ -1,0 +1,50 @@
+"""The cursor as text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pushup.core.cursor import Cursor, Start, parse_cursor
+from pushup.core.errors import BadRequest
+
+
+@pytest.mark.parametrize(
+    ("text", "cursor"),
+    [
+        ("k3f9-41", Cursor("k3f9", 41)),
+        ("0-0", Cursor("0", 0)),
+        ("z" * 32 + "-" + "9" * 18, Cursor("z" * 32, 10**18 - 1)),
+        ("", Start.EARLIEST),
+        ("earliest", Start.EARLIEST),
+        ("now", Start.NOW),
+    ],
+)
+def test_a_cursor_is_read(text: str, cursor: Cursor | Start) -> None:
+    """What the service gave out is read, and the two words for where to begin."""
+    assert parse_cursor(text) == cursor
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "41", "-41", "k3f9-", "k3f9", "k3f9-041", "k3f9--1", "k3f9-+1", "k3f9-1.0", "K3F9-41", "k3f9-41 ", " k3f9-41",
+        "k3f9-41\n", "k3f9_41", "k3f9-4-1", "k3f9-" + "9" * 19, "z" * 33 + "-1", "é-1", "k3f9-٤", "EARLIEST", "later",
+        "\0", "NOW",
+    ],
+)  # fmt: skip
+def test_what_is_no_cursor_is_refused_by_name(text: str) -> None:
+    """Anything else is a bad request, and the field is named."""
+    with pytest.raises(BadRequest) as caught:
+        parse_cursor(text)
+    assert (caught.value.field, caught.value.status) == ("cursor", 400)
+
+
+@settings(deadline=None, derandomize=True, database=None)
+@given(st.from_regex(r"[0-9a-z]{1,32}", fullmatch=True), st.integers(0, 10**18 - 1))
+def test_a_cursor_that_is_written_is_read_again(epoch: str, sequence: int) -> None:
+    """Text and cursor are two forms of the same."""
+    cursor = Cursor(epoch, sequence)
+    assert str(cursor) == f"{epoch}-{sequence}"
+    assert parse_cursor(str(cursor)) == cursor

@@ -1,0 +1,48 @@
+"""Idempotency keys and what they came to."""
+
+from __future__ import annotations
+
+from pushup.core.commands import Published
+from pushup.core.keys import Keys
+
+
+def published(sequence: int, time: float) -> Published:
+    return Published("e1", sequence, 1, time)
+
+
+def keys_of(*times: float, most: int = 10) -> Keys:
+    """Keys `k1`, `k2`, ... of publications at these times."""
+    keys = Keys(most)
+    for number, time in enumerate(times, 1):
+        keys.add(f"k{number}", published(number, time))
+    return keys
+
+
+def state(keys: Keys) -> tuple[list[str], float | None]:
+    return [key for key, _ in keys.items()], keys.oldest_time
+
+
+def test_a_key_gives_its_outcome() -> None:
+    """A key that was added is remembered, another one is not."""
+    keys = keys_of(10.0, 11.0)
+    assert keys.get("k1") == published(1, 10.0)
+    assert keys.get("k2") == published(2, 11.0)
+    assert keys.get("k3") is None
+
+
+def test_the_oldest_key_goes_when_there_are_too_many() -> None:
+    """At most so many are remembered, the newest."""
+    keys = keys_of(10.0, 11.0, 12.0, most=2)
+    assert state(keys) == (["k2", "k3"], 11.0)
+    assert keys.get("k1") is None
+
+
+def test_keys_are_forgotten_up_to_a_time() -> None:
+    """What was published at that time or before goes, what came later stays."""
+    keys = keys_of(10.0, 11.0, 11.0, 11.5)
+    keys.expire(9.9)
+    assert state(keys) == (["k1", "k2", "k3", "k4"], 10.0)
+    keys.expire(11.0)
+    assert state(keys) == (["k4"], 11.5)
+    keys.expire(99.0)
+    assert state(keys) == ([], None)

@@ -1,0 +1,233 @@
+"""Entries in their order: what each comes to, and what time lets go."""
+
+from __future__ import annotations
+
+import pytest
+
+from pushup.core.commands import ChannelState, Close, Closed, Create, Entry, Expire, Expired, Published, Renew
+from pushup.core.cursor import Cursor
+from pushup.core.errors import ChannelExists, OutOfOrder, Overloaded, UnknownChannel
+from pushup.core.message_queue import EXPIRE_AT_MOST
+
+from .builders import EPOCH, Feed, batch, draft, gaps, ids, poll, publish
+
+
+def test_each_message_of_a_batch_has_a_place_of_its_own() -> None:
+    """A publication of three messages takes three places, and the next entry follows them."""
+    feed = Feed()
+    assert feed.apply(batch(draft("a"), draft("b"), draft("a", "b")), 1.0) == Published(EPOCH, 1, 3, 1.0)
+    assert feed.queue.cursor == Cursor(EPOCH, 3)
+    assert feed.apply(publish("a"), 1.0) == Published(EPOCH, 4, 1, 1.0)
+    assert ids(feed.ask(poll("a"))) == [1, 3, 4]
+    assert (feed.queue.message_count, feed.queue.channel_count) == (4, 2)
+    feed.queue.check()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        Entry(EPOCH, 4, 5.0, Expire()),
+        Entry(EPOCH, 2, 5.0, Expire()),
+        Entry(EPOCH, 1, 5.0, Expire()),
+        Entry("e2", 3, 5.0, Expire()),
+        Entry(EPOCH, 3, 4.999, Expire()),
+    ],
+    ids=["hole", "repetition", "from the past", "fork", "time falls"],
+)
+def test_an_entry_that_does_not_follow_is_refused(entry: Entry) -> None:
+    """A hole, a repetition, a fork or falling time raises, and nothing changes."""
+    feed = Feed()
+    feed.apply(batch(draft("a"), draft("a")), 5.0)
+    before = feed.queue.snapshot()
+    with pytest.raises(OutOfOrder):
+        feed.queue.apply(entry)
+    assert feed.queue.snapshot() == before
+    assert feed.queue.apply(Entry(EPOCH, 3, 5.0, Expire())) == Expired()
+
+
+def test_a_key_gives_the_first_outcome_and_publishes_nothing() -> None:
+    """Whatever is published with it again, on any channel; the places are taken all the same."""
+    feed = Feed()
+    first = feed.apply(publish("a", key="k"), 1.0)
+    assert feed.apply(batch(draft("a"), draft("b"), key="k"), 2.0) == first == Published(EPOCH, 1, 1, 1.0)
+    assert feed.queue.cursor == Cursor(EPOCH, 3)
+    assert (feed.queue.message_count, feed.queue.channel_count) == (1, 1)
+    assert feed.apply(publish("a", key="other"), 3.0) == Published(EPOCH, 4, 1, 3.0)
+
+
+def test_a_key_is_remembered_for_the_retention() -> None:
+    """Then it publishes again."""
+    feed = Feed(retention_seconds=10.0)
+    feed.apply(publish("a", key="k"), 1.0)
+    assert feed.apply(publish("a", key="k"), 10.9) == Published(EPOCH, 1, 1, 1.0)
+    assert feed.apply(publish("a", key="k"), 11.0) == Published(EPOCH, 3, 1, 11.0)
+
+
+def test_a_refused_publication_does_not_use_up_its_key() -> None:
+    """What failed may be tried again with the same key."""
+    feed = Feed(channels_limit=1)
+    assert isinstance(feed.apply(batch(draft("a"), draft("b"), key="k"), 1.0), Overloaded)
+    assert feed.apply(publish("a", key="k"), 1.0) == Published(EPOCH, 3, 1, 1.0)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_batch_is_published_as_a_whole_or_not_at_all(strict: bool) -> None:
+    """One channel that cannot be published to, and no channel gets anything, nobody is woken."""
+    feed = Feed(channels_limit=3, strict_channels=strict)
+    feed.apply(Create("a"), 1.0)
+    feed.hold(poll("a", timeout=10.0), 1.0)
+    for bad in (batch(draft("a"), draft("4711")), batch(draft("a"), draft("b", "c"), draft("d"))):
+        before = feed.queue.snapshot()
+        outcome = feed.apply(bad, 1.0)
+        assert isinstance(outcome, UnknownChannel if strict or bad.width == 2 else Overloaded)
+        after = feed.queue.snapshot()
+        assert (after.channels, after.messages, after.last_id) == (before.channels, before.messages, before.last_id)
+        assert not feed.queue.has_deliveries
+
+
+def test_publishing_opens_channels_up_to_the_limit() -> None:
+    """A new name counts once however often it stands in a batch; existing channels need no room."""
+    feed = Feed(channels_limit=2)
+    assert isinstance(feed.apply(batch(draft("a", "b"), draft("b")), 1.0), Published)
+    assert isinstance(feed.apply(publish("a", "b"), 1.0), Published)
+    full = feed.apply(publish("c"), 1.0)
+    assert isinstance(full, Overloaded)
+    assert isinstance(feed.apply(Create("c"), 1.0), Overloaded)
+    feed.apply(Close("a"), 1.0)
+    assert isinstance(feed.apply(publish("c"), 1.0), Published)
+
+
+def test_strict_channels_must_be_created_first() -> None:
+    """Then they can be published to, renewed and polled."""
+    feed = Feed(strict_channels=True)
+    error = feed.apply(publish("a"), 1.0)
+    assert isinstance(error, UnknownChannel)
+    assert error.field == "channels"
+    with pytest.raises(UnknownChannel):
+        feed.ask(poll("a"))
+    feed.apply(Create("a"), 1.0)
+    assert isinstance(feed.apply(publish("a"), 1.0), Published)
+    assert ids(feed.ask(poll("a"))) == [3]
+    with pytest.raises(UnknownChannel):
+        feed.ask(poll("a", "b"))
+    feed.queue.check()
+
+
+def test_a_channel_is_created_renewed_and_closed() -> None:
+    """By name or by id; what does not live is unknown, and a name that lives is taken."""
+    feed = Feed(channel_ttl_seconds=60.0)
+    assert feed.apply(Create("a"), 1.0) == ChannelState(1000, "a", 61.0)
+    assert feed.apply(Create(None, 5.0), 1.0) == ChannelState(1001, "1001", 6.0)
+    assert isinstance(feed.apply(Create("a"), 1.5), ChannelExists)
+    assert feed.apply(Renew("1000", 10.0), 2.0) == ChannelState(1000, "a", 12.0)
+    assert feed.apply(Renew("a"), 3.0) == ChannelState(1000, "a", 13.0)
+    assert feed.apply(Close("1001"), 3.0) == Closed("1001")
+    assert isinstance(feed.apply(Close("1001"), 3.0), UnknownChannel)
+    assert isinstance(feed.apply(Renew("b"), 3.0), UnknownChannel)
+    assert [c.name for c in feed.queue.channels()] == ["a"]
+    assert feed.queue.channel("1000").name == "a"
+    with pytest.raises(UnknownChannel):
+        feed.queue.channel("1001")
+    assert feed.apply(Create("1b", 5.0), 4.0) == ChannelState(4000, "1b", 9.0)
+
+
+def test_a_message_named_by_name_and_by_id_is_one_message() -> None:
+    """A channel gets it once, and it is told by the name."""
+    feed = Feed()
+    feed.apply(Create("a"), 1.0)
+    feed.apply(publish("a", "1000"), 1.0)
+    answer = feed.ask(poll("1000", "a"))
+    assert [(m.id, m.channels) for m in answer.messages] == [("e1-2", ("a",))]
+    feed.queue.check()
+
+
+def test_an_idle_channel_closes_and_publishing_keeps_it_open() -> None:
+    """Its ttl begins anew with each message; when it closes its messages go and cursors are told."""
+    feed = Feed(channel_ttl_seconds=10.0)
+    feed.apply(publish("a"), 1.0)
+    feed.apply(publish("a"), 9.0)
+    feed.apply(Expire(), 18.9)
+    assert feed.queue.channel_count == 1
+    assert feed.queue.next_expiry == 19.0
+    feed.apply(Expire(), 19.0)
+    assert (feed.queue.channel_count, feed.queue.message_count) == (0, 0)
+    answer = feed.ask(poll("a", cursor="e1-1"))
+    assert (answer.closed, gaps(answer), ids(answer)) == (("a",), [("a", "closed")], [])
+
+
+def test_messages_expire_and_cursors_from_before_are_told() -> None:
+    """With the first entry of a later second, whatever it is, all that is too old goes."""
+    feed = Feed(retention_seconds=10.0)
+    feed.apply(publish("a"), 1.0)
+    feed.apply(publish("a"), 2.0)
+    assert feed.queue.next_expiry == 11.0
+    feed.apply(publish("b"), 11.0)
+    answer = feed.ask(poll("a", cursor="e1-0"))
+    assert (ids(answer), gaps(answer)) == ([2], [("a", "expired")])
+    assert gaps(feed.ask(poll("a", cursor="e1-1"))) == []
+    assert feed.queue.next_expiry == 12.0
+
+
+def test_the_next_expiry_is_when_something_goes() -> None:
+    """An `Expire` entry at that time lets something go, until there is nothing any more."""
+    feed = Feed(retention_seconds=10.0, channel_ttl_seconds=4.0)
+    feed.apply(publish("a", key="k"), 1.25)
+    feed.apply(Create("b", 30.0), 2.5)
+    times: list[float] = []
+    while (due := feed.queue.next_expiry) is not None:
+        before = feed.queue.snapshot()
+        feed.apply(Expire(), due)
+        after = feed.queue.snapshot()
+        assert (after.channels, after.messages, after.keys) != (before.channels, before.messages, before.keys)
+        times.append(due)
+    # a closes at 6 (1.25 + 4, by whole seconds), the key goes, a is forgotten, b closes, b is forgotten.
+    assert times == [6.0, 11.25, 16.0, 33.0, 43.0]
+    assert feed.queue.snapshot().floor == 6
+
+
+def test_a_backlog_goes_with_the_entries_that_follow() -> None:
+    """One entry lets at most so many messages and channels go; the next `Expire` goes on, at the same time."""
+    feed = Feed(retention_seconds=10.0, retention_messages=10**6, channel_ttl_seconds=20.0)
+    left = 250
+    feed.apply(batch(*[draft("a")] * (EXPIRE_AT_MOST + left)), 1.0)
+    feed.apply(batch(*[draft(f"c{n}") for n in range(EXPIRE_AT_MOST)]), 1.0)
+    feed.apply(Expire(), 11.0)
+    assert feed.queue.message_count == EXPIRE_AT_MOST + left
+    assert feed.queue.next_expiry == 11.0
+    feed.apply(Expire(), 11.0)
+    assert feed.queue.message_count == left
+    feed.apply(Expire(), 11.0)
+    assert (feed.queue.message_count, feed.queue.channel_count) == (0, EXPIRE_AT_MOST + 1)
+    feed.apply(Expire(), 21.0)
+    assert feed.queue.channel_count == 1
+    feed.apply(Expire(), 21.0)
+    assert feed.queue.channel_count == 0
+    feed.apply(Expire(), 31.0)
+    assert len(feed.queue.snapshot().channels) == 1
+    feed.apply(Expire(), 31.0)
+    assert feed.queue.snapshot().channels == ()
+    feed.queue.check()
+
+
+def test_a_message_is_kept_until_the_cache_is_full() -> None:
+    """A batch that is larger than the channel keeps pushes out its own first messages, and gaps say so."""
+    feed = Feed(retention_messages=2)
+    feed.hold(poll("a", timeout=10.0), 1.0)
+    feed.apply(batch(*[draft("a")] * 5), 1.0)
+    [(_, answer)] = feed.deliver()
+    assert (ids(answer), gaps(answer)) == ([4, 5], [("a", "evicted")])
+
+
+def test_a_channel_that_was_forgotten_still_warns_old_cursors() -> None:
+    """A cursor from before its closing is told of a gap, a later one is not."""
+    feed = Feed(retention_seconds=10.0)
+    feed.apply(publish("a"), 1.0)
+    feed.apply(Close("a"), 2.0)
+    feed.apply(Expire(), 12.0)
+    assert feed.queue.snapshot().channels == ()
+    assert gaps(feed.ask(poll("a", cursor="e1-0"))) == [("a", "expired")]
+    assert gaps(feed.ask(poll("a", cursor="e1-1"))) == [("a", "expired")]
+    assert gaps(feed.ask(poll("a", cursor="e1-2"))) == []
+    feed.apply(publish("a"), 13.0)
+    assert gaps(feed.ask(poll("a", cursor="e1-1"))) == [("a", "expired")]
+    assert gaps(feed.ask(poll("a", cursor="e1-2"))) == []

@@ -1,0 +1,194 @@
+"""The seeded model test: thousands of random steps on real queues, held against lists that hide nothing."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+import pytest
+
+from pushup.core.answer import RECEIVED_OVERHEAD_BYTES as NAMES
+from pushup.core.commands import Close, Command, Create, Draft, Expire, Publish, Renew
+from pushup.core.cursor import Cursor, Start
+from pushup.core.limits import Limits
+from pushup.core.message import MESSAGE_OVERHEAD_BYTES
+from pushup.core.subscription import Poll, Selection
+
+from .builders import EPOCH, draft
+from .simulated_clients import Client, Cluster, Node
+
+STEPS = 1500
+
+NAMES = ("a", "b", "c", "d", "tag:é")
+
+LIMITS = {
+    "roomy": Limits(retention_seconds=40.0, channel_ttl_seconds=60.0),
+    "short": Limits(
+        retention_seconds=6.0,
+        channel_ttl_seconds=4.0,
+        answer_limit_bytes=30 + 3 * NAMES,
+        keys_limit=2,
+    ),
+    "few messages": Limits(retention_seconds=30.0, retention_messages=3, channel_ttl_seconds=25.0),
+    "few bytes": Limits(
+        retention_seconds=30.0,
+        retention_bytes=6 * MESSAGE_OVERHEAD_BYTES,
+        answer_limit_bytes=6 * RECEIVED_OVERHEAD_BYTES + 50,
+    ),
+    "strict": Limits(retention_seconds=12.0, channel_ttl_seconds=40.0, retention_messages=5, strict_channels=True),
+    "few channels": Limits(retention_seconds=8.0, channel_ttl_seconds=5.0, channels_limit=3),
+}
+
+
+class Steps:
+    """Random steps of publishers, clients, nodes and the clock."""
+
+    def __init__(self, random: Random, limits: Limits, delay: float) -> None:
+        self.random = random
+        self.strict = limits.strict_channels
+        self.cluster = Cluster(limits, nodes=2, delay=delay)
+        # Some clients share one selection, so that they share answers, too.
+        self.selections = [self.selection() for _ in range(4)]
+        self.clients: list[Client] = []
+        self.gaps_told = 0
+
+    def selection(self) -> Selection:
+        random = self.random
+        names = tuple(random.sample(NAMES, random.choice((1, 1, 2, 3))))
+        start, end = 0.0, math.inf
+        if random.random() < 0.3:
+            start = self.cluster.now + random.choice((-10.0, -2.0, 0.0, 1.5, 5.0))
+        if random.random() < 0.3:
+            end = max(start, self.cluster.now + random.choice((-2.0, 0.0, 1.0, 8.0, 30.0)))
+        return Selection(names, random.choice((1, 2, 3, 100)), start, end)
+
+    def name(self) -> str:
+        """A name, or the id of a channel that lives, or one that never did."""
+        living = self.cluster.nodes[0].naive.living
+        if living and self.random.random() < 0.15:
+            return str(self.random.choice([channel.id for channel in living.values()]))
+        if living and self.strict and self.random.random() < 0.8:
+            return self.random.choice(list(living))
+        return "4711" if self.random.random() < 0.02 else self.random.choice(NAMES)
+
+    def command(self) -> Command:
+        random = self.random
+        kind = random.random()
+        ttl = random.choice((None, None, 0.5, 3.0, 20.0))
+        if kind < (0.55 if self.strict else 0.72):
+            key = random.choice("klmn") if random.random() < 0.2 else None
+            return Publish(tuple(self.draft() for _ in range(random.choice((1, 1, 1, 2, 5)))), key)
+        if kind < 0.82:
+            return Create(None if random.random() < 0.2 else random.choice(NAMES), ttl)
+        if kind < 0.89:
+            return Renew(self.name(), ttl)
+        return Close(self.name()) if kind < 0.95 else Expire()
+
+    def draft(self) -> Draft:
+        names = dict.fromkeys(self.name() for _ in range(self.random.choice((1, 1, 2, 3))))
+        return draft(*names, data='"' + "x" * self.random.randrange(30) + '"')
+
+    def cursor(self, node: Node) -> Cursor | Start:
+        last = node.naive.last
+        return self.random.choice(
+            (
+                Start.EARLIEST,
+                Start.NOW,
+                Cursor(EPOCH, last),
+                Cursor(EPOCH, max(0, last - self.random.randrange(12))),
+                Cursor(EPOCH, self.random.randrange(last + 1)),
+                Cursor(EPOCH, last + self.random.randrange(1, 6)),
+                Cursor("before", last),
+            )
+        )
+
+    def timeout(self) -> float:
+        return self.random.choice((0.0, 0.0, 0.25, 2.0, 9.0))
+
+    def step(self) -> None:
+        random, cluster = self.random, self.cluster
+        node = random.choice(cluster.nodes)
+        kind = random.random()
+        if kind < 0.3:
+            cluster.append(self.command())
+            if random.random() < 0.7:
+                cluster.follow(cluster.nodes[0], 100)
+        elif kind < 0.42:
+            cluster.follow(node, random.choice((1, 2, 20)))
+        elif kind < 0.52:
+            cluster.now += random.choice((0.0, 0.25, 0.25, 0.5, 1.0, 2.0, random.choice((0.0, 7.0, 30.0))))
+        elif kind < 0.68 and node.delay == math.inf and random.random() < 0.8:
+            node.expire(cluster.now, 1)
+        elif kind < 0.62:
+            node.deliver(random.choice((0, 1, 2, 5)))
+        elif kind < 0.68:
+            node.deliver_all()
+        elif kind < 0.75:
+            node.expire(cluster.now, random.choice((0, 1, 3, 100)))
+        elif kind < 0.77:
+            node.abandon(random)
+        elif kind < 0.82:
+            node.poll(Poll(self.selection(), self.cursor(node), self.timeout()), None, cluster.now)
+        elif kind < 0.825:
+            cluster.nodes[1].start_from(cluster.nodes[0])
+        else:
+            self.client_polls(node)
+
+    def client_polls(self, node: Node) -> None:
+        idle = [client for client in self.clients if not client.waits]
+        if len(self.clients) < 8 or not idle:
+            selection = self.random.choice((*self.selections, self.selection()))
+            idle = [Client(selection, self.random.choice(tuple(Start)))]
+            self.clients += idle
+        client = self.random.choice(idle)
+        node.poll(Poll(client.selection, client.cursor, self.timeout()), client, self.cluster.now)
+        if self.random.random() < 0.02:
+            self.clients = [other for other in self.clients if other is not client]
+            self.gaps_told += client.told
+
+    def finish(self) -> None:
+        """Bring the nodes level and the clients to the end of their chains."""
+        for node in self.cluster.nodes:
+            self.cluster.follow(node, 1000)
+            node.deliver_all()
+            while node.queue.held:
+                node.answered(node.queue.end_all(3))
+        first, second = self.cluster.nodes
+        assert first.queue.snapshot() == second.queue.snapshot()
+        for client in self.clients:
+            assert not client.waits
+            for _ in range(1000):
+                before = client.cursor
+                first.poll(Poll(client.selection, client.cursor), client, self.cluster.now)
+                if client.cursor == before:
+                    break
+            names = first.naive.awaited(client.selection.channels)
+            if names is not None:
+                assert client.cursor == Cursor(EPOCH, first.naive.last)
+            self.gaps_told += client.told
+
+
+def run(limits: str, seed: int, delay: float) -> Steps:
+    steps = Steps(Random(f"{limits} {seed}"), LIMITS[limits], delay)
+    for _ in range(STEPS):
+        steps.step()
+    steps.finish()
+    return steps
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("limits", LIMITS)
+def test_clients_that_follow_their_cursors_get_every_message_once_or_are_told(limits: str, seed: int) -> None:
+    """Whatever happens, each step agrees with the naive queue, and nobody misses anything in silence."""
+    steps = run(limits, seed, delay=0.0 if limits == "few channels" else 3.0)
+    naive = steps.cluster.nodes[0].naive
+    assert len(naive.published) > 100
+    assert naive.closed
+    assert limits == "roomy" or steps.gaps_told
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("limits", ["short", "few channels"])
+def test_a_node_that_answers_late_still_tells_those_it_holds(limits: str, seed: int) -> None:
+    """A closing that is forgotten before those who waited are answered is not kept from them."""
+    assert run(limits, seed, delay=math.inf).gaps_told

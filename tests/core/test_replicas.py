@@ -1,0 +1,171 @@
+"""Queues fed the same entries are the same, whoever waits on them; and a queue goes on from its snapshot."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+
+from pushup.core.commands import Close, Command, Create, Entry, Expire, Publish, Renew
+from pushup.core.cursor import Cursor, Start
+from pushup.core.limits import Limits
+from pushup.core.message import MESSAGE_OVERHEAD_BYTES
+from pushup.core.message_queue import MessageQueue
+from pushup.core.snapshot import Snapshot
+from pushup.core.subscription import Poll, Selection, Subscription
+
+from .builders import EPOCH, Feed, draft, poll, publish
+
+NAMES = ("a", "b", "c", "tag:é")
+
+LIMITS = (
+    Limits(retention_seconds=5.0, channel_ttl_seconds=4.0, keys_limit=3),
+    Limits(retention_seconds=20.0, retention_messages=3, retention_bytes=8 * MESSAGE_OVERHEAD_BYTES),
+    Limits(retention_seconds=3.0, channel_ttl_seconds=2.0, channels_limit=3),
+)
+
+
+def entries(random: Random, count: int) -> list[Entry]:
+    """A random order of entries that all queues are fed."""
+    order, sequence, time = [], 1, 1000.0
+    for _ in range(count):
+        command: Command = random.choice(
+            (
+                Publish(tuple(draft(*random.sample(NAMES, 2)) for _ in range(random.choice((1, 3))))),
+                publish(random.choice(NAMES), data='"x"', key=random.choice("klmn")),
+                Create(random.choice((None, *NAMES)), random.choice((None, 0.5, 9.0))),
+                Renew(random.choice(NAMES), random.choice((None, 0.5, 9.0))),
+                Close(random.choice(NAMES)),
+                Expire(),
+            )
+        )
+        order.append(Entry(EPOCH, sequence, time, command))
+        sequence += command.width
+        time += random.choice((0.0, 0.0, 0.25, 1.0, 3.0))
+    return order
+
+
+class Local:
+    """What goes on at one node alone: polls, deliveries, deadlines, clients that leave."""
+
+    def __init__(self, queue: MessageQueue[int], random: Random) -> None:
+        self.queue = queue
+        self.random = random
+        self.subscriptions: list[Subscription[int]] = []
+
+    def goes_on(self, now: float) -> None:
+        random, queue = self.random, self.queue
+        for number in range(random.randrange(4)):
+            cursor = random.choice((Start.EARLIEST, Start.NOW, Cursor(EPOCH, random.randrange(40)), queue.cursor))
+            selection = Selection(tuple(random.sample((*NAMES, "never"), 2)), end=now + random.choice((0.5, 50.0)))
+            result = queue.subscribe(Poll(selection, cursor), number, now, now + random.choice((0.0, 1.0, 30.0)))
+            if isinstance(result, Subscription):
+                self.subscriptions.append(result)
+        queue.deliver(random.randrange(4))
+        if random.random() < 0.3:
+            queue.expire(now, random.randrange(3))
+        if self.subscriptions and random.random() < 0.3:
+            queue.abandon(random.choice(self.subscriptions))
+        queue.check()
+
+
+def through_json(snapshot: Snapshot) -> Snapshot:
+    return msgspec.json.decode(msgspec.json.encode(snapshot), type=Snapshot)
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+@pytest.mark.parametrize("seed", range(6))
+def test_queues_fed_the_same_entries_are_equal_at_every_step(limits: Limits, seed: int) -> None:
+    """Outcomes and snapshots are equal, though each node has subscribers of its own and one has none."""
+    quiet: MessageQueue[int] = MessageQueue(limits, epoch=EPOCH)
+    locals_ = [Local(MessageQueue(limits, epoch=EPOCH), Random(seed + 100 * n)) for n in (1, 2)]
+    for entry in entries(Random(seed), 150):
+        outcome = quiet.apply(entry)
+        for local in locals_:
+            local.goes_on(entry.time)
+            # Two errors are equal when they say the same.
+            assert repr(local.queue.apply(entry)) == repr(outcome)
+            assert local.queue.snapshot() == quiet.snapshot()
+            assert local.queue.next_expiry == quiet.next_expiry
+            local.goes_on(entry.time)
+            assert local.queue.snapshot() == quiet.snapshot()
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+@pytest.mark.parametrize("seed", range(6))
+def test_a_queue_goes_on_where_its_snapshot_was_taken(limits: Limits, seed: int) -> None:
+    """A queue that was restored from JSON answers, applies and expires as the first one does."""
+    random = Random(seed)
+    order = entries(random, 150)
+    turn = random.randrange(10, 120)
+    first: MessageQueue[int] = MessageQueue(limits, epoch=EPOCH)
+    local = Local(first, random)
+    for entry in order[:turn]:
+        first.apply(entry)
+        local.goes_on(entry.time)
+    snapshot = through_json(first.snapshot())
+    assert snapshot == first.snapshot()
+    second: MessageQueue[int] = MessageQueue.restore(limits, snapshot)
+    second.check()
+    assert second.snapshot() == snapshot
+    assert (second.message_count, second.message_bytes) == (first.message_count, first.message_bytes)
+    for entry in order[turn:]:
+        assert repr(second.apply(entry)) == repr(first.apply(entry))
+        local.goes_on(entry.time)
+        second.check()
+        assert second.snapshot() == first.snapshot()
+        asked = Poll(Selection(NAMES, 5), Cursor(EPOCH, random.randrange(first.cursor.sequence + 1)))
+        answers = [queue.subscribe(asked, 0, entry.time, entry.time) for queue in (first, second)]
+        assert answers[0] == answers[1]
+
+
+def test_a_subscriber_leaves_no_trace_in_a_channel_that_lives_again() -> None:
+    """A channel that was forgotten is the same when it opens again, whether or not somebody waited for it."""
+    waited_for, alone = Feed(retention_seconds=5.0), Feed(retention_seconds=5.0)
+    for feed in (waited_for, alone):
+        feed.apply(publish("a"), 1.0)
+        feed.apply(Close("a"), 2.0)
+        if feed is waited_for:
+            feed.hold(poll("a", cursor="now", timeout=100.0), 2.0)
+        feed.apply(Expire(), 7.0)
+        feed.apply(publish("a"), 8.0)
+        feed.queue.check()
+    assert waited_for.queue.snapshot() == alone.queue.snapshot()
+    [channel] = alone.queue.snapshot().channels
+    assert (channel.dropped, channel.reason, channel.closed) == (2, "expired", 0)
+
+
+def test_a_snapshot_holds_all_that_is_shared() -> None:
+    """Channels, messages as they were written, keys and the place in the order; literally, as it goes over the wire."""
+    feed = Feed(channels_limit=10, channel_ttl_seconds=60.0, retention_seconds=30.0)
+    feed.apply(publish("a", "b", data="[1.50, 2]", key="k"), time=10.5)
+    feed.apply(Close("b"), time=11.0)
+    assert msgspec.json.decode(msgspec.json.encode(feed.queue.snapshot())) == {
+        "epoch": EPOCH,
+        "sequence": 2,
+        "time": 11.0,
+        "last_id": 10501,
+        "floor": 0,
+        "channels": [
+            {
+                "name": "a", "id": 10500, "ttl": 60.0, "expires": 70.5, "due": 71,
+                "newest": 1, "dropped": 0, "reason": "expired", "closed": 0,
+            },
+            {
+                "name": "b", "id": 0, "ttl": 60.0, "expires": 41.0, "due": 41,
+                "newest": 1, "dropped": 1, "reason": "closed", "closed": 2,
+            },
+        ],
+        "messages": [{"sequence": 1, "time": 10.5, "channels": ["a", "b"], "data": [1.5, 2]}],
+        "keys": [["k", {"epoch": EPOCH, "sequence": 1, "count": 1, "time": 10.5}]],
+    }  # fmt: skip
+    assert b'"data":[1.50, 2]' in msgspec.json.encode(feed.queue.snapshot())
+
+
+def test_an_empty_queue_survives_its_snapshot() -> None:
+    """A queue that begins at some place in the order begins there again."""
+    queue: MessageQueue[int] = MessageQueue(Limits(), epoch=EPOCH, sequence=41, time=7.0)
+    again: MessageQueue[int] = MessageQueue.restore(Limits(), through_json(queue.snapshot()))
+    assert again.cursor == Cursor(EPOCH, 41)
+    assert again.snapshot() == queue.snapshot()

@@ -1,0 +1,256 @@
+"""Held polls of a message queue: answered at once, woken, timed out, abandoned."""
+
+from __future__ import annotations
+
+import pytest
+
+from pushup.core.answer import Answer
+from pushup.core.commands import Close, Create, Expire
+from pushup.core.errors import UnknownChannel
+from pushup.core.subscription import Poll, Selection
+from pushup.core.wire import write
+
+from .builders import EPOCH, Feed, gaps, ids, poll, publish
+
+
+def empty(sequence: int) -> Answer:
+    return Answer(f"{EPOCH}-{sequence}", (), False, (), ())
+
+
+def test_what_is_cached_is_answered_at_once() -> None:
+    """A poll that there is something for is not held, however long it would wait."""
+    feed = Feed()
+    feed.apply(publish("a"), 1.0)
+    assert ids(feed.ask(poll("a", timeout=10.0), 1.0)) == [1]
+    assert feed.queue.held == 0
+    assert feed.queue.next_deadline is None
+
+
+def test_a_poll_that_would_not_wait_is_answered_with_a_fresh_cursor() -> None:
+    """Client pull: nothing new is an answer, too."""
+    feed = Feed()
+    feed.apply(publish("b"), 1.0)
+    assert feed.ask(poll("a"), 1.0) == empty(1)
+    assert feed.ask(poll("a", cursor="e1-0"), 1.0) == empty(1)
+    assert feed.ask(poll("b", cursor="e1-1"), 1.0) == empty(1)
+    feed.queue.check()
+
+
+@pytest.mark.parametrize("cursor", ["", "now", "e1-1"])
+def test_a_held_poll_gets_the_next_message(cursor: str) -> None:
+    """It is woken by the publication, and answered once."""
+    feed = Feed()
+    feed.apply(publish("b"), 1.0)
+    feed.hold(poll("a", cursor=cursor, timeout=10.0), 1.0)
+    assert (feed.queue.held, feed.queue.next_deadline, feed.queue.has_deliveries) == (1, 11.0, False)
+    feed.apply(publish("b"), 2.0)
+    assert (feed.queue.held, feed.queue.has_deliveries) == (1, False)
+    feed.apply(publish("a", "b"), 2.0)
+    assert feed.queue.has_deliveries
+    [(holder, answer)] = feed.deliver()
+    assert (holder, ids(answer), answer.cursor) == ("client", [3], "e1-3")
+    assert answer.messages[0].channels == ("a",)
+    assert feed.deliver() == []
+    assert (feed.queue.held, feed.queue.has_deliveries) == (0, False)
+
+
+def test_a_message_wakes_those_of_each_of_its_channels() -> None:
+    """Each gets it with the channels it asked for; one that asked for both gets it once."""
+    feed = Feed()
+    for holder, names in (("x", "a"), ("y", "b"), ("z", "ba"), ("w", "c")):
+        feed.hold(poll(*names, timeout=10.0), 1.0, holder)
+    feed.apply(publish("a", "b"), 2.0)
+    told = {holder: [m.channels for m in answer.messages] for holder, answer in feed.deliver()}
+    assert told == {"x": [("a",)], "y": [("b",)], "z": [("b", "a")]}
+
+
+def test_what_is_forgotten_meanwhile_is_no_gap_for_who_waits_for_a_new_channel() -> None:
+    """A subscription that has seen all up to its beginning is not warned of what was before."""
+    feed = Feed(retention_seconds=5.0)
+    feed.apply(publish("old"), 1.0)
+    feed.apply(Close("old"), 1.0)
+    feed.hold(poll("new", timeout=100.0), 2.0)
+    feed.apply(Expire(), 6.0)
+    assert feed.queue.snapshot().floor == 2
+    feed.apply(publish("new"), 7.0)
+    [(_, answer)] = feed.deliver()
+    assert (ids(answer), gaps(answer)) == ([4], [])
+
+
+def test_a_channel_that_does_not_exist_yet_can_be_waited_for() -> None:
+    """Whoever was there first gets its first message, whether it is created before or not."""
+    for first in (Create("a"), Expire()):
+        feed = Feed()
+        feed.hold(poll("a", "b", timeout=10.0), 1.0)
+        feed.apply(first, 2.0)
+        feed.apply(publish("a"), 2.0)
+        [(_, answer)] = feed.deliver()
+        assert (ids(answer), answer.gaps, answer.closed) == ([2], (), ())
+        assert feed.queue.channel_count == 1
+
+
+def test_an_id_that_does_not_live_cannot_be_waited_for() -> None:
+    """It is unknown, and the names beside it are not left behind as awaited."""
+    feed = Feed()
+    with pytest.raises(UnknownChannel):
+        feed.subscribe(poll("a", "4711", timeout=10.0), 1.0)
+    feed.queue.check()
+    assert feed.queue.held == 0
+
+
+def test_a_channel_can_be_polled_by_its_id() -> None:
+    """The answer names it by its name."""
+    feed = Feed()
+    feed.apply(Create("a"), 1.0)
+    feed.hold(poll("1000", timeout=10.0), 1.0)
+    feed.apply(publish("a"), 2.0)
+    [(_, answer)] = feed.deliver()
+    assert answer.messages[0].channels == ("a",)
+
+
+def test_a_poll_that_times_out_gets_a_cursor_that_moved_on() -> None:
+    """Deadlines come in their order, not before their time, and at most as many as asked for."""
+    feed = Feed()
+    for holder, timeout in (("late", 9.0), ("early", 5.0), ("early too", 5.0)):
+        feed.hold(poll("a", timeout=timeout), 1.0, holder)
+    feed.apply(publish("b"), 2.0)
+    assert feed.expire(5.999) == []
+    assert feed.expire(6.0, most=1) == [("early", empty(1))]
+    assert feed.expire(6.0) == [("early too", empty(1))]
+    assert (feed.queue.held, feed.queue.next_deadline) == (1, 10.0)
+    assert feed.queue.end_all(100) == [("late", empty(1))]
+    assert (feed.queue.held, feed.queue.next_deadline) == (0, None)
+    feed.queue.check()
+
+
+def test_a_held_poll_ends_at_the_end_of_its_time_range() -> None:
+    """Nothing that comes later can be for it, so it is not held on."""
+    feed = Feed()
+    subscription = feed.hold(poll("a", end=4.0, timeout=100.0), 1.0)
+    assert subscription.deadline == feed.queue.next_deadline == 4.0
+    feed.apply(publish("a"), 4.0)
+    assert feed.deliver() == []
+    assert feed.expire(4.0) == [("client", empty(1))]
+    assert feed.ask(poll("a", end=4.0, timeout=100.0), 4.0) == empty(1)
+
+
+def test_what_lies_outside_of_its_time_range_does_not_answer_a_poll() -> None:
+    """It is looked at, waits on, and gets what lies inside, once."""
+    feed = Feed()
+    feed.hold(poll("a", "b", start=3.0, timeout=100.0), 1.0)
+    feed.apply(publish("a", "b"), 2.0)
+    assert feed.queue.has_deliveries
+    assert feed.deliver() == []
+    assert (feed.queue.held, feed.queue.has_deliveries) == (1, False)
+    feed.apply(publish("a", "b"), 3.0)
+    [(_, answer)] = feed.deliver()
+    assert (ids(answer), answer.cursor) == ([2], "e1-2")
+
+
+def test_equal_polls_share_one_answer() -> None:
+    """Those who ask the same and wait for the same next message get the very same object, at any cursor before."""
+    feed = Feed()
+    feed.apply(publish("a"), 1.0)
+    feed.apply(publish("b"), 1.0)
+    selection = Selection(("a",))
+    for holder, cursor in (("x", "e1-1"), ("y", "e1-2"), ("z", "now")):
+        feed.hold(Poll(selection, poll("a", cursor=cursor).cursor, 10.0), 1.0, holder)
+    feed.apply(publish("a"), 2.0)
+    answers = [answer for _, answer in feed.deliver()]
+    assert len(answers) == 3
+    assert all(answer is answers[0] for answer in answers)
+    feed.apply(publish("a"), 2.0)
+    again = feed.ask(Poll(selection, poll("a", cursor="e1-1").cursor), 2.0)
+    assert ids(again) == [3, 4]
+
+
+def test_a_cursor_ahead_of_the_node_waits_and_never_gets_the_past() -> None:
+    """A node that is behind holds the poll until what is new to the client has come."""
+    feed = Feed()
+    feed.apply(publish("a"), 1.0)
+    feed.hold(poll("a", "b", cursor="e1-3", timeout=10.0), 1.0)
+    feed.apply(publish("a"), 2.0)
+    assert feed.deliver() == []
+    feed.apply(publish("b"), 2.0)
+    assert feed.deliver() == []
+    assert feed.queue.held == 1
+    feed.apply(publish("b"), 2.0)
+    [(_, answer)] = feed.deliver()
+    assert (ids(answer), answer.cursor) == ([4], "e1-4")
+    assert feed.ask(poll("a", cursor="e1-9"), 2.0) == empty(9)
+    feed.hold(poll("a", cursor="e1-9", timeout=1.0), 2.0)
+    assert feed.expire(3.0) == [("client", empty(9))]
+
+
+def test_a_closing_is_told_at_once() -> None:
+    """Those who wait are answered, and those who ask later with a cursor from before."""
+    feed = Feed()
+    feed.apply(publish("a"), 1.0)
+    feed.hold(poll("a", "b", cursor="e1-1", timeout=10.0), 1.0)
+    feed.apply(Close("a"), 2.0)
+    [(_, answer)] = feed.deliver()
+    assert (answer.closed, gaps(answer), answer.cursor) == (("a",), [], "e1-2")
+    assert feed.ask(poll("a", cursor="e1-1", timeout=10.0), 2.0).closed == ("a",)
+    feed.hold(poll("a", cursor="e1-2", timeout=10.0), 2.0)
+    feed.apply(publish("a"), 3.0)
+    [(_, answer)] = feed.deliver()
+    assert (ids(answer), answer.closed) == ([3], ())
+
+
+def test_a_cursor_of_another_epoch_is_told_at_once() -> None:
+    """Even on a channel that does not exist: something may have been lost there."""
+    feed = Feed()
+    answer = feed.ask(poll("a", cursor="e0-7", timeout=10.0), 1.0)
+    assert (gaps(answer), answer.cursor) == ([("a", "lost")], "e1-0")
+    feed.hold(poll("a", cursor=answer.cursor, timeout=10.0), 1.0)
+
+
+def test_who_is_gone_gets_nothing() -> None:
+    """An abandoned subscription is forgotten, woken or not; abandoning it again changes nothing."""
+    feed = Feed()
+    first = feed.hold(poll("a", timeout=10.0), 1.0, "first")
+    second = feed.hold(poll("a", "b", timeout=10.0), 1.0, "second")
+    feed.queue.abandon(first)
+    feed.queue.abandon(first)
+    feed.queue.check()
+    assert feed.queue.held == 1
+    feed.apply(publish("a"), 2.0)
+    feed.queue.abandon(second)
+    assert (feed.deliver(), feed.queue.held, feed.queue.next_deadline) == ([], 0, None)
+    assert feed.expire(99.0) == []
+
+
+def test_a_channel_counts_its_subscribers() -> None:
+    """Those woken and not answered yet count, those answered, timed out or gone do not."""
+    feed = Feed()
+    feed.apply(Create("a"), 1.0)
+    channel = feed.queue.channel("a")
+    gone = feed.hold(poll("a", timeout=10.0), 1.0, "gone")
+    for holder in ("x", "y", "z"):
+        feed.hold(poll("a", "b", timeout=10.0), 1.0, holder)
+    feed.queue.abandon(gone)
+    counts = [channel.subscribers]
+    feed.apply(publish("a"), 2.0)
+    counts.append(channel.subscribers)
+    feed.deliver(1)
+    counts.append(channel.subscribers)
+    feed.expire(99.0)
+    counts.append(channel.subscribers)
+    assert counts == [3, 3, 2, 0]
+
+
+def test_an_awaited_channel_is_no_channel() -> None:
+    """Who waits for a name does not open it, and nothing is left when nobody waits any more."""
+    feed = Feed(channels_limit=1)
+    subscriptions = [feed.hold(poll(f"never{n}", timeout=10.0), 1.0) for n in range(3)]
+    assert (feed.queue.channel_count, feed.queue.snapshot().channels) == (0, ())
+    for subscription in subscriptions:
+        feed.queue.abandon(subscription)
+    feed.queue.check()
+    feed.apply(publish("a"), 1.0)
+    assert feed.queue.channel_count == 1
+
+
+def test_an_answer_is_json() -> None:
+    """Nothing new, as it goes over the wire."""
+    assert write(empty(97)) == b'{"cursor":"e1-97","messages":[],"more":false,"gaps":[],"closed":[]}'

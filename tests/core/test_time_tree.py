@@ -1,0 +1,119 @@
+"""The tree of things by the time they are due."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pushup.core.time_tree import TimeTree
+
+
+def tree_of(*items: tuple[float, str]) -> TimeTree[str]:
+    tree: TimeTree[str] = TimeTree()
+    for time, item in items:
+        tree.add(time, item)
+    return tree
+
+
+def pop_all(tree: TimeTree[str], now: float) -> list[str]:
+    popped = []
+    while (item := tree.pop_due(now)) is not None:
+        tree.check()
+        popped.append(item)
+    return popped
+
+
+def state(tree: TimeTree[str]) -> tuple[list[str], float | None]:
+    return list(tree), tree.first_time
+
+
+def test_an_empty_tree_has_nothing() -> None:
+    """A tree that never had an item is false, has no first time, and nothing is due."""
+    tree = tree_of()
+    assert not tree
+    assert (len(tree), list(tree), tree.first_time, tree.pop_due(1e9)) == (0, [], None, None)
+
+
+def test_a_tree_of_one_gives_its_item_when_it_is_due() -> None:
+    """The item is due at its time, not before; then the tree is empty, and can be filled again."""
+    tree = tree_of((5.0, "a"))
+    assert tree
+    assert (len(tree), list(tree), tree.first_time) == (1, ["a"], 5.0)
+    assert tree.pop_due(4.999) is None
+    assert tree.pop_due(5.0) == "a"
+    assert not tree
+    assert state(tree) == ([], None)
+    tree.add(3.0, "b")
+    assert state(tree) == (["b"], 3.0)
+
+
+def test_the_same_item_at_the_same_time_is_there_once() -> None:
+    """Adding again what is there changes nothing, in a tree of one and in a larger one."""
+    tree = tree_of((5.0, "a"), (5.0, "a"))
+    assert list(tree) == ["a"]
+    tree = tree_of((5.0, "a"), (5.0, "b"), (5.0, "a"), (5.0, "b"))
+    assert list(tree) == ["a", "b"]
+
+
+def test_an_item_may_lie_at_several_times() -> None:
+    """The same item at two times is two entries."""
+    tree = tree_of((5.0, "a"), (3.0, "a"))
+    assert (len(tree), list(tree)) == (2, ["a", "a"])
+    tree.discard(5.0, "a")
+    assert state(tree) == (["a"], 3.0)
+
+
+def test_items_come_out_earliest_first_and_in_the_order_they_came() -> None:
+    """Items due at one time keep their order; what is not due stays."""
+    tree = tree_of((2.0, "c"), (1.0, "a"), (2.0, "d"), (1.0, "b"), (3.0, "e"))
+    assert list(tree) == ["a", "b", "c", "d", "e"]
+    assert pop_all(tree, now=2.0) == ["a", "b", "c", "d"]
+    assert state(tree) == (["e"], 3.0)
+
+
+def test_discard_takes_out_what_is_there_and_nothing_else() -> None:
+    """The wrong time or the wrong item is no error and changes nothing."""
+    tree = tree_of((1.0, "a"))
+    tree.discard(2.0, "a")
+    tree.discard(1.0, "b")
+    assert list(tree) == ["a"]
+    tree.add(2.0, "b")
+    tree.discard(1.0, "b")
+    tree.discard(9.0, "a")
+    assert list(tree) == ["a", "b"]
+    tree.discard(1.0, "a")
+    tree.discard(2.0, "b")
+    tree.check()
+    assert not tree
+    assert state(tree) == ([], None)
+
+
+times = st.integers(0, 4).map(float)
+steps = st.lists(st.tuples(st.sampled_from(["add", "discard", "pop"]), times, st.sampled_from("abc")), max_size=40)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@given(steps)
+def test_a_tree_does_what_a_list_would(steps: list[tuple[str, float, str]]) -> None:
+    """After any steps the tree holds what a list holds that is sorted, stably, by time."""
+    tree = tree_of()
+    naive: list[tuple[float, str]] = []
+    for step, time, item in steps:
+        if step == "add":
+            tree.add(time, item)
+            if (time, item) not in naive:
+                naive.append((time, item))
+        elif step == "discard":
+            tree.discard(time, item)
+            naive = [pair for pair in naive if pair != (time, item)]
+        else:
+            due = [pair for pair in naive if pair[0] <= time]
+            first = min(due, key=lambda pair: pair[0], default=None)
+            assert tree.pop_due(time) == (first[1] if first else None)
+            naive = [pair for pair in naive if pair != first]
+        naive.sort(key=lambda pair: pair[0])
+        tree.check()
+        assert list(tree) == [item for _, item in naive]
+        assert len(tree) == len(naive)
+        assert bool(tree) == bool(naive)
+        assert tree.first_time == (naive[0][0] if naive else None)

@@ -1,0 +1,217 @@
+"""JSON as publishers send it, and as they are answered."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from msgspec import Raw
+
+from pushup.core.commands import Create, Draft, Publish, Published, Renew
+from pushup.core.errors import BadRequest, MessageTooLarge
+from pushup.core.wire import PublicationLimits, read_create, read_publication, read_renew, write, write_published
+
+LIMITS = PublicationLimits(message_limit_bytes=20, batch_limit=3, message_channels_limit=2)
+
+
+def read(body: bytes) -> tuple[Publish, bool]:
+    return read_publication(body, None, LIMITS)
+
+
+def data_of(body: bytes) -> bytes:
+    publication, _ = read_publication(body, None, PublicationLimits())
+    return bytes(publication.messages[0].data)
+
+
+def test_one_message_is_read() -> None:
+    """Channels and data, each channel once, in the order given, with the key."""
+    publication, as_list = read_publication(b'{"channels":["b","a","b"],"data":{"q": 1}}', "k", PublicationLimits())
+    assert publication == Publish((Draft(("b", "a"), Raw(b'{"q": 1}')),), "k")
+    assert not as_list
+
+
+def test_several_messages_are_read() -> None:
+    """A list keeps its order, and is answered as a list even when it has one message."""
+    publication, as_list = read(b'{"messages":[{"channels":["a"],"data":1},{"channels":["b","a"],"data":null}]}')
+    assert publication == Publish((Draft(("a",), Raw(b"1")), Draft(("b", "a"), Raw(b"null"))))
+    assert as_list
+    assert read(b'{"messages":[{"channels":["a"],"data":1}]}')[1]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "123456789012345678901234567890.00100E+0400", "1e99999", "-0.0", "18446744073709551616", '"\\u00e9 \\/ é"',
+        '{"b" : 1,  "a":[ ]}', "null", "false", '""',
+    ],
+)  # fmt: skip
+def test_data_is_kept_as_it_was_written(data: str) -> None:
+    """Numbers keep every digit, strings their escapes, objects their order and white space."""
+    assert data_of(b'{"data": ' + data.encode() + b' , "channels":["a"]}') == data.encode()
+
+
+def test_data_does_not_keep_the_body_alive() -> None:
+    """What is kept of a large body is the data alone."""
+    body = b'{"data":1,"channels":["a"]}' + b" " * 100_000
+    before = sys.getrefcount(body)
+    publication, _ = read(body)
+    assert publication.messages
+    assert sys.getrefcount(body) == before
+
+
+BAD_PUBLICATIONS = [
+    (b"{}", "channels"),
+    (b'{"data":1}', "channels"),
+    (b'{"channels":["a"]}', "data"),
+    (b'{"channels":[],"data":1}', "channels"),
+    (b'{"channels":"a","data":1}', "channels"),
+    (b'{"channels":null,"data":1}', "channels"),
+    (b'{"channels":["a",7],"data":1}', "channels[1]"),
+    (b'{"channels":["a",""],"data":1}', "channels"),
+    (b'{"channels":["a","b","c"],"data":1}', "channels"),
+    (b'{"channels":["' + "é".encode() * 128 + b'"],"data":1}', "channels"),
+    (b'{"messages":[]}', "messages"),
+    (b'{"messages":{}}', "messages"),
+    (b'{"messages":[1]}', "messages[0]"),
+    (b'{"messages":[{"channels":["a"],"data":1}],"data":1}', "messages"),
+    (b'{"messages":[{"channels":["a"],"data":1}],"channels":["a"]}', "messages"),
+    (b'{"messages":[' + b",".join([b'{"channels":["a"],"data":1}'] * 4) + b"]}", "messages"),
+    (b'{"messages":[{"channels":["a"],"data":1},{"channels":["a"]}]}', "messages[1].data"),
+    (b'{"messages":[{"channels":["a"],"data":1},{"channels":[],"data":1}]}', "messages[1].channels"),
+    (b'{"messages":[{"channels":["a"],"data":1},{"channels":[""],"data":1}]}', "messages[1].channels"),
+    (b'{"messages":[{"channels":["a"],"data":1},{"channels":[2],"data":1}]}', "messages[1].channels[0]"),
+]
+
+
+@pytest.mark.parametrize(("body", "field"), BAD_PUBLICATIONS)
+def test_a_bad_publication_names_its_field(body: bytes, field: str) -> None:
+    """Whatever is missing, too many, of the wrong kind or not a name is a bad request that says where."""
+    with pytest.raises(BadRequest) as caught:
+        read(body)
+    assert caught.value.field == field
+    assert caught.value.detail
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        (b'{"channels":["a"],"data":1,"chanels":2}', "chanels"),
+        (b'{"messages":[{"channels":["a"],"data":1,"id":1}]}', "id"),
+    ],
+)
+def test_an_unknown_field_is_named(body: bytes, name: str) -> None:
+    """A misspelt field is refused, not passed over, and the problem says which it is."""
+    with pytest.raises(BadRequest, match=f"unknown field `{name}`"):
+        read(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b'{"channels":["a"],"data":"' + b"x" * 19 + b'"}', "data"),
+        (
+            b'{"messages":[{"channels":["a"],"data":1},{"channels":["a"],"data":"' + b"x" * 19 + b'"}]}',
+            "messages[1].data",
+        ),
+    ],
+)
+def test_a_message_that_is_too_large_is_refused(body: bytes, field: str) -> None:
+    """The limit is of bytes of JSON text: 20 are taken, 21 are not."""
+    assert read(body.replace(b"x" * 19, b"x" * 18))
+    with pytest.raises(MessageTooLarge) as caught:
+        read(body)
+    assert (caught.value.field, caught.value.status) == (field, 413)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"channels=a",
+        b"[]",
+        b"null",
+        b'"a"',
+        b"\xef\xbb\xbf{}",
+        b"\xff\xfe{\0}\0",
+        b'{"channels":["a"],"data":1',
+        b'{"channels":["a"],"data":1}}',
+        b'{"channels":["\xed\xa0\x80"],"data":1}',
+        b'{"channels":["\\ud800"],"data":1}',
+        *[
+            b'{"channels":["a"],"data":' + data + b"}"
+            for data in (
+                b"NaN", b"Infinity", b"[-Infinity]", b"01", b"1.", b"[1,]", b'"a\nb"', b'"\\x"', b'"\xff"',
+                b'["\xc0\xaf"]', b"[" * 50_000 + b"]" * 50_000, b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
+            )
+        ],
+        b'{"channels":' + b"[" * 50_000 + b"]" * 50_000 + b',"data":1}',
+    ],
+)  # fmt: skip
+def test_what_is_not_json_in_utf_8_is_a_bad_request(body: bytes) -> None:
+    """Broken, cut, not UTF-8, not a number, or nested too deeply: all are refused, none is an error of ours."""
+    with pytest.raises(BadRequest):
+        read_publication(body, None, PublicationLimits(message_limit_bytes=10**9))
+
+
+@pytest.mark.parametrize(
+    ("body", "create"),
+    [
+        (b"", Create()),
+        (b"{}", Create()),
+        (b'{"name":"tag:c++","ttl":60}', Create("tag:c++", 60.0)),
+        (b'{"name":null,"ttl":null}', Create()),
+        (b'{"ttl":0.5}', Create(None, 0.5)),
+        (b'{"ttl":31622400}', Create(None, 31622400.0)),
+        (b'{"name":"7a"}', Create("7a")),
+        (b'{"name":"' + "é".encode() * 127 + b'"}', Create("é" * 127)),
+    ],
+)  # fmt: skip
+def test_a_create_is_read(body: bytes, create: Create) -> None:
+    """Name and ttl are both optional."""
+    assert read_create(body) == create
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b'{"name":""}', "name"),
+        (b'{"name":"4711"}', "name"),
+        (b'{"name":1}', "name"),
+        (b'{"name":"' + b"x" * 256 + b'"}', "name"),
+        (b'{"ttl":0}', "ttl"),
+        (b'{"ttl":-1}', "ttl"),
+        (b'{"ttl":"60"}', "ttl"),
+        (b'{"ttl":true}', "ttl"),
+        (b'{"ttl":1e999}', "ttl"),
+        (b'{"ttl":31622401}', "ttl"),
+    ],
+)
+def test_a_bad_create_names_its_field(body: bytes, field: str) -> None:
+    """A name that could be an id and a ttl that is no time are refused."""
+    with pytest.raises(BadRequest) as caught:
+        read_create(body)
+    assert caught.value.field == field
+    with pytest.raises(BadRequest):
+        read_create(b'{"ttl":NaN}')
+
+
+def test_a_renewal_is_read() -> None:
+    """The channel stands in the path, the ttl in the body, and there may be no body."""
+    assert read_renew("a", b"") == Renew("a")
+    assert read_renew("a", b'{"ttl":60}') == Renew("a", 60.0)
+    with pytest.raises(BadRequest) as caught:
+        read_renew("a", b'{"ttl":0}')
+    assert caught.value.field == "ttl"
+
+
+def test_what_was_published_is_written() -> None:
+    """One message has an id, a list has ids; the cursor is the last one's."""
+    assert (
+        write_published(Published("k3f9", 43, 1, 1.5), as_list=False)
+        == b'{"id":"k3f9-43","time":1.5,"cursor":"k3f9-43"}'
+    )
+    assert (
+        write_published(Published("k3f9", 43, 2, 1.5), as_list=True)
+        == b'{"ids":["k3f9-43","k3f9-44"],"time":1.5,"cursor":"k3f9-44"}'
+    )
+    assert write({"a": Raw(b"1.50")}) == b'{"a":1.50}'
