@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from pushup.core.answer import RECEIVED_OVERHEAD_BYTES as NAMES
+from pushup.core.answer import RECEIVED_OVERHEAD_BYTES
 from pushup.core.commands import Close, Command, Create, Draft, Expire, Publish, Renew
 from pushup.core.cursor import Cursor, Start
 from pushup.core.limits import Limits
