@@ -26,7 +26,7 @@ LIMITS = {
     "short": Limits(
         retention_seconds=6.0,
         channel_ttl_seconds=4.0,
-        answer_limit_bytes=30 + 3 * NAMES,
+        answer_limit_bytes=3 * RECEIVED_OVERHEAD_BYTES + 30,
         keys_limit=2,
     ),
     "few messages": Limits(retention_seconds=30.0, retention_messages=3, channel_ttl_seconds=25.0),
