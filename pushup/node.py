@@ -136,7 +136,7 @@ class Node(Generic[H]):
         deadline = (now + timeout) // DEADLINE_STEP_SECONDS * DEADLINE_STEP_SECONDS
         result = self._queue.subscribe(poll, holder, now, deadline)
         if isinstance(result, Subscription):
-            if deadline < self._deadline_timer.time:
+            if result.deadline < self._deadline_timer.time:
                 self._deadline_timer.not_after(result.deadline)
         else:
             self._metrics.delivered(result, 1, now)

@@ -33,8 +33,8 @@ MIN_KEY_LENGTH = 16
 """Characters of a publish key; below that one can be guessed."""
 
 
-NOT_SETTINGS = ("PUSHUP_CONFIG", "PUSHUP_URL", "PUSHUP_KEY")
-"""Variables of the command line itself."""
+NOT_SETTINGS = re.compile(r"PUSHUP_(CONFIG|URL|KEY|SERVICE_.*|PORT|PORT_.*)").fullmatch
+"""Variables of the command line itself, and those that Kubernetes sets where a service is called `pushup`."""
 
 
 class SettingsError(Exception):
@@ -93,6 +93,7 @@ def read_settings(
     Raises: SettingsError.
     """
     given: dict[str, dict[str, object]] = {}
+    origins: dict[str, str] = {}
     for where, values in (
         (str(file), _read_file(file) if file else {}),
         ("the environment", _read_environment(environment or {})),
@@ -101,8 +102,12 @@ def read_settings(
         for name, value in values.items():
             room, converted = _setting(name, value, where)
             given.setdefault(room, {})[name] = converted
+            origins[name] = where
     settings = Settings(**{room.name: room.type(**given.get(room.name, {})) for room in fields(Settings)})
-    _check(settings)
+    mistake = _mistake(settings)
+    if mistake is not None:
+        name, text = mistake
+        raise SettingsError(f"{origins.get(name, 'the defaults')}: {name}: {text}")
     return settings
 
 
@@ -116,7 +121,7 @@ def _read_file(file: Path) -> dict[str, object]:
 
 
 def _read_environment(environment: Mapping[str, str]) -> dict[str, object]:
-    names = (name for name in environment if name.startswith(PREFIX) and name not in NOT_SETTINGS)
+    names = (name for name in environment if name.startswith(PREFIX) and not NOT_SETTINGS(name))
     return {name.removeprefix(PREFIX).lower(): environment[name] for name in names}
 
 
@@ -137,7 +142,8 @@ def _setting(name: str, value: object, where: str) -> tuple[str, object]:
         if isinstance(converted, int | float) and not isinstance(converted, bool) and not 0 < converted < math.inf:
             raise ValueError("it must be above 0")
     except (ValueError, msgspec.ValidationError) as error:
-        raise SettingsError(f"{where}: {name} = {value!r}: {error}") from None
+        shown = "(not shown)" if name == "publish_keys" else repr(value)
+        raise SettingsError(f"{where}: {name} = {shown}: {error}") from None
     return room, converted
 
 
@@ -159,49 +165,35 @@ def _with_unit(text: str, units: Mapping[str, float]) -> float:
     return float(match[1]) * units.get(match[2], 1)
 
 
-def _check(settings: Settings) -> None:
-    """What single values cannot show.
-
-    Raises: SettingsError.
-    """
-    server, edge, queue = settings.server, settings.edge, settings.queue
-    _one_of("log_level", server.log_level, LEVELS)
-    _one_of("log_format", server.log_format, FORMATS)
-    _one_of("wait_strategy", server.wait_strategy, tuple(STRATEGIES))
-    _one_of("broadcast", server.broadcast, ("memory:",))
-    if not server.listen:
-        raise SettingsError("listen: there is no address to listen on")
+def _mistake(settings: Settings) -> tuple[str, str] | None:
+    """What single values cannot show: a setting that cannot be, and why."""
+    server, edge, queue, publication = settings.server, settings.edge, settings.queue, settings.publication
+    for name, value, choices in (
+        ("log_level", server.log_level, LEVELS),
+        ("log_format", server.log_format, FORMATS),
+        ("wait_strategy", server.wait_strategy, tuple(STRATEGIES)),
+        ("broadcast", server.broadcast, ("memory:",)),
+    ):
+        if value not in choices:
+            return name, f"{value!r} is not one of {', '.join(choices)}"
     for key in server.publish_keys:
         if len(key) < MIN_KEY_LENGTH or not key.isascii() or not key.isprintable() or " " in key:
-            raise SettingsError(
-                f"publish_keys: a key has at least {MIN_KEY_LENGTH} characters, printable ASCII without spaces"
-            )
+            return "publish_keys", f"a key has at least {MIN_KEY_LENGTH} characters, printable ASCII without spaces"
+    if not server.listen:
+        return "listen", "there is no address to listen on"
+    open_to_all = not server.publish_keys and not server.allow_public_without_keys
     for address in server.listen:
-        if not _is_local(address) and not server.publish_keys and not server.allow_public_without_keys:
-            raise SettingsError(
-                f"listen = {address!r}: everybody who reaches this address could publish; set publish_keys, "
-                "or say allow_public_without_keys if that is what you want"
+        try:
+            public = not address.startswith("unix:") and not ip_address(parse_address(address)[0]).is_loopback
+        except ValueError as error:
+            return "listen", str(error)
+        if public and open_to_all:
+            return "listen", (
+                f"everybody who reaches {address} could publish; set publish_keys, or say "
+                "allow_public_without_keys if that is what you want"
             )
-    if queue.answer_limit_bytes + settings.publication.message_limit_bytes > edge.output_limit_bytes:
-        raise SettingsError("output_limit_bytes: it must hold an answer, which is answer_limit_bytes and one message")
-    if settings.publication.message_limit_bytes > queue.retention_bytes:
-        raise SettingsError("retention_bytes: it must hold one message of message_limit_bytes")
-
-
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise SettingsError(f"{name} = {value!r}: it is one of {', '.join(choices)}")
-
-
-def _is_local(address: str) -> bool:
-    """Whether only this machine reaches it.
-
-    Raises: SettingsError when it is no address.
-    """
-    if address.startswith("unix:"):
-        return True
-    try:
-        host, _ = parse_address(address)
-    except ValueError as error:
-        raise SettingsError(f"listen: {error}") from None
-    return ip_address(host).is_loopback
+    if queue.answer_limit_bytes + publication.message_limit_bytes > edge.output_limit_bytes:
+        return "output_limit_bytes", "it must hold an answer, which is answer_limit_bytes and one message"
+    if publication.message_limit_bytes > queue.retention_bytes:
+        return "retention_bytes", "it must hold one message of message_limit_bytes"
+    return None

@@ -268,13 +268,14 @@ def _channel_path(path: bytes) -> tuple[str, bytes]:
     Raises: UnknownResource, BadRequest.
     """
     parts = path.split(b"/")
-    if parts[:3] != [b"", b"v1", b"channels"] or not 4 <= len(parts) <= 5 or b"".join(parts[4:]) not in _CHANNEL_ROUTES:
+    action = b"/".join(parts[4:])
+    if parts[:3] != [b"", b"v1", b"channels"] or action not in _CHANNEL_ROUTES or len(parts) != 4 + bool(action):
         raise UnknownResource("the calls are listed in docs/http.md")
     try:
         name = unquote_to_bytes(parts[3]).decode()
     except UnicodeDecodeError:
         raise BadRequest("the channel's name is not UTF-8", field="channel") from None
-    return wire.check_name(name, "channel"), b"".join(parts[4:])
+    return wire.check_name(name, "channel"), action
 
 
 def _json(value: object) -> Response:

@@ -37,16 +37,17 @@ class Connection:
     """One client. Most of the time it is a held poll, so what a held poll does not need is None then."""
 
     __slots__ = (
-        "_backlog", "_edge", "_ended", "_lingering", "_manner", "_open", "_output", "_parser", "_proceeding",
+        "_backlog", "_deaf", "_edge", "_ended", "_lingering", "_manner", "_open", "_output", "_parser", "_proceeding",
         "_reading", "held", "since", "socket",
     )  # fmt: skip
 
     def __init__(self, edge: Edge, sock: socket.socket) -> None:
-        # for the connection's life
+        # for the connection's life; deaf: what still comes is passed over, and only its end is of interest
         self._edge = edge
         self.socket = sock
         self._ended = False
         self._lingering = False
+        self._deaf = False
         self._reading = True
         # of the request that is coming in
         self._parser: RequestParser | None = None
@@ -66,21 +67,22 @@ class Connection:
         """Bytes have come."""
         edge = self._edge
         edge.metrics.received_bytes += len(data)
-        if self._lingering:
+        if self._deaf:
             return
         parser = self._parser or edge.parser
         requests: Sequence[Request | PushUpError]
         try:
             requests = parser.feed(data)
+            self._deaf = parser.ended
         except PushUpError as error:
             requests = [*parser.requests, error]
+            self._deaf = True
+        if self._deaf:
             self._keep_parser(None)
-            self._stop_reading()
-        else:
-            if not parser.idle or parser.ended:
-                self._keep_parser(parser)
-            elif self._parser is not None:
-                self._parser = None
+        elif not parser.idle:
+            self._keep_parser(parser)
+        elif self._parser is not None:
+            self._parser = None
         if len(requests) == 1 and not self._open and self._backlog is None and self._output is None:
             self._begin(requests[0])
         elif requests:
@@ -90,9 +92,8 @@ class Connection:
             self._proceed()
             if self._backlog is not None and len(self._backlog) >= PIPELINE_LIMIT:
                 self._stop_reading()
-        if parser.wants_continue and parser is self._parser and not self._open and self._output is None:
-            parser.wants_continue = False
-            self._write(CONTINUE)
+        if parser.wants_continue:
+            self._let_continue()
 
     def ended(self) -> None:
         """The client sends no more. One that waits for a message has left; what else is open is still answered."""
@@ -187,7 +188,6 @@ class Connection:
     def _begin(self, request: Request | PushUpError) -> None:
         self._open = True
         if isinstance(request, PushUpError):
-            self._stop_reading()
             self._manner = _CLOSING
             self.respond(problem(request))
             return
@@ -198,13 +198,11 @@ class Connection:
         self._edge.application(request, self)
 
     def _keep_parser(self, parser: RequestParser | None) -> None:
-        """Keep the parser whose request is not whole yet; if it was everybody's, everybody needs another."""
+        """Keep the parser whose request is not whole yet, or None if it is used up; everybody's must be replaced."""
         if self._parser is None:
             self.since = self._edge.now
             self._edge.renew_parser()
         self._parser = parser
-        if parser is not None and parser.ended:
-            self._stop_reading()
 
     def _proceed(self) -> None:
         """Begin the requests that wait, as far as they are answered at once."""
@@ -216,7 +214,10 @@ class Connection:
         self._proceeding = False
         if self._backlog is not None and not self._backlog:
             self._backlog = None
-            if not self._reading and not self._ended and not self._lingering:
+            if self._ended:
+                if not self._open and self._output is None:
+                    self.lost()
+            elif not self._reading and not self._lingering:
                 self._reading = True
                 self._edge.demultiplexer.want(self, reading=True, writing=self._output is not None)
 
@@ -224,7 +225,7 @@ class Connection:
         self._open = False
         if self._write(data):
             self.since = self._edge.now
-            if self._manner is not None or self._backlog is not None or self._ended:
+            if self._manner is not None or self._backlog is not None or self._parser is not None or self._ended:
                 self._sent()
 
     def _sent(self) -> None:
@@ -235,6 +236,14 @@ class Connection:
             self._proceed()
         elif self._ended and not self._open:
             self.lost()
+        self._let_continue()
+
+    def _let_continue(self) -> None:
+        """Tell a client that waits with a body to send it, once its turn has come (RFC 9110 §10.1.1)."""
+        parser = self._parser
+        if parser is not None and parser.wants_continue and not self._open and self._output is None:
+            parser.wants_continue = False
+            self._write(CONTINUE)
 
     def _write(self, data: bytes) -> bool:
         """Whether the kernel took all of it; what it did not is buffered, or the connection is lost."""
@@ -249,6 +258,7 @@ class Connection:
         edge.metrics.sent_bytes += sent
         if sent == len(data):
             return True
+        self.since = edge.now
         self._output = OutputBuffer(edge.limits.output_limit_bytes)
         if self._output.append(memoryview(data)[sent:]):
             edge.demultiplexer.want(self, reading=self._reading, writing=True)
@@ -264,7 +274,7 @@ class Connection:
 
     def _linger(self) -> None:
         """Say that no more comes, and read on until the client has closed, too."""
-        self._lingering = True
+        self._lingering = self._deaf = True
         self._backlog = self._parser = None
         try:
             self.socket.shutdown(socket.SHUT_WR)

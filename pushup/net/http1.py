@@ -54,8 +54,8 @@ _ONCE = frozenset((b"host", b"content-length", b"transfer-encoding", b"authoriza
 
 _RARE = frozenset((b"transfer-encoding", b"content-length", b"expect"))
 
-_HOST = re.compile(rb"[^/@, \t]*").fullmatch
-"""A host and port; may be empty (RFC 9112 §3.2)."""
+_HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?").fullmatch
+"""A host and port; may be empty (RFC 9112 §3.2, RFC 3986 §3.2.2). Without a comma, which joins two of them."""
 
 
 class RequestParser:
@@ -91,20 +91,35 @@ class RequestParser:
         self.requests = requests
         if not self.idle:
             self._fed += len(data)
-        try:
-            self._parser.feed_data(data)
-        except HttpParserUpgrade:
-            # We do not change protocols, which is ours to decide (RFC 9110 §7.8), but llhttp reads no further.
-            self.ended = True
-            if requests:
-                requests[-1].keep_alive = False
-        except HttpParserCallbackError as error:
-            raise (self._error or error) from None
-        except HttpParserError as error:
-            raise BadRequest(f"this is not HTTP/1.1: {error}") from None
+        while data:
+            try:
+                self._parser.feed_data(data)
+                break
+            except HttpParserUpgrade as upgrade:
+                data = self._without_upgrade() + data[upgrade.args[0] :]
+            except HttpParserCallbackError as error:
+                raise (self._error or error) from None
+            except HttpParserError as error:
+                if self.ended:
+                    break  # what follows a last request is nothing to us
+                raise BadRequest(f"this is not HTTP/1.1: {error}") from None
         if not self.idle:
             self._check_fed()
         return requests
+
+    def _without_upgrade(self) -> bytes:
+        """The head of the last request again, without its offer to change protocols.
+
+        It is ours to pass the offer over (RFC 9110 §7.8), but llhttp reads no further after it, not even the body. So
+        another parser is given the head as if there had been none. The request is the connection's last: a proxy that
+        believed in the change would pass on anything (websocket smuggling).
+        """
+        request = self.requests.pop()
+        version = self._parser.get_http_version().encode()
+        self._parser = HttpRequestParser(self)
+        lines = [b"%b %b HTTP/%b" % (request.method, request.target, version)]
+        lines += [b"%b: %b" % field for field in request.headers.items() if field[0] not in (b"upgrade", b"connection")]
+        return b"\r\n".join((*lines, b"connection: close", b"", b""))
 
     def _check_fed(self) -> None:
         """Bound what llhttp holds of a field or a trailer that does not end."""
@@ -134,12 +149,14 @@ class RequestParser:
             return  # a trailer: nothing that we know may stand there
         name = name.lower()
         headers = self._headers
+        self._size += len(name) + len(value) + 4
+        if self._size > self._limits.header_limit_bytes:
+            self._fail(self._headers_too_large())
         if name in headers:
             if name in _ONCE:
                 self._fail(BadRequest(f"{name.decode('latin-1')} is there twice"))
             value = headers[name] + b", " + value
         headers[name] = value
-        self._size += len(name) + len(value) + 4
 
     def on_headers_complete(self) -> None:
         if self._size + len(self._target) > self._limits.header_limit_bytes:
@@ -154,9 +171,12 @@ class RequestParser:
             self._known_host = host
         elif version != "1.0":
             self._fail(BadRequest(f"HTTP/{version} is not spoken here"))
+        method = parser.get_method()
+        if method == b"CONNECT":
+            self._fail(BadRequest("CONNECT is for proxies"))
         if not _RARE.isdisjoint(headers):
             self._check_rare(headers, version)
-        self._request = Request(parser.get_method(), self._target, headers, keep_alive)
+        self._request = Request(method, self._target, headers, keep_alive)
         self._size = 0
 
     def _check_rare(self, headers: dict[bytes, bytes], version: str) -> None:

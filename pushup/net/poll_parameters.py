@@ -9,6 +9,7 @@ A time is in seconds since the epoch or RFC 3339; `from` is inclusive, `to` excl
 from __future__ import annotations
 
 import math
+import re
 from datetime import datetime
 from urllib.parse import unquote_to_bytes
 
@@ -48,6 +49,9 @@ class _PollBody(Struct, forbid_unknown_fields=True):
 
 _PARAMETERS = frozenset(("cursor", "timeout", "limit", "from", "to", "_"))
 """What may stand in a query string beside `channel`; libraries add `_` to defeat caches, and it says nothing."""
+
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?|[+-]?\.[0-9]+", re.ASCII).fullmatch
+"""A number as JSON and people write it; Python's `float` takes more."""
 
 _body_decoder = msgspec.json.Decoder(_PollBody)
 
@@ -155,10 +159,9 @@ def _number(given: dict[str, str], name: str) -> float | None:
     text = given.get(name, "")
     if not text:
         return None
-    try:
-        return float(text)
-    except ValueError:
-        raise BadRequest(f"{name} is not a number", field=name) from None
+    if not _NUMBER(text):
+        raise BadRequest(f"{name} is not a number", field=name)
+    return float(text)
 
 
 def _whole_number(given: dict[str, str], name: str) -> int | None:
@@ -172,16 +175,16 @@ def _whole_number(given: dict[str, str], name: str) -> int | None:
 
 def _time(value: float | str, field: str) -> float:
     """Seconds since the epoch, given so or as RFC 3339."""
-    try:
-        time = float(value)
-    except ValueError:
+    if isinstance(value, str) and not _NUMBER(value):
         try:
-            moment = datetime.fromisoformat(str(value))
+            moment = datetime.fromisoformat(value)
         except ValueError:
             moment = None
         if moment is None or moment.tzinfo is None:
-            raise BadRequest(f"{field} is neither seconds since the epoch nor RFC 3339", field=field) from None
+            raise BadRequest(f"{field} is neither seconds since the epoch nor RFC 3339", field=field)
         time = moment.timestamp()
+    else:
+        time = float(value)
     if not math.isfinite(time):
         raise BadRequest(f"{field} is not a time", field=field)
     return max(time, 0.0)

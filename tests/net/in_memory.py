@@ -1,0 +1,204 @@
+"""Sockets, a reactor and a demultiplexer that are only memory."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from itertools import count
+from typing import cast
+
+from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor, IWriteDescriptor
+from zope.interface import implementer
+
+from pushup.net.connection import Connection
+from pushup.net.demultiplexer import Demultiplexer
+
+_numbers = count(100)
+
+
+class InMemorySocket:
+    """The server's end of a connection. `capacity`: so many bytes more does the kernel take; None: any number."""
+
+    def __init__(self, capacity: int | None = None) -> None:
+        self.capacity = capacity
+        self.incoming = bytearray()
+        self.outgoing = bytearray()
+        self.peer_ended = False
+        self.broken = False
+        self.shut = False
+        self.closed = False
+        self._fd = next(_numbers)
+
+    @property
+    def readable(self) -> bool:
+        return bool(self.incoming or self.peer_ended or self.broken)
+
+    @property
+    def writable(self) -> bool:
+        return self.capacity is None or self.capacity > 0 or self.broken
+
+    def recv(self, size: int) -> bytes:
+        assert not self.closed
+        if self.broken:
+            raise ConnectionResetError("reset by the client")
+        if not self.incoming and not self.peer_ended:
+            raise BlockingIOError
+        data = bytes(self.incoming[:size])
+        del self.incoming[:size]
+        return data
+
+    def send(self, data: bytes | memoryview) -> int:
+        assert not self.closed
+        if self.broken or self.shut:
+            raise BrokenPipeError("nobody there")
+        size = len(data) if self.capacity is None else min(len(data), self.capacity)
+        if data and not size:
+            raise BlockingIOError
+        if self.capacity is not None:
+            self.capacity -= size
+        self.outgoing += data[:size]
+        return size
+
+    def shutdown(self, how: int) -> None:
+        assert how == socket.SHUT_WR
+        if self.broken:
+            raise OSError("not connected")
+        self.shut = True
+
+    def setblocking(self, flag: bool) -> None:
+        assert not flag
+
+    def fileno(self) -> int:
+        return -1 if self.closed else self._fd
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class InMemoryListeningSocket:
+    """Gives out what lies in `queue`: sockets, or errors to be raised."""
+
+    family = socket.AF_INET
+
+    def __init__(self) -> None:
+        self.queue: list[InMemorySocket | OSError] = []
+        self.closed = False
+
+    def accept(self) -> tuple[InMemorySocket, tuple[str, int]]:
+        if not self.queue:
+            raise BlockingIOError
+        first = self.queue.pop(0)
+        if isinstance(first, OSError):
+            raise first
+        return first, ("127.0.0.1", 50000)
+
+    def getsockname(self) -> tuple[str, int]:
+        return "127.0.0.1", 8080
+
+    def fileno(self) -> int:
+        return 3
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@implementer(IReactorFDSet)
+class InMemoryReactor:
+    """Knows who wants to read and write, and calls nobody."""
+
+    def __init__(self) -> None:
+        self.readers: list[IReadDescriptor] = []
+        self.writers: list[IWriteDescriptor] = []
+
+    def addReader(self, reader: IReadDescriptor) -> None:
+        if reader not in self.readers:
+            self.readers.append(reader)
+
+    def removeReader(self, reader: IReadDescriptor) -> None:
+        if reader in self.readers:
+            self.readers.remove(reader)
+
+    def addWriter(self, writer: IWriteDescriptor) -> None:
+        if writer not in self.writers:
+            self.writers.append(writer)
+
+    def removeWriter(self, writer: IWriteDescriptor) -> None:
+        if writer in self.writers:
+            self.writers.remove(writer)
+
+    def removeAll(self) -> list[IReadDescriptor | IWriteDescriptor]:
+        raise NotImplementedError
+
+    def getReaders(self) -> list[IReadDescriptor]:
+        return list(self.readers)
+
+    def getWriters(self) -> list[IWriteDescriptor]:
+        return list(self.writers)
+
+
+class InMemoryDemultiplexer:
+    """Watches in-memory sockets; a `turn` handles each connection that is ready, once, and then what is due soon."""
+
+    def __init__(self) -> None:
+        self.wanted: dict[Connection, tuple[bool, bool]] = {}
+        self._soon: list[Callable[[], None]] = []
+
+    def add(self, connection: Connection) -> None:
+        assert connection not in self.wanted
+        self.wanted[connection] = (True, False)
+
+    def want(self, connection: Connection, *, reading: bool, writing: bool) -> None:
+        assert connection in self.wanted, "not watched (any more)"
+        self.wanted[connection] = (reading, writing)
+
+    def remove(self, connection: Connection) -> None:
+        assert connection.socket.fileno() >= 0, "the socket must still be open"
+        del self.wanted[connection]
+
+    def soon(self, call: Callable[[], None]) -> None:
+        self._soon.append(call)
+
+    def close(self) -> None:
+        assert not self.wanted, "still watching"
+
+    def turn(self) -> bool:
+        """Whether there was anything to do."""
+        busy = bool(self._soon)
+        for connection in list(self.wanted):
+            reading, writing = self.wanted.get(connection, (False, False))
+            sock = cast(InMemorySocket, connection.socket)
+            if writing and sock.writable:
+                busy = True
+                connection.writable()
+            if connection in self.wanted and reading and sock.readable:
+                busy = True
+                _read(connection)
+            elif connection in self.wanted and sock.broken:
+                busy = True
+                connection.lost()
+        calls, self._soon = self._soon, []
+        for call in calls:
+            call()
+        return busy
+
+    def run(self) -> None:
+        """Turn until there is nothing to do."""
+        for _ in range(10_000):
+            if not self.turn():
+                return
+        raise AssertionError("it does not come to rest")
+
+
+def _read(connection: Connection) -> None:
+    try:
+        data = connection.socket.recv(64 * 1024)
+    except OSError:
+        connection.lost()
+        return
+    if data:
+        connection.received(data)
+    else:
+        connection.ended()
+
+
+_check: type[Demultiplexer] = InMemoryDemultiplexer

@@ -1,0 +1,150 @@
+"""A whole node without a network: a real queue, memory broadcast and HTTP interface on a `Clock`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from twisted.internet.task import Clock
+
+from pushup.broadcast.memory import MemoryBroadcast
+from pushup.core.answer import Answer
+from pushup.core.limits import Limits
+from pushup.core.message_queue import MessageQueue
+from pushup.core.subscription import Poll, Selection, Subscription
+from pushup.core.wire import PublicationLimits
+from pushup.metrics import Metrics, MetricsPage
+from pushup.net.api import Api, Exchange
+from pushup.net.http1 import Request
+from pushup.net.poll_parameters import PollLimits, PollReader
+from pushup.net.responses import Response
+from pushup.node import Node
+from tests.net.in_memory_server import make_clock
+
+
+class RecordingExchange:
+    """Keeps what came of its request, which must be one thing (or a hold, and then an answer)."""
+
+    def __init__(self, record: list[RecordingExchange] | None = None) -> None:
+        self.answers: list[Answer] = []
+        self.responses: list[Response] = []
+        self.held: Subscription[Any] | None = None
+        self._record = record
+
+    def answer(self, answer: Answer) -> None:
+        self.held = None
+        self.answers.append(answer)
+        self._done()
+
+    def hold(self, subscription: Subscription[Any]) -> None:
+        assert self.held is None
+        self.held = subscription
+
+    def respond(self, response: Response) -> None:
+        self.responses.append(response)
+        self._done()
+
+    def _done(self) -> None:
+        assert len(self.answers) + len(self.responses) == 1, "answered twice"
+        if self._record is not None:
+            self._record.append(self)
+
+
+class Told(NamedTuple):
+    """What a call came to, its body read as JSON."""
+
+    status: int
+    json: Any
+    headers: dict[bytes, bytes]
+    body: bytes
+
+
+class InMemoryNode:
+    """The parts, and short ways to call them. What is due `soon` is done by `run`, slice by slice by `turn`."""
+
+    def __init__(
+        self,
+        *,
+        limits: Limits | None = None,
+        poll_limits: PollLimits | None = None,
+        publication_limits: PublicationLimits | None = None,
+        publish_keys: tuple[str, ...] = (),
+        random: Callable[[], float] = lambda: 0.0,
+        clock: Clock | None = None,
+        soon: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
+        self.clock = clock or make_clock()
+        self.metrics = Metrics()
+        self.soon: list[Callable[[], None]] = []
+        self.queue: MessageQueue[Exchange] = MessageQueue(limits or Limits(), epoch="e")
+        self.broadcast = MemoryBroadcast(epoch="e", now=self.clock.seconds)
+        self.node: Node[Exchange] = Node(
+            queue=self.queue,
+            broadcast=self.broadcast,
+            clock=self.clock,
+            soon=soon or self.soon.append,
+            random=random,
+            metrics=self.metrics,
+        )
+        page = MetricsPage(self.metrics, {"held_polls": ("Polls held", lambda: self.queue.held)})
+        self.api = Api(
+            self.node,
+            polls=PollReader(poll_limits or PollLimits()),
+            publication_limits=publication_limits or PublicationLimits(),
+            publish_keys=publish_keys,
+            metrics_text=page.text,
+        )
+
+    def turn(self) -> None:
+        """What was due soon by now."""
+        calls = list(self.soon)
+        self.soon.clear()
+        for call in calls:
+            call()
+
+    def run(self) -> None:
+        while self.soon:
+            self.turn()
+
+    def advance(self, seconds: float) -> None:
+        for _ in range(round(seconds * 4)):
+            self.clock.advance(0.25)
+            self.run()
+
+    def begin(self, method: str, target: str, body: Any = b"", **headers: str) -> RecordingExchange:
+        """Begin a call; a body that is not bytes is sent as JSON; `_` in header names stands for `-`."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        fields = {name.replace("_", "-").lower().encode(): value.encode("latin-1") for name, value in headers.items()}
+        exchange = RecordingExchange()
+        self.api(Request(method.encode(), target.encode("latin-1"), fields, keep_alive=True, body=data), exchange)
+        return exchange
+
+    def call(self, method: str, target: str, body: Any = b"", **headers: str) -> Told:
+        """Call, and see that it is responded to at once."""
+        (response,) = self.begin(method, target, body, **headers).responses
+        return Told(
+            response.status,
+            json.loads(response.body) if b"json" in response.content_type and response.body else None,
+            dict(response.headers),
+            response.body,
+        )
+
+    def poll(self, query: str) -> Answer:
+        """Poll, and see that it is answered at once."""
+        (answer,) = self.begin("GET", f"/v1/poll?{query}").answers
+        return answer
+
+    def publish(self, *channels: str, data: Any = None) -> Told:
+        """Publish, and deliver."""
+        told = self.call("POST", "/v1/messages", {"channels": channels, "data": data})
+        assert told.status == 201, told
+        self.run()
+        return told
+
+
+def waiting_poll(channel: str = "a", timeout: float = 25.0, selection: Selection | None = None) -> Poll:
+    return Poll(selection or Selection((channel,)), timeout=timeout)
+
+
+_check: type[Exchange] = RecordingExchange

@@ -1,0 +1,86 @@
+"""An application for the edge that does what the request's target says, so that connections can be tried alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from pushup.core.answer import Answer
+from pushup.core.subscription import Selection, Subscription
+from pushup.net.connection import Connection
+from pushup.net.edge import EdgeLimits
+from pushup.net.http1 import Request, RequestLimits
+from pushup.net.responses import Response
+from tests.net.in_memory_server import InMemoryServer
+
+NOTHING = Answer("e-0", (), False, (), ())
+
+
+class ScriptedApplication:
+    """`/held` is a poll that is held, `/later` is answered when the test says, `/echo` gets its body back, `/big`
+    100,000 bytes, and everything else its own target."""
+
+    def __init__(self) -> None:
+        self.targets: list[bytes] = []
+        self.held: list[tuple[Connection, Subscription[Any]]] = []
+        self.later: list[Connection] = []
+        self.abandoned: list[Subscription[Any]] = []
+        self.deepest = 0
+
+    def __call__(self, request: Request, connection: Connection) -> None:
+        self.targets.append(request.target)
+        self.deepest = max(self.deepest, _depth())
+        if request.target == b"/held":
+            subscription: Subscription[Any] = Subscription(Selection(("a",)), (), 0, 0.0, connection)
+            self.held.append((connection, subscription))
+            connection.hold(subscription)
+        elif request.target == b"/later":
+            self.later.append(connection)
+        elif request.target == b"/echo":
+            connection.respond(Response(200, request.body))
+        elif request.target == b"/big":
+            connection.respond(Response(200, b"x" * 100_000))
+        else:
+            connection.respond(Response(200, request.target))
+
+    def abandon(self, subscription: Subscription[Any]) -> None:
+        assert subscription not in self.abandoned
+        self.abandoned.append(subscription)
+
+    def answer_held(self, answer: Answer = NOTHING) -> None:
+        """Answer all held polls."""
+        held, self.held = self.held, []
+        for connection, _ in held:
+            connection.answer(answer)
+
+
+def _depth() -> int:
+    """How many calls there are inside each other from the test on."""
+    frame, depth = sys._getframe(), 0
+    while frame.f_back is not None and not frame.f_code.co_name.startswith("test_"):
+        frame, depth = frame.f_back, depth + 1
+    return depth
+
+
+class ScriptedServer(InMemoryServer):
+    """An in-memory server with a scripted application."""
+
+    def __init__(self, application: ScriptedApplication, **settings: Any) -> None:
+        super().__init__(application, abandon=application.abandon, **settings)
+        self.application = application
+
+
+def serve(
+    *,
+    limits: EdgeLimits | None = None,
+    request_limits: RequestLimits | None = None,
+    cors_origins: Iterable[str] = (),
+) -> ScriptedServer:
+    return ScriptedServer(
+        ScriptedApplication(), limits=limits, request_limits=request_limits, cors_origins=cors_origins
+    )
+
+
+def get(target: bytes, fields: bytes = b"", method: bytes = b"GET") -> bytes:
+    return b"%b %b HTTP/1.1\r\nHost: a\r\n%b\r\n" % (method, target, fields)

@@ -1,0 +1,176 @@
+"""Known ways to make two servers read the same bytes differently, and what this one must make of each.
+
+From RFC 9112 §11, the llhttp issues, PortSwigger's HTTP request smuggling papers and Kettle's and Grenfeldt's tables
+of obfuscations. What stands in `REFUSED` gets a 4xx and ends the connection; what stands in `READ` has one right
+reading. After each of them an attacker's `SMUGGLED` request may follow.
+"""
+
+from __future__ import annotations
+
+SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+def post(fields: bytes, body: bytes = b"0\r\n\r\n", version: bytes = b"1.1") -> bytes:
+    """A POST whose header fields after Host are these."""
+    return b"POST / HTTP/%b\r\nHost: a\r\n%b\r\n\r\n%b" % (version, fields, body)
+
+
+def get(fields: bytes, line: bytes = b"GET / HTTP/1.1") -> bytes:
+    """A GET of just these fields."""
+    return b"%b\r\n%b\r\n\r\n" % (line, fields)
+
+
+def chunked(body: bytes) -> bytes:
+    return post(b"Transfer-Encoding: chunked", body)
+
+
+_CHUNKS = b"3\r\nabc\r\n0\r\n\r\n"
+
+# fmt: off
+REFUSED: dict[str, bytes] = {
+    # Which of two lengths counts.
+    "CL and TE": post(b"Content-Length: 5\r\nTransfer-Encoding: chunked"),
+    "TE and CL": post(b"Transfer-Encoding: chunked\r\nContent-Length: 5"),
+    "CL and TE in HTTP/1.0": post(b"Content-Length: 5\r\nTransfer-Encoding: chunked", version=b"1.0"),
+    "TE in HTTP/1.0": post(b"Transfer-Encoding: chunked", version=b"1.0"),
+    "TE and TE": post(b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked"),
+    "TE and TE identity": post(b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity"),
+    "TE identity and TE": post(b"Transfer-Encoding: identity\r\nTransfer-Encoding: chunked"),
+    "TE x and TE": post(b"Transfer-Encoding: x\r\nTransfer-Encoding: chunked"),
+    "TE identity": post(b"Transfer-Encoding: identity"),
+    "TE identity and CL": post(b"Transfer-Encoding: identity\r\nContent-Length: 5"),
+    "TE xchunked": post(b"Transfer-Encoding: xchunked"),
+    "TE chunkedx": post(b"Transfer-Encoding: chunkedx"),
+    "TE gzip, chunked": post(b"Transfer-Encoding: gzip, chunked"),
+    "TE chunked, gzip": post(b"Transfer-Encoding: chunked, gzip"),
+    "TE chunked, chunked": post(b"Transfer-Encoding: chunked, chunked"),
+    "TE chunked, identity": post(b"Transfer-Encoding: chunked, identity"),
+    "TE with a comma before": post(b"Transfer-Encoding: ,chunked"),
+    "TE with a parameter": post(b"Transfer-Encoding: chunked;q=1"),
+    "TE in quotes": post(b'Transfer-Encoding: "chunked"'),
+    "TE empty": post(b"Transfer-Encoding:"),
+    "TE before a space and a colon": post(b"Transfer-Encoding : chunked"),
+    "TE before a tab and a colon": post(b"Transfer-Encoding\t: chunked"),
+    "TE after a vertical tab": post(b"Transfer-Encoding: \x0bchunked"),
+    "TE before a vertical tab": post(b"Transfer-Encoding: chunked\x0b"),
+    "TE after a form feed": post(b"Transfer-Encoding: \x0cchunked"),
+    "TE after a NUL": post(b"Transfer-Encoding: \x00chunked"),
+    "TE after a no-break space": post(b"Transfer-Encoding: \xa0chunked"),
+    "TE folded": post(b"Transfer-Encoding:\r\n chunked"),
+    "TE folded by a tab": post(b"Transfer-Encoding:\r\n\tchunked"),
+    "TE as the fold of another field": post(b"X: y\r\n Transfer-Encoding: chunked"),
+    "TE after a bare LF in another field": post(b"X: y\nTransfer-Encoding: chunked"),
+    "TE after a bare CR in another field": post(b"X: y\rTransfer-Encoding: chunked"),
+    "TE with a space before its name": post(b" Transfer-Encoding: chunked"),
+    # What number a length is.
+    "CL twice, differing": post(b"Content-Length: 3\r\nContent-Length: 5", b"abc"),
+    "CL twice, the same": post(b"Content-Length: 3\r\nContent-Length: 3", b"abc"),
+    **{
+        f"CL {text!r}": post(b"Content-Length: " + text, b"abc")
+        for text in (
+            b"+3", b"-3", b"-0", b"0x3", b"3, 3", b"3,3", b"3, 5", b"3;", b"3.0", b"3_0", b"3 3", b"3\x0b", b"3\x00",
+            b"", b"\xb3", b"1e1", b"three", b"9" * 30, b"18446744073709551615", b"18446744073709551616",
+            b"9223372036854775808",
+        )
+    },
+    "CL before a space and a colon": post(b"Content-Length : 3", b"abc"),
+    "CL folded": post(b"Content-Length:\r\n 3", b"abc"),
+    # Where a line ends.
+    "bare LF": b"GET / HTTP/1.1\nHost: a\n\n",
+    "bare LF after the request line": b"GET / HTTP/1.1\nHost: a\r\n\r\n",
+    "bare LF after a field": b"GET / HTTP/1.1\r\nHost: a\n\r\n",
+    "bare LF for the empty line": b"GET / HTTP/1.1\r\nHost: a\r\n\n",
+    "bare CR": b"GET / HTTP/1.1\rHost: a\r\r",
+    "bare CR in a field": b"GET / HTTP/1.1\r\nHost: a\rX: y\r\n\r\n",
+    "bare CR for the empty line": b"GET / HTTP/1.1\r\nHost: a\r\n\rX",
+    "CR CR LF": b"GET / HTTP/1.1\r\nHost: a\r\r\n\r\r\n",
+    # Which protocol it is.
+    "HTTP/0.9": b"GET /\r\n",
+    "HTTP/0.9, bare LF": b"GET /\n",
+    "HTTP/0.9 with fields (llhttp 877)": b"GET /\r\nHost: a\r\n\r\n",
+    "HTTP/0.9 with a body": b"POST /\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
+    "HTTP/0.9 in words": get(b"Host: a", b"GET / HTTP/0.9"),
+    "HTTP/2 preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "HTTP/2.0": get(b"Host: a", b"GET / HTTP/2.0"),
+    "HTTP/3.9": get(b"Host: a", b"GET / HTTP/3.9"),
+    "HTTP/1.2": get(b"Host: a", b"GET / HTTP/1.2"),
+    "HTTP/1": get(b"Host: a", b"GET / HTTP/1"),
+    "HTTP/1.10": get(b"Host: a", b"GET / HTTP/1.10"),
+    "HTTP/ 1.1": get(b"Host: a", b"GET / HTTP/ 1.1"),
+    "http/1.1": get(b"Host: a", b"GET / http/1.1"),
+    "CONNECT": get(b"Host: a:443", b"CONNECT a:443 HTTP/1.1"),
+    "a response": b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    # What a request line is.
+    "space after the version": get(b"Host: a", b"GET / HTTP/1.1 "),
+    "tab after the method": get(b"Host: a", b"GET\t/ HTTP/1.1"),
+    "space before the method": get(b"Host: a", b" GET / HTTP/1.1"),
+    "method in lower case": get(b"Host: a", b"get / HTTP/1.1"),
+    "no such method": get(b"Host: a", b"FOO / HTTP/1.1"),
+    "target that is no path": get(b"Host: a", b"GET a HTTP/1.1"),
+    "NUL in the target": get(b"Host: a", b"GET /\x00 HTTP/1.1"),
+    "control character in the target": get(b"Host: a", b"GET /\x01 HTTP/1.1"),
+    "byte beyond ASCII in the target": get(b"Host: a", b"GET /\xff HTTP/1.1"),
+    "space before the first field": b"GET / HTTP/1.1\r\n Host: a\r\n\r\n",
+    # Which server is meant.
+    "Host missing": get(b"X: y"),
+    "Host twice": get(b"Host: a\r\nHost: b"),
+    "Host twice, the same": get(b"Host: a\r\nHost: a"),
+    "Host twice in HTTP/1.0": get(b"Host: a\r\nHost: b", b"GET / HTTP/1.0"),
+    **{
+        f"Host {text!r}": get(b"Host: " + text)
+        for text in (b"a/b", b"a@b", b"a, b", b"a b", b"a\tb", b"a?b", b"a#b", b"a\\b", b"<a>", b"a\xff", b"a\x00")
+    },
+    # What a chunk is.
+    **{
+        f"chunk {text!r}": chunked(text)
+        for text in (
+            b"+" + _CHUNKS, b"-" + _CHUNKS, b" " + _CHUNKS, b"0x" + _CHUNKS, b"\t" + _CHUNKS, b"3 \r\nabc\r\n0\r\n\r\n",
+            b"FFFFFFFFFFFFFFFFF\r\nabc", b"10000000000000003\r\nabc\r\n0\r\n\r\n", b"3\nabc\r\n0\r\n\r\n",
+            b"3\rabc\r\n0\r\n\r\n", b"3\r\nabc\n0\r\n\r\n", b"3\r\nabc0\r\n\r\n", b"3\r\nabcd\r\n0\r\n\r\n",
+            b"\r\nabc\r\n0\r\n\r\n", b"g\r\nabc\r\n0\r\n\r\n", b"0\n\r\n", b"0\r\n\n",
+        )
+    },
+    "chunk extension before a bare LF": chunked(b"3;a\nabc\r\n0\r\n\r\n"),
+    "chunk extension, empty, before a bare LF": chunked(b"3;\nabc\r\n0\r\n\r\n"),
+    "chunk extension over two lines": chunked(b'3;a="b\r\n"\r\nabc\r\n0\r\n\r\n'),
+    "CL as a trailer": chunked(b"3\r\nabc\r\n0\r\nContent-Length: 5\r\n\r\n"),
+    "TE as a trailer": chunked(b"3\r\nabc\r\n0\r\nTransfer-Encoding: chunked\r\n\r\n"),
+    "trailer before a bare LF": chunked(b"3\r\nabc\r\n0\r\nX: y\n\r\n"),
+    # What a field is.
+    **{
+        f"value with {text!r}": get(b"Host: a\r\nX: y" + text + b"z")
+        for text in (b"\x00", b"\x01", b"\x08", b"\x0b", b"\x0c", b"\x1b", b"\x7f", b"\n", b"\r")
+    },
+    **{
+        f"name {text!r}": get(b"Host: a\r\n" + text + b": z")
+        for text in (b"X Y", b"X(Y", b"", b"X\xff", b"X\x00", b"X\t", b"X ", b'"X"', b"X@Y", b"X/Y")
+    },
+    "field without a colon": get(b"Host: a\r\nX"),
+}
+
+# fmt: on
+
+READ: dict[str, tuple[bytes, bytes]] = {
+    # name -> the bytes, and the body of the one request in them
+    "TE after a tab": (post(b"Transfer-Encoding:\tchunked", _CHUNKS), b"abc"),
+    "TE after no space": (post(b"Transfer-Encoding:chunked", _CHUNKS), b"abc"),
+    "TE in capitals": (post(b"TRANSFER-ENCODING: ChUnKeD", _CHUNKS), b"abc"),
+    "CL among white space": (post(b"Content-Length: \t3 \t", b"abc"), b"abc"),
+    "CL with zeros": (post(b"Content-Length: 0003", b"abc"), b"abc"),
+    "CL in HTTP/1.1 GET": (get(b"Host: a\r\nContent-Length: 3") + b"abc", b"abc"),
+    "chunk size with zeros": (chunked(b"0000000000003\r\nabc\r\n0\r\n\r\n"), b"abc"),
+    "chunk size in capitals": (chunked(b"A\r\n0123456789\r\n00\r\n\r\n"), b"0123456789"),
+    "chunk extensions": (chunked(b'3;a=b;c="d;e"\r\nabc\r\n0;f\r\n\r\n'), b"abc"),
+    "trailers": (chunked(b"3\r\nabc\r\n0\r\nAuthorization: x\r\nHost: evil\r\nCookie: y\r\n\r\n"), b"abc"),
+    "trailers that ask for an upgrade": (
+        chunked(b"3\r\nabc\r\n0\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"),
+        b"abc",
+    ),
+    "empty lines before": (b"\r\n\r\n" + post(b"Content-Length: 3", b"abc"), b"abc"),
+    "an empty line after": (post(b"Content-Length: 3", b"abc") + b"\r\n", b"abc"),
+    "absolute form": (get(b"Host: a", b"GET http://b/c?d HTTP/1.1"), b""),
+    "Host empty": (get(b"Host:"), b""),
+    "Host with a port": (get(b"Host: [::1]:8080"), b""),
+    "an empty field before Host": (get(b"X:\r\nHost: a"), b""),
+}

@@ -1,0 +1,277 @@
+"""The HTTP interface (docs/http.md): every call, every status, on a real node."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from pushup.core import wire
+from pushup.core.answer import Answer
+from pushup.core.limits import Limits
+from pushup.core.wire import PublicationLimits
+from pushup.net.edge import EdgeLimits
+from pushup.net.poll_parameters import PollLimits
+from tests.net.in_memory_node import InMemoryNode
+from tests.net.in_memory_server import START
+
+ROUTES = {
+    "/v1/poll": {"GET", "HEAD", "POST"},
+    "/v1/messages": {"POST"},
+    "/v1/channels": {"GET", "HEAD", "POST"},
+    "/v1/cursor": {"GET", "HEAD"},
+    "/healthz": {"GET", "HEAD"},
+    "/readyz": {"GET", "HEAD"},
+    "/metrics": {"GET", "HEAD"},
+    "/v1/channels/a": {"GET", "HEAD", "DELETE"},
+    "/v1/channels/a/renew": {"POST"},
+}
+
+
+@pytest.fixture
+def node() -> InMemoryNode:
+    return InMemoryNode(
+        limits=Limits(channel_ttl_seconds=100.0, channels_limit=5),
+        publication_limits=PublicationLimits(message_limit_bytes=20, batch_limit=3, message_channels_limit=2),
+    )
+
+
+def test_poll_that_is_answered(node: InMemoryNode) -> None:
+    """A poll for what lies in the cache is answered at once, by query and by JSON alike."""
+    node.publish("a", "b", data={"n": 1})
+    answer = node.poll("channel=a&channel=c")
+    assert (answer.cursor, answer.more, answer.gaps, answer.closed) == ("e-1", False, (), ())
+    assert [(m.id, m.time, m.channels, bytes(m.data)) for m in answer.messages] == [("e-1", START, ("a",), b'{"n": 1}')]
+    assert node.begin("POST", "/v1/poll", {"channels": ["a", "c"]}).answers == [answer]
+    assert node.poll("channel=a&cursor=e-1&timeout=0") == Answer("e-1", (), False, (), ())
+
+
+def test_poll_that_is_held(node: InMemoryNode) -> None:
+    """A poll for which there is nothing is held, and answered by a publication."""
+    exchange = node.begin("GET", "/v1/poll?channel=a&cursor=now")
+    assert exchange.held is not None
+    assert node.queue.held == 1
+    node.publish("a", data=5)
+    (answer,) = exchange.answers
+    assert [bytes(message.data) for message in answer.messages] == [b"5"]
+    assert node.queue.held == 0
+
+
+def test_publish_one(node: InMemoryNode) -> None:
+    """A publication is answered 201 with its id, time and cursor."""
+    told = node.call("POST", "/v1/messages", {"channels": ["a"], "data": {"q": 1}})
+    assert (told.status, told.json) == (201, {"id": "e-1", "time": START, "cursor": "e-1"})
+
+
+def test_publish_several(node: InMemoryNode) -> None:
+    """A list is published whole, in order, and answered with all the ids."""
+    messages = [{"channels": ["a"], "data": n} for n in range(3)]
+    told = node.call("POST", "/v1/messages", {"messages": messages})
+    assert (told.status, told.json) == (201, {"ids": ["e-1", "e-2", "e-3"], "time": START, "cursor": "e-3"})
+    assert [bytes(message.data) for message in node.poll("channel=a").messages] == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        ({}, 400, "channels"),
+        ({"channels": ["a"]}, 400, "data"),
+        ({"data": 1}, 400, "channels"),
+        ({"channels": [], "data": 1}, 400, "channels"),
+        ({"channels": [""], "data": 1}, 400, "channels"),
+        ({"channels": ["a", "b", "c"], "data": 1}, 400, "channels"),
+        ({"channels": "a", "data": 1}, 400, "channels"),
+        ({"channels": ["a"], "data": 1, "ttl": 1}, 400, "ttl"),
+        ({"channels": ["a"], "data": 1, "messages": []}, 400, "messages"),
+        ({"messages": []}, 400, "messages"),
+        ({"messages": [{"channels": ["a"], "data": 1}] * 4}, 400, "messages"),
+        ({"messages": [{"channels": ["a"], "data": 1}, {"channels": [], "data": 1}]}, 400, "messages[1].channels"),
+        ({"messages": [{"channels": ["a"], "data": 1}, {"channels": ["a"]}]}, 400, "messages[1].data"),
+        ({"channels": ["a"], "data": "x" * 19}, 413, "data"),
+        ({"messages": [{"channels": ["a"], "data": "x" * 19}]}, 413, "messages[0].data"),
+        ({"channels": ["12345"], "data": 1}, 404, "channels"),
+        (b"", 400, None),
+        (b"{", 400, None),
+        (b'{"channels": ["a"], "data": nonsense}', 400, None),
+        (b'{"channels": ["\\ud800"], "data": 1}', 400, None),
+        (b'{"channels": ["a"], "data": "\xff"}', 400, None),
+        (b'{"channels": ["a"], "data": ' + b"[" * 50_000, 400, None),
+    ],
+)
+def test_bad_publications(node: InMemoryNode, body: object, status: int, field: str | None) -> None:
+    """A bad publication names what is wrong, and publishes nothing."""
+    told = node.call("POST", "/v1/messages", body)
+    assert (told.status, told.json["status"], told.json.get("field")) == (status, status, field)
+    assert (node.queue.message_count, node.queue.channel_count) == (0, 0)
+
+
+def test_too_many_channels(node: InMemoryNode) -> None:
+    """At channels_limit a publication that needs another one is refused whole, with when to try again."""
+    for n in range(4):
+        node.publish(f"c{n}")
+    told = node.call("POST", "/v1/messages", {"channels": ["x", "y"], "data": 1})
+    assert (told.status, told.headers[b"Retry-After"].isdigit()) == (503, True)
+    assert node.queue.channel_count == 4
+    assert node.call("POST", "/v1/messages", {"channels": ["x"], "data": 1}).status == 201
+    assert node.call("POST", "/v1/channels", {"name": "y"}).status == 503
+
+
+def test_idempotency_key(node: InMemoryNode) -> None:
+    """The same key answers what it answered first, and publishes nothing again; another key does."""
+    body = {"channels": ["a"], "data": 1}
+    first = node.call("POST", "/v1/messages", body, Idempotency_Key="k1")
+    node.publish("a")
+    node.clock.advance(1.0)
+    assert node.call("POST", "/v1/messages", body, Idempotency_Key="k1").json == first.json
+    assert node.queue.message_count == 2
+    assert node.call("POST", "/v1/messages", body, Idempotency_Key="k2").json != first.json
+    assert node.queue.message_count == 3
+
+
+def test_an_idempotency_key_has_a_length(node: InMemoryNode) -> None:
+    """A key of 255 characters is taken, a longer one refused by name."""
+    body = {"channels": ["a"], "data": 1}
+    assert node.call("POST", "/v1/messages", body, Idempotency_Key="k" * 255).status == 201
+    told = node.call("POST", "/v1/messages", body, Idempotency_Key="k" * 256)
+    assert (told.status, told.json["field"]) == (400, "Idempotency-Key")
+
+
+def test_create(node: InMemoryNode) -> None:
+    """A channel is created once, with a name or without, and is told with id and expiry."""
+    told = node.call("POST", "/v1/channels", {"name": "news", "ttl": 50})
+    number = told.json["id"]
+    assert (told.status, told.json) == (201, {"id": number, "name": "news", "expires": START + 50})
+    assert node.call("POST", "/v1/channels", {"name": "news"}).status == 409
+    nameless = node.call("POST", "/v1/channels")
+    assert (nameless.status, nameless.json["name"]) == (201, str(nameless.json["id"]))
+    assert nameless.json["id"] != number
+    assert nameless.json["expires"] == START + 100
+    for body in ({"name": "123"}, {"name": ""}, {"name": "x" * 256}, {"ttl": 0}, {"ttl": -1}, {"ttl": 1e12}, {"x": 1}):
+        told = node.call("POST", "/v1/channels", body)
+        assert told.status == 400
+        assert told.json.get("field", "x") in body
+
+
+@pytest.mark.parametrize("name", ["news", "author:John", "tag:c++", "a/b", "a b", "é%2F", "?&#", ".."])
+def test_a_channel_by_its_name_and_id(node: InMemoryNode, name: str) -> None:
+    """Renew, look and close take a percent-encoded name or the id, and tell what became of the channel."""
+    number = node.call("POST", "/v1/channels", {"name": name}).json["id"]
+    path = "/v1/channels/" + quote(name, safe="")
+    node.clock.advance(10.0)
+    for channel in (path, f"/v1/channels/{number}"):
+        renewed = node.call("POST", channel + "/renew", {"ttl": 30})
+        assert (renewed.status, renewed.json) == (200, {"id": number, "name": name, "expires": START + 40})
+    node.publish(name, data="xyz")
+    exchange = node.begin("POST", "/v1/poll", {"channels": [name], "cursor": "now"})
+    view = {"id": number, "name": name, "ttl": 30.0, "expires": START + 40, "messages": 1, "bytes": 5, "subscribers": 1}
+    for channel in (path, f"/v1/channels/{number}"):
+        shown = node.call("GET", channel)
+        assert (shown.status, shown.json) == (200, view)
+    assert node.call("GET", "/v1/channels").json == {"channels": [view]}
+    closed = node.call("DELETE", path)
+    assert (closed.status, closed.body) == (204, b"")
+    node.run()
+    assert exchange.answers[0].closed == (name,)
+    for method, channel in (("GET", path), ("DELETE", path), ("POST", path + "/renew")):
+        told = node.call(method, channel)
+        assert (told.status, told.json["type"]) == (404, "urn:pushup:unknown-channel")
+
+
+def test_cursor(node: InMemoryNode) -> None:
+    """The cursor for "from here on" is that of the last entry."""
+    assert node.call("GET", "/v1/cursor").json == {"cursor": "e-0"}
+    node.publish("a")
+    assert node.call("GET", "/v1/cursor").json == {"cursor": "e-1"}
+
+
+def test_health_and_readiness(node: InMemoryNode) -> None:
+    """A node is alive always, and ready until it drains: then 503 says why."""
+    assert node.call("GET", "/readyz").json == {"status": "ready"}
+    node.node.drain(0.0)
+    told = node.call("GET", "/readyz")
+    assert (told.status, told.json["status"]) == (503, "not ready")
+    assert told.json["reason"]
+    assert node.call("GET", "/healthz").status == 200
+
+
+def test_metrics(node: InMemoryNode) -> None:
+    """The metrics are Prometheus text, and count what happened."""
+    exchange = node.begin("GET", "/v1/poll?channel=a&cursor=now")
+    node.clock.advance(0.003)
+    node.publish("a")
+    assert exchange.answers
+    node.begin("GET", "/v1/poll?channel=b")
+    told = node.call("GET", "/metrics")
+    families = {family.name: family for family in text_string_to_metric_families(told.body.decode())}
+    values = {
+        sample.name: sample.value for family in families.values() for sample in family.samples if not sample.labels
+    }
+    assert values["pushup_messages_total"] == 1
+    assert values["pushup_deliveries_total"] == 1
+    assert values["pushup_answers_total"] == 1
+    assert values["pushup_held_polls"] == 1
+    assert values["pushup_answer_delay_seconds_count"] == 1
+    assert values["pushup_process_memory_bytes"] > 1e6
+    assert all(family.documentation for family in families.values())
+    buckets = [s.value for s in families["pushup_answer_delay_seconds"].samples if s.name.endswith("_bucket")]
+    assert buckets == sorted(buckets)
+
+
+@pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
+def test_methods(node: InMemoryNode, path: str, method: str) -> None:
+    """Each path takes its methods; to others it says 405 with those it takes, and to OPTIONS the same as 204."""
+    node.publish("a")
+    exchange = node.begin(method, path)
+    allowed = ROUTES[path]
+    if method in allowed:
+        assert exchange.answers or exchange.responses[0].status not in (404, 405)
+    else:
+        (response,) = exchange.responses
+        assert response.status == (204 if method == "OPTIONS" else 405)
+        assert dict(response.headers)[b"Allow"].decode().split(", ") == [*(m for m in response_order(path)), "OPTIONS"]
+
+
+def response_order(path: str) -> list[str]:
+    return [method for method in ("GET", "HEAD", "POST", "DELETE") if method in ROUTES[path]]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "//", "/v1", "/v1/", "/v2/poll", "/v1/poll/", "/V1/poll", "/healthz/", "/v1/messages/1", "/v1/channels/a/b",
+     "/v1/channels/a/renew/", "/v1/channels/a/renew/b", "/healthz%20", "/favicon.ico", "/v1/../healthz"],
+)  # fmt: skip
+def test_unknown_paths(node: InMemoryNode, path: str) -> None:
+    """A path that is none is 404, with whatever method."""
+    for method in ("GET", "POST", "OPTIONS"):
+        told = node.call(method, path)
+        assert (told.status, told.json["type"]) == (404, "urn:pushup:unknown-resource")
+
+
+@pytest.mark.parametrize("path", ["/v1/channels/%FF", "/v1/channels/" + "x" * 256, "/v1/channels//renew"])
+def test_bad_names_in_paths(node: InMemoryNode, path: str) -> None:
+    """A channel's name in a path that cannot be one is 400."""
+    told = node.call("POST" if path.endswith("renew") else "GET", path)
+    assert (told.status, told.json["field"]) == (400, "channel")
+
+
+def test_targets_of_other_forms(node: InMemoryNode) -> None:
+    """A proxy's absolute form means its path; what is neither path nor URL is 400."""
+    node.publish("a")
+    assert node.call("GET", "http://x.example:80/healthz").status == 200
+    assert node.begin("GET", "HTTPS://x/v1/poll?channel=a").answers
+    assert node.call("GET", "http://x").status == 404
+    for target in ("x.example:443", "*", "ftp://x/healthz", ""):
+        assert node.call("GET", target).status == 400
+
+
+def test_an_answer_fits_the_output_buffer() -> None:
+    """Whatever is published and polled within the default limits, an answer is not larger than what a client may have
+    unsent, so that no client can be given up for its first answer again and again."""
+    node = InMemoryNode()
+    names = [f"{n:03}" + "x" * 252 for n in range(PollLimits().poll_channels_limit)]
+    for _ in range(100):
+        node.publish(*names, data=1)
+    (answer,) = node.begin("POST", "/v1/poll", {"channels": names}).answers
+    assert len(wire.write(answer)) <= EdgeLimits().output_limit_bytes

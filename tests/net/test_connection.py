@@ -1,0 +1,240 @@
+"""A connection through the edge, with in-memory parts: requests one at a time and in order, responses as asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from pushup.net.connection import PIPELINE_LIMIT
+from tests.net.scripted_application import ScriptedServer, get, serve
+from tests.net.smuggling_vectors import REFUSED, SMUGGLED
+
+LAST = [b"GET / HTTP/1.0\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"]
+"""Requests after which the connection ends."""
+
+
+@pytest.fixture
+def server() -> ScriptedServer:
+    return serve()
+
+
+def test_keep_alive(server: ScriptedServer) -> None:
+    """One connection carries many requests in turn."""
+    client = server.connect()
+    for n in range(5):
+        client.send(get(b"/%d" % n))
+        reply = client.reply()
+        assert (reply.status, reply.body) == (200, b"/%d" % n)
+        assert "connection" not in reply.headers
+    assert not client.told_to_go()
+
+
+def test_the_date_goes_on(server: ScriptedServer) -> None:
+    """Responses carry the date of the second in which they are given."""
+    client = server.connect()
+    dates = []
+    for _ in range(3):
+        client.send(get(b"/a"))
+        dates.append(client.reply().headers["date"][-12:])
+        server.advance(1)
+    assert dates == ["08:00:00 GMT", "08:00:01 GMT", "08:00:02 GMT"]
+
+
+def test_bytes_one_by_one(server: ScriptedServer) -> None:
+    """A request that comes a byte at a time is answered like any other, and so is the next."""
+    client = server.connect()
+    for byte in get(b"/a") + get(b"/b"):
+        client.send(bytes([byte]))
+    assert [reply.body for reply in client.replies()] == [b"/a", b"/b"]
+
+
+def test_connections_do_not_mix(server: ScriptedServer) -> None:
+    """Requests that come in pieces on several connections at once are put together each for itself."""
+    clients = [server.connect() for _ in range(3)]
+    wholes = [get(b"/%d" % n) for n in range(3)]
+    for pieces in zip(*wholes, strict=True):
+        for client, byte in zip(clients, pieces, strict=True):
+            client.send(bytes([byte]))
+    assert [client.reply().body for client in clients] == [b"/0", b"/1", b"/2"]
+
+
+def test_pipelining_in_order_behind_a_held_poll(server: ScriptedServer) -> None:
+    """Requests behind a held poll wait for it and are answered after it, in order."""
+    client = server.connect()
+    client.send(get(b"/held") + get(b"/1") + get(b"/2"))
+    client.send(get(b"/3"))
+    assert client.take() == b""
+    assert server.application.targets == [b"/held"]
+    server.application.answer_held()
+    assert [reply.body for reply in client.replies()][1:] == [b"/1", b"/2", b"/3"]
+    assert server.edge.connection_count == 1
+    client.send(get(b"/4"))
+    assert client.reply().body == b"/4"
+
+
+def test_a_long_pipeline_is_not_read_on(server: ScriptedServer) -> None:
+    """Past PIPELINE_LIMIT waiting requests nothing is read, until they are answered; then all of them are."""
+    client = server.connect()
+    client.send(get(b"/held"))
+    for n in range(PIPELINE_LIMIT):
+        client.send(get(b"/%d" % n))
+    assert not client.socket.incoming
+    client.send(get(b"/late"))
+    assert client.socket.incoming
+    server.application.answer_held()
+    server.demultiplexer.run()
+    bodies = [reply.body for reply in client.replies()]
+    assert bodies[1:] == [b"/%d" % n for n in range(PIPELINE_LIMIT)] + [b"/late"]
+    client.send(get(b"/after"))
+    assert client.reply().body == b"/after"
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_deep_pipelines_do_not_recurse(server: ScriptedServer, held: bool) -> None:
+    """Thousands of requests that come at once are answered without a thousand calls inside each other."""
+    client = server.connect()
+    first = get(b"/held") if held else b""
+    client.send(first + b"".join(get(b"/%d" % n) for n in range(3000)))
+    if held:
+        server.application.answer_held()
+    server.demultiplexer.run()
+    replies = client.replies()
+    assert [reply.body for reply in replies][held:] == [b"/%d" % n for n in range(3000)]
+    assert server.application.deepest < 100
+
+
+def test_head(server: ScriptedServer) -> None:
+    """HEAD gets the headers of the GET without its body, and the next response comes right after."""
+    client = server.connect()
+    client.send(get(b"/abc", method=b"HEAD") + get(b"/abc"))
+    head, whole = client.replies(heads=[0])
+    assert head.headers == whole.headers
+    assert (head.headers["content-length"], head.body, whole.body) == ("4", b"", b"/abc")
+
+
+def test_chunked_body(server: ScriptedServer) -> None:
+    """A chunked body arrives whole, with whatever extensions and trailers."""
+    client = server.connect()
+    client.send(b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n")
+    assert client.take() == b""
+    client.send(b"2\r\nde\r\n0\r\nX: y\r\n\r\n")
+    assert client.reply().body == b"abcde"
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [b"GET / HTTP/1.0\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"],
+    ids=["1.0", "1.1"],
+)
+def test_a_last_request_closes(server: ScriptedServer, request_: bytes) -> None:
+    """HTTP/1.0, and `Connection: close`, end the connection with the response, which says so."""
+    client = server.connect()
+    client.send(request_)
+    assert client.reply().headers["connection"] == "close"
+    assert client.told_to_go()
+    client.end()
+    assert client.closed()
+    assert server.edge.connection_count == 0
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [b"GET / HTTP/1.0\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"],
+    ids=["1.0", "1.1"],
+)
+def test_a_closed_connection_harms_no_other(server: ScriptedServer, request_: bytes) -> None:
+    """After one client closed its connection with its request, the next client's request is read as it should be."""
+    server.connect().send(request_)
+    client = server.connect()
+    client.send(get(b"/next"))
+    assert client.reply().status == 200
+
+
+def test_continue(server: ScriptedServer) -> None:
+    """A client that expects it is told to go on before it sends its body; one that sends it anyway is not."""
+    head = b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n"
+    client = server.connect()
+    client.send(head)
+    assert client.take() == b"HTTP/1.1 100 Continue\r\n\r\n"
+    client.send(b"a")
+    assert client.take() == b""
+    client.send(b"bc")
+    assert client.reply().body == b"abc"
+    client.send(head + b"abc")
+    assert [reply.status for reply in client.replies()] == [200]
+
+
+def test_continue_is_said_once(server: ScriptedServer) -> None:
+    """A client that sends the head of a chunk and pauses is not told to go on again."""
+    client = server.connect()
+    client.send(b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n")
+    for part in (b"3", b"\r\n", b"abc\r\n0\r\n\r\n"):
+        client.send(part)
+    assert [reply.status for reply in client.replies()] == [100, 200]
+
+
+def test_continue_when_the_kernel_is_full(server: ScriptedServer) -> None:
+    """A `100 Continue` that the kernel took in two parts stands whole before the response."""
+    client = server.connect(capacity=10)
+    client.send(b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
+    assert client.socket.outgoing == b"HTTP/1.1 1"
+    client.send(b"abc")
+    client.read(None)
+    assert [(reply.status, reply.body) for reply in client.replies()] == [(100, b""), (200, b"abc")]
+
+
+def test_continue_behind_a_held_poll(server: ScriptedServer) -> None:
+    """A request that expects to be told to go on is told once the poll before it is answered, without sending more."""
+    client = server.connect()
+    client.send(get(b"/held") + b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
+    assert client.take() == b""
+    server.application.answer_held()
+    assert [reply.status for reply in client.replies()] == [200, 100]
+
+
+def test_other_expectations(server: ScriptedServer) -> None:
+    """Any other expectation is told that it cannot be met."""
+    client = server.connect()
+    client.send(b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 200-ok\r\n\r\n")
+    assert client.reply().status == 417
+    assert client.told_to_go()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_nothing_is_smuggled(server: ScriptedServer, name: str) -> None:
+    """What follows a bad request on its connection is never answered, however it arrives."""
+    for follow in (False, True):
+        client = server.connect()
+        client.send(get(b"/good") + REFUSED[name] + (b"" if follow else SMUGGLED))
+        if follow and not client.told_to_go():
+            client.send(SMUGGLED)
+        good, bad = client.replies()
+        assert good.body == b"/good"
+        assert 400 <= bad.status < 500
+        assert bad.headers["connection"] == "close"
+        assert bad.headers["content-type"] == "application/problem+json"
+        client.send(SMUGGLED)
+        assert client.take() == b""
+        assert client.told_to_go()
+        client.end()
+    assert set(server.application.targets) == {b"/good"}
+    assert server.edge.connection_count == 0
+
+
+def test_a_bad_request_behind_a_held_poll(server: ScriptedServer) -> None:
+    """It is answered in its turn, after the poll."""
+    client = server.connect()
+    client.send(get(b"/held") + b"NONSENSE\r\n\r\n" + get(b"/smuggled"))
+    assert client.take() == b""
+    server.application.answer_held()
+    assert [reply.status for reply in client.replies()] == [200, 400]
+    assert client.told_to_go()
+
+
+def test_an_upgrade_is_declined(server: ScriptedServer) -> None:
+    """A request that offers another protocol is answered in this one, and the connection ends with it."""
+    client = server.connect()
+    client.send(get(b"/a", b"Connection: Upgrade\r\nUpgrade: websocket\r\n") + b"\x81\x05hello" + SMUGGLED)
+    reply = client.reply()
+    assert (reply.status, reply.body) == (200, b"/a")
+    assert client.told_to_go()
+    assert server.application.targets == [b"/a"]

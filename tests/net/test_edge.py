@@ -1,0 +1,216 @@
+"""The edge around the HTTP interface on a whole node: leave for other origins, limits, failures, and nothing left."""
+
+from __future__ import annotations
+
+import errno
+import json
+from typing import NamedTuple
+
+import pytest
+
+from pushup.core.wire import PublicationLimits
+from pushup.net.api import Api
+from pushup.net.edge import EdgeLimits
+from pushup.net.listener import PAUSE_SECONDS
+from pushup.net.poll_parameters import PollLimits, PollReader
+from tests.net.in_memory import InMemoryDemultiplexer
+from tests.net.in_memory_node import InMemoryNode
+from tests.net.in_memory_server import Client, InMemoryServer, make_clock
+from tests.net.scripted_application import get, serve
+
+
+class Whole(NamedTuple):
+    """A node behind its edge."""
+
+    node: InMemoryNode
+    server: InMemoryServer
+
+    def connect(self, capacity: int | None = None) -> Client:
+        return self.server.connect(capacity)
+
+
+def whole(limits: EdgeLimits | None = None, cors_origins: tuple[str, ...] = ()) -> Whole:
+    clock, demultiplexer = make_clock(), InMemoryDemultiplexer()
+    node = InMemoryNode(clock=clock, soon=demultiplexer.soon)
+    server = InMemoryServer(
+        node.api,
+        abandon=node.node.abandon,
+        clock=clock,
+        demultiplexer=demultiplexer,
+        limits=limits,
+        cors_origins=cors_origins,
+    )
+    return Whole(node, server)
+
+
+def post(target: bytes, body: bytes, fields: bytes = b"") -> bytes:
+    return b"POST %b HTTP/1.1\r\nHost: a\r\n%bContent-Length: %d\r\n\r\n%b" % (target, fields, len(body), body)
+
+
+MESSAGE = post(b"/v1/messages", b'{"channels": ["a"], "data": "hello"}')
+
+
+def test_from_publication_to_clients() -> None:
+    """What one client publishes reaches all those who wait, in the same bytes."""
+    parts = whole()
+    waiting = [parts.connect() for _ in range(700)]
+    for client in waiting:
+        client.send(get(b"/v1/poll?channel=a&cursor=now"))
+    publisher = parts.connect()
+    publisher.send(MESSAGE)
+    assert publisher.reply().status == 201
+    taken = {client.take() for client in waiting}
+    (data,) = taken
+    assert b'"data":"hello"' in data
+    waiting[0].send(get(b"/v1/poll?channel=a&timeout=0"))
+    assert json.loads(waiting[0].reply().body)["messages"][0]["data"] == "hello"
+
+
+def test_nothing_leaks() -> None:
+    """After all clients have gone, each in its own way, the edge has no connection and the queue no subscription."""
+    parts = whole()
+    poll = get(b"/v1/poll?channel=a&channel=b&cursor=now&timeout=20")
+    bad, last = b"NONSENSE\r\n\r\n", get(b"/v1/poll?channel=a&cursor=now", b"Connection: close\r\n")
+    ways = [b"", b"GET", poll, poll + poll, poll + MESSAGE, MESSAGE + poll, bad, poll + bad, last]
+    clients = []
+    for way in ways:
+        for leave in ("end", "reset", "stay"):
+            for capacity in (None, 50):
+                client = parts.connect(capacity)
+                client.send(way)
+                clients.append((client, leave))
+    assert parts.node.queue.held > 0
+    for client, leave in clients:
+        if leave != "stay" and not client.closed():
+            getattr(client, leave)()
+    parts.server.advance(30)
+    for client, _ in clients:
+        if not client.closed():
+            client.reset()
+    assert parts.server.edge.connection_count == 0
+    assert parts.server.demultiplexer.wanted == {}
+    assert parts.node.queue.held == 0
+    parts.node.queue.check()
+
+
+def test_connections_limit() -> None:
+    """Who comes beyond connections_limit is told 503 and when to come again; when one has gone there is room."""
+    server = serve(limits=EdgeLimits(connections_limit=2))
+    first, _ = server.connect(), server.connect()
+    refused = server.connect()
+    reply = refused.reply()
+    assert (reply.status, reply.headers["connection"]) == (503, "close")
+    assert int(reply.headers["retry-after"]) > 0
+    assert refused.closed()
+    assert server.connect(capacity=0).closed()
+    assert server.edge.connection_count == 2
+    assert (server.metrics.accepted_connections, server.metrics.refused_connections) == (2, 2)
+    first.end()
+    later = server.connect()
+    later.send(get(b"/a"))
+    assert later.reply().status == 200
+
+
+def test_no_file_left(logged_failures: list[str]) -> None:
+    """Without a file descriptor nothing is accepted for a while, which is logged once; then all who waited are."""
+    server = serve()
+    server.listening.queue.append(OSError(errno.EMFILE, "Too many open files"))
+    server.listening.queue.append(OSError(errno.ECONNABORTED, "gone"))
+    (listener,) = server.reactor.readers
+    listener.doRead()
+    assert server.reactor.readers == []
+    assert len(logged_failures) == 1
+    logged_failures.clear()
+    server.advance(PAUSE_SECONDS)
+    assert server.reactor.readers == [listener]
+    client = server.connect()
+    client.send(get(b"/a"))
+    assert client.reply().status == 200
+
+
+def _fail() -> bytes:
+    raise ZeroDivisionError("what nobody expected")
+
+
+def test_a_failure_in_the_application(logged_failures: list[str]) -> None:
+    """An unexpected exception is answered 500 once and logged once, tells the client nothing, and harms no other."""
+    node = InMemoryNode()
+    api = Api(
+        node.node,
+        polls=PollReader(PollLimits()),
+        publication_limits=PublicationLimits(),
+        publish_keys=(),
+        metrics_text=_fail,
+    )
+    client = InMemoryServer(api, abandon=node.node.abandon).connect()
+    client.send(get(b"/metrics") + get(b"/healthz"))
+    failed, healthy = client.replies()
+    assert (failed.status, healthy.status) == (500, 200)
+    assert failed.headers["content-type"] == "application/problem+json"
+    assert b"nobody expected" not in failed.body
+    assert len(logged_failures) == 1
+    assert "what nobody expected" in logged_failures[0]
+    logged_failures.clear()
+    assert not client.told_to_go()
+
+
+ALLOWED, OTHER = b"https://app.example", b"https://evil.example"
+
+
+@pytest.mark.parametrize(
+    ("origins", "origin", "allow", "vary"),
+    [
+        ((), ALLOWED, None, None),
+        (("https://app.example",), None, None, None),
+        (("https://app.example",), ALLOWED, "https://app.example", "Origin"),
+        (("https://app.example",), OTHER, None, "Origin"),
+        (("https://app.example",), b"null", None, "Origin"),
+        (("https://a.example", "https://app.example"), ALLOWED, "https://app.example", "Origin"),
+        (("*",), OTHER, "*", None),
+    ],
+)
+def test_other_origins(origins: tuple[str, ...], origin: bytes | None, allow: str | None, vary: str | None) -> None:
+    """An allowed origin's scripts may read answers, errors and preflights; others may not, and caches are told."""
+    parts = whole(cors_origins=origins)
+    field = b"Origin: %b\r\n" % origin if origin else b""
+    client = parts.connect()
+    client.send(
+        get(b"/v1/poll?channel=a&timeout=0", field)
+        + get(b"/v1/poll", field)
+        + get(b"/healthz", field)
+        + get(b"/v1/messages", field + b"Access-Control-Request-Method: POST\r\n", method=b"OPTIONS")
+    )
+    replies = client.replies()
+    assert [reply.status for reply in replies] == [200, 400, 200, 204]
+    for reply in replies:
+        assert reply.headers.get("access-control-allow-origin") == allow
+        assert reply.headers.get("vary") == vary
+    preflight = replies[3].headers
+    assert preflight["access-control-allow-methods"].split(", ") == ["POST", "OPTIONS"]
+    assert {"authorization", "content-type", "idempotency-key"} <= set(
+        preflight["access-control-allow-headers"].lower().split(", ")
+    )
+    assert int(preflight["access-control-max-age"]) > 0
+
+
+def test_an_answer_for_each_origin() -> None:
+    """Held polls of several origins get each its own header with the same message."""
+    parts = whole(cors_origins=("https://app.example",))
+    clients = [parts.connect() for _ in range(3)]
+    for client, origin in zip(clients, (ALLOWED, OTHER, None), strict=True):
+        client.send(get(b"/v1/poll?channel=a", b"Origin: %b\r\n" % origin if origin else b""))
+    parts.connect().send(MESSAGE)
+    replies = [client.reply() for client in clients]
+    assert [reply.headers.get("access-control-allow-origin") for reply in replies] == [
+        "https://app.example",
+        None,
+        None,
+    ]
+    assert len({reply.body for reply in replies}) == 1
+
+
+def test_what_a_malformed_request_of_another_origin_is_told() -> None:
+    """Two origins leave open which counts, so they are refused."""
+    client = whole(cors_origins=("*",)).connect()
+    client.send(get(b"/healthz", b"Origin: a\r\nOrigin: b\r\n"))
+    assert client.reply().status == 400

@@ -1,0 +1,186 @@
+"""The request parser: what it reads is what was sent, and does not depend on how the bytes arrive."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from pushup.core.errors import HeadersTooLarge, PushUpError, RequestTooLarge
+from pushup.net.http1 import Request, RequestLimits, RequestParser
+from tests.net.smuggling_vectors import READ, REFUSED
+
+SMALL = RequestLimits(target_limit_bytes=30, header_limit_bytes=120, body_limit_bytes=40)
+AMPLE = RequestLimits()
+GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+
+quick = settings(max_examples=600, deadline=None, database=None, derandomize=True)
+
+
+class Reading(NamedTuple):
+    """What a connection gets out of bytes; `late`: bytes since the last request, when the error came."""
+
+    requests: list[tuple[bytes, bytes, dict[bytes, bytes], bool, bytes]]
+    error: type[PushUpError] | None
+    late: int
+
+
+def read(parts: list[bytes], limits: RequestLimits) -> Reading:
+    """Feed one parser with all the parts, up to the first error or the last request."""
+    parser = RequestParser(limits)
+    requests: list[Request] = []
+    failed: type[PushUpError] | None = None
+    late = 0
+    for part in parts:
+        late += len(part)
+        try:
+            parser.feed(part)
+        except PushUpError as error:
+            failed = type(error)
+        if parser.requests:
+            late = len(part)
+        requests += parser.requests
+        if failed or parser.ended:
+            break
+    if requests and not requests[-1].keep_alive:
+        failed = None  # what comes after a last request is thrown away, whatever it is
+    return Reading([(r.method, r.target, r.headers, r.keep_alive, r.body) for r in requests], failed, late)
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    """The data in parts that end at these places."""
+    ends = sorted({place % (len(data) + 1) for place in places} | {0, len(data)})
+    return [data[a:b] for a, b in pairwise(ends)]
+
+
+_lines = st.sampled_from(
+    (b"GET / HTTP/1.1", b"POST /a?b HTTP/1.1", b"GET / HTTP/1.0",
+     b"HEAD * HTTP/1.1", b"GET /" + b"x" * 29 + b" HTTP/1.1",
+     b"GET /", b"GET / HTTP/2.0", b"CONNECT a:1 HTTP/1.1", b"PRI * HTTP/2.0", b"")
+)  # fmt: skip
+_fields = st.sampled_from(
+    (b"Host: a", b"Content-Length: 3", b"Content-Length: 41", b"Content-Length:", b"Transfer-Encoding: chunked",
+     b"X: y", b"Transfer-Encoding: gzip", b"Connection: close", b"Connection: keep-alive",
+     b"Expect: 100-continue", b"Expect: x",
+     b"Upgrade: h2c", b"Connection: upgrade", b"Y:" + b" " * 50 + b"z", b"Z: " + b"z" * 90, b"Host : b", b" folded",
+     b"E:")
+)  # fmt: skip
+_bodies = st.sampled_from(
+    (b"", b"abc", b"abcdef", b"3\r\nabc\r\n0\r\n\r\n", b"0\r\n\r\n", b"3;e=f\r\nabc\r\n0\r\nT: t\r\n\r\n",
+     b"29\r\n" + b"y" * 41,
+     b"1\r\na\r\n" * 41 + b"0\r\n\r\n", b"0\r\n" + b"T: t\r\n" * 60 + b"\r\n", b"3\nabc", b"\r\n")
+)  # fmt: skip
+_requests = st.builds(
+    lambda line, host, fields, body, end: line + end + end.join([*host, *fields, b"", b""]) + body,
+    _lines,
+    st.sampled_from(([b"Host: a"], [b"Host: a"], [b"Host: a"], [])),
+    st.lists(_fields, max_size=3),
+    _bodies,
+    st.sampled_from((b"\r\n",) * 20 + (b"\n", b"\r")),
+)
+_mutations = st.lists(
+    st.tuples(
+        st.integers(0, 400), st.sampled_from((b"", b"\r", b"\n", b" ", b"\t", b"\x00", b":", b"0", b"\xff", b"\r\n"))
+    ),
+    max_size=2,
+)
+
+
+@st.composite
+def pipelines(draw: st.DrawFn) -> bytes:
+    """Nearly valid requests one behind the other, a few bytes of which are changed."""
+    data = b"".join(draw(st.lists(_requests, min_size=1, max_size=4)))
+    for place, new in draw(_mutations):
+        data = data[:place] + new + data[place + 1 :]
+    return data
+
+
+_places = st.lists(st.integers(0, 2000), max_size=12)
+_every_place = list(range(2000))
+
+
+@given(data=pipelines(), places=_places)
+@example(data=READ["trailers"][0] + GET, places=_every_place)
+@example(data=REFUSED["CL and TE"], places=_every_place)
+@quick
+def test_the_split_does_not_matter(data: bytes, places: list[int]) -> None:
+    """However the bytes are split, the requests and the error are the same."""
+    whole = read([data], AMPLE)
+    for parts in (cut(data, places), cut(data, _every_place)):
+        split = read(parts, AMPLE)
+        assert (split.requests, split.error) == (whole.requests, whole.error)
+
+
+@given(data=st.binary(max_size=200), places=_places)
+@quick
+def test_the_split_of_anything_does_not_matter(data: bytes, places: list[int]) -> None:
+    """However bytes are split that are hardly HTTP, they come to the same."""
+    whole = read([data], AMPLE)
+    for parts in (cut(data, places), cut(data, _every_place)):
+        split = read(parts, AMPLE)
+        assert (split.requests, split.error) == (whole.requests, whole.error)
+
+
+@given(data=pipelines(), places=_places)
+@quick
+def test_the_split_hardly_matters_at_the_limits(data: bytes, places: list[int]) -> None:
+    """Near the limits, too, with one exception that is inherent: what llhttp has swallowed of a field, a chunk header
+    or a trailer that has not ended can only be counted between two reads. So bytes that come in several reads may be
+    refused as too large where the same bytes in one read are not (or are, a little later, for something else); never
+    before they are more than the limit, and never the other way round."""
+    whole = read([data], SMALL)
+    for parts in (cut(data, places), cut(data, _every_place)):
+        split = read(parts, SMALL)
+        if (split.requests, split.error) != (whole.requests, whole.error):
+            assert split.error in (HeadersTooLarge, RequestTooLarge)
+            assert split.requests == whole.requests[: len(split.requests)]
+            assert split.late > SMALL.header_limit_bytes
+
+
+_names = st.sampled_from((b"Accept", b"cookie", b"X-1", b"Content-Type"))
+_values = st.binary(max_size=20).map(lambda b: bytes(c for c in b if 32 < c < 127))
+_sound = st.tuples(
+    st.sampled_from((b"GET", b"POST", b"DELETE", b"HEAD", b"OPTIONS")),
+    st.text("abc/%?&=+.~", max_size=20).map(lambda text: b"/" + text.encode()),
+    st.dictionaries(_names, _values, max_size=3),
+    st.none() | st.binary(max_size=60),
+    st.lists(st.integers(1, 9), max_size=9),
+)
+
+
+def _write(
+    method: bytes, target: bytes, fields: dict[bytes, bytes], body: bytes | None, chunks: list[int]
+) -> tuple[bytes, dict[bytes, bytes]]:
+    """A request by RFC 9112, chunked where there are chunk sizes; and the header that must come of it."""
+    fields = {b"Host": b"a:1", **fields}
+    content = b""
+    if body is not None and chunks:
+        fields[b"Transfer-Encoding"] = b"chunked"
+        rest = body
+        for size in chunks:
+            piece, rest = rest[:size], rest[size:]
+            content += b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b""
+        content += (b"%X;last\r\n%b\r\n" % (len(rest), rest) if rest else b"") + b"0\r\n\r\n"
+    elif body is not None:
+        fields[b"Content-Length"] = b"%d" % len(body)
+        content = body
+    head = b"".join(b"%b: %b\r\n" % field for field in fields.items())
+    headers = {name.lower(): value for name, value in fields.items()}
+    return b"%b %b HTTP/1.1\r\n%b\r\n%b" % (method, target, head, content), headers
+
+
+@given(sound=st.lists(_sound, max_size=5), places=_places)
+@quick
+def test_what_was_sent_is_read(
+    sound: list[tuple[bytes, bytes, dict[bytes, bytes], bytes | None, list[int]]], places: list[int]
+) -> None:
+    """Requests written by the book are read as they were meant, each with its own headers and body and no others."""
+    written = [_write(*request) for request in sound]
+    split = read(cut(b"".join(data for data, _ in written), places), AMPLE)
+    assert split.error is None
+    assert split.requests == [
+        (method, target, headers, True, body or b"")
+        for (method, target, _, body, _), (_, headers) in zip(sound, written, strict=True)
+    ]

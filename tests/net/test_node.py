@@ -1,0 +1,258 @@
+"""The node: queue, clock and broadcast together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from pushup.core.answer import Answer
+from pushup.core.commands import ChannelState, Create, Draft, Outcome, Publish, Published
+from pushup.core.errors import UnknownChannel
+from pushup.core.limits import Limits
+from pushup.core.subscription import Poll, Selection, Subscription
+from pushup.node import DEADLINE_STEP_SECONDS, EXPIRY_SECONDS, HOLD_JITTER, SLICE
+from tests.net.in_memory_node import InMemoryNode, RecordingExchange, waiting_poll
+from tests.net.in_memory_server import START
+
+
+def hold(node: InMemoryNode, poll: Poll, record: list[RecordingExchange] | None = None) -> RecordingExchange:
+    """Have a poll held."""
+    exchange = RecordingExchange(record)
+    result = node.node.poll(poll, exchange)
+    assert isinstance(result, Subscription)
+    exchange.hold(result)
+    return exchange
+
+
+def publication(*channels: str) -> Publish:
+    return Publish((Draft(channels, Raw(b"1")),))
+
+
+@pytest.mark.parametrize("random", [0.0, 0.3, 0.999999])
+def test_hold_jitter(random: float) -> None:
+    """A hold ends early by a random part of at most 15 %, never late, at its deadline, and tells a new cursor."""
+    node = InMemoryNode(random=lambda: random)
+    exchange = hold(node, waiting_poll(timeout=20.0))
+    wanted = START + 20.0 * (1 - HOLD_JITTER * random)
+    node.clock.advance(wanted - START - DEADLINE_STEP_SECONDS - 0.001)
+    assert exchange.answers == []
+    node.clock.advance(DEADLINE_STEP_SECONDS + 0.001)
+    assert exchange.answers == [Answer("e-0", (), False, (), ())]
+    assert 0.85 * 20 - DEADLINE_STEP_SECONDS <= node.clock.seconds() - START <= 20
+    assert node.queue.held == 0
+
+
+def test_deadlines_in_any_order() -> None:
+    """Each poll is answered at its own deadline, in whatever order they came."""
+    node = InMemoryNode()
+    exchanges = {timeout: hold(node, waiting_poll(timeout=timeout)) for timeout in (9.0, 3.0, 6.0, 3.0, 12.0)}
+    for second in range(1, 13):
+        node.clock.advance(1.0)
+        assert {timeout for timeout, e in exchanges.items() if e.answers} == {t for t in exchanges if t <= second}
+
+
+def test_the_end_of_a_time_range_is_a_deadline() -> None:
+    """A poll for messages until some time is answered then, whoever else waits longer or shorter."""
+    node = InMemoryNode()
+    hold(node, waiting_poll(timeout=10.0))
+    exchange = hold(node, waiting_poll(timeout=25.0, selection=Selection(("a",), end=START + 5.0)))
+    node.clock.advance(4.9)
+    assert exchange.answers == []
+    node.clock.advance(0.2)
+    assert len(exchange.answers) == 1
+
+
+def test_no_time_to_wait() -> None:
+    """A poll without a timeout is answered at once, and leaves nothing behind."""
+    node = InMemoryNode()
+    assert node.node.poll(waiting_poll(timeout=0.0), RecordingExchange()) == Answer("e-0", (), False, (), ())
+    assert node.queue.held == 0
+    node.queue.check()
+
+
+def test_many_deadlines_at_once_are_answered_in_slices() -> None:
+    """When more than a slice of polls is due, the others get their turn in between."""
+    node = InMemoryNode()
+    record: list[RecordingExchange] = []
+    for _ in range(3 * SLICE):
+        hold(node, waiting_poll(timeout=5.0), record)
+    between: list[int] = []
+    node.clock.callLater(5.0, lambda: between.append(len(record)))
+    node.clock.advance(5.0)
+    assert between == [SLICE]
+    assert len(record) == 3 * SLICE
+
+
+def test_an_abandoned_poll_is_never_answered() -> None:
+    """Neither a message nor its deadline reaches a client that has left."""
+    node = InMemoryNode()
+    exchange = hold(node, waiting_poll(timeout=5.0))
+    assert exchange.held is not None
+    node.node.abandon(exchange.held)
+    node.node.abandon(exchange.held)
+    node.publish("a")
+    node.advance(6.0)
+    assert exchange.answers == []
+    assert node.queue.held == 0
+    node.queue.check()
+
+
+def test_one_that_leaves_during_a_fan_out() -> None:
+    """A client that leaves after a message woke it and before its slice is not answered."""
+    node = InMemoryNode()
+    exchanges = [hold(node, waiting_poll()) for _ in range(SLICE + 2)]
+    node.node.publish(publication("a"), lambda outcome: None)
+    node.turn()
+    late = [exchange for exchange in exchanges if exchange.held is not None]
+    assert len(late) == 2
+    assert late[0].held is not None
+    node.node.abandon(late[0].held)
+    node.run()
+    assert [len(exchange.answers) for exchange in late] == [0, 1]
+
+
+def test_the_publisher_comes_first() -> None:
+    """A publication is acknowledged before any subscriber is answered."""
+    node = InMemoryNode()
+    order: list[object] = []
+    record: list[RecordingExchange] = []
+    hold(node, waiting_poll(), record)
+    node.node.publish(publication("a"), lambda outcome: order.append((outcome, len(record))))
+    assert order == [(Published("e", 1, 1, START), 0)]
+    node.run()
+    assert len(record) == 1
+
+
+def test_a_large_fan_out_comes_in_slices() -> None:
+    """10,000 subscribers get one and the same answer, SLICE of them at a time, nearest deadline first."""
+    node = InMemoryNode()
+    record: list[RecordingExchange] = []
+    selection = Selection(("a",))
+    for n in range(10_000):
+        hold(node, waiting_poll(timeout=20.0 + n % 5, selection=selection), record)
+    node.node.publish(publication("a"), lambda outcome: None)
+    assert record == []
+    turns = []
+    while node.soon:
+        assert len(node.soon) == 1
+        before = len(record)
+        node.turn()
+        turns.append(len(record) - before)
+    assert turns[:-1] == [SLICE] * (10_000 // SLICE)
+    assert sum(turns) == 10_000
+    assert len({id(exchange.answers[0]) for exchange in record}) == 1
+    assert (node.metrics.messages, node.metrics.deliveries, node.metrics.answers) == (1, 10_000, 10_000)
+    assert node.queue.held == 0
+    node.queue.check()
+
+
+def test_a_second_message_during_a_fan_out() -> None:
+    """Who is answered after the second message gets both; nobody gets one of them twice."""
+    node = InMemoryNode()
+    exchanges = [hold(node, waiting_poll()) for _ in range(2 * SLICE)]
+    node.node.publish(publication("a"), lambda outcome: None)
+    node.turn()
+    node.node.publish(publication("a"), lambda outcome: None)
+    node.run()
+    got = [[message.id for message in exchange.answers[0].messages] for exchange in exchanges]
+    assert sorted(got) == [["e-1"]] * SLICE + [["e-1", "e-2"]] * SLICE
+
+
+def test_an_unknown_channel_is_told() -> None:
+    """With strict channels a poll of one that does not live raises, and holds nothing."""
+    node = InMemoryNode(limits=Limits(strict_channels=True))
+    with pytest.raises(UnknownChannel):
+        node.node.poll(waiting_poll(), RecordingExchange())
+    assert node.queue.held == 0
+
+
+def test_time_lets_shared_state_go() -> None:
+    """Messages, keys and channels go when they are due, by entries, with nobody doing anything."""
+    node = InMemoryNode(limits=Limits(retention_seconds=10.0, channel_ttl_seconds=30.0))
+    node.publish("a")
+    outcomes: list[Outcome] = []
+    node.node.publish(Create("b", 5.0), outcomes.append)
+    assert isinstance(outcomes[0], ChannelState)
+    seen = []
+    for _ in range(50):
+        seen.append((node.queue.message_count, node.queue.channel_count))
+        node.advance(1.0)
+    changes = [second for second in range(1, 50) if seen[second] != seen[second - 1]]
+    assert [seen[second] for second in (0, *changes)] == [(1, 2), (1, 1), (0, 1), (0, 0)]
+    for change, due in zip(changes, (5, 10, 30), strict=True):
+        assert due <= change <= due + 1 + EXPIRY_SECONDS
+    assert node.queue.cursor.sequence >= 2 + 3, "each took an entry"
+
+
+def test_nothing_due_takes_no_entry() -> None:
+    """While nothing is due, time passes without entries."""
+    node = InMemoryNode(limits=Limits(retention_seconds=100.0))
+    node.publish("a")
+    node.advance(50.0)
+    assert node.queue.cursor.sequence == 1
+
+
+def test_very_much_is_due_at_once() -> None:
+    """More than one entry lets go is let go by several, one after the other, in turns of their own."""
+    node = InMemoryNode(limits=Limits(retention_seconds=10.0, retention_messages=10_000))
+    drafts = tuple(Draft(("a",), Raw(b"1")) for _ in range(5000))
+    node.node.publish(Publish(drafts), lambda outcome: None)
+    node.clock.advance(12.0)
+    turns = 0
+    while node.soon:
+        before = node.queue.message_count
+        node.turn()
+        assert before - node.queue.message_count <= 1000
+        turns += 1
+    assert node.queue.message_count == 0
+    assert turns >= 4
+
+
+def test_readiness() -> None:
+    """A node is ready until it drains."""
+    node = InMemoryNode()
+    assert node.node.why_not_ready() is None
+    node.node.drain(0.0)
+    assert node.node.why_not_ready() is not None
+
+
+def test_drain_spreads_the_answers() -> None:
+    """Held polls are answered over the drain window, each once, and then `drain` is done."""
+    node = InMemoryNode()
+    exchanges = [hold(node, waiting_poll(timeout=25.0)) for _ in range(4 * SLICE)]
+    done: list[Any] = []
+    node.node.drain(8.0).addCallback(done.append)
+    answered = []
+    for _ in range(8):
+        answered.append(sum(len(exchange.answers) for exchange in exchanges))
+        assert not done
+        if answered[-1] < 4 * SLICE - SLICE:
+            node.clock.advance(2.0)
+        else:
+            break
+    assert answered == [SLICE, 2 * SLICE, 3 * SLICE]
+    node.clock.advance(2.0)
+    assert [len(exchange.answers) for exchange in exchanges] == [1] * 4 * SLICE
+    assert done == [None]
+
+
+def test_a_draining_node_holds_nothing() -> None:
+    """After the beginning of the drain polls are answered at once, and publications still work."""
+    node = InMemoryNode()
+    exchange = hold(node, waiting_poll())
+    done: list[Any] = []
+    node.node.drain(5.0).addCallback(done.append)
+    assert len(exchange.answers) == 1
+    assert done == [None]
+    assert isinstance(node.node.poll(waiting_poll(), RecordingExchange()), Answer)
+    assert node.publish("a").status == 201
+
+
+def test_stop_leaves_no_timer() -> None:
+    """A node that has stopped has nothing to do any more."""
+    node = InMemoryNode()
+    hold(node, waiting_poll())
+    node.node.stop()
+    assert node.clock.getDelayedCalls() == []

@@ -1,0 +1,195 @@
+"""The parameters of a poll, from a query string and from JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from urllib.parse import quote, urlencode
+
+import pytest
+
+from pushup.core.cursor import Cursor, Start
+from pushup.core.errors import BadRequest
+from pushup.core.subscription import Poll
+from pushup.net.poll_parameters import REMEMBERED, PollLimits, PollReader
+
+LIMITS = PollLimits(poll_timeout_seconds=25, poll_timeout_limit_seconds=60, poll_channels_limit=3, poll_limit=100)
+
+
+@pytest.fixture
+def reader() -> PollReader:
+    return PollReader(LIMITS)
+
+
+def values(poll: Poll) -> tuple[object, ...]:
+    selection = poll.selection
+    return selection.channels, selection.limit, selection.start, selection.end, poll.cursor, poll.timeout
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "wanted"),
+    [
+        (b"channel=a", {"channels": ["a"]}, (("a",), 100, 0.0, math.inf, Start.EARLIEST, 25.0)),
+        (
+            b"channel=a&channel=b&cursor=k3f9-41&timeout=1.5&limit=7&from=10&to=20.5",
+            {"channels": ["a", "b"], "cursor": "k3f9-41", "timeout": 1.5, "limit": 7, "from": 10, "to": 20.5},
+            (("a", "b"), 7, 10.0, 20.5, Cursor("k3f9", 41), 1.5),
+        ),
+        (
+            b"channel=a&cursor=now&timeout=0&limit=1000&from=&to=&_=1234",
+            {"channels": ["a"], "cursor": "now", "timeout": 0, "limit": 1000, "from": None, "to": None},
+            (("a",), 100, 0.0, math.inf, Start.NOW, 0.0),
+        ),
+        (
+            b"&channel=b&channel=a&&channel=b&cursor=earliest&timeout=1e9&",
+            {"channels": ["b", "a", "b"], "cursor": "earliest", "timeout": 1e9},
+            (("b", "a"), 100, 0.0, math.inf, Start.EARLIEST, 60.0),
+        ),
+        (
+            b"channel=a&from=2027-01-15T08:00:00Z&to=2027-01-15T10:00:00.5%2B02:00",
+            {"channels": ["a"], "from": "2027-01-15T08:00:00Z", "to": "2027-01-15T10:00:00.5+02:00"},
+            (("a",), 100, 1_800_000_000.0, 1_800_000_000.5, Start.EARLIEST, 25.0),
+        ),
+        (
+            b"channel=a&from=-5&to=1969-12-31T00:00:00Z&timeout=&limit=&cursor=",
+            {"channels": ["a"], "from": -5, "to": "1969-12-31T00:00:00Z", "timeout": None, "limit": None, "cursor": ""},
+            (("a",), 100, 0.0, 0.0, Start.EARLIEST, 25.0),
+        ),
+        (
+            b"channel=tag:c%2B%2B&channel=a+b%20c&ch%61nnel=%C3%A9%26",
+            {"channels": ["tag:c++", "a b c", "é&"]},
+            (("tag:c++", "a b c", "é&"), 100, 0.0, math.inf, Start.EARLIEST, 25.0),
+        ),
+    ],
+)
+def test_query_and_json_are_the_same_poll(
+    reader: PollReader, query: bytes, body: dict[str, object], wanted: tuple[object, ...]
+) -> None:
+    """A poll in a query string and the same as JSON are the same poll, with the same defaults and bounds."""
+    assert values(reader.from_query(query)) == wanted
+    assert values(reader.from_body(json.dumps(body).encode())) == wanted
+    assert reader.from_query(query).selection is reader.from_body(json.dumps(body).encode()).selection
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        (b"", "channel"),
+        (b"cursor=now", "channel"),
+        (b"channel=", "channel"),
+        (b"channel=" + b"x" * 256, "channel"),
+        (b"channel=" + quote("é" * 128).encode(), "channel"),
+        (b"channel=a&channel=b&channel=c&channel=d", "channel"),
+        (b"channel=a&cursor=nonsense", "cursor"),
+        (b"channel=a&cursor=k3f9-041", "cursor"),
+        (b"channel=a&cursor=k3f9--1", "cursor"),
+        (b"channel=a&cursor=k3f9-" + b"9" * 30, "cursor"),
+        (b"channel=a&cursor=K3F9-1", "cursor"),
+        (b"channel=a&cursor=now&cursor=now", "cursor"),
+        (b"channel=a&timeout=-1", "timeout"),
+        (b"channel=a&timeout=soon", "timeout"),
+        (b"channel=a&timeout=nan", "timeout"),
+        (b"channel=a&timeout=1_0", "timeout"),
+        (b"channel=a&limit=0", "limit"),
+        (b"channel=a&limit=-1", "limit"),
+        (b"channel=a&limit=1.5", "limit"),
+        (b"channel=a&limit=1_0", "limit"),
+        (b"channel=a&limit=" + b"9" * 5000, "limit"),
+        (b"channel=a&limit=" + quote("٣").encode(), "limit"),
+        (b"channel=a&from=yesterday", "from"),
+        (b"channel=a&from=2027-01-15T08:00:00", "from"),
+        (b"channel=a&from=2027-01-15", "from"),
+        (b"channel=a&from=inf", "from"),
+        (b"channel=a&from=1_0", "from"),
+        (b"channel=a&to=nan", "to"),
+        (b"channel=a&to=2027-13-01T00:00:00Z", "to"),
+        (b"channel=a&chanel=b", "chanel"),
+        (b"channel=a&x", "x"),
+    ],
+)
+def test_bad_parameters_are_named(reader: PollReader, query: bytes, field: str) -> None:
+    """Each bad parameter of a query string is refused by its name."""
+    for _ in range(2):
+        with pytest.raises(BadRequest) as caught:
+            reader.from_query(query)
+        assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "channels"),
+        ({"channels": []}, "channels"),
+        ({"channels": [""]}, "channels"),
+        ({"channels": ["a"] * 4}, "channels"),
+        ({"channels": "a"}, "channels"),
+        ({"channels": [1]}, "channels[0]"),
+        ({"channels": ["a"], "cursor": "nonsense"}, "cursor"),
+        ({"channels": ["a"], "cursor": None}, "cursor"),
+        ({"channels": ["a"], "timeout": -1}, "timeout"),
+        ({"channels": ["a"], "timeout": "1"}, "timeout"),
+        ({"channels": ["a"], "limit": 0}, "limit"),
+        ({"channels": ["a"], "limit": 1.5}, "limit"),
+        ({"channels": ["a"], "limit": True}, "limit"),
+        ({"channels": ["a"], "from": "yesterday"}, "from"),
+        ({"channels": ["a"], "to": []}, "to"),
+        ({"channels": ["a"], "channel": "b"}, "channel"),
+        ([], None),
+    ],
+)
+def test_bad_fields_are_named(reader: PollReader, body: object, field: str | None) -> None:
+    """Each bad field of a JSON poll is refused by its name."""
+    with pytest.raises(BadRequest) as caught:
+        reader.from_body(json.dumps(body).encode())
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"null", b'{"channels": ["\xff"]}', b'{"channels": ["\\ud800"]}', b'{"channels":["a"]} {}',
+     b'{"channels": ["a"], "from": 1' + b"0" * 400 + b"}", b'{"channels": ["a"], "timeout": NaN}',
+     b"[" * 100_000,],
+)  # fmt: skip
+def test_what_is_no_json_is_refused(reader: PollReader, body: bytes) -> None:
+    """A body that is not JSON in UTF-8, or holds numbers beyond all bounds, is a bad request and nothing worse."""
+    with pytest.raises(BadRequest):
+        reader.from_body(body)
+
+
+@pytest.mark.parametrize("query", [b"channel=%FF", b"channel=\xff", b"%C3=a", b"channel=%ed%a0%80"])
+def test_a_query_is_utf8(reader: PollReader, query: bytes) -> None:
+    """A query string that is not UTF-8 is a bad request."""
+    with pytest.raises(BadRequest):
+        reader.from_query(query)
+
+
+def test_a_stray_percent_is_itself(reader: PollReader) -> None:
+    """A percent sign that codes nothing stands for itself (URL standard)."""
+    assert reader.from_query(b"channel=100%&channel=%zz%4").selection.channels == ("100%", "%zz%4")
+
+
+def test_equal_queries_are_one_poll(reader: PollReader) -> None:
+    """Equal queries give the very same poll, and polls that differ only in cursor and timeout one selection."""
+    first = reader.from_query(b"channel=a&channel=b")
+    assert reader.from_query(b"channel=a&channel=b") is first
+    for query in (b"channel=a&channel=b&cursor=e-1", b"channel=a&channel=b&timeout=3", b"channel=%61&channel=b"):
+        other = reader.from_query(query)
+        assert other is not first
+        assert other.selection is first.selection
+    for query in (b"channel=b&channel=a", b"channel=a", b"channel=a&channel=b&limit=3", b"channel=a&channel=b&from=1"):
+        assert reader.from_query(query).selection is not first.selection
+
+
+def test_what_is_remembered_is_bounded(reader: PollReader) -> None:
+    """However many different polls come, only so many are kept; and they are still read right."""
+    for n in range(2 * REMEMBERED + 10):
+        query = urlencode({"channel": f"c{n}", "cursor": f"e-{n}"}).encode()
+        assert values(reader.from_query(query))[0] == (f"c{n}",)
+        reader.from_body(b'{"channels": ["d%d"]}' % n)
+        assert max(map(len, _stores(reader))) <= REMEMBERED
+
+
+def _stores(reader: PollReader) -> list[dict[object, object]]:
+    stores = [value for value in vars(reader).values() if isinstance(value, dict)]
+    assert len(stores) >= 2
+    return stores

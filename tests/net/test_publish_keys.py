@@ -1,0 +1,71 @@
+"""Publish keys: who may publish and look, and what the others are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.net.in_memory_node import InMemoryNode
+
+KEYS = ("first-key-of-sixteen", "second-key-of-sixteen")
+CALLS = [
+    ("POST", "/v1/messages", {"channels": ["a"], "data": 1}, 201),
+    ("POST", "/v1/channels", {"name": "b"}, 201),
+    ("POST", "/v1/channels/a/renew", {}, 200),
+    ("GET", "/v1/channels", b"", 200),
+    ("HEAD", "/v1/channels", b"", 200),
+    ("GET", "/v1/channels/a", b"", 200),
+    ("DELETE", "/v1/channels/a", b"", 204),
+]
+
+
+@pytest.fixture
+def node() -> InMemoryNode:
+    node = InMemoryNode(publish_keys=KEYS)
+    node.call("POST", "/v1/channels", {"name": "a"}, Authorization=f"Bearer {KEYS[0]}")
+    return node
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status"), CALLS)
+@pytest.mark.parametrize("key", KEYS)
+def test_the_right_key(node: InMemoryNode, method: str, path: str, body: object, status: int, key: str) -> None:
+    """Each of the keys opens every call that needs one, however the scheme is written."""
+    scheme = "Bearer" if key == KEYS[0] else "bearer "
+    assert node.call(method, path, body, Authorization=f"{scheme} {key}").status == status
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status"), CALLS)
+def test_no_key_and_wrong_keys(node: InMemoryNode, method: str, path: str, body: object, status: int) -> None:
+    """Without a key 401 says which is wanted, with a wrong one it is 403; and nothing is done."""
+    for headers in (
+        {},
+        {"Authorization": "Basic Zm9vOmJhcg=="},
+        {"Authorization": "Bearer"},
+        {"Authorization": KEYS[0]},
+    ):
+        told = node.call(method, path, body, **headers)
+        assert (told.status, told.headers[b"WWW-Authenticate"]) == (401, b'Bearer realm="PushUp"')
+    for key in (KEYS[0][:-1], KEYS[0] + "x", KEYS[0].upper(), f"{KEYS[0]} {KEYS[1]}", "\xe9" * 20):
+        assert node.call(method, path, body, Authorization=f"Bearer {key}").status == 403
+    assert node.call(method, path, body).status == 401
+    assert (node.queue.channel_count, node.queue.message_count) == (1, 0)
+
+
+def test_a_key_comes_before_the_body(node: InMemoryNode) -> None:
+    """Who has no key learns nothing about what would be wrong with the rest."""
+    assert node.call("POST", "/v1/messages", b"nonsense").status == 401
+    assert node.call("GET", "/v1/channels/unknown").status == 401
+
+
+def test_polling_needs_no_key(node: InMemoryNode) -> None:
+    """Keys are for publishers: polls and probes go without."""
+    assert node.begin("GET", "/v1/poll?channel=a&timeout=0").answers
+    for path in ("/v1/cursor", "/healthz", "/readyz", "/metrics"):
+        assert node.call("GET", path).status == 200
+
+
+def test_without_keys_everybody_may() -> None:
+    """When no keys are set none is needed, and one that is sent does not harm."""
+    node = InMemoryNode()
+    body = {"channels": ["a"], "data": 1}
+    assert node.call("POST", "/v1/messages", body).status == 201
+    assert node.call("POST", "/v1/messages", body, Authorization="Bearer whatever").status == 201

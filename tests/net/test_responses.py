@@ -1,0 +1,137 @@
+"""Responses as bytes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from msgspec import Raw
+
+from pushup.core import errors
+from pushup.core.answer import Answer, Gap, Received
+from pushup.core.errors import BadRequest, MethodNotAllowed, Overloaded, PushUpError, Unauthorized
+from pushup.net.responses import Manner, Response, ResponseWriter, problem
+from tests.net.in_memory_server import START, Reply, read_replies
+
+EMPTY = Answer("e-7", (), False, (), ())
+
+
+@pytest.fixture
+def writer() -> ResponseWriter:
+    writer = ResponseWriter()
+    writer.set_time(START)
+    return writer
+
+
+def read(data: bytes, *, head: bool = False) -> Reply:
+    (reply,) = read_replies(data, [0] if head else [])
+    return reply
+
+
+def test_an_answer(writer: ResponseWriter) -> None:
+    """A poll's answer is a 200 in JSON with a length, a date and leave for nobody to keep it."""
+    message = Received("e-8", 1.5, ("a",), Raw(b'{"b": 1.10}'))
+    reply = read(writer.answer(Answer("e-9", (message,), True, (Gap("a", "expired"),), ("c",)), None))
+    assert reply.status == 200
+    assert reply.headers == {
+        "content-type": "application/json",
+        "content-length": str(len(reply.body)),
+        "cache-control": "no-store",
+        "date": "Fri, 15 Jan 2027 08:00:00 GMT",
+    }
+    assert json.loads(reply.body) == {
+        "cursor": "e-9",
+        "messages": [{"id": "e-8", "time": 1.5, "channels": ["a"], "data": {"b": 1.1}}],
+        "more": True,
+        "gaps": [{"channel": "a", "reason": "expired"}],
+        "closed": ["c"],
+    }
+    assert b'{"b": 1.10}' in reply.body, "data goes out as it was written"
+
+
+def _kinds() -> list[type[PushUpError]]:
+    """Every error that a client can be told."""
+    return [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, PushUpError)]
+
+
+@pytest.mark.parametrize("kind", _kinds())
+def test_every_error_is_a_problem(writer: ResponseWriter, kind: type[PushUpError]) -> None:
+    """Each error becomes an RFC 9457 problem with its status, and names the field at fault."""
+    reply = read(writer.response(problem(kind("so it is", field="data")), None))
+    assert reply.status == kind.status
+    assert reply.headers["content-type"] == "application/problem+json"
+    assert json.loads(reply.body) == {
+        "type": f"urn:pushup:{kind.code}",
+        "title": kind.title,
+        "status": kind.status,
+        "detail": "so it is",
+        "field": "data",
+    }
+    assert ("www-authenticate" in reply.headers) == (kind is Unauthorized)
+
+
+def test_a_problem_without_a_field(writer: ResponseWriter) -> None:
+    """A problem that no field is to blame for names none."""
+    assert "field" not in json.loads(read(writer.response(problem(BadRequest("so")), None)).body)
+
+
+def test_headers_of_problems(writer: ResponseWriter) -> None:
+    """401 says how to authenticate, an overload when to come again, and given headers are kept."""
+    assert read(writer.response(problem(Unauthorized("x")), None)).headers["www-authenticate"].startswith("Bearer")
+    assert read(writer.response(problem(Overloaded("x", retry_after=5)), None)).headers["retry-after"] == "5"
+    assert "retry-after" not in read(writer.response(problem(Overloaded("x")), None)).headers
+    allow = problem(MethodNotAllowed("x"), ((b"Allow", b"GET"),))
+    assert read(writer.response(allow, None)).headers["allow"] == "GET"
+
+
+def test_head(writer: ResponseWriter) -> None:
+    """HEAD has the length of the body and no body."""
+    head, usual = Manner(head_only=True), None
+    for data, whole in (
+        (writer.answer(EMPTY, head), writer.answer(EMPTY, usual)),
+        (writer.response(Response(200, b"abc"), head), writer.response(Response(200, b"abc"), usual)),
+    ):
+        assert data.endswith(b"\r\n\r\n")
+        assert read(data, head=True).headers == read(whole).headers
+
+
+@pytest.mark.parametrize("manner", [None, Manner(close=True), Manner(head_only=True)])
+def test_no_content(writer: ResponseWriter, manner: Manner | None) -> None:
+    """204 has neither body nor length nor type (RFC 9110 §8.6)."""
+    data = writer.response(Response(204), manner)
+    assert data.endswith(b"\r\n\r\n")
+    assert not {"content-length", "content-type"} & read(data).headers.keys()
+
+
+def test_manners(writer: ResponseWriter) -> None:
+    """A response closes, and has the request's header fields, when it is asked to; an answer too."""
+    manner = Manner(close=True, headers=((b"Vary", b"Origin"),))
+    for data in (writer.answer(EMPTY, manner), writer.response(Response(200, b"{}"), manner)):
+        headers = read(data).headers
+        assert (headers["connection"], headers["vary"]) == ("close", "Origin")
+    assert "connection" not in read(writer.answer(EMPTY, None)).headers
+
+
+def test_equal_answers_are_encoded_once(writer: ResponseWriter) -> None:
+    """One answer given many times is the very same bytes each time, for each manner, and another one is not."""
+    close = Manner(close=True)
+    first, closing = writer.answer(EMPTY, None), writer.answer(EMPTY, close)
+    assert writer.answer(EMPTY, None) is first
+    assert writer.answer(EMPTY, Manner(close=True)) is closing
+    other = writer.answer(Answer("e-8", (), False, (), ()), None)
+    assert json.loads(read(other).body)["cursor"] == "e-8"
+    assert json.loads(read(writer.answer(EMPTY, None)).body)["cursor"] == "e-7"
+
+
+def test_the_date_goes_on(writer: ResponseWriter) -> None:
+    """With the time the Date changes, also of an answer and a response that were written before."""
+    for second, date in ((0, "Fri, 15 Jan 2027 08:00:00 GMT"), (1, "Fri, 15 Jan 2027 08:00:01 GMT")):
+        writer.set_time(START + second)
+        for data in (writer.answer(EMPTY, None), writer.response(Response(200), None)):
+            assert read(data).headers["date"] == date
+
+
+def test_content_type(writer: ResponseWriter) -> None:
+    """Responses of the same status and other types do not share their first lines."""
+    types = [read(writer.response(Response(200, b"x", t), None)).headers["content-type"] for t in (b"a/b", b"c/d")]
+    assert types == ["a/b", "c/d"]

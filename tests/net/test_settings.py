@@ -1,0 +1,213 @@
+"""Settings: defaults, file, environment and flags; and every mistake is named with where it was made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import fields
+
+from pushup.settings import Settings, SettingsError, read_settings
+
+KEY = "sixteen-characters-at-least"
+
+
+def in_file(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "pushup.toml"
+    file.write_text(text)
+    return file
+
+
+def test_defaults() -> None:
+    """With nothing said the defaults hold, and they are in order."""
+    settings = read_settings()
+    assert settings == Settings()
+    assert settings.server.listen == ("127.0.0.1:8080",)
+
+
+def test_who_wins(tmp_path: Path) -> None:
+    """The file goes before the defaults, the environment before the file, and flags before all."""
+    file = in_file(tmp_path, "poll_limit = 1\nbatch_limit = 1\nchannels_limit = 1\n")
+    environment = {"PUSHUP_BATCH_LIMIT": "2", "PUSHUP_CHANNELS_LIMIT": "2", "HOME": "/", "PUSHUP_URL": "http://x"}
+    settings = read_settings(file, environment, {"channels_limit": "3"})
+    assert settings.poll.poll_limit == 1
+    assert settings.publication.batch_limit == 2
+    assert settings.queue.channels_limit == 3
+    assert settings.queue.retention_messages == Settings().queue.retention_messages
+
+
+def test_no_two_rooms_have_a_setting_of_one_name() -> None:
+    """Settings stand flat beside each other, so each name is there once."""
+    names = [setting.name for room in fields(Settings) for setting in fields(room.type)]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wanted"),
+    [
+        ("poll_timeout_seconds", "25", 25.0),
+        ("poll_timeout_seconds", "0.5", 0.5),
+        ("poll_timeout_seconds", "90s", 90.0),
+        ("poll_timeout_seconds", "1.5 m", 90.0),
+        ("poll_timeout_seconds", "250ms", 0.25),
+        ("poll_timeout_seconds", "2h", 7200.0),
+        ("poll_timeout_seconds", "1d", 86400.0),
+        ("message_limit_bytes", "5", 5),
+        ("message_limit_bytes", "5B", 5),
+        ("message_limit_bytes", "64KiB", 65536),
+        ("retention_bytes", "1.5 MiB", 1572864),
+        ("retention_bytes", "2GiB", 2147483648),
+        ("connections_limit", "5", 5),
+        ("strict_channels", "true", True),
+        ("strict_channels", "0", False),
+        ("log_level", "debug", "debug"),
+        ("cors_origins", "https://a, https://b,", ("https://a", "https://b")),
+        ("publish_keys", KEY, (KEY,)),
+    ],
+)
+def test_text_with_units(tmp_path: Path, name: str, text: str, wanted: object) -> None:
+    """Durations, sizes, lists and yes or no are read from text, wherever it stands."""
+    for settings in (
+        read_settings(environment={f"PUSHUP_{name.upper()}": text}),
+        read_settings(flags={name: text}),
+        read_settings(in_file(tmp_path, f'{name} = "{text}"\n')),
+    ):
+        assert value(settings, name) == wanted
+
+
+def value(settings: Settings, name: str) -> object:
+    (found,) = [
+        getattr(getattr(settings, r.name), name) for r in fields(Settings) if hasattr(getattr(settings, r.name), name)
+    ]
+    return found
+
+
+def test_values_of_toml(tmp_path: Path) -> None:
+    """A file has numbers, lists and booleans of its own."""
+    file = in_file(
+        tmp_path, f'drain_seconds = 3\nstrict_channels = true\nlisten = ["[::1]:1"]\npublish_keys = ["{KEY}"]\n'
+    )
+    settings = read_settings(file)
+    assert (settings.drain.drain_seconds, settings.queue.strict_channels) == (3.0, True)
+    assert (settings.server.listen, settings.server.publish_keys) == (("[::1]:1",), (KEY,))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("poll_timeout_seconds", "soon"),
+        ("poll_timeout_seconds", "5 parsecs"),
+        ("poll_timeout_seconds", "-5"),
+        ("poll_timeout_seconds", "0"),
+        ("poll_timeout_seconds", "inf"),
+        ("poll_timeout_seconds", "1e5"),
+        ("message_limit_bytes", "64KB"),
+        ("message_limit_bytes", "5s"),
+        ("connections_limit", "0"),
+        ("connections_limit", "-1"),
+        ("connections_limit", "many"),
+        ("connections_limit", "1.5"),
+        ("strict_channels", "perhaps"),
+        ("log_level", "loud"),
+        ("log_format", "xml"),
+        ("wait_strategy", "patience"),
+        ("broadcast", "pigeon:"),
+        ("listen", ""),
+        ("listen", "localhost:8080"),
+        ("listen", "127.0.0.1"),
+        ("listen", "127.0.0.1:70000"),
+        ("listen", "::1:8080"),
+        ("listen", "0.0.0.0:8080"),
+        ("listen", "127.0.0.1:1, [::]:8080"),
+        ("publish_keys", "short"),
+        ("publish_keys", "sixteen characters at least"),
+        ("publish_keys", "sixteen-characters-ät-least"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, name: str, text: str) -> None:
+    """A value that cannot be is refused by its name."""
+    file = in_file(tmp_path, f'{name} = "{text}"\n')
+    for given in ({"file": file}, {"environment": {f"PUSHUP_{name.upper()}": text}}, {"flags": {name: text}}):
+        with pytest.raises(SettingsError) as caught:
+            read_settings(**given)
+        assert name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("poll_timeout_seconds", "soon"),
+        ("connections_limit", "0"),
+        ("chanels_limit", "5"),
+        ("log_level", "loud"),
+        ("broadcast", "pigeon:"),
+        ("listen", "localhost"),
+        ("listen", "0.0.0.0:80"),
+        ("publish_keys", "short"),
+    ],
+)
+def test_mistakes_say_where_they_are(tmp_path: Path, name: str, text: str) -> None:
+    """Whether the file, the environment or a flag is wrong, the error says so."""
+    file = in_file(tmp_path, f'{name} = "{text}"\n')
+    for where, given in (
+        (str(file), {"file": file}),
+        ("the environment", {"environment": {f"PUSHUP_{name.upper()}": text}}),
+        ("the command line", {"flags": {name: text}}),
+    ):
+        with pytest.raises(SettingsError) as caught:
+            read_settings(**given)
+        assert where in str(caught.value)
+
+
+def test_an_unknown_setting_suggests_the_nearest(tmp_path: Path) -> None:
+    """A setting that is not there is refused, with the one that was probably meant."""
+    for given in ({"flags": {"chanels_limit": 5}}, {"environment": {"PUSHUP_CHANELS_LIMIT": "5"}}):
+        with pytest.raises(SettingsError, match=r"'chanels_limit'.*'channels_limit'"):
+            read_settings(**given)
+    with pytest.raises(SettingsError, match="'server'"):
+        read_settings(in_file(tmp_path, "[server]\nlog_level = 'info'\n"))
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    """A file that is missing or is not TOML is named."""
+    with pytest.raises(SettingsError, match=r"missing\.toml"):
+        read_settings(tmp_path / "missing.toml")
+    with pytest.raises(SettingsError, match=r"pushup\.toml is not TOML"):
+        read_settings(in_file(tmp_path, "a = = b"))
+    (tmp_path / "latin.toml").write_bytes(b'log_level = "\xe9"')
+    with pytest.raises(SettingsError, match=r"latin\.toml"):
+        read_settings(tmp_path / "latin.toml")
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:8080", "[::]:8080", "192.0.2.1:80", "[2001:db8::1]:80"])
+def test_nobody_listens_in_public_without_keys(address: str) -> None:
+    """An address beyond loopback needs publish keys, or the word that none are wanted."""
+    with pytest.raises(SettingsError, match="publish_keys"):
+        read_settings(flags={"listen": (address,)})
+    assert read_settings(flags={"listen": (address,), "publish_keys": (KEY,)}).server.listen == (address,)
+    assert read_settings(flags={"listen": (address,), "allow_public_without_keys": True}).server.listen == (address,)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:80", "127.8.8.8:80", "[::1]:80", "unix:/run/x.sock"])
+def test_what_is_local_needs_no_keys(address: str) -> None:
+    """Only this machine reaches loopback and Unix sockets."""
+    assert read_settings(flags={"listen": (address,)}).server.listen == (address,)
+
+
+def test_limits_that_contradict_each_other() -> None:
+    """An answer must fit an output buffer, and a message the cache."""
+    flags = {"output_limit_bytes": 1000, "answer_limit_bytes": 600, "message_limit_bytes": 400}
+    assert read_settings(flags=flags).edge.output_limit_bytes == 1000
+    for name, size in (("output_limit_bytes", 999), ("answer_limit_bytes", 601), ("message_limit_bytes", 401)):
+        with pytest.raises(SettingsError, match="output_limit_bytes"):
+            read_settings(flags={**flags, name: size})
+    with pytest.raises(SettingsError, match="retention_bytes"):
+        read_settings(flags={**flags, "retention_bytes": 399})
+
+
+def test_errors_do_not_tell_keys(tmp_path: Path) -> None:
+    """A mistake among publish keys does not bring the right ones into the log."""
+    for text in (f'publish_keys = ["{KEY}", "short"]', f'publish_keys = ["{KEY}", 5]'):
+        with pytest.raises(SettingsError) as caught:
+            read_settings(in_file(tmp_path, text))
+        assert KEY not in str(caught.value)
