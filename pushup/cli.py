@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import click
 
@@ -155,12 +156,14 @@ def publish(channels: tuple[str, ...], data: str, idempotency_key: str | None, u
     """Publish a message on one or several CHANNELS."""
     with _told():
         client = Client(url, key)
-        for line in sys.stdin if data == "-" else (data,):
+        key_of_all = idempotency_key or str(uuid4())
+        for number, line in enumerate(sys.stdin if data == "-" else (data,)):
             try:
                 value = json.loads(line)
             except ValueError:
                 value = line.rstrip("\n")
-            _print(client.publish(list(channels), value, idempotency_key=idempotency_key))
+            key_of_one = f"{key_of_all}-{number}" if data == "-" else key_of_all
+            _print(client.publish(list(channels), value, idempotency_key=key_of_one))
 
 
 @main.command()

@@ -105,14 +105,19 @@ class Client:
         if self._key:
             sent["Authorization"] = f"Bearer {self._key}"
         data = None if body is None else json.dumps(body).encode()
-        connection = self._connection
-        try:
-            connection.request(method, path, data, sent)
-            response = connection.getresponse()
-            text = response.read()
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            raise ClientError(f"the server cannot be reached: {error or type(error).__name__}") from None
+        # A server may close a connection that was idle; what does no harm twice is then asked again on a new one.
+        tries = 2 if self._connection.sock is not None and (method == "GET" or "Idempotency-Key" in sent) else 1
+        while True:
+            try:
+                self._connection.request(method, path, data, sent)
+                response = self._connection.getresponse()
+                text = response.read()
+                break
+            except (OSError, http.client.HTTPException) as error:
+                self._connection.close()
+                tries -= 1
+                if tries == 0:
+                    raise ClientError(f"the server cannot be reached: {error or type(error).__name__}") from None
         try:
             value = json.loads(text) if text else {}
         except ValueError:

@@ -11,7 +11,6 @@ import re
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
-from ipaddress import ip_address
 from pathlib import Path
 
 import msgspec
@@ -24,7 +23,7 @@ from pushup.logs import FORMATS, LEVELS
 from pushup.net.demultiplexer import STRATEGIES
 from pushup.net.edge import EdgeLimits
 from pushup.net.http1 import RequestLimits
-from pushup.net.listener import parse_address
+from pushup.net.listener import is_public
 from pushup.net.poll_parameters import PollLimits
 from pushup.node import DrainLimits
 
@@ -184,7 +183,7 @@ def _mistake(settings: Settings) -> tuple[str, str] | None:
     open_to_all = not server.publish_keys and not server.allow_public_without_keys
     for address in server.listen:
         try:
-            public = not address.startswith("unix:") and not ip_address(parse_address(address)[0]).is_loopback
+            public = is_public(address)
         except ValueError as error:
             return "listen", str(error)
         if public and open_to_all:

@@ -6,21 +6,27 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
+from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent, globalLogPublisher
+from zope.interface import implementer
 
 
 @pytest.fixture(autouse=True)
 def logged_failures() -> Iterator[list[str]]:
     """What was logged at level error or above. A test that means to cause some clears the list."""
-    seen: list[str] = []
+    observer = _Failures()
+    globalLogPublisher.addObserver(observer)
+    yield observer.seen
+    gc.collect(0)  # a lost Deferred logs its failure when it is let go
+    globalLogPublisher.removeObserver(observer)
+    assert not observer.seen, "\n".join(observer.seen)
 
-    def observe(event: LogEvent) -> None:
+
+@implementer(ILogObserver)
+class _Failures:
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def __call__(self, event: LogEvent) -> None:
         if event["log_level"] >= LogLevel.error:
             failure = event.get("log_failure")
-            seen.append(formatEvent(event) + ("\n" + failure.getTraceback() if failure else ""))
-
-    globalLogPublisher.addObserver(observe)
-    yield seen
-    gc.collect(0)  # a lost Deferred logs its failure when it is let go
-    globalLogPublisher.removeObserver(observe)
-    assert not seen, "\n".join(seen)
+            self.seen.append(formatEvent(event) + ("\n" + failure.getTraceback() if failure else ""))

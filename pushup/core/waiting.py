@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import Generic
 
 from pushup.core.channel import Channel
 from pushup.core.subscription import H, Subscription
 from pushup.core.time_tree import TimeTree
+
+SHARE = 32
+"""Subscriptions of one channel that are looked at before another channel has its turn."""
 
 
 class Waiting(Generic[H]):
@@ -57,12 +61,20 @@ class Waiting(Generic[H]):
             channel.waiting = None
 
     def woken(self) -> Iterator[Subscription[H]]:
-        """Those to be looked at; the caller may stop anywhere and go on with another call."""
+        """Those to be looked at; the caller may stop anywhere and go on with another call.
+
+        Channels take turns, `SHARE` subscriptions each: who waits on a small one is not behind 10,000 of a large one.
+        """
         while self._woken:
-            for subscription in self._woken[0]:
+            share = 0
+            for subscription in islice(self._woken[0], SHARE):
+                share += 1
                 if subscription.holder is not None:
                     yield subscription
-            self._woken.popleft()
+            if share < SHARE:
+                self._woken.popleft()
+            else:
+                self._woken.rotate(-1)
 
     def pop_due(self, now: float) -> Subscription[H] | None:
         """The subscription with the earliest deadline, if it has come."""

@@ -75,14 +75,18 @@ class Connection:
             requests = parser.feed(data)
             self._deaf = parser.ended
         except PushUpError as error:
-            requests = [*parser.requests, error]
+            requests = [*parser.requests, error.with_traceback(None)]  # it would lead back here
             self._deaf = True
-        if self._deaf:
-            self._keep_parser(None)
-        elif not parser.idle:
-            self._keep_parser(parser)
+        if self._deaf or not parser.idle:
+            if self._parser is None:  # it is the one for all
+                edge.renew_parser()
+                self.since = edge.now
+            self._parser = parser
         elif self._parser is not None:
+            edge.give_parser(parser)
             self._parser = None
+        if self._deaf:
+            self._drop_parser()
         if len(requests) == 1 and not self._open and self._backlog is None and self._output is None:
             self._begin(requests[0])
         elif requests:
@@ -101,7 +105,7 @@ class Connection:
             self.lost()
         else:
             self._ended = True
-            self._parser = None
+            self._drop_parser()
             self._stop_reading()
 
     def writable(self) -> None:
@@ -130,7 +134,8 @@ class Connection:
         if not self._edge.forget(self):
             return
         self.socket.close()
-        self._backlog = self._output = self._parser = None
+        self._backlog = self._output = None
+        self._drop_parser()
         held, self.held = self.held, None
         if held is not None:
             self._edge.abandon(held)
@@ -170,6 +175,8 @@ class Connection:
         elif self._output is not None:
             if waited > limits.idle_timeout_seconds:
                 self.lost()
+        elif not self._reading and self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.lost()  # a reset, which the reactor does not report of a socket that is neither read nor written
         elif self._open:
             pass  # the application has it; a held poll has a deadline of its own
         elif self._parser is not None:
@@ -197,12 +204,11 @@ class Connection:
             self._manner = self._edge.manner(request)
         self._edge.application(request, self)
 
-    def _keep_parser(self, parser: RequestParser | None) -> None:
-        """Keep the parser whose request is not whole yet, or None if it is used up; everybody's must be replaced."""
-        if self._parser is None:
-            self.since = self._edge.now
-            self._edge.renew_parser()
-        self._parser = parser
+    def _drop_parser(self) -> None:
+        """The parser here is used up, or its request will not be whole any more."""
+        if self._parser is not None:
+            self._parser.discard()
+            self._parser = None
 
     def _proceed(self) -> None:
         """Begin the requests that wait, as far as they are answered at once."""
@@ -275,7 +281,8 @@ class Connection:
     def _linger(self) -> None:
         """Say that no more comes, and read on until the client has closed, too."""
         self._lingering = self._deaf = True
-        self._backlog = self._parser = None
+        self._backlog = None
+        self._drop_parser()
         try:
             self.socket.shutdown(socket.SHUT_WR)
         except OSError:

@@ -29,6 +29,9 @@ Application = Callable[[Request, Connection], None]
 SWEEP_SECONDS = 1.0
 """How often connections are looked at for having got nowhere: 0.1 us each."""
 
+SPARE_PARSERS = 64
+"""Parsers kept for requests that come in part; 1.5 KB each."""
+
 
 class EdgeLimits(Struct, frozen=True, kw_only=True):
     """The bounds of connections."""
@@ -68,6 +71,7 @@ class Edge:
         self.draining = False
         self.now = 0.0
         self.parser = RequestParser(request_limits)
+        self._spare_parsers: list[RequestParser] = []
         self._request_limits = request_limits
         self._reactor = reactor
         self._clock = clock
@@ -112,8 +116,16 @@ class Edge:
     # What connections ask.
 
     def renew_parser(self) -> None:
-        """The shared parser stays with a connection whose request came in part."""
-        self.parser = RequestParser(self._request_limits)
+        """The shared parser stays with a connection whose request came in part, or is used up."""
+        self.parser = self._spare_parsers.pop() if self._spare_parsers else RequestParser(self._request_limits)
+
+    def give_parser(self, parser: RequestParser) -> None:
+        """Take back a parser whose request has come to its end."""
+        parser.requests = []
+        if len(self._spare_parsers) < SPARE_PARSERS:
+            self._spare_parsers.append(parser)
+        else:
+            parser.discard()
 
     def forget(self, connection: Connection) -> bool:
         """Stop watching it; False when that was done before."""

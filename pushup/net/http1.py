@@ -91,21 +91,33 @@ class RequestParser:
         self.requests = requests
         if not self.idle:
             self._fed += len(data)
+        failure: Exception | None = None
         while data:
             try:
                 self._parser.feed_data(data)
                 break
             except HttpParserUpgrade as upgrade:
                 data = self._without_upgrade() + data[upgrade.args[0] :]
-            except HttpParserCallbackError as error:
-                raise (self._error or error) from None
             except HttpParserError as error:
-                if self.ended:
-                    break  # what follows a last request is nothing to us
-                raise BadRequest(f"this is not HTTP/1.1: {error}") from None
+                failure = self._failure(error)
+                break
+        if failure is not None:
+            raise failure  # out here, so that it does not refer to llhttp's error, and that to all that called us
         if not self.idle:
             self._check_fed()
         return requests
+
+    def _failure(self, error: HttpParserError) -> Exception | None:
+        """What went wrong; None when it is what follows a last request, which is nothing to us."""
+        if isinstance(error, HttpParserCallbackError):
+            return self._error or error
+        return None if self.ended else BadRequest(f"this is not HTTP/1.1: {error}")
+
+    def discard(self) -> None:
+        """This parser is used up: let go of llhttp's, which refers back to this one."""
+        del self._parser
+        self._error = None
+        self.requests = []
 
     def _without_upgrade(self) -> bytes:
         """The head of the last request again, without its offer to change protocols.

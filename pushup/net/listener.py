@@ -7,6 +7,7 @@ import os
 import socket
 import stat
 from collections.abc import Callable
+from ipaddress import ip_address
 
 from twisted.internet.interfaces import IReactorFDSet, IReactorTime, IReadDescriptor
 from twisted.logger import Logger
@@ -21,6 +22,9 @@ BACKLOG = 4096
 
 PAUSE_SECONDS = 1.0
 """How long nothing is accepted when the process has no file descriptor left; those who come wait in the kernel."""
+
+UNIX_PATH_LIMIT_BYTES = 107
+"""What Linux's `sockaddr_un` holds."""
 
 _NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -46,6 +50,19 @@ def open_socket(address: str) -> socket.socket:
     except BaseException:
         sock.close()
         raise
+
+
+def is_public(address: str) -> bool:
+    """Whether others than this machine reach the address.
+
+    Raises: ValueError when it is none.
+    """
+    if address.startswith("unix:"):
+        size = len(os.fsencode(address.removeprefix("unix:")))
+        if not 0 < size <= UNIX_PATH_LIMIT_BYTES:
+            raise ValueError(f"cannot listen on {address!r}: the path is {'too long' if size else 'empty'}")
+        return False
+    return not ip_address(parse_address(address)[0]).is_loopback
 
 
 def parse_address(address: str) -> tuple[str, int]:
