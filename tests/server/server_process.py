@@ -1,0 +1,154 @@
+"""A real server in a process of its own: started, looked at, and ended by its pid."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from tests.server.caller import Caller
+from tests.server.raw_client import WAIT_SECONDS, RawClient
+
+START_SECONDS = 30.0
+"""How long a server may take until it says where it listens; it takes 0.3 s on an idle machine."""
+
+_QUIET = re.compile(r"\S+ (debug|info) ")
+
+
+class Server:
+    """A server that runs; `addresses` as `--listen` takes them, `address` the first of them."""
+
+    def __init__(self, process: subprocess.Popen[bytes], addresses: list[str], log: Path) -> None:
+        self._process = process
+        self.addresses = addresses
+        self._log = log
+        self._looked_at = 0
+        self._expected: list[str] = []
+
+    @property
+    def address(self) -> str:
+        return self.addresses[0]
+
+    @property
+    def url(self) -> str:
+        return self.address if self.address.startswith("unix:") else f"http://{self.address}"
+
+    @property
+    def process(self) -> psutil.Process:
+        return psutil.Process(self._process.pid)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Its resident memory."""
+        return int(self.process.memory_info().rss)
+
+    @property
+    def cpu_seconds(self) -> float:
+        """The processor time it has taken."""
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
+    def caller(self) -> Caller:
+        """A new client that calls the HTTP interface."""
+        return Caller(self.address)
+
+    def connect(self, *, receive_buffer_bytes: int | None = None) -> RawClient:
+        """A new client that sends any bytes."""
+        return RawClient(self.address, receive_buffer_bytes=receive_buffer_bytes)
+
+    def metric(self, name: str) -> float:
+        """A value of /metrics; `name` without `pushup_`."""
+        with self.caller() as caller:
+            text = caller.call("GET", "/metrics").text
+        found = re.search(rf"^pushup_{name} (\S+)$", text, re.MULTILINE)
+        assert found is not None, f"there is no metric {name}"
+        return float(found[1])
+
+    def wait_for_held(self, count: int) -> None:
+        """Wait until so many polls are held."""
+        wait_until(lambda: self.metric("held_polls") == count, f"{count} held polls")
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def wait(self, seconds: float = WAIT_SECONDS) -> int:
+        """Wait until it has ended; returns its exit code."""
+        return self._process.wait(seconds)
+
+    @property
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
+    def log_lines(self) -> list[str]:
+        """What it has logged."""
+        return self._log.read_text().splitlines()
+
+    def expect_log(self, pattern: str) -> None:
+        """The test means the server to log such lines, above info though they are."""
+        self._expected.append(pattern)
+
+    def trouble(self) -> list[str]:
+        """What it has logged above info, unexpected, since this was asked last."""
+        lines = self.log_lines()
+        new, self._looked_at = lines[self._looked_at :], len(lines)
+        return [line for line in new if not _is_quiet(line) and not any(re.search(e, line) for e in self._expected)]
+
+
+def _is_quiet(line: str) -> bool:
+    if line.startswith("{"):
+        return json.loads(line)["level"] in ("debug", "info")
+    return _QUIET.match(line) is not None
+
+
+@contextmanager
+def running(log: Path, flags: tuple[str, ...], environment: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """A server with these flags, from when it listens until it is ended; a kernel's choice of port if they say none."""
+    if "--listen" not in flags:
+        flags = ("--listen", "127.0.0.1:0", *flags)
+    command = [sys.executable, "-W", "default::ResourceWarning", "-m", "pushup", "serve", *flags]
+    with (
+        log.open("ab") as stderr,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=stderr, env=clean_environment(environment), cwd=log.parent
+        ) as process,
+    ):
+        try:
+            yield Server(process, _addresses(process, log), log)
+        finally:
+            process.kill()
+
+
+def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment without the settings that may stand in it."""
+    return {**{k: v for k, v in os.environ.items() if not k.startswith("PUSHUP_")}, **(more or {})}
+
+
+def _addresses(process: subprocess.Popen[bytes], log: Path) -> list[str]:
+    """Where the server says that it listens."""
+    assert process.stdout is not None
+    said = b""
+    deadline = time.monotonic() + START_SECONDS
+    while b"Try, " not in said:
+        readable, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+        data = os.read(process.stdout.fileno(), 4096) if readable else b""
+        assert data, f"the server did not start: {log.read_text()}"
+        said += data
+    return re.findall(r"^PushUp listens on (?:http://)?(\S+)$", said.decode(), re.MULTILINE)
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
+    """Wait until the condition is true; fails when it does not come true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.01)

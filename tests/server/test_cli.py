@@ -1,0 +1,169 @@
+"""The command line: the client's calls against a real server, and the log."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any
+
+import pytest
+
+from tests.server.command_line import error_of, run, started
+from tests.server.conftest import Serve
+from tests.server.server_process import Server, wait_until
+
+KEY = "a-publish-key-of-27-letters"
+
+
+@pytest.fixture(scope="session")
+def wait_strategy() -> str:
+    """One is enough: nothing here depends on it."""
+    return "epoll"
+
+
+def told(server: Server, *arguments: str) -> list[Any]:
+    """What a client's call prints, line by line, as JSON; it must succeed."""
+    ended = run(*arguments, PUSHUP_URL=server.url)
+    assert ended.returncode == 0, ended.stderr
+    return [json.loads(line) for line in ended.stdout.splitlines()]
+
+
+def test_publish_and_poll(server: Server, channel: str) -> None:
+    """What `publish` publishes, JSON or plain text, `poll --once` prints."""
+    first = told(server, "publish", channel, f"{channel}:b", "-d", '{"a": [1, 2.50, "ü"]}')[0]
+    second = told(server, "publish", channel, "-d", "plain text")[0]
+    assert first["cursor"] != second["cursor"]
+    lines = told(server, "poll", "--once", channel)
+    assert [line["data"] for line in lines] == [{"a": [1, 2.5, "ü"]}, "plain text"]
+    assert [line["id"] for line in lines] == [first["id"], second["id"]]
+    assert [line["data"] for line in told(server, "poll", "--once", channel, "--cursor", first["cursor"])] == [
+        "plain text"
+    ]
+
+
+def test_publish_reads_lines(server: Server, channel: str) -> None:
+    """`-d -` publishes each line of standard input."""
+    ended = run("publish", channel, "-d", "-", given='1\n"two"\nthree\n', PUSHUP_URL=server.url)
+    assert ended.returncode == 0, ended.stderr
+    assert [line["data"] for line in told(server, "poll", "--once", channel)] == [1, "two", "three"]
+
+
+def test_publish_goes_on_after_a_pause(serve: Serve) -> None:
+    """`-d -` publishes a line that comes after the server has closed the idle connection."""
+    with serve(idle_timeout_seconds="2s") as server, started(server.url, "publish", "a", "-d", "-") as publishing:
+        publishing.write("1\n")
+        publishing.line()
+        wait_until(lambda: server.metric("connections") == 1, "the idle connection to be closed")
+        publishing.write("2\n")
+        publishing.end_input()
+        assert publishing.wait() == 0
+        publishing.line()
+
+
+def test_idempotency_key(server: Server, channel: str) -> None:
+    """The same key publishes once, however often it is run."""
+    call = ("publish", channel, "-d", "1", "--idempotency-key", channel)
+    assert told(server, *call) == told(server, *call)
+    assert len(told(server, "poll", "--once", channel)) == 1
+
+
+def test_idempotency_key_loses_no_line(server: Server, channel: str) -> None:
+    """With `-d -` and a key every line is published or the command says why not; none is dropped in silence."""
+    call = ("publish", channel, "-d", "-", "--idempotency-key", channel)
+    ended = run(*call, given="1\n2\n3\n", PUSHUP_URL=server.url)
+    if ended.returncode == 0:
+        assert [line["data"] for line in told(server, "poll", "--once", channel)] == [1, 2, 3]
+
+
+def test_poll_follows_and_resumes(server: Server, channel: str) -> None:
+    """`poll` prints message after message, and with a cursor goes on where another has stopped."""
+    with server.caller() as caller, started(server.url, "poll", channel, "--cursor", "now") as polling:
+        server.wait_for_held(1)
+        cursors = []
+        for number in range(5):
+            cursors.append(caller.publish([channel], number)["cursor"])
+            assert polling.line()["data"] == number
+        assert polling.interrupt() == 130
+        with started(server.url, "poll", channel, "--cursor", cursors[2]) as resumed:
+            assert [resumed.line()["data"] for _ in range(2)] == [3, 4]
+
+
+def test_poll_tells_of_a_closed_channel(server: Server, channel: str) -> None:
+    """`poll` says on standard error that a channel was closed."""
+    with server.caller() as caller:
+        caller.publish([channel], 1)
+        with started(server.url, "poll", channel) as polling:
+            assert polling.line()["data"] == 1
+            server.wait_for_held(1)
+            assert run("channel", "close", channel, PUSHUP_URL=server.url).returncode == 0
+            assert channel in polling.error_line("closed")
+
+
+def test_poll_survives_a_restart(serve: Serve) -> None:
+    """When the server comes back on its port `poll` tells of a gap, since the messages are lost, and goes on."""
+    with serve() as server:
+        address, url = server.address, server.url
+        with started(url, "poll", "a", "--cursor", "now") as polling:
+            server.wait_for_held(1)
+            with server.caller() as caller:
+                caller.publish(["a"], "before")
+            assert polling.line()["data"] == "before"
+            server.wait_for_held(1)
+            server.process.kill()
+            server.wait()
+            polling.error_line("asking again")
+            with serve("--listen", address) as again, again.caller() as caller:
+                assert "lost" in polling.error_line("gap")
+                again.wait_for_held(1)
+                caller.publish(["a"], "after")
+                assert polling.line()["data"] == "after"
+
+
+def test_channels(server: Server, channel: str) -> None:
+    """A channel is created, renewed, shown, listed and closed."""
+    created = told(server, "channel", "create", channel, "--ttl", "100")[0]
+    assert created["name"] == channel
+    renewed = told(server, "channel", "renew", channel, "--ttl", "1000")[0]
+    assert renewed["expires"] > created["expires"] + 800
+    shown = told(server, "channel", "show", channel)[0]
+    assert (shown["id"], shown["ttl"], shown["messages"]) == (created["id"], 1000, 0)
+    assert channel in [each["name"] for each in told(server, "channel", "list")]
+    assert told(server, "channel", "close", channel) == []
+    assert "404" in error_of("channel", "show", channel, PUSHUP_URL=server.url)
+
+
+def test_errors_of_a_client(server: Server, channel: str) -> None:
+    """A client says in a line what went wrong, and exits with 1."""
+    assert "channel" in error_of("poll", "123", "--once", PUSHUP_URL=server.url)
+    assert "cursor" in error_of("poll", channel, "--once", "--cursor", "nonsense", PUSHUP_URL=server.url)
+    assert "cannot be reached" in error_of("publish", channel, "-d", "1", PUSHUP_URL="http://127.0.0.1:9")
+    assert "is no URL" in error_of("publish", channel, "-d", "1", PUSHUP_URL="127.0.0.1:8080")
+
+
+def test_publish_key_of_a_client(serve: Serve) -> None:
+    """The key comes from PUSHUP_KEY or --key, and an error does not show it."""
+    with serve(environment={"PUSHUP_PUBLISH_KEYS": KEY}) as server:
+        assert "401" in error_of("publish", "a", "-d", "1", PUSHUP_URL=server.url)
+        said = error_of("publish", "a", "-d", "1", PUSHUP_URL=server.url, PUSHUP_KEY="x" + KEY)
+        assert "403" in said
+        assert KEY not in said
+        assert run("publish", "a", "-d", "1", PUSHUP_URL=server.url, PUSHUP_KEY=KEY).returncode == 0
+
+
+def test_json_log(serve: Serve) -> None:
+    """With --log-format json every line of the log is a JSON object."""
+    with serve("--log-format", "json") as server, server.caller() as caller:
+        caller.publish(["a"], 1)
+        caller.close()
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+        lines = [json.loads(line) for line in server.log_lines()]
+        assert all(set(line) == {"time", "level", "where", "text"} for line in lines)
+        assert "stopped" in [line["text"] for line in lines]
+
+
+def test_log_level(serve: Serve) -> None:
+    """With --log-level warn a server that has nothing to complain about logs nothing."""
+    with serve("--log-level", "warn") as server, server.caller() as caller:
+        caller.publish(["a"], 1)
+        assert server.log_lines() == []

@@ -1,0 +1,192 @@
+"""How connections begin and end: many of them, too many, half-closed, reset; nothing of them is left behind."""
+
+from __future__ import annotations
+
+import random
+import resource
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from tests.server.caller import poll_path
+from tests.server.conftest import Serve
+from tests.server.raw_client import RawClient, get, post
+from tests.server.server_process import Server, wait_until
+
+
+def hold_polls(server: Server, stack: ExitStack, count: int) -> list[RawClient]:
+    """So many clients whose polls are held on the channel `a`."""
+    clients = [stack.enter_context(server.connect()) for _ in range(count)]
+    for client in clients:
+        client.send(get(poll_path("a", timeout=60)))
+    server.wait_for_held(count)
+    return clients
+
+
+@pytest.mark.parametrize("way", ["close", "half_close", "reset"])
+def test_vanished_client_is_forgotten_at_once(serve: Serve, stack: ExitStack, way: str) -> None:
+    """A held poll is forgotten when its client closes, says that it sends no more, or resets."""
+    with serve() as server:
+        clients = hold_polls(server, stack, 20)
+        fds = server.process.num_fds()
+        for client in clients[:15]:
+            getattr(client, way)()
+        wait_until(lambda: server.metric("held_polls") == 5, "the polls to be forgotten", seconds=5)
+        wait_until(lambda: server.process.num_fds() <= fds - 15, "the descriptors to be closed", seconds=5)
+        assert server.metric("connections") == 6
+        with server.caller() as caller:
+            caller.publish(["a"], "to the rest")
+        assert [client.read_response().status for client in clients[15:]] == [200] * 5
+
+
+def test_reset_is_noticed_behind_a_full_pipeline(serve: Serve) -> None:
+    """A client from which nothing more is read, because too many of its requests wait, is forgotten when it resets."""
+    with serve() as server, server.connect() as client:
+        client.send(get(poll_path("a", timeout=60)) * 100)
+        server.wait_for_held(1)
+        time.sleep(0.2)  # all that was sent has been read, so that the reset finds nothing in its way
+        client.reset()
+        wait_until(lambda: server.metric("held_polls") == 0, "the poll to be forgotten", seconds=5)
+
+
+def test_thousands_of_connections_leave_nothing(serve: Serve, stack: ExitStack) -> None:
+    """Clients that connect, and do a bit of this and that before they go, leave no descriptor and no held poll."""
+    draw = random.Random(5)
+    with serve() as server:
+        wait_until(lambda: server.metric("connections") == 1, "the first clients to go")
+        fds = server.process.num_fds()
+        after_many = 0
+        for round_number in range(3):
+            for _ in range(1000):
+                with server.connect() as client:
+                    match draw.randrange(7):
+                        case 0:
+                            client.send(get(poll_path("a", timeout=60)))
+                        case 1:
+                            client.send(get(poll_path("a", "b", timeout=60)) * 3)
+                        case 2:
+                            client.send(b"GET /v1/po")
+                        case 3:
+                            client.send(b"nonsense\r\n\r\n")
+                        case 4:
+                            client.send(get("/healthz"))
+                            assert client.read_response().status == 200
+                        case 5:
+                            client.send(get(poll_path("a", timeout=60)))
+                            client.reset()
+            wait_until(lambda: server.process.num_fds() <= fds, "the descriptors to be closed")
+            server.wait_for_held(0)
+            if round_number == 0:
+                after_many = server.memory_bytes
+        assert server.memory_bytes - after_many < 4 * 1024 * 1024
+        with server.caller() as caller:
+            assert caller.call("GET", "/v1/channels").value == {"channels": []}
+
+
+def test_half_closed_client_gets_its_answers(serve: Serve) -> None:
+    """A client that sends its requests, says that no more come, and then reads, gets all answers and the end."""
+    with serve() as server, server.connect() as client:
+        client.send(post("/v1/messages", {"channels": ["a"], "data": 1}) + get(poll_path("a")) + get("/healthz"))
+        client.half_close()
+        assert [client.read_response().status for _ in range(3)] == [201, 200, 200]
+        assert client.ends()
+
+
+def test_half_closed_client_that_reads_late_gets_its_answers(serve: Serve) -> None:
+    """The same where the answers are more than the kernel takes at once."""
+    with serve() as server, server.caller() as caller, server.connect(receive_buffer_bytes=4096) as client:
+        for _ in range(4):
+            caller.publish(["large"], "x" * 60_000)
+        client.send(get(poll_path("large", timeout=0)) * 40 + get("/healthz"))
+        client.half_close()
+        time.sleep(0.3)  # the server has as much to send as it will take in
+        assert [client.read_response().status for _ in range(41)] == [200] * 41
+        client.socket.settimeout(5)
+        assert client.ends()
+
+
+def test_connections_past_the_limit_are_told_503(serve: Serve, stack: ExitStack) -> None:
+    """Past connections_limit a client gets 503 with Retry-After; when one leaves, the next is served."""
+    with serve(connections_limit=20) as server:
+        clients = [stack.enter_context(server.connect()) for _ in range(20)]
+        for client in clients:
+            client.send(get("/healthz"))
+            assert client.read_response().status == 200
+        for _ in range(5):
+            with server.connect() as refused:
+                refused.send(get("/healthz"))
+                response = refused.read_response()
+                assert (response.status, response.is_problem) == (503, True)
+                assert int(response.headers["retry-after"]) > 0
+                assert refused.read_to_end() == b""
+        clients.pop().close()
+
+        def served() -> bool:
+            with server.connect() as client:
+                client.send(get("/healthz"))
+                return client.read_response().status == 200
+
+        wait_until(served, "a place")
+        clients.pop().close()
+        wait_until(lambda: server.metric("connections_refused_total") >= 5, "room for a look at the metrics")
+
+
+def test_without_file_descriptors_it_neither_spins_nor_dies(serve: Serve, stack: ExitStack) -> None:
+    """With no descriptor left the server waits without spinning, serves whom it has, and later those who waited."""
+    with serve() as server:
+        server.expect_log("cannot accept on .*: Too many open files")
+        hard = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)[1]
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (60, hard))
+        clients = [stack.enter_context(server.connect()) for _ in range(100)]
+        for client in clients:
+            client.send(get("/healthz"))
+        served = [client for client in clients[:40] if client.read_response().status == 200]
+        assert len(served) == 40
+        assert clients[-1].silent(0.5)
+        before = server.cpu_seconds
+        time.sleep(1)
+        assert server.cpu_seconds - before < 0.3
+        served[0].send(get("/healthz"))
+        assert served[0].read_response().status == 200
+        for client in served:
+            client.close()
+        assert clients[90].read_response().status == 200
+        assert any("Too many open files" in line for line in server.log_lines())
+        assert len(server.log_lines()) < 30
+
+
+def test_connecting_and_leaving_while_the_server_sleeps(serve: Serve) -> None:
+    """Clients that were gone before they were accepted do no harm."""
+    with serve() as server:
+        fds = server.process.num_fds()
+        server.process.suspend()
+        for number in range(300):
+            client = server.connect()
+            client.send(get(poll_path("a", timeout=60)))
+            if number % 2:
+                client.reset()
+            else:
+                client.close()
+        server.process.resume()
+        wait_until(lambda: server.process.num_fds() <= fds, "the descriptors to be closed")
+        server.wait_for_held(0)
+
+
+def test_idle_server_does_not_spin(serve: Serve, stack: ExitStack) -> None:
+    """Held polls, stuck clients and half-closed ones take no processor time."""
+    with serve() as server, server.caller() as caller:
+        for _ in range(10):
+            caller.publish(["large"], "x" * 60_000)
+        hold_polls(server, stack, 50)
+        for _ in range(5):
+            stuck = stack.enter_context(server.connect(receive_buffer_bytes=4096))
+            stuck.send_what_fits(get(poll_path("large", timeout=0)) * 100, quiet_seconds=0.1)
+            stuck.half_close()
+        full = stack.enter_context(server.connect())
+        full.send(get(poll_path("a", timeout=60)) * 100)
+        full.half_close()
+        time.sleep(0.3)
+        before = server.cpu_seconds
+        time.sleep(1)
+        assert server.cpu_seconds - before < 0.3

@@ -1,0 +1,257 @@
+"""What clients and a server say to each other (DESIGN §5), over `http.client`."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.server.caller import Caller, data_of
+from tests.server.conftest import Serve
+from tests.server.server_process import Server, wait_until
+
+
+def test_held_poll_gets_the_message(caller: Caller, other: Caller, server: Server, channel: str) -> None:
+    """A poll that found nothing is answered by the next publication on its channel."""
+    caller.begin_poll(channel, cursor=caller.cursor())
+    server.wait_for_held(1)
+    published = other.publish([channel], {"text": "Grüße", "number": 1.5})
+    answer = caller.answer()
+    assert answer == {
+        "cursor": published["cursor"],
+        "messages": [
+            {
+                "id": published["id"],
+                "time": published["time"],
+                "channels": [channel],
+                "data": {"text": "Grüße", "number": 1.5},
+            }
+        ],
+        "more": False,
+        "gaps": [],
+        "closed": [],
+    }
+    assert abs(published["time"] - time.time()) < 60
+
+
+def test_message_between_two_polls_is_not_missed(caller: Caller, other: Caller, channel: str) -> None:
+    """What is published while a client is between two polls comes with the next one."""
+    first = caller.poll(channel, timeout=0)
+    other.publish([channel], "between")
+    second = caller.poll(channel, cursor=first["cursor"])
+    assert data_of(second) == ["between"]
+    assert data_of(caller.poll(channel, cursor=second["cursor"], timeout=0)) == []
+
+
+def test_poll_without_cursor_gets_all_that_is_cached(caller: Caller, channel: str) -> None:
+    """No cursor and `earliest` begin with the oldest message, `now` after the newest."""
+    for number in range(3):
+        caller.publish([channel], number)
+    assert data_of(caller.poll(channel)) == [0, 1, 2]
+    assert data_of(caller.poll(channel, cursor="earliest")) == [0, 1, 2]
+    assert data_of(caller.poll(channel, cursor="now", timeout=0)) == []
+
+
+def test_chain_of_cursors(caller: Caller, channel: str) -> None:
+    """Every answer carries a cursor from which the next poll goes on, whether there was a message or not."""
+    cursor = caller.cursor()
+    seen = []
+    for number in range(20):
+        if number % 3:
+            caller.publish([channel], number)
+        answer = caller.poll(channel, cursor=cursor, timeout=0)
+        seen += data_of(answer)
+        cursor = answer["cursor"]
+    assert seen == [n for n in range(20) if n % 3]
+
+
+def test_cursor_of_a_publication_is_one(caller: Caller, channel: str) -> None:
+    """The cursor that a publisher is given resumes after its message."""
+    published = caller.publish([channel], "own")
+    caller.publish([channel], "next")
+    assert data_of(caller.poll(channel, cursor=published["cursor"])) == ["next"]
+
+
+def test_several_channels_sorted_each_once(caller: Caller, channel: str) -> None:
+    """A poll on several channels gets their messages in order, each once, with those of its channels it asked for."""
+    a, b, c = (f"{channel}:{x}" for x in "abc")
+    cursor = caller.cursor()
+    for number, channels in enumerate(([b], [a, b, c], [c], [a], [b, c])):
+        caller.publish(channels, number)
+    answer = caller.poll(a, b, cursor=cursor)
+    assert data_of(answer) == [0, 1, 3, 4]
+    assert [set(m["channels"]) for m in answer["messages"]] == [{b}, {a, b}, {a}, {b}]
+
+
+def test_poll_as_json(caller: Caller, channel: str) -> None:
+    """POST /v1/poll is the same poll, for more channels than a URL holds."""
+    cursor = caller.cursor()
+    caller.publish([channel], "one")
+    caller.publish([channel], "two")
+    names = [channel] + [f"{channel}:{n}:{'long' * 50}" for n in range(90)]
+    reply = caller.call("POST", "/v1/poll", {"channels": names, "cursor": cursor, "limit": 1, "timeout": 5})
+    assert reply.status == 200
+    assert data_of(reply.value) == ["one"]
+    assert reply.value["more"] is True
+
+
+def test_channel_names_are_any_utf8(caller: Caller, channel: str) -> None:
+    """Spaces, slashes, signs and other alphabets can stand in a name, as the same channel everywhere."""
+    name = f"tag:c++/100 %&=#?ж-{channel}"
+    caller.publish([name], 1)
+    assert data_of(caller.poll(name)) == [1]
+    quoted = "".join(f"%{byte:02X}" for byte in name.encode())
+    assert caller.call("GET", f"/v1/channels/{quoted}").value["name"] == name
+
+
+@pytest.mark.parametrize("as_text", [False, True], ids=["seconds", "rfc3339"])
+def test_time_range(caller: Caller, channel: str, as_text: bool) -> None:
+    """`from` is inclusive, `to` exclusive; both are seconds since the epoch or RFC 3339."""
+    times = []
+    for number in range(4):
+        times.append(caller.publish([channel], number)["time"])
+        time.sleep(0.002)
+
+    def written(seconds: float) -> str:
+        return datetime.fromtimestamp(seconds, UTC).isoformat() if as_text else repr(seconds)
+
+    between = [(times[n] + times[n + 1]) / 2 for n in range(3)]
+    assert data_of(caller.poll(channel, from_=written(between[0]), to=written(between[2]))) == [1, 2]
+    assert data_of(caller.poll(channel, to=written(between[0]), timeout=0)) == [0]
+    if not as_text:  # text has microseconds only
+        assert data_of(caller.poll(channel, from_=written(times[1]), to=written(times[3]))) == [1, 2]
+
+
+def test_limit_and_more(caller: Caller, channel: str) -> None:
+    """An answer holds at most `limit` messages, and `more` says to ask again at once."""
+    for number in range(7):
+        caller.publish([channel], number)
+    cursor = ""
+    seen: list[list[int]] = []
+    more: list[bool] = []
+    for _ in range(3):
+        answer = caller.poll(channel, cursor=cursor, limit=3)
+        cursor = answer["cursor"]
+        seen.append(data_of(answer))
+        more.append(answer["more"])
+    assert seen == [[0, 1, 2], [3, 4, 5], [6]]
+    assert more == [True, True, False]
+
+
+def test_answer_is_bounded_in_bytes(caller: Caller, channel: str) -> None:
+    """Large messages come in several answers, all of them and in order."""
+    for number in range(12):
+        caller.publish([channel], f"{number:02}" + "x" * 60_000)
+    cursor, seen, answers = "", list[int](), 0
+    while len(seen) < 12:
+        answer = caller.poll(channel, cursor=cursor, timeout=0)
+        assert answer["messages"], seen
+        cursor = answer["cursor"]
+        seen += [int(data[:2]) for data in data_of(answer)]
+        answers += 1
+    assert seen == list(range(12))
+    assert answers >= 3
+
+
+def test_timeout_0_is_client_pull(caller: Caller, channel: str) -> None:
+    """With `timeout=0` a poll with nothing to tell is answered at once."""
+    before = time.monotonic()
+    for _ in range(20):
+        assert data_of(caller.poll(channel, timeout=0)) == []
+    assert time.monotonic() - before < 10
+
+
+def test_poll_that_times_out_is_a_normal_answer(caller: Caller, channel: str) -> None:
+    """A hold ends a little before `timeout` with 200, no messages and a fresh cursor."""
+    cursor = caller.cursor()
+    caller.publish([f"{channel}:other"], 1)
+    before = time.monotonic()
+    answer = caller.poll(channel, cursor=cursor, timeout=1)
+    assert 0.8 <= time.monotonic() - before < 10
+    assert data_of(answer) == []
+    assert answer["cursor"] != cursor
+
+
+def test_responses_can_be_cached_by_nobody(caller: Caller, channel: str) -> None:
+    """Answers are JSON with a length, are not to be cached, and are not chunked."""
+    caller.begin_poll(channel, timeout=0)
+    reply = caller.finish()
+    assert reply.headers["Content-Type"] == "application/json"
+    assert reply.headers["Cache-Control"] == "no-store"
+    assert reply.headers["Content-Length"] == str(len(reply.text.encode()))
+    assert "Transfer-Encoding" not in reply.headers
+
+
+def test_batch_is_published_all_or_nothing(caller: Caller, channel: str) -> None:
+    """Several messages in one publication get ids in their order; one that is bad keeps all from being published."""
+    messages: list[dict[str, Any]] = [{"channels": [channel], "data": n} for n in range(5)]
+    reply = caller.call("POST", "/v1/messages", {"messages": messages})
+    assert reply.status == 201
+    answer = caller.poll(channel)
+    assert data_of(answer) == [0, 1, 2, 3, 4]
+    assert [m["id"] for m in answer["messages"]] == reply.value["ids"]
+    assert reply.value["cursor"] == answer["cursor"]
+    messages[3]["channels"] = []
+    reply = caller.call("POST", "/v1/messages", {"messages": messages})
+    assert reply.status == 400
+    assert reply.value["field"] == "messages[3].channels"
+    assert data_of(caller.poll(channel, cursor=answer["cursor"], timeout=0)) == []
+
+
+def test_idempotency_key(caller: Caller, channel: str) -> None:
+    """The same key publishes once and is answered the same each time; another key publishes again."""
+    first = caller.publish([channel], "paid", key=f"{channel}-1")
+    assert caller.publish([channel], "paid", key=f"{channel}-1") == first
+    second = caller.publish([channel], "paid", key=f"{channel}-2")
+    assert second["id"] != first["id"]
+    assert [m["id"] for m in caller.poll(channel)["messages"]] == [first["id"], second["id"]]
+
+
+def test_cursor_call_begins_from_here_on(caller: Caller, channel: str) -> None:
+    """A cursor from /v1/cursor, embedded in a page, gets what was published after the page was rendered."""
+    caller.publish([channel], "in the page")
+    cursor = caller.cursor()
+    caller.publish([channel], "after it")
+    assert data_of(caller.poll(channel, cursor=cursor)) == ["after it"]
+
+
+def test_health_readiness_and_metrics(caller: Caller, server: Server, channel: str) -> None:
+    """/healthz and /readyz say yes, and /metrics counts what was done."""
+    assert caller.call("GET", "/healthz").value == {"status": "alive"}
+    assert caller.call("GET", "/readyz").value == {"status": "ready"}
+    before = server.metric("messages_total"), server.metric("deliveries_total")
+    caller.publish([channel], 1)
+    caller.poll(channel)
+    caller.poll(channel)
+    assert server.metric("messages_total") == before[0] + 1
+    assert server.metric("deliveries_total") == before[1] + 2
+    assert server.metric("process_memory_bytes") == pytest.approx(server.memory_bytes, rel=0.2)
+    page = caller.call("GET", "/metrics")
+    assert page.headers["Content-Type"].startswith("text/plain")
+    assert "pushup_answer_delay_seconds_bucket" in page.text
+
+
+def test_gap_is_told_when_messages_have_expired(serve: Serve) -> None:
+    """Messages older than the retention are gone, and a client that had not seen them is told."""
+    with serve(retention_seconds="1s") as server, server.caller() as caller:
+        cursor = caller.cursor()
+        caller.publish(["a"], "old")
+        wait_until(lambda: server.metric("cached_messages") == 0, "the message to expire")
+        answer = caller.poll("a", cursor=cursor, timeout=0)
+        assert answer["gaps"] == [{"channel": "a", "reason": "expired"}]
+        assert caller.poll("a", cursor=answer["cursor"], timeout=0)["gaps"] == []
+
+
+def test_gap_is_told_when_messages_were_evicted(serve: Serve) -> None:
+    """A channel keeps so many messages; a client that had not seen those before is told, and gets what is left."""
+    with serve(retention_messages=3) as server, server.caller() as caller:
+        cursors = [caller.cursor()]
+        cursors += [caller.publish(["a"], number)["cursor"] for number in range(5)]
+        for place in range(2):
+            answer = caller.poll("a", cursor=cursors[place])
+            assert answer["gaps"] == [{"channel": "a", "reason": "evicted"}]
+            assert data_of(answer) == [2, 3, 4]
+        answer = caller.poll("a", cursor=cursors[2])
+        assert (answer["gaps"], data_of(answer)) == ([], [2, 3, 4])

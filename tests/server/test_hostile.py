@@ -1,0 +1,250 @@
+"""Clients that mean harm, or are broken: each gets a 4xx problem or is closed, and the next client is served."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from tests.server.caller import poll_path
+from tests.server.conftest import Serve
+from tests.server.raw_client import get, post
+from tests.server.server_process import Server, wait_until
+
+MALFORMED = {
+    "garbage": b"\x00\xff\x16\x03\x01garbage\r\n\r\n",
+    "tls hello": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200),
+    "http/0.9": b"GET /healthz\r\n\r\n",
+    "http/2 preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "http/1.2": b"GET /healthz HTTP/1.2\r\nHost: x\r\n\r\n",
+    "no host": b"GET /healthz HTTP/1.1\r\n\r\n",
+    "two hosts": b"GET /healthz HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
+    "host with a path": b"GET /healthz HTTP/1.1\r\nHost: x/y\r\n\r\n",
+    "bare lf": b"GET /healthz HTTP/1.1\nHost: x\n\n",
+    "space before colon": b"GET /healthz HTTP/1.1\r\nHost : x\r\n\r\n",
+    "folded header": b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: a\r\n b\r\n\r\n",
+    "nul in header": b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: a\x00b\r\n\r\n",
+    "cr in header": b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: a\rb\r\n\r\n",
+    "control in target": b"GET /heal\x01thz HTTP/1.1\r\nHost: x\r\n\r\n",
+    "space in target": b"GET /healthz a HTTP/1.1\r\nHost: x\r\n\r\n",
+    "target is no path": b"GET healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    "connect": b"CONNECT x:80 HTTP/1.1\r\nHost: x:80\r\n\r\n",
+    "unknown method": b"GRAB /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    "unknown expectation": b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nExpect: cake\r\nContent-Length: 1\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED.keys())
+def test_malformed_request_gets_a_problem_and_the_end(server: Server, data: bytes) -> None:
+    """What is not an HTTP/1.1 request is told so with a 4xx problem, and its connection ends."""
+    with server.connect() as client:
+        client.send(data)
+        response = client.read_response()
+        assert response.is_problem
+        assert 400 <= response.status < 500
+        assert response.headers["connection"] == "close"
+        assert client.ends()
+    _assert_serves(server)
+
+
+SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
+
+SMUGGLING = {
+    "length and chunked": b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "two lengths": b"Content-Length: 0\r\nContent-Length: %d\r\n\r\n" % len(SMUGGLED),
+    "list of lengths": b"Content-Length: 0, %d\r\n\r\n" % len(SMUGGLED),
+    "signed length": b"Content-Length: +0\r\n\r\n",
+    "negative length": b"Content-Length: -1\r\n\r\n",
+    "hexadecimal length": b"Content-Length: 0x0\r\n\r\n",
+    "empty length": b"Content-Length: \r\n\r\n",
+    "endless length": b"Content-Length: 99999999999999999999999999\r\n\r\n",
+    "two codings": b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "other coding": b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "coding after chunked": b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    "coding with a tab": b"Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
+    "space before the colon": b"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+    "chunk size with a sign": b"Transfer-Encoding: chunked\r\n\r\n+0\r\n\r\n",
+    "chunk size overflows": b"Transfer-Encoding: chunked\r\n\r\n10000000000000000\r\n\r\n",
+    "chunk ends with lf": b"Transfer-Encoding: chunked\r\n\r\n1\nx\n0\n\n",
+    "chunk is longer than it says": b"Transfer-Encoding: chunked\r\n\r\n1\r\nxy\r\n0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("rest", SMUGGLING.values(), ids=SMUGGLING.keys())
+def test_ambiguous_length_is_refused(server: Server, rest: bytes) -> None:
+    """A request whose end two servers could see in two places is refused, and what follows it is not answered."""
+    with server.connect() as client:
+        client.send(b"POST /v1/nothing HTTP/1.1\r\nHost: x\r\n" + rest + SMUGGLED)
+        response = client.read_response()
+        assert response.status in (400, 413)
+        assert response.is_problem
+        assert client.ends()
+    _assert_serves(server)
+
+
+def test_http_1_0_has_no_chunked(server: Server) -> None:
+    """Transfer-Encoding in an HTTP/1.0 request is refused."""
+    with server.connect() as client:
+        client.send(b"POST /v1/nothing HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SMUGGLED)
+        assert client.read_response().status == 400
+        assert client.ends()
+
+
+OVERSIZED = {
+    "target": (b"GET /" + b"x" * 20_000, 414),
+    "header": (b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: " + b"x" * 200_000, 431),
+    "header name": (b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"x" * 200_000, 431),
+    "many headers": (b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 5000 + b"\r\n", 431),
+    "announced body": (b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n\r\n", 413),
+    "chunked body": (
+        b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + (b"10000\r\n" + b"x" * 65536 + b"\r\n") * 20,
+        413,
+    ),
+    "chunk extensions": (
+        b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1;" + b"x" * 4_000_000,
+        413,
+    ),
+    "trailers": (
+        b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + b"X: y\r\n" * 700_000,
+        413,
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "status"), OVERSIZED.values(), ids=OVERSIZED.keys())
+def test_oversized_request_is_refused(server: Server, data: bytes, status: int) -> None:
+    """What grows past its limit is refused before all of it has come."""
+    with server.connect() as client:
+        try:
+            client.send(data)
+            response = client.read_response()
+        except ConnectionError:
+            assert len(data) > 1_000_000  # it went on sending after the refusal, and was reset
+        else:
+            assert response.status == status
+            assert response.is_problem
+            assert client.ends()
+    _assert_serves(server)
+
+
+def test_truncated_requests_leave_nothing(serve: Serve) -> None:
+    """A client that goes away anywhere within a request is forgotten, and nothing of its request is done."""
+    with serve() as server:
+        fds = server.process.num_fds()
+        data = post("/v1/messages", {"channels": ["a"], "data": "whole"})
+        for end in range(0, len(data), 3):
+            with server.connect() as client:
+                client.send(data[:end])
+                client.half_close()
+                assert client.ends()
+        wait_until(lambda: server.process.num_fds() == fds, "the connections to be forgotten")
+        assert server.metric("messages_total") == 0
+
+
+def test_bytes_that_come_one_by_one_are_a_request(server: Server, channel: str) -> None:
+    """However a request is cut into pieces, it is the same request."""
+    draw = random.Random(3)
+    data = post("/v1/messages", {"channels": [channel], "data": "in pieces"}) * 3
+    with server.connect() as client:
+        for start in range(len(data)):
+            client.send(data[start : start + 1])
+            if draw.random() < 0.05:
+                time.sleep(0.001)
+        assert [client.read_response().status for _ in range(3)] == [201] * 3
+
+
+def test_slow_requests_are_ended(serve: Serve) -> None:
+    """A head or a body that trickles in is told 408 after request_timeout_seconds, however steadily it trickles."""
+    with serve(request_timeout_seconds="2s") as server, server.connect() as head, server.connect() as body:
+        head.send(b"GET /healthz HTTP/1.1\r\nX-A: ")
+        body.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n\r\n")
+        began = time.monotonic()
+        while head.silent(0.05) and body.silent(0.05):
+            head.send(b"x")
+            body.send(b"x")
+            assert time.monotonic() - began < 15
+        assert time.monotonic() - began > 0.5
+        for client in (head, body):
+            response = client.read_response()
+            assert (response.status, response.is_problem) == (408, True)
+            assert client.ends()
+        _assert_serves(server)
+
+
+def test_silent_client_is_ended(serve: Serve) -> None:
+    """A connection on which nothing is asked for idle_timeout_seconds is closed without a word; a held poll is not."""
+    with serve(idle_timeout_seconds="2s") as server, server.connect() as new, server.connect() as used:
+        used.send(get("/healthz"))
+        assert used.read_response().status == 200
+        with server.connect() as held, server.caller() as caller:
+            held.send(get(poll_path("a", timeout=60)))
+            assert new.ends()
+            assert used.ends()
+            caller.publish(["a"], "still there")
+            assert held.read_response().value["messages"][0]["data"] == "still there"
+
+
+def test_connection_close_does_not_reach_the_next_client(server: Server) -> None:
+    """One client's `Connection: close` is over with its response: those who come after it are served."""
+    for _ in range(3):
+        with server.connect() as client:
+            client.send(get("/healthz", "Connection: close"))
+            assert client.read_response().status == 200
+            assert client.ends()
+        with server.connect() as client:
+            client.send(b"GET /healthz HTTP/1.0\r\n\r\n")
+            assert client.read_response().status == 200
+            assert client.ends()
+        for _ in range(2):
+            with server.connect() as client:
+                client.send(get("/healthz"))
+                assert client.read_response().status == 200
+
+
+def test_upgrade_is_answered_without_one(server: Server) -> None:
+    """Who asks for another protocol gets HTTP/1.1 and the end, and nothing after it is taken for a request."""
+    with server.connect() as client:
+        client.send(get("/healthz", "Connection: Upgrade", "Upgrade: websocket") + SMUGGLED)
+        assert client.read_response().status == 200
+        assert client.ends()
+    _assert_serves(server)
+
+
+def test_pipelined_requests_are_answered_in_order(server: Server, channel: str) -> None:
+    """Requests sent in one go are answered in their order, also those behind a poll that waits."""
+    with server.connect() as client, server.caller() as caller:
+        cursor = caller.cursor()
+        client.send(
+            get("/healthz")
+            + get(poll_path(channel, cursor=cursor))
+            + get("/v1/nothing")
+            + post("/v1/messages", {"channels": [f"{channel}:2"], "data": 1})
+            + b"garbage\r\n\r\n"
+            + get("/healthz")
+        )
+        assert client.read_response().status == 200
+        assert client.silent(0.2)
+        caller.publish([channel], "wakes it")
+        assert client.read_response().value["messages"][0]["data"] == "wakes it"
+        assert [client.read_response().status for _ in range(3)] == [404, 201, 400]
+        assert client.ends()
+
+
+def test_100_continue(server: Server, channel: str) -> None:
+    """A client that waits for 100 Continue before its body gets it, unless the body would be refused."""
+    body = b'{"channels": ["%b"], "data": 1}' % channel.encode()
+    head = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
+    with server.connect() as client:
+        client.send(head % len(body))
+        assert client.read_response().status == 100
+        client.send(body)
+        assert client.read_response().status == 201
+        client.send(head % 99_000_000)
+        assert client.read_response().status == 413
+
+
+def _assert_serves(server: Server) -> None:
+    with server.caller() as caller:
+        assert caller.call("GET", "/healthz").status == 200

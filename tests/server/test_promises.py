@@ -1,0 +1,283 @@
+"""The promises of DESIGN §6, each with a test that fails when it is broken. 7, of SIGTERM, is in `test_stopping`."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from tests.server.caller import poll_path
+from tests.server.conftest import Serve
+from tests.server.follower import LAST, Follower
+from tests.server.raw_client import RawClient, get, post
+from tests.server.server_process import Server, wait_until
+
+MIB = 1024 * 1024
+
+
+def sequence(cursor: str) -> int:
+    """The place in the order that an id or a cursor names."""
+    return int(cursor.rpartition("-")[2])
+
+
+def test_promises_1_and_2_followers_miss_nothing_and_get_nothing_twice(server: Server, channel: str) -> None:
+    """50 clients that come and go get every message of their channels, once, in order, along a chain of cursors."""
+    draw = random.Random(20_261)
+    channels = [f"{channel}:{n}" for n in range(6)]
+    published: list[tuple[str, frozenset[str], object]] = []
+    with server.caller() as caller:
+        cursor = caller.cursor()
+        followers = [
+            Follower(server.address, tuple(draw.sample(channels, draw.randint(1, 4))), cursor, seed)
+            for seed in range(50)
+        ]
+        for follower in followers:
+            follower.start()
+        for number in range(200):
+            if draw.random() < 0.3:
+                time.sleep(draw.uniform(0, 0.02))
+            to = draw.sample(channels, draw.randint(1, 3))
+            if number % 10:
+                published.append((caller.publish(to, number)["id"], frozenset(to), number))
+            else:
+                batch = [{"channels": to, "data": [number, place]} for place in range(3)]
+                reply = caller.call("POST", "/v1/messages", {"messages": batch})
+                assert reply.status == 201
+                published += [(i, frozenset(to), m["data"]) for i, m in zip(reply.value["ids"], batch, strict=True)]
+        last = caller.publish(channels, LAST)
+        published.append((last["id"], frozenset(channels), LAST))
+    assert [sequence(p[0]) for p in published] == sorted({sequence(p[0]) for p in published})
+    for follower in followers:
+        follower.join(60)
+        assert not follower.is_alive()
+        assert not follower.errors, follower.errors
+        got = [(m["id"], frozenset(m["channels"]), m["data"]) for m in follower.messages]
+        asked = frozenset(follower.channels)
+        assert got == [(i, on & asked, data) for i, on, data in published if on & asked]
+        assert not follower.gaps
+    server.wait_for_held(0)
+
+
+def test_promise_1_what_is_not_delivered_is_told_as_a_gap(serve: Serve) -> None:
+    """A subscriber gets all that was acknowledged since its cursor, or a gap; and a gap only when something is lost."""
+    draw = random.Random(7)
+    kept = 5
+    with serve(retention_messages=kept) as server, server.caller() as caller:
+        cursor = caller.cursor()
+        number = 0
+        for _ in range(200):
+            new = [number + n for n in range(draw.choice((0, 1, 2, 4, 5, 6, 9)))]
+            number += len(new)
+            for data in new:
+                caller.publish(["a"], data)
+            answer = caller.poll("a", cursor=cursor, timeout=0)
+            cursor = answer["cursor"]
+            assert [m["data"] for m in answer["messages"]] == new[-kept:]
+            assert answer["gaps"] == ([{"channel": "a", "reason": "evicted"}] if len(new) > kept else [])
+
+
+def test_promise_1_closing_a_channel_tells_of_lost_messages(serve: Serve) -> None:
+    """Messages that went with their channel are told as a gap, and so is a cursor from before a restart."""
+    with serve() as server, server.caller() as caller:
+        cursor = caller.cursor()
+        caller.publish(["a"], "gone")
+        assert caller.call("DELETE", "/v1/channels/a").status == 204
+        answer = caller.poll("a", cursor=cursor, timeout=0)
+        assert answer["gaps"] == [{"channel": "a", "reason": "closed"}]
+        assert answer["closed"] == ["a"]
+    with serve() as server, server.caller() as caller:
+        answer = caller.poll("a", "b", cursor=answer["cursor"], timeout=10)
+        assert answer["gaps"] == [{"channel": "a", "reason": "lost"}, {"channel": "b", "reason": "lost"}]
+
+
+def test_promise_2_any_cursor_resumes_exactly(server: Server, channel: str) -> None:
+    """From each of all cursors a client gets exactly what came after it."""
+    with server.caller() as caller:
+        cursors = [caller.publish([channel], n)["cursor"] for n in range(30)]
+        for place, cursor in enumerate(cursors):
+            answer = caller.poll(channel, cursor=cursor, timeout=0)
+            assert [m["data"] for m in answer["messages"]] == list(range(place + 1, 30))
+
+
+def _stick(server: Server, stack: ExitStack, requests: int) -> RawClient:
+    """A client that asks again and again for large answers and reads none."""
+    client = stack.enter_context(server.connect(receive_buffer_bytes=4096))
+    client.send_what_fits(get(poll_path("large", timeout=0)) * requests, quiet_seconds=0.2)
+    return client
+
+
+def test_promise_3_stuck_clients_delay_nobody_and_cost_their_output_buffer(serve: Serve, stack: ExitStack) -> None:
+    """Clients that pipeline polls and read nothing cost at most their output buffer, while others are served."""
+    stuck_clients, output_limit = 12, MIB
+    with serve(output_limit_bytes=output_limit) as server, server.caller() as caller, server.caller() as live:
+        for _ in range(20):
+            caller.publish(["large"], "x" * 60_000)
+        live.poll("large", timeout=0)
+        before = server.memory_bytes
+        stuck = [_stick(server, stack, requests=300) for _ in range(stuck_clients)]
+        held = [stack.enter_context(server.connect(receive_buffer_bytes=4096)) for _ in range(stuck_clients)]
+        for client in held:  # these wait, and are then sent more than their link takes
+            client.send(get(poll_path("more", timeout=60)) + get(poll_path("large", timeout=0)) * 20)
+        server.wait_for_held(stuck_clients)
+        cursor = live.cursor()
+        slowest = 0.0
+        for number in range(30):
+            began = time.monotonic()
+            live.begin_poll("live", cursor=cursor)
+            caller.publish(["live", "more"], [number, "x" * 30_000])
+            answer = live.answer()
+            slowest = max(slowest, time.monotonic() - began)
+            cursor = answer["cursor"]
+            assert [m["data"][0] for m in answer["messages"]] == [number]
+        assert slowest < 5
+        assert server.metric("connections") == 2 * stuck_clients + 3
+        grown = server.memory_bytes - before
+        assert grown < 2 * stuck_clients * output_limit + 16 * MIB
+        for client in (stuck[0], held[-1]):  # what it asked for is still there, when it reads after all
+            assert client.read_response().status == 200
+            assert client.read_response().status == 200
+
+
+def test_promise_3_a_stuck_client_cannot_send_for_ever(serve: Serve) -> None:
+    """Behind a poll that waits only so many requests are taken in; when it ends the vanished client is forgotten."""
+    with serve() as server:
+        requests = get(poll_path("a", timeout=1)) * 400_000
+        before = server.memory_bytes
+        with server.connect() as client:
+            sent = client.send_what_fits(requests, quiet_seconds=0.5)
+            assert sent < len(requests)
+            assert server.memory_bytes - before < 8 * MIB
+        server.wait_for_held(0)
+
+
+def test_promise_3_stuck_client_is_given_up(serve: Serve, stack: ExitStack) -> None:
+    """A client that takes no byte of its answer for `idle_timeout_seconds` is let go."""
+    with serve(idle_timeout_seconds="2s") as server, server.caller() as caller:
+        for _ in range(20):
+            caller.publish(["large"], "x" * 60_000)
+        for _ in range(5):
+            _stick(server, stack, requests=200)
+        wait_until(lambda: server.metric("connections") <= 2, "the stuck clients to be let go")
+
+
+def test_promise_3_bytes_that_were_buffered_are_counted_as_sent(serve: Serve) -> None:
+    """/metrics counts every byte that the kernel took, also those that it took late."""
+    with serve() as server, server.caller() as caller, server.connect(receive_buffer_bytes=4096) as client:
+        for _ in range(10):
+            caller.publish(["large"], "x" * 60_000)
+        client.send(get(poll_path("large", timeout=0)) * 40)
+        size = 0
+        for _ in range(40):
+            response = client.read_response()
+            assert response.status == 200
+            size += len(response.body)
+        assert server.metric("sent_bytes_total") > size
+
+
+BAD_REQUESTS = [
+    ("GET", "/v1/poll", None, 400, "channel"),
+    ("GET", "/v1/poll?channel=", None, 400, "channel"),
+    ("GET", "/v1/poll?channel=" + "x" * 256, None, 400, "channel"),
+    ("GET", "/v1/poll?channel=a&cursor=nonsense", None, 400, "cursor"),
+    ("GET", "/v1/poll?channel=a&cursor=a-1&cursor=a-2", None, 400, "cursor"),
+    ("GET", "/v1/poll?channel=a&timeout=-1", None, 400, "timeout"),
+    ("GET", "/v1/poll?channel=a&timeout=nan", None, 400, "timeout"),
+    ("GET", "/v1/poll?channel=a&limit=0", None, 400, "limit"),
+    ("GET", "/v1/poll?channel=a&limit=1.5", None, 400, "limit"),
+    ("GET", "/v1/poll?channel=a&from=yesterday", None, 400, "from"),
+    ("GET", "/v1/poll?channel=a&to=2026-01-01", None, 400, "to"),
+    ("GET", "/v1/poll?channel=a&chanel=b", None, 400, "chanel"),
+    ("GET", "/v1/poll?channel=a%FF", None, 400, None),
+    ("POST", "/v1/poll", b'{"channels": "a"}', 400, "channels"),
+    ("POST", "/v1/poll", b'{"channels": ["a"], "wait": 1}', 400, "wait"),
+    ("POST", "/v1/poll", b"", 400, None),
+    ("POST", "/v1/messages", b"{", 400, None),
+    ("POST", "/v1/messages", b'{"channels": ["a"], "data": "\xff"}', 400, None),
+    ("POST", "/v1/messages", b'{"channels": ["\\ud800"], "data": 1}', 400, None),
+    ("POST", "/v1/messages", b'{"channels": ["a"], "data": NaN}', 400, None),
+    ("POST", "/v1/messages", b'{"channels": ["a"], "data": ' + b"[" * 200_000, 400, None),
+    ("POST", "/v1/messages", b'{"channels": ["a"]}', 400, "data"),
+    ("POST", "/v1/messages", b'{"data": 1}', 400, "channels"),
+    ("POST", "/v1/messages", b'{"channels": [], "data": 1}', 400, "channels"),
+    ("POST", "/v1/messages", b'{"channels": [1], "data": 1}', 400, "channels[0]"),
+    ("POST", "/v1/messages", b'{"messages": []}', 400, "messages"),
+    ("POST", "/v1/messages", b'{"messages": [], "data": 1}', 400, "messages"),
+    ("POST", "/v1/messages", b'{"channels": ["a"], "data": "' + b"x" * 70_000 + b'"}', 413, "data"),
+    ("POST", "/v1/messages", b'"' + b"x" * 1_100_000 + b'"', 413, None),
+    ("POST", "/v1/messages", b'{"channels": ["12"], "data": 1}', 404, "channels"),
+    ("POST", "/v1/channels", b'{"name": "12"}', 400, "name"),
+    ("POST", "/v1/channels", b'{"name": "a", "ttl": -1}', 400, "ttl"),
+    ("POST", "/v1/channels/a/renew", b'{"ttl": "long"}', 400, "ttl"),
+    ("DELETE", "/v1/channels/a", None, 404, "channel"),
+    ("GET", "/v1/channels/%FF", None, 400, "channel"),
+    ("GET", "/v1/nothing", None, 404, None),
+    ("PUT", "/v1/poll?channel=a", None, 405, None),
+    ("GET", "/v1/poll?" + "channel=a&" * 1000, None, 414, None),
+]
+
+
+def test_promise_5_bad_input_is_named_and_changes_nothing(serve: Serve) -> None:
+    """Bad input gets a 4xx problem that names the field; nothing is changed, logged or left behind by it."""
+    with serve() as server, server.caller() as caller:
+        before = caller.cursor(), server.process.num_fds()
+        for method, path, body, status, field in BAD_REQUESTS:
+            case = (method, path[:80], (body or b"")[:80])
+            with server.connect() as client:
+                length = f"Content-Length: {len(body or b'')}"
+                client.send_what_fits(
+                    f"{method} {path} HTTP/1.1\r\nHost: x\r\n{length}\r\n\r\n".encode() + (body or b"")
+                )
+                response = client.read_response()
+                assert response.is_problem, (case, response)
+                assert (response.status, response.value.get("field")) == (status, field), (case, response)
+        assert caller.call("GET", "/v1/channels").value == {"channels": []}
+        assert server.metric("messages_total") == 0
+        # A command that was refused by the queue has had a place in the order, so the cursor may move; nothing else.
+        assert caller.poll("a", cursor=before[0], timeout=0)["messages"] == []
+        server.wait_for_held(0)
+        wait_until(lambda: server.process.num_fds() <= before[1] + 1, "the connections to be forgotten")
+
+
+def test_promise_6_memory_is_bounded_and_the_oldest_goes_first(serve: Serve) -> None:
+    """However much is published, the messages kept take at most `retention_bytes`; gaps tell of the rest."""
+    kept_bytes, message_bytes, published = 4 * MIB, 32_000, 3000
+    with serve(retention_bytes=kept_bytes, retention_messages=100_000) as server, server.caller() as caller:
+        first = caller.publish(["a", "b"], [0, "x" * message_bytes])["cursor"]
+        before = server.memory_bytes
+        for start in range(1, published, 20):
+            batch = [{"channels": ["a"], "data": [start + n, "x" * message_bytes]} for n in range(20)]
+            assert caller.call("POST", "/v1/messages", {"messages": batch}).status == 201
+            assert start % 500 != 1 or server.metric("cached_bytes") <= kept_bytes
+        last = start + 19
+        assert server.metric("cached_bytes") <= kept_bytes
+        assert server.memory_bytes - before < kept_bytes + 24 * MIB < published * message_bytes
+        answer = caller.poll("a", cursor=first)
+        assert answer["gaps"] == [{"channel": "a", "reason": "evicted"}]
+        seen = [m["data"][0] for m in answer["messages"]]
+        while answer["more"]:
+            answer = caller.poll("a", cursor=answer["cursor"])
+            seen += [m["data"][0] for m in answer["messages"]]
+        assert seen == list(range(seen[0], last + 1))
+        assert kept_bytes * 0.8 < len(seen) * (message_bytes + 1024) <= kept_bytes
+        assert caller.poll("b", timeout=0)["messages"] == []
+
+
+@pytest.mark.parametrize("how", ["create", "publish"])
+def test_promise_6_channels_are_bounded(serve: Serve, how: str) -> None:
+    """Past `channels_limit` a new channel is refused with 503 and Retry-After, and those that live go on."""
+    with serve(channels_limit=10) as server, server.connect() as client:
+
+        def open_channel(name: str) -> int:
+            body = {"name": name} if how == "create" else {"channels": [name], "data": 1}
+            client.send(post("/v1/channels" if how == "create" else "/v1/messages", body))
+            response = client.read_response()
+            assert response.status == 201 or (response.is_problem and int(response.headers["retry-after"]) > 0)
+            return response.status
+
+        assert [open_channel(f"c{n}") for n in range(12)] == [201] * 10 + [503] * 2
+        client.send(post("/v1/messages", {"channels": ["c3"], "data": json.dumps("still")}))
+        assert client.read_response().status == 201
+        assert server.metric("channels") == 10

@@ -1,0 +1,171 @@
+"""Promise 7 of DESIGN §6: on SIGTERM a server lets its clients go, and loses nothing that it acknowledged."""
+
+from __future__ import annotations
+
+import select
+import signal
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from tests.server.caller import poll_path
+from tests.server.conftest import Serve
+from tests.server.raw_client import WAIT_SECONDS, RawClient, get
+from tests.server.server_process import Server, wait_until
+
+ENOUGH = 700
+"""Polls that are not answered in one turn, so that the drain window is used: the server answers 256 at a time."""
+
+
+def hold_polls(server: Server, stack: ExitStack, count: int, channel: str = "a") -> list[RawClient]:
+    """So many clients whose polls are held."""
+    clients = [stack.enter_context(server.connect()) for _ in range(count)]
+    for client in clients:
+        client.send(get(poll_path(channel, cursor="now", timeout=60)))
+    server.wait_for_held(count)
+    return clients
+
+
+def first_answered(clients: list[RawClient]) -> RawClient:
+    """One of the clients that the drain has answered; others still wait."""
+    readable, _, _ = select.select([client.socket for client in clients], [], [], WAIT_SECONDS)
+    return next(client for client in clients if client.socket is readable[0])
+
+
+def test_sigterm_answers_held_polls_over_the_drain_window(serve: Serve, stack: ExitStack) -> None:
+    """Held polls are answered, not all at once, with Connection: close and a good cursor; the exit code is 0."""
+    with serve(drain_seconds="1.5s") as server:
+        clients = hold_polls(server, stack, ENOUGH)
+        began = time.monotonic()
+        server.signal(signal.SIGTERM)
+        times = []
+        for client in clients:
+            response = client.read_response()
+            times.append(time.monotonic() - began)
+            assert response.status == 200
+            assert response.headers["connection"] == "close"
+            assert response.value["messages"] == []
+            assert response.value["cursor"]
+            assert client.ends()
+            client.close()
+        assert max(times) > 0.5
+        assert server.wait() == 0
+
+
+def test_sigterm_makes_the_node_not_ready(serve: Serve, stack: ExitStack) -> None:
+    """While it drains, /readyz says 503 over connections from before and from after, and /healthz says alive."""
+    with serve(drain_seconds="3s") as server:
+        before = stack.enter_context(server.connect())
+        before.send(get("/readyz"))
+        assert before.read_response().status == 200
+        before.send(b"GET /readyz HTTP/1.1\r\n")
+        held = hold_polls(server, stack, ENOUGH)
+        server.signal(signal.SIGTERM)
+
+        def not_ready() -> bool:
+            with server.connect() as client:
+                client.send(get("/readyz"))
+                try:
+                    return client.read_response().status == 503
+                except ConnectionError:
+                    return False  # it was open and idle when the drain began
+
+        wait_until(not_ready, "the node to be not ready")
+        before.send(b"Host: x\r\n\r\n")
+        response = before.read_response()
+        assert response.status == 503
+        assert response.headers["connection"] == "close"
+        with server.connect() as client:
+            client.send(get("/healthz"))
+            assert client.read_response().status == 200
+        with server.connect() as client:  # a poll is answered, not held
+            client.send(get(poll_path("b", timeout=60)))
+            assert client.read_response().value["messages"] == []
+        for held_client in held:
+            held_client.close()
+        assert server.wait() == 0
+
+
+def test_sigterm_loses_nothing_acknowledged(serve: Serve, stack: ExitStack) -> None:
+    """A publication acknowledged right before the signal reaches all who wait for it."""
+    with serve(drain_seconds="1s") as server, server.caller() as caller:
+        clients = hold_polls(server, stack, ENOUGH)
+        published = caller.publish(["a"], "the last")
+        server.signal(signal.SIGTERM)
+        for client in clients:
+            answer = client.read_response().value
+            assert [m["id"] for m in answer["messages"]] == [published["id"]]
+            assert answer["cursor"] == published["cursor"]
+            client.close()
+        caller.close()
+        assert server.wait() == 0
+
+
+def test_publication_while_draining_is_delivered(serve: Serve, stack: ExitStack) -> None:
+    """A publication that is acknowledged during the drain reaches those who still wait."""
+    with serve(drain_seconds="3s") as server:
+        clients = hold_polls(server, stack, ENOUGH)
+        server.signal(signal.SIGTERM)
+        first = first_answered(clients)
+        assert first.read_response().headers["connection"] == "close"
+        with server.caller() as caller:
+            published = caller.publish(["a"], "late")
+        answers = [client.read_response().value for client in clients if client is not first]
+        got = [answer for answer in answers if answer["messages"]]
+        assert len(got) > ENOUGH // 4
+        assert all(answer["cursor"] == published["cursor"] for answer in got)
+        for client in clients:
+            client.close()
+        assert server.wait() == 0
+
+
+def test_cursors_of_the_drain_are_good(serve: Serve) -> None:
+    """A cursor from a drained poll resumes after what its client had seen: one published meanwhile comes with it."""
+    with serve(drain_seconds="3s") as server, ExitStack() as stack:
+        clients = hold_polls(server, stack, ENOUGH)
+        server.signal(signal.SIGTERM)
+        cursor = first_answered(clients).read_response().value["cursor"]
+        with server.caller() as caller, server.caller() as reader:
+            published = caller.publish(["a"], "late")
+            answer = reader.poll("a", cursor=cursor)
+            assert [m["id"] for m in answer["messages"]] == [published["id"]]
+            assert answer["gaps"] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_idle_server_stops_at_once(serve: Serve, number: signal.Signals) -> None:
+    """Without held polls there is nothing to wait for: idle clients are let go and the process ends with 0."""
+    with serve(drain_seconds="60s") as server, server.connect() as client:
+        client.send(get("/healthz"))
+        assert client.read_response().status == 200
+        server.signal(number)
+        assert client.ends()
+        client.close()
+        assert server.wait() == 0
+
+
+def test_request_that_comes_in_is_still_answered(serve: Serve) -> None:
+    """A publication whose bytes were on their way at the signal is answered before the end."""
+    with serve() as server, server.connect() as client:
+        body = b'{"channels": ["a"], "data": 1}'
+        client.send(b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body))
+        wait_until(lambda: server.metric("received_bytes_total") > 60, "the head of the request")
+        server.signal(signal.SIGTERM)
+        wait_until(lambda: any("draining" in line for line in server.log_lines()), "the drain")
+        client.send(body)
+        response = client.read_response()
+        assert (response.status, response.headers["connection"]) == (201, "close")
+        client.close()
+        assert server.wait() == 0
+
+
+def test_second_signal_ends_at_once(serve: Serve, stack: ExitStack) -> None:
+    """Whoever cannot wait for the drain sends the signal again."""
+    with serve(drain_seconds="60s") as server:
+        hold_polls(server, stack, ENOUGH)
+        server.signal(signal.SIGTERM)
+        wait_until(lambda: any("draining" in line for line in server.log_lines()), "the drain")
+        assert server.runs
+        server.signal(signal.SIGTERM)
+        assert server.wait(5) != 0
