@@ -77,20 +77,20 @@ def serve(**given: Any) -> None:
     start_logging(settings.server.log_level, settings.server.log_format)
     Logger().info("file descriptors: {limit}", limit=raise_file_limit())
     service = make_service(settings, reactor)
-    try:
-        service.startService()
-    except OSError as error:
-        raise click.ClickException(error.strerror or str(error)) from None
-    _greet(service.addresses, with_key=bool(settings.server.publish_keys))
 
     def stop(number: int, frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         reactor.callFromThread(reactor.stop)
 
-    reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
+    reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
+    try:
+        service.startService()
+    except OSError as error:
+        raise click.ClickException(error.strerror or str(error)) from None
+    _greet(service.addresses, with_key=bool(settings.server.publish_keys))
     reactor.run(installSignalHandlers=False)
 
 

@@ -165,10 +165,9 @@ class Connection:
 
     # What time brings.
 
-    def sweep(self, now: float) -> None:
-        """Give the connection up when it has got nowhere for too long; called about once a second."""
+    def sweep(self, waited: float) -> None:
+        """Give the connection up when it has waited too long, in seconds; called about once a second."""
         limits = self._edge.limits
-        waited = now - self.since
         if self._lingering:
             if waited > LINGER_SECONDS:
                 self.lost()

@@ -173,7 +173,8 @@ class Edge:
         sock.close()
 
     def _sweep(self) -> None:
-        self.now = now = self._clock.seconds()
-        self.writer.set_time(now)
+        last, self.now = self.now, self._clock.seconds()
+        self.writer.set_time(self.now)
         for connection in list(self._connections):
-            connection.sweep(now)
+            # `since` was taken from the last sweep's time, so it may be too early by as much as lies between the two
+            connection.sweep(last - connection.since)
