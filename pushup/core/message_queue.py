@@ -118,36 +118,34 @@ class MessageQueue(Generic[H]):
         key = command.key
         if key is not None and (before := self._keys.get(key)) is not None:
             return before
-        found = {name: self._directory.find(name) for draft in command.messages for name in draft.channels}
-        error = self._why_not(found)
+        error = self._why_not(command.messages)
         if error is not None:
             return error
         for sequence, draft in enumerate(command.messages, entry.sequence):
-            self._add(draft, sequence, entry.time, found)
+            self._add(draft, sequence, entry.time)
         outcome = Published(entry.epoch, entry.sequence, len(command.messages), entry.time)
         if key is not None:
             self._keys.add(key, outcome)
         return outcome
 
-    def _why_not(self, found: dict[str, Channel | None]) -> PushUpError | None:
-        """Why these channels cannot all be published to, if they cannot; all or nothing."""
-        new = [name for name, channel in found.items() if channel is None]
+    def _why_not(self, drafts: tuple[Draft, ...]) -> PushUpError | None:
+        """Why these messages cannot all be published, if they cannot; all or nothing."""
+        find = self._directory.find
+        new = {name for draft in drafts for name in draft.channels if find(name) is None}
         for name in new:
             if self._limits.strict_channels or is_id(name):
                 return UnknownChannel(f"channel {name!r} does not exist", field="channels")
         return self._directory.room_for(len(new)) if new else None
 
-    def _add(self, draft: Draft, sequence: int, time: float, found: dict[str, Channel | None]) -> None:
+    def _add(self, draft: Draft, sequence: int, time: float) -> None:
         """Put one message on its channels, of which those that do not live yet are opened."""
-        channels: dict[Channel, None] = {}  # a channel may be named by its name and by its id
-        for name in draft.channels:
-            channel = found[name]
-            if channel is None:
-                channel = found[name] = self._directory.open(name, None, time)
-            channels[channel] = None
-            channel.expires = time + channel.ttl
+        directory = self._directory
+        channels = [directory.find(name) or directory.open(name, None, time) for name in draft.channels]
+        if len(channels) > 1:
+            channels = list(dict.fromkeys(channels))  # a channel may be named by its name and by its id
         self._cache.add(Message(sequence, time, tuple([c.name for c in channels]), draft.data), channels)
         for channel in channels:
+            channel.expires = time + channel.ttl
             self._waiting.wake(channel)
 
     def _create(self, name: str | None, ttl: float | None, time: float) -> Outcome:

@@ -21,8 +21,9 @@ from pushup.core.cursor import parse_cursor
 from pushup.core.errors import BadRequest
 from pushup.core.subscription import Poll, Selection
 
-REMEMBERED = 4096
-"""Query strings and selections remembered: those who wait for the same next message ask in the same words."""
+REMEMBERED = 512
+"""Query strings and selections remembered: those who wait for the same next message ask in the same
+words, one soon after the other. Few enough to stay in the processor's cache."""
 
 
 class PollLimits(Struct, frozen=True, kw_only=True):
