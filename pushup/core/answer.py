@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import merge
 from operator import attrgetter
 
@@ -84,7 +84,7 @@ def _take(
     """The first messages after `after`; and where they end, if there are more."""
     taken: list[Received] = []
     size = upto = 0
-    for message in _in_order(channels, selection, after):
+    for message in channels[0].after(after, selection) if len(channels) == 1 else _merged(channels, selection, after):
         names = tuple([c.name for c in channels if c.name in message.channels])
         size += len(memoryview(message.data)) + RECEIVED_OVERHEAD_BYTES * len(names)
         if taken and (len(taken) >= selection.limit or size > limit_bytes):
@@ -94,16 +94,10 @@ def _take(
     return tuple(taken), None
 
 
-def _in_order(channels: Sequence[Channel], selection: Selection, after: int) -> Iterable[Message]:
+def _merged(channels: Sequence[Channel], selection: Selection, after: int) -> Iterator[Message]:
     """The messages of all the channels, sorted by time, each once (PushUp §3.3, batch subscription)."""
-    if len(channels) == 1:
-        return channels[0].after(after, selection)
-    return _distinct(merge(*(c.after(after, selection) for c in channels), key=attrgetter("sequence")))
-
-
-def _distinct(messages: Iterable[Message]) -> Iterator[Message]:
     last = 0
-    for message in messages:
+    for message in merge(*(c.after(after, selection) for c in channels), key=attrgetter("sequence")):
         if message.sequence > last:
             last = message.sequence
             yield message

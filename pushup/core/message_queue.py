@@ -215,7 +215,7 @@ class MessageQueue(Generic[H]):
 
     @property
     def has_deliveries(self) -> bool:
-        return self._waiting.anyone_woken
+        return bool(self._waiting.woken_channels)
 
     def deliver(self, most: int) -> list[tuple[H, Answer]]:
         """The answers for at most `most` of those whom entries have woken; call again while `has_deliveries`.
@@ -223,10 +223,10 @@ class MessageQueue(Generic[H]):
         Looks at no more than that many, too: one that has nothing to hear, for its time range, waits on.
         """
         answers = []
-        if most > 0 and self._waiting.anyone_woken:
+        if most > 0 and self._waiting.woken_channels:
             for subscription in self._waiting.woken():
                 answer = self._read(subscription.channels, subscription.selection, subscription.seen)
-                if answer.tells_something:
+                if answer.messages or answer.tells_something:
                     answers.append((self._finish(subscription), answer))
                 else:
                     subscription.seen = max(subscription.seen, self._last.sequence)

@@ -24,16 +24,13 @@ class Waiting(Generic[H]):
 
     def __init__(self) -> None:
         self._by_deadline: TimeTree[Subscription[H]] = TimeTree()
-        self._woken: deque[Iterator[Subscription[H]]] = deque()
+        self.woken_channels: deque[Iterator[Subscription[H]]] = deque()
+        """Who waited on each woken channel and is to be looked at; empty when there is nobody."""
         self.count = 0
 
     @property
     def next_deadline(self) -> float | None:
         return self._by_deadline.first_time
-
-    @property
-    def anyone_woken(self) -> bool:
-        return bool(self._woken)
 
     def hold(self, subscription: Subscription[H]) -> None:
         """Let it wait on its channels until its deadline."""
@@ -57,7 +54,7 @@ class Waiting(Generic[H]):
     def wake(self, channel: Channel) -> None:
         """Let all who wait on the channel be looked at, the nearest deadline first. O(1)."""
         if channel.waiting is not None:
-            self._woken.append(iter(channel.waiting))
+            self.woken_channels.append(iter(channel.waiting))
             channel.waiting = None
 
     def woken(self) -> Iterator[Subscription[H]]:
@@ -65,16 +62,16 @@ class Waiting(Generic[H]):
 
         Channels take turns, `SHARE` subscriptions each: who waits on a small one is not behind 10,000 of a large one.
         """
-        while self._woken:
+        while self.woken_channels:
             share = 0
-            for subscription in islice(self._woken[0], SHARE):
+            for subscription in islice(self.woken_channels[0], SHARE):
                 share += 1
                 if subscription.holder is not None:
                     yield subscription
             if share < SHARE:
-                self._woken.popleft()
+                self.woken_channels.popleft()
             else:
-                self._woken.rotate(-1)
+                self.woken_channels.rotate(-1)
 
     def pop_due(self, now: float) -> Subscription[H] | None:
         """The subscription with the earliest deadline, if it has come."""
@@ -103,5 +100,5 @@ class Waiting(Generic[H]):
         assert len(self._by_deadline) == self.count
         for subscription in self._by_deadline:
             assert subscription.holder is not None
-            if not self._woken:
+            if not self.woken_channels:
                 assert all(c.waiting is not None and subscription in c.waiting for c in subscription.channels)

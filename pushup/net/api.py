@@ -147,16 +147,18 @@ class Api:
 
     def _publish(self, request: Request, query: bytes, exchange: Exchange) -> None:
         self._authorize(request)
-        key = request.header(b"idempotency-key") or None
+        key = request.header(b"idempotency-key") if b"idempotency-key" in request.headers else None
         if key is not None and len(key) > KEY_LIMIT:
             raise BadRequest(f"Idempotency-Key has at most {KEY_LIMIT} characters", field="Idempotency-Key")
-        command, as_list = wire.read_publication(request.body, key, self._publication_limits)
+        command, as_list = wire.read_publication(request.body, key or None, self._publication_limits)
 
-        def published(outcome: Outcome) -> Response:
-            assert isinstance(outcome, Published)
-            return Response(201, wire.write_published(outcome, as_list))
+        def then(outcome: Outcome) -> None:
+            if isinstance(outcome, Published):
+                exchange.respond(Response(201, wire.write_published(outcome, as_list)))
+            else:
+                exchange.respond(_refusal(outcome))
 
-        self._command(command, exchange, published)
+        self._node.publish(command, then)
 
     def _create(self, request: Request, query: bytes, exchange: Exchange) -> None:
         self._authorize(request)
@@ -172,7 +174,7 @@ class Api:
 
     def _command(self, command: Command, exchange: Exchange, succeeded: Callable[[Outcome], Response]) -> None:
         def then(outcome: Outcome) -> None:
-            exchange.respond(problem(outcome) if isinstance(outcome, PushUpError) else succeeded(outcome))
+            exchange.respond(_refusal(outcome) if isinstance(outcome, PushUpError) else succeeded(outcome))
 
         self._node.publish(command, then)
 
@@ -276,6 +278,11 @@ def _channel_path(path: bytes) -> tuple[str, bytes]:
     except UnicodeDecodeError:
         raise BadRequest("the channel's name is not UTF-8", field="channel") from None
     return wire.check_name(name, "channel"), action
+
+
+def _refusal(outcome: Outcome) -> Response:
+    assert isinstance(outcome, PushUpError)
+    return problem(outcome)
 
 
 def _json(value: object) -> Response:

@@ -83,7 +83,7 @@ class PollReader:
     def _read(self, query: bytes) -> Poll:
         channels: list[str] = []
         given: dict[str, str] = {}
-        for name, value in _pairs(query):
+        for name, _, value in _pairs(query):
             if name == "channel":
                 channels.append(value)
             elif name not in _PARAMETERS:
@@ -96,8 +96,8 @@ class PollReader:
             tuple(channels),
             "channel",
             given.get("cursor", ""),
-            _number(given, "timeout"),
-            _whole_number(given, "limit"),
+            _number(given, "timeout") if "timeout" in given else None,
+            _whole_number(given, "limit") if "limit" in given else None,
             given.get("from"),
             given.get("to"),
         )
@@ -145,13 +145,13 @@ class PollReader:
         return selection
 
 
-def _pairs(query: bytes) -> list[tuple[str, str]]:
-    """The parameters in a query string, as a form writes them (URL standard, application/x-www-form-urlencoded)."""
+def _pairs(query: bytes) -> list[tuple[str, str, str]]:
+    """Name, `=` and value of the parameters in a query string (URL standard, application/x-www-form-urlencoded)."""
     try:
         if b"%" in query or b"+" in query:
             coded = [pair.partition(b"=") for pair in query.replace(b"+", b" ").split(b"&") if pair]
-            return [(unquote_to_bytes(n).decode(), unquote_to_bytes(v).decode()) for n, _, v in coded]
-        return [(n, v) for n, _, v in [pair.partition("=") for pair in query.decode().split("&") if pair]]
+            return [(unquote_to_bytes(n).decode(), "=", unquote_to_bytes(v).decode()) for n, _, v in coded]
+        return [pair.partition("=") for pair in query.decode().split("&") if pair]
     except UnicodeDecodeError:
         raise BadRequest("the query string is not UTF-8") from None
 

@@ -40,12 +40,12 @@ def test_waking_a_channel_takes_all_who_wait_on_it() -> None:
     a, b = Channel("a"), Channel("b")
     for one in (subscription("x", 9.0, a), subscription("y", 5.0, a, b), subscription("z", 1.0, b)):
         waiting.hold(one)
-    assert (waiting.count, waiting.anyone_woken) == (3, False)
+    assert (waiting.count, waiting.woken_channels) == (3, False)
     waiting.wake(a)
-    assert waiting.anyone_woken
+    assert waiting.woken_channels
     assert a.waiting is None
     assert holders(waiting) == ["y", "x"]
-    assert not waiting.anyone_woken
+    assert not waiting.woken_channels
 
 
 def test_the_woken_can_be_looked_at_in_slices() -> None:
@@ -97,4 +97,4 @@ def test_waking_where_nobody_waits_wakes_nobody() -> None:
     """A channel without subscriptions has nothing to wake."""
     waiting: Waiting[str] = Waiting()
     waiting.wake(Channel("a"))
-    assert not waiting.anyone_woken
+    assert not waiting.woken_channels
