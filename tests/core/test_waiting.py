@@ -40,7 +40,7 @@ def test_waking_a_channel_takes_all_who_wait_on_it() -> None:
     a, b = Channel("a"), Channel("b")
     for one in (subscription("x", 9.0, a), subscription("y", 5.0, a, b), subscription("z", 1.0, b)):
         waiting.hold(one)
-    assert (waiting.count, waiting.woken_channels) == (3, False)
+    assert (waiting.count, bool(waiting.woken_channels)) == (3, False)
     waiting.wake(a)
     assert waiting.woken_channels
     assert a.waiting is None
