@@ -92,9 +92,15 @@ class Client:
     def channel(self, channel: str) -> dict[str, Any]:
         return self.call("GET", f"/v1/channels/{quote(channel, safe='')}")
 
-    def channels(self) -> list[dict[str, Any]]:
-        listed: list[dict[str, Any]] = self.call("GET", "/v1/channels")["channels"]
-        return listed
+    def channels(self) -> Iterator[dict[str, Any]]:
+        """All channels that live, by id."""
+        after = 0
+        more = True
+        while more:
+            page = self.call("GET", f"/v1/channels?after={after}")
+            yield from page["channels"]
+            more = page["more"]
+            after = page["channels"][-1]["id"] if more else after
 
     def call(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> dict[str, Any]:
         """Any call of the interface.

@@ -106,8 +106,9 @@ class Node(Generic[H]):
         """Raises: UnknownChannel."""
         return self._queue.channel(name)
 
-    def channels(self) -> list[Channel]:
-        return self._queue.channels()
+    def channels(self, after: int, most: int) -> list[Channel]:
+        """The first living channels with an id after this one."""
+        return self._queue.channels(after, most)
 
     def why_not_ready(self) -> str | None:
         """Why no new clients should be sent here, if so."""

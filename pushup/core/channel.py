@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sortedcontainers import SortedKeyList
 
-from pushup.core.message import Message
+from pushup.core.message import MESSAGE_OVERHEAD_BYTES, Message
 from pushup.core.time_tree import TimeTree
 
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ class Channel:
     (with the `reason`), `closed` its last closing, `latest` the highest of them: a cursor at or after it has nothing to
     learn here.
     `subscribers`: how many subscriptions know it, those woken and not yet answered too; they are no more in `waiting`.
-    Times: `ttl` in seconds; `expires` in seconds since the epoch, when it closes, or once closed is forgotten; `due`
-    the whole second at which the directory looks at it next.
+    `bytes`: the data of its messages. Times: `ttl` in seconds; `expires` in seconds since the epoch, when it closes, or
+    once closed is forgotten; `due` the whole second at which the directory looks at it next.
     """
 
     __slots__ = (
-        "closed", "dropped", "due", "expires", "id", "latest", "messages", "name", "newest", "reason", "second",
-        "subscribers", "ttl", "waiting",
+        "bytes", "closed", "dropped", "due", "expires", "id", "latest", "messages", "name", "newest", "reason",
+        "second", "subscribers", "ttl", "waiting",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -58,6 +58,7 @@ class Channel:
         self.closed = 0
         self.latest = 0
         self.subscribers = 0
+        self.bytes = 0
         # Both trees are made when they are needed: most channels have one subscription, and no or few messages.
         self.messages: list[Message] | SortedKeyList[Message, tuple[float, int]] | None = None
         self.waiting: TimeTree[Subscription[Any]] | None = None
@@ -78,6 +79,7 @@ class Channel:
                 messages = self.messages = SortedKeyList(messages, key=_place)
             messages.add(message)
         message.holders += 1
+        self.bytes += message.size - MESSAGE_OVERHEAD_BYTES
         self.second = self.newest
         self.newest = self.latest = message.sequence
 
@@ -86,6 +88,7 @@ class Channel:
         assert self.messages
         message = self.messages.pop(0)
         message.holders -= 1
+        self.bytes -= message.size - MESSAGE_OVERHEAD_BYTES
         self.forget_up_to(message.sequence, reason)
         if not self.messages:
             self.messages = None
@@ -124,6 +127,7 @@ class Channel:
 
     def check(self) -> None:
         """Assert the invariants."""
+        assert self.bytes == sum(m.size - MESSAGE_OVERHEAD_BYTES for m in self.messages or ())
         assert self.latest == max(self.newest, self.dropped, self.closed), self.name
         if self.messages is not None:
             if not isinstance(self.messages, list):

@@ -313,9 +313,9 @@ class MessageQueue(Generic[H]):
             raise _unknown(name)
         return channel
 
-    def channels(self) -> list[Channel]:
-        """All living channels, to look at."""
-        return list(self._directory)
+    def channels(self, after: int = 0, most: int | None = None) -> list[Channel]:
+        """The living channels with an id after this one, `most` at most, by id; to look at."""
+        return self._directory.page(after, most)
 
     # To start another node from.
 

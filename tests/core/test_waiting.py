@@ -6,7 +6,7 @@ from itertools import islice
 
 from pushup.core.channel import Channel
 from pushup.core.subscription import Selection, Subscription
-from pushup.core.waiting import Waiting
+from pushup.core.waiting import SHARE, Waiting
 
 
 def subscription(holder: str, deadline: float, *channels: Channel) -> Subscription[str]:
@@ -98,3 +98,17 @@ def test_waking_where_nobody_waits_wakes_nobody() -> None:
     waiting: Waiting[str] = Waiting()
     waiting.wake(Channel("a"))
     assert not waiting.woken_channels
+
+
+def test_woken_channels_take_turns() -> None:
+    """Who waits on a small channel that is woken after a large one is looked at after the first share of that."""
+    waiting: Waiting[str] = Waiting()
+    large, small = Channel("large"), Channel("small")
+    for number in range(3 * SHARE):
+        waiting.hold(subscription(f"large {number}", float(number), large))
+    waiting.hold(subscription("small", 0.0, small))
+    waiting.wake(large)
+    waiting.wake(small)
+    order = holders(waiting)
+    assert order.index("small") == SHARE
+    assert order == [f"large {n}" for n in range(SHARE)] + ["small"] + [f"large {n}" for n in range(SHARE, 3 * SHARE)]

@@ -11,6 +11,7 @@ from pushup.core import wire
 from pushup.core.answer import Answer
 from pushup.core.limits import Limits
 from pushup.core.wire import PublicationLimits
+from pushup.net.api import PAGE_LIMIT
 from pushup.net.edge import EdgeLimits
 from pushup.net.poll_parameters import PollLimits
 from tests.net.in_memory_node import InMemoryNode
@@ -168,7 +169,7 @@ def test_a_channel_by_its_name_and_id(node: InMemoryNode, name: str) -> None:
     for channel in (path, f"/v1/channels/{number}"):
         shown = node.call("GET", channel)
         assert (shown.status, shown.json) == (200, view)
-    assert node.call("GET", "/v1/channels").json == {"channels": [view]}
+    assert node.call("GET", "/v1/channels").json == {"channels": [view], "more": False}
     closed = node.call("DELETE", path)
     assert (closed.status, closed.body) == (204, b"")
     node.run()
@@ -275,3 +276,16 @@ def test_an_answer_fits_the_output_buffer() -> None:
         node.publish(*names, data=1)
     (answer,) = node.begin("POST", "/v1/poll", {"channels": names}).answers
     assert len(wire.write(answer)) <= EdgeLimits().output_limit_bytes
+
+
+def test_channels_are_listed_in_pages() -> None:
+    """At most `PAGE_LIMIT` in one list, by id; `after` gives the next, and a bad one is named."""
+    node = InMemoryNode()
+    ids = [node.call("POST", "/v1/channels", {"name": f"c{n}"}).json["id"] for n in range(PAGE_LIMIT + 2)]
+    first = node.call("GET", "/v1/channels").json
+    assert ([c["id"] for c in first["channels"]], first["more"]) == (ids[:PAGE_LIMIT], True)
+    rest = node.call("GET", f"/v1/channels?after={ids[PAGE_LIMIT - 1]}").json
+    assert ([c["id"] for c in rest["channels"]], rest["more"]) == (ids[PAGE_LIMIT:], False)
+    for query, field in (("after=x", "after"), ("after=", "after"), ("page=2", "page")):
+        told = node.call("GET", f"/v1/channels?{query}")
+        assert (told.status, told.json["field"]) == (400, field)
