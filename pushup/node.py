@@ -24,7 +24,8 @@ from pushup.core.commands import Command, Entry, Expire, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError
 from pushup.core.message_queue import MessageQueue
-from pushup.core.subscription import Poll, Subscription
+from pushup.core.poll import Poll
+from pushup.core.subscription import Subscription
 from pushup.metrics import Metrics
 
 SLICE = 256

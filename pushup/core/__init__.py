@@ -6,6 +6,7 @@
 | `commands` | commands, entries, and what comes of them |
 | `channel`, `directory` | one channel; all channels and their lives |
 | `message`, `cache` | one message; all messages, bounded |
+| `poll` | what a client asks |
 | `subscription`, `waiting` | one held poll; all held polls |
 | `answer` | what a poll gets |
 | `cursor` | how far a client has seen |

@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 from pushup.core.channel import Channel, GapReason
 from pushup.core.cursor import Cursor, Start
 from pushup.core.message import Message
-from pushup.core.subscription import Selection
+from pushup.core.poll import Selection
 
 RECEIVED_OVERHEAD_BYTES = 320
 """What a message takes in an answer beside its data, for each name: a name has at most 255 bytes."""

@@ -6,15 +6,13 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from sortedcontainers import SortedKeyList
 
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES, Message
+from pushup.core.poll import Selection
 from pushup.core.time_tree import TimeTree
-
-if TYPE_CHECKING:
-    from pushup.core.subscription import Selection, Subscription
 
 GapReason = Literal["expired", "evicted", "closed", "lost"]
 
@@ -61,7 +59,8 @@ class Channel:
         self.bytes = 0
         # Both trees are made when they are needed: most channels have one subscription, and no or few messages.
         self.messages: list[Message] | SortedKeyList[Message, tuple[float, int]] | None = None
-        self.waiting: TimeTree[Subscription[Any]] | None = None
+        # What waits are subscriptions, which know their channels; to the channel they are just things with a deadline.
+        self.waiting: TimeTree[Any] | None = None
 
     @property
     def living(self) -> bool:

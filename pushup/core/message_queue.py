@@ -33,8 +33,9 @@ from pushup.core.errors import ChannelExists, OutOfOrder, PushUpError, UnknownCh
 from pushup.core.keys import Keys
 from pushup.core.limits import Limits
 from pushup.core.message import Message
+from pushup.core.poll import Poll, Selection
 from pushup.core.snapshot import ChannelSnapshot, MessageSnapshot, Snapshot
-from pushup.core.subscription import H, Poll, Selection, Subscription
+from pushup.core.subscription import H, Subscription
 from pushup.core.waiting import Waiting
 
 EXPIRE_AT_MOST = 1000

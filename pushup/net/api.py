@@ -28,7 +28,8 @@ from pushup.core.errors import (
     Unauthorized,
     UnknownResource,
 )
-from pushup.core.subscription import Poll, Subscription
+from pushup.core.poll import Poll
+from pushup.core.subscription import Subscription
 from pushup.net.http1 import Request
 from pushup.net.poll_parameters import PollReader
 from pushup.net.responses import Response, problem

@@ -19,7 +19,7 @@ from msgspec import Struct
 from pushup.core import wire
 from pushup.core.cursor import parse_cursor
 from pushup.core.errors import BadRequest
-from pushup.core.subscription import Poll, Selection
+from pushup.core.poll import Poll, Selection
 
 REMEMBERED = 512
 """Query strings and selections remembered: those who wait for the same next message ask in the same

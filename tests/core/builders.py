@@ -12,7 +12,8 @@ from pushup.core.commands import Command, Draft, Entry, Outcome, Publish
 from pushup.core.cursor import Cursor, Start, parse_cursor
 from pushup.core.limits import Limits
 from pushup.core.message_queue import MessageQueue
-from pushup.core.subscription import Poll, Selection, Subscription
+from pushup.core.poll import Poll, Selection
+from pushup.core.subscription import Subscription
 
 EPOCH = "e1"
 

@@ -22,8 +22,8 @@ from pushup.core.commands import (
 from pushup.core.errors import ChannelExists, Overloaded, UnknownChannel
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
+from pushup.core.poll import Selection
 from pushup.core.snapshot import Snapshot
-from pushup.core.subscription import Selection
 
 
 @dataclass

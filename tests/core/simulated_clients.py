@@ -12,7 +12,8 @@ from pushup.core.cursor import Cursor, Start, parse_cursor
 from pushup.core.errors import PushUpError, UnknownChannel
 from pushup.core.limits import Limits
 from pushup.core.message_queue import MessageQueue
-from pushup.core.subscription import Poll, Selection, Subscription
+from pushup.core.poll import Poll, Selection
+from pushup.core.subscription import Subscription
 
 from .builders import EPOCH, ids, sequence_of
 from .naive_queue import NaiveQueue

@@ -11,7 +11,7 @@ from pushup.core.answer import RECEIVED_OVERHEAD_BYTES, Answer, Gap, Received, r
 from pushup.core.channel import Channel
 from pushup.core.cursor import Cursor, Start
 from pushup.core.message import Message
-from pushup.core.subscription import Selection
+from pushup.core.poll import Selection
 from pushup.core.wire import write
 
 from .builders import EPOCH, gaps, ids

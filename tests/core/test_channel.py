@@ -7,9 +7,9 @@ import math
 import pytest
 from msgspec import Raw
 
-from pushup.core.channel import Channel
+from pushup.core.channel import LIST_LIMIT, Channel
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES, Message
-from pushup.core.subscription import Selection
+from pushup.core.poll import Selection
 
 
 def channel_of(*places: tuple[int, float]) -> Channel:
@@ -114,3 +114,21 @@ def test_an_empty_channel_has_nothing() -> None:
     """A channel without messages finds none, whatever it is asked."""
     assert after(channel_of(), 0) == []
     assert after(channel_of(), 0, 1.0, 2.0) == []
+
+
+def test_many_messages_are_found_as_few_are() -> None:
+    """Beyond `LIST_LIMIT` the messages lie in another tree, in which everything is found and dropped alike."""
+    channel = Channel("a")
+    channel.id = 1
+    count = 2 * LIST_LIMIT + 100
+    for sequence in range(1, count + 1):
+        channel.keep(Message(sequence, sequence / 4, ("a",), Raw(b"1")))
+    for dropped in (0, 10, count - LIST_LIMIT, count - 3):
+        while channel.dropped < dropped:
+            assert channel.drop_oldest("evicted").sequence == channel.dropped
+        channel.check()
+        for cursor in (0, dropped, dropped + 1, LIST_LIMIT, count - 2, count - 1, count):
+            found = [m.sequence for m in channel.after(cursor, Selection(("a",), 10_000))]
+            assert found == list(range(max(cursor, dropped) + 1, count + 1))
+        ranged = Selection(("a",), 10_000, start=count / 4 - 2, end=count / 4)
+        assert [m.sequence for m in channel.after(0, ranged)] == list(range(max(count - 8, dropped + 1), count))

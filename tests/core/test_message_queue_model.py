@@ -12,7 +12,7 @@ from pushup.core.commands import Close, Command, Create, Draft, Expire, Publish,
 from pushup.core.cursor import Cursor, Start
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
-from pushup.core.subscription import Poll, Selection
+from pushup.core.poll import Poll, Selection
 
 from .builders import EPOCH, draft
 from .simulated_clients import Client, Cluster, Node

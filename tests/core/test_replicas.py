@@ -12,8 +12,9 @@ from pushup.core.cursor import Cursor, Start
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.message_queue import MessageQueue
+from pushup.core.poll import Poll, Selection
 from pushup.core.snapshot import Snapshot
-from pushup.core.subscription import Poll, Selection, Subscription
+from pushup.core.subscription import Subscription
 
 from .builders import EPOCH, Feed, draft, poll, publish
 

@@ -7,7 +7,7 @@ import pytest
 from pushup.core.answer import Answer
 from pushup.core.commands import Close, Create, Expire
 from pushup.core.errors import UnknownChannel
-from pushup.core.subscription import Poll, Selection
+from pushup.core.poll import Poll, Selection
 from pushup.core.wire import write
 
 from .builders import EPOCH, Feed, gaps, ids, poll, publish

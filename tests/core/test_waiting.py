@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import islice
 
 from pushup.core.channel import Channel
-from pushup.core.subscription import Selection, Subscription
+from pushup.core.poll import Selection
+from pushup.core.subscription import Subscription
 from pushup.core.waiting import SHARE, Waiting
 
 

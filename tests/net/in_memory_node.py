@@ -12,7 +12,8 @@ from pushup.broadcast.memory import MemoryBroadcast
 from pushup.core.answer import Answer
 from pushup.core.limits import Limits
 from pushup.core.message_queue import MessageQueue
-from pushup.core.subscription import Poll, Selection, Subscription
+from pushup.core.poll import Poll, Selection
+from pushup.core.subscription import Subscription
 from pushup.core.wire import PublicationLimits
 from pushup.metrics import Metrics, MetricsPage
 from pushup.net.api import Api, Exchange

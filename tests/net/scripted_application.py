@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from pushup.core.answer import Answer
-from pushup.core.subscription import Selection, Subscription
+from pushup.core.poll import Selection
+from pushup.core.subscription import Subscription
 from pushup.net.connection import Connection
 from pushup.net.edge import EdgeLimits
 from pushup.net.http1 import Request, RequestLimits

@@ -11,7 +11,8 @@ from pushup.core.answer import Answer
 from pushup.core.commands import ChannelState, Create, Draft, Outcome, Publish, Published
 from pushup.core.errors import UnknownChannel
 from pushup.core.limits import Limits
-from pushup.core.subscription import Poll, Selection, Subscription
+from pushup.core.poll import Poll, Selection
+from pushup.core.subscription import Subscription
 from pushup.node import DEADLINE_STEP_SECONDS, EXPIRY_SECONDS, HOLD_JITTER, SLICE
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange, waiting_poll
 from tests.net.in_memory_server import START
