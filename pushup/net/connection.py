@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 PIPELINE_LIMIT = 64
 """Requests that may wait behind an open one before reading stops; browsers pipeline none, HTTP libraries a few."""
 
+READ_BYTES = 4 * 1024
+"""What one read takes: ample for a poll, and no more requests than may well wait: 64 KiB would hold 3,000, which take a
+MiB. (Python allocates as much before it knows how much there is.)"""
+
+READ_BODY_BYTES = 64 * 1024
+"""What one read takes while a body of at least as much is still to come."""
+
 LINGER_SECONDS = 2.0
 """How long a closed connection is read on, so that the last response is not lost to a reset (RFC 9112 §9.6)."""
 
@@ -38,7 +45,7 @@ class Connection:
 
     __slots__ = (
         "_backlog", "_deaf", "_edge", "_ended", "_lingering", "_manner", "_open", "_output", "_parser", "_proceeding",
-        "_reading", "held", "since", "socket",
+        "_reading", "held", "read_bytes", "since", "socket",
     )  # fmt: skip
 
     def __init__(self, edge: Edge, sock: socket.socket) -> None:
@@ -50,6 +57,7 @@ class Connection:
         self._deaf = False
         self._reading = True
         # of the request that is coming in
+        self.read_bytes = READ_BYTES
         self._parser: RequestParser | None = None
         self._backlog: deque[Request | PushUpError] | None = None
         # of the request that is open, and of its response
@@ -82,9 +90,11 @@ class Connection:
                 edge.renew_parser()
                 self.since = edge.now
             self._parser = parser
+            self.read_bytes = READ_BODY_BYTES if parser.body_left >= READ_BODY_BYTES else READ_BYTES
         elif self._parser is not None:
             edge.give_parser(parser)
             self._parser = None
+            self.read_bytes = READ_BYTES
         if self._deaf:
             self._drop_parser()
         if len(requests) == 1 and not self._open and self._backlog is None and self._output is None:

@@ -22,12 +22,6 @@ from zope.interface import implementer
 
 from pushup.net.connection import Connection
 
-READ_BYTES = 4 * 1024
-"""What one read takes: ample for a poll. Python allocates as much before it knows how much there is."""
-
-READ_MORE_BYTES = 64 * 1024
-"""What a second read takes when the first was full; who sends more is read again after the others."""
-
 BATCH = 256
 """Events taken from the epoll at a time: about 4 ms of work."""
 
@@ -76,9 +70,7 @@ def _read(connection: Connection) -> None:
     """Read what is there and hand it on. An error in here ends this connection and no other."""
     try:
         try:
-            data = connection.socket.recv(READ_BYTES)
-            if len(data) == READ_BYTES:
-                data += _read_more(connection)
+            data = connection.socket.recv(connection.read_bytes)
         except BlockingIOError:
             return
         except OSError:
@@ -91,13 +83,6 @@ def _read(connection: Connection) -> None:
     except Exception:
         _log.failure("a connection failed while it was read")
         connection.lost()
-
-
-def _read_more(connection: Connection) -> bytes:
-    try:
-        return connection.socket.recv(READ_MORE_BYTES)
-    except BlockingIOError:
-        return b""
 
 
 def _write(connection: Connection) -> None:

@@ -79,6 +79,7 @@ class RequestParser:
         self._headers: dict[bytes, bytes] = {}
         self._size = 0
         self._fed = 0
+        self._length = 0
         self._request: Request | None = None
         self._body: list[bytes] = []
 
@@ -112,6 +113,11 @@ class RequestParser:
         if isinstance(error, HttpParserCallbackError):
             return self._error or error
         return None if self.ended else BadRequest(f"this is not HTTP/1.1: {error}")
+
+    @property
+    def body_left(self) -> int:
+        """Bytes of the body that are still to come, as far as is known: of a chunked one it is not."""
+        return 0 if self._request is None else self._length - self._size
 
     def discard(self) -> None:
         """This parser is used up: let go of llhttp's, which refers back to this one."""
@@ -148,7 +154,7 @@ class RequestParser:
         self.idle = False
         self._target = b""
         self._headers = {}
-        self._size = self._fed = 0
+        self._size = self._fed = self._length = 0
         self._request = None
 
     def on_url(self, part: bytes) -> None:
@@ -197,8 +203,10 @@ class RequestParser:
         if coding is not None and (version == "1.0" or coding.lower() != b"chunked"):
             self._fail(BadRequest("the only transfer coding spoken here is chunked, in HTTP/1.1"))
         length = headers.get(b"content-length")
-        if length is not None and int(length) > self._limits.body_limit_bytes:
-            self._fail(self._too_large())
+        if length is not None:
+            self._length = int(length)
+            if self._length > self._limits.body_limit_bytes:
+                self._fail(self._too_large())
         expect = headers.get(b"expect")
         if expect is not None:
             if expect.lower() != b"100-continue":

@@ -191,7 +191,7 @@ class InMemoryDemultiplexer:
 
 def _read(connection: Connection) -> None:
     try:
-        data = connection.socket.recv(64 * 1024)
+        data = connection.socket.recv(connection.read_bytes)
     except OSError:
         connection.lost()
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pushup.core.answer import Answer
-from pushup.net.connection import PIPELINE_LIMIT
+from pushup.net.connection import PIPELINE_LIMIT, READ_BODY_BYTES, READ_BYTES
 from pushup.net.edge import SWEEP_SECONDS, EdgeLimits
 from tests.net.scripted_application import ScriptedServer, get, serve
 
@@ -146,3 +146,17 @@ def test_sent_and_received_bytes_are_counted(server: ScriptedServer) -> None:
     client.read(None)
     assert server.metrics.received_bytes == len(get(b"/big"))
     assert server.metrics.sent_bytes == len(client.take())
+
+
+def test_much_is_read_at_a_time_only_of_a_body(server: ScriptedServer) -> None:
+    """A flood of small requests is read in small pieces, so that few wait in memory; a large body in large ones."""
+    client = server.connect()
+    (connection,) = server.edge._connections
+    assert connection.read_bytes == READ_BYTES
+    client.send(get(b"/echo", b"Content-Length: 200000\r\n", b"POST"))
+    assert connection.read_bytes == READ_BODY_BYTES
+    client.send(b"x" * 150_000)
+    assert connection.read_bytes == READ_BYTES
+    client.send(b"x" * 50_000)
+    assert len(client.reply().body) == 200_000
+    assert connection.read_bytes == READ_BYTES
