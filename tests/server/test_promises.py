@@ -233,7 +233,7 @@ def test_promise_5_bad_input_is_named_and_changes_nothing(serve: Serve) -> None:
                 response = client.read_response()
                 assert response.is_problem, (case, response)
                 assert (response.status, response.value.get("field")) == (status, field), (case, response)
-        assert caller.call("GET", "/v1/channels").value == {"channels": []}
+        assert caller.call("GET", "/v1/channels").value == {"channels": [], "more": False}
         assert server.metric("messages_total") == 0
         # A command that was refused by the queue has had a place in the order, so the cursor may move; nothing else.
         assert caller.poll("a", cursor=before[0], timeout=0)["messages"] == []
