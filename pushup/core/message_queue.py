@@ -132,7 +132,8 @@ class MessageQueue(Generic[H]):
     def _why_not(self, drafts: tuple[Draft, ...]) -> PushUpError | None:
         """Why these messages cannot all be published, if they cannot; all or nothing."""
         find = self._directory.find
-        new = {name for draft in drafts for name in draft.channels if find(name) is None}
+        # In order, so that the outcome names the same one on every node.
+        new = {name: None for draft in drafts for name in draft.channels if find(name) is None}
         for name in new:
             if self._limits.strict_channels or is_id(name):
                 return UnknownChannel(f"channel {name!r} does not exist", field="channels")
