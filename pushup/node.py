@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
@@ -27,6 +27,7 @@ from pushup.core.message_queue import MessageQueue
 from pushup.core.poll import Poll
 from pushup.core.subscription import Subscription
 from pushup.metrics import Metrics
+from pushup.timer import Timer
 
 SLICE = 256
 """Answers given in one turn of the reactor: about 4 ms, so that others get theirs in between."""
@@ -83,7 +84,7 @@ class Node(Generic[H]):
         self._metrics = metrics
         self._soon = soon
         self._delivering = False
-        self._deadline_timer = _Timer(clock, self._answer_due)
+        self._deadline_timer = Timer(clock, self._answer_due)
         self._expiring = False
         self._expiry = LoopingCall(self._let_time_pass)
         self._expiry.clock = clock
@@ -107,6 +108,10 @@ class Node(Generic[H]):
         """Raises: UnknownChannel."""
         return self._queue.channel(name)
 
+    def name_of(self, channel: str) -> str:
+        """The channel's name, by its name or id; what does not live goes by what it was called."""
+        return self._queue.name_of(channel)
+
     def channels(self, after: int, most: int) -> list[Channel]:
         """The first living channels with an id after this one."""
         return self._queue.channels(after, most)
@@ -128,14 +133,15 @@ class Node(Generic[H]):
         self._deliver_soon()
         return outcome
 
-    def poll(self, poll: Poll, holder: H) -> Answer | Subscription[H]:
+    def poll(self, poll: Poll, holder: H, until: float = math.inf) -> Answer | Subscription[H]:
         """Answer a poll now, or hold it: then `holder.answer` is called, unless the subscription is abandoned.
 
+        It is held for its timeout, and until `until` (seconds since the epoch) at most.
         Raises: UnknownChannel.
         """
         now = self._clock.seconds()
         timeout = 0.0 if self._draining else poll.timeout * (1 - HOLD_JITTER * self._random())
-        deadline = (now + timeout) // DEADLINE_STEP_SECONDS * DEADLINE_STEP_SECONDS
+        deadline = min((now + timeout) // DEADLINE_STEP_SECONDS * DEADLINE_STEP_SECONDS, until)
         result = self._queue.subscribe(poll, holder, now, deadline)
         if isinstance(result, Subscription):
             if result.deadline < self._deadline_timer.time:
@@ -210,32 +216,3 @@ class Node(Generic[H]):
         self._expiring = False
         if not isinstance(outcome, PushUpError):
             self._soon(self._let_time_pass)  # there may be more than one entry lets go
-
-
-class _Timer:
-    """One reactor timer for many deadlines."""
-
-    def __init__(self, clock: IReactorTime, due: Callable[[], None]) -> None:
-        self._clock = clock
-        self._due = due
-        self.time = math.inf
-        self._call: IDelayedCall | None = None
-
-    def not_after(self, time: float | None) -> None:
-        """See to it that `due` is called at this time or before; it then says when next."""
-        if time is None or time >= self.time:
-            return
-        self.stop()
-        self.time = time
-        self._call = self._clock.callLater(max(0.0, time - self._clock.seconds()), self._ring)
-
-    def stop(self) -> None:
-        if self._call is not None:
-            self._call.cancel()
-            self._call = None
-        self.time = math.inf
-
-    def _ring(self) -> None:
-        self._call = None
-        self.time = math.inf
-        self._due()
