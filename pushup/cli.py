@@ -17,7 +17,7 @@ import click
 from pushup import __version__
 from pushup.client import Client, ClientError
 from pushup.logs import FORMATS, LEVELS
-from pushup.settings import Settings, SettingsError, read_settings
+from pushup.settings import SECRETS, Settings, SettingsError, read_settings
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -34,7 +34,7 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
             "--listen", multiple=True, metavar="ADDRESS",
             help="127.0.0.1:8080, [::1]:8080 or unix:/run/pushup.sock; may be given several times.",
         ),
-        click.option("--broadcast", metavar="URL", help="Where the order comes from: memory:"),
+        click.option("--broadcast", metavar="URL", help="Where the order comes from: memory: or journal:PATH"),
         click.option("--log-level", type=click.Choice(LEVELS)),
         click.option("--log-format", type=click.Choice(FORMATS)),
         click.option(
@@ -69,6 +69,7 @@ def serve(**given: Any) -> None:
     from twisted.internet import reactor as any_reactor
     from twisted.logger import Logger
 
+    from pushup.broadcast.journal_file import JournalError
     from pushup.logs import start_logging
     from pushup.service import make_service, raise_file_limit, tune_garbage_collector
 
@@ -76,7 +77,10 @@ def serve(**given: Any) -> None:
     tune_garbage_collector()
     start_logging(settings.server.log_level, settings.server.log_format)
     Logger().info("file descriptors: {limit}", limit=raise_file_limit())
-    service = make_service(settings, reactor)
+    try:
+        service = make_service(settings, reactor)
+    except (SettingsError, JournalError) as error:
+        raise click.ClickException(str(error)) from None
 
     def stop(number: int, frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -116,7 +120,7 @@ def check_config(**given: Any) -> None:
     settings = structs.asdict(_read(**given))
     for room in settings.values():
         for name, value in structs.asdict(room).items():
-            shown = f"{len(value)} keys, not shown" if name == "publish_keys" and value else value
+            shown = "not shown" if name in SECRETS and value else value
             print(f"{name} = {json.dumps(shown)}")
 
 

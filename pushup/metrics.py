@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 
 import psutil
 from prometheus_client import CollectorRegistry, generate_latest
@@ -31,13 +32,28 @@ class Histogram:
         self._counts[bisect_left(self._bounds, value)] += times
         self._sum += value * times
 
-    def family(self, name: str, text: str) -> Metric:
-        buckets = []
-        total = 0
-        for bound, count in zip((*map(str, self._bounds), "+Inf"), self._counts, strict=True):
-            total += count
-            buckets.append((bound, float(total)))
-        return HistogramMetricFamily(name, text, buckets=buckets, sum_value=self._sum)
+    @property
+    def buckets(self) -> list[tuple[str, float]]:
+        """Upper bound and how many were up to it, as Prometheus wants them."""
+        bounds = (*map(str, self._bounds), "+Inf")
+        return list(zip(bounds, map(float, accumulate(self._counts)), strict=True))
+
+    @property
+    def sum(self) -> float:
+        return self._sum
+
+
+class BackendCounters:
+    """What is counted of one backend: calls that `ended` in time, were given up as `late`, or were `refused` because
+    too many waited; those that run (`busy`) and wait now; and how long calls have waited before they ran."""
+
+    def __init__(self) -> None:
+        self.ended = 0
+        self.late = 0
+        self.refused = 0
+        self.busy = 0
+        self.waiting = 0
+        self.wait = Histogram(DELAY_BOUNDS_SECONDS)
 
 
 class Metrics:
@@ -54,6 +70,11 @@ class Metrics:
         self.received_bytes = 0
         self.sent_bytes = 0
         self._answer_delay = Histogram(DELAY_BOUNDS_SECONDS)
+        self._backends: dict[str, BackendCounters] = {}
+
+    def backend(self, name: str) -> BackendCounters:
+        """The counters of a backend."""
+        return self._backends.setdefault(name, BackendCounters())
 
     def applied(self, command: Command, outcome: Outcome) -> None:
         """An entry was applied."""
@@ -83,9 +104,28 @@ class Metrics:
         )
         for name, value, text in counters:
             yield CounterMetricFamily(f"pushup_{name}", text, value=value)
-        yield self._answer_delay.family(
-            "pushup_answer_delay_seconds", "From a publication to the answers that carry it, newest message"
+        yield HistogramMetricFamily(
+            "pushup_answer_delay_seconds",
+            "From a publication to the answers that carry it, newest message",
+            buckets=self._answer_delay.buckets,
+            sum_value=self._answer_delay.sum,
         )
+        yield from self._collect_backends()
+
+    def _collect_backends(self) -> Iterator[Metric]:
+        calls = CounterMetricFamily("pushup_backend_calls", "Calls of a backend", labels=("backend", "outcome"))
+        busy = GaugeMetricFamily("pushup_backend_busy", "Calls of a backend that run", labels=("backend",))
+        waiting = GaugeMetricFamily("pushup_backend_waiting", "Calls of a backend that wait", labels=("backend",))
+        wait = HistogramMetricFamily(
+            "pushup_backend_wait_seconds", "How long calls of a backend waited before they ran", labels=("backend",)
+        )
+        for name, counters in self._backends.items():
+            for outcome in ("ended", "late", "refused"):
+                calls.add_metric((name, outcome), getattr(counters, outcome))
+            busy.add_metric((name,), counters.busy)
+            waiting.add_metric((name,), counters.waiting)
+            wait.add_metric((name,), counters.wait.buckets, counters.wait.sum)
+        yield from (calls, busy, waiting, wait)
 
 
 class MetricsPage:

@@ -6,6 +6,8 @@ import gc
 import resource
 import secrets
 import socket
+from collections.abc import Callable
+from pathlib import Path
 from random import random
 from typing import Any
 
@@ -15,16 +17,28 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
+from pushup.backends.authorization import Ask, Authorization, AuthorizationLimits
+from pushup.backends.helper_pool import HelperPool
+from pushup.backends.limited_service import ServiceLimits
+from pushup.backends.own_code import OwnCode, load
+from pushup.backends.service_requestor import ServiceRequestor
+from pushup.backends.tickets import Tickets
+from pushup.backends.web_backend import WebBackend
+from pushup.broadcast import Broadcast
+from pushup.broadcast.journal import Journal
+from pushup.broadcast.journal_file import open_journal
 from pushup.broadcast.memory import MemoryBroadcast
 from pushup.core.message_queue import MessageQueue
 from pushup.metrics import Metrics, MetricsPage
-from pushup.net.api import Api, Exchange
+from pushup.net.api import Api
+from pushup.net.authorized_polls import AuthorizedPolls
 from pushup.net.demultiplexer import STRATEGIES
 from pushup.net.edge import Edge
+from pushup.net.exchange import Holder
 from pushup.net.listener import open_socket
 from pushup.net.poll_parameters import PollReader
 from pushup.node import Node
-from pushup.settings import Settings
+from pushup.settings import Settings, SettingsError
 
 FLUSH_SECONDS = 3.0
 """How long the last responses may take to reach their clients when the server stops."""
@@ -35,11 +49,22 @@ _log = Logger()
 class PushUpService(Service):
     """A server that listens from `startService` on, and drains in `stopService`."""
 
-    def __init__(self, settings: Settings, *, clock: IReactorTime, node: Node[Exchange], edge: Edge) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: IReactorTime,
+        node: Node[Holder],
+        edge: Edge,
+        broadcast: Broadcast,
+        stop_asking: Callable[[], object],
+    ) -> None:
         self._settings = settings
         self._clock = clock
         self._node = node
         self._edge = edge
+        self._broadcast = broadcast
+        self._stop_asking = stop_asking
         self.addresses: list[str] = []
 
     def startService(self) -> None:
@@ -68,6 +93,8 @@ class PushUpService(Service):
             await deferLater(self._clock, 0.05, lambda: None)
         self._edge.close()
         self._node.stop()
+        self._stop_asking()
+        await self._broadcast.stop()
         _log.info("stopped")
 
     def stopService(self) -> Deferred[None]:
@@ -76,14 +103,18 @@ class PushUpService(Service):
 
 
 def make_service(settings: Settings, reactor: Any) -> PushUpService:
-    """A server by these settings, on this reactor (an IReactorFDSet and IReactorTime)."""
+    """A server by these settings, on this reactor (an IReactorFDSet, IReactorTime, IReactorTCP, IReactorFromThreads).
+
+    Reads the journal, if there is one, and so blocks; it is called before the reactor runs.
+    Raises: JournalError, SettingsError.
+    """
     metrics = Metrics()
-    broadcast = MemoryBroadcast(epoch=secrets.token_hex(4), now=reactor.seconds)
-    queue: MessageQueue[Exchange] = MessageQueue(settings.queue, epoch=broadcast.epoch)
+    queue, broadcast = _make_broadcast(settings, reactor, metrics)
     demultiplexer = STRATEGIES[settings.server.wait_strategy](reactor)
     node = Node(
         queue=queue, broadcast=broadcast, clock=reactor, soon=demultiplexer.soon, random=random, metrics=metrics
     )
+    authorization, stop_asking = _make_authorization(settings.authorization, reactor, metrics)
     page = MetricsPage(
         metrics,
         {
@@ -100,10 +131,11 @@ def make_service(settings: Settings, reactor: Any) -> PushUpService:
         publication_limits=settings.publication,
         publish_keys=settings.server.publish_keys,
         metrics_text=page.text,
+        authorized_polls=None if authorization is None else AuthorizedPolls(node, authorization, reactor),
     )
     edge = Edge(
         application=api,
-        abandon=node.abandon,
+        abandon=api.abandon,
         demultiplexer=demultiplexer,
         reactor=reactor,
         clock=reactor,
@@ -112,7 +144,53 @@ def make_service(settings: Settings, reactor: Any) -> PushUpService:
         cors_origins=frozenset(settings.server.cors_origins),
         metrics=metrics,
     )
-    return PushUpService(settings, clock=reactor, node=node, edge=edge)
+    return PushUpService(settings, clock=reactor, node=node, edge=edge, broadcast=broadcast, stop_asking=stop_asking)
+
+
+def _make_broadcast(
+    settings: Settings, reactor: Any, metrics: Metrics
+) -> tuple[MessageQueue[Holder], MemoryBroadcast | Journal]:
+    """The message queue, and the broadcast that it goes on with."""
+    epoch = secrets.token_hex(4)
+    kind, _, path = settings.server.broadcast.partition(":")
+    if kind == "memory":
+        return MessageQueue(settings.queue, epoch=epoch), MemoryBroadcast(epoch=epoch, now=reactor.seconds)
+    file, snapshot = open_journal(Path(path), settings.queue, epoch)
+    queue: MessageQueue[Holder] = MessageQueue.restore(settings.queue, snapshot)
+    limits = ServiceLimits(at_most=1, queue_limit=1, deadline_seconds=settings.journal.journal_timeout_seconds)
+    helpers = HelperPool("journal", limits, reactor=reactor, counters=metrics.backend("journal"))
+    return queue, Journal(file, queue=queue, limits=settings.queue, helpers=helpers, clock=reactor)
+
+
+def _make_authorization(
+    settings: AuthorizationLimits, reactor: Any, metrics: Metrics
+) -> tuple[Authorization | None, Callable[[], object]]:
+    """Who may poll what, unless everybody may everything; and how to stop asking. Raises: SettingsError."""
+    limits = ServiceLimits(
+        at_most=settings.authorize_at_most,
+        queue_limit=settings.authorize_queue_limit,
+        deadline_seconds=settings.authorize_timeout_seconds,
+    )
+    ask: Ask
+    asked: ServiceRequestor | HelperPool
+    if settings.authorize_url:
+        counters = metrics.backend("authorization")
+        asked = ServiceRequestor("the application", limits, reactor=reactor, counters=counters)
+        ask = WebBackend(settings.authorize_url, asked)
+    elif settings.authorizer:
+        try:
+            function = load(settings.authorizer)
+        except ValueError as error:
+            raise SettingsError(f"authorizer: {error}") from None
+        asked = HelperPool("the authorizer", limits, reactor=reactor, counters=metrics.backend("authorization"))
+        ask = OwnCode(function, asked)
+    else:
+        return None, lambda: None
+    key = settings.ticket_key or secrets.token_hex(32)
+    authorization = Authorization(
+        ask, tickets=Tickets(key.encode()), ticket_seconds=settings.ticket_seconds, clock=reactor, random=random
+    )
+    return authorization, asked.stop
 
 
 def raise_file_limit() -> int:

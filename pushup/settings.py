@@ -12,11 +12,14 @@ import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import fields
 
+from pushup.backends.authorization import AuthorizationLimits
+from pushup.broadcast.journal import JournalLimits
 from pushup.core.limits import Limits
 from pushup.core.wire import PublicationLimits
 from pushup.logs import FORMATS, LEVELS
@@ -29,8 +32,10 @@ from pushup.node import DrainLimits
 
 PREFIX = "PUSHUP_"
 MIN_KEY_LENGTH = 16
-"""Characters of a publish key; below that one can be guessed."""
+"""Characters of a key; below that one can be guessed."""
 
+SECRETS = ("publish_keys", "ticket_key")
+"""Settings whose values are never shown."""
 
 NOT_SETTINGS = re.compile(r"PUSHUP_(CONFIG|URL|KEY|SERVICE_.*|PORT|PORT_.*)").fullmatch
 """Variables of the command line itself, and those that Kubernetes sets where a service is called `pushup`."""
@@ -46,7 +51,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     listen: tuple[str, ...] = ("127.0.0.1:8080",)
     """Addresses: `127.0.0.1:8080`, `[::1]:8080`, `unix:/run/pushup.sock`."""
     broadcast: str = "memory:"
-    """Where the order of entries comes from: `memory:`, which is this process."""
+    """Where the order of entries comes from: `memory:`, which is this process, or `journal:PATH`, a file."""
     wait_strategy: str = "epoll" if "epoll" in STRATEGIES else "reactor"
     """How the demultiplexer waits: `epoll`, or `reactor` where there is no epoll."""
     publish_keys: tuple[str, ...] = ()
@@ -71,6 +76,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     edge: EdgeLimits = EdgeLimits()
     request: RequestLimits = RequestLimits()
     drain: DrainLimits = DrainLimits()
+    journal: JournalLimits = JournalLimits()
+    authorization: AuthorizationLimits = AuthorizationLimits()
 
 
 _ROOM_OF = {
@@ -141,7 +148,7 @@ def _setting(name: str, value: object, where: str) -> tuple[str, object]:
         if isinstance(converted, int | float) and not isinstance(converted, bool) and not 0 < converted < math.inf:
             raise ValueError("it must be above 0")
     except (ValueError, msgspec.ValidationError) as error:
-        shown = "(not shown)" if name == "publish_keys" else repr(value)
+        shown = "(not shown)" if name in SECRETS else repr(value)
         raise SettingsError(f"{where}: {name} = {shown}: {error}") from None
     return room, converted
 
@@ -171,13 +178,14 @@ def _mistake(settings: Settings) -> tuple[str, str] | None:
         ("log_level", server.log_level, LEVELS),
         ("log_format", server.log_format, FORMATS),
         ("wait_strategy", server.wait_strategy, tuple(STRATEGIES)),
-        ("broadcast", server.broadcast, ("memory:",)),
     ):
         if value not in choices:
             return name, f"{value!r} is not one of {', '.join(choices)}"
     for key in server.publish_keys:
         if len(key) < MIN_KEY_LENGTH or not key.isascii() or not key.isprintable() or " " in key:
             return "publish_keys", f"a key has at least {MIN_KEY_LENGTH} characters, printable ASCII without spaces"
+    if server.broadcast != "memory:" and not re.fullmatch(r"journal:.+", server.broadcast):
+        return "broadcast", f"{server.broadcast!r} is neither memory: nor journal:PATH"
     if not server.listen:
         return "listen", "there is no address to listen on"
     open_to_all = not server.publish_keys and not server.allow_public_without_keys
@@ -191,8 +199,27 @@ def _mistake(settings: Settings) -> tuple[str, str] | None:
                 f"everybody who reaches {address} could publish; set publish_keys, or say "
                 "allow_public_without_keys if that is what you want"
             )
+    mistake = _authorization_mistake(settings.authorization)
+    if mistake is not None:
+        return mistake
     if queue.answer_limit_bytes + publication.message_limit_bytes > edge.output_limit_bytes:
         return "output_limit_bytes", "it must hold an answer, which is answer_limit_bytes and one message"
     if publication.message_limit_bytes > queue.retention_bytes:
         return "retention_bytes", "it must hold one message of message_limit_bytes"
+    return None
+
+
+def _authorization_mistake(authorization: AuthorizationLimits) -> tuple[str, str] | None:
+    if authorization.authorize_url and authorization.authorizer:
+        return "authorizer", "either the web backend is asked (authorize_url) or a function, not both"
+    if authorization.authorize_url:
+        try:
+            parts = urlsplit(authorization.authorize_url)
+            good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and not parts.fragment
+        except ValueError:
+            good = False
+        if not good or not authorization.authorize_url.isascii() or not authorization.authorize_url.isprintable():
+            return "authorize_url", f"{authorization.authorize_url!r} is not of the form http://host:port/path"
+    if authorization.ticket_key and len(authorization.ticket_key) < MIN_KEY_LENGTH:
+        return "ticket_key", f"a key has at least {MIN_KEY_LENGTH} characters"
     return None

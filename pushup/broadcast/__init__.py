@@ -7,6 +7,7 @@ goes back to whoever appended the command, on that node.
 | file | whose order |
 |---|---|
 | `memory` | one process; it ends with it |
+| `journal` | one machine; it survives restarts. `journal_file` is what is on the disk |
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ class Broadcast(Protocol):
         `then` is called once this node has applied the entry, with what came of it; or with `Unavailable` when the
         order cannot be reached, and then it is not known whether the command got a place.
         """
+
+    async def stop(self) -> None:
+        """Give what was appended its place, and take no more; let go of files and connections."""
 
     def ready(self) -> bool:
         """Whether a command appended now would get its place, and this node is not behind."""

@@ -28,6 +28,9 @@ class MemoryBroadcast:
         self._next += command.width
         then(self._follower(entry))
 
+    async def stop(self) -> None:
+        pass
+
     def ready(self) -> bool:
         return self._follower is not None
 

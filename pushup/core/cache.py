@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from itertools import takewhile
 
 from pushup.core.channel import Channel, GapReason
 from pushup.core.limits import Limits
@@ -11,11 +12,13 @@ from pushup.core.message import Message
 
 
 class Cache:
-    """The messages that channels keep, oldest first; `find` gives the channel of a name, if it lives."""
+    """The messages that channels keep, oldest first."""
 
-    def __init__(self, limits: Limits, find: Callable[[str], Channel | None]) -> None:
+    def __init__(self, limits: Limits, find: Callable[[str], Channel | None], note: Callable[[Channel], None]) -> None:
+        """`find` gives the channel of a name, if it lives; `note` is told of those that lose messages."""
         self._limits = limits
         self._find = find
+        self._note = note
         # Messages only ever come at the end; the channels' trees are for looking things up in them.
         self._messages: OrderedDict[int, Message] = OrderedDict()
         self.bytes = 0
@@ -27,9 +30,14 @@ class Cache:
     def oldest_time(self) -> float | None:
         return self._oldest().time if self._messages else None
 
-    def messages(self) -> list[Message]:
-        """All of them, oldest first."""
-        return list(self._messages.values())
+    @property
+    def oldest_sequence(self) -> int | None:
+        return self._oldest().sequence if self._messages else None
+
+    def messages(self, after: int = 0) -> list[Message]:
+        """Those after this sequence, oldest first. O(their number)."""
+        newest_first = takewhile(lambda message: message.sequence > after, reversed(self._messages.values()))
+        return list(newest_first)[::-1]
 
     def add(self, message: Message, channels: Iterable[Channel]) -> None:
         """Keep a new message on its channels, and let go what is too much. O(log n) a channel."""
@@ -37,8 +45,7 @@ class Cache:
         self.bytes += message.size
         for channel in channels:
             channel.keep(message)
-            assert channel.messages is not None
-            if len(channel.messages) > self._limits.retention_messages:
+            while len(channel.messages or ()) > self._limits.retention_messages:
                 self._release(channel.drop_oldest("evicted"))
         while self.bytes > self._limits.retention_bytes and len(self._messages) > 1:
             self._drop_oldest("evicted")
@@ -72,6 +79,7 @@ class Cache:
         for name in message.channels:
             channel = self._find(name)
             if channel is not None and channel.messages and channel.messages[0] is message:
+                self._note(channel)
                 self._release(channel.drop_oldest(reason))
 
     def _release(self, message: Message) -> None:

@@ -34,6 +34,9 @@ class Directory:
         self._expiries: TimeTree[Channel] = TimeTree()
         self._closings: TimeTree[Channel] = TimeTree()
         self._closed = 0
+        self.changed: dict[str, None] | None = None
+        """Names of the channels whose shared state has changed, where somebody wants to know (`MessageQueue.changes`);
+        whoever changes a channel notes it by `note`."""
         self.last_id = 0
         self.floor = 0
 
@@ -44,6 +47,16 @@ class Directory:
     def __iter__(self) -> Iterator[Channel]:
         """The living channels."""
         return (channel for channel in self._by_name.values() if channel.living)
+
+    def note(self, channel: Channel) -> None:
+        """This channel's shared state changes."""
+        if self.changed is not None:
+            self.changed[channel.name] = None
+
+    def remembers(self, name: str) -> Channel | None:
+        """The channel of this very name, if it lives or its closing is remembered."""
+        channel = self._by_name.get(name)
+        return channel if channel is not None and (channel.living or channel.closed) else None
 
     def page(self, after: int, most: int | None) -> list[Channel]:
         """The living channels with an id after this one, `most` at most, by id. O(channels), 0.03 us each."""
@@ -112,6 +125,7 @@ class Directory:
         self._names_by_id[channel.id] = name
         channel.expires = time + channel.ttl
         self._put(self._expiries, channel)
+        self.note(channel)
         return channel
 
     def renew(self, channel: Channel, ttl: float | None, time: float) -> None:
@@ -119,6 +133,7 @@ class Directory:
         if ttl is not None:
             channel.ttl = ttl
         channel.expires = time + channel.ttl
+        self.note(channel)
         if channel.expires < channel.due:
             self._expiries.discard(channel.due, channel)
             self._put(self._expiries, channel)
@@ -131,6 +146,7 @@ class Directory:
         channel.closed = channel.latest = sequence
         channel.expires = time + self._limits.retention_seconds
         self._put(self._closings, channel)
+        self.note(channel)
         self._closed += 1
         if self._closed > self._limits.channels_limit:
             self.forget_due(math.inf)
@@ -139,6 +155,7 @@ class Directory:
         """A living channel whose expiry has come, if there is one; the caller closes it."""
         while (channel := self._expiries.pop_due(time)) is not None:
             self._put(self._expiries, channel)
+            self.note(channel)
             if channel.due <= time:
                 return channel
         return None
@@ -151,6 +168,7 @@ class Directory:
         self._closed -= 1
         self.floor = max(self.floor, channel.latest)
         channel.forget_all(self.floor)
+        self.note(channel)
         if channel.subscribers == 0:
             self.leave(channel)
         return True

@@ -30,13 +30,19 @@ class BadRequest(PushUpError):
 class Unauthorized(PushUpError):
     code = "unauthorized"
     status = 401
-    title = "A key is needed"
+    title = "It is not known who you are"
+
+
+class TicketExpired(PushUpError):
+    code = "ticket-expired"
+    status = 401
+    title = "The ticket's time is over"
 
 
 class Forbidden(PushUpError):
     code = "forbidden"
     status = 403
-    title = "This key does not open this door"
+    title = "This is not allowed"
 
 
 class UnknownResource(PushUpError):

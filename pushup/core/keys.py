@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from itertools import takewhile
 
 from pushup.core.commands import Published
 
@@ -33,6 +33,11 @@ class Keys:
         while (oldest := self.oldest_time) is not None and oldest <= time:
             self._outcomes.popitem(last=False)
 
-    def items(self) -> Iterable[tuple[str, Published]]:
-        """All of them, oldest first."""
-        return self._outcomes.items()
+    @property
+    def oldest_sequence(self) -> int | None:
+        return next(iter(self._outcomes.values())).sequence if self._outcomes else None
+
+    def items(self, after: int = 0) -> list[tuple[str, Published]]:
+        """Those that were published after this sequence, oldest first. O(their number)."""
+        newest_first = takewhile(lambda item: item[1].sequence > after, reversed(self._outcomes.items()))
+        return list(newest_first)[::-1]

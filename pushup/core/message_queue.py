@@ -34,7 +34,7 @@ from pushup.core.keys import Keys
 from pushup.core.limits import Limits
 from pushup.core.message import Message
 from pushup.core.poll import Poll, Selection
-from pushup.core.snapshot import ChannelSnapshot, MessageSnapshot, Snapshot
+from pushup.core.snapshot import Changes, ChannelSnapshot, MessageSnapshot, Snapshot
 from pushup.core.subscription import H, Subscription
 from pushup.core.waiting import Waiting
 
@@ -54,10 +54,11 @@ class MessageQueue(Generic[H]):
         self._last = Cursor(epoch, sequence)
         self._time = time
         self._directory = Directory(limits)
-        self._cache = Cache(limits, self._directory.find)
+        self._cache = Cache(limits, self._directory.find, self._directory.note)
         self._keys = Keys(limits.keys_limit)
         self._waiting: Waiting[H] = Waiting()
         self._answers: dict[tuple[Selection, int], Answer] = {}
+        self._noted_from = sequence
 
     # What is shared by all nodes.
 
@@ -65,6 +66,11 @@ class MessageQueue(Generic[H]):
     def cursor(self) -> Cursor:
         """The last entry applied: where "from here on" begins."""
         return self._last
+
+    @property
+    def time(self) -> float:
+        """The time of the last entry applied."""
+        return self._time
 
     def apply(self, entry: Entry) -> Outcome:
         """Do what the entry says, and let go what is due by its time. O(log n) a channel; waking is O(1) each.
@@ -148,6 +154,7 @@ class MessageQueue(Generic[H]):
         self._cache.add(Message(sequence, time, tuple([c.name for c in channels]), draft.data), channels)
         for channel in channels:
             channel.expires = time + channel.ttl
+            self._directory.note(channel)
             self._waiting.wake(channel)
 
     def _create(self, name: str | None, ttl: float | None, time: float) -> Outcome:
@@ -315,6 +322,11 @@ class MessageQueue(Generic[H]):
             raise _unknown(name)
         return channel
 
+    def name_of(self, name: str) -> str:
+        """The living channel's name, by its name or id; what does not live goes by what it was called."""
+        channel = self._directory.find(name)
+        return name if channel is None else channel.name
+
     def channels(self, after: int = 0, most: int | None = None) -> list[Channel]:
         """The living channels with an id after this one, `most` at most, by id; to look at."""
         return self._directory.page(after, most)
@@ -329,12 +341,37 @@ class MessageQueue(Generic[H]):
             time=self._time,
             last_id=self._directory.last_id,
             floor=self._directory.floor,
-            channels=tuple(
-                ChannelSnapshot(c.name, c.id, c.ttl, c.expires, c.due, c.newest, c.dropped, c.reason, c.closed)
-                for c in self._directory.remembered()
-            ),
-            messages=tuple(MessageSnapshot(m.sequence, m.time, m.channels, m.data) for m in self._cache.messages()),
+            channels=tuple([_channel_snapshot(c) for c in self._directory.remembered()]),
+            messages=tuple([_message_snapshot(m) for m in self._cache.messages()]),
             keys=tuple(self._keys.items()),
+        )
+
+    def note_changes(self) -> None:
+        """From here on note what changes, for `changes`."""
+        self._directory.changed = {}
+        self._noted_from = self._last.sequence
+
+    @property
+    def changed_count(self) -> int:
+        """How many entries, by their width, have been noted."""
+        return self._last.sequence - self._noted_from
+
+    def changes(self) -> Changes:
+        """What has changed in the shared state since `note_changes`. O(that)."""
+        changed = self._directory.changed or {}
+        remembered = [(name, self._directory.remembers(name)) for name in changed]
+        return Changes(
+            epoch=self._last.epoch,
+            sequence=self._last.sequence,
+            time=self._time,
+            last_id=self._directory.last_id,
+            floor=self._directory.floor,
+            channels=tuple([_channel_snapshot(c) for _, c in remembered if c is not None]),
+            forgotten=tuple([name for name, c in remembered if c is None]),
+            messages=tuple([_message_snapshot(m) for m in self._cache.messages(self._noted_from)]),
+            first_message=_first(self._cache.oldest_sequence, self._last.sequence),
+            keys=tuple(self._keys.items(self._noted_from)),
+            first_key=_first(self._keys.oldest_sequence, self._last.sequence),
         )
 
     @classmethod
@@ -357,6 +394,8 @@ class MessageQueue(Generic[H]):
             directory.restore(channel)
         for m in snapshot.messages:
             holders = [c for c in map(directory.find, m.channels) if c is not None and c.dropped < m.sequence]
+            if not holders:
+                continue  # all its channels have let it go
             queue._cache.restore(Message(m.sequence, m.time, m.channels, m.data), holders)
         for key, outcome in snapshot.keys:
             queue._keys.add(key, outcome)
@@ -367,6 +406,19 @@ class MessageQueue(Generic[H]):
         self._directory.check()
         self._cache.check()
         self._waiting.check()
+
+
+def _first(oldest: int | None, last: int) -> int:
+    """From which sequence on there is something, if there is nothing: what comes next."""
+    return last + 1 if oldest is None else oldest
+
+
+def _channel_snapshot(c: Channel) -> ChannelSnapshot:
+    return ChannelSnapshot(c.name, c.id, c.ttl, c.expires, c.due, c.newest, c.dropped, c.reason, c.closed)
+
+
+def _message_snapshot(m: Message) -> MessageSnapshot:
+    return MessageSnapshot(m.sequence, m.time, m.channels, m.data)
 
 
 def _later(time: float | None, seconds: float) -> float | None:

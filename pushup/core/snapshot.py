@@ -31,6 +31,26 @@ class MessageSnapshot(Struct, frozen=True):
     data: Raw
 
 
+class Changes(Struct, frozen=True):
+    """What has become different in a message queue since some entry: laid over the state of then it gives a snapshot.
+
+    `channels` are those that changed, `forgotten` names that are to be left out; `messages` and `keys` are the new
+    ones, and of the old those count from `first_message` and `first_key` on (sequences; 0 is all).
+    """
+
+    epoch: str
+    sequence: int
+    time: float
+    last_id: int
+    floor: int
+    channels: tuple[ChannelSnapshot, ...]
+    forgotten: tuple[str, ...]
+    messages: tuple[MessageSnapshot, ...]
+    first_message: int
+    keys: tuple[tuple[str, Published], ...]
+    first_key: int
+
+
 class Snapshot(Struct, frozen=True):
     """All of a message queue but its subscriptions, which are each node's own. Everything in its order."""
 

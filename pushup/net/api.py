@@ -30,6 +30,8 @@ from pushup.core.errors import (
 )
 from pushup.core.poll import Poll
 from pushup.core.subscription import Subscription
+from pushup.net.authorized_polls import AuthorizedPolls
+from pushup.net.exchange import Exchange, Held, Holder
 from pushup.net.http1 import Request
 from pushup.net.poll_parameters import PollReader
 from pushup.net.responses import Response, problem
@@ -44,25 +46,13 @@ PAGE_LIMIT = 1000
 """Channels in one list; about 3 ms of work."""
 
 
-class Exchange(Protocol):
-    """One request that is open; a connection. Each is answered once, by one of these."""
-
-    def answer(self, answer: Answer) -> None:
-        """It was a poll, and this is its answer."""
-
-    def hold(self, subscription: Subscription[Any]) -> None:
-        """It is a poll that waits; `answer` comes later, or the subscription is abandoned."""
-
-    def respond(self, response: Response) -> None:
-        """Anything else."""
-
-
 class NodeInterface(Protocol):
     """What this interface needs of a node."""
 
     @property
     def cursor(self) -> Cursor: ...
-    def poll(self, poll: Poll, holder: Exchange) -> Answer | Subscription[Exchange]: ...
+    def poll(self, poll: Poll, holder: Holder, until: float = ..., /) -> Answer | Subscription[Holder]: ...
+    def abandon(self, subscription: Subscription[Any], /) -> None: ...
     def publish(self, command: Command, then: Callable[[Outcome], None]) -> None: ...
     def channel(self, name: str) -> Channel: ...
     def channels(self, after: int, most: int) -> list[Channel]: ...
@@ -96,12 +86,15 @@ class Api:
         publication_limits: wire.PublicationLimits,
         publish_keys: tuple[str, ...],
         metrics_text: Callable[[], bytes],
+        authorized_polls: AuthorizedPolls | None = None,
     ) -> None:
+        """`authorized_polls` is None where everybody may poll everything."""
         self._node = node
         self._polls = polls
         self._publication_limits = publication_limits
         self._publish_keys = tuple(key.encode() for key in publish_keys)
         self._metrics_text = metrics_text
+        self._authorized_polls = authorized_polls
 
     def __call__(self, request: Request, exchange: Exchange) -> None:
         """Answer a request, now or later."""
@@ -121,6 +114,13 @@ class Api:
             _log.failure("a request failed")
             exchange.respond(problem(InternalError("the reason is in the server's log")))
 
+    def abandon(self, held: Held) -> None:
+        """The client of an open request is gone."""
+        if isinstance(held, Subscription):
+            self._node.abandon(held)
+        else:
+            held.cancel()
+
     def _channel_call(self, path: bytes, request: Request, exchange: Exchange) -> None:
         name, action = _channel_path(path)
         methods = _CHANNEL_ROUTES[action]
@@ -133,12 +133,15 @@ class Api:
     # Polling.
 
     def _poll_query(self, request: Request, query: bytes, exchange: Exchange) -> None:
-        self._poll(self._polls.from_query(query), exchange)
+        self._poll(self._polls.from_query(query), request, exchange)
 
     def _poll_body(self, request: Request, query: bytes, exchange: Exchange) -> None:
-        self._poll(self._polls.from_body(request.body), exchange)
+        self._poll(self._polls.from_body(request.body), request, exchange)
 
-    def _poll(self, poll: Poll, exchange: Exchange) -> None:
+    def _poll(self, poll: Poll, request: Request, exchange: Exchange) -> None:
+        if self._authorized_polls is not None:
+            self._authorized_polls.begin(poll, request, exchange)
+            return
         result = self._node.poll(poll, exchange)
         if isinstance(result, Subscription):
             exchange.hold(result)
@@ -238,7 +241,7 @@ _CHANNEL_ROUTES: dict[bytes, dict[bytes, ChannelMethod]] = {
 }
 """What can be done with `/v1/channels/{channel}` and `/v1/channels/{channel}/<action>`."""
 
-CORS_HEADERS = (b"authorization, content-type, idempotency-key", b"86400")
+CORS_HEADERS = (b"authorization, content-type, idempotency-key, pushup-ticket", b"86400")
 """What scripts of other origins may send, and for how many seconds a browser may remember it."""
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import socket
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pushup.core.answer import Answer
 from pushup.core.errors import PushUpError, RequestTimeout
-from pushup.core.subscription import Subscription
+from pushup.net.exchange import Held
 from pushup.net.http1 import Request, RequestParser
 from pushup.net.output_buffer import OutputBuffer
 from pushup.net.responses import Manner, Response, problem
@@ -64,7 +64,7 @@ class Connection:
         self._open = False
         self._proceeding = False
         self._manner: Manner | None = None
-        self.held: Subscription[Any] | None = None
+        self.held: Held | None = None
         self._output: OutputBuffer | None = None
         # when it last got anywhere, seconds since the epoch
         self.since = edge.now
@@ -152,13 +152,13 @@ class Connection:
 
     # What the application says.
 
-    def hold(self, subscription: Subscription[Any]) -> None:
+    def hold(self, held: Held) -> None:
         """The open request is a poll that waits."""
         if self._ended:
-            self._edge.abandon(subscription)
+            self._edge.abandon(held)
             self.lost()
         else:
-            self.held = subscription
+            self.held = held
 
     def answer(self, answer: Answer) -> None:
         """The open request is a poll, and this is its answer."""
@@ -169,6 +169,7 @@ class Connection:
 
     def respond(self, response: Response) -> None:
         """Answer the open request."""
+        self.held = None
         if self._edge.draining:
             self._manner = (self._manner or _CLOSING)._replace(close=True)
         self._respond(self._edge.writer.response(response, self._manner))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from typing import Any
 
 from msgspec import Struct
 from twisted.internet.interfaces import IReactorFDSet, IReactorTime
@@ -15,10 +14,10 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from pushup.core.errors import Overloaded
-from pushup.core.subscription import Subscription
 from pushup.metrics import Metrics
 from pushup.net.connection import Connection
 from pushup.net.demultiplexer import Demultiplexer
+from pushup.net.exchange import Held
 from pushup.net.http1 import Request, RequestLimits, RequestParser
 from pushup.net.listener import Listener
 from pushup.net.responses import Header, Manner, ResponseWriter, problem
@@ -53,7 +52,7 @@ class Edge:
         self,
         *,
         application: Application,
-        abandon: Callable[[Subscription[Any]], None],
+        abandon: Callable[[Held], None],
         demultiplexer: Demultiplexer,
         reactor: IReactorFDSet,
         clock: IReactorTime,
@@ -148,7 +147,11 @@ class Edge:
         if "*" in self._cors_origins:
             return ((b"Access-Control-Allow-Origin", b"*"),)
         if origin.decode("latin-1") in self._cors_origins:
-            return ((b"Access-Control-Allow-Origin", origin), (b"Vary", b"Origin"))
+            return (
+                (b"Access-Control-Allow-Origin", origin),
+                (b"Access-Control-Allow-Credentials", b"true"),
+                (b"Vary", b"Origin"),
+            )
         return ((b"Vary", b"Origin"),)
 
     # Inside.

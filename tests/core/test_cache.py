@@ -19,7 +19,7 @@ class Shelf:
         self.channels = {name: Channel(name) for name in "abc"}
         for number, channel in enumerate(self.channels.values(), 1):
             channel.id = number
-        self.cache = Cache(Limits(**limits), self.channels.get)
+        self.cache = Cache(Limits(**limits), self.channels.get, lambda channel: None)
 
     def add(self, sequence: int, names: str, time: float = 1.0, data: bytes = b"1") -> Message:
         message = Message(sequence, time, tuple(names), Raw(data))

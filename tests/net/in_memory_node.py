@@ -16,7 +16,9 @@ from pushup.core.poll import Poll, Selection
 from pushup.core.subscription import Subscription
 from pushup.core.wire import PublicationLimits
 from pushup.metrics import Metrics, MetricsPage
-from pushup.net.api import Api, Exchange
+from pushup.net.api import Api
+from pushup.net.authorized_polls import AuthorizedPolls
+from pushup.net.exchange import Exchange, Held, Holder
 from pushup.net.http1 import Request
 from pushup.net.poll_parameters import PollLimits, PollReader
 from pushup.net.responses import Response
@@ -30,7 +32,7 @@ class RecordingExchange:
     def __init__(self, record: list[RecordingExchange] | None = None) -> None:
         self.answers: list[Answer] = []
         self.responses: list[Response] = []
-        self.held: Subscription[Any] | None = None
+        self.held: Held | None = None
         self._record = record
 
     def answer(self, answer: Answer) -> None:
@@ -38,11 +40,12 @@ class RecordingExchange:
         self.answers.append(answer)
         self._done()
 
-    def hold(self, subscription: Subscription[Any]) -> None:
-        assert self.held is None
-        self.held = subscription
+    def hold(self, held: Held) -> None:
+        assert not isinstance(self.held, Subscription)
+        self.held = held
 
     def respond(self, response: Response) -> None:
+        self.held = None
         self.responses.append(response)
         self._done()
 
@@ -74,13 +77,14 @@ class InMemoryNode:
         random: Callable[[], float] = lambda: 0.0,
         clock: Clock | None = None,
         soon: Callable[[Callable[[], None]], None] | None = None,
+        authorized_polls: Callable[[Node[Any], Clock], AuthorizedPolls] | None = None,
     ) -> None:
         self.clock = clock or make_clock()
         self.metrics = Metrics()
         self.soon: list[Callable[[], None]] = []
-        self.queue: MessageQueue[Exchange] = MessageQueue(limits or Limits(), epoch="e")
+        self.queue: MessageQueue[Holder] = MessageQueue(limits or Limits(), epoch="e")
         self.broadcast = MemoryBroadcast(epoch="e", now=self.clock.seconds)
-        self.node: Node[Exchange] = Node(
+        self.node: Node[Holder] = Node(
             queue=self.queue,
             broadcast=self.broadcast,
             clock=self.clock,
@@ -95,6 +99,7 @@ class InMemoryNode:
             publication_limits=publication_limits or PublicationLimits(),
             publish_keys=publish_keys,
             metrics_text=page.text,
+            authorized_polls=authorized_polls and authorized_polls(self.node, self.clock),
         )
 
     def turn(self) -> None:

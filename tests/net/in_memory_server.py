@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from twisted.internet.task import Clock
 
-from pushup.core.subscription import Subscription
 from pushup.metrics import Metrics
 from pushup.net.edge import Application, Edge, EdgeLimits
+from pushup.net.exchange import Held
 from pushup.net.http1 import RequestLimits
 from tests.net.in_memory import InMemoryDemultiplexer, InMemoryListeningSocket, InMemoryReactor, InMemorySocket
 
@@ -109,7 +109,7 @@ class InMemoryServer:
         self,
         application: Application,
         *,
-        abandon: Callable[[Subscription[Any]], None],
+        abandon: Callable[[Held], None],
         clock: Clock | None = None,
         demultiplexer: InMemoryDemultiplexer | None = None,
         limits: EdgeLimits | None = None,

@@ -11,6 +11,7 @@ from pushup.core.poll import Selection
 from pushup.core.subscription import Subscription
 from pushup.net.connection import Connection
 from pushup.net.edge import EdgeLimits
+from pushup.net.exchange import Held
 from pushup.net.http1 import Request, RequestLimits
 from pushup.net.responses import Response
 from tests.net.in_memory_server import InMemoryServer
@@ -26,7 +27,7 @@ class ScriptedApplication:
         self.targets: list[bytes] = []
         self.held: list[tuple[Connection, Subscription[Any]]] = []
         self.later: list[Connection] = []
-        self.abandoned: list[Subscription[Any]] = []
+        self.abandoned: list[Held] = []
         self.deepest = 0
 
     def __call__(self, request: Request, connection: Connection) -> None:
@@ -45,7 +46,7 @@ class ScriptedApplication:
         else:
             connection.respond(Response(200, request.target))
 
-    def abandon(self, subscription: Subscription[Any]) -> None:
+    def abandon(self, subscription: Held) -> None:
         assert subscription not in self.abandoned
         self.abandoned.append(subscription)
 

@@ -34,7 +34,7 @@ def whole(limits: EdgeLimits | None = None, cors_origins: tuple[str, ...] = ()) 
     node = InMemoryNode(clock=clock, soon=demultiplexer.soon)
     server = InMemoryServer(
         node.api,
-        abandon=node.node.abandon,
+        abandon=node.api.abandon,
         clock=clock,
         demultiplexer=demultiplexer,
         limits=limits,
@@ -142,7 +142,7 @@ def test_a_failure_in_the_application(logged_failures: list[str]) -> None:
         publish_keys=(),
         metrics_text=_fail,
     )
-    client = InMemoryServer(api, abandon=node.node.abandon).connect()
+    client = InMemoryServer(api, abandon=api.abandon).connect()
     client.send(get(b"/metrics") + get(b"/healthz"))
     failed, healthy = client.replies()
     assert (failed.status, healthy.status) == (500, 200)

@@ -91,8 +91,8 @@ def test_an_abandoned_poll_is_never_answered() -> None:
     node = InMemoryNode()
     exchange = hold(node, waiting_poll(timeout=5.0))
     assert exchange.held is not None
-    node.node.abandon(exchange.held)
-    node.node.abandon(exchange.held)
+    node.api.abandon(exchange.held)
+    node.api.abandon(exchange.held)
     node.publish("a")
     node.advance(6.0)
     assert exchange.answers == []
@@ -109,7 +109,7 @@ def test_one_that_leaves_during_a_fan_out() -> None:
     late = [exchange for exchange in exchanges if exchange.held is not None]
     assert len(late) == 2
     assert late[0].held is not None
-    node.node.abandon(late[0].held)
+    node.api.abandon(late[0].held)
     node.run()
     assert [len(exchange.answers) for exchange in late] == [0, 1]
 

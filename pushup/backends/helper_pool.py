@@ -1,0 +1,102 @@
+"""A helper pool: blocking calls to one backend, in threads (Hsu §4.3, helper processes with a thread per connection).
+
+A pool of 20 for a database with 20 connections: each thread keeps one in a `threading.local`, and so there are never
+more. A thread that is not needed for a while ends, and lets go of what it keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from threading import Thread
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThreadPool
+from twisted.python.threadpool import ThreadPool
+
+from pushup.backends.limited_service import LimitedService, ServiceLimits
+from pushup.metrics import BackendCounters
+from pushup.timer import Timer
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+IDLE_SECONDS = 30.0
+"""Threads that were not needed for so long end."""
+
+
+class Threads(Protocol):
+    """What is used of a Twisted `ThreadPool`."""
+
+    @property
+    def workers(self) -> int: ...
+    def start(self) -> None: ...
+    def stopAWorker(self) -> None: ...
+    def callInThreadWithCallback(
+        self, result: Callable[[bool, Any], object] | None, function: Callable[..., Any], /, *args: Any, **kw: Any
+    ) -> None: ...
+
+
+class _Threads(ThreadPool):
+    """Twisted's thread pool, which forgets the threads that have ended (twisted#4770).
+
+    Its threads are daemons: one that hangs in a backend for ever must not keep the process from ending.
+    """
+
+    threadFactory = staticmethod(partial(Thread, daemon=True))  # type: ignore[assignment]  # noqa: N815
+
+    def stopAWorker(self) -> None:
+        super().stopAWorker()
+        self.threads[:] = [thread for thread in self.threads if thread.is_alive()]
+
+
+class HelperPool:
+    """Runs blocking calls in at most `limits.at_most` threads.
+
+    A call that runs past its deadline fails for whoever waits for it, but a thread cannot be stopped: its place is
+    free only once the call has returned.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        limits: ServiceLimits,
+        *,
+        reactor: Any,
+        counters: BackendCounters,
+        threads: Threads | None = None,
+    ) -> None:
+        """`reactor` is an IReactorTime and IReactorFromThreads; `threads` are of their own unless given."""
+        self._reactor = reactor
+        self._service = LimitedService(name, limits, clock=reactor, give_up=lambda _: None, counters=counters)
+        self._threads = threads or _Threads(0, limits.at_most, name)
+        self._threads.start()
+        self._most_busy = 0
+        self._idle = Timer(reactor, self._let_go_of_idle)
+
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
+        """Call a blocking function in a thread; see `LimitedService.call` for how it fails."""
+        result: Deferred[T] = self._service.call(
+            lambda: deferToThreadPool(self._reactor, self._threads, function, *args, **kwargs)  # type: ignore[arg-type]
+        )
+        self._most_busy = max(self._most_busy, self._service.busy)
+        self._idle.not_after(self._reactor.seconds() + IDLE_SECONDS)
+        return result
+
+    def stop(self) -> None:
+        """Begin no more calls, and let the threads end when theirs have."""
+        self._service.stop()
+        self._idle.stop()
+        self._stop_workers(self._threads.workers)
+
+    def _let_go_of_idle(self) -> None:
+        """End the threads that were not needed since this was done last."""
+        self._stop_workers(self._threads.workers - self._most_busy)
+        self._most_busy = self._service.busy
+        if self._threads.workers:
+            self._idle.not_after(self._reactor.seconds() + IDLE_SECONDS)
+
+    def _stop_workers(self, count: int) -> None:
+        for _ in range(count):
+            self._threads.stopAWorker()

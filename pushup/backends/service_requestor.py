@@ -1,0 +1,136 @@
+"""HTTP requests to another server, which block nobody (Hsu §4.2, the service requesting mechanism).
+
+Twisted's `Agent` sends them and keeps connections open between them; names are looked up in the reactor's threads. At
+most so many requests run at a time, the rest wait (Hsu §4.3: a web server has only so many processes).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectError, ConnectionClosed, DNSLookupError
+from twisted.internet.error import TimeoutError as ConnectTimeout
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.internet.task import deferLater
+from twisted.python.failure import Failure
+from twisted.web.client import Agent, HTTPConnectionPool, ResponseDone, ResponseFailed
+from twisted.web.http import PotentialDataLoss
+from twisted.web.http_headers import Headers
+from twisted.web.iweb import IAgent, IResponse
+
+from pushup.backends.limited_service import RETRY_AFTER_SECONDS, LimitedService, ServiceLimits
+from pushup.core.errors import Unavailable
+from pushup.metrics import BackendCounters
+
+REPLY_LIMIT_BYTES = 64 * 1024
+"""A reply that is longer is not one that was asked for."""
+
+RETRIES = 1
+"""How often a GET is sent again that has reached nobody or was not replied to: a server that is being restarted."""
+
+RETRY_SECONDS = 0.2
+"""The pause before it is."""
+
+IDLE_SECONDS = 30
+"""How long a connection is kept for the next request."""
+
+_NOT_REPLIED = (ConnectError, ConnectionClosed, DNSLookupError, ResponseFailed, ConnectTimeout)
+
+
+class Reply(Struct, frozen=True):
+    """What the other server replied."""
+
+    status: int
+    body: bytes
+
+
+class ServiceRequestor:
+    """Sends GET requests to one service; they change nothing there, and so can be sent again."""
+
+    def __init__(
+        self,
+        name: str,
+        limits: ServiceLimits,
+        *,
+        reactor: Any,
+        counters: BackendCounters,
+        agent: IAgent | None = None,
+    ) -> None:
+        """`reactor` is an IReactorTCP and IReactorTime; `agent` is one with connections of its own unless given."""
+        self._name = name
+        self._clock = reactor
+        self._service = LimitedService(name, limits, clock=reactor, give_up=Deferred.cancel, counters=counters)
+        self._connections: HTTPConnectionPool | None = None
+        if agent is None:
+            self._connections = HTTPConnectionPool(reactor)
+            self._connections.maxPersistentPerHost = limits.at_most
+            self._connections.cachedConnectionTimeout = IDLE_SECONDS
+            agent = Agent(reactor, connectTimeout=limits.deadline_seconds, pool=self._connections)
+        self._agent = agent
+
+    def get(self, url: bytes, headers: dict[bytes, bytes]) -> Deferred[Reply]:
+        """Ask; redirects are not followed. Fails with Unavailable or Overloaded."""
+        raw = Headers({name: [value] for name, value in headers.items()})
+        return self._service.call(lambda: Deferred.fromCoroutine(self._get(url, raw)))
+
+    def stop(self) -> Deferred[None]:
+        """Send no more; fires when the connections are closed."""
+        self._service.stop()
+        closed: Deferred[None] = Deferred()
+        if self._connections is None:
+            closed.callback(None)
+        else:
+            self._connections.closeCachedConnections().addBoth(lambda _: closed.callback(None))
+        return closed
+
+    async def _get(self, url: bytes, headers: Headers) -> Reply:
+        for left in range(RETRIES, -1, -1):
+            try:
+                response = await self._agent.request(b"GET", url, headers)
+                return Reply(response.code, await _body(response))
+            except _NOT_REPLIED as error:
+                if left == 0:
+                    raise self._no_reply(error) from None
+                await deferLater(self._clock, RETRY_SECONDS, lambda: None)
+        raise AssertionError
+
+    def _no_reply(self, error: Exception) -> Unavailable:
+        reasons = getattr(error, "reasons", None)
+        cause = reasons[0].value if reasons else error
+        return Unavailable(f"{self._name} cannot be reached: {type(cause).__name__}", retry_after=RETRY_AFTER_SECONDS)
+
+
+def _body(response: IResponse) -> Deferred[bytes]:
+    """The body of a response. Fails with ResponseFailed when it breaks off or is too long."""
+    body = _Body()
+    response.deliverBody(body)
+    return body.whole
+
+
+class _Body(Protocol):
+    """Collects a body up to the limit."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+        self.whole: Deferred[bytes] = Deferred(lambda _: self._abort())
+
+    def dataReceived(self, data: bytes) -> None:
+        self._parts.append(data)
+        self._size += len(data)
+        if self._size > REPLY_LIMIT_BYTES:
+            self._abort()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if self.whole.called:
+            return
+        if reason.check(ResponseDone, PotentialDataLoss) and self._size <= REPLY_LIMIT_BYTES:
+            self.whole.callback(b"".join(self._parts))
+        else:
+            self.whole.errback(ResponseFailed([reason]))
+
+    def _abort(self) -> None:
+        assert self.transport is not None
+        self.transport.loseConnection()

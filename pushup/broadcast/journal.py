@@ -1,0 +1,223 @@
+"""The durable order of one machine: a command has its place once it is on the disk.
+
+Commits are grouped: all that is appended while one commit runs goes into the next. A group is applied, acknowledged and
+delivered only when its commit has returned, so nobody has ever seen what a crash takes back. The disk is behind a
+helper pool; while it cannot be written, publications are refused and polls go on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from pushup.broadcast import Broadcast, Follower, Then
+from pushup.broadcast.journal_file import JournalFile
+from pushup.core.commands import Command, Entry
+from pushup.core.errors import Overloaded, Unavailable
+from pushup.core.limits import Limits
+from pushup.core.message_queue import MessageQueue
+
+GROUP_LIMIT = 256
+"""Messages in a group, after which no further command is put into it: about 10 ms of the reactor to apply."""
+
+WAITING_LIMIT = 20_000
+"""Commands that wait for the disk; beyond it publishers are told to come again."""
+
+SAVE_SECONDS = 1.0
+"""How often, when there are new entries, the checkpoint is brought up to them."""
+
+SAVE_MESSAGES = 4096
+"""After so many it is in any case: what has to be written then takes 10 ms of the reactor to gather."""
+
+SAVE_BYTES = 4 * 1024 * 1024
+"""After so many bytes, too."""
+
+RETRY_SECONDS = 1.0
+"""How long after a failure the disk is tried again, and again."""
+
+T = TypeVar("T")
+
+_log = Logger()
+
+
+class JournalLimits(Struct, frozen=True, kw_only=True):
+    """The bounds of a journal."""
+
+    journal_timeout_seconds: float = 10.0
+    """How long the disk may take for a commit; then publishers are told that it is not known."""
+
+
+class Helpers(Protocol):
+    """Calls what blocks, one call after the other."""
+
+    def call(self, function: Callable[..., T], /, *args: Any) -> Deferred[T]: ...
+
+
+class Journal:
+    """The broadcast of a node that is alone with its journal; `queue` is the node's, as the file left it."""
+
+    def __init__(
+        self, file: JournalFile, *, queue: MessageQueue[Any], limits: Limits, helpers: Helpers, clock: IReactorTime
+    ) -> None:
+        self._file = file
+        self._queue = queue
+        self._limits = limits
+        self._helpers = helpers
+        self._clock = clock
+        self._follower: Follower | None = None
+        self._waiting: deque[tuple[Command, Then]] = deque()
+        self._busy = False
+        self._trouble = ""
+        self._retry: IDelayedCall | None = None
+        self._at_rest: Deferred[None] | None = None
+        self._begin_checkpoint()
+
+    @property
+    def epoch(self) -> str:
+        return self._queue.cursor.epoch
+
+    def follow(self, follower: Follower) -> None:
+        self._follower = follower
+
+    def ready(self) -> bool:
+        return not self._trouble and self._at_rest is None
+
+    def append(self, command: Command, then: Then) -> None:
+        if self._trouble:
+            then(_unavailable(self._trouble))
+        elif self._at_rest is not None:
+            then(_unavailable("the server is being stopped"))
+        elif len(self._waiting) >= WAITING_LIMIT:
+            then(Overloaded("too many wait for the disk already", retry_after=1))
+        else:
+            self._waiting.append((command, then))
+            self._go_on()
+
+    async def stop(self) -> None:
+        """Finish what was appended, and close the file."""
+        self._at_rest = Deferred()
+        if self._retry is not None:
+            self._retry.cancel()
+        self._go_on()
+        await self._at_rest
+        try:
+            if not self._trouble:
+                await self._helpers.call(self._file.save, self._queue.changes(), self._limits)
+            await self._helpers.call(self._file.close)
+        except Exception as error:
+            _log.error("the journal could not be closed: {error}", error=error)
+
+    def _go_on(self) -> None:
+        """Give the disk what is next, if it has nothing to do."""
+        if self._busy:
+            return
+        if self._trouble:
+            self._rest()
+        elif self._save_is_due():
+            self._run(self._helpers.call(self._file.save, self._queue.changes(), self._limits), self._saved, [])
+        elif self._waiting:
+            group = self._next_group()
+            entries = tuple([entry for entry, _ in group])
+            self._run(
+                self._helpers.call(self._file.append, entries),
+                lambda size: self._written(group, size),
+                [then for _, then in group],
+            )
+        else:
+            self._rest()
+
+    def _rest(self) -> None:
+        if self._at_rest is not None and not self._at_rest.called:
+            self._at_rest.callback(None)
+
+    def _run(self, call: Deferred[T], succeeded: Callable[[T], None], thens: list[Then]) -> None:
+        """Have the disk do something; then go on. If it fails, those who wait for it are told."""
+        self._busy = True
+
+        def done(result: T) -> None:
+            self._busy = False
+            succeeded(result)
+            self._go_on()
+
+        call.addCallbacks(done, lambda failure: self._failed(failure, thens))
+        call.addErrback(lambda failure: _log.failure("the journal failed", failure))
+
+    def _next_group(self) -> list[tuple[Entry, Then]]:
+        """The next commands with their places."""
+        epoch, sequence = self._queue.cursor.epoch, self._queue.cursor.sequence + 1
+        time = max(self._queue.time, self._clock.seconds())  # a clock that is set back must not turn the order round
+        group: list[tuple[Entry, Then]] = []
+        end = sequence + GROUP_LIMIT
+        while self._waiting and sequence < end:
+            command, then = self._waiting.popleft()
+            group.append((Entry(epoch, sequence, time, command), then))
+            sequence += command.width
+        return group
+
+    def _written(self, group: list[tuple[Entry, Then]], size: int) -> None:
+        assert self._follower is not None
+        self._unsaved_bytes += size
+        for entry, then in group:
+            then(self._follower(entry))
+
+    # The checkpoint.
+
+    def _save_is_due(self) -> bool:
+        count = self._queue.changed_count
+        return count > 0 and (
+            count >= SAVE_MESSAGES
+            or self._unsaved_bytes >= SAVE_BYTES
+            or self._clock.seconds() >= self._saved_at + SAVE_SECONDS
+        )
+
+    def _saved(self, result: None) -> None:
+        self._begin_checkpoint()
+
+    def _begin_checkpoint(self) -> None:
+        self._queue.note_changes()
+        self._saved_at = self._clock.seconds()
+        self._unsaved_bytes = 0
+
+    # A disk that fails.
+
+    def _failed(self, failure: Failure, thens: list[Then]) -> None:
+        """Refuse what waits; and see, until it works again, what the disk has got after all."""
+        self._busy = False
+        reason = failure.getErrorMessage()
+        if not self._trouble:
+            _log.error("publishing is refused: {reason}", reason=reason)
+        self._trouble = reason
+        thens += [then for _, then in self._waiting]
+        self._waiting.clear()
+        for then in thens:
+            then(_unavailable(reason))
+        if self._at_rest is None:
+            self._retry = self._clock.callLater(RETRY_SECONDS, self._recover)
+        else:
+            self._go_on()
+
+    def _recover(self) -> None:
+        self._retry = None
+        self._run(self._helpers.call(self._file.recover, self._queue.cursor.sequence), self._recovered, [])
+
+    def _recovered(self, entries: list[Entry]) -> None:
+        """What had failed may have been written; then it has its place, and whoever asks again by its key is told."""
+        assert self._follower is not None
+        for entry in entries:
+            self._follower(entry)
+        self._trouble = ""
+        _log.info("the journal can be written again")
+
+
+def _unavailable(reason: str) -> Unavailable:
+    return Unavailable(reason, retry_after=1)
+
+
+_check: type[Broadcast] = Journal

@@ -1,0 +1,290 @@
+"""The file of a journal: an SQLite database. Everything here blocks, and is called in a helper pool.
+
+Two things are in it. *Entries* are what has been ordered since the last checkpoint, a row for each group that was
+committed together. The *checkpoint* is the message queue as it was after some entry: what has changed is laid over it
+from time to time, and the entries up to there go. So the file stays as large as what is retained, and a restart reads
+no more than that.
+
+| table | a row is |
+|---|---|
+| `entries` | a group of entries (JSON), by the sequence of the first |
+| `channels` | a channel that lives or is remembered, by name |
+| `messages`, `keys` | those that a checkpoint has added, by the last sequence of them |
+| `state` | `checkpoint`: where the checkpoint is; `limits`: those by which its entries were applied |
+
+An append is one statement that commits itself, whatever the size of the group: sqlite3 lets go of Python's lock for
+each statement, and has to wait for it again (5 ms, when the reactor is busy).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from pushup.core.commands import Entry, Published
+from pushup.core.errors import OutOfOrder
+from pushup.core.limits import Limits
+from pushup.core.message_queue import MessageQueue
+from pushup.core.snapshot import Changes, ChannelSnapshot, MessageSnapshot, Snapshot
+
+APPLICATION_ID = 0x50557368
+"""Marks the file as ours: `PUsh`."""
+
+VERSION = 1
+"""Of the tables, and of the JSON in them."""
+
+_TABLES = f"""
+CREATE TABLE entries (sequence INTEGER PRIMARY KEY, body BLOB NOT NULL);
+CREATE TABLE channels (name TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE messages (sequence INTEGER PRIMARY KEY, body BLOB NOT NULL);
+CREATE TABLE keys (sequence INTEGER PRIMARY KEY, body BLOB NOT NULL);
+CREATE TABLE state (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {VERSION};
+"""
+
+
+class JournalError(Exception):
+    """The file cannot be used; the text says why, and what can be done."""
+
+
+class _Checkpoint(Struct, frozen=True):
+    """Where the checkpoint is; the fields of `Changes`."""
+
+    epoch: str
+    sequence: int
+    time: float
+    last_id: int
+    floor: int
+    first_message: int
+    first_key: int
+
+
+_encode = msgspec.json.Encoder().encode
+_entries = msgspec.json.Decoder(tuple[Entry, ...])
+_channel = msgspec.json.Decoder(ChannelSnapshot)
+_messages = msgspec.json.Decoder(tuple[MessageSnapshot, ...])
+_keys = msgspec.json.Decoder(tuple[tuple[str, Published], ...])
+_checkpoint = msgspec.json.Decoder(_Checkpoint)
+_limits = msgspec.json.Decoder(Limits)
+
+
+class JournalFile:
+    """The open file. One call at a time, from whatever thread."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, or make it.
+
+        Raises: JournalError.
+        """
+        self._path = path
+        try:
+            self._database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise self._error(error) from None
+        try:
+            self._prepare()
+        except sqlite3.Error as error:
+            self._database.close()
+            raise self._error(error) from None
+        except JournalError:
+            self._database.close()
+            raise
+
+    def _prepare(self) -> None:
+        execute = self._database.execute
+        execute("PRAGMA locking_mode = EXCLUSIVE")  # nobody else, and no shared memory beside the file
+        execute("PRAGMA journal_mode = WAL")
+        execute("PRAGMA synchronous = FULL")  # what is committed is on the disk
+        execute("BEGIN EXCLUSIVE")
+        (application,) = execute("PRAGMA application_id").fetchone()
+        (version,) = execute("PRAGMA user_version").fetchone()
+        (tables,) = execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if not tables and not application:
+            for statement in _TABLES.split(";"):
+                execute(statement)
+        elif application != APPLICATION_ID:
+            raise JournalError(f"{self._path} is a database of something else")
+        elif version != VERSION:
+            raise JournalError(f"{self._path} is a journal of version {version}; this PushUp reads version {VERSION}")
+        execute("COMMIT")
+        (found,) = execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise JournalError(self._corrupt(found))
+
+    def load(self) -> tuple[Limits, Snapshot] | None:
+        """The checkpoint, with the limits its entries were applied by; None if the file is new.
+
+        Raises: JournalError.
+        """
+        state = dict(self._database.execute("SELECT name, value FROM state"))
+        if not state:
+            return None
+        try:
+            c = _checkpoint.decode(state["checkpoint"])
+            channels = [_channel.decode(body) for (body,) in self._database.execute("SELECT body FROM channels")]
+            channels.sort(key=lambda channel: (not channel.id, channel.due))
+            return _limits.decode(state["limits"]), Snapshot(
+                epoch=c.epoch,
+                sequence=c.sequence,
+                time=c.time,
+                last_id=c.last_id,
+                floor=c.floor,
+                channels=tuple(channels),
+                messages=self._messages(c.first_message),
+                keys=self._keys(c.first_key),
+            )
+        except (msgspec.DecodeError, KeyError, UnicodeDecodeError) as error:
+            raise JournalError(self._corrupt(str(error))) from None
+
+    def _messages(self, first: int) -> tuple[MessageSnapshot, ...]:
+        messages = []
+        for (body,) in self._database.execute("SELECT body FROM messages ORDER BY sequence"):
+            for message in _messages.decode(body):
+                if message.sequence >= first:
+                    # A checkpoint that was thought to have failed is saved again, and then both are there.
+                    first = message.sequence + 1
+                    messages.append(message)
+        return tuple(messages)
+
+    def _keys(self, first: int) -> tuple[tuple[str, Published], ...]:
+        keys = []
+        for (body,) in self._database.execute("SELECT body FROM keys ORDER BY sequence"):
+            for key, outcome in _keys.decode(body):
+                if outcome.sequence >= first:
+                    first = outcome.sequence + 1
+                    keys.append((key, outcome))
+        return tuple(keys)
+
+    def append(self, entries: tuple[Entry, ...]) -> int:
+        """Put a group of entries on the disk; returns its bytes.
+
+        Raises: JournalError, and then it is not known whether they are there.
+        """
+        body = _encode(entries)
+        try:
+            self._database.execute("INSERT INTO entries VALUES (?, ?)", (entries[0].sequence, body))
+        except sqlite3.Error as error:
+            raise self._error(error) from None
+        return len(body)
+
+    def recover(self, after: int) -> list[Entry]:
+        """After a failure: see that the file can be written, and return the entries that are in it after a sequence.
+
+        Raises: JournalError.
+        """
+        try:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            self._database.execute("UPDATE state SET value = value WHERE name = 'checkpoint'")
+            return [entry for entry in self.entries() if entry.sequence > after]
+        except sqlite3.Error as error:
+            raise self._error(error) from None
+
+    def entries(self) -> Iterable[Entry]:
+        """Those since the checkpoint, in their order.
+
+        Raises: JournalError.
+        """
+        try:
+            for (body,) in self._database.execute("SELECT body FROM entries ORDER BY sequence"):
+                yield from _entries.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise JournalError(self._corrupt(str(error))) from None
+
+    def save(self, changes: Changes, limits: Limits) -> None:
+        """Lay changes over the checkpoint, and let go of what it then contains. O(changes).
+
+        Raises: JournalError; the checkpoint is then the old one, or it is not known.
+        """
+        checkpoint = _Checkpoint(
+            changes.epoch,
+            changes.sequence,
+            changes.time,
+            changes.last_id,
+            changes.floor,
+            changes.first_message,
+            changes.first_key,
+        )
+        last = changes.sequence
+        execute = self._database.execute
+        try:
+            execute("BEGIN IMMEDIATE")
+            execute(
+                "INSERT OR REPLACE INTO channels SELECT json_extract(value, '$.name'), value FROM json_each(?)",
+                (_text(changes.channels),),
+            )
+            execute("DELETE FROM channels WHERE name IN (SELECT value FROM json_each(?))", (_text(changes.forgotten),))
+            if changes.messages:
+                execute("INSERT OR REPLACE INTO messages VALUES (?, ?)", (last, _encode(changes.messages)))
+            execute("DELETE FROM messages WHERE sequence < ?", (changes.first_message,))
+            if changes.keys:
+                execute("INSERT OR REPLACE INTO keys VALUES (?, ?)", (last, _encode(changes.keys)))
+            execute("DELETE FROM keys WHERE sequence < ?", (changes.first_key,))
+            execute("DELETE FROM entries WHERE sequence <= ?", (last,))
+            execute(
+                "INSERT OR REPLACE INTO state VALUES ('checkpoint', ?), ('limits', ?)",
+                (_text(checkpoint), _text(limits)),
+            )
+            execute("COMMIT")
+        except sqlite3.Error as error:
+            raise self._error(error) from None
+
+    def close(self) -> None:
+        """Let the next one have it."""
+        self._database.close()
+
+    def _error(self, error: sqlite3.Error) -> JournalError:
+        path, kind = self._path, getattr(error, "sqlite_errorname", "")
+        match kind.split("_")[:2]:
+            case ["SQLITE", "BUSY"]:
+                return JournalError(f"{path} is in use: another server runs with this journal")
+            case ["SQLITE", "FULL"]:
+                return JournalError(f"the disk is full: {path} cannot grow")
+            case ["SQLITE", "READONLY"]:
+                return JournalError(f"{path} may not be written to")
+            case ["SQLITE", "CANTOPEN"]:
+                return JournalError(f"{path} cannot be opened: is its directory there, and may it be written to?")
+            case ["SQLITE", "NOTADB"]:
+                return JournalError(f"{path} is not a journal")
+            case ["SQLITE", "CORRUPT"]:
+                return JournalError(self._corrupt(str(error)))
+        return JournalError(f"{path} failed: {error} ({kind or type(error).__name__})")
+
+    def _corrupt(self, what: str) -> str:
+        return (
+            f"{self._path} is damaged ({what}); put it aside and start without it, or with a copy: "
+            "subscribers are then told what is lost"
+        )
+
+
+def _text(value: object) -> str:
+    return _encode(value).decode()
+
+
+def open_journal(path: Path, limits: Limits, epoch: str) -> tuple[JournalFile, Snapshot]:
+    """Open a journal, and bring its checkpoint up to its last entry; a new one begins the epoch.
+
+    Returns the file, and the state that a message queue with these limits goes on from. Raises: JournalError.
+    """
+    file = JournalFile(path)
+    try:
+        loaded = file.load()
+        old_limits, snapshot = loaded or (limits, MessageQueue(limits, epoch=epoch).snapshot())
+        # Entries come to what they came to, whatever the limits are now.
+        queue: MessageQueue[object] = MessageQueue.restore(old_limits, snapshot)
+        queue.note_changes()
+        for entry in file.entries():
+            queue.apply(entry)
+        file.save(queue.changes(), limits)
+    except OutOfOrder as error:
+        file.close()
+        raise JournalError(file._corrupt(str(error))) from None
+    except JournalError:
+        file.close()
+        raise
+    return file, queue.snapshot()

@@ -1,0 +1,113 @@
+"""Polls of clients that may poll: their ticket is good, or the application is asked and they are given one.
+
+A ticket comes in the header `PushUp-Ticket`, and goes out in the answer to the poll that was asked about. A poll is
+held no longer than its ticket is good; then it ends with 401 `ticket-expired`, and the client polls again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from pushup.core import wire
+from pushup.core.answer import Answer
+from pushup.core.errors import InternalError, PushUpError, TicketExpired
+from pushup.core.poll import Poll
+from pushup.core.subscription import Subscription
+from pushup.net.exchange import Exchange, Holder
+from pushup.net.http1 import Request
+from pushup.net.responses import Response, problem
+
+TICKET_HEADER = b"pushup-ticket"
+
+_log = Logger()
+
+
+class Authorization(Protocol):
+    """Decides about polls."""
+
+    def expires(self, ticket: str, channels: tuple[str, ...]) -> int | None:
+        """Until when the ticket lets its bearer poll these channels; None if it does not."""
+
+    def ask(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[tuple[str, int]]:
+        """Ask whether the client with these header fields may poll these channels.
+
+        Fires with a ticket and when it is over, in whole seconds since the epoch; fails with a PushUpError.
+        """
+
+
+class Node(Protocol):
+    """What is needed of a node."""
+
+    def poll(self, poll: Poll, holder: Holder, until: float, /) -> Answer | Subscription[Any]: ...
+    def name_of(self, channel: str) -> str: ...
+
+
+class AuthorizedPolls:
+    """Begins polls."""
+
+    def __init__(self, node: Node, authorization: Authorization, clock: IReactorTime) -> None:
+        self._node = node
+        self._authorization = authorization
+        self._clock = clock
+
+    def begin(self, poll: Poll, request: Request, exchange: Exchange) -> None:
+        """Answer a poll, or hold it; once it is known that it may be.
+
+        Raises: UnknownChannel, to a client with a good ticket only.
+        """
+        # An id is as good as the name of its channel, and the application knows names.
+        names = tuple([self._node.name_of(channel) for channel in poll.selection.channels])
+        expires = self._authorization.expires(request.header(TICKET_HEADER), names)
+        if expires is not None:
+            self._poll(poll, exchange, expires, "")
+            return
+        verdict = self._authorization.ask(names, request.headers)
+        exchange.hold(verdict)
+        Deferred.fromCoroutine(self._begin_when_allowed(verdict, poll, exchange))
+
+    async def _begin_when_allowed(self, verdict: Deferred[tuple[str, int]], poll: Poll, exchange: Exchange) -> None:
+        try:
+            ticket, expires = await verdict
+            self._poll(poll, exchange, expires, ticket)
+        except CancelledError:
+            pass  # the client is gone
+        except PushUpError as error:
+            exchange.respond(problem(error))
+        except Exception:
+            _log.failure("a poll could not be authorized")
+            exchange.respond(problem(InternalError("the reason is in the server's log")))
+
+    def _poll(self, poll: Poll, exchange: Exchange, expires: int, ticket: str) -> None:
+        guest = _Guest(exchange, expires, ticket, self._clock)
+        result = self._node.poll(poll, guest, expires)
+        if isinstance(result, Subscription):
+            exchange.hold(result)
+        else:
+            guest.answer(result)
+
+
+class _Guest:
+    """Holds a poll open until its ticket is over; `ticket` is one to be handed over, if not empty."""
+
+    __slots__ = ("_clock", "_exchange", "_expires", "_ticket")
+
+    def __init__(self, exchange: Exchange, expires: int, ticket: str, clock: IReactorTime) -> None:
+        self._exchange = exchange
+        self._expires = expires
+        self._ticket = ticket
+        self._clock = clock
+
+    def answer(self, answer: Answer) -> None:
+        if self._clock.seconds() >= self._expires:
+            # What it would have been told is not lost: its cursor has not moved.
+            self._exchange.respond(problem(TicketExpired("poll again, without this ticket")))
+        elif self._ticket:
+            body = b'%b,"ticket":"%b"}' % (wire.write(answer)[:-1], self._ticket.encode())
+            self._exchange.respond(Response(200, body))
+        else:
+            self._exchange.answer(answer)
