@@ -32,6 +32,7 @@ from pushup.core.message_queue import MessageQueue
 from pushup.metrics import Metrics, MetricsPage
 from pushup.net.api import Api
 from pushup.net.authorized_polls import AuthorizedPolls
+from pushup.net.connection import Connection
 from pushup.net.demultiplexer import STRATEGIES
 from pushup.net.edge import Edge
 from pushup.net.exchange import Holder
@@ -102,7 +103,9 @@ class PushUpService(Service):
         return Deferred.fromCoroutine(self._stop())
 
 
-def make_service(settings: Settings, reactor: Any) -> PushUpService:
+def make_service(
+    settings: Settings, reactor: Any, *, connect: Callable[[Edge, socket.socket], Connection] = Connection
+) -> PushUpService:
     """A server by these settings, on this reactor (an IReactorFDSet, IReactorTime, IReactorTCP, IReactorFromThreads).
 
     Reads the journal, if there is one, and so blocks; it is called before the reactor runs.
@@ -143,6 +146,7 @@ def make_service(settings: Settings, reactor: Any) -> PushUpService:
         request_limits=settings.request,
         cors_origins=frozenset(settings.server.cors_origins),
         metrics=metrics,
+        connect=connect,
     )
     return PushUpService(settings, clock=reactor, node=node, edge=edge, broadcast=broadcast, stop_asking=stop_asking)
 

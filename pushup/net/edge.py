@@ -60,7 +60,9 @@ class Edge:
         request_limits: RequestLimits,
         cors_origins: frozenset[str],
         metrics: Metrics,
+        connect: Callable[[Edge, socket.socket], Connection] = Connection,
     ) -> None:
+        """`connect` makes the connection of an accepted socket."""
         self.application = application
         self.abandon = abandon
         self.demultiplexer = demultiplexer
@@ -75,6 +77,7 @@ class Edge:
         self._reactor = reactor
         self._clock = clock
         self._cors_origins = cors_origins
+        self._connect = connect
         self._listeners: list[Listener] = []
         self._connections: dict[Connection, None] = {}
         self._sweeping = LoopingCall(self._sweep)
@@ -161,7 +164,7 @@ class Edge:
             self.metrics.refused_connections += 1
             self._refuse(sock)
             return
-        connection = Connection(self, sock)
+        connection = self._connect(self, sock)
         self._connections[connection] = None
         self.demultiplexer.add(connection)
         self.metrics.accepted_connections += 1

@@ -1,0 +1,62 @@
+"""`python -m loadtest EXPERIMENT [--quick] [--out FOLDER]`."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import Protocol
+
+import click
+
+from loadtest import blocked_client, journal, slow_backend
+from loadtest.results import Figure, Table
+from loadtest.servers import LOAD_CORE, pin
+
+
+class Experiment(Protocol):
+    """What an experiment's file offers."""
+
+    __doc__: str | None
+
+    @staticmethod
+    def run(*, quick: bool) -> tuple[list[Table], list[Figure]]: ...
+
+
+EXPERIMENTS = {"blocked-client": blocked_client, "slow-backend": slow_backend, "journal": journal}
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("experiment", type=click.Choice(sorted(EXPERIMENTS)))
+@click.option("--quick/--full", default=True, show_default=True, help="Minutes, or as long as in the paper.")
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("results"), show_default=True,
+    help="The folder for tables and figures.",
+)  # fmt: skip
+def main(experiment: str, *, quick: bool, out: Path) -> None:
+    """Run an EXPERIMENT on servers of its own, and write what came of it."""
+    pin(0, LOAD_CORE)
+    began = time.time()
+    cpu = time.process_time()
+    tables, figures = EXPERIMENTS[experiment].run(quick=quick)
+    took = time.time() - began
+    about = {
+        "command": " ".join(["python -m loadtest", *sys.argv[1:]]),
+        "machine": f"{platform.machine()}, {os.cpu_count()} processors, {platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "seconds": round(took, 1),
+        "load generator's share of its processor": round((time.process_time() - cpu) / took, 2),
+    }
+    for table in tables:
+        table.write(out, about)
+        click.echo(table.text() + "\n")
+    for figure in figures:
+        figure.write(out)
+    click.echo("\n".join(f"{name}: {value}" for name, value in about.items()))
+    click.echo(f"written to {out}/")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Clients on a bare epoll loop: a request costs some 10 us, so that one processor can load another."""
+
+from __future__ import annotations
+
+import heapq
+import select
+import socket
+import time
+from collections.abc import Callable
+from itertools import count
+
+READ_BYTES = 64 * 1024
+
+Responded = Callable[["Connection", int, bytes], None]
+"""Takes a response: connection, status, body."""
+
+
+class Loop:
+    """Waits for connections and for times, until it is stopped."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._connections: dict[int, Connection] = {}
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+        self._running = False
+
+    def at(self, moment: float, call: Callable[[], None]) -> None:
+        """Call this at a time, in seconds since the epoch."""
+        heapq.heappush(self._timers, (moment, next(self._numbers), call))
+
+    def run_until(self, end: float) -> None:
+        """Run until a time, in seconds since the epoch, or until stopped."""
+        self._running = True
+        while self._running and (now := time.time()) < end:
+            while self._timers and self._timers[0][0] <= now:
+                heapq.heappop(self._timers)[2]()
+            next_time = min(end, self._timers[0][0]) if self._timers else end
+            # An epoll waits in whole milliseconds; the last one is spent looking.
+            wait = max(0.0, next_time - time.time() - 0.0005)
+            for fd, _ in self._epoll.poll(wait, 256):
+                connection = self._connections.get(fd)
+                if connection is not None:
+                    connection.read()
+
+    def stop(self) -> None:
+        self._running = False
+
+    def watch(self, connection: Connection) -> None:
+        self._connections[connection.socket.fileno()] = connection
+        self._epoll.register(connection.socket.fileno(), select.EPOLLIN)
+
+    def unwatch(self, connection: Connection) -> None:
+        """Its bytes stay where they are: in the kernel, and when that is full, at the server."""
+        self._epoll.unregister(connection.socket.fileno())
+        del self._connections[connection.socket.fileno()]
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in list(self._connections.values()):
+            connection.close()
+        self._epoll.close()
+
+
+class Connection:
+    """One keep-alive connection; several requests may be under way (a pipeline)."""
+
+    def __init__(
+        self, loop: Loop, address: tuple[str, int], responded: Responded, *, receive_buffer_bytes: int | None = None
+    ) -> None:
+        self._loop = loop
+        self._responded = responded
+        self._buffer = b""
+        self.socket = socket.socket()
+        if receive_buffer_bytes is not None:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        self.socket.connect(address)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setblocking(False)
+        self.closed = False
+        loop.watch(self)
+
+    def get(self, target: str, headers: str = "") -> None:
+        self.socket.send(f"GET {target} HTTP/1.1\r\nHost: a\r\n{headers}\r\n".encode())
+
+    def post(self, target: str, body: bytes) -> None:
+        self.socket.send(
+            b"POST %b HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (target.encode(), len(body), body)
+        )
+
+    def read(self) -> None:
+        try:
+            data = self.socket.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return
+        self._buffer += data
+        while not self.closed and (end := self._buffer.find(b"\r\n\r\n")) >= 0:
+            head = self._buffer[:end]
+            at = head.find(b"Content-Length: ")
+            length = int(head[at + 16 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
+            whole = end + 4 + length
+            if len(self._buffer) < whole:
+                return
+            body = self._buffer[end + 4 : whole]
+            self._buffer = self._buffer[whole:]
+            self._responded(self, int(head[9:12]), body)
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            if self.socket.fileno() in self._loop._connections:
+                self._loop.unwatch(self)
+            self.socket.close()

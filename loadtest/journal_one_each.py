@@ -1,0 +1,8 @@
+"""The server of `journal` that commits each publication by itself."""
+
+from pushup.broadcast import journal
+from pushup.cli import main
+
+if __name__ == "__main__":
+    journal.GROUP_LIMIT = 1
+    main()

@@ -1,0 +1,104 @@
+"""Tables and figures: printed for people, as CSV and JSON for programs, as PNG and SVG for documents."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+Value = float | int | str
+
+BAR_WIDTH = 30
+LINE_WIDTH = 100
+
+
+class Table(NamedTuple):
+    """What an experiment came to; `name` is that of its files, `columns` have their units."""
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[Value]]
+
+    def text(self) -> str:
+        """The table for people."""
+        cells = [list(self.columns), *([_shown(value) for value in row] for row in self.rows)]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
+        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+        return "\n".join((self.title, "", *lines))
+
+    def write(self, folder: Path, about: Mapping[str, object]) -> None:
+        """Write `<name>.csv` and `<name>.json`; `about` says how it was measured."""
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / f"{self.name}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([self.columns, *self.rows])
+        rows = [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+        text = json.dumps({"title": self.title, "about": about, "rows": rows}, indent=1)
+        (folder / f"{self.name}.json").write_text(text + "\n")
+
+
+class Figure(NamedTuple):
+    """Lines over one axis: (x, y) points by the line's name."""
+
+    name: str
+    title: str
+    x: str
+    y: str
+    lines: Mapping[str, Sequence[tuple[float, float]]]
+
+    def write(self, folder: Path) -> None:
+        """Write `<name>.png` and `<name>.svg`."""
+        import matplotlib as mpl
+
+        mpl.use("Agg")
+        from matplotlib import pyplot as plt
+
+        folder.mkdir(parents=True, exist_ok=True)
+        figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+        for marker, (name, points) in zip("os^Dv", self.lines.items(), strict=False):
+            axes.plot(*zip(*points, strict=True), marker=marker, label=name)
+        axes.set(title=self.title, xlabel=self.x, ylabel=self.y)
+        axes.set_ylim(bottom=0)
+        axes.grid(visible=True, alpha=0.3)
+        axes.legend()
+        for kind in ("png", "svg"):
+            figure.savefig(folder / f"{self.name}.{kind}", dpi=120)
+        plt.close(figure)
+
+
+class Progress:
+    """A bar on standard error; where that is no terminal, a line for each step."""
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+        self._done = 0
+        self._terminal = sys.stderr.isatty()
+
+    def step(self, what: str) -> None:
+        """The next step begins."""
+        filled = BAR_WIDTH * self._done // self._steps
+        bar = f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}]"
+        self._done += 1
+        line = f"{bar} {self._done}/{self._steps} {what}"
+        click.echo(f"\r{line:<{LINE_WIDTH}}" if self._terminal else line, err=True, nl=not self._terminal)
+
+    def end(self) -> None:
+        if self._terminal:
+            click.echo("\r" + " " * LINE_WIDTH + "\r", err=True, nl=False)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value below which this share of them lies; 0 when there are none."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+
+
+def _shown(value: Value) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else value

@@ -1,0 +1,82 @@
+"""Servers in processes of their own: started, pinned to a processor, looked at, and ended by their pid."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import psutil
+
+START_SECONDS = 30.0
+STOP_SECONDS = 15.0
+
+SERVER_CORE = 0
+LOAD_CORE = 1
+
+
+class Server(NamedTuple):
+    """A server that runs."""
+
+    pid: int
+    host: str
+    port: int
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self.host, self.port
+
+    def cpu_seconds(self) -> float:
+        """The processor time it has taken, user and system."""
+        times = psutil.Process(self.pid).cpu_times()
+        return float(times.user + times.system)
+
+    def file_count(self) -> int:
+        """Its open files."""
+        return psutil.Process(self.pid).num_fds()
+
+
+@contextmanager
+def running(*flags: str, module: str = "pushup", environment: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """A server, from when it listens until it has ended: `python -m MODULE serve FLAGS`, on a port the kernel picks."""
+    command = [sys.executable, "-m", module, "serve", "--listen", "127.0.0.1:0", "--log-level", "error", *flags]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, **(environment or {})})  # noqa: S603
+    try:
+        pin(process.pid, SERVER_CORE)
+        host, port = _address(process)
+        yield Server(process.pid, host, port)
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def pin(pid: int, core: int) -> None:
+    """Keep a process (0: this one) on one processor, where there are two and the system can."""
+    if hasattr(os, "sched_setaffinity") and (os.cpu_count() or 1) > 1:
+        os.sched_setaffinity(pid, {core})
+
+
+def _address(process: subprocess.Popen[bytes]) -> tuple[str, int]:
+    """Where the server says that it listens."""
+    assert process.stdout is not None
+    said = b""
+    deadline = time.monotonic() + START_SECONDS
+    while not (found := re.search(rb"listens on http://([0-9.]+):([0-9]+)\n", said)):
+        ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+        data = os.read(process.stdout.fileno(), 4096) if ready else b""
+        if not data:
+            raise RuntimeError("the server did not start")
+        said += data
+    return found[1].decode(), int(found[2])
