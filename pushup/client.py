@@ -39,6 +39,7 @@ class Client:
         """Raises: ClientError when the URL cannot be one."""
         self._key = key
         self._connection = _connection(url)
+        self._tickets: dict[frozenset[str], str] = {}
 
     def publish(self, channels: list[str], data: Any, *, idempotency_key: str | None = None) -> dict[str, Any]:
         """Publish one message; returns its `id`, `time` and `cursor`."""
@@ -48,11 +49,24 @@ class Client:
     def poll(
         self, channels: list[str], cursor: str = "", timeout: float | None = None, limit: int | None = None
     ) -> dict[str, Any]:
-        """Poll once."""
+        """Poll once; an answer's ticket is kept and sent along with the next poll of the same channels."""
         parameters: list[tuple[str, str]] = [("channel", channel) for channel in channels]
         parameters.append(("cursor", cursor))
         parameters += [(n, str(v)) for n, v in (("timeout", timeout), ("limit", limit)) if v is not None]
-        return self.call("GET", "/v1/poll?" + urlencode(parameters))
+        target = "/v1/poll?" + urlencode(parameters)
+        same = frozenset(channels)
+        ticket = self._tickets.pop(same, None)
+        try:
+            answer = self.call("GET", target, headers={"PushUp-Ticket": ticket} if ticket else None)
+        except ClientError as error:
+            if error.problem.get("type") != "urn:pushup:ticket-expired":
+                raise
+            ticket = None
+            answer = self.call("GET", target)
+        ticket = answer.get("ticket", ticket)
+        if ticket is not None:
+            self._tickets[same] = ticket
+        return answer
 
     def follow(
         self, channels: list[str], cursor: str = "", *, on_trouble: Callable[[ClientError, float], None]

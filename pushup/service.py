@@ -12,7 +12,7 @@ from random import random
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -94,7 +94,7 @@ class PushUpService(Service):
             await deferLater(self._clock, 0.05, lambda: None)
         self._edge.close()
         self._node.stop()
-        self._stop_asking()
+        await maybeDeferred(self._stop_asking)
         await self._broadcast.stop()
         _log.info("stopped")
 

@@ -33,8 +33,8 @@ WAITING_LIMIT = 20_000
 SAVE_SECONDS = 1.0
 """How often, when there are new entries, the checkpoint is brought up to them."""
 
-SAVE_MESSAGES = 4096
-"""After so many it is in any case: what has to be written then takes 10 ms of the reactor to gather."""
+SAVE_CHANGES = 4096
+"""After so many messages and channels it is in any case: gathering what is to be written then takes 5 ms."""
 
 SAVE_BYTES = 4 * 1024 * 1024
 """After so many bytes, too."""
@@ -172,7 +172,7 @@ class Journal:
     def _save_is_due(self) -> bool:
         count = self._queue.changed_count
         return count > 0 and (
-            count >= SAVE_MESSAGES
+            count >= SAVE_CHANGES
             or self._unsaved_bytes >= SAVE_BYTES
             or self._clock.seconds() >= self._saved_at + SAVE_SECONDS
         )

@@ -353,8 +353,8 @@ class MessageQueue(Generic[H]):
 
     @property
     def changed_count(self) -> int:
-        """How many entries, by their width, have been noted."""
-        return self._last.sequence - self._noted_from
+        """How much `changes` has to look at: places in the order, and channels."""
+        return self._last.sequence - self._noted_from + len(self._directory.changed or ())
 
     def changes(self) -> Changes:
         """What has changed in the shared state since `note_changes`. O(that)."""

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from loadtest import blocked_client, journal, slow_backend
+from loadtest.blocked_client import Replay
+from loadtest.results import Figure, Table
+
+
+def test_a_blocked_client_is_nobody_elses_trouble() -> None:
+    """With the output buffer the worst response times stay as they are; with plain writes they grow with T."""
+    ((table,), (figure,)) = blocked_client.measure(Replay(before=1.0, after=1.5), times=(0, 4))
+    (_, buffered, _, plain, _), (_, buffered_4, responses, plain_4, _) = (map(float, row) for row in table.rows)
+    assert max(buffered, plain, buffered_4) < 0.5
+    assert plain_4 > 1.0
+    assert responses > 300
+    assert set(figure.lines) == {"plain writes", "output buffer"}
+
+
+def test_a_slow_backend_is_asked_by_few() -> None:
+    """All who wait for it are answered, never more than 20 ask it at a time, and nothing is left open."""
+    ((delays, polls), _) = slow_backend.measure(polls=100, sleep=1.0, deadline=2.5, seconds=2.0)
+    ((count, served, refused, other, unanswered, most, left),) = polls.rows
+    assert count == 100
+    assert (other, unanswered, left) == (0, 0, 0)
+    assert served == 40
+    assert refused == 60
+    assert most == 20
+    for _, answers, median, _, _ in delays.rows:
+        assert float(answers) >= 200
+        assert float(median) < 100
+
+
+def test_commits_in_groups_are_faster() -> None:
+    """With many publishers the journal takes several times as many publications as with a commit for each."""
+    ((table,), (figure,)) = journal.measure((32,), seconds=1.0, rounds=1)
+    rates = {row[1]: float(row[2]) for row in table.rows}
+    assert rates["memory"] > rates["one commit each"]
+    assert rates["journal"] > 2 * rates["one commit each"]
+    assert set(figure.lines) == set(rates)
+
+
+def test_results_are_written_for_people_and_programs(tmp_path: Path) -> None:
+    """A table is CSV, JSON and text; a figure is PNG and SVG."""
+    table = Table("t", "A title", ("x", "name"), [(1, "a"), (2.5, "b")])
+    table.write(tmp_path, {"command": "c"})
+    with (tmp_path / "t.csv").open() as file:
+        assert list(csv.reader(file)) == [["x", "name"], ["1", "a"], ["2.5", "b"]]
+    assert json.loads((tmp_path / "t.json").read_text()) == {
+        "title": "A title",
+        "about": {"command": "c"},
+        "rows": [{"x": 1, "name": "a"}, {"x": 2.5, "name": "b"}],
+    }
+    assert table.text().splitlines() == ["A title", "", "  x  name", "  1     a", "2.5     b"]
+    Figure("f", "A title", "x", "y", {"one": [(0, 1), (1, 2)]}).write(tmp_path)
+    assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (tmp_path / "f.svg").read_text()
+
+
+def test_the_command_line_names_the_experiments() -> None:
+    """`python -m loadtest --help` lists them, and an unknown one is an error that does, too."""
+    command = [sys.executable, "-m", "loadtest"]
+    told = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
+    assert "blocked-client" in told
+    unknown = subprocess.run([*command, "nonsense"], capture_output=True, text=True, check=False)
+    assert unknown.returncode == 2
+    assert "slow-backend" in unknown.stderr
