@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 PIPELINE_LIMIT = 64
 """Requests that may wait behind an open one before reading stops; browsers pipeline none, HTTP libraries a few."""
 
+PIPELINE_LIMIT_BYTES = 64 * 1024
+"""What these requests may take before reading stops; the one that goes past it is still taken, whole."""
+
 READ_BYTES = 4 * 1024
 """What one read takes: ample for a poll, and no more requests than may well wait: 64 KiB would hold 3,000, which take a
 MiB. (Python allocates as much before it knows how much there is.)"""
@@ -44,8 +47,8 @@ class Connection:
     """One client. Most of the time it is a held poll, so what a held poll does not need is None then."""
 
     __slots__ = (
-        "_backlog", "_deaf", "_edge", "_ended", "_lingering", "_manner", "_open", "_output", "_parser", "_proceeding",
-        "_reading", "held", "read_bytes", "since", "socket",
+        "_backlog", "_backlog_bytes", "_deaf", "_edge", "_ended", "_lingering", "_manner", "_open", "_output",
+        "_parser", "_proceeding", "_reading", "held", "read_bytes", "since", "socket",
     )  # fmt: skip
 
     def __init__(self, edge: Edge, sock: socket.socket) -> None:
@@ -60,6 +63,7 @@ class Connection:
         self.read_bytes = READ_BYTES
         self._parser: RequestParser | None = None
         self._backlog: deque[Request | PushUpError] | None = None
+        self._backlog_bytes = 0
         # of the request that is open, and of its response
         self._open = False
         self._proceeding = False
@@ -102,9 +106,13 @@ class Connection:
         elif requests:
             if self._backlog is None:
                 self._backlog = deque()
+                self._backlog_bytes = 0
             self._backlog += requests
+            self._backlog_bytes += sum(r.size for r in requests if isinstance(r, Request))
             self._proceed()
-            if self._backlog is not None and len(self._backlog) >= PIPELINE_LIMIT:
+            if self._backlog is not None and (
+                len(self._backlog) >= PIPELINE_LIMIT or self._backlog_bytes >= PIPELINE_LIMIT_BYTES
+            ):
                 self._stop_reading()
         if parser.wants_continue:
             self._let_continue()

@@ -34,6 +34,10 @@ class RequestLimits(Struct, frozen=True, kw_only=True):
     """A request body."""
 
 
+FIELD_OVERHEAD_BYTES = 100
+"""What a header field takes beside its bytes."""
+
+
 class Request(Struct, eq=False):
     """One request. Header names are in lower case; of a field that came twice the values are joined by `, `."""
 
@@ -42,6 +46,12 @@ class Request(Struct, eq=False):
     headers: dict[bytes, bytes]
     keep_alive: bool
     body: bytes = b""
+
+    @property
+    def size(self) -> int:
+        """The bytes that it takes, about."""
+        fields = sum(len(name) + len(value) + FIELD_OVERHEAD_BYTES for name, value in self.headers.items())
+        return len(self.target) + fields + len(self.body)
 
     def header(self, name: bytes) -> str:
         """A header field's value as text, empty if there is none."""
@@ -81,7 +91,7 @@ class RequestParser:
         self._fed = 0
         self._length = 0
         self._request: Request | None = None
-        self._body: list[bytes] = []
+        self._body = bytearray()
 
     def feed(self, data: bytes) -> list[Request]:
         """The requests that these bytes complete.
@@ -215,7 +225,7 @@ class RequestParser:
 
     def on_body(self, part: bytes) -> None:
         self.wants_continue = False
-        self._body.append(part)
+        self._body += part
         self._size += len(part)
         if self._size > self._limits.body_limit_bytes:
             self._fail(self._too_large())
@@ -224,8 +234,8 @@ class RequestParser:
         request = self._request
         assert request is not None
         if self._body:
-            request.body = b"".join(self._body)
-            self._body = []
+            request.body = bytes(self._body)
+            self._body = bytearray()
         self.wants_continue = False
         self.ended = not request.keep_alive  # llhttp takes nothing more then (HPE_CLOSED_CONNECTION)
         self.requests.append(request)

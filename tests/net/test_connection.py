@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pushup.net.connection import PIPELINE_LIMIT
+from pushup.net.connection import PIPELINE_LIMIT, PIPELINE_LIMIT_BYTES
 from tests.net.scripted_application import ScriptedServer, get, serve
 from tests.net.smuggling_vectors import REFUSED, SMUGGLED
 
@@ -86,6 +86,21 @@ def test_a_long_pipeline_is_not_read_on(server: ScriptedServer) -> None:
     assert bodies[1:] == [b"/%d" % n for n in range(PIPELINE_LIMIT)] + [b"/late"]
     client.send(get(b"/after"))
     assert client.reply().body == b"/after"
+
+
+def test_a_pipeline_of_large_requests_is_not_read_on(server: ScriptedServer) -> None:
+    """Few requests behind a held poll take much memory when their bodies are large: these count, too."""
+    client = server.connect()
+    body = b"x" * (PIPELINE_LIMIT_BYTES // 2)
+    echo = b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    client.send(get(b"/held"))
+    client.send(2 * echo)
+    assert not client.socket.incoming
+    client.send(echo)
+    assert client.socket.incoming == echo
+    server.application.answer_held()
+    server.demultiplexer.run()
+    assert [reply.body for reply in client.replies()][1:] == 3 * [body]
 
 
 @pytest.mark.parametrize("held", [False, True])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from pushup.core.errors import HeadersTooLarge, PushUpError, RequestTooLarge, TargetTooLong
-from pushup.net.http1 import RequestParser
+from pushup.net.http1 import RequestLimits, RequestParser
 from tests.net.test_http1 import AMPLE, GET, SMALL, read
 
 
@@ -83,6 +85,22 @@ def test_nothing_is_endless(start: bytes, more: bytes, error: type[PushUpError])
     with pytest.raises(error):
         feed_on()
     assert fed <= limits.header_limit_bytes + 6 * limits.body_limit_bytes
+
+
+def test_a_body_of_many_small_chunks_takes_no_more_than_one_of_few() -> None:
+    """However small the parts are in which a body comes, what is kept of it is its bytes."""
+    parser = RequestParser(RequestLimits())
+    parser.feed(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+    tracemalloc.start()
+    try:
+        for _ in range(1000):
+            parser.feed(b"2\r\nab\r\n" * 50)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 2 * 100_000
+    (request,) = parser.feed(b"0\r\n\r\n")
+    assert request.body == b"ab" * 50_000
 
 
 def test_one_parser_serves_many() -> None:
