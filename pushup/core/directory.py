@@ -65,7 +65,7 @@ class Directory:
 
     @property
     def next_time(self) -> float | None:
-        """When `expired` or `forget_due` may have something to do."""
+        """When `next_due` or `forget_due` may have something to do."""
         times = [t for t in (self._expiries.first_time, self._closings.first_time) if t is not None]
         return min(times, default=None)
 
@@ -151,14 +151,16 @@ class Directory:
         if self._closed > self._limits.channels_limit:
             self.forget_due(math.inf)
 
-    def expired(self, time: float) -> Channel | None:
-        """A living channel whose expiry has come, if there is one; the caller closes it."""
-        while (channel := self._expiries.pop_due(time)) is not None:
+    def next_due(self, time: float) -> Channel | None:
+        """The living channel that is to be looked at next, if it is time: one step, for the caller to count.
+
+        One that was renewed meanwhile is put off. One that is still `due` has expired; the caller closes it.
+        """
+        channel = self._expiries.pop_due(time)
+        if channel is not None:
             self._put(self._expiries, channel)
             self.note(channel)
-            if channel.due <= time:
-                return channel
-        return None
+        return channel
 
     def forget_due(self, time: float) -> bool:
         """Forget the closed channel that was closed first, if it is time; whether there was one."""

@@ -23,10 +23,11 @@ def directory_of(*names: str, **limits: Any) -> Directory:
 def expired(directory: Directory, time: float) -> list[str]:
     """The channels that are to be closed at a time; they are."""
     names = []
-    while (channel := directory.expired(time)) is not None:
-        directory.close(channel, 50, time)
+    while (channel := directory.next_due(time)) is not None:
+        if channel.due <= time:
+            directory.close(channel, 50, time)
+            names.append(channel.name)
         directory.check()
-        names.append(channel.name)
     return names
 
 

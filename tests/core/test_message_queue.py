@@ -231,3 +231,21 @@ def test_a_channel_that_was_forgotten_still_warns_old_cursors() -> None:
     feed.apply(publish("a"), 13.0)
     assert gaps(feed.ask(poll("a", cursor="e1-1"))) == [("a", "expired")]
     assert gaps(feed.ask(poll("a", cursor="e1-2"))) == []
+
+
+def test_channels_that_were_renewed_are_put_off_a_part_with_each_entry() -> None:
+    """However many were published on since they were due to be looked at, one entry looks at EXPIRE_AT_MOST of them."""
+    feed = Feed(channel_ttl_seconds=60.0, retention_seconds=1.0)
+    names = [f"c{n}" for n in range(2 * EXPIRE_AT_MOST + 1)]
+    for time in (10.0, 30.0):
+        feed.apply(batch(*(draft(name) for name in names)), time)
+    for time in (40.0, 40.0, 40.0, 40.0, 40.0, 40.0):
+        feed.apply(Expire(), time)
+    assert feed.queue.message_count == 0
+    due = []
+    for _ in range(3):
+        feed.apply(Expire(), 70.0)
+        due.append(sum(channel.due == 70 for channel in feed.queue.channels()))
+        assert (feed.queue.next_expiry == 70.0) == bool(due[-1])
+    assert due == [EXPIRE_AT_MOST + 1, 1, 0]
+    assert feed.queue.channel_count == len(names)

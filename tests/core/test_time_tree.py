@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -86,6 +88,17 @@ def test_discard_takes_out_what_is_there_and_nothing_else() -> None:
     tree.check()
     assert not tree
     assert state(tree) == ([], None)
+
+
+def test_very_many_items_at_one_time_come_out_in_linear_time() -> None:
+    """The last of 100,000 costs as much as the first: all in 0.05 s, and not in 5 s."""
+    tree: TimeTree[int] = TimeTree()
+    for item in range(100_000):
+        tree.add(5.0, item)
+    began = process_time()
+    popped = [tree.pop_due(5.0) for _ in range(100_000)]
+    assert process_time() - began < 1.5
+    assert popped == list(range(100_000))
 
 
 times = st.integers(0, 4).map(float)
