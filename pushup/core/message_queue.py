@@ -230,17 +230,21 @@ class MessageQueue(Generic[H]):
     def deliver(self, most: int) -> list[tuple[H, Answer]]:
         """The answers for at most `most` of those whom entries have woken; call again while `has_deliveries`.
 
-        Looks at no more than that many, too: one that has nothing to hear, for its time range, waits on.
+        Looks at no more than that many, too: one that has nothing to hear, for its time range, waits on, and when
+        another of its channels was woken as well it is passed over there.
         """
         answers = []
         if most > 0 and self._waiting.woken_channels:
+            last = self._last.sequence
             for subscription in self._waiting.woken():
-                answer = self._read(subscription.channels, subscription.selection, subscription.seen)
-                if answer.messages or answer.tells_something:
-                    answers.append((self._finish(subscription), answer))
-                else:
-                    subscription.seen = max(subscription.seen, self._last.sequence)
-                    self._waiting.wait_again(subscription)
+                if subscription.looked < last:
+                    answer = self._read(subscription.channels, subscription.selection, subscription.seen)
+                    if answer.messages or answer.tells_something:
+                        answers.append((self._finish(subscription), answer))
+                    else:
+                        subscription.seen = max(subscription.seen, last)
+                        subscription.looked = last
+                        self._waiting.wait_again(subscription)
                 most -= 1
                 if most == 0:
                     break

@@ -18,7 +18,7 @@ class Subscription(Struct, Generic[H], eq=False):
 
     `seen`: all entries of its channels up to this sequence were seen. It is the same for all subscriptions that
     wait for the same next message, so that their answers are equal and are made once. `holder` is None once it was
-    answered or abandoned.
+    answered or abandoned. `looked`: the last entry after which it was looked at in vain, and put back to wait.
     """
 
     selection: Selection
@@ -26,3 +26,4 @@ class Subscription(Struct, Generic[H], eq=False):
     seen: int
     deadline: float
     holder: H | None
+    looked: int = 0

@@ -8,6 +8,7 @@ from pushup.core.answer import Answer
 from pushup.core.commands import Close, Create, Expire
 from pushup.core.errors import UnknownChannel
 from pushup.core.poll import Poll, Selection
+from pushup.core.subscription import Subscription
 from pushup.core.wire import write
 
 from .builders import EPOCH, Feed, gaps, ids, poll, publish
@@ -145,6 +146,31 @@ def test_what_lies_outside_of_its_time_range_does_not_answer_a_poll() -> None:
     feed.apply(publish("a", "b"), 3.0)
     [(_, answer)] = feed.deliver()
     assert (ids(answer), answer.cursor) == ([2], "e1-2")
+
+
+def test_a_poll_of_many_channels_is_looked_at_once_for_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many of its channels a message came on that is not for it, it is put back once, and to all of them."""
+    feed = Feed()
+    feed.hold(poll("a", "b", "c", cursor="e1-2", start=5.0, timeout=100.0), 1.0, "ahead")
+    feed.hold(poll("a", "b", "c", start=5.0, timeout=100.0), 1.0)
+    waits_again: list[str | None] = []
+    waiting = feed.queue._waiting
+    wait_again = waiting.wait_again
+
+    def recording(subscription: Subscription[str]) -> None:
+        waits_again.append(subscription.holder)
+        wait_again(subscription)
+
+    monkeypatch.setattr(waiting, "wait_again", recording)
+    for _ in range(2):
+        feed.apply(publish("a", "b", "c"), 2.0)
+    assert feed.deliver() == []
+    assert waits_again == ["ahead", "client"]
+    feed.apply(publish("b", "c"), 2.0)
+    assert feed.deliver(1) == []
+    feed.apply(publish("b", "c"), 5.0)
+    assert {holder: ids(answer) for holder, answer in feed.deliver()} == {"ahead": [4], "client": [4]}
+    assert (feed.queue.held, feed.queue.has_deliveries) == (0, False)
 
 
 def test_equal_polls_share_one_answer() -> None:
