@@ -79,19 +79,21 @@ class Directory:
     def wait_for(self, name: str) -> Channel:
         """The channel of this name or id to wait on; one that does not live yet is awaited.
 
-        Raises: UnknownChannel for an id that does not live, and for any unknown name when channels are strict.
+        Raises: UnknownChannel for an id that does not live, and for any unknown name when channels are strict; but not
+        for the name of a closed channel that is remembered (where there was no name, the id was that).
         """
         channel = self._by_name.get(name)
         if channel is not None and channel.id:
             return channel
         if is_id(name) and (by_id := self.find(name)) is not None:
             return by_id
+        if channel is not None and channel.closed:
+            return channel
         if self._limits.strict_channels or is_id(name):
             raise UnknownChannel(f"channel {name!r} does not exist", field="channel")
         if channel is None:
             channel = self._by_name[name] = Channel(name)
-        if not channel.closed:
-            channel.forget_up_to(self.floor, "expired")
+        channel.forget_up_to(self.floor, "expired")
         return channel
 
     def leave(self, channel: Channel) -> None:

@@ -189,7 +189,7 @@ class MessageQueue(Generic[H]):
         """Answer a poll at once if there is anything to tell, else hold it; in one turn, so nothing falls between.
 
         It is held until `deadline`, or until the end of its time range if that comes first. O(channels log n).
-        Raises: UnknownChannel for an id that does not live, and for unknown names when channels are strict.
+        Raises: UnknownChannel as `Directory.wait_for` does.
         """
         selection, cursor = poll.selection, poll.cursor
         channels, latest, all_living = self._wait_for(selection.channels)

@@ -115,7 +115,7 @@ class NaiveQueue:
         found = []
         for name in names:
             known = self.resolve(name)
-            if known is None and (self.limits.strict_channels or name.isdigit()):
+            if known is None and name not in self.closings and (self.limits.strict_channels or name.isdigit()):
                 return None
             found.append(known or name)
         return tuple(dict.fromkeys(found))

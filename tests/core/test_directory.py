@@ -200,12 +200,14 @@ def test_a_name_can_be_awaited_and_an_id_cannot() -> None:
 
 
 def test_strict_channels_are_not_awaited() -> None:
-    """When channels are strict, an unknown name is an error, and so is a closed one."""
+    """When channels are strict, an unknown name is an error; a closed one is when its closing is forgotten."""
     directory = directory_of("a", strict_channels=True)
     assert directory.wait_for("a").living
     with pytest.raises(UnknownChannel):
         directory.wait_for("b")
     directory.close(channel_of(directory, "a"), 7, 110.0)
+    assert directory.wait_for("a").closed == 7
+    assert directory.forget_due(140.0)
     with pytest.raises(UnknownChannel):
         directory.wait_for("a")
 

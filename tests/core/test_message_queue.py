@@ -233,6 +233,22 @@ def test_a_channel_that_was_forgotten_still_warns_old_cursors() -> None:
     assert gaps(feed.ask(poll("a", cursor="e1-2"))) == []
 
 
+@pytest.mark.parametrize("name", ["a", None])
+def test_a_closing_is_told_where_channels_must_exist(name: str | None) -> None:
+    """Whoever polls a closed channel that must have been created is told, and not that it never was there."""
+    feed = Feed(strict_channels=name is not None, retention_seconds=5.0)
+    created = feed.apply(Create(name), 1.0)
+    assert isinstance(created, ChannelState)
+    feed.apply(publish(created.name), 1.0)
+    feed.apply(Close(created.name), 2.0)
+    answer = feed.ask(poll(created.name, cursor="e1-1"), 3.0)
+    assert (gaps(answer), answer.closed) == ([(created.name, "closed")], (created.name,))
+    feed.queue.check()
+    feed.apply(Expire(), 8.0)
+    with pytest.raises(UnknownChannel):
+        feed.ask(poll(created.name, cursor="e1-1"), 8.0)
+
+
 def test_channels_that_were_renewed_are_put_off_a_part_with_each_entry() -> None:
     """However many were published on since they were due to be looked at, one entry looks at EXPIRE_AT_MOST of them."""
     feed = Feed(channel_ttl_seconds=60.0, retention_seconds=1.0)
