@@ -89,6 +89,10 @@ class Connection:
         except PushUpError as error:
             requests = [*parser.requests, error.with_traceback(None)]  # it would lead back here
             self._deaf = True
+        except Exception:
+            if self._parser is None:
+                edge.renew_parser()  # who knows what is in this one: nobody else shall get it
+            raise
         if self._deaf or not parser.idle:
             if self._parser is None:  # it is the one for all
                 edge.renew_parser()

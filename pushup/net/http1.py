@@ -34,6 +34,9 @@ class RequestLimits(Struct, frozen=True, kw_only=True):
     """A request body."""
 
 
+LENGTH_DIGITS = 20
+"""Of a Content-Length; llhttp takes any number of zeros before it, and Python makes no number of more than 4,300."""
+
 FIELD_OVERHEAD_BYTES = 100
 """What a header field takes beside its bytes."""
 
@@ -214,6 +217,8 @@ class RequestParser:
             self._fail(BadRequest("the only transfer coding spoken here is chunked, in HTTP/1.1"))
         length = headers.get(b"content-length")
         if length is not None:
+            if len(length) > LENGTH_DIGITS:
+                self._fail(BadRequest("Content-Length is malformed"))
             self._length = int(length)
             if self._length > self._limits.body_limit_bytes:
                 self._fail(self._too_large())

@@ -73,6 +73,7 @@ REFUSED: dict[str, bytes] = {
             b"9223372036854775808",
         )
     },
+    "CL of 5,000 digits": post(b"Content-Length: " + b"0" * 4999 + b"3", b"abc"),
     "CL before a space and a colon": post(b"Content-Length : 3", b"abc"),
     "CL folded": post(b"Content-Length:\r\n 3", b"abc"),
     # Where a line ends.

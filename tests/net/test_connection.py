@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pushup.net.connection import PIPELINE_LIMIT, PIPELINE_LIMIT_BYTES
+from pushup.net.http1 import Request
 from tests.net.scripted_application import ScriptedServer, get, serve
 from tests.net.smuggling_vectors import REFUSED, SMUGGLED
 
@@ -45,6 +46,23 @@ def test_bytes_one_by_one(server: ScriptedServer) -> None:
     for byte in get(b"/a") + get(b"/b"):
         client.send(bytes([byte]))
     assert [reply.body for reply in client.replies()] == [b"/a", b"/b"]
+
+
+def test_a_parser_that_failed_is_lent_to_nobody(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the shared parser fails in a way that was not thought of, that is the end of one connection only."""
+    parser = server.edge.parser
+
+    def fail(data: bytes) -> list[Request]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(parser, "feed", fail)
+    client = server.connect()
+    with pytest.raises(ZeroDivisionError):
+        client.send(get(b"/a"))
+    assert server.edge.parser is not parser
+    client = server.connect()
+    client.send(get(b"/b"))
+    assert client.reply().body == b"/b"
 
 
 def test_connections_do_not_mix(server: ScriptedServer) -> None:
