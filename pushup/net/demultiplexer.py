@@ -38,7 +38,10 @@ class Demultiplexer(Protocol):
     """Watches connections."""
 
     def add(self, connection: Connection) -> None:
-        """Begin to watch, for reading."""
+        """Begin to watch, for reading.
+
+        Raises: OSError when the system watches no more; then nothing is kept.
+        """
 
     def want(self, connection: Connection, *, reading: bool, writing: bool) -> None:
         """Change what is watched for. That the connection broke is reported whatever is wanted."""
@@ -118,8 +121,8 @@ class EpollDemultiplexer:
 
     def add(self, connection: Connection) -> None:
         fd = connection.socket.fileno()
-        self._connections[fd] = connection
         self._epoll.register(fd, select.EPOLLIN)
+        self._connections[fd] = connection
 
     def want(self, connection: Connection, *, reading: bool, writing: bool) -> None:
         mask = (select.EPOLLIN if reading else 0) | (select.EPOLLOUT if writing else 0)
@@ -219,8 +222,9 @@ class ReactorDemultiplexer:
         self._watched: dict[Connection, _Watched] = {}
 
     def add(self, connection: Connection) -> None:
-        watched = self._watched[connection] = _Watched(connection)
+        watched = _Watched(connection)
         self._reactor.addReader(watched)
+        self._watched[connection] = watched
 
     def want(self, connection: Connection, *, reading: bool, writing: bool) -> None:
         watched = self._watched[connection]

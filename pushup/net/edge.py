@@ -165,8 +165,8 @@ class Edge:
             self._refuse(sock)
             return
         connection = self._connect(self, sock)
-        self._connections[connection] = None
         self.demultiplexer.add(connection)
+        self._connections[connection] = None
         self.metrics.accepted_connections += 1
 
     def _refuse(self, sock: socket.socket) -> None:

@@ -169,8 +169,12 @@ class Listener:
                     self._pause(error)
                     return
                 continue  # this client was gone before it was accepted
-            sock.setblocking(False)
-            self._accepted(sock)
+            try:
+                sock.setblocking(False)
+                self._accepted(sock)
+            except Exception:
+                _log.failure("a connection failed when it was accepted on {address}", address=self.address)
+                sock.close()
 
     def connectionLost(self, reason: Failure) -> None:
         """The reactor gives up; never happens to a listening socket."""

@@ -10,6 +10,7 @@ import pytest
 
 from pushup.core.wire import PublicationLimits
 from pushup.net.api import Api
+from pushup.net.connection import Connection
 from pushup.net.edge import EdgeLimits
 from pushup.net.listener import PAUSE_SECONDS
 from pushup.net.poll_parameters import PollLimits, PollReader
@@ -130,6 +131,26 @@ def test_no_file_left(logged_failures: list[str]) -> None:
 
 def _fail() -> bytes:
     raise ZeroDivisionError("what nobody expected")
+
+
+def test_a_connection_that_cannot_be_watched(logged_failures: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is closed, that is logged, nothing is kept of it, and the next are accepted."""
+    server = serve()
+    add = server.demultiplexer.add
+
+    def none_left(connection: Connection) -> None:
+        monkeypatch.setattr(server.demultiplexer, "add", add)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(server.demultiplexer, "add", none_left)
+    failed = server.connect()
+    assert failed.closed()
+    assert (server.edge.connection_count, server.metrics.accepted_connections) == (0, 0)
+    assert len(logged_failures) == 1
+    logged_failures.clear()
+    client = server.connect()
+    client.send(get(b"/a"))
+    assert client.reply().body == b"/a"
 
 
 def test_a_failure_in_the_application(logged_failures: list[str]) -> None:
