@@ -41,6 +41,9 @@ HOLD_JITTER = 0.15
 EXPIRY_SECONDS = 1.0
 """How often it is looked whether shared state is due to go, if no entry comes by; that late it may be."""
 
+DRAIN_STEP_SECONDS = 0.1
+"""How often some of the held polls are answered while the node drains."""
+
 _log = Logger()
 
 
@@ -155,11 +158,10 @@ class Node(Generic[H]):
         self._queue.abandon(subscription)
 
     def drain(self, seconds: float) -> Deferred[None]:
-        """Answer all held polls, spread over some time, and hold none any more; fires when that is done."""
+        """Answer all held polls, spread evenly over some time, and hold none any more; fires at its end."""
         self._draining = True
         done: Deferred[None] = Deferred()
-        slices = max(1, math.ceil(self._queue.held / SLICE))
-        self._drain_slice(seconds / slices, done)
+        self._drain_step(self._clock.seconds() + seconds, done)
         return done
 
     def stop(self) -> None:
@@ -167,12 +169,15 @@ class Node(Generic[H]):
         self._deadline_timer.stop()
         self._expiry.stop()
 
-    def _drain_slice(self, pause: float, done: Deferred[None]) -> None:
-        self._answer(self._queue.end_all(SLICE))
-        if self._queue.held:
-            self._clock.callLater(pause, self._drain_slice, pause, done)
-        else:
+    def _drain_step(self, end: float, done: Deferred[None]) -> None:
+        """Answer the part of the held polls whose turn it is, a slice at most."""
+        held, left = self._queue.held, max(0.0, end - self._clock.seconds())
+        if not held and not left:
             done.callback(None)
+            return
+        steps = max(1, math.ceil(held / SLICE), min(held, math.ceil(left / DRAIN_STEP_SECONDS)))
+        self._answer(self._queue.end_all(math.ceil(held / steps)))
+        self._clock.callLater(left / steps, self._drain_step, end, done)
 
     def _deliver_soon(self) -> None:
         if not self._delivering and self._queue.has_deliveries:

@@ -220,23 +220,36 @@ def test_readiness() -> None:
 
 
 def test_drain_spreads_the_answers() -> None:
-    """Held polls are answered over the drain window, each once, and then `drain` is done."""
+    """Held polls are answered evenly over the drain window, each once, however many; `drain` is done at its end."""
+    for count in (1, 7, SLICE, 4 * SLICE):
+        node = InMemoryNode()
+        exchanges = [hold(node, waiting_poll(timeout=25.0)) for _ in range(count)]
+        done: list[Any] = []
+        node.node.drain(8.0).addCallback(done.append)
+        for step in range(80):
+            answered = sum(len(exchange.answers) for exchange in exchanges)
+            assert count * step / 80 - 1 <= answered <= count * (step + 1) / 80 + 1 + count / 16
+            assert not done
+            node.clock.advance(0.1)
+        node.clock.advance(0.001)
+        assert [len(exchange.answers) for exchange in exchanges] == [1] * count
+        assert done == [None]
+
+
+def test_drain_takes_no_longer_turns_than_other_answers() -> None:
+    """When there is no time to spread them, polls are answered a slice at a time."""
     node = InMemoryNode()
-    exchanges = [hold(node, waiting_poll(timeout=25.0)) for _ in range(4 * SLICE)]
+    record: list[RecordingExchange] = []
+    for _ in range(3 * SLICE):
+        hold(node, waiting_poll(timeout=25.0), record)
+    between: list[int] = []
     done: list[Any] = []
-    node.node.drain(8.0).addCallback(done.append)
-    answered = []
-    for _ in range(8):
-        answered.append(sum(len(exchange.answers) for exchange in exchanges))
-        assert not done
-        if answered[-1] < 4 * SLICE - SLICE:
-            node.clock.advance(2.0)
-        else:
-            break
-    assert answered == [SLICE, 2 * SLICE, 3 * SLICE]
-    node.clock.advance(2.0)
-    assert [len(exchange.answers) for exchange in exchanges] == [1] * 4 * SLICE
-    assert done == [None]
+    node.clock.callLater(0.0, lambda: node.clock.callLater(0.0, lambda: between.append(len(record))))
+    node.node.drain(0.0).addCallback(done.append)
+    between.append(len(record))
+    node.clock.advance(0.0)
+    assert between == [SLICE, 2 * SLICE]
+    assert (len(record), done) == (3 * SLICE, [None])
 
 
 def test_a_draining_node_holds_nothing() -> None:
@@ -246,9 +259,11 @@ def test_a_draining_node_holds_nothing() -> None:
     done: list[Any] = []
     node.node.drain(5.0).addCallback(done.append)
     assert len(exchange.answers) == 1
-    assert done == [None]
     assert isinstance(node.node.poll(waiting_poll(), RecordingExchange()), Answer)
     assert node.publish("a").status == 201
+    assert not done
+    node.clock.advance(5.0)
+    assert done == [None]
 
 
 def test_stop_leaves_no_timer() -> None:

@@ -15,7 +15,7 @@ from tests.server.raw_client import WAIT_SECONDS, RawClient, get
 from tests.server.server_process import Server, wait_until
 
 ENOUGH = 700
-"""Polls that are not answered in one turn, so that the drain window is used: the server answers 256 at a time."""
+"""Polls that are not answered in one turn: the server answers 256 at a time."""
 
 
 def hold_polls(server: Server, stack: ExitStack, count: int, channel: str = "a") -> list[RawClient]:
@@ -51,6 +51,23 @@ def test_sigterm_answers_held_polls_over_the_drain_window(serve: Serve, stack: E
             client.close()
         assert max(times) > 0.5
         assert server.wait() == 0
+
+
+def test_few_polls_use_the_drain_window_too(serve: Serve, stack: ExitStack) -> None:
+    """One held poll is enough for the server to be seen as not ready for the whole window, and to end after it."""
+    with serve(drain_seconds="1.5s") as server:
+        (held,) = hold_polls(server, stack, 1)
+        began = time.monotonic()
+        server.signal(signal.SIGTERM)
+        assert held.read_response().headers["connection"] == "close"
+        held.close()
+        while time.monotonic() - began < 1.2:
+            with server.connect() as client:
+                client.send(get("/readyz"))
+                assert client.read_response().status == 503
+            time.sleep(0.1)
+        assert server.wait() == 0
+        assert 1.4 < time.monotonic() - began < 4
 
 
 def test_sigterm_makes_the_node_not_ready(serve: Serve, stack: ExitStack) -> None:
