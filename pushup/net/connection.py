@@ -28,6 +28,9 @@ PIPELINE_LIMIT = 64
 PIPELINE_LIMIT_BYTES = 64 * 1024
 """What these requests may take before reading stops; the one that goes past it is still taken, whole."""
 
+PIPELINE_SHARE = 8
+"""Requests of one pipeline that are begun before other connections have their turn."""
+
 READ_BYTES = 4 * 1024
 """What one read takes: ample for a poll, and no more requests than may well wait: 64 KiB would hold 3,000, which take a
 MiB. (Python allocates as much before it knows how much there is.)"""
@@ -209,7 +212,8 @@ class Connection:
 
     def close_if_idle(self) -> None:
         """Close it now if nothing is open on it: the node is to stop."""
-        if not self._open and self._output is None and self._parser is None and not self._lingering:
+        waiting = self._backlog is not None or self._parser is not None
+        if not self._open and self._output is None and not waiting and not self._lingering:
             self._linger()
 
     # Inside.
@@ -233,11 +237,16 @@ class Connection:
             self._parser = None
 
     def _proceed(self) -> None:
-        """Begin the requests that wait, as far as they are answered at once."""
+        """Begin the requests that wait, as far as they are answered at once; a share of them now, the others soon."""
         if self._proceeding:
             return  # an answer given at once comes back here; the loop below goes on with the next
         self._proceeding = True
+        share = PIPELINE_SHARE
         while self._backlog and not self._open and self._output is None:
+            if share == 0:
+                self._edge.demultiplexer.soon(self._proceed_again)
+                return
+            share -= 1
             self._begin(self._backlog.popleft())
         self._proceeding = False
         if self._backlog is not None and not self._backlog:
@@ -248,6 +257,16 @@ class Connection:
             elif not self._reading and not self._lingering:
                 self._reading = True
                 self._edge.demultiplexer.want(self, reading=True, writing=self._output is not None)
+
+    def _proceed_again(self) -> None:
+        """The others have had their turn. An error in here ends this connection and no other."""
+        self._proceeding = False
+        try:
+            self._proceed()
+            self._let_continue()
+        except Exception:
+            self.lost()
+            raise
 
     def _respond(self, data: bytes) -> None:
         self._open = False
@@ -269,7 +288,8 @@ class Connection:
     def _let_continue(self) -> None:
         """Tell a client that waits with a body to send it, once its turn has come (RFC 9110 §10.1.1)."""
         parser = self._parser
-        if parser is not None and parser.wants_continue and not self._open and self._output is None:
+        first = self._backlog is None and not self._open and self._output is None
+        if parser is not None and parser.wants_continue and first:
             parser.wants_continue = False
             self._write(CONTINUE)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from pushup.net.connection import PIPELINE_LIMIT, PIPELINE_LIMIT_BYTES
+from pushup.net.connection import PIPELINE_LIMIT, PIPELINE_LIMIT_BYTES, PIPELINE_SHARE
 from pushup.net.http1 import Request
 from tests.net.scripted_application import ScriptedServer, get, serve
 from tests.net.smuggling_vectors import REFUSED, SMUGGLED
 
 LAST = [b"GET / HTTP/1.0\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"]
 """Requests after which the connection ends."""
+
+ECHO_HEAD = b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n"
 
 
 @pytest.fixture
@@ -104,6 +106,31 @@ def test_a_long_pipeline_is_not_read_on(server: ScriptedServer) -> None:
     assert bodies[1:] == [b"/%d" % n for n in range(PIPELINE_LIMIT)] + [b"/late"]
     client.send(get(b"/after"))
     assert client.reply().body == b"/after"
+
+
+def test_a_pipeline_takes_turns_with_other_connections(server: ScriptedServer) -> None:
+    """Of many requests that come at once a share is answered, then another client, then those that are left."""
+    pipelining, other = server.connect(), server.connect()
+    requests = [get(b"/%d" % n) for n in range(3 * PIPELINE_SHARE)]
+    pipelining.socket.incoming += b"".join(requests)
+    other.socket.incoming += get(b"/other")
+    server.demultiplexer.turn()
+    targets = server.application.targets
+    assert targets.index(b"/other") == PIPELINE_SHARE
+    assert len(targets) <= 2 * PIPELINE_SHARE + 1
+    server.edge.drain()
+    assert not pipelining.told_to_go()
+    server.edge.draining = False
+    pipelining.end()
+    assert [reply.body for reply in pipelining.replies()] == [b"/%d" % n for n in range(3 * PIPELINE_SHARE)]
+    assert pipelining.closed()
+
+
+def test_continue_behind_a_long_pipeline(server: ScriptedServer) -> None:
+    """Whoever expects to be told to go on is told when all requests before are answered, not in between."""
+    client = server.connect()
+    client.send(get(b"/a") * 3 * PIPELINE_SHARE + ECHO_HEAD)
+    assert [reply.status for reply in client.replies()] == 3 * PIPELINE_SHARE * [200] + [100]
 
 
 def test_a_pipeline_of_large_requests_is_not_read_on(server: ScriptedServer) -> None:
