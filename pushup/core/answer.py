@@ -52,9 +52,17 @@ class Answer(Struct, frozen=True):
 
 
 def read(
-    channels: Sequence[Channel], selection: Selection, cursor: Cursor | Start, last: Cursor, limit_bytes: int
+    channels: Sequence[Channel],
+    selection: Selection,
+    cursor: Cursor | Start,
+    last: Cursor,
+    limit_bytes: int,
+    *,
+    held: bool = False,
 ) -> Answer:
     """The answer for a client at `cursor` when the node has applied all entries up to `last`.
+
+    `held`: it has waited on these channels since it was there, so that no gap need be assumed.
 
     A client without a cursor gets all that is cached, and to it nothing is missing. A cursor of another epoch says
     nothing about this one: its client gets all that is cached, and a gap for each channel.
@@ -69,7 +77,7 @@ def read(
     else:
         after = cursor.sequence
         for channel in channels:
-            if channel.dropped > after:
+            if (channel.missed if held else channel.dropped) > after:
                 gaps = (*gaps, Gap(channel.name, channel.reason))
             if channel.closed > after:
                 closed = (*closed, channel.name)

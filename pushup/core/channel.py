@@ -32,15 +32,16 @@ class Channel:
 
     Sequences: `newest` is its last message and `second` the one before, `dropped` the highest message no longer kept
     (with the `reason`), `closed` its last closing, `latest` the highest of them: a cursor at or after it has nothing to
-    learn here.
+    learn here. `dropped` may be assumed, where a former life is forgotten; `missed` is what was dropped for certain,
+    which is all that one who has waited here since before it can have missed.
     `subscribers`: how many subscriptions know it, those woken and not yet answered too; they are no more in `waiting`.
     `bytes`: the data of its messages. Times: `ttl` in seconds; `expires` in seconds since the epoch, when it closes, or
     once closed is forgotten; `due` the whole second at which the directory looks at it next.
     """
 
     __slots__ = (
-        "bytes", "closed", "dropped", "due", "expires", "id", "latest", "messages", "name", "newest", "reason",
-        "second", "subscribers", "ttl", "waiting",
+        "bytes", "closed", "dropped", "due", "expires", "id", "latest", "messages", "missed", "name", "newest",
+        "reason", "second", "subscribers", "ttl", "waiting",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -52,6 +53,7 @@ class Channel:
         self.newest = 0
         self.second = 0
         self.dropped = 0
+        self.missed = 0
         self.reason: GapReason = "expired"
         self.closed = 0
         self.latest = 0
@@ -89,6 +91,7 @@ class Channel:
         message.holders -= 1
         self.bytes -= message.size - MESSAGE_OVERHEAD_BYTES
         self.forget_up_to(message.sequence, reason)
+        self.missed = message.sequence
         if not self.messages:
             self.messages = None
         return message
@@ -101,7 +104,8 @@ class Channel:
             self.latest = max(self.latest, sequence)
 
     def forget_all(self, floor: int) -> None:
-        """Be as one that never lived, but for those who still subscribe to it and have not seen up to `floor`."""
+        """Be as one that never lived, but for those who still subscribe to it and have not seen its closing."""
+        self.missed = self.closed
         self.closed = self.newest = self.second = 0
         self.dropped = self.latest = floor
         self.reason = "expired"
@@ -128,6 +132,7 @@ class Channel:
         """Assert the invariants."""
         assert self.bytes == sum(m.size - MESSAGE_OVERHEAD_BYTES for m in self.messages or ())
         assert self.latest == max(self.newest, self.dropped, self.closed), self.name
+        assert self.missed <= self.dropped, self.name
         if self.messages is not None:
             if not isinstance(self.messages, list):
                 self.messages._check()  # type: ignore[attr-defined]  # the stubs leave it out

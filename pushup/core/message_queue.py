@@ -268,14 +268,14 @@ class MessageQueue(Generic[H]):
         return self.expire(math.inf, most)
 
     def _read(self, channels: tuple[Channel, ...], selection: Selection, after: int) -> Answer:
-        """What `read` says, made once for all who ask the same between two entries."""
+        """What `read` says to those who are held, made once for all who ask the same between two entries."""
         key = (selection, after)
         answer = self._answers.get(key)
         if answer is None:
             if len(self._answers) >= ANSWERS_KEPT:
                 self._answers.clear()
             cursor = Cursor(self._last.epoch, after)
-            answer = read(channels, selection, cursor, self._last, self._limits.answer_limit_bytes)
+            answer = read(channels, selection, cursor, self._last, self._limits.answer_limit_bytes, held=True)
             self._answers[key] = answer
         return answer
 

@@ -215,7 +215,8 @@ class NaiveQueue:
     ) -> None:
         """Assert that this is what a client at `after` gets; None: one without a cursor, to whom nothing is missing.
 
-        A held poll has looked at what lies outside of its time range and need not be told that it was dropped.
+        A held poll has looked at what lies outside of its time range and need not be told that it was dropped; and it
+        must not be told of a gap where there is none, which the floor excuses for others.
         """
         messages = self.select(names, selection, after or 0)
         taken: list[NaiveMessage] = []
@@ -248,6 +249,8 @@ class NaiveQueue:
             assert not missed, f"{name} dropped messages after {after} in silence"
             forgotten = name not in self.closings and any(s > after for s in self.closings_of(name, after))
             assert not forgotten, f"{name} was closed after {after}, and nobody is told"
+        elif held and after < self.floor:
+            assert drops or self.closings_of(name, after), f"{name} dropped nothing after {after}, who waited is told"
         elif after >= self.floor:
             assert drops, f"{name} dropped no message after {after}"
             assert told == drops[-1].reason

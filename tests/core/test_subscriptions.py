@@ -78,6 +78,21 @@ def test_what_is_forgotten_meanwhile_is_no_gap_for_who_waits_for_a_new_channel()
     assert (ids(answer), gaps(answer)) == ([4], [])
 
 
+def test_what_is_forgotten_while_somebody_waits_is_no_gap_for_him() -> None:
+    """Whoever waits for a new channel is not warned of what was forgotten meanwhile; who comes later has to be."""
+    feed = Feed(retention_seconds=5.0)
+    feed.apply(publish("old"), 1.0)
+    feed.hold(poll("new", cursor="e1-1", timeout=100.0), 1.0, "waits")
+    feed.hold(poll("new", cursor="e1-1", timeout=8.0), 1.0, "waits less long")
+    feed.apply(Close("old"), 2.0)
+    feed.apply(Expire(), 7.0)
+    assert gaps(feed.ask(poll("new", cursor="e1-1"), 8.0)) == [("new", "expired")]
+    assert [(holder, gaps(answer)) for holder, answer in feed.expire(9.0)] == [("waits less long", [])]
+    feed.apply(publish("new"), 10.0)
+    assert [(holder, ids(answer), gaps(answer)) for holder, answer in feed.deliver()] == [("waits", [4], [])]
+    assert gaps(feed.ask(poll("new", cursor="e1-1"), 10.0)) == [("new", "expired")]
+
+
 def test_a_channel_that_does_not_exist_yet_can_be_waited_for() -> None:
     """Whoever was there first gets its first message, whether it is created before or not."""
     for first in (Create("a"), Expire()):
