@@ -13,6 +13,8 @@ import json
 import random
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import NamedTuple
 
 from loadtest.epoll_client import Connection, Loop
@@ -29,6 +31,7 @@ PAYLOAD = "x" * 1200
 TOP = 100
 SEED = 2005
 
+C1_POLL = "/v1/poll?channel=table-0&cursor=now&timeout=60"
 C1_RECEIVE_BUFFER_BYTES = 2048
 C1_PIPELINE_SECONDS = 15
 """C1 has polls under way for as many messages as come in this time: longer than it is blocked."""
@@ -37,14 +40,16 @@ TIMES = (0, 1, 2, 3, 4, 6, 8, 10)
 
 
 class Replay(NamedTuple):
-    """A part of the traffic: so many seconds before C1 is blocked, and after."""
+    """A part of the traffic: so many seconds before C1 is blocked, and so many in all."""
 
     before: float
-    after: float
+    seconds: float
 
 
-PAPER = Replay(BLOCKED_FROM, SECONDS - BLOCKED_FROM - max(TIMES))
-QUICK = Replay(4.0, 4.0)
+PAPER = Replay(BLOCKED_FROM, SECONDS)
+QUICK = Replay(4.0, 18.0)
+
+KINDS = {"output buffer": (), "plain writes": ("--plain-writes",)}
 
 
 def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
@@ -52,66 +57,77 @@ def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
 
 
 def measure(replay: Replay, times: Sequence[float]) -> tuple[list[Table], list[Figure]]:
-    """The average of the 100 worst response times, over T, with and without the output buffer."""
-    rows = []
-    progress = Progress(2 * len(times))
-    for blocked in times:
-        row: list[float] = [blocked]
-        for name, flags in (("output buffer", ()), ("plain writes", ("--plain-writes",))):
-            progress.step(f"{name}, blocked for {blocked} s")
-            with running(*flags, module="loadtest.blocked_client_server") as server:
-                responses = _replay(server, replay, blocked)
-            row += [sum(sorted(responses)[-TOP:]) / TOP, len(responses)]
-        rows.append(row)
+    """The average of the 100 worst response times, over T, with and without the output buffer.
+
+    All are measured at the same time, each on a server of its own: one takes 1 % of a processor.
+    """
+    progress = Progress(2)
+    games: dict[tuple[str, float], _Game] = {}
+    loop = Loop()
+    with ExitStack() as servers:
+        progress.step(f"{len(KINDS) * len(times)} servers start")
+        for blocked in times:
+            for kind, flags in KINDS.items():
+                server = servers.enter_context(running(*flags, module="loadtest.blocked_client_server"))
+                games[kind, blocked] = _Game(loop, server)
+        progress.step(f"{replay.seconds:g} s of traffic for each")
+        start = time.time() + 1.0
+        for (_, blocked), game in games.items():
+            game.play(start, replay, blocked)
+        loop.run_until(start + replay.seconds + 1.0)
+        loop.close()
     progress.end()
+    worst = {which: sum(sorted(game.responses)[-TOP:]) / TOP for which, game in games.items()}
+    rows = [
+        (blocked, *[value for kind in KINDS for value in (worst[kind, blocked], len(games[kind, blocked].responses))])
+        for blocked in times
+    ]
     title = "Average of the 100 worst response times, one client's link blocked for T s (Hsu Figure 15)"
     columns = ("T s", "output buffer s", "responses", "plain writes s", "responses ")
-    table = Table("blocked-client", title, columns, rows)
-    lines = {
-        name: [(row[0], row[column]) for row in rows] for name, column in (("plain writes", 3), ("output buffer", 1))
-    }
+    lines = {kind: [(blocked, worst[kind, blocked]) for blocked in times] for kind in reversed(KINDS)}
     figure = Figure(
         "blocked-client", "One client's link is blocked", "blocked for T (s)", "100 worst response times (s)", lines
     )
-    return [table], [figure]
+    return [Table("blocked-client", title, columns, rows)], [figure]
 
 
-def _replay(server: Server, replay: Replay, blocked: float) -> list[float]:
-    """All response times, in seconds, but C1's."""
-    loop = Loop()
-    responses: list[float] = []
+class _Game:
+    """The 300 clients of one server, and their messages; `responses`: all response times in seconds, but C1's."""
 
-    def received(client: Connection, status: int, body: bytes) -> None:
+    def __init__(self, loop: Loop, server: Server) -> None:
+        self.responses: list[float] = []
+        self._loop = loop
+        self._tables: dict[Connection, int] = {}
+        for number in range(1, CLIENTS):
+            client = Connection(loop, server.address, self._received)
+            self._tables[client] = number // SEATS
+            client.get(f"/v1/poll?channel=table-{number // SEATS}&cursor=now&timeout=60")
+        self._c1 = Connection(loop, server.address, _poll_as_c1, receive_buffer_bytes=C1_RECEIVE_BUFFER_BYTES)
+        for _ in range(int(C1_PIPELINE_SECONDS * BUSY_SHARE * MESSAGES / SECONDS)):
+            self._c1.get(C1_POLL)
+        self._publisher = Connection(loop, server.address, lambda client, status, body: None)
+
+    def play(self, start: float, replay: Replay, blocked: float) -> None:
+        """Have the traffic sent, and C1 blocked."""
+        for moment, table in _traffic(replay.seconds):
+            self._loop.at(start + moment, partial(self._publish, table))
+        if blocked:
+            self._loop.at(start + replay.before, lambda: self._loop.unwatch(self._c1))
+            self._loop.at(start + replay.before + blocked, lambda: self._loop.watch(self._c1))
+
+    def _publish(self, table: int) -> None:
+        data = {"sent": time.time(), "text": PAYLOAD}
+        self._publisher.post("/v1/messages", json.dumps({"channels": [f"table-{table}"], "data": data}).encode())
+
+    def _received(self, client: Connection, status: int, body: bytes) -> None:
         now = time.time()
         answer = json.loads(body)
-        table = tables[client]
-        client.get(f"/v1/poll?channel=table-{table}&cursor={answer['cursor']}&timeout=60")
-        responses.extend(now - message["data"]["sent"] for message in answer["messages"])
+        client.get(f"/v1/poll?channel=table-{self._tables[client]}&cursor={answer['cursor']}&timeout=60")
+        self.responses.extend(now - message["data"]["sent"] for message in answer["messages"])
 
-    def received_by_c1(client: Connection, status: int, body: bytes) -> None:
-        client.get(c1_poll)
 
-    tables: dict[Connection, int] = {}
-    for number in range(1, CLIENTS):
-        client = Connection(loop, server.address, received)
-        tables[client] = number // SEATS
-        client.get(f"/v1/poll?channel=table-{number // SEATS}&cursor=now&timeout=60")
-    c1_poll = "/v1/poll?channel=table-0&cursor=now&timeout=60"
-    c1 = Connection(loop, server.address, received_by_c1, receive_buffer_bytes=C1_RECEIVE_BUFFER_BYTES)
-    for _ in range(int(C1_PIPELINE_SECONDS * BUSY_SHARE * MESSAGES / SECONDS)):
-        c1.get(c1_poll)
-    publisher = Connection(loop, server.address, lambda client, status, body: None)
-
-    start = time.time() + 0.5
-    end = start + replay.before + blocked + replay.after
-    for moment, table in _traffic(end - start):
-        loop.at(start + moment, lambda table=table: _publish(publisher, table))  # type: ignore[misc]
-    if blocked:
-        loop.at(start + replay.before, lambda: loop.unwatch(c1))
-        loop.at(start + replay.before + blocked, lambda: loop.watch(c1))
-    loop.run_until(end + 0.5)
-    loop.close()
-    return responses
+def _poll_as_c1(client: Connection, status: int, body: bytes) -> None:
+    client.get(C1_POLL)
 
 
 def _traffic(seconds: float) -> list[tuple[float, int]]:
@@ -122,8 +138,3 @@ def _traffic(seconds: float) -> list[tuple[float, int]]:
         (chance.uniform(0, seconds), 0 if chance.random() < BUSY_SHARE else chance.randrange(1, tables))
         for _ in range(int(MESSAGES * seconds / SECONDS))
     ]
-
-
-def _publish(publisher: Connection, table: int) -> None:
-    data = {"sent": time.time(), "text": PAYLOAD}
-    publisher.post("/v1/messages", json.dumps({"channels": [f"table-{table}"], "data": data}).encode())

@@ -73,8 +73,10 @@ def _address(process: subprocess.Popen[bytes]) -> tuple[str, int]:
     assert process.stdout is not None
     said = b""
     deadline = time.monotonic() + START_SECONDS
+    poll = select.poll()
+    poll.register(process.stdout, select.POLLIN)
     while not (found := re.search(rb"listens on http://([0-9.]+):([0-9]+)\n", said)):
-        ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+        ready = poll.poll(max(0.0, 1000 * (deadline - time.monotonic())))
         data = os.read(process.stdout.fileno(), 4096) if ready else b""
         if not data:
             raise RuntimeError("the server did not start")

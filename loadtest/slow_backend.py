@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from loadtest.epoll_client import Connection, Loop
@@ -95,7 +96,7 @@ class _Good:
         start = time.time() + 0.2
         for number in range(int(seconds * GOOD_CLIENTS)):
             channel = self._channels[number % GOOD_CLIENTS]
-            self.loop.at(start + number / GOOD_CLIENTS, lambda channel=channel: self._publish(channel))  # type: ignore[misc]
+            self.loop.at(start + number / GOOD_CLIENTS, partial(self._publish, channel))
         self.loop.run_until(start + seconds + 0.5)
         return self._delays
 

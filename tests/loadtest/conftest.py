@@ -1,0 +1,11 @@
+from __future__ import annotations
+
+import pytest
+
+from pushup.service import raise_file_limit
+
+
+@pytest.fixture(scope="session", autouse=True)
+def file_limit() -> int:
+    """Thousands of clients are in this process."""
+    return raise_file_limit()
