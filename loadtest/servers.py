@@ -15,7 +15,6 @@ from typing import NamedTuple
 import psutil
 
 START_SECONDS = 30.0
-STOP_SECONDS = 15.0
 
 SERVER_CORE = 0
 LOAD_CORE = 1
@@ -52,12 +51,8 @@ def running(*flags: str, module: str = "pushup", environment: Mapping[str, str] 
         host, port = _address(process)
         yield Server(process.pid, host, port)
     finally:
-        process.terminate()
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.kill()  # it keeps nothing that anybody needs, and would let its clients go over some seconds
+        process.wait()
         assert process.stdout is not None
         process.stdout.close()
 

@@ -21,9 +21,7 @@ from pushup.backends.authorization import Ask, Authorization, AuthorizationLimit
 from pushup.backends.helper_pool import HelperPool
 from pushup.backends.limited_service import ServiceLimits
 from pushup.backends.own_code import OwnCode, load
-from pushup.backends.service_requestor import ServiceRequestor
 from pushup.backends.tickets import Tickets
-from pushup.backends.web_backend import WebBackend
 from pushup.broadcast import Broadcast
 from pushup.broadcast.journal import Journal
 from pushup.broadcast.journal_file import open_journal
@@ -176,25 +174,29 @@ def _make_authorization(
         deadline_seconds=settings.authorize_timeout_seconds,
     )
     ask: Ask
-    asked: ServiceRequestor | HelperPool
+    stop: Callable[[], object]
     if settings.authorize_url:
+        # An HTTP client with TLS takes 12 MB, which others need not have.
+        from pushup.backends.service_requestor import ServiceRequestor
+        from pushup.backends.web_backend import WebBackend
+
         counters = metrics.backend("authorization")
-        asked = ServiceRequestor("the application", limits, reactor=reactor, counters=counters)
-        ask = WebBackend(settings.authorize_url, asked)
+        requestor = ServiceRequestor("the application", limits, reactor=reactor, counters=counters)
+        ask, stop = WebBackend(settings.authorize_url, requestor), requestor.stop
     elif settings.authorizer:
         try:
             function = load(settings.authorizer)
         except ValueError as error:
             raise SettingsError(f"authorizer: {error}") from None
-        asked = HelperPool("the authorizer", limits, reactor=reactor, counters=metrics.backend("authorization"))
-        ask = OwnCode(function, asked)
+        pool = HelperPool("the authorizer", limits, reactor=reactor, counters=metrics.backend("authorization"))
+        ask, stop = OwnCode(function, pool), pool.stop
     else:
         return None, lambda: None
     key = settings.ticket_key or secrets.token_hex(32)
     authorization = Authorization(
         ask, tickets=Tickets(key.encode()), ticket_seconds=settings.ticket_seconds, clock=reactor, random=random
     )
-    return authorization, asked.stop
+    return authorization, stop
 
 
 def raise_file_limit() -> int:

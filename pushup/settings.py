@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -220,6 +221,8 @@ def _authorization_mistake(authorization: AuthorizationLimits) -> tuple[str, str
             good = False
         if not good or not authorization.authorize_url.isascii() or not authorization.authorize_url.isprintable():
             return "authorize_url", f"{authorization.authorize_url!r} is not of the form http://host:port/path"
+        if parts.scheme == "https" and find_spec("OpenSSL") is None:
+            return "authorize_url", "https needs more packages: pip install 'pushup[tls]'"
     if authorization.ticket_key and len(authorization.ticket_key) < MIN_KEY_LENGTH:
         return "ticket_key", f"a key has at least {MIN_KEY_LENGTH} characters"
     return None
