@@ -64,6 +64,9 @@ def read(
 
     `held`: it has waited on these channels since it was there, so that no gap need be assumed.
 
+    A gap is told to every cursor before its end, so again on each page until a chain has passed it. Leaving it to the
+    page that gets there would lose it: that may come from a node which has not dropped yet what earlier pages passed.
+
     A client without a cursor gets all that is cached, and to it nothing is missing. A cursor of another epoch says
     nothing about this one: its client gets all that is cached, and a gap for each channel.
     """

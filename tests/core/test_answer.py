@@ -151,6 +151,18 @@ def test_a_gap_is_told_to_those_who_have_not_seen_what_was_dropped() -> None:
     assert gaps(stream.ask("ba", 1)) == [("b", "evicted"), ("a", "evicted")]
 
 
+def test_a_gap_is_told_on_every_page_that_begins_before_its_end() -> None:
+    """What page 1 passes by is dropped here, and may be kept on the node that gives page 2: so page 1 tells of it."""
+    behind, ahead = stream_of("b", "a", "b", "a", "b"), stream_of("b", "a", "b", "a", "b")
+    ahead.channels["a"].drop_oldest("evicted")
+    ahead.channels["a"].drop_oldest("evicted")
+    first = ahead.ask("ab", 0, limit=2)
+    assert (ids(first), first.more, gaps(first)) == ([1, 3], True, [("a", "evicted")])
+    assert (ids(behind.ask("ab", 3)), gaps(behind.ask("ab", 3))) == ([4, 5], [])
+    assert gaps(ahead.ask("ab", 3, limit=1)) == [("a", "evicted")]
+    assert gaps(ahead.ask("ab", 5)) == []
+
+
 def test_who_has_no_cursor_misses_nothing() -> None:
     """A client that begins with all that is cached is told of no gap and no closing."""
     stream = stream_of("a", "a")
