@@ -8,7 +8,7 @@ from before is told; `floor` is the highest sequence about which a forgotten cha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from pushup.core.channel import Channel
@@ -28,7 +28,7 @@ class Directory:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._by_name: dict[str, Channel] = {}
-        self._names_by_id: dict[int, str] = {}
+        self._names_by_id: dict[int, str] = {}  # by id: one that is opened has the highest
         # Living channels by the whole second at which to look whether they have expired; one that was renewed
         # meanwhile is put back then, so that publishing does not touch the tree. Closed channels by when to forget.
         self._expiries: TimeTree[Channel] = TimeTree()
@@ -182,15 +182,17 @@ class Directory:
         yield from self._expiries
         yield from self._closings
 
-    def restore(self, channel: Channel) -> None:
-        """Put in a channel that `remembered` gave, in the same order."""
-        self._by_name[channel.name] = channel
-        if channel.living:
-            self._names_by_id[channel.id] = channel.name
-            self._expiries.add(channel.due, channel)
-        else:
-            self._closings.add(channel.due, channel)
-            self._closed += 1
+    def restore(self, channels: Iterable[Channel]) -> None:
+        """Put in the channels that `remembered` gave, in the same order."""
+        for channel in channels:
+            self._by_name[channel.name] = channel
+            if channel.living:
+                self._names_by_id[channel.id] = channel.name
+                self._expiries.add(channel.due, channel)
+            else:
+                self._closings.add(channel.due, channel)
+                self._closed += 1
+        self._names_by_id = dict(sorted(self._names_by_id.items()))
 
     def _put(self, tree: TimeTree[Channel], channel: Channel) -> None:
         channel.due = math.ceil(channel.expires)
@@ -199,6 +201,7 @@ class Directory:
     def check(self) -> None:
         """Assert the invariants of all channels."""
         assert {c.id: c.name for c in self} == self._names_by_id
+        assert list(self._names_by_id) == sorted(self._names_by_id)
         expiries, closings = set(self._expiries), set(self._closings)
         assert len(closings) == len(self._closings) == self._closed <= self._limits.channels_limit
         for name, channel in self._by_name.items():

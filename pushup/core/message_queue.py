@@ -386,6 +386,7 @@ class MessageQueue(Generic[H]):
         directory = queue._directory
         directory.last_id = snapshot.last_id
         directory.floor = snapshot.floor
+        channels = []
         for c in snapshot.channels:
             channel = Channel(c.name)
             channel.id, channel.ttl, channel.expires, channel.due = c.id, c.ttl, c.expires, c.due
@@ -396,7 +397,8 @@ class MessageQueue(Generic[H]):
                 c.closed,
             )
             channel.latest = max(c.newest, c.dropped, c.closed)
-            directory.restore(channel)
+            channels.append(channel)
+        directory.restore(channels)
         for m in snapshot.messages:
             holders = [c for c in map(directory.find, m.channels) if c is not None and c.dropped < m.sequence]
             if not holders:

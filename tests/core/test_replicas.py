@@ -164,6 +164,17 @@ def test_a_snapshot_holds_all_that_is_shared() -> None:
     assert b'"data":[1.50, 2]' in msgspec.json.encode(feed.queue.snapshot())
 
 
+def test_channels_are_listed_by_id_after_a_restart() -> None:
+    """A snapshot has the channels as they expire; the pages of a restored queue have them by id, all the same."""
+    feed = Feed()
+    for name, ttl in (("a", 100.0), ("b", 50.0), ("c", 10.0)):
+        feed.apply(Create(name, ttl), 1.0)
+    again: MessageQueue[int] = MessageQueue.restore(feed.limits, through_json(feed.queue.snapshot()))
+    first = again.channels(0, 2)
+    assert [channel.name for channel in first] == ["a", "b"]
+    assert [channel.name for channel in again.channels(first[-1].id, 2)] == ["c"]
+
+
 def test_an_empty_queue_survives_its_snapshot() -> None:
     """A queue that begins at some place in the order begins there again."""
     queue: MessageQueue[int] = MessageQueue(Limits(), epoch=EPOCH, sequence=41, time=7.0)
