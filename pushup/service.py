@@ -131,6 +131,7 @@ def make_service(
         polls=PollReader(settings.poll),
         publication_limits=settings.publication,
         publish_keys=settings.server.publish_keys,
+        cors_origins=frozenset(settings.server.cors_origins),
         metrics_text=page.text,
         authorized_polls=None if authorization is None else AuthorizedPolls(node, authorization, reactor),
     )

@@ -85,6 +85,7 @@ class Api:
         polls: PollReader,
         publication_limits: wire.PublicationLimits,
         publish_keys: tuple[str, ...],
+        cors_origins: frozenset[str] = frozenset(),
         metrics_text: Callable[[], bytes],
         authorized_polls: AuthorizedPolls | None = None,
     ) -> None:
@@ -93,6 +94,7 @@ class Api:
         self._polls = polls
         self._publication_limits = publication_limits
         self._publish_keys = tuple(key.encode() for key in publish_keys)
+        self._cors_origins = cors_origins
         self._metrics_text = metrics_text
         self._authorized_polls = authorized_polls
 
@@ -100,7 +102,7 @@ class Api:
         """Answer a request, now or later."""
         try:
             target = request.target
-            path, _, query = (target if target.startswith(b"/") else _path_of(target)).partition(b"?")
+            path, _, query = (target if target.startswith(b"/") else _path_of(request)).partition(b"?")
             methods = _ROUTES.get(path)
             if methods is None:
                 self._channel_call(path, request, exchange)
@@ -154,7 +156,7 @@ class Api:
     # Publishing.
 
     def _publish(self, request: Request, query: bytes, exchange: Exchange) -> None:
-        self._authorize(request)
+        self._authorize_publisher(request)
         key = request.header(b"idempotency-key") if b"idempotency-key" in request.headers else None
         if key is not None and len(key) > KEY_LIMIT:
             raise BadRequest(f"Idempotency-Key has at most {KEY_LIMIT} characters", field="Idempotency-Key")
@@ -169,15 +171,15 @@ class Api:
         self._node.publish(command, then)
 
     def _create(self, request: Request, query: bytes, exchange: Exchange) -> None:
-        self._authorize(request)
+        self._authorize_publisher(request)
         self._command(wire.read_create(request.body), exchange, _created)
 
     def _renew(self, request: Request, name: str, exchange: Exchange) -> None:
-        self._authorize(request)
+        self._authorize_publisher(request)
         self._command(wire.read_renew(name, request.body), exchange, _json)
 
     def _close(self, request: Request, name: str, exchange: Exchange) -> None:
-        self._authorize(request)
+        self._authorize_publisher(request)
         self._command(Close(name), exchange, lambda outcome: Response(204))
 
     def _command(self, command: Command, exchange: Exchange, succeeded: Callable[[Outcome], Response]) -> None:
@@ -185,6 +187,23 @@ class Api:
             exchange.respond(_refusal(outcome) if isinstance(outcome, PushUpError) else succeeded(outcome))
 
         self._node.publish(command, then)
+
+    def _authorize_publisher(self, request: Request) -> None:
+        """Raises: Unauthorized, Forbidden.
+
+        Where no key is needed, a browser would let every page that it shows publish here: a simple POST (Fetch
+        standard) is sent without asking first. So it must be a page of this host, or of an origin in `cors_origins`.
+        """
+        if self._publish_keys:
+            self._authorize(request)
+        elif b"origin" in request.headers and not self._is_welcome(request.header(b"origin"), request.header(b"host")):
+            raise Forbidden("pages of this origin may not publish: see cors_origins and publish_keys", field="Origin")
+
+    def _is_welcome(self, origin: str, host: str) -> bool:
+        """Whether pages of this origin may do what needs a key, where none are set."""
+        if "*" in self._cors_origins or origin in self._cors_origins:
+            return True
+        return bool(host) and origin.lower() in (f"http://{host.lower()}", f"https://{host.lower()}")
 
     def _authorize(self, request: Request) -> None:
         """Raises: Unauthorized, Forbidden; unless the request has a publish key, or none are set."""
@@ -233,6 +252,7 @@ _ROUTES: dict[bytes, dict[bytes, Method]] = {
     b"/healthz": {b"GET": Api._healthz, b"HEAD": Api._healthz},
     b"/readyz": {b"GET": Api._readyz, b"HEAD": Api._readyz},
     b"/metrics": {b"GET": Api._metrics, b"HEAD": Api._metrics},
+    b"*": {},
 }
 
 _CHANNEL_ROUTES: dict[bytes, dict[bytes, ChannelMethod]] = {
@@ -263,11 +283,14 @@ def _other_method(request: Request, methods: dict[bytes, Any], exchange: Exchang
     exchange.respond(Response(204, headers=tuple(headers)))
 
 
-def _path_of(target: bytes) -> bytes:
-    """The path and query of a target in a proxy's absolute form (RFC 9112 §3.2.2).
+def _path_of(request: Request) -> bytes:
+    """The path and query of a target in a proxy's absolute form, or the `*` of OPTIONS (RFC 9112 §3.2).
 
     Raises: BadRequest.
     """
+    target = request.target
+    if target == b"*" and request.method == b"OPTIONS":
+        return target
     scheme, colon, rest = target.partition(b"://")
     if colon and scheme.lower() in (b"http", b"https"):
         _, slash, path = rest.partition(b"/")

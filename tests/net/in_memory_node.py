@@ -74,6 +74,7 @@ class InMemoryNode:
         poll_limits: PollLimits | None = None,
         publication_limits: PublicationLimits | None = None,
         publish_keys: tuple[str, ...] = (),
+        cors_origins: tuple[str, ...] = (),
         random: Callable[[], float] = lambda: 0.0,
         clock: Clock | None = None,
         soon: Callable[[Callable[[], None]], None] | None = None,
@@ -98,6 +99,7 @@ class InMemoryNode:
             polls=PollReader(poll_limits or PollLimits()),
             publication_limits=publication_limits or PublicationLimits(),
             publish_keys=publish_keys,
+            cors_origins=frozenset(cors_origins),
             metrics_text=page.text,
             authorized_polls=authorized_polls and authorized_polls(self.node, self.clock),
         )

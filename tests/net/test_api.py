@@ -265,6 +265,7 @@ def test_targets_of_other_forms(node: InMemoryNode) -> None:
     assert node.call("GET", "http://x").status == 404
     for target in ("x.example:443", "*", "ftp://x/healthz", ""):
         assert node.call("GET", target).status == 400
+    assert node.call("OPTIONS", "*").status == 204
 
 
 def test_an_answer_fits_the_output_buffer() -> None:

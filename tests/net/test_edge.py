@@ -230,6 +230,13 @@ def test_an_answer_for_each_origin() -> None:
     assert len({reply.body for reply in replies}) == 1
 
 
+def test_options_of_the_server() -> None:
+    """`OPTIONS *` asks about the server as a whole, and is answered."""
+    client = whole().connect()
+    client.send(get(b"*", method=b"OPTIONS") + get(b"*"))
+    assert [reply.status for reply in client.replies()] == [204, 400]
+
+
 def test_what_a_malformed_request_of_another_origin_is_told() -> None:
     """Two origins leave open which counts, so they are refused."""
     client = whole(cors_origins=("*",)).connect()

@@ -69,3 +69,39 @@ def test_without_keys_everybody_may() -> None:
     body = {"channels": ["a"], "data": 1}
     assert node.call("POST", "/v1/messages", body).status == 201
     assert node.call("POST", "/v1/messages", body, Authorization="Bearer whatever").status == 201
+
+
+PUBLISHING = [call for call in CALLS if call[0] in ("POST", "DELETE")]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status"), PUBLISHING)
+def test_without_keys_a_page_of_another_origin_may_not(method: str, path: str, body: object, status: int) -> None:
+    """What a developer's browser shows cannot publish on the developer's machine, but its own pages can."""
+    node = InMemoryNode(cors_origins=("https://app.example",))
+    node.call("POST", "/v1/channels", {"name": "a"})
+    host = "127.0.0.1:8080"
+    for origin in ("https://evil.example", "http://127.0.0.1", "http://127.0.0.1:8081", "null", "", f"ftp://{host}"):
+        told = node.call(method, path, body, Origin=origin, Host=host)
+        assert (told.status, told.json["field"]) == (403, "Origin")
+    assert (node.queue.channel_count, node.queue.message_count) == (1, 0)
+    assert node.call("POST", "/v1/channels", b"nonsense", Origin="http://", Host="").status == 403
+    for headers in (
+        {"Origin": f"http://{host}", "Host": host},
+        {"Origin": "https://localhost", "Host": "LocalHost"},
+        {"Origin": "https://app.example", "Host": host},
+        {"Host": host},
+    ):
+        node = InMemoryNode(cors_origins=("https://app.example",))
+        node.call("POST", "/v1/channels", {"name": "a"})
+        assert node.call(method, path, body, **headers).status == status
+
+
+def test_any_origin_may_publish_where_it_is_said_so() -> None:
+    """Either all origins are allowed, or a key says who it is; and looking is not publishing."""
+    body = {"channels": ["a"], "data": 1}
+    evil = "https://evil.example"
+    assert InMemoryNode(cors_origins=("*",)).call("POST", "/v1/messages", body, Origin=evil).status == 201
+    with_keys = InMemoryNode(publish_keys=KEYS)
+    key = f"Bearer {KEYS[0]}"
+    assert with_keys.call("POST", "/v1/messages", body, Origin=evil, Authorization=key).status == 201
+    assert InMemoryNode().call("GET", "/v1/channels", Origin=evil).status == 200
