@@ -216,7 +216,13 @@ def _authorization_mistake(authorization: AuthorizationLimits) -> tuple[str, str
     if authorization.authorize_url:
         try:
             parts = urlsplit(authorization.authorize_url)
-            good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and not parts.fragment
+            good = (
+                parts.scheme in ("http", "https")
+                and parts.hostname
+                and parts.port != 0
+                and not parts.fragment
+                and not parts.username
+            )
         except ValueError:
             good = False
         if not good or not authorization.authorize_url.isascii() or not authorization.authorize_url.isprintable():

@@ -14,9 +14,6 @@ from twisted.python.failure import Failure
 from pushup.backends.tickets import Tickets
 from pushup.core.errors import Forbidden, Unauthorized, Unavailable
 
-TICKET_LIMIT_SECONDS = 86_400.0
-"""No ticket lives longer than a day, whatever the application says."""
-
 EARLY = 0.15
 """A ticket ends early by a random part up to this, so that clients do not come back for new ones in step."""
 
@@ -99,7 +96,7 @@ class Authorization:
 
     def _seal(self, channels: tuple[str, ...], seconds: float) -> tuple[str, int]:
         now = self._clock.seconds()
-        lasting = min(seconds, TICKET_LIMIT_SECONDS) * (1 - EARLY * self._random())
+        lasting = seconds * (1 - EARLY * self._random())
         expires = max(int(now + lasting), int(now) + 1)  # whole seconds, and not over at once
         return self._tickets.seal(channels, expires), expires
 

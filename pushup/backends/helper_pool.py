@@ -73,6 +73,7 @@ class HelperPool:
         self._threads = threads or _Threads(0, limits.at_most, name)
         self._threads.start()
         self._most_busy = 0
+        self._stopped = False
         self._idle = Timer(reactor, self._let_go_of_idle)
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
@@ -81,11 +82,13 @@ class HelperPool:
             lambda: deferToThreadPool(self._reactor, self._threads, function, *args, **kwargs)  # type: ignore[arg-type]
         )
         self._most_busy = max(self._most_busy, self._service.busy)
-        self._idle.not_after(self._reactor.seconds() + IDLE_SECONDS)
+        if not self._stopped:
+            self._idle.not_after(self._reactor.seconds() + IDLE_SECONDS)
         return result
 
     def stop(self) -> None:
         """Begin no more calls, and let the threads end when theirs have."""
+        self._stopped = True
         self._service.stop()
         self._idle.stop()
         self._stop_workers(self._threads.workers)

@@ -122,6 +122,7 @@ class LimitedService:
     def _give_up_late(self) -> None:
         """Fail the calls whose deadline has come."""
         horizon = self._clock.seconds() - self._limits.deadline_seconds
+        self._starting = True  # a place that becomes free is not for one that is about to be given up, too
         while self._wanted:
             call = next(iter(self._wanted))
             if call.since > horizon:
@@ -129,6 +130,8 @@ class LimitedService:
                 break
             self._counters.late += 1
             self._forget(call, self._unavailable(f"has not answered within {self._limits.deadline_seconds:g} s"))
+        self._starting = False
+        self._start()
 
     def _forget(self, call: _Call[T], error: PushUpError | None) -> None:
         """Nobody waits for this call any more."""

@@ -45,7 +45,7 @@ def _call(authorizer: Authorizer, channels: tuple[str, ...], headers: dict[str, 
         raise
     except PermissionError:
         return False
-    except Exception as error:
+    except BaseException as error:  # a function that calls sys.exit ends nothing here but its poll
         raise no_verdict(error) from error
 
 
@@ -70,7 +70,7 @@ def load(path: str) -> Authorizer:
     sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ValueError(f"cannot import {module_name!r}: {error!r}") from error
     function = getattr(module, name, None)
     if not callable(function):

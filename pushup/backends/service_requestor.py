@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from msgspec import Struct
-from twisted.internet.defer import Deferred
-from twisted.internet.error import ConnectError, ConnectionClosed, DNSLookupError
-from twisted.internet.error import TimeoutError as ConnectTimeout
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import ConnectingCancelledError
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
@@ -35,8 +34,6 @@ RETRY_SECONDS = 0.2
 
 IDLE_SECONDS = 30
 """How long a connection is kept for the next request."""
-
-_NOT_REPLIED = (ConnectError, ConnectionClosed, DNSLookupError, ResponseFailed, ConnectTimeout)
 
 
 class Reply(Struct, frozen=True):
@@ -90,7 +87,11 @@ class ServiceRequestor:
             try:
                 response = await self._agent.request(b"GET", url, headers)
                 return Reply(response.code, await _body(response))
-            except _NOT_REPLIED as error:
+            except (CancelledError, ConnectingCancelledError):
+                raise
+            except Exception as error:
+                if _was_cancelled(error):
+                    raise  # nobody waits for it any more
                 if left == 0:
                     raise self._no_reply(error) from None
                 await deferLater(self._clock, RETRY_SECONDS, lambda: None)
@@ -100,6 +101,11 @@ class ServiceRequestor:
         reasons = getattr(error, "reasons", None)
         cause = reasons[0].value if reasons else error
         return Unavailable(f"{self._name} cannot be reached: {type(cause).__name__}", retry_after=RETRY_AFTER_SECONDS)
+
+
+def _was_cancelled(error: Exception) -> bool:
+    """A request that is cancelled once it is sent fails as one that broke off, for this reason."""
+    return any(reason.check(CancelledError) for reason in getattr(error, "reasons", ()))
 
 
 def _body(response: IResponse) -> Deferred[bytes]:

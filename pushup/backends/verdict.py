@@ -7,6 +7,9 @@ import math
 from pushup.backends.limited_service import RETRY_AFTER_SECONDS
 from pushup.core.errors import Forbidden, Unauthorized, Unavailable
 
+TICKET_LIMIT_SECONDS = 86_400.0
+"""No verdict holds for longer than a day, whatever the application says."""
+
 
 def for_seconds(seconds: float) -> float:
     """Yes, for so long.
@@ -15,7 +18,7 @@ def for_seconds(seconds: float) -> float:
     """
     if not 0 < seconds < math.inf:
         raise nonsense(f"{seconds!r} seconds")
-    return float(seconds)
+    return float(min(seconds, TICKET_LIMIT_SECONDS))
 
 
 def not_logged_in() -> Unauthorized:
@@ -31,7 +34,7 @@ def nonsense(what: str) -> Unavailable:
     return no_verdict(ValueError(f"it answered {what}"))
 
 
-def no_verdict(cause: Exception) -> Unavailable:
+def no_verdict(cause: BaseException) -> Unavailable:
     """There is none. Why is for the log; clients need not know more."""
     error = Unavailable("the application has not said whether you may", retry_after=RETRY_AFTER_SECONDS)
     error.__cause__ = cause

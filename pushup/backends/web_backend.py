@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
@@ -21,7 +21,7 @@ from twisted.internet.defer import Deferred, fail
 from pushup import __version__
 from pushup.backends.authorization import Ask
 from pushup.backends.service_requestor import Reply, ServiceRequestor
-from pushup.backends.verdict import for_seconds, nonsense, not_allowed, not_logged_in
+from pushup.backends.verdict import for_seconds, no_verdict, nonsense, not_allowed, not_logged_in
 from pushup.core.errors import BadRequest
 
 URL_LIMIT_BYTES = 8 * 1024
@@ -35,7 +35,9 @@ class WebBackend:
     """Asks at a URL."""
 
     def __init__(self, url: str, requestor: ServiceRequestor) -> None:
-        self._url = url + ("&" if urlsplit(url).query else "?")
+        parts = urlsplit(url)
+        query = parts.query + "&" if parts.query else ""
+        self._url = f"{parts.scheme}://{parts.netloc}{parts.path or '/'}?{query}"
         self._requestor = requestor
 
     def __call__(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[float | None]:
@@ -71,7 +73,8 @@ def _verdict(reply: Reply) -> float | None:
     try:
         verdict = _decoder.decode(reply.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise nonsense(f"with a body that is no verdict: {error}") from None
+        cause = ValueError(f"it answered with a body that is no verdict: {error}")
+        raise no_verdict(cause) from cause
     if not verdict.allow:
         raise not_allowed()
     return None if verdict.seconds is None else for_seconds(verdict.seconds)

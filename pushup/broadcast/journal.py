@@ -142,8 +142,10 @@ class Journal:
         self._busy = True
 
         def done(result: T) -> None:
-            self._busy = False
-            succeeded(result)
+            try:
+                succeeded(result)
+            finally:
+                self._busy = False  # not before: who is answered may append at once, and has its place after the group
             self._go_on()
 
         call.addCallbacks(done, lambda failure: self._failed(failure, thens))

@@ -18,6 +18,7 @@ each statement, and has to wait for it again (5 ms, when the reactor is busy).
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
@@ -36,6 +37,9 @@ APPLICATION_ID = 0x50557368
 
 VERSION = 1
 """Of the tables, and of the JSON in them."""
+
+ROOM_BYTES = 256 * 1024
+"""What must fit on the disk before it counts as working again: more than most groups take."""
 
 _TABLES = f"""
 CREATE TABLE entries (sequence INTEGER PRIMARY KEY, body BLOB NOT NULL);
@@ -82,6 +86,8 @@ class JournalFile:
         Raises: JournalError.
         """
         self._path = path
+        if path.exists() and not os.access(path, os.W_OK):
+            raise JournalError(f"{path} may not be written to")
         try:
             self._database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
@@ -114,17 +120,17 @@ class JournalFile:
         execute("COMMIT")
         (found,) = execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
-            raise JournalError(self._corrupt(found))
+            raise JournalError(self._corrupt(found.splitlines()[-1]))
 
     def load(self) -> tuple[Limits, Snapshot] | None:
         """The checkpoint, with the limits its entries were applied by; None if the file is new.
 
         Raises: JournalError.
         """
-        state = dict(self._database.execute("SELECT name, value FROM state"))
-        if not state:
-            return None
         try:
+            state = dict(self._database.execute("SELECT name, value FROM state"))
+            if not state:
+                return None
             c = _checkpoint.decode(state["checkpoint"])
             channels = [_channel.decode(body) for (body,) in self._database.execute("SELECT body FROM channels")]
             channels.sort(key=lambda channel: (not channel.id, channel.due))
@@ -140,6 +146,8 @@ class JournalFile:
             )
         except (msgspec.DecodeError, KeyError, UnicodeDecodeError) as error:
             raise JournalError(self._corrupt(str(error))) from None
+        except sqlite3.Error as error:
+            raise self._error(error) from None
 
     def _messages(self, first: int) -> tuple[MessageSnapshot, ...]:
         messages = []
@@ -180,7 +188,8 @@ class JournalFile:
         try:
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
-            self._database.execute("UPDATE state SET value = value WHERE name = 'checkpoint'")
+            self._database.execute("INSERT OR REPLACE INTO state VALUES ('room', zeroblob(?))", (ROOM_BYTES,))
+            self._database.execute("DELETE FROM state WHERE name = 'room'")
             return [entry for entry in self.entries() if entry.sequence > after]
         except sqlite3.Error as error:
             raise self._error(error) from None
@@ -195,6 +204,8 @@ class JournalFile:
                 yield from _entries.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise JournalError(self._corrupt(str(error))) from None
+        except sqlite3.Error as error:
+            raise self._error(error) from None
 
     def save(self, changes: Changes, limits: Limits) -> None:
         """Lay changes over the checkpoint, and let go of what it then contains. O(changes).

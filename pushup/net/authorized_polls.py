@@ -15,7 +15,7 @@ from twisted.logger import Logger
 
 from pushup.core import wire
 from pushup.core.answer import Answer
-from pushup.core.errors import InternalError, PushUpError, TicketExpired
+from pushup.core.errors import InternalError, PushUpError, TicketExpired, UnknownChannel
 from pushup.core.poll import Poll
 from pushup.core.subscription import Subscription
 from pushup.net.exchange import Exchange, Holder
@@ -60,13 +60,12 @@ class AuthorizedPolls:
 
         Raises: UnknownChannel, to a client with a good ticket only.
         """
-        # An id is as good as the name of its channel, and the application knows names.
-        names = tuple([self._node.name_of(channel) for channel in poll.selection.channels])
-        expires = self._authorization.expires(request.header(TICKET_HEADER), names)
+        channels = poll.selection.channels
+        expires = self._authorization.expires(request.header(TICKET_HEADER), channels)
         if expires is not None:
             self._poll(poll, exchange, expires, "")
             return
-        verdict = self._authorization.ask(names, request.headers)
+        verdict = self._authorization.ask(channels, request.headers)
         exchange.hold(verdict)
         Deferred.fromCoroutine(self._begin_when_allowed(verdict, poll, exchange))
 
@@ -83,6 +82,10 @@ class AuthorizedPolls:
             exchange.respond(problem(InternalError("the reason is in the server's log")))
 
     def _poll(self, poll: Poll, exchange: Exchange, expires: int, ticket: str) -> None:
+        for channel in poll.selection.channels:
+            if self._node.name_of(channel) != channel:
+                # The application said yes to a number, not to the name that the channel has.
+                raise UnknownChannel(f"channel {channel!r} does not exist", field="channel")
         guest = _Guest(exchange, expires, ticket, self._clock)
         result = self._node.poll(poll, guest, expires)
         if isinstance(result, Subscription):
