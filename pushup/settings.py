@@ -214,21 +214,27 @@ def _authorization_mistake(authorization: AuthorizationLimits) -> tuple[str, str
     if authorization.authorize_url and authorization.authorizer:
         return "authorizer", "either the web backend is asked (authorize_url) or a function, not both"
     if authorization.authorize_url:
-        try:
-            parts = urlsplit(authorization.authorize_url)
-            good = (
-                parts.scheme in ("http", "https")
-                and parts.hostname
-                and parts.port != 0
-                and not parts.fragment
-                and not parts.username
-            )
-        except ValueError:
-            good = False
-        if not good or not authorization.authorize_url.isascii() or not authorization.authorize_url.isprintable():
+        if not _is_url(authorization.authorize_url):
             return "authorize_url", f"{authorization.authorize_url!r} is not of the form http://host:port/path"
-        if parts.scheme == "https" and find_spec("OpenSSL") is None:
+        if authorization.authorize_url.startswith("https:") and find_spec("OpenSSL") is None:
             return "authorize_url", "https needs more packages: pip install 'pushup[tls]'"
     if authorization.ticket_key and len(authorization.ticket_key) < MIN_KEY_LENGTH:
         return "ticket_key", f"a key has at least {MIN_KEY_LENGTH} characters"
     return None
+
+
+def _is_url(text: str) -> bool:
+    """Whether it is an HTTP URL that one can ask at: with a host, and without a password."""
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        return False
+    plain = text.isascii() and text.isprintable() and " " not in text
+    return (
+        plain
+        and parts.scheme in ("http", "https")
+        and bool(parts.hostname)
+        and port != 0
+        and not (parts.fragment or parts.username or parts.password)
+    )
