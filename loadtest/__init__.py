@@ -5,6 +5,7 @@
 | `blocked_client` | Hsu §5.2, Figure 15: one client's link is blocked; with the output buffer and without it |
 | `slow_backend` | Hsu §4.3: a backend that takes its time, and those who do not need it |
 | `journal` | what it costs that a message is on the disk before it is acknowledged |
+| `kills` | kill -9 of a server with a journal, again and again under load: is anything lost? |
 | `epoll_client` | clients on a bare epoll loop: many, cheap, measured at the socket |
 | `servers` | servers in processes of their own, started and ended |
 | `results` | tables and figures, for people and for programs |

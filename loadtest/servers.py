@@ -42,9 +42,12 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def running(*flags: str, module: str = "pushup", environment: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """A server, from when it listens until it has ended: `python -m MODULE serve FLAGS`, on a port the kernel picks."""
-    command = [sys.executable, "-m", module, "serve", "--listen", "127.0.0.1:0", "--log-level", "error", *flags]
+def running(
+    *flags: str, module: str = "pushup", port: int = 0, environment: Mapping[str, str] | None = None
+) -> Iterator[Server]:
+    """A server, from when it listens until it has ended: `python -m MODULE serve FLAGS`. Port 0 is any free one."""
+    listen = f"127.0.0.1:{port}"
+    command = [sys.executable, "-m", module, "serve", "--listen", listen, "--log-level", "error", *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, **(environment or {})})  # noqa: S603
     try:
         pin(process.pid, SERVER_CORE)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from loadtest import blocked_client, journal, slow_backend
+from loadtest import blocked_client, journal, kills, slow_backend
 from loadtest.blocked_client import Replay
 from loadtest.results import Figure, Table
 
@@ -42,6 +42,16 @@ def test_commits_in_groups_are_faster() -> None:
     assert rates["memory"] > rates["one commit each"]
     assert rates["journal"] > 2 * rates["one commit each"]
     assert set(figure.lines) == set(rates)
+
+
+def test_kills_lose_nothing() -> None:
+    """After some kills everything acknowledged is there once, in order, and each chain of cursors has all of it."""
+    ((table,), _) = kills.measure(3)
+    ((count, acknowledged, found, lost, repeated, out_of_order, gaps, chains),) = table.rows
+    assert count == 3
+    assert float(found) >= float(acknowledged) > 100
+    assert (lost, repeated, out_of_order, gaps) == (0, 0, 0, 0)
+    assert chains == "3 of 3"
 
 
 def test_results_are_written_for_people_and_programs(tmp_path: Path) -> None:
