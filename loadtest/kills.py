@@ -13,6 +13,7 @@ import socket
 import tempfile
 import threading
 import time
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,8 @@ def measure(kills: int) -> tuple[list[Table], list[Figure]]:
     with tempfile.TemporaryDirectory(dir=".") as folder:
         flags = ["--broadcast", f"journal:{Path(folder) / 'journal.db'}", "--set", "retention_messages=10000000"]
         flags += ["--set", "retention_seconds=1h", "--set", "retention_bytes=4GiB"]
-        with running(*flags, port=port):
-            start = str(Client(f"http://127.0.0.1:{port}").call("GET", "/v1/cursor")["cursor"])
+        with running(*flags, port=port), closing(Client(f"http://127.0.0.1:{port}")) as client:
+            start = str(client.call("GET", "/v1/cursor")["cursor"])
         for reader in readers:
             reader.cursor = start
         threads: list[threading.Thread] = [*publishers, *readers]
@@ -65,9 +66,10 @@ def measure(kills: int) -> tuple[list[Table], list[Figure]]:
             over.set()
             for thread in threads:
                 thread.join()
-            everything = _read_all(Client(f"http://127.0.0.1:{port}"), start, [])
-            for reader in readers:
-                _read_all(Client(f"http://127.0.0.1:{port}"), reader.cursor, reader.messages)
+            with closing(Client(f"http://127.0.0.1:{port}")) as client:
+                everything = _read_all(client, start, [])
+                for reader in readers:
+                    _read_all(client, reader.cursor, reader.messages)
     progress.end()
     row = (kills, sum(len(p.acknowledged) for p in publishers), *_compare(publishers, readers, everything))
     columns = ("kills", "acknowledged", "found", "lost", "repeated", "out of order", "gaps told", "cursor chains alike")
@@ -104,6 +106,10 @@ class _Publisher(threading.Thread):
         self._over = over
 
     def run(self) -> None:
+        with closing(self._client):
+            self._publish()
+
+    def _publish(self) -> None:
         count = 0
         while not self._over.is_set():
             data = [self.number, count]
@@ -133,6 +139,10 @@ class _Reader(threading.Thread):
         self._over = over
 
     def run(self) -> None:
+        with closing(self._client):
+            self._follow()
+
+    def _follow(self) -> None:
         while not self._over.is_set():
             try:
                 answer = self._client.poll(list(CHANNELS), self.cursor, timeout=1.0)

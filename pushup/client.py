@@ -41,6 +41,10 @@ class Client:
         self._connection = _connection(url)
         self._tickets: dict[frozenset[str], str] = {}
 
+    def close(self) -> None:
+        """Close the connection; the next call opens another."""
+        self._connection.close()
+
     def publish(self, channels: list[str], data: Any, *, idempotency_key: str | None = None) -> dict[str, Any]:
         """Publish one message; returns its `id`, `time` and `cursor`."""
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
