@@ -28,10 +28,11 @@ class Keys:
         if len(self._outcomes) > self._most:
             self._outcomes.popitem(last=False)
 
-    def expire(self, time: float) -> None:
-        """Forget what was published at `time` or before. O(number forgotten)."""
-        while (oldest := self.oldest_time) is not None and oldest <= time:
+    def expire(self, time: float, most: int) -> None:
+        """Forget at most `most` of those that were published at `time` or before."""
+        while most > 0 and (oldest := self.oldest_time) is not None and oldest <= time:
             self._outcomes.popitem(last=False)
+            most -= 1
 
     @property
     def oldest_sequence(self) -> int | None:

@@ -38,11 +38,13 @@ def test_the_oldest_key_goes_when_there_are_too_many() -> None:
 
 
 def test_keys_are_forgotten_up_to_a_time() -> None:
-    """What was published at that time or before goes, what came later stays."""
+    """What was published at that time or before goes, no more than is said; what came later stays."""
     keys = keys_of(10.0, 11.0, 11.0, 11.5)
-    keys.expire(9.9)
+    keys.expire(9.9, 10)
     assert state(keys) == (["k1", "k2", "k3", "k4"], 10.0)
-    keys.expire(11.0)
+    keys.expire(11.0, 2)
+    assert state(keys) == (["k3", "k4"], 11.0)
+    keys.expire(11.0, 10)
     assert state(keys) == (["k4"], 11.5)
-    keys.expire(99.0)
+    keys.expire(99.0, 10)
     assert state(keys) == ([], None)
