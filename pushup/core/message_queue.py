@@ -39,7 +39,7 @@ from pushup.core.subscription import H, Subscription
 from pushup.core.waiting import Waiting
 
 EXPIRE_AT_MOST = 1000
-"""So many messages and channels, and so many keys, go, or are found renewed, with one entry: about 5 ms of work. The next goes on."""
+"""So many messages and channels go, or are found renewed, with one entry, and so many keys: about 5 ms of work."""
 
 ANSWERS_KEPT = 1024
 """Different answers kept between two entries, for polls that ask the same; a fan-out needs one."""
