@@ -110,6 +110,9 @@ class Journal:
         try:
             if not self._trouble:
                 await self._helpers.call(self._file.save, self._queue.changes(), self._limits)
+        except Exception as error:
+            _log.error("the last checkpoint failed, the next start will take longer: {error}", error=error)
+        try:
             await self._helpers.call(self._file.close)
         except Exception as error:
             _log.error("the journal could not be closed: {error}", error=error)
@@ -149,7 +152,7 @@ class Journal:
             self._go_on()
 
         call.addCallbacks(done, lambda failure: self._failed(failure, thens))
-        call.addErrback(lambda failure: _log.failure("the journal failed", failure))
+        call.addErrback(self._not_applied)
 
     def _next_group(self) -> list[tuple[Entry, Then]]:
         """The next commands with their places."""
@@ -167,7 +170,11 @@ class Journal:
         assert self._follower is not None
         self._unsaved_bytes += size
         for entry, then in group:
-            then(self._follower(entry))
+            outcome = self._follower(entry)
+            try:
+                then(outcome)
+            except Exception:
+                _log.failure("a publisher could not be told")  # the others can, and their entries have their places
 
     # The checkpoint.
 
@@ -204,6 +211,11 @@ class Journal:
             self._retry = self._clock.callLater(RETRY_SECONDS, self._recover)
         else:
             self._go_on()
+
+    def _not_applied(self, failure: Failure) -> None:
+        """An entry that is on the disk could not be applied, by a fault of ours: no other may get its place."""
+        _log.failure("an entry could not be applied", failure)
+        self._failed(failure, [])
 
     def _recover(self) -> None:
         self._retry = None

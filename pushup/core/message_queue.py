@@ -403,7 +403,8 @@ class MessageQueue(Generic[H]):
             holders = [c for c in map(directory.find, m.channels) if c is not None and c.dropped < m.sequence]
             if not holders:
                 continue  # all its channels have let it go
-            queue._cache.restore(Message(m.sequence, m.time, m.channels, m.data), holders)
+            # A copy, if it is a part of something larger that was decoded, and that would be held on to.
+            queue._cache.restore(Message(m.sequence, m.time, m.channels, m.data.copy()), holders)
         for key, outcome in snapshot.keys:
             queue._keys.add(key, outcome)
         return queue

@@ -1,0 +1,186 @@
+"""Helpers whose calls are kept and made by hand, and a queue with its journal on them: no thread, no waiting."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from pushup.broadcast.journal import Helpers, Journal
+from pushup.broadcast.journal_file import JournalError, open_journal
+from pushup.core.commands import Command, Entry, Outcome, Publish, Published
+from pushup.core.errors import Unavailable
+from pushup.core.limits import Limits
+from pushup.core.message_queue import MessageQueue
+
+T = TypeVar("T")
+
+START = 1_800_000_000.0
+"""When the clocks of these tests begin, seconds since the epoch."""
+
+
+ENOUGH = 1000
+"""Calls after which there should be an end of them."""
+
+
+class Call(NamedTuple):
+    """A call that waits for its turn; `result` is None once it was given up."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    result: Deferred[Any] | None
+
+    @property
+    def name(self) -> str:
+        """The method of the file that is called."""
+        return self.function.__name__
+
+
+class SteppedHelpers:
+    """One helper that does nothing until it is told to: the oldest call is made, fails, or is late."""
+
+    def __init__(self) -> None:
+        self.calls: deque[Call] = deque()
+        self.made: list[str] = []
+        """The names of all calls that there were."""
+
+    def call(self, function: Callable[..., T], /, *args: Any) -> Deferred[T]:
+        result: Deferred[T] = Deferred()
+        call = Call(function, args, result)
+        self.calls.append(call)
+        self.made.append(call.name)
+        return result
+
+    @property
+    def names(self) -> list[str]:
+        """What is called, oldest first."""
+        return [call.name for call in self.calls]
+
+    def step(self) -> None:
+        """Make the oldest call; whoever waits for it is told what came of it, unless it was given up."""
+        call = self.calls.popleft()
+        try:
+            value = call.function(*call.arguments)
+        except Exception as error:
+            if call.result is not None:
+                call.result.errback(error)
+        else:
+            if call.result is not None:
+                call.result.callback(value)
+
+    def run(self) -> None:
+        """Make all calls, and those that come of them."""
+        for _ in range(ENOUGH):
+            if not self.calls:
+                return
+            self.step()
+        raise AssertionError(f"there is no end of it: {self.names}")
+
+    def fail(self, reason: str = "the disk is full") -> None:
+        """The oldest call fails before it has done anything."""
+        self._fail(self.calls.popleft(), JournalError(reason))
+
+    def fail_after_all(self, reason: str = "the disk is slow") -> None:
+        """The oldest call fails, but has done what it should."""
+        call = self.calls.popleft()
+        call.function(*call.arguments)
+        self._fail(call, JournalError(reason))
+
+    def give_up(self) -> None:
+        """The oldest call runs past its deadline: it has failed for whoever waits, and is made at the next step."""
+        call = self.calls.popleft()
+        self.calls.appendleft(call._replace(result=None))
+        self._fail(call, Unavailable("journal has not answered within 10 s", retry_after=2))
+
+    def do_untold(self) -> None:
+        """Make the oldest call, and die before anybody hears of it."""
+        call = self.calls.popleft()
+        if call.result is not None or call.name != "close":
+            call.function(*call.arguments)
+
+    def _fail(self, call: Call, error: Exception) -> None:
+        assert call.result is not None, "it was given up already"
+        call.result.errback(error)
+
+
+class JournaledQueue:
+    """A message queue that follows its journal, as a node does; the file, the helper and the clock are at hand."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        limits: Limits | None = None,
+        clock: Clock | None = None,
+        epoch: str = "e1",
+    ) -> None:
+        self.limits = limits or Limits()
+        self.clock = clock or make_clock()
+        self.file, snapshot = open_journal(path, self.limits, epoch)
+        self.queue: MessageQueue[Any] = MessageQueue.restore(self.limits, snapshot)
+        self.helpers = SteppedHelpers()
+        self.journal = Journal(self.file, queue=self.queue, limits=self.limits, helpers=self.helpers, clock=self.clock)
+        self.journal.follow(self._apply)
+        self.applied: list[Entry] = []
+        self.outcomes: list[Outcome] = []
+        """What the entries applied came to."""
+        self.told: list[Outcome] = []
+        """What all commands came to, in the order in which it was told."""
+
+    def _apply(self, entry: Entry) -> Outcome:
+        outcome = self.queue.apply(entry)
+        self.applied.append(entry)
+        self.outcomes.append(outcome)
+        return outcome
+
+    def append(self, command: Command) -> list[Outcome]:
+        """Append; what comes of it will be in the list, once."""
+        outcomes: list[Outcome] = []
+
+        def then(outcome: Outcome) -> None:
+            assert not outcomes, "told twice"
+            outcomes.append(outcome)
+            self.told.append(outcome)
+
+        self.journal.append(command, then)
+        return outcomes
+
+    def do(self, command: Command) -> Outcome:
+        """Append, and have the disk do all it has to."""
+        outcomes = self.append(command)
+        self.helpers.run()
+        (outcome,) = outcomes
+        return outcome
+
+    def publish(self, command: Publish) -> Published:
+        """`do` a publication that succeeds."""
+        outcome = self.do(command)
+        assert isinstance(outcome, Published), outcome
+        return outcome
+
+    def sequences(self) -> list[int]:
+        """The places of all entries applied."""
+        return [entry.sequence for entry in self.applied]
+
+    def stop(self) -> Deferred[None]:
+        """Begin to stop; fires when that is done."""
+        return Deferred.fromCoroutine(self.journal.stop())
+
+    def stop_at_once(self) -> None:
+        """Stop, with a disk that does all that it has to."""
+        stopped = self.stop()
+        self.helpers.run()
+        assert stopped.called
+
+
+def make_clock() -> Clock:
+    clock = Clock()
+    clock.advance(START)
+    return clock
+
+
+_check: type[Helpers] = SteppedHelpers

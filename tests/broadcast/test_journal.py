@@ -1,0 +1,603 @@
+"""The journal: what is acknowledged when, groups, checkpoints, a disk that fails, the end."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from pushup.broadcast.journal import (
+    GROUP_LIMIT,
+    RETRY_SECONDS,
+    SAVE_BYTES,
+    SAVE_CHANGES,
+    SAVE_SECONDS,
+    WAITING_LIMIT,
+)
+from pushup.broadcast.journal_file import JournalFile, open_journal
+from pushup.core.commands import Close, Closed, Command, Create, Expire, Expired, Outcome, Publish, Published
+from pushup.core.errors import Overloaded, Unavailable, UnknownChannel
+from pushup.core.limits import Limits
+from pushup.core.message_queue import MessageQueue
+from tests.broadcast.stepped_helpers import START, JournaledQueue
+from tests.core.builders import batch, draft, publish
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal"
+
+
+@pytest.fixture
+def node(path: Path) -> JournaledQueue:
+    return JournaledQueue(path)
+
+
+def restarted(node: JournaledQueue, path: Path) -> JournaledQueue:
+    """The next server with the same file, after this one has died."""
+    node.file.close()
+    return JournaledQueue(path, clock=node.clock)
+
+
+def cached(node: JournaledQueue) -> list[int]:
+    return [message.sequence for message in node.queue.snapshot().messages]
+
+
+def done(stopped: Deferred[None]) -> bool:
+    return bool(stopped.called)
+
+
+def refused(outcomes: list[Outcome], part: str) -> bool:
+    """Whether it was answered with 503, when to come again, and a reason with this in it."""
+    (outcome,) = outcomes
+    return isinstance(outcome, Unavailable) and outcome.retry_after == 1 and part in outcome.detail
+
+
+def in_trouble(node: JournaledQueue, logged: list[str]) -> None:
+    """Let a commit fail, which is logged once."""
+    outcomes = node.append(publish("lost"))
+    node.helpers.fail()
+    assert refused(outcomes, "the disk is full")
+    assert ["the disk is full" in line for line in logged] == [True]
+    logged.clear()
+
+
+# Groups.
+
+
+def test_a_command_is_applied_and_acknowledged_once_it_is_on_the_disk(node: JournaledQueue) -> None:
+    """Before the commit returns nobody sees anything of it; whoever appended it is told what the queue made of it."""
+    outcomes = node.append(publish("a", "b"))
+    assert node.helpers.names == ["append"]
+    assert (outcomes, node.queue.cursor.sequence) == ([], 0)
+    assert list(node.file.entries()) == []
+    node.helpers.step()
+    assert outcomes == [Published("e1", 1, 1, START)]
+    assert node.queue.cursor.sequence == 1
+    (entry,) = node.file.entries()
+    assert (entry.sequence, entry.time) == (1, START)
+
+
+def test_what_comes_while_a_commit_runs_goes_into_the_next(node: JournaledQueue, path: Path) -> None:
+    """A commit for each publisher would be slow; two commits are enough here, and the order is kept."""
+    first = node.append(publish("a"))
+    later = [node.append(batch(draft("a"), draft("b"))), node.append(Create("c")), node.append(publish("c"))]
+    assert node.helpers.names == ["append"]
+    node.helpers.step()
+    assert [len(told) for told in (first, *later)] == [1, 0, 0, 0]
+    assert node.helpers.names == ["append"]
+    (entries,) = node.helpers.calls[0].arguments
+    assert [entry.sequence for entry in entries] == [2, 4, 5]
+    node.helpers.step()
+    assert node.helpers.names == []
+    assert node.told == [first[0], *(told[0] for told in later)]
+    assert node.sequences() == [1, 2, 4, 5]
+    assert node.queue.cursor.sequence == 5
+
+
+def test_a_group_ends_when_it_is_large(node: JournaledQueue) -> None:
+    """By the messages in it; the command that fills it is its last, however wide."""
+    node.append(Expire())
+    commands: list[Command] = [batch(*[draft("a")] * 100) for _ in range(4)]
+    commands += [Expire()] * (GROUP_LIMIT + 5)
+    for command in commands:
+        node.append(command)
+    sizes = []
+    while node.helpers.calls:
+        (entries,) = node.helpers.calls[0].arguments
+        sizes.append(sum(entry.command.width for entry in entries))
+        node.helpers.step()
+    assert sizes == [1, 300, 100 + (GROUP_LIMIT - 100), 105]
+    assert len(node.told) == len(commands) + 1
+    assert node.sequences() == sorted(set(node.sequences()))
+
+
+def test_errors_are_outcomes_with_a_place(node: JournaledQueue) -> None:
+    """What the queue refuses is in the order like anything else."""
+    assert isinstance(node.do(Close("never")), UnknownChannel)
+    assert node.publish(publish("a")).sequence == 2
+    assert isinstance(node.do(Expire()), Expired)
+    assert node.do(Close("a")) == Closed("a")
+    assert node.sequences() == [1, 2, 3, 4]
+
+
+def test_each_is_told_before_the_next_is_applied(node: JournaledQueue) -> None:
+    """A publisher knows of its message before a later one can be delivered."""
+    node.append(Expire())
+    seen = []
+    for _ in range(3):
+        node.journal.append(publish("a"), lambda _: seen.append(node.queue.cursor.sequence))
+    node.helpers.run()
+    assert seen == [2, 3, 4]
+
+
+def test_who_appends_while_being_told_comes_after_the_group(node: JournaledQueue, path: Path) -> None:
+    """A connection that pipelines publications begins the next when one is answered: it gets a place of its own."""
+    told: list[Outcome] = []
+
+    def again(outcome: Outcome) -> None:
+        told.append(outcome)
+        if len(told) < 9:
+            node.journal.append(publish("a"), again)
+
+    node.append(Expire())
+    node.journal.append(publish("a"), again)
+    others = [node.append(publish("a")) for _ in range(3)]
+    node.helpers.run()
+    sequences = [outcome.sequence for outcome in (*told, *(o[0] for o in others)) if isinstance(outcome, Published)]
+    assert sorted(sequences) == list(range(2, 14))
+    assert cached(restarted(node, path)) == list(range(2, 14))
+
+
+def test_one_who_cannot_be_told_does_not_harm_the_others(
+    node: JournaledQueue, logged_failures: list[str], path: Path
+) -> None:
+    """An error in one publisher's connection is logged; the rest of the group is applied, and the order goes on."""
+
+    def fails(outcome: Outcome) -> None:
+        raise ValueError("an error of somebody else")
+
+    node.append(Expire())
+    node.journal.append(publish("a"), fails)
+    rest = [node.append(publish("a")) for _ in range(2)]
+    node.helpers.run()
+    assert len(logged_failures) == 1
+    logged_failures.clear()
+    assert [len(told) for told in rest] == [1, 1]
+    assert node.publish(publish("a")).sequence == 5
+    assert cached(restarted(node, path)) == [2, 3, 4, 5]
+
+
+def test_time_never_falls(node: JournaledQueue, path: Path) -> None:
+    """A clock that is set back, or is behind after a restart, does not turn the order round; later it goes on."""
+    node.clock.advance(10.0)
+    assert node.publish(publish("a")).time == START + 10
+    node.clock.rightNow -= 100.0
+    assert node.publish(publish("a")).time == START + 10
+    node = restarted(node, path)
+    assert node.publish(publish("a")).time == START + 10
+    node.clock.advance(100.5)
+    assert node.publish(publish("a")).time == START + 10.5
+
+
+def test_the_epoch_is_the_files(node: JournaledQueue, path: Path) -> None:
+    """The one it began with, so that cursors go on."""
+    node.publish(publish("a"))
+    node.file.close()
+    again = JournaledQueue(path, epoch="another")
+    assert again.journal.epoch == node.journal.epoch == "e1"
+    assert again.publish(publish("a")) == Published("e1", 2, 1, START)
+
+
+def test_too_many_that_wait_for_the_disk_are_refused(node: JournaledQueue) -> None:
+    """Beyond the limit a publisher is told to come again, and those before it have lost nothing."""
+    node.append(Expire())
+    for _ in range(WAITING_LIMIT):
+        assert node.append(Expire()) == []
+    (outcome,) = node.append(publish("a"))
+    assert isinstance(outcome, Overloaded)
+    assert outcome.retry_after == 1
+    assert node.journal.ready()
+    node.helpers.step()  # a group of those that wait is on its way
+    assert node.append(publish("a")) == []
+    node.helpers.run()
+    assert len(node.told) == WAITING_LIMIT + 3
+
+
+# Checkpoints.
+
+
+def test_a_checkpoint_is_due_after_some_time(node: JournaledQueue) -> None:
+    """With the first command after a second, if there is something new; then the entries go."""
+    node.publish(publish("a"))
+    node.clock.advance(SAVE_SECONDS - 0.01)
+    node.publish(publish("a"))
+    assert node.helpers.made == ["append", "append"]
+    node.clock.advance(0.01)
+    node.publish(publish("a"))
+    assert node.helpers.made[2:] == ["save", "append"]
+    assert [entry.sequence for entry in node.file.entries()] == [3]
+    node.clock.advance(SAVE_SECONDS - 0.01)
+    node.publish(publish("a"))
+    assert node.helpers.made[4:] == ["append"]
+
+
+def test_a_checkpoint_is_due_after_many_messages(node: JournaledQueue) -> None:
+    """However little time has gone by."""
+    for _ in range(SAVE_CHANGES // 64):
+        assert "save" not in node.helpers.made
+        node.publish(batch(*[draft("a")] * 64))
+    assert node.helpers.made[-1] == "save"
+    assert list(node.file.entries()) == []
+    node.publish(publish("a"))
+    assert node.helpers.made.count("save") == 1
+
+
+def test_a_checkpoint_is_due_after_many_channels(node: JournaledQueue) -> None:
+    """However few messages they are."""
+    for number in range(SAVE_CHANGES // 101):
+        node.publish(publish(*[f"{number}:{n}" for n in range(100)]))
+        assert "save" not in node.helpers.made
+    node.publish(publish(*[f"c{n}" for n in range(100)]))
+    assert node.helpers.made[-1] == "save"
+
+
+def test_a_checkpoint_is_due_after_many_bytes(node: JournaledQueue) -> None:
+    """However few messages they are."""
+    data = '"' + "x" * 2**16 + '"'
+    for _ in range(math.ceil(SAVE_BYTES / (2**16 + 100)) - 1):
+        node.publish(publish("a", data=data))
+    assert "save" not in node.helpers.made
+    node.publish(publish("a", data=data))
+    node.publish(publish("a", data=data))
+    assert node.helpers.made.count("save") == 1
+    node.publish(publish("a", data=data))
+    assert node.helpers.made.count("save") == 1
+
+
+def test_nothing_is_appended_while_a_checkpoint_is_made(node: JournaledQueue, path: Path) -> None:
+    """What comes meanwhile waits, and is after it."""
+    node.publish(publish("a"))
+    node.clock.advance(SAVE_SECONDS)
+    outcomes = node.append(publish("a"))
+    assert node.helpers.names == ["save"]
+    other = node.append(publish("a"))
+    node.helpers.step()
+    assert node.helpers.names == ["append"]
+    assert outcomes == other == []
+    node.helpers.step()
+    assert node.told[1:] == [Published("e1", 2, 1, START + 1), Published("e1", 3, 1, START + 1)]
+    assert cached(restarted(node, path)) == [1, 2, 3]
+
+
+# A disk that fails.
+
+
+def test_a_commit_that_fails_refuses_those_who_wait_for_it(node: JournaledQueue, logged_failures: list[str]) -> None:
+    """They, and those behind them, are told why and when to come again; nothing is applied."""
+    in_group = node.append(publish("a"))
+    behind = [node.append(publish("a")), node.append(Create("b"))]
+    node.helpers.fail("the disk is full: /j cannot grow")
+    for outcomes in (in_group, *behind):
+        assert refused(outcomes, "the disk is full: /j cannot grow")
+    assert (node.queue.cursor.sequence, node.queue.message_count) == (0, 0)
+    assert len(logged_failures) == 1
+    assert "publishing is refused: the disk is full: /j cannot grow" in logged_failures.pop()
+
+
+def test_in_trouble_new_commands_are_refused_at_once(node: JournaledQueue, logged_failures: list[str]) -> None:
+    """The node is not ready, and the disk is left alone until it is tried again."""
+    assert node.journal.ready()
+    in_trouble(node, logged_failures)
+    assert not node.journal.ready()
+    assert refused(node.append(publish("a")), "the disk is full")
+    assert refused(node.append(Expire()), "the disk is full")
+    assert node.helpers.names == []
+
+
+def test_trouble_is_retried_until_it_is_over(node: JournaledQueue, logged_failures: list[str], path: Path) -> None:
+    """Each second, without a log line each; then the order goes on without a hole."""
+    node.publish(publish("a"))
+    in_trouble(node, logged_failures)
+    for _ in range(3):
+        node.clock.advance(RETRY_SECONDS - 0.01)
+        assert node.helpers.names == []
+        node.clock.advance(0.01)
+        assert node.helpers.names == ["recover"]
+        assert refused(node.append(publish("a")), "full")
+        node.helpers.fail("the disk is still full")
+        assert not node.journal.ready()
+        assert refused(node.append(publish("a")), "the disk is still full")
+    node.clock.advance(RETRY_SECONDS)
+    assert refused(node.append(publish("a")), "the disk is still full")
+    node.helpers.run()
+    assert node.journal.ready()
+    assert node.publish(publish("a")).sequence == 2
+    assert logged_failures == []
+    node.clock.advance(10 * RETRY_SECONDS)
+    assert "recover" not in node.helpers.names
+    assert cached(restarted(node, path)) == [1, 2]
+
+
+def test_who_asks_while_it_recovers_is_refused(node: JournaledQueue, logged_failures: list[str]) -> None:
+    """A place before that of what may be found on the disk would be a fork."""
+    in_trouble(node, logged_failures)
+    node.clock.advance(RETRY_SECONDS)
+    assert refused(node.append(publish("a")), "the disk is full")
+    assert node.helpers.names == ["recover"]
+
+
+def test_a_commit_that_was_late_is_found(node: JournaledQueue, logged_failures: list[str], path: Path) -> None:
+    """Its publishers were told that it is not known; it is applied once, and by its key the first outcome is told."""
+    node.publish(publish("a"))
+    late = [node.append(publish("a", key="k"))]
+    late += [node.append(batch(draft("a"), draft("b"), key="l"))]
+    node.helpers.give_up()
+    assert refused(late[0], "journal has not answered within 10 s")
+    assert refused(late[1], "journal has not answered within 10 s")
+    assert node.queue.cursor.sequence == 1
+    node.clock.advance(RETRY_SECONDS)
+    assert node.helpers.names == ["append", "recover"]
+    node.helpers.run()
+    assert node.journal.ready()
+    found = [entry.sequence for entry in node.applied]
+    assert node.publish(publish("a", key="k")) == Published("e1", 2, 1, START)
+    assert cached(node) == found
+    again = restarted(node, path)
+    assert cached(again) == found
+    assert again.publish(publish("a", key="k")) == Published("e1", 2, 1, START)
+    assert len(logged_failures) == 1
+    logged_failures.clear()
+
+
+def test_a_whole_group_that_was_late_is_found(node: JournaledQueue, logged_failures: list[str], path: Path) -> None:
+    """Each entry of it in its order, with the time it had; those of before are not applied again."""
+    node.publish(publish("a"))
+    for command in (Expire(), batch(draft("a"), draft("b"), key="l"), publish("b", key="m")):
+        node.append(command)
+        node.clock.advance(0.25)
+    node.helpers.step()
+    node.helpers.fail_after_all()
+    node.append(publish("lost"))
+    node.clock.advance(RETRY_SECONDS)
+    node.helpers.run()
+    assert node.sequences() == [1, 2, 3, 5]
+    assert node.publish(publish("c")).sequence == 6
+    assert node.publish(publish("b", key="m")).sequence == 5
+    assert cached(restarted(node, path)) == [1, 3, 4, 5, 6]
+    logged_failures.clear()
+
+
+def test_recovering_may_be_late_too(node: JournaledQueue, logged_failures: list[str]) -> None:
+    """It is tried again; what the first try has done is done."""
+    node.append(publish("a"))
+    node.helpers.give_up()
+    for _ in range(2):
+        node.clock.advance(RETRY_SECONDS)
+        late = node.helpers.calls[0]
+        node.helpers.step()
+        assert late.result is None
+        node.helpers.give_up()
+    node.clock.advance(RETRY_SECONDS)
+    node.helpers.run()
+    assert node.sequences() == [1]
+    assert node.publish(publish("a")).sequence == 2
+    logged_failures.clear()
+
+
+def test_a_checkpoint_that_fails_loses_nothing(node: JournaledQueue, logged_failures: list[str], path: Path) -> None:
+    """Who waited behind it is refused; what was acknowledged is in the entries, and the next one has it all."""
+    node.publish(publish("a", key="k"))
+    node.clock.advance(SAVE_SECONDS)
+    waiting = node.append(publish("a"))
+    node.helpers.fail()
+    assert refused(waiting, "the disk is full")
+    node.clock.advance(RETRY_SECONDS)
+    node.helpers.step()
+    assert node.helpers.names == ["save"]
+    node.helpers.run()
+    assert node.publish(publish("a")).sequence == 2
+    assert len(logged_failures) == 1
+    logged_failures.clear()
+    again = restarted(node, path)
+    assert cached(again) == [1, 2]
+    assert again.publish(publish("a", key="k")).sequence == 1
+
+
+def test_a_checkpoint_that_was_late_is_made_twice(node: JournaledQueue, logged_failures: list[str], path: Path) -> None:
+    """What it has written is written again with what is new, and no message or key comes twice of it."""
+    for number in range(3):
+        node.publish(publish("a", key=f"k{number}"))
+    node.clock.advance(SAVE_SECONDS)
+    node.append(publish("lost"))
+    node.helpers.give_up()
+    node.clock.advance(RETRY_SECONDS)
+    node.helpers.step()  # it is made after all
+    node.helpers.step()
+    assert list(node.file.entries()) == []
+    node.helpers.fail()  # and again, which fails
+    node.clock.advance(RETRY_SECONDS)
+    node.helpers.step()
+    node.helpers.run()
+    node.publish(publish("a", key="k3"))
+    node.clock.advance(SAVE_SECONDS)
+    node.publish(publish("a", key="k4"))
+    state = node.queue.snapshot()
+    again = restarted(node, path)
+    assert cached(again) == [1, 2, 3, 4, 5]
+    assert again.queue.snapshot() == state
+    assert len(logged_failures) == 2
+    logged_failures.clear()
+
+
+def test_a_failed_append_is_not_in_a_later_checkpoint(
+    node: JournaledQueue, logged_failures: list[str], path: Path
+) -> None:
+    """What was refused and is not on the disk stays away; its places go to what comes next."""
+    node.publish(publish("a"))
+    in_trouble(node, logged_failures)
+    node.clock.advance(RETRY_SECONDS)
+    node.helpers.run()
+    assert node.publish(publish("a", data='"next"')).sequence == 2
+    node.stop_at_once()
+    again = JournaledQueue(path)
+    assert [(m.sequence, m.channels) for m in again.queue.snapshot().messages] == [(1, ("a",)), (2, ("a",))]
+
+
+def test_a_file_that_is_locked_in_a_transaction_recovers(
+    node: JournaledQueue, logged_failures: list[str], path: Path
+) -> None:
+    """A checkpoint that failed in the middle is rolled back before anything else is done."""
+    node.publish(publish("a"))
+    node.clock.advance(SAVE_SECONDS)
+    node.append(publish("a"))
+    call = node.helpers.calls.popleft()
+    node.file._database.execute("BEGIN IMMEDIATE")
+    node.file._database.execute("DELETE FROM messages")
+    node.file._database.execute("DELETE FROM entries")
+    node.helpers.calls.appendleft(call)
+    node.helpers.step()  # cannot begin another transaction
+    assert not node.journal.ready()
+    node.clock.advance(RETRY_SECONDS)
+    node.helpers.run()
+    assert node.journal.ready()
+    assert node.publish(publish("a")).sequence == 2
+    assert cached(restarted(node, path)) == [1, 2]
+    logged_failures.clear()
+
+
+# The end.
+
+
+def test_stopping_finishes_what_was_appended(node: JournaledQueue, path: Path) -> None:
+    """All that waits is written, applied and acknowledged; then the checkpoint is brought up to it, and it closes."""
+    first, second = node.append(publish("a")), node.append(publish("b"))
+    stopped = node.stop()
+    assert not done(stopped)
+    assert not node.journal.ready()
+    assert refused(node.append(publish("late")), "being stopped")
+    node.helpers.step()
+    assert (len(first), len(second)) == (1, 0)
+    assert refused(node.append(publish("late")), "being stopped")
+    node.helpers.step()
+    assert second == [Published("e1", 2, 1, START)]
+    assert node.helpers.names == ["save"]
+    node.helpers.step()
+    assert node.helpers.names == ["close"]
+    assert not done(stopped)
+    node.helpers.step()
+    assert done(stopped)
+    assert refused(node.append(publish("late")), "being stopped")
+    file = JournalFile(path)  # nobody holds it any more
+    assert list(file.entries()) == []
+    file.close()
+    assert cached(JournaledQueue(path)) == [1, 2]
+
+
+def test_stopping_with_nothing_to_do(node: JournaledQueue, path: Path) -> None:
+    """It saves and closes at once, and leaves no timer."""
+    node.stop_at_once()
+    assert node.helpers.made == ["save", "close"]
+    assert node.clock.getDelayedCalls() == []
+    JournalFile(path).close()
+
+
+def test_stopping_while_in_trouble(node: JournaledQueue, logged_failures: list[str], path: Path) -> None:
+    """The disk is not tried again; the file is let go of, and the next server finds all that was acknowledged."""
+    node.publish(publish("a"))
+    in_trouble(node, logged_failures)
+    stopped = node.stop()
+    assert node.helpers.names == ["close"]
+    assert node.clock.getDelayedCalls() == []
+    node.helpers.run()
+    assert done(stopped)
+    assert refused(node.append(publish("a")), "the disk is full")
+    assert cached(JournaledQueue(path)) == [1]
+
+
+def test_stopping_while_it_recovers(node: JournaledQueue, logged_failures: list[str], path: Path) -> None:
+    """What is found on the disk is applied; and if nothing can be found, it ends, too."""
+    node.append(publish("a"))
+    node.helpers.give_up()
+    node.clock.advance(RETRY_SECONDS)
+    stopped = node.stop()
+    assert not done(stopped)
+    node.helpers.run()
+    assert done(stopped)
+    assert node.sequences() == [1]
+    node = JournaledQueue(path, clock=node.clock)
+    assert cached(node) == [1]
+    logged_failures.clear()
+    in_trouble(node, logged_failures)
+    node.clock.advance(RETRY_SECONDS)
+    stopped = node.stop()
+    node.helpers.fail()
+    node.helpers.run()
+    assert done(stopped)
+    assert node.helpers.made[-2:] == ["recover", "close"]
+    assert node.clock.getDelayedCalls() == []
+    assert cached(JournaledQueue(path)) == [1]
+
+
+def test_a_commit_that_fails_while_stopping(node: JournaledQueue, logged_failures: list[str], path: Path) -> None:
+    """Those who wait are refused, and it ends without a checkpoint."""
+    node.publish(publish("a"))
+    outcomes = [node.append(publish("a")), node.append(publish("a"))]
+    stopped = node.stop()
+    node.helpers.fail()
+    assert all(refused(told, "the disk is full") for told in outcomes)
+    node.helpers.run()
+    assert done(stopped)
+    assert node.helpers.made[-1] == "close"
+    assert "save" not in node.helpers.made
+    assert node.clock.getDelayedCalls() == []
+    assert cached(JournaledQueue(path)) == [1]
+    logged_failures.clear()
+
+
+def test_a_last_checkpoint_that_fails_is_logged(node: JournaledQueue, logged_failures: list[str], path: Path) -> None:
+    """The server ends all the same, and the next one has the entries."""
+    node.publish(publish("a"))
+    stopped = node.stop()
+    node.helpers.fail("the disk is full")
+    node.helpers.run()
+    assert done(stopped)
+    assert len(logged_failures) == 1
+    assert "the journal could not be closed: the disk is full" in logged_failures.pop()
+    assert cached(restarted(node, path)) == [1]
+
+
+def test_a_restart_is_as_if_nothing_had_been(path: Path) -> None:
+    """Two queues, one of which is restarted after each command, have equal states."""
+    limits = Limits(retention_seconds=5.0, channel_ttl_seconds=3.0, retention_messages=2)
+    steady: MessageQueue[object] = MessageQueue(limits, epoch="e1")
+    node = JournaledQueue(path, limits=limits)
+    commands: list[Command] = [
+        publish("a", key="k"),
+        batch(draft("a"), draft("a", "b"), draft("b")),
+        Close("a"),
+        Create(None, 2.0),
+        publish("a", key="k"),
+        Publish((draft("c"),)),
+        Expire(),
+    ]
+    for number, command in enumerate(commands * 3):
+        node.do(command)
+        steady.apply(node.applied.pop())
+        node.clock.advance(0.75)
+        if number % 2:
+            node.stop_at_once()
+        else:
+            node.file.close()
+        node = JournaledQueue(path, limits=limits, clock=node.clock)
+        assert set(node.queue.snapshot().channels) == set(steady.snapshot().channels)
+        assert node.queue.snapshot().messages == steady.snapshot().messages
+        assert node.queue.snapshot().keys == steady.snapshot().keys
+        assert node.queue.snapshot().floor == steady.snapshot().floor
+        node.queue.check()
+    node.file.close()
+    file, snapshot = open_journal(path, limits, "e2")
+    file.close()
+    assert snapshot.epoch == "e1"

@@ -1,0 +1,657 @@
+"""The journal's file: what is loaded is what was saved; files that cannot be used, and what is said of them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import resource
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+from msgspec.structs import replace
+
+from pushup.broadcast.journal_file import JournalError, JournalFile, open_journal
+from pushup.core.commands import Close, Command, Create, Entry, Expire, Outcome, Published
+from pushup.core.limits import Limits
+from pushup.core.message import MESSAGE_OVERHEAD_BYTES
+from pushup.core.message_queue import MessageQueue
+from pushup.core.snapshot import Snapshot
+from tests.core.builders import EPOCH, batch, draft, publish
+from tests.core.test_changes import LIMITS, random_entries, sorted_snapshot
+
+PAGE = 4096
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal"
+
+
+class Opened:
+    """An open file and the queue that goes on from it; each entry is on the disk before it is applied."""
+
+    def __init__(self, path: Path, limits: Limits | None = None, epoch: str = EPOCH) -> None:
+        self.limits = limits or Limits()
+        self.file, snapshot = open_journal(path, self.limits, epoch)
+        self.queue: MessageQueue[object] = MessageQueue.restore(self.limits, snapshot)
+        self.queue.check()
+        self.queue.note_changes()
+
+    def append(self, *entries: Entry) -> list[Outcome]:
+        self.file.append(entries)
+        return [self.queue.apply(entry) for entry in entries]
+
+    def do(self, command: Command, time: float) -> Outcome:
+        """The next entry, in a group of its own."""
+        (outcome,) = self.append(Entry(self.queue.cursor.epoch, self.queue.cursor.sequence + 1, time, command))
+        return outcome
+
+    def save(self) -> None:
+        self.file.save(self.queue.changes(), self.limits)
+        self.queue.note_changes()
+
+    def state(self) -> Snapshot:
+        return sorted_snapshot(self.queue)
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def filled(path: Path, messages: int = 40) -> None:
+    """Make a journal with something in each of its tables, spread over many pages."""
+    opened = Opened(path)
+    for number in range(messages):
+        opened.do(publish("a", f"b{number}", data='"' + "x" * 1000 + '"', key=f"k{number}"), 10.0)
+    opened.save()
+    opened.do(publish("a", data='"since"'), 11.0)
+    opened.close()
+
+
+def error_of(path: Path) -> str:
+    """What is said of a file that cannot be opened: one line that names it. It is not held open by that."""
+    with pytest.raises(JournalError) as raised:
+        open_journal(path, Limits(), "e2")
+    text = str(raised.value)
+    assert str(path) in text
+    assert "\n" not in text
+    return text
+
+
+def change(path: Path, *statements: str) -> None:
+    """Change a journal that nobody has open."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        for statement in statements:
+            database.execute(statement)
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def count(path: Path, table: str) -> int:
+    with closing(sqlite3.connect(path)) as database:
+        (number,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()
+        return int(number)
+
+
+# What is loaded is what was saved.
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("limits", LIMITS)
+def test_a_file_holds_the_queue_whatever_happened(path: Path, limits: str, seed: int) -> None:
+    """Groups, checkpoints and restarts at random moments; the queue that goes on is equal to one that never ended."""
+    random = Random(f"{limits} {seed}")
+    steady: MessageQueue[object] = MessageQueue(LIMITS[limits], epoch=EPOCH)
+    opened = Opened(path, LIMITS[limits])
+    group: list[Entry] = []
+    for entry in random_entries(random, 250):
+        group.append(entry)
+        if random.random() < 0.5:
+            continue
+        outcomes = [repr(steady.apply(entry)) for entry in group]
+        assert [repr(outcome) for outcome in opened.append(*group)] == outcomes
+        assert opened.state() == sorted_snapshot(steady)
+        group = []
+        if random.random() < 0.2:
+            opened.save()
+        if random.random() < 0.15:
+            opened.close()
+            opened = Opened(path, LIMITS[limits], epoch="another")
+            assert opened.state() == sorted_snapshot(steady)
+            assert list(opened.file.entries()) == []
+    opened.close()
+
+
+def test_a_new_file_begins_the_epoch(path: Path) -> None:
+    """At its first place, with nothing in it; and the next server finds that epoch, and nothing else."""
+    opened = Opened(path, epoch="first")
+    assert opened.state() == MessageQueue[object](Limits(), epoch="first").snapshot()
+    opened.close()
+    opened = Opened(path, epoch="second")
+    assert opened.queue.cursor.epoch == "first"
+    assert opened.queue.cursor.sequence == 0
+    opened.close()
+
+
+def test_an_empty_file_is_a_new_one(path: Path) -> None:
+    """One of no bytes, as `touch` or `mktemp` makes it."""
+    path.touch()
+    opened = Opened(path)
+    opened.do(publish("a"), 1.0)
+    opened.close()
+    opened = Opened(path)
+    assert opened.queue.message_count == 1
+    opened.close()
+
+
+def test_a_file_that_was_only_begun_is_a_new_one(path: Path) -> None:
+    """A server that died between making the tables and the first checkpoint leaves no trouble behind."""
+    file = JournalFile(path)
+    assert file.load() is None
+    assert list(file.entries()) == []
+    file.close()
+    opened = Opened(path)
+    assert opened.queue.cursor.epoch == EPOCH
+    opened.close()
+
+
+def test_entries_are_those_since_the_checkpoint(path: Path) -> None:
+    """In their order, each with its place and time; the size of a group is told."""
+    opened = Opened(path)
+    opened.do(publish("a"), 1.0)
+    opened.save()
+    assert list(opened.file.entries()) == []
+    entries = (
+        Entry(EPOCH, 2, 2.0, batch(draft("a", data="[1.50]"), draft("tag:é"), key="k")),
+        Entry(EPOCH, 4, 2.5, Create(None, 0.5)),
+    )
+    more = Entry(EPOCH, 5, 2.5, Expire())
+    assert opened.file.append(entries) > 100
+    opened.file.append((more,))
+    read = list(opened.file.entries())
+    assert [(e.epoch, e.sequence, e.time, e.command.width) for e in read] == [
+        (EPOCH, 2, 2.0, 2),
+        (EPOCH, 4, 2.5, 1),
+        (EPOCH, 5, 2.5, 1),
+    ]
+    assert read[1:] == [entries[1], more]
+    assert opened.file.recover(after=2) == read[1:]
+    assert opened.file.recover(after=5) == []
+    opened.close()
+
+
+def test_data_is_kept_as_it_was_written(path: Path) -> None:
+    """Each digit and each blank, in the entries and in the checkpoint."""
+    data = '{"a" :  1.50, "b": 12345678901234567890.10, "c": "\\u00e9\\u0000"}'
+    opened = Opened(path)
+    opened.do(publish("a", data=data), 1.0)
+    for _ in range(3):
+        (message,) = opened.queue.snapshot().messages
+        assert bytes(message.data).decode() == data
+        opened.save()
+        opened.close()
+        opened = Opened(path)
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    "name", ['"', "\\", "'; DROP TABLE channels; --", "\u2028", "é", "e\u0301", "A", "a ", "%", "😀"]
+)
+def test_a_channel_is_found_by_any_name(path: Path, name: str) -> None:
+    """It is replaced and left out by the very name it has, beside one called almost the same."""
+    limits = Limits(retention_seconds=5.0)
+    opened = Opened(path, limits)
+    opened.do(publish("a"), 1.0)
+    opened.do(publish(name), 1.0)
+    opened.save()
+    opened.do(publish(name), 1.5)
+    opened.save()
+    opened.close()
+    assert count(path, "channels") == 2
+    opened = Opened(path, limits)
+    assert opened.queue.channel(name).newest == 3
+    opened.do(Close(name), 2.0)
+    opened.do(publish("a"), 8.0)
+    assert opened.queue.changes().forgotten == (name,)
+    opened.save()
+    opened.close()
+    assert count(path, "channels") == 1
+
+
+def test_what_is_loaded_is_in_its_order(path: Path) -> None:
+    """Channels as they are due, those that live first; messages and keys as they came."""
+    opened = Opened(path)
+    for number, (name, ttl) in enumerate((("c", 500.0), ("a", 900.0), ("d", 20.0), ("b", 30.0))):
+        opened.do(Create(name, ttl), 1.0 + number)
+        opened.do(publish(name, key=f"k{number}"), 1.0 + number)
+        opened.save()
+    opened.do(Close("b"), 5.0)
+    opened.save()
+    loaded = opened.file.load()
+    assert loaded is not None
+    assert loaded[1] == replace(opened.queue.snapshot(), messages=loaded[1].messages)
+    assert [c.name for c in loaded[1].channels] == ["d", "c", "a", "b"]
+    assert [m.sequence for m in loaded[1].messages] == [2, 4, 6, 8]
+    opened.close()
+
+
+def test_a_checkpoint_saved_twice_has_everything_once(path: Path) -> None:
+    """One that seemed to have failed is laid over again, with what is new since: no message and no key twice."""
+    opened = Opened(path)
+    opened.do(batch(draft("a"), draft("b"), key="k"), 1.0)
+    opened.file.save(opened.queue.changes(), opened.limits)
+    opened.do(publish("a", key="l"), 2.0)
+    opened.file.save(opened.queue.changes(), opened.limits)
+    opened.file.save(opened.queue.changes(), opened.limits)
+    loaded = opened.file.load()
+    assert loaded is not None
+    _, snapshot = loaded
+    assert [m.sequence for m in snapshot.messages] == [1, 2, 3]
+    assert [key for key, _ in snapshot.keys] == ["k", "l"]
+    opened.save()
+    state = opened.state()
+    opened.close()
+    opened = Opened(path)
+    assert opened.state() == state
+    opened.close()
+
+
+def test_a_checkpoint_that_fails_leaves_the_old_one(path: Path) -> None:
+    """Nothing of it is there, and the entries are."""
+    opened = Opened(path)
+    opened.do(publish("a"), 1.0)
+    opened.save()
+    before = opened.file.load()
+    opened.do(publish("a"), 2.0)
+    opened.file._database.execute(
+        "CREATE TEMP TRIGGER fails BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'no'); END"
+    )
+    with pytest.raises(JournalError, match="failed: no"):
+        opened.save()
+    assert opened.file.recover(after=1) == list(opened.file.entries())
+    assert [entry.sequence for entry in opened.file.entries()] == [2]
+    assert opened.file.load() == before
+    opened.file._database.execute("DROP TRIGGER fails")
+    opened.save()
+    opened.close()
+
+
+@contextmanager
+def _no_room(path: Path) -> Iterator[None]:
+    """Let no file of this process grow beyond the largest of the journal's."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    size = max(file.stat().st_size for file in path.parent.glob(f"{path.name}*"))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_file_that_cannot_grow(path: Path) -> None:
+    """What does not fit is refused and leaves nothing; what was there is, and it goes on when there is room."""
+    opened = Opened(path)
+    for number in range(10):
+        opened.do(publish("a"), 1.0 + number)
+    with _no_room(path):
+        entry = Entry(EPOCH, 11, 20.0, publish("a", data='"' + "x" * 10_000 + '"'))
+        with pytest.raises(JournalError, match=re.escape(str(path))):
+            opened.append(entry)
+        with pytest.raises(JournalError, match=re.escape(str(path))):
+            opened.save()
+        assert len(list(opened.file.entries())) == 10
+    assert opened.file.recover(after=10) == []
+    opened.append(entry)
+    opened.save()
+    state = opened.state()
+    opened.close()
+    opened = Opened(path)
+    assert opened.state() == state
+    opened.close()
+
+
+def test_recovering_sees_that_the_file_can_be_written(path: Path) -> None:
+    """While it cannot it fails; else a server would be ready for a publication that it cannot take."""
+    opened = Opened(path)
+    opened.do(publish("a"), 1.0)
+    with _no_room(path):
+        for _ in range(2):
+            with pytest.raises(JournalError, match=re.escape(str(path))):
+                opened.file.recover(after=1)
+    assert opened.file.recover(after=0) == list(opened.file.entries())
+    opened.close()
+    assert count(path, "state") == 2
+    change(path, "INSERT INTO state VALUES ('room', zeroblob(100000))")  # a server died while it tried
+    opened = Opened(path)
+    assert opened.queue.message_count == 1
+    opened.close()
+
+
+# Limits that differ at the next start.
+
+
+def test_entries_come_to_what_they_came_to(path: Path) -> None:
+    """Entries since the checkpoint are applied by the limits of then, and the new ones count from here on."""
+    opened = Opened(path, Limits(retention_messages=10))
+    outcomes = [opened.do(publish("a", key=f"k{n}"), 1.0) for n in range(6)]
+    opened.do(Create("b", None), 1.0)
+    opened.close()
+    strict = Limits(retention_messages=2, keys_limit=100, strict_channels=True, channel_ttl_seconds=7.0)
+    opened = Opened(path, strict)
+    assert [m.sequence for m in opened.queue.snapshot().messages] == [1, 2, 3, 4, 5, 6]
+    assert [opened.do(publish("a", key=f"k{n}"), 1.0) for n in range(6)] == outcomes
+    assert opened.queue.channel("b").ttl == 3600.0
+    assert opened.do(publish("a"), 2.0) == Published(EPOCH, 14, 1, 2.0)
+    assert [m.sequence for m in opened.queue.snapshot().messages] == [6, 14]
+    assert not isinstance(opened.do(publish("never created"), 2.0), Published)
+    opened.save()
+    state = opened.state()
+    opened.close()
+    opened = Opened(path, strict)
+    assert opened.state() == state
+    opened.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_limits_may_follow_any(path: Path, seed: int) -> None:
+    """With each restart by other limits the queue is the one that was, and it is what its file says."""
+    random = Random(seed)
+    limits = random.choice(list(LIMITS.values()))
+    opened = Opened(path, limits)
+    for entry in random_entries(random, 300):
+        opened.append(entry)
+        if random.random() < 0.1:
+            opened.save()
+        if random.random() < 0.1:
+            state = opened.state()
+            opened.close()
+            limits = random.choice(list(LIMITS.values()))
+            opened = Opened(path, limits)
+            kept = -limits.keys_limit
+            assert opened.state() == replace(state, keys=state.keys[kept:])
+    opened.close()
+
+
+# The file stays bounded.
+
+
+def test_a_file_is_as_large_as_what_is_retained(path: Path) -> None:
+    """Of 3000 messages with 20 retained a few rows are there at any time, and the file does not grow."""
+    limits = Limits(retention_messages=20, retention_seconds=1e6, keys_limit=10, channels_limit=1000)
+    opened = Opened(path, limits)
+    rows = size = 0
+    for number in range(3000):
+        opened.do(publish("busy", data='"' + "x" * 500 + '"', key=f"k{number}"), 1.0 + number)
+        if number % 30 == 0:
+            opened.save()
+            tables = ("entries", "messages", "keys", "channels")
+            rows = max(
+                rows, *(opened.file._database.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in tables)
+            )
+            size = max(size, path.stat().st_size)
+    opened.close()
+    assert rows <= 4
+    assert size < 60 * PAGE
+
+
+def test_a_file_does_not_keep_what_is_expired_or_closed(path: Path) -> None:
+    """Channels, messages and keys go from it when the queue forgets them."""
+    limits = Limits(retention_seconds=5.0, channel_ttl_seconds=2.0)
+    opened = Opened(path, limits)
+    for number in range(50):
+        opened.do(publish(f"c{number}", key=f"k{number}"), 10.0 + number / 10)
+        opened.save()
+    for time in (30.0, 60.0):
+        opened.do(Expire(), time)
+        opened.save()
+    opened.close()
+    assert [count(path, table) for table in ("entries", "messages", "keys", "channels", "state")] == [0, 0, 0, 0, 2]
+
+
+def test_eviction_by_bytes_trims_the_file(path: Path) -> None:
+    """What `retention_bytes` pushes out leaves the file with the checkpoint."""
+    opened = Opened(path, Limits(retention_bytes=4 * MESSAGE_OVERHEAD_BYTES + 100))
+    for number in range(40):
+        opened.do(publish(f"c{number}"), 1.0)
+        opened.save()
+    assert opened.queue.message_count == 4
+    opened.close()
+    assert count(path, "messages") == 4
+
+
+# Files that cannot be used.
+
+
+@contextmanager
+def _without_privileges() -> Iterator[None]:
+    """Be somebody who is bound by permissions; root is not."""
+    if os.geteuid():
+        yield
+        return
+    os.setresuid(NOBODY, NOBODY, 0)
+    try:
+        yield
+    finally:
+        os.setresuid(0, 0, 0)
+
+
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """A directory that others than root reach, too."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        directory.chmod(0o777)
+        yield directory
+
+
+def test_a_second_opener_is_told(path: Path) -> None:
+    """While one has it nobody else gets it; afterwards the next does. The first is not disturbed."""
+    opened = Opened(path)
+    assert "in use: another server" in error_of(path)
+    opened.do(publish("a"), 1.0)
+    assert "in use: another server" in error_of(path)
+    opened.save()
+    opened.close()
+    opened = Opened(path)
+    assert opened.queue.message_count == 1
+    opened.close()
+
+
+def test_a_file_that_may_not_be_written(open_directory: Path) -> None:
+    """It is told which, and left as it is."""
+    path = open_directory / "journal"
+    filled(path)
+    path.chmod(0o444)
+    with _without_privileges():
+        text = error_of(path)
+    assert "may not be written to" in text or "cannot be opened" in text
+
+
+def test_a_directory_that_may_not_be_written(open_directory: Path) -> None:
+    """Neither can a new journal be made there, nor one that is there be used."""
+    filled(open_directory / "journal")
+    (open_directory / "journal").chmod(0o666)
+    open_directory.chmod(0o555)
+    with _without_privileges():
+        assert "cannot be opened: is its directory there" in error_of(open_directory / "new")
+        text = error_of(open_directory / "journal")
+    assert "may not be written to" in text or "cannot be opened" in text
+    open_directory.chmod(0o777)
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    """It is not made."""
+    assert "is its directory there" in error_of(tmp_path / "nowhere" / "journal")
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_directory_is_no_journal(tmp_path: Path) -> None:
+    """Nor is a file a directory."""
+    assert "cannot be opened" in error_of(tmp_path)
+    (tmp_path / "file").touch()
+    assert "cannot be opened" in error_of(tmp_path / "file" / "journal")
+
+
+def test_a_file_of_something_else_is_left_alone(path: Path) -> None:
+    """A text, an image, a mistyped path: nothing is written over it."""
+    path.write_bytes(b"Dear diary, " * 1000)
+    assert "is not a journal" in error_of(path)
+    assert path.read_bytes() == b"Dear diary, " * 1000
+
+
+def test_a_database_of_something_else_is_left_alone(path: Path) -> None:
+    """Whether it says what it is or not."""
+    change(path, "CREATE TABLE customers (name TEXT)", "INSERT INTO customers VALUES ('Ann')")
+    assert "is a database of something else" in error_of(path)
+    change(path, "PRAGMA application_id = 4711")
+    assert "is a database of something else" in error_of(path)
+    assert count(path, "customers") == 1
+    change(path, "DROP TABLE customers")
+    assert "is a database of something else" in error_of(path)
+
+
+def test_a_journal_of_another_version_is_left_alone(path: Path) -> None:
+    """Both versions are told."""
+    filled(path)
+    change(path, "PRAGMA user_version = 2")
+    text = error_of(path)
+    assert "version 2" in text
+    assert "reads version 1" in text
+    change(path, "PRAGMA user_version = 1")
+    Opened(path).close()
+
+
+@pytest.mark.parametrize("garbage", [b"\0" * 100, b"\xff" * 100, b"SQLite format 4\0" + b"x" * 84, b"x"])
+def test_a_damaged_header(path: Path, garbage: bytes) -> None:
+    """It is no journal any more."""
+    filled(path)
+    with path.open("r+b") as file:
+        file.write(garbage)
+    text = error_of(path)
+    assert "is not a journal" in text or "is damaged" in text
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_damaged_pages_are_told_or_harmless(path: Path, seed: int) -> None:
+    """Random garbage anywhere behind the header gives an error of ours, or a state that can be gone on from."""
+    random = Random(seed)
+    filled(path)
+    with path.open("r+b") as file:
+        for _ in range(random.choice((1, 4, 20))):
+            file.seek(random.randrange(100, path.stat().st_size))
+            file.write(random.randbytes(random.choice((1, 30, PAGE))))
+    try:
+        opened = Opened(path)
+    except JournalError as error:
+        text = str(error)
+    else:
+        opened.do(publish("a"), 1e9)
+        opened.close()
+        text = f"{path} is damaged, and nobody has noticed"
+    assert str(path) in text
+    assert "is damaged" in text or "is not a journal" in text
+
+
+def test_damaged_pages_in_the_middle(path: Path) -> None:
+    """It is told that they are, and what can be done."""
+    filled(path)
+    pages = path.stat().st_size // PAGE
+    with path.open("r+b") as file:
+        file.seek(3 * PAGE)
+        file.write(Random(1).randbytes((pages - 3) * PAGE))
+    assert "is damaged" in (text := error_of(path))
+    assert "put it aside" in text
+
+
+@pytest.mark.parametrize("size", [99, 1000, PAGE, 2 * PAGE, 5 * PAGE + 100])
+def test_a_truncated_file(path: Path, size: int) -> None:
+    """However much of it is left."""
+    filled(path)
+    os.truncate(path, size)
+    text = error_of(path)
+    assert "is not a journal" in text or "is damaged" in text
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE channels SET body = '{' WHERE name = 'a'",
+        "UPDATE channels SET body = '{}' WHERE name = 'a'",
+        "UPDATE channels SET body = CAST(x'ff' AS TEXT) WHERE name = 'a'",
+        "UPDATE channels SET body = x'ff' WHERE name = 'a'",
+        "UPDATE messages SET body = '[{' WHERE sequence = 40",
+        "UPDATE messages SET body = x'ff'",
+        "UPDATE messages SET body = '[1]'",
+        "UPDATE keys SET body = substr(body, 1, 20)",
+        "UPDATE keys SET body = x'80'",
+        "UPDATE entries SET body = substr(body, 1, length(body) - 1)",
+        "UPDATE entries SET body = x'c3'",
+        "UPDATE entries SET body = '[]x'",
+        "UPDATE entries SET body = replace(body, '\"e1\"', '\"e9\"')",
+        "UPDATE entries SET body = replace(body, '\"sequence\":41', '\"sequence\":42')",
+        "UPDATE state SET value = 'x' WHERE name = 'checkpoint'",
+        "UPDATE state SET value = '{}' WHERE name = 'checkpoint'",
+        "UPDATE state SET value = CAST(x'ff' AS TEXT) WHERE name = 'checkpoint'",
+        "UPDATE state SET value = '[' WHERE name = 'limits'",
+        "UPDATE state SET value = '{\"retention_messages\": \"many\"}' WHERE name = 'limits'",
+        "DELETE FROM state WHERE name = 'checkpoint'",
+        "DELETE FROM state WHERE name = 'limits'",
+        "DROP TABLE messages",
+        "DROP TABLE entries",
+        "DROP TABLE state",
+    ],
+)
+def test_rows_that_make_no_sense(path: Path, statement: str) -> None:
+    """A sound database with something else in it than there should be is damaged, too, and then nobody holds it."""
+    filled(path)
+    change(path, statement)
+    text = error_of(path)
+    assert "is damaged" in text or "failed: " in text
+    gc.collect()  # the error's traceback knows a cursor
+    assert "in use" not in error_of(path)
+
+
+def test_a_file_that_could_not_be_used_is_let_go_of(path: Path) -> None:
+    """At once, so that whoever puts it right can open it."""
+    filled(path)
+    change(path, "UPDATE state SET value = '{}' WHERE name = 'checkpoint'")
+    with pytest.raises(JournalError) as raised:
+        open_journal(path, Limits(), "e2")
+    JournalFile(path).close()
+    assert str(path) in str(raised.value)
+
+
+def test_each_commit_is_synced(path: Path) -> None:
+    """No test of ours cuts the power; what is committed is to be on the disk, and not only with the kernel."""
+    opened = Opened(path)
+    settings = [opened.file._database.execute(f"PRAGMA {name}").fetchone() for name in ("synchronous", "journal_mode")]
+    assert settings == [(2,), ("wal",)]
+    opened.close()
+
+
+def test_a_copy_of_an_open_file_is_good(path: Path, tmp_path: Path) -> None:
+    """File and write-ahead log, as they are when the machine stops: all that was committed is there."""
+    opened = Opened(path)
+    for number in range(30):
+        opened.do(publish("a"), 1.0 + number)
+        if number % 7 == 0:
+            opened.save()
+        copy = tmp_path / f"copy{number}"
+        _copy(path, copy)
+        other = Opened(copy)
+        assert other.state() == opened.state()
+        other.close()
+    opened.close()
+
+
+def _copy(path: Path, to: Path) -> None:
+    for end in ("", "-wal"):
+        if path.with_name(path.name + end).exists():
+            shutil.copy(path.with_name(path.name + end), to.with_name(to.name + end))

@@ -1,0 +1,274 @@
+"""The seeded simulation of crashes: a real file, and servers that die at any moment and are started again with it.
+
+After each crash the next server has all that was acknowledged, and what was not is there as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from pushup.broadcast.journal import RETRY_SECONDS
+from pushup.core.answer import Answer
+from pushup.core.commands import Draft, Entry, Expire, Outcome, Publish, Published
+from pushup.core.cursor import Cursor, Start, parse_cursor
+from pushup.core.errors import UnknownChannel
+from pushup.core.limits import Limits
+from pushup.core.message_queue import MessageQueue
+from pushup.core.poll import Poll, Selection
+from tests.broadcast.stepped_helpers import JournaledQueue, make_clock
+from tests.core.builders import ids, publish, sequence_of
+from tests.core.test_changes import NAMES, random_commands, sorted_snapshot
+
+STEPS = 900
+
+LIMITS = {
+    "roomy": Limits(retention_seconds=1e6, channel_ttl_seconds=1e6, retention_messages=10_000),
+    "short": Limits(retention_seconds=6.0, channel_ttl_seconds=4.0, keys_limit=4),
+    "few messages": Limits(retention_seconds=60.0, retention_messages=3, channel_ttl_seconds=40.0),
+    "strict": Limits(retention_seconds=30.0, channel_ttl_seconds=20.0, retention_messages=9, strict_channels=True),
+}
+
+
+def _go_on(node: JournaledQueue, outcome: Outcome) -> None:
+    node.append(publish("a"))
+
+
+@dataclass
+class Publication:
+    """What a publisher has asked for, and what it was told, if it was."""
+
+    command: Publish
+    outcomes: list[Outcome]
+
+    @property
+    def acknowledged(self) -> Published | None:
+        outcome = self.outcomes[0] if self.outcomes else None
+        return outcome if isinstance(outcome, Published) else None
+
+
+@dataclass
+class Client:
+    """A chain of cursors over some channels."""
+
+    channels: tuple[str, ...]
+    cursor: Cursor | Start = Start.EARLIEST
+    got: int = 0
+    gaps: int = 0
+
+
+class Simulation:
+    """Publishers, clients, a disk that fails, and one server after the other.
+
+    `order` is the queue that never crashes: it is fed what each server has applied, and after a crash what was on its
+    way to the disk, if the next server has it. `messages` are all that ever were in it, by their sequence.
+    """
+
+    def __init__(self, directory: Path, random: Random, limits: Limits) -> None:
+        self.directory = directory
+        self.random = random
+        self.limits = limits
+        self.clock = make_clock()
+        self.order: MessageQueue[object] = MessageQueue(limits, epoch="e0")
+        self.messages: dict[int, Draft] = {}
+        self.publications: list[Publication] = []
+        self.clients: list[Client] = []
+        self.names = NAMES[:3] if limits.strict_channels else NAMES  # few, so that mostly they live
+        self.commands = random_commands(random, names=self.names)
+        self.crashes = self.torn = self.found = self.lost = 0
+        self.path = directory / "0"
+        self.node = self.start()
+
+    def start(self) -> JournaledQueue:
+        """The next server; a new epoch would be told by its first entry."""
+        return JournaledQueue(self.path, limits=self.limits, clock=self.clock, epoch=f"e{self.crashes}")
+
+    def step(self) -> None:
+        random, node = self.random, self.node
+        kind = random.random()
+        if kind < 0.35:
+            self.append()
+        elif kind < 0.65:
+            if node.helpers.calls:
+                node.helpers.step()
+        elif kind < 0.85:
+            self.poll(self.client())
+        elif kind < 0.90:
+            self.clock.advance(random.choice((0.25, RETRY_SECONDS, RETRY_SECONDS)))
+        elif kind < 0.92:
+            self.trouble()
+        elif kind < 0.98:
+            self.crash()
+        else:
+            self.stop()
+        self.follow()
+
+    def append(self) -> None:
+        seconds, command = next(self.commands)
+        self.clock.advance(seconds)
+        if isinstance(command, Publish) and self.random.random() < 0.2:
+            again = [p.command for p in self.publications[-5:] if p.command.key is not None]
+            command = self.random.choice(again or [command])
+        outcomes = self.node.append(command)
+        if isinstance(command, Publish):
+            self.publications.append(Publication(command, outcomes))
+            if self.random.random() < 0.3:  # one that pipelines: when it is told it goes on at once
+                self.node.journal.append(Expire(), partial(_go_on, self.node))
+
+    def trouble(self) -> None:
+        """The disk refuses, or is too slow, in one way or another."""
+        helpers = self.node.helpers
+        if helpers.calls and helpers.calls[0].result is not None:
+            self.random.choice((helpers.fail, helpers.fail_after_all, helpers.give_up))()
+
+    def follow(self) -> None:
+        """Feed the order with what the server has applied since, which must have come to the same."""
+        node = self.node
+        for entry, outcome in zip(node.applied, node.outcomes, strict=True):
+            assert repr(self.feed(entry)) == repr(outcome)
+        node.applied.clear()
+        node.outcomes.clear()
+
+    def feed(self, entry: Entry) -> Outcome:
+        outcome = self.order.apply(entry)
+        if isinstance(outcome, Published) and isinstance(entry.command, Publish) and outcome.sequence == entry.sequence:
+            self.messages.update(enumerate(entry.command.messages, entry.sequence))
+        return outcome
+
+    # Clients.
+
+    def client(self) -> Client:
+        if len(self.clients) < 6:
+            count = self.random.choice((1, 1, 2) if self.limits.strict_channels else (1, 2, 4))
+            self.clients.append(Client(tuple(self.random.sample(self.names, count))))
+        return self.random.choice(self.clients)
+
+    def poll(self, client: Client) -> bool:
+        """Poll once, and see that nothing is left out in silence or comes again; whether there may be more."""
+        now = self.clock.seconds()
+        try:
+            answer = self.node.queue.subscribe(Poll(Selection(client.channels, 3), client.cursor), 0, now, now)
+        except UnknownChannel:
+            assert self.limits.strict_channels
+            return False
+        assert isinstance(answer, Answer)
+        before, client.cursor = client.cursor, parse_cursor(answer.cursor)
+        assert isinstance(client.cursor, Cursor)
+        assert client.cursor.epoch == "e0"
+        client.got += len(answer.messages)
+        client.gaps += len(answer.gaps)
+        for received in answer.messages:
+            assert received.data == self.messages[sequence_of(received.id)].data
+        if isinstance(before, Cursor):
+            assert client.cursor.sequence >= before.sequence
+            seen = range(before.sequence + 1, client.cursor.sequence + 1)
+            due = [s for s in seen if s in self.messages and set(self.messages[s].channels) & set(client.channels)]
+            assert ids(answer) == due or (answer.gaps and set(ids(answer)) <= set(due))
+        return answer.more
+
+    # Ends.
+
+    def crash(self) -> None:
+        """End the server in the middle of whatever it does, and start the next one with what is on the disk."""
+        random, node = self.random, self.node
+        unknown = self.in_flight()
+        log = self.path.with_name(self.path.name + "-wal")
+        size = log.stat().st_size
+        if node.helpers.calls and random.random() < 0.6:
+            node.helpers.do_untold()
+        self.crashes += 1
+        self.path = self.directory / str(self.crashes)
+        shutil.copy(log.with_name(log.name.removesuffix("-wal")), self.path)
+        copy = self.path.with_name(self.path.name + "-wal")
+        shutil.copy(log, copy)
+        if copy.stat().st_size > size and random.random() < 0.5:
+            self.torn += 1
+            with copy.open("r+b") as file:  # of what was being written only a part is there
+                file.truncate(random.randrange(size, copy.stat().st_size))
+        node.file.close()
+        self.node = self.start()
+        self.compare(unknown)
+
+    def stop(self) -> None:
+        """End the server in good order; the next one starts with the file as it is."""
+        unknown = self.in_flight()
+        stopped = self.node.stop()
+        self.node.helpers.run()
+        assert stopped.called
+        self.follow()
+        self.node = self.start()
+        self.compare([entry for entry in unknown if entry.sequence > self.order.cursor.sequence])
+
+    def in_flight(self) -> list[Entry]:
+        """What may be on the disk, or be there soon, without that the server knows: a group at most."""
+        entries = list(self.node.file.entries())
+        for call in self.node.helpers.calls:
+            if call.name == "append":
+                entries += call.arguments[0]
+        return [entry for entry in entries if entry.sequence > self.order.cursor.sequence]
+
+    def compare(self, unknown: list[Entry]) -> None:
+        """The new server has all of the order; and all that was on its way, or nothing."""
+        queue = self.node.queue
+        queue.check()
+        if unknown and queue.cursor.sequence > self.order.cursor.sequence:
+            self.found += 1
+            for entry in unknown:
+                self.feed(entry)
+        elif unknown:
+            self.lost += 1
+        assert sorted_snapshot(queue) == sorted_snapshot(self.order)
+        assert self.node.journal.epoch == "e0"
+        assert list(self.node.file.entries()) == []
+
+    def finish(self) -> None:
+        """End in good order; then see that all that was acknowledged has been, and all clients come to the end."""
+        self.stop()
+        for client in self.clients:
+            while self.poll(client):
+                pass
+            assert self.limits.strict_channels or client.cursor == self.order.cursor
+        for publication in self.publications:
+            outcome = publication.acknowledged
+            if outcome is not None:
+                messages = [self.messages[outcome.sequence + n] for n in range(outcome.count)]
+                if publication.command.key is None:
+                    assert messages == list(publication.command.messages)
+        self.node.file.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("limits", LIMITS)
+def test_a_crash_takes_nothing_back(tmp_path: Path, limits: str, seed: int, logged_failures: list[str]) -> None:
+    """All that was acknowledged is there or told as a gap, cursors and keys are good, and the order has no hole."""
+    simulation = Simulation(tmp_path, Random(f"{limits} {seed}"), LIMITS[limits])
+    for _ in range(STEPS):
+        simulation.step()
+    simulation.finish()
+    assert simulation.crashes > 20
+    assert simulation.torn
+    assert simulation.found
+    assert simulation.lost
+    assert len(simulation.messages) > 10
+    assert sum(client.got for client in simulation.clients) > 10
+    assert all("publishing is refused" in line for line in logged_failures)
+    logged_failures.clear()
+    if limits == "roomy":
+        assert_idempotent(simulation.publications)
+
+
+def assert_idempotent(publications: list[Publication]) -> None:
+    """Where no key is forgotten, all who ask by one are told the same, whichever server they ask."""
+    told: dict[str, Published] = {}
+    repeated = 0
+    for publication in publications:
+        key, outcome = publication.command.key, publication.acknowledged
+        if key is not None and outcome is not None:
+            assert told.setdefault(key, outcome) == outcome
+            repeated += 1
+    assert repeated > 2 * len(told) > 0

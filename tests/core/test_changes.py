@@ -1,0 +1,344 @@
+"""What has changed since an entry: laid over the state of then it is the state of now; and what it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+import msgspec
+import pytest
+from msgspec import Raw
+from msgspec.structs import replace
+
+from pushup.core.cache import Cache
+from pushup.core.channel import Channel
+from pushup.core.commands import Close, Command, Create, Entry, Expire, Publish, Published, Renew
+from pushup.core.directory import Directory
+from pushup.core.keys import Keys
+from pushup.core.limits import Limits
+from pushup.core.message import MESSAGE_OVERHEAD_BYTES, Message
+from pushup.core.message_queue import MessageQueue
+from pushup.core.snapshot import Changes, ChannelSnapshot, MessageSnapshot, Snapshot
+
+from .builders import EPOCH, Feed, batch, draft, poll, publish
+
+NAMES = ("a", "b", "c", "d", "tag:é", 'quote"\\', "\N{GRINNING FACE}")
+
+LIMITS = {
+    "age": Limits(retention_seconds=4.0, channel_ttl_seconds=3.0),
+    "messages": Limits(retention_seconds=30.0, retention_messages=3, channel_ttl_seconds=20.0),
+    "bytes": Limits(retention_seconds=60.0, retention_bytes=6 * MESSAGE_OVERHEAD_BYTES, keys_limit=3),
+    "strict": Limits(retention_seconds=15.0, channel_ttl_seconds=9.0, retention_messages=5, strict_channels=True),
+    "one of all": Limits(retention_seconds=9.0, retention_messages=1, keys_limit=1, channel_ttl_seconds=2.0),
+}
+
+
+def random_commands(random: Random, *, names: tuple[str, ...] = NAMES) -> Iterator[tuple[float, Command]]:
+    """Commands of all kinds without an end, each with the seconds since the one before."""
+    while True:
+        drafts = [
+            draft(*random.sample(names, random.choice((1, 1, 2, len(names)))), data=f'"{"x" * random.randrange(40)}"')
+            for _ in range(random.choice((1, 1, 1, 2, 5)))
+        ]
+        name, ttl = random.choice(names), random.choice((None, None, 0.5, 6.0))
+        command: Command = random.choices(
+            (
+                Publish(tuple(drafts), random.choice("klmnopq") if random.random() < 0.4 else None),
+                Create(None if random.random() < 0.1 else name, ttl),
+                Renew(name, ttl),
+                Close(name),
+                Expire(),
+            ),
+            (10, 4, 2, 1, 1),
+        )[0]
+        yield random.choice((0.0, 0.0, 0.0, 0.25, 0.25, 1.0, random.choice((0.0, 5.0, 20.0)))), command
+
+
+def random_entries(random: Random, count: int, *, names: tuple[str, ...] = NAMES) -> Iterator[Entry]:
+    """So many entries from the first place of the order on."""
+    sequence, time = 1, 1000.0
+    for _, (seconds, command) in zip(range(count), random_commands(random, names=names), strict=False):
+        time += seconds
+        yield Entry(EPOCH, sequence, time, command)
+        sequence += command.width
+
+
+def laid_over(old: Snapshot, changes: Changes) -> Snapshot:
+    """The state after the changes, by what `Changes` says of itself; channels by name."""
+    channels = {c.name: c for c in (*old.channels, *changes.channels)}
+    for name in changes.forgotten:
+        channels.pop(name, None)
+
+    def kept(name: str, sequence: int) -> bool:
+        channel = channels.get(name)
+        return channel is not None and channel.id > 0 and channel.dropped < sequence
+
+    return Snapshot(
+        epoch=changes.epoch,
+        sequence=changes.sequence,
+        time=changes.time,
+        last_id=changes.last_id,
+        floor=changes.floor,
+        channels=_by_name(tuple(channels.values())),
+        messages=tuple(
+            m
+            for m in (*old.messages, *changes.messages)
+            if m.sequence >= changes.first_message and any(kept(name, m.sequence) for name in m.channels)
+        ),
+        keys=tuple(k for k in (*old.keys, *changes.keys) if k[1].sequence >= changes.first_key),
+    )
+
+
+def sorted_snapshot(queue: MessageQueue[object]) -> Snapshot:
+    """The queue's state with its channels by name."""
+    snapshot = queue.snapshot()
+    return replace(snapshot, channels=_by_name(snapshot.channels))
+
+
+def _by_name(channels: tuple[ChannelSnapshot, ...]) -> tuple[ChannelSnapshot, ...]:
+    return tuple(sorted(channels, key=lambda channel: channel.name))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("limits", LIMITS)
+def test_changes_laid_over_the_state_of_then_are_the_state_of_now(limits: str, seed: int) -> None:
+    """Whatever has happened between two moments, the changes tell of it, and a queue goes on from the result."""
+    random = Random(f"{limits} {seed}")
+    queue: MessageQueue[object] = MessageQueue(LIMITS[limits], epoch=EPOCH)
+    queue.note_changes()
+    state = sorted_snapshot(queue)
+    seen = {"forgotten": 0, "evicted": 0, "expired": 0, "closed": 0, "keys went": 0}
+    for entry in random_entries(random, 600):
+        queue.apply(entry)
+        if random.random() > random.choice((0.05, 0.5)):
+            continue
+        changes = queue.changes()
+        assert changes == queue.changes()
+        assert not {m.sequence for m in state.messages} & {m.sequence for m in changes.messages}
+        assert not {c.name for c in changes.channels} & set(changes.forgotten)
+        before, state = state, laid_over(state, msgspec.json.decode(msgspec.json.encode(changes), type=Changes))
+        assert state == sorted_snapshot(queue)
+        seen["forgotten"] += len(changes.forgotten)
+        seen["keys went"] += len(before.keys) + len(changes.keys) - len(state.keys)
+        for channel in state.channels:
+            seen[channel.reason] += channel.dropped > 0
+        if random.random() < 0.8:
+            queue.note_changes()
+        else:
+            state = before  # it was not laid over after all; the next changes tell of both
+        if random.random() < 0.1:
+            queue = MessageQueue.restore(LIMITS[limits], queue.snapshot())
+            queue.check()
+            queue.note_changes()
+            state = sorted_snapshot(queue)
+    assert seen["closed"]
+    assert limits == "bytes" or seen["forgotten"]
+    assert limits in ("age", "strict") or seen["evicted"]
+    assert limits != "age" or seen["expired"]
+    assert seen["keys went"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("limits", LIMITS)
+def test_a_queue_goes_on_from_a_state_with_messages_that_went_since(limits: str, seed: int) -> None:
+    """Messages that an older state still has are left out when a queue is restored, and so is what they weighed."""
+    random = Random(f"{limits} {seed}")
+    queue: MessageQueue[object] = MessageQueue(LIMITS[limits], epoch=EPOCH)
+    everything: list[MessageSnapshot] = []
+    for entry in random_entries(random, 200):
+        queue.note_changes()
+        queue.apply(entry)
+        everything += queue.changes().messages
+        snapshot = queue.snapshot()
+        laden = replace(snapshot, messages=tuple(everything))
+        again: MessageQueue[object] = MessageQueue.restore(LIMITS[limits], laden)
+        again.check()
+        assert again.snapshot() == snapshot
+        assert (again.message_count, again.message_bytes) == (queue.message_count, queue.message_bytes)
+
+
+def test_a_restored_queue_lists_its_channels_by_id() -> None:
+    """As the first one does, so that pages leave none out."""
+    feed = Feed()
+    for number in range(6):
+        feed.apply(Create(f"c{number}", 100.0 - number), 1.0)
+    again: MessageQueue[object] = MessageQueue.restore(feed.limits, feed.queue.snapshot())
+    assert [c.id for c in again.channels()] == [c.id for c in feed.queue.channels()]
+    assert [c.name for c in again.channels(after=again.channel("c2").id, most=2)] == ["c3", "c4"]
+
+
+def test_changes_are_those_since_they_are_noted() -> None:
+    """A channel, message or key from before is not among them, however much there is of it; literally."""
+    feed = Feed(channel_ttl_seconds=60.0, retention_seconds=30.0)
+    feed.apply(publish("old", key="k1"), 10.0)
+    feed.apply(publish("closing"), 10.0)
+    feed.queue.note_changes()
+    feed.apply(batch(draft("new"), draft("new"), key="k2"), 10.5)
+    feed.apply(Close("closing"), 10.5)
+    changes = feed.queue.changes()
+    assert [(c.name, c.newest, c.closed) for c in changes.channels] == [("new", 4, 0), ("closing", 2, 5)]
+    assert changes.forgotten == ()
+    assert [(m.sequence, m.channels, bytes(m.data)) for m in changes.messages] == [
+        (3, ("new",), b"1"),
+        (4, ("new",), b"1"),
+    ]
+    assert changes.keys == (("k2", Published(EPOCH, 3, 2, 10.5)),)
+    assert (changes.first_message, changes.first_key) == (1, 1)
+    assert (changes.epoch, changes.sequence, changes.time, changes.last_id) == (EPOCH, 5, 10.5, 10500)
+
+
+def test_changes_tell_what_is_forgotten() -> None:
+    """A channel whose closing is forgotten is to be left out, and the floor tells of it."""
+    feed = Feed(retention_seconds=5.0)
+    feed.apply(publish("a", key="k"), 1.0)
+    feed.apply(Close("a"), 2.0)
+    feed.queue.note_changes()
+    feed.apply(Expire(), 8.0)
+    changes = feed.queue.changes()
+    assert (changes.channels, changes.forgotten, changes.floor) == ((), ("a",), 2)
+    assert (changes.messages, changes.keys) == ((), ())
+    assert (changes.first_message, changes.first_key) == (4, 4)
+
+
+def test_a_forgotten_channel_that_somebody_waits_for_is_forgotten() -> None:
+    """Whoever subscribes to it keeps it in this node only."""
+    feed = Feed(retention_seconds=5.0)
+    feed.apply(publish("a"), 1.0)
+    feed.apply(Close("a"), 2.0)
+    feed.hold(poll("a", "never", cursor="now", timeout=100.0), 2.0)
+    feed.queue.note_changes()
+    feed.apply(Expire(), 8.0)
+    assert (feed.queue.changes().channels, feed.queue.changes().forgotten) == ((), ("a",))
+
+
+def test_a_channel_that_lives_again_is_not_forgotten() -> None:
+    """One that was forgotten and opened again between two moments is among those that changed."""
+    feed = Feed(retention_seconds=5.0)
+    feed.apply(publish("a"), 1.0)
+    feed.apply(Close("a"), 2.0)
+    feed.queue.note_changes()
+    feed.apply(Expire(), 8.0)
+    feed.apply(publish("a"), 8.0)
+    changes = feed.queue.changes()
+    assert ([c.name for c in changes.channels], changes.forgotten) == (["a"], ())
+
+
+def test_a_channel_whose_messages_are_evicted_by_others_has_changed() -> None:
+    """A publication elsewhere that pushes the oldest message out changes the channel that had it."""
+    feed = Feed(retention_bytes=2 * MESSAGE_OVERHEAD_BYTES + 10)
+    feed.apply(publish("quiet"), 1.0)
+    feed.apply(publish("busy"), 1.0)
+    feed.queue.note_changes()
+    feed.apply(publish("busy"), 1.0)
+    changes = feed.queue.changes()
+    assert {c.name: (c.dropped, c.reason) for c in changes.channels} == {
+        "busy": (0, "expired"),
+        "quiet": (1, "evicted"),
+    }
+    assert changes.first_message == 2
+
+
+def test_changes_are_counted() -> None:
+    """By the places that entries take, whether or not anything came of them, and by channels; noting begins anew."""
+    feed = Feed()
+    feed.queue.note_changes()
+    assert feed.queue.changed_count == 0
+    feed.apply(batch(draft("a"), draft("b"), draft("a")), 1.0)
+    assert feed.queue.changed_count == 3 + 2
+    feed.apply(Close("unknown"), 1.0)
+    assert feed.queue.changed_count == 4 + 2
+    feed.apply(publish("a"), 1.0)
+    assert feed.queue.changed_count == 5 + 2
+    feed.queue.note_changes()
+    assert feed.queue.changed_count == 0
+    assert feed.queue.changes().channels == ()
+    assert feed.queue.changes().messages == ()
+
+
+def test_nothing_is_noted_where_nobody_wants_to_know() -> None:
+    """A node without a journal does not gather the names of all that ever changed."""
+    directory = Directory(Limits(retention_seconds=1.0))
+    channel = directory.open("a", None, 1.0)
+    directory.renew(channel, None, 2.0)
+    directory.close(channel, 1, 2.0)
+    assert directory.forget_due(9.0)
+    assert directory.changed is None
+    feed = Feed()
+    feed.apply(publish("a"), 1.0)
+    assert (feed.queue.changes().channels, feed.queue.changes().forgotten) == ((), ())
+
+
+def test_a_directory_notes_each_change_of_a_channel() -> None:
+    """Opening, renewing, looking whether it has expired, closing and forgetting are noted, each name once."""
+    directory = Directory(Limits(retention_seconds=1.0))
+
+    def noted() -> list[str]:
+        names = list(directory.changed or ())
+        directory.changed = {}
+        return names
+
+    directory.changed = {}
+    a, b = directory.open("a", 5.0, 1.0), directory.open("b", 5.0, 1.0)
+    assert noted() == ["a", "b"]
+    directory.renew(a, 9.0, 1.0)
+    directory.renew(a, 9.0, 2.0)
+    assert noted() == ["a"]
+    b.expires = 20.0  # a publication has put it off
+    assert [directory.next_due(6.0) for _ in range(3)] == [a, b, None]
+    assert noted() == ["a", "b"]
+    assert (a.due, b.due) == (11, 20)
+    directory.close(a, 3, 7.0)
+    assert noted() == ["a"]
+    assert directory.forget_due(8.0)
+    assert noted() == ["a"]
+    directory.note(b)
+    directory.note(b)
+    assert noted() == ["b"]
+
+
+def test_a_directory_remembers_what_lives_or_was_closed() -> None:
+    """By its very name, not by its id; one that is only waited for is not remembered."""
+    directory = Directory(Limits(retention_seconds=1.0))
+    channel = directory.open("a", None, 1.0)
+    waited_for = directory.wait_for("b")
+    waited_for.subscribers += 1
+    assert directory.remembers("a") is channel
+    assert directory.remembers(str(channel.id)) is None
+    assert directory.remembers("b") is None
+    assert directory.remembers("c") is None
+    directory.close(channel, 1, 2.0)
+    assert directory.remembers("a") is channel
+    directory.forget_due(9.0)
+    assert directory.remembers("a") is None
+
+
+def test_a_cache_gives_the_messages_after_a_sequence() -> None:
+    """Oldest first, exclusive; all of them without one."""
+    channel = Channel("a")
+    channel.id = 1
+    cache = Cache(Limits(), {"a": channel}.get, lambda _: None)
+    for sequence in (2, 5, 6):
+        cache.add(Message(sequence, 1.0, ("a",), Raw(b"1")), [channel])
+    assert [m.sequence for m in cache.messages()] == [2, 5, 6]
+    assert [m.sequence for m in cache.messages(1)] == [2, 5, 6]
+    assert [m.sequence for m in cache.messages(2)] == [5, 6]
+    assert [m.sequence for m in cache.messages(5)] == [6]
+    assert cache.messages(6) == cache.messages(9) == []
+    assert (cache.oldest_sequence, cache.oldest_time) == (2, 1.0)
+    cache.drop_channel(channel)
+    assert (cache.oldest_sequence, cache.oldest_time) == (None, None)
+    assert cache.messages() == []
+
+
+def test_keys_give_those_after_a_sequence() -> None:
+    """Oldest first, exclusive; all of them without one."""
+    keys = Keys(3)
+    assert (keys.oldest_sequence, keys.items()) == (None, [])
+    outcomes = {key: Published(EPOCH, sequence, 1, 1.0) for key, sequence in zip("klmn", (1, 3, 6, 7), strict=True)}
+    for key, outcome in outcomes.items():
+        keys.add(key, outcome)
+    assert [key for key, _ in keys.items()] == ["l", "m", "n"]
+    assert keys.items(2) == keys.items()
+    assert keys.items(3) == [("m", outcomes["m"]), ("n", outcomes["n"])]
+    assert keys.items(7) == []
+    assert (keys.oldest_sequence, keys.oldest_time) == (3, 1.0)

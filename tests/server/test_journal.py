@@ -1,0 +1,473 @@
+"""A server with a journal: what it acknowledged is there after any end; a full disk; files that cannot be used."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import random
+import resource
+import signal
+import sqlite3
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.server.caller import Caller, data_of
+from tests.server.command_line import error_of
+from tests.server.conftest import Serve
+from tests.server.raw_client import post
+from tests.server.server_process import Server, wait_until
+
+KILLS = 20
+
+KILL_SECONDS = 22.0
+"""After so long no more servers are started: a slow machine kills fewer."""
+
+CHANNELS = ("a", "b", "c", "tag:é")
+
+
+@pytest.fixture(scope="session")
+def wait_strategy() -> str:
+    """One is enough: nothing here depends on it."""
+    return "epoll"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal"
+
+
+def journal(path: Path) -> tuple[str, str]:
+    """The flags of a server with this journal."""
+    return "--broadcast", f"journal:{path}"
+
+
+def end(server: Server, number: signal.Signals) -> None:
+    """End a server by a signal; one that is asked to stop ends well."""
+    server.signal(number)
+    assert server.wait() == (0 if number == signal.SIGTERM else -number)
+
+
+def sequence(cursor: str) -> int:
+    """The place in the order that an id or a cursor names."""
+    return int(cursor.rpartition("-")[2])
+
+
+def by_id(caller: Caller) -> dict[int, Any]:
+    """All channels that live."""
+    answer = caller.call("GET", "/v1/channels").value
+    assert not answer["more"]
+    return {channel["id"]: channel for channel in answer["channels"]}
+
+
+def everything(caller: Caller, *channels: str, cursor: str = "earliest") -> list[dict[str, Any]]:
+    """All messages after a cursor, of which none may be lost."""
+    messages = []
+    while True:
+        answer = caller.poll(*channels, cursor=cursor, timeout=0, limit=1000)
+        assert answer["gaps"] == []
+        messages += answer["messages"]
+        cursor = answer["cursor"]
+        if not answer["more"]:
+            return messages
+
+
+# What lives on.
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_all_that_is_shared_lives_on(serve: Serve, path: Path, number: signal.Signals) -> None:
+    """Messages, cursors, keys, and channels with their ids, ttls and closings are as they were before the end."""
+    with serve(*journal(path)) as server, server.caller() as caller:
+        named = caller.call("POST", "/v1/channels", {"name": "a", "ttl": 500}).value
+        nameless = caller.call("POST", "/v1/channels", {"ttl": 400}).value
+        start = caller.cursor()
+        first = caller.publish(["a", "b"], [1, "é"], key="k")
+        second = caller.publish([str(nameless["id"])], 2.50)
+        batch = {"messages": [{"channels": ["b"], "data": n} for n in range(3)]}
+        many = caller.call("POST", "/v1/messages", batch, {"Idempotency-Key": "l"}).value
+        caller.publish(["gone"], "gone")
+        assert caller.call("DELETE", "/v1/channels/gone").status == 204
+        renewed = caller.call("POST", "/v1/channels/a/renew", {"ttl": 700}).value
+        channels = by_id(caller)
+        last = caller.cursor()
+        end(server, number)
+    with serve(*journal(path)) as server, server.caller() as caller:
+        assert by_id(caller) == channels
+        assert caller.call("GET", f"/v1/channels/{named['id']}").value["expires"] == renewed["expires"]
+        assert caller.cursor() == last
+        answer = caller.poll("a", "b", "gone", str(nameless["id"]), cursor=start, timeout=0)
+        assert data_of(answer) == [[1, "é"], 2.5, 0, 1, 2]
+        assert [m["id"] for m in answer["messages"]] == [first["id"], second["id"], *many["ids"]]
+        assert (answer["gaps"], answer["closed"]) == ([{"channel": "gone", "reason": "closed"}], ["gone"])
+        assert data_of(caller.poll("b", cursor=many["ids"][0], timeout=0)) == [1, 2]
+        assert caller.publish(["a"], "not this", key="k") == first
+        assert caller.call("POST", "/v1/messages", batch, {"Idempotency-Key": "l"}).value == many
+        new = caller.call("POST", "/v1/channels", {}).value
+        assert new["id"] > nameless["id"]
+        assert sequence(caller.publish(["a"], "new")["id"]) == sequence(last) + 6
+
+
+def test_time_goes_on_while_no_server_runs(serve: Serve, path: Path) -> None:
+    """What became too old meanwhile is let go by the next server, and told as a gap."""
+    with serve(*journal(path), retention_seconds="1s") as server, server.caller() as caller:
+        cursor = caller.cursor()
+        caller.publish(["a"], "old")
+        end(server, signal.SIGKILL)
+    time.sleep(1.1)
+    with serve(*journal(path), retention_seconds="1s") as server, server.caller() as caller:
+        wait_until(lambda: server.metric("cached_messages") == 0, "the old message to go")
+        assert caller.poll("a", cursor=cursor, timeout=0)["gaps"] == [{"channel": "a", "reason": "expired"}]
+
+
+# Kill -9 under load.
+
+
+class Place:
+    """Where the server is that clients are to ask; `down` while there is none."""
+
+    def __init__(self) -> None:
+        self._address = ""
+        self._up = threading.Event()
+        self.over = False
+
+    def up(self, address: str) -> None:
+        self._address = address
+        self._up.set()
+
+    def down(self) -> None:
+        self._up.clear()
+
+    def address(self) -> str:
+        """Wait until there is one."""
+        assert self._up.wait(60)
+        return self._address
+
+
+class Publisher(threading.Thread):
+    """Publishes its numbers one after the other; with keys it asks until it is told, without it goes on to the next."""
+
+    def __init__(self, name: str, place: Place, *, keys: bool) -> None:
+        super().__init__(name=name, daemon=True)
+        self.acknowledged: dict[str, tuple[frozenset[str], object]] = {}
+        self.errors: list[BaseException] = []
+        self.number = 0
+        self._place = place
+        self._keys = keys
+        self._random = random.Random(name)
+
+    def run(self) -> None:
+        try:
+            while not self._place.over:
+                with Caller(self._place.address()) as caller:
+                    self._publish(caller)
+        except BaseException as error:  # the test raises it
+            self.errors.append(error)
+
+    def _publish(self, caller: Caller) -> None:
+        channels = self._random.sample(CHANNELS, self._random.choice((1, 1, 3)))
+        try:
+            while not self._place.over:
+                data = [self.name, self.number]
+                key = f"{self.name}-{self.number}" if self._keys else None
+                told = caller.publish(channels, data, key=key)
+                assert told["id"] not in self.acknowledged
+                self.acknowledged[told["id"]] = (frozenset(channels) if not self._keys else frozenset(), data)
+                self.number += 1
+                channels = self._random.sample(CHANNELS, self._random.choice((1, 1, 3)))
+                time.sleep(self._random.choice((0.0, 0.0, 0.004)))
+        except (OSError, http.client.HTTPException):
+            self.number += not self._keys
+            time.sleep(0.005)
+
+
+class Reader(threading.Thread):
+    """Follows a chain of cursors over all channels, from server to server."""
+
+    def __init__(self, place: Place, cursor: str) -> None:
+        super().__init__(daemon=True)
+        self.messages: list[dict[str, Any]] = []
+        self.gaps: list[dict[str, Any]] = []
+        self.errors: list[BaseException] = []
+        self.cursor = cursor
+        self._place = place
+
+    def run(self) -> None:
+        try:
+            while not self._place.over:
+                with Caller(self._place.address()) as caller:
+                    self._poll(caller)
+        except BaseException as error:  # the test raises it
+            self.errors.append(error)
+
+    def _poll(self, caller: Caller) -> None:
+        try:
+            while not self._place.over:
+                answer = caller.poll(*CHANNELS, cursor=self.cursor, timeout=1)
+                self.messages += answer["messages"]
+                self.gaps += answer["gaps"]
+                self.cursor = answer["cursor"]
+        except (OSError, http.client.HTTPException):
+            time.sleep(0.005)
+
+
+def assert_whole(messages: list[dict[str, Any]], publishers: list[Publisher]) -> None:
+    """Every message is there once, in order, and all that was acknowledged is among them as it was published."""
+    places = [sequence(m["id"]) for m in messages]
+    assert places == sorted(set(places))
+    by_id = {m["id"]: m for m in messages}
+    said = [tuple(m["data"]) for m in messages]
+    assert len(said) == len(set(said)), "one publication was carried out twice"
+    for publisher in publishers:
+        for id_, (channels, data) in list(publisher.acknowledged.items()):
+            assert by_id[id_]["data"] == data
+            assert channels <= set(by_id[id_]["channels"])
+        numbers = [number for name, number in said if name == publisher.name]
+        assert numbers == sorted(numbers)
+
+
+def test_kill_9_under_load_loses_nothing_acknowledged(serve: Serve, path: Path) -> None:
+    """After each of many, at random moments, all that was acknowledged is there, in order and once."""
+    draw = random.Random(9)
+    place = Place()
+    publishers = [Publisher(f"p{n}", place, keys=n % 2 == 0) for n in range(4)]
+    kept = 1_000_000
+    with serve(*journal(path), retention_messages=kept) as server, server.caller() as caller:
+        start = caller.cursor()
+        readers = [Reader(place, start) for _ in range(3)]
+        end(server, signal.SIGKILL)
+    threads: tuple[Publisher | Reader, ...] = (*publishers, *readers)
+    for thread in threads:
+        thread.start()
+    began = time.monotonic()
+    kills = 0
+    while kills < KILLS and time.monotonic() < began + KILL_SECONDS:
+        with serve(*journal(path), retention_messages=kept) as server, server.caller() as caller:
+            before = [dict(p.acknowledged) for p in publishers]
+            found = {m["id"] for m in everything(caller, *CHANNELS, cursor=start)}
+            assert all(acknowledged.keys() <= found for acknowledged in before)
+            place.up(server.address)
+            time.sleep(draw.choice((0.05, 0.2, 0.4, 1.2)) * draw.random())
+            end(server, signal.SIGKILL)
+            place.down()
+            kills += 1
+    assert kills >= 5
+    with serve(*journal(path), retention_messages=kept) as server, server.caller() as caller:
+        place.up(server.address)
+        time.sleep(0.2)
+        place.over = True
+        for thread in threads:
+            thread.join(20)
+            assert not thread.is_alive()
+            assert not thread.errors, thread.errors
+        messages = everything(caller, *CHANNELS, cursor=start)
+        assert_whole(messages, publishers)
+        assert all(len(p.acknowledged) > 2 * kills for p in publishers)
+        for reader in readers:
+            assert reader.gaps == []
+            assert reader.messages + everything(caller, *CHANNELS, cursor=reader.cursor) == messages
+        for publisher in publishers:
+            numbers = [m["data"][1] for m in messages if m["data"][0] == publisher.name]
+            if publisher in publishers[::2]:
+                assert numbers[: publisher.number] == list(range(publisher.number))
+        end(server, signal.SIGTERM)
+
+
+def test_publications_in_pipelines_have_each_a_place(serve: Serve, path: Path, stack: ExitStack) -> None:
+    """Clients that send many before they read: each is answered in turn, and the next server has them all."""
+    count = 50
+    with serve(*journal(path)) as server:
+        clients = [stack.enter_context(server.connect()) for _ in range(4)]
+        for client in clients:
+            client.send(post("/v1/messages", {"channels": ["a"], "data": 1}) * count)
+        responses = [[client.read_response() for _ in range(count)] for client in clients]
+        ids = [[sequence(response.value["id"]) for response in of_one] for of_one in responses]
+        assert all(of_one == sorted(of_one) for of_one in ids)
+        assert sorted(i for of_one in ids for i in of_one) == list(range(1, 4 * count + 1))
+        end(server, signal.SIGKILL)
+    with serve(*journal(path)) as server, server.caller() as caller:
+        assert len(everything(caller, "a")) == 4 * count
+
+
+# A full disk.
+
+
+class LimitedDisk:
+    """A journal whose files cannot grow: the kernel does not let this process write beyond a size."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "journal"
+
+    def fill(self, server: Server) -> None:
+        sizes = [file.stat().st_size for file in self.path.parent.glob("journal*")]
+        server.process.rlimit(psutil.RLIMIT_FSIZE, (max(sizes), resource.RLIM_INFINITY))
+
+    def make_room(self, server: Server) -> None:
+        server.process.rlimit(psutil.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+class FullDisk:
+    """A file system of 8 MiB."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "journal"
+        self._ballast = directory / "ballast"
+
+    def fill(self, server: Server) -> None:
+        with self._ballast.open("wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(b"x" * 4096)
+            except OSError:
+                pass
+
+    def make_room(self, server: Server) -> None:
+        self._ballast.unlink()
+
+
+Disk = LimitedDisk | FullDisk
+
+
+@contextmanager
+def _mounted(directory: Path) -> Iterator[Path]:
+    directory.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(directory)], check=True)
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", str(directory)], check=True)
+
+
+@pytest.fixture(params=["limited", "full"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
+    """Only root may mount a disk that is really full; the other way is for everybody."""
+    if request.param == "limited":
+        yield LimitedDisk(tmp_path)
+    elif os.geteuid():
+        pytest.skip("only root may mount")
+    else:
+        with _mounted(tmp_path / "disk") as directory:
+            yield FullDisk(directory)
+
+
+def test_while_the_disk_is_full_publishing_is_refused_and_polls_go_on(serve: Serve, disk: Disk) -> None:
+    """503 with Retry-After and the reason; when there is room again the order goes on without loss and hole."""
+    with serve(*journal(disk.path)) as server, server.caller() as caller, server.caller() as reader:
+        server.expect_log("publishing is refused: .*journal")
+        start = caller.cursor()
+        ids = [caller.publish(["a"], n)["id"] for n in range(20)]
+        disk.fill(server)
+        for n in range(20, 2000):
+            reply = caller.call("POST", "/v1/messages", {"channels": ["a"], "data": n})
+            if reply.status != 201:
+                break
+            ids.append(reply.value["id"])
+        for _ in range(3):
+            assert reply.status == 503
+            assert int(reply.headers["Retry-After"]) >= 1
+            assert str(disk.path) in reply.value["detail"]
+            assert isinstance(disk, LimitedDisk) or "the disk is full" in reply.value["detail"]
+            assert caller.call("GET", "/readyz").status == 503
+            assert caller.call("GET", "/healthz").status == 200
+            assert [m["id"] for m in everything(reader, "a", cursor=start)] == ids
+            assert reader.poll("a", cursor=ids[-1], timeout=0.6)["messages"] == []
+            reply = caller.call("POST", "/v1/channels", {"name": "b"})
+        reader.begin_poll("a", cursor=ids[-1], timeout=20)
+        disk.make_room(server)
+        wait_until(lambda: caller.call("GET", "/readyz").status == 200, "the server to be ready")
+        ids.append(caller.publish(["a"], "after")["id"])
+        assert [m["id"] for m in reader.answer()["messages"]] == ids[-1:]
+        assert [sequence(i) for i in ids] == list(range(1, len(ids) + 1))
+        end(server, signal.SIGKILL)
+    with serve(*journal(disk.path)) as server, server.caller() as caller:
+        assert [m["id"] for m in everything(caller, "a", cursor=start)] == ids
+        end(server, signal.SIGTERM)
+
+
+def test_a_full_disk_is_told_once(serve: Serve, disk: Disk) -> None:
+    """It is logged when it begins and when it ends; the server is not ready in between, though nobody publishes."""
+    with serve(*journal(disk.path)) as server, server.caller() as caller:
+        server.expect_log("publishing is refused: .*journal")
+        caller.publish(["a"], 1)
+        disk.fill(server)
+        while caller.call("POST", "/v1/messages", {"channels": ["a"], "data": 2}).status == 201:
+            pass
+        for _ in range(13):
+            assert caller.call("GET", "/readyz").status == 503
+            time.sleep(0.2)
+        assert caller.call("POST", "/v1/messages", {"channels": ["a"], "data": 2}).status == 503
+        disk.make_room(server)
+        wait_until(lambda: caller.call("GET", "/readyz").status == 200, "the server to be ready")
+        lines = "\n".join(server.log_lines())
+        assert (lines.count("publishing is refused"), lines.count("the journal can be written again")) == (1, 1)
+
+
+def test_a_server_on_a_full_disk_stops_in_good_order(serve: Serve, disk: Disk) -> None:
+    """SIGTERM ends it with 0; nothing that was acknowledged is lost, though there was no room for a checkpoint."""
+    with serve(*journal(disk.path)) as server, server.caller() as caller:
+        server.expect_log("publishing is refused|the journal could not be closed")
+        start = caller.cursor()
+        ids = [caller.publish(["a"], n)["id"] for n in range(20)]
+        disk.fill(server)
+        while (reply := caller.call("POST", "/v1/messages", {"channels": ["a"], "data": 1})).status == 201:
+            ids.append(reply.value["id"])
+        end(server, signal.SIGTERM)
+        if isinstance(disk, FullDisk):
+            disk._ballast.unlink()
+    with serve(*journal(disk.path)) as server, server.caller() as caller:
+        assert [m["id"] for m in everything(caller, "a", cursor=start)] == ids
+
+
+# Files that cannot be used.
+
+
+def told(path: Path) -> str:
+    """What a server says that cannot start with this file: one line, which names it."""
+    text = error_of("serve", "--listen", "127.0.0.1:0", *journal(path))
+    (line,) = [line for line in text.splitlines() if " info " not in line]
+    assert line.startswith("Error: ")
+    assert str(path) in line
+    return line
+
+
+def test_a_second_server_with_the_same_journal_does_not_start(serve: Serve, path: Path) -> None:
+    """It says so and exits with 1; the first is not disturbed."""
+    with serve(*journal(path)) as server, server.caller() as caller:
+        first = caller.publish(["a"], 1)
+        assert "in use: another server" in told(path)
+        second = caller.publish(["a"], 2)
+        assert sequence(second["id"]) == sequence(first["id"]) + 1
+        end(server, signal.SIGKILL)
+    with serve(*journal(path)) as server, server.caller() as caller:
+        assert data_of(caller.poll("a", timeout=0)) == [1, 2]
+
+
+def test_a_journal_that_cannot_be_used_is_told(serve: Serve, path: Path, tmp_path: Path) -> None:
+    """Of another version, damaged, of something else, in no directory: exit code 1, one line, no traceback."""
+    with serve(*journal(path)) as server, server.caller() as caller:
+        caller.publish(["a"], 1)
+        end(server, signal.SIGTERM)
+    _change(path, "PRAGMA user_version = 2")
+    assert "journal of version 2" in told(path)
+    _change(path, "PRAGMA user_version = 1")
+    _change(path, "UPDATE messages SET body = '[{'")
+    assert "is damaged" in told(path)
+    with path.open("r+b") as file:
+        file.write(b"garbage" * 20)
+    assert "is not a journal" in told(path)
+    assert "is its directory there" in told(tmp_path / "nowhere" / "journal")
+    assert "cannot be opened" in told(tmp_path)
+    _change(tmp_path / "other", "CREATE TABLE customers (name TEXT)")
+    assert "something else" in told(tmp_path / "other")
+
+
+def _change(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute(statement)
