@@ -1,0 +1,553 @@
+"""Who may poll what: verdicts become tickets, and whatever the application says becomes a verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
+from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
+from zope.interface import implementer
+
+from pushup import __version__
+from pushup.backends.authorization import EARLY, Ask, Authorization
+from pushup.backends.helper_pool import HelperPool
+from pushup.backends.limited_service import ServiceLimits
+from pushup.backends.own_code import OwnCode, load
+from pushup.backends.service_requestor import ServiceRequestor
+from pushup.backends.tickets import Tickets
+from pushup.backends.verdict import TICKET_LIMIT_SECONDS
+from pushup.backends.web_backend import URL_LIMIT_BYTES, WebBackend
+from pushup.core.errors import BadRequest, Forbidden, Overloaded, PushUpError, Unauthorized, Unavailable
+from pushup.metrics import BackendCounters
+from tests.backends.outcomes import Outcome
+from tests.backends.stepped_agent import SteppedAgent, one_header_each
+from tests.backends.stepped_threads import SteppedThreads, ThreadClock
+
+START = 1_800_000_000.0
+KEY = b"a key of all nodes"
+LIMITS = ServiceLimits(at_most=2, queue_limit=10, deadline_seconds=10.0)
+CHANNELS = ("a", "b")
+
+
+class AskedByHand:
+    """An application that answers when the test does."""
+
+    def __init__(self) -> None:
+        self.questions: list[tuple[tuple[str, ...], Mapping[bytes, bytes]]] = []
+        self.verdicts: list[Deferred[float | None]] = []
+
+    def __call__(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[float | None]:
+        self.questions.append((channels, headers))
+        self.verdicts.append(Deferred())
+        return self.verdicts[-1]
+
+
+_check: type[Ask] = AskedByHand
+
+
+class Authorized:
+    """An authorization, and what was asked."""
+
+    def __init__(self, random: Callable[[], float] = lambda: 0.0, ticket_seconds: float = 120.0) -> None:
+        self.clock = Clock()
+        self.clock.advance(START)
+        self.asked = AskedByHand()
+        self.authorization = Authorization(
+            self.asked, tickets=Tickets(KEY), ticket_seconds=ticket_seconds, clock=self.clock, random=random
+        )
+
+    def ask(self) -> Outcome:
+        return Outcome(self.authorization.ask(CHANNELS, {b"cookie": b"c"}))
+
+    def allowed(self, seconds: float | None) -> tuple[str, int]:
+        """The ticket and its end for a verdict of yes."""
+        outcome = self.ask()
+        self.asked.verdicts[-1].callback(seconds)
+        ticket: tuple[str, int] = outcome.result
+        return ticket
+
+    def failed(self, error: Exception) -> BaseException:
+        """What the asking fails with."""
+        outcome = self.ask()
+        self.asked.verdicts[-1].errback(error)
+        return outcome.error
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """What this project's code logs, `level: text`."""
+
+    @implementer(ILogObserver)
+    class Observer:
+        def __call__(self, event: LogEvent) -> None:
+            if event["log_namespace"].startswith("pushup"):
+                lines.append(f"{event['log_level'].name}: {formatEvent(event)}")
+
+    lines: list[str] = []
+    observer = Observer()
+    globalLogPublisher.addObserver(observer)
+    yield lines
+    globalLogPublisher.removeObserver(observer)
+
+
+# Tickets for verdicts.
+
+
+def test_a_verdict_becomes_a_ticket() -> None:
+    """Who may poll gets a ticket for these channels, which is good for the usual time."""
+    node = Authorized()
+    ticket, expires = node.allowed(None)
+    assert node.asked.questions == [(CHANNELS, {b"cookie": b"c"})]
+    assert expires == START + 120
+    assert Tickets(KEY).expires(ticket, CHANNELS) == expires
+    assert node.authorization.expires(ticket, CHANNELS) == expires
+    assert node.authorization.expires(ticket, ("b", "a", "b")) == expires
+    assert node.authorization.expires(ticket, ("a",)) is None
+
+
+def test_a_ticket_is_over_at_its_end() -> None:
+    """A ticket is good until just before its last second, not in it."""
+    node = Authorized()
+    ticket, expires = node.allowed(60.0)
+    node.clock.advance(59.999)
+    assert node.authorization.expires(ticket, CHANNELS) == expires
+    node.clock.advance(0.001)
+    assert node.authorization.expires(ticket, CHANNELS) is None
+
+
+@pytest.mark.parametrize("ticket", ["", "nonsense", f"{int(START) + 60}." + "A" * 32])
+def test_no_ticket_of_ours(ticket: str) -> None:
+    """No ticket, and one that was not sealed here, let nobody poll."""
+    assert Authorized().authorization.expires(ticket, CHANNELS) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "lasting"),
+    [
+        (None, 120),
+        (60.0, 60),
+        (60.9, 60),
+        (1.0, 1),
+        (0.2, 1),
+        (1e-9, 1),
+        (TICKET_LIMIT_SECONDS, TICKET_LIMIT_SECONDS),
+    ],
+)
+def test_how_long_a_ticket_lasts(seconds: float | None, lasting: float) -> None:
+    """A ticket lasts as long as the application says, in whole seconds, and at least one."""
+    node = Authorized()
+    ticket, expires = node.allowed(seconds)
+    assert expires == START + lasting
+    assert node.authorization.expires(ticket, CHANNELS) == expires
+
+
+def test_a_part_of_a_second() -> None:
+    """A ticket that is asked for within a second is good for a while, too."""
+    node = Authorized()
+    node.clock.advance(0.75)
+    ticket, expires = node.allowed(0.5)
+    assert expires == START + 1
+    assert node.authorization.expires(ticket, CHANNELS) == expires
+
+
+def test_tickets_end_early_by_a_random_part() -> None:
+    """Tickets that are given at one time do not end at one time, and none lasts longer than the application said."""
+    for random in (0.0, 0.5, 0.999):
+        _, expires = Authorized(random=lambda random=random: random).allowed(1000.0)  # type: ignore[misc]
+        assert expires == math.floor(START + 1000 * (1 - EARLY * random))
+
+
+# Verdicts of no, and none.
+
+
+@pytest.mark.parametrize("error", [Unauthorized("?"), Forbidden("no"), Overloaded("many"), Unavailable("down")])
+def test_other_verdicts(error: PushUpError) -> None:
+    """A no, and that there is no verdict, is what the client is told."""
+    assert Authorized().failed(error) is error
+
+
+def test_an_unexpected_error() -> None:
+    """What nobody has thought of comes out as it is."""
+    assert isinstance(Authorized().failed(ZeroDivisionError()), ZeroDivisionError)
+
+
+def test_cancelled() -> None:
+    """When nobody wants the verdict any more, the asking is cancelled."""
+    node = Authorized()
+    cancelled = node.ask()
+    question = Outcome(node.asked.verdicts[0])
+    cancelled.deferred.cancel()
+    assert isinstance(cancelled.error, CancelledError)
+    assert question.fired
+
+
+def test_the_log_is_told_once(logged: list[str]) -> None:
+    """However many polls get no verdict, the log says so once; and once when there are verdicts again."""
+    node = Authorized()
+    node.allowed(None)
+    assert logged == []
+    for _ in range(100):
+        node.failed(Unavailable("the application cannot be reached"))
+    (line,) = logged
+    assert line.startswith("warn: nobody without a ticket can poll: ")
+    assert "the application cannot be reached" in line
+    for _ in range(100):
+        node.allowed(None)
+    assert logged[1:] == ["info: there are verdicts on who may poll again"]
+    node.failed(Unavailable("again"))
+    assert len(logged) == 3
+
+
+@pytest.mark.parametrize("verdict", [Unauthorized("?"), Forbidden("no")])
+def test_a_no_is_a_verdict(verdict: PushUpError, logged: list[str]) -> None:
+    """An application that says no is there again."""
+    node = Authorized()
+    node.failed(Unavailable("down"))
+    node.failed(verdict)
+    assert logged[1:] == ["info: there are verdicts on who may poll again"]
+
+
+@pytest.mark.parametrize("neither", [Overloaded("many"), BadRequest("too long")])
+def test_what_was_not_asked_says_nothing_of_the_application(neither: PushUpError, logged: list[str]) -> None:
+    """A question that was never put neither begins nor ends the trouble."""
+    node = Authorized()
+    node.failed(neither)
+    assert logged == []
+    node.failed(Unavailable("down"))
+    node.failed(neither)
+    assert len(logged) == 1
+
+
+def test_the_cause_is_for_the_log(logged: list[str]) -> None:
+    """The log has what the error was caused by, which the client is not told."""
+    error = Unavailable("the application has not said whether you may")
+    error.__cause__ = ValueError("the secret reason")
+    Authorized().failed(error)
+    assert "the secret reason" in logged[0]
+
+
+# The web backend.
+
+
+class Web:
+    """A web backend whose agent is stepped by hand."""
+
+    def __init__(self, url: str = "http://app/may") -> None:
+        self.agent = SteppedAgent()
+        self.requestor = ServiceRequestor(
+            "the application", LIMITS, reactor=Clock(), counters=BackendCounters(), agent=self.agent
+        )
+        self.backend = WebBackend(url, self.requestor)
+
+    def ask(self, *channels: str, **headers: str) -> Outcome:
+        fields = {name.replace("_", "-").encode(): value.encode("latin-1") for name, value in headers.items()}
+        return Outcome(self.backend(channels, fields))
+
+    def replied(self, status: int, body: bytes) -> Outcome:
+        """What a reply comes to."""
+        outcome = self.ask("a")
+        self.agent.last.reply(status, body)
+        return outcome
+
+
+def test_the_question() -> None:
+    """The application is asked with GET at its URL, with a parameter for each channel."""
+    web = Web()
+    web.ask("author:John", "tag:c++", "ä b&c=d/?#%")
+    request = web.agent.last
+    assert request.method == b"GET"
+    assert request.url == (
+        b"http://app/may?channel=author%3AJohn&channel=tag%3Ac%2B%2B&channel=%C3%A4%20b%26c%3Dd%2F%3F%23%25"
+    )
+
+
+def test_a_url_with_parameters() -> None:
+    """Parameters that the URL has are kept."""
+    web = Web("https://app:8443/may?realm=x")
+    web.ask("a")
+    assert web.agent.last.url == b"https://app:8443/may?realm=x&channel=a"
+
+
+@pytest.mark.parametrize(
+    ("url", "asked"),
+    [
+        ("http://app", b"http://app/?channel=a"),
+        ("http://app/may?", b"http://app/may?channel=a"),
+        ("http://app?x=1", b"http://app/?x=1&channel=a"),
+        ("http://[::1]:8000/may", b"http://[::1]:8000/may?channel=a"),
+    ],
+)
+def test_urls_of_other_forms(url: str, asked: bytes) -> None:
+    """A URL without a path, with an empty query or with an address for a host is asked at, too."""
+    web = Web(url)
+    web.ask("a")
+    assert web.agent.last.url == asked
+
+
+def test_who_asks() -> None:
+    """What tells who the client is goes along, and nothing else that it sent."""
+    web = Web()
+    passed_on = {"cookie": "session=ä", "authorization": "Bearer x", "origin": "https://o", "x_forwarded_for": "::1"}
+    web.ask(
+        "a", **passed_on, host="evil", connection="close", content_length="5", transfer_encoding="chunked",
+        accept="text/html", user_agent="Client/1", pushup_ticket="t", accept_encoding="gzip", x_forwarded_host="evil",
+        referer="https://o/page", if_none_match="*", range="bytes=0-1", proxy_authorization="Basic x",
+    )  # fmt: skip
+    assert dict(one_header_each(web.agent.last.headers)) == {
+        "cookie": "session=ä",
+        "authorization": "Bearer x",
+        "origin": "https://o",
+        "x-forwarded-for": "::1",
+        "accept": "application/json",
+        "user-agent": f"PushUp/{__version__}",
+    }
+
+
+def test_who_asks_without_anything() -> None:
+    """Header fields that the client did not send are not made up."""
+    web = Web()
+    web.ask("a")
+    assert {name for name, _ in one_header_each(web.agent.last.headers)} == {"accept", "user-agent"}
+
+
+def test_too_long_a_question() -> None:
+    """Channels that make a URL longer than web servers take are refused; the application is not asked."""
+    web = Web()
+    name = "x" * 100
+    room = URL_LIMIT_BYTES - len("http://app/may?channel=")
+    assert not web.ask("x" * room).fired
+    error = web.ask("x" * (room + 1)).error
+    assert isinstance(error, BadRequest)
+    assert error.field == "channels"
+    assert isinstance(web.ask(*(name + str(n) for n in range(80))).error, BadRequest)
+    assert len(web.agent.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "seconds"),
+    [
+        (204, b"", None),
+        (204, b'{"allow": false}', None),
+        (200, b'{"allow": true}', None),
+        (200, b' {"allow":true,"seconds":null}\n', None),
+        (200, b'{"allow": true, "seconds": 60}', 60.0),
+        (200, b'{"allow": true, "seconds": 0.5}', 0.5),
+        (200, b'{"allow": true, "seconds": 86400}', TICKET_LIMIT_SECONDS),
+        (200, b'{"allow": true, "seconds": 86401}', TICKET_LIMIT_SECONDS),
+        (200, b'{"allow": true, "seconds": 1e300}', TICKET_LIMIT_SECONDS),
+    ],
+)
+def test_yes(status: int, body: bytes, seconds: float | None) -> None:
+    """204, and 200 with `allow`, is a yes, for so many seconds if it says how many, up to a day."""
+    assert Web().replied(status, body).result == seconds
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b'{"allow": true}'])
+def test_no(body: bytes) -> None:
+    """401 and 403 are a no whatever stands in the body, and so is `allow: false`."""
+    assert isinstance(Web().replied(401, body).error, Unauthorized)
+    assert isinstance(Web().replied(403, body).error, Forbidden)
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"allow": false}', b'{"allow": false, "seconds": 60}', b'{"allow":false,"seconds":-1}']
+)
+def test_no_in_the_body(body: bytes) -> None:
+    """`allow: false` is a no, whatever else is said."""
+    assert isinstance(Web().replied(200, body).error, Forbidden)
+
+
+NONSENSE = [
+    b"",
+    b"true",
+    b"null",
+    b"[]",
+    b"{}",
+    b'{"allow": "true"}',
+    b'{"allow": 1}',
+    b'{"allow": null}',
+    b'{"allowed": true}',
+    b'{"allow": true, "second": 5}',
+    b'{"allow": true, "seconds": "60"}',
+    b'{"allow": true, "seconds": 0}',
+    b'{"allow": true, "seconds": -5}',
+    b'{"allow": true, "seconds": NaN}',
+    b'{"allow": true, "seconds": 1e400}',
+    b'{"allow": true, "seconds": 1' + b"0" * 400 + b"}",
+    b'{"allow": true',
+    b'{"allow": true}{"allow": false}',
+    b'\xef\xbb\xbf{"allow": true}',
+    b'{"allow": true, "\xff": 1}',
+    b'{"allow": \xff}',
+    b"[" * 20_000,
+    b'{"x": ' + b"[" * 20_000,
+    b"<!DOCTYPE html><form>please log in</form>",
+    b"\0\0\0\0",
+]
+
+
+@pytest.mark.parametrize("body", NONSENSE)
+def test_a_body_that_is_no_verdict(body: bytes) -> None:
+    """200 with anything else is no verdict: neither a yes nor a no, and the client is not told what it was."""
+    error = Web().replied(200, body).error
+    assert isinstance(error, Unavailable)
+    assert error.detail == "the application has not said whether you may"
+    assert error.retry_after is not None
+    assert isinstance(error.__cause__, ValueError)
+
+
+@pytest.mark.parametrize(
+    "status", [201, 202, 206, 300, 301, 302, 303, 307, 400, 404, 405, 407, 418, 429, 500, 502, 503]
+)
+def test_a_status_that_is_no_verdict(status: int) -> None:
+    """A redirection to a form, a fault and a page that is not there are no verdicts, whatever the body says."""
+    error = Web().replied(status, b'{"allow": true}').error
+    assert isinstance(error, Unavailable)
+    assert str(status) in repr(error.__cause__)
+
+
+# The operator's own code.
+
+
+class Own:
+    """Own code whose threads are stepped by hand."""
+
+    def __init__(self, function: Callable[[tuple[str, ...], dict[str, str]], object]) -> None:
+        self.threads = SteppedThreads()
+        self.pool = HelperPool(
+            "the authorizer", LIMITS, reactor=ThreadClock(), counters=BackendCounters(), threads=self.threads
+        )
+        self.code = OwnCode(function, self.pool)
+
+    def ask(self) -> Outcome:
+        outcome = Outcome(self.code(("a", "ä"), {b"cookie": b"session=\xe4", b"x": b"y"}))
+        assert not outcome.fired, "it was called at once, not in a thread"
+        self.threads.step_all()
+        return outcome
+
+
+def test_what_own_code_is_given() -> None:
+    """The function gets the names of the channels, and all header fields as text, each time as objects of its own."""
+    given: list[tuple[object, dict[str, str]]] = []
+
+    def authorizer(channels: tuple[str, ...], headers: dict[str, str]) -> bool:
+        given.append((channels, dict(headers)))
+        headers.clear()
+        return True
+
+    own = Own(authorizer)
+    own.ask()
+    own.ask()
+    assert given == [(("a", "ä"), {"cookie": "session=ä", "x": "y"})] * 2
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"), [(True, None), (60, 60.0), (0.5, 0.5), (1, 1.0), (10**400, TICKET_LIMIT_SECONDS)]
+)
+def test_own_code_says_yes(value: object, seconds: float | None) -> None:
+    """True is a yes, and a number is a yes for so many seconds, up to a day."""
+    result = Own(lambda channels, headers: value).ask().result
+    assert result == seconds
+    assert type(result) is type(seconds)
+
+
+def test_own_code_says_no() -> None:
+    """False and a PermissionError are a no."""
+
+    def raises(channels: tuple[str, ...], headers: dict[str, str]) -> object:
+        raise PermissionError(13, "the disk says so")
+
+    for function in (raises, lambda channels, headers: False):
+        error = Own(function).ask().error
+        assert isinstance(error, Forbidden)
+        assert "disk" not in error.detail
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, "yes", "", b"", [], {}, (True,), 0, 0.0, -1, -0.5, math.nan, math.inf, -math.inf, 1j, object(), print],
+)
+def test_own_code_says_something_odd(value: object) -> None:
+    """What is neither True nor False nor a time is no verdict."""
+    error = Own(lambda channels, headers: value).ask().error
+    assert isinstance(error, Unavailable)
+    assert error.detail == "the application has not said whether you may"
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        KeyError("x"),
+        OSError("x"),
+        TimeoutError(),
+        MemoryError(),
+        CancelledError(),
+        StopIteration(),
+        SystemExit(1),
+        KeyboardInterrupt(),
+        asyncio.CancelledError(),
+    ],
+)
+def test_own_code_fails(raised: BaseException) -> None:
+    """An error in the function is no verdict; what it was is kept for the log and not told."""
+
+    def authorizer(channels: tuple[str, ...], headers: dict[str, str]) -> object:
+        raise raised
+
+    error = Own(authorizer).ask().error
+    assert isinstance(error, Unavailable)
+    assert error.detail == "the application has not said whether you may"
+    assert error.retry_after is not None
+    assert error.__cause__ is raised
+
+
+@pytest.mark.parametrize("raised", [Unauthorized("log in first"), Forbidden("no"), Unavailable("later")])
+def test_own_code_tells_the_client(raised: PushUpError) -> None:
+    """An error of pushup.core.errors is what the client is told."""
+
+    def authorizer(channels: tuple[str, ...], headers: dict[str, str]) -> object:
+        raise raised
+
+    assert Own(authorizer).ask().error is raised
+
+
+@pytest.fixture
+def _path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`load` adds to it."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+@pytest.mark.usefixtures("_path")
+def test_load() -> None:
+    """A function is found by its module and name."""
+    loaded: list[object] = [load("json:dumps"), load("json.decoder:JSONDecoder")]
+    assert loaded == [json.dumps, json.JSONDecoder]
+
+
+@pytest.mark.usefixtures("_path")
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("json", "'json' is not of the form package.module:function"),
+        ("json:", "'json:' is not of the form package.module:function"),
+        (":dumps", "':dumps' is not of the form package.module:function"),
+        ("", "'' is not of the form package.module:function"),
+        ("no_such_module:f", "cannot import 'no_such_module': ModuleNotFoundError"),
+        ("json.nothing:f", "cannot import 'json.nothing': ModuleNotFoundError"),
+        (".json:f", "cannot import '.json': TypeError"),
+        ("json:nothing", "there is no function 'nothing' in 'json'"),
+        ("json:__name__", "there is no function '__name__' in 'json'"),
+        ("json:dumps:more", "there is no function 'dumps:more' in 'json'"),
+    ],
+)
+def test_load_says_what_is_wrong(path: str, said: str) -> None:
+    """What cannot be loaded is named, with the reason."""
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
+        load(path)

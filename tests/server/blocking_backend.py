@@ -1,0 +1,158 @@
+"""Web backends that block: one that answers what the test says, and some that do not behave. Each in threads."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+
+class Question(NamedTuple):
+    """A request that came; header names in lower case."""
+
+    method: str
+    path: str
+    channels: list[str]
+    headers: dict[str, str]
+
+
+class Verdict(NamedTuple):
+    """What is replied."""
+
+    status: int = 200
+    body: bytes = b'{"allow": true}'
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+def allowed(seconds: float | None = None) -> Verdict:
+    return Verdict(body=json.dumps({"allow": True, "seconds": seconds}).encode())
+
+
+class WebBackend:
+    """A web application; `answer` may be replaced, and may block."""
+
+    def __init__(self) -> None:
+        self.questions: list[Question] = []
+        self.connections = 0
+        self.answer: Callable[[Question], Verdict] = lambda question: Verdict()
+        self._server = _Server(self)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}/may"
+
+    @property
+    def count(self) -> int:
+        """How many questions have come."""
+        return len(self.questions)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def __init__(self, backend: WebBackend) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.backend = backend
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.backend.connections += 1
+        super().process_request(request, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        pass  # clients that go are of no interest here
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        question = Question(self.command, self.path, parse_qs(parts.query).get("channel", []), headers)
+        self.server.backend.questions.append(question)
+        verdict = self.server.backend.answer(question)
+        self.send_response(verdict.status)
+        for name, value in verdict.headers:
+            self.send_header(name, value)
+        if verdict.status != 204:
+            self.send_header("Content-Length", str(len(verdict.body)))
+        self.end_headers()
+        if verdict.status != 204:
+            self.wfile.write(verdict.body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name in the standard library
+        pass
+
+
+@contextmanager
+def web_backend() -> Iterator[WebBackend]:
+    """A web backend for the length of a `with`."""
+    backend = WebBackend()
+    backend.start()
+    try:
+        yield backend
+    finally:
+        backend.stop()
+
+
+class RudeBackend:
+    """Takes connections and does to each what `behaviour` does, in a thread of its own."""
+
+    def __init__(self, behaviour: Callable[[socket.socket], None]) -> None:
+        self.connections = 0
+        self._behaviour = behaviour
+        self._listening = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self._open: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._accept)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._listening.getsockname()[1]}/may"
+
+    def stop(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self._thread.join()
+        for sock in self._open:
+            sock.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                sock, _ = self._listening.accept()
+                self.connections += 1
+                self._open.append(sock)
+                threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        with suppress(OSError):
+            sock.settimeout(20)
+            self._behaviour(sock)
+
+
+@contextmanager
+def rude_backend(behaviour: Callable[[socket.socket], None]) -> Iterator[RudeBackend]:
+    """A backend that does not behave, for the length of a `with`."""
+    backend = RudeBackend(behaviour)
+    try:
+        yield backend
+    finally:
+        backend.stop()

@@ -1,0 +1,511 @@
+"""Who may poll what, with real servers and applications that block: a web application, and the operator's own code."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from pushup.backends.tickets import Tickets
+from tests.server.blocking_backend import Question, Verdict, WebBackend, allowed, web_backend
+from tests.server.caller import Caller, Reply, data_of, poll_path
+from tests.server.conftest import Serve
+from tests.server.raw_client import RawResponse, get
+from tests.server.server_process import Server, clean_environment, wait_until
+
+KEY = "the-key-of-all-nodes"
+one_strategy = pytest.mark.parametrize("wait_strategy", ["epoll"], indirect=True)
+"""For what does not depend on how the server waits for its clients."""
+
+NO_VERDICTS = "nobody without a ticket can poll"
+
+
+@pytest.fixture
+def backend() -> Iterator[WebBackend]:
+    with web_backend() as backend:
+        yield backend
+
+
+def sealed(*channels: str, seconds: int = 600) -> dict[str, str]:
+    """A header field with a ticket that any server with KEY takes."""
+    return {"PushUp-Ticket": Tickets(KEY.encode()).seal(channels, int(time.time()) + seconds)}
+
+
+def poll(caller: Caller, *channels: str, ticket: str = "", **parameters: object) -> Reply:
+    """A poll and what came of it."""
+    headers = {"PushUp-Ticket": ticket} if ticket else {}
+    return caller.call("GET", poll_path(*channels, **{"timeout": 0, **parameters}), headers=headers)
+
+
+def problem_of(reply: Reply) -> tuple[int, str]:
+    assert reply.headers["Content-Type"] == "application/problem+json"
+    return reply.status, reply.value["type"].removeprefix("urn:pushup:")
+
+
+def is_at_rest(server: Server) -> bool:
+    """Whether no question runs or waits."""
+    return all(server.metric(f'backend_{name}{{backend="authorization"}}') == 0 for name in ("busy", "waiting"))
+
+
+def write_module(directory: Path, code: str, name: str = "mine") -> None:
+    (directory / f"{name}.py").write_text(textwrap.dedent(code))
+
+
+# The web application.
+
+
+@one_strategy
+def test_the_application_is_asked_once(serve: Serve, backend: WebBackend) -> None:
+    """Over many polls the application is asked once, and the ticket comes once; then its time is over."""
+    backend.answer = lambda question: allowed(2)
+    with serve(authorize_url=backend.url) as server, server.caller() as caller:
+        answer = poll(caller, "a", "tag:c++").value
+        ticket = answer["ticket"]
+        for number in range(50):
+            message = caller.publish(["a"], number)
+            answer = poll(caller, "tag:c++", "a", ticket=ticket, cursor=answer["cursor"]).value
+            assert "ticket" not in answer
+            assert data_of(answer) == [number]
+            assert answer["cursor"] == message["cursor"]
+        assert [question.channels for question in backend.questions] == [["a", "tag:c++"]]
+        began = time.monotonic()
+        ended = poll(caller, "a", "tag:c++", ticket=ticket, cursor=answer["cursor"], timeout=20)
+        if ended.status == 401:
+            assert problem_of(ended) == (401, "ticket-expired")
+            assert time.monotonic() - began < 3
+        caller.publish(["a"], "after")
+        answer = poll(caller, "a", "tag:c++", ticket=ticket, cursor=answer["cursor"]).value
+        assert data_of(answer) == ["after"]
+        assert answer["ticket"] != ticket
+        assert backend.count >= 2
+
+
+def test_a_held_poll_ends_with_its_ticket(serve: Serve, backend: WebBackend) -> None:
+    """A poll that is held when its ticket is over ends then, not before and hardly after, and nothing is missed."""
+    with serve(authorize_url=backend.url, ticket_key=KEY) as server, server.caller() as caller:
+        cursor = caller.cursor()
+        headers = sealed("a", seconds=2)
+        expires = int(headers["PushUp-Ticket"].partition(".")[0])
+        reply = caller.call("GET", poll_path("a", cursor=cursor, timeout=20), headers=headers)
+        assert problem_of(reply) == (401, "ticket-expired")
+        assert 0 <= time.time() - expires < 1
+        caller.publish(["a"], "after")
+        assert data_of(poll(caller, "a", cursor=cursor).value) == ["after"]
+        assert server.metric("held_polls") == 0
+
+
+@one_strategy
+def test_connections_to_the_application_are_used_again(serve: Serve, backend: WebBackend) -> None:
+    """Questions that follow each other go over one connection."""
+    with serve(authorize_url=backend.url) as server, server.caller() as caller:
+        for number in range(20):
+            assert poll(caller, f"c{number}").status == 200
+        assert backend.count == 20
+        assert backend.connections == 1
+
+
+@one_strategy
+def test_an_application_that_was_restarted(serve: Serve, stack: ExitStack) -> None:
+    """A connection that the application has closed meanwhile is not missed: nobody is refused for it."""
+    backend = stack.enter_context(web_backend())
+    backend.answer = lambda question: Verdict(headers=(("Connection", "close"),))
+    with serve(authorize_url=backend.url) as server, server.caller() as caller:
+        for number in range(10):
+            assert poll(caller, f"c{number}").status == 200
+        assert backend.connections == 10
+
+
+@one_strategy
+def test_what_the_application_is_told(serve: Serve, backend: WebBackend) -> None:
+    """The application gets the channels and what tells who the client is, and nothing else that the client sent."""
+    with serve(authorize_url=backend.url + "?realm=1") as server, server.caller() as caller:
+        sent = {
+            "Cookie": "session=1; x=2", "Authorization": "Bearer t", "Origin": "https://o", "X-Forwarded-For": "::1",
+            "User-Agent": "Client", "Accept": "text/html", "X-Secret": "1", "Referer": "https://o/",
+            "PushUp-Ticket": "x", "X-Forwarded-Host": "evil", "Accept-Language": "de", "X-Real-Ip": "1.2.3.4",
+        }  # fmt: skip
+        names = ("ä", "a b&c=d", "x\u2028y", "+/%?#")
+        assert caller.call("GET", poll_path(*names, timeout=0), headers=sent).status == 200
+    (question,) = backend.questions
+    assert question.method == "GET"
+    assert question.path.startswith("/may?realm=1&channel=")
+    assert question.channels == list(names)
+    assert set(question.headers) <= {
+        "cookie", "authorization", "origin", "x-forwarded-for", "accept", "user-agent", "host", "connection",
+    }  # fmt: skip
+    assert {name: question.headers[name.lower()] for name in list(sent)[:4]} == dict(list(sent.items())[:4])
+    assert question.headers["accept"] == "application/json"
+    assert question.headers["user-agent"].startswith("PushUp/")
+
+
+@one_strategy
+def test_yes_and_no(serve: Serve, backend: WebBackend) -> None:
+    """Each client gets the verdict on it: one that is logged in polls, others are told why they do not."""
+
+    def answer(question: Question) -> Verdict:
+        match question.headers.get("cookie"):
+            case "session=good":
+                return Verdict(204)
+            case "session=other":
+                return Verdict(403, b"no")
+            case "session=json":
+                return Verdict(body=b'{"allow": false}')
+        return Verdict(401, b"<form>", (("WWW-Authenticate", "Cookie"),))
+
+    backend.answer = answer
+    with serve(authorize_url=backend.url) as server, server.caller() as caller:
+        statuses = [
+            caller.call("GET", poll_path("a", timeout=0), headers={"Cookie": cookie} if cookie else {}).status
+            for cookie in ("session=good", "session=other", "session=json", "", "session=good")
+        ]
+        assert statuses == [200, 403, 403, 401, 200]
+        assert backend.count == 5
+
+
+def whole(response: RawResponse) -> tuple[int, dict[str, str], bytes]:
+    """All of a response but its date."""
+    return response.status, {k: v for k, v in response.headers.items() if k != "date"}, response.body
+
+
+@one_strategy
+@pytest.mark.parametrize("strict_channels", ["false", "true"])
+@pytest.mark.parametrize("status", [401, 403])
+def test_refusals_tell_nothing(serve: Serve, backend: WebBackend, status: int, strict_channels: str) -> None:
+    """The whole response to who may not poll is the same whether the channel exists or not, by name and by id."""
+    backend.answer = lambda question: Verdict(status)
+    with (
+        serve(authorize_url=backend.url, strict_channels=strict_channels) as server,
+        server.caller() as caller,
+        server.connect() as client,
+    ):
+        id_ = caller.call("POST", "/v1/channels", {"name": "there"}).value["id"]
+        caller.publish(["there"], "secret")
+        responses = []
+        for name in ("there", "nowhere", str(id_), str(id_ + 1)):
+            client.send(get(poll_path(name, cursor="earliest", timeout=5)))
+            responses.append(whole(client.read_response()))
+        assert responses[0][0] == status
+        assert responses == responses[:1] * 4
+        assert [question.channels for question in backend.questions] == [
+            ["there"],
+            ["nowhere"],
+            [str(id_)],
+            [str(id_ + 1)],
+        ]
+
+
+REDIRECTED = Verdict(302, b"", (("Location", "/login"),))
+NO_VERDICT = [
+    Verdict(500, b"Traceback"),
+    Verdict(502),
+    Verdict(404),
+    REDIRECTED,
+    Verdict(200, b"<!DOCTYPE html><form>"),
+    Verdict(200, b"nonsense"),
+    Verdict(200, b'{"allow": "true"}'),
+    Verdict(200, b'{"allow": 1}'),
+    Verdict(200, b'{"allow": true, "seconds": -1}'),
+    Verdict(200, b'{"allow": true, "seconds": 1e999}'),
+    Verdict(200, b'{"allow": true, "seconds": 1' + b"0" * 500 + b"}"),
+    Verdict(200, b"[" * 60_000),
+    Verdict(200, b""),
+    Verdict(200, b"\xff\xfe\0"),
+    Verdict(200, b'{"allow": true, "x": "' + b"x" * 100_000 + b'"}'),
+    Verdict(206, b'{"allow": true}'),
+]
+
+
+@one_strategy
+def test_no_verdict_is_neither_yes_nor_no(serve: Serve, backend: WebBackend) -> None:
+    """Whatever the application answers that is no verdict is 503 to clients, while those with tickets poll on."""
+    with serve(authorize_url=backend.url, ticket_key=KEY, log_format="json") as server, server.caller() as caller:
+        server.expect_log(NO_VERDICTS)
+        for verdict in NO_VERDICT:
+            backend.answer = lambda question, verdict=verdict: (  # type: ignore[misc]
+                verdict if "/login" not in question.path else Verdict()
+            )
+            reply = poll(caller, "a", timeout=5)
+            assert problem_of(reply) == (503, "unavailable"), verdict
+            assert int(reply.headers["Retry-After"]) > 0
+            assert "allow" not in reply.value["detail"]
+            assert caller.call("GET", poll_path("a", timeout=0), headers=sealed("a")).status == 200
+        assert not any("/login" in question.path for question in backend.questions)
+        assert len([line for line in server.log_lines() if NO_VERDICTS in line]) == 1
+        backend.answer = lambda question: allowed()
+        for _ in range(3):
+            assert poll(caller, "a").status == 200
+        assert len([line for line in server.log_lines() if "there are verdicts" in line]) == 1
+        assert is_at_rest(server)
+
+
+@one_strategy
+def test_very_long_is_a_day(serve: Serve, backend: WebBackend) -> None:
+    """However long the application lets a client poll, its ticket is over within a day."""
+    backend.answer = lambda question: allowed(1e15)
+    with serve(authorize_url=backend.url) as server, server.caller() as caller:
+        ticket = poll(caller, "a").value["ticket"]
+        assert 0.8 * 86_400 < int(ticket.partition(".")[0]) - time.time() <= 86_400
+
+
+def test_only_so_many_are_asked_about_at_a_time(serve: Serve, backend: WebBackend, stack: ExitStack) -> None:
+    """Never more questions run than the application can take; of the others so many wait, and the rest is refused."""
+    leave = threading.Event()
+    lock = threading.Lock()
+    busy, peak = 0, 0
+
+    def answer(question: Question) -> Verdict:
+        nonlocal busy, peak
+        with lock:
+            busy += 1
+            peak = max(peak, busy)
+        leave.wait(10)
+        time.sleep(0.002)
+        with lock:
+            busy -= 1
+        return allowed()
+
+    backend.answer = answer
+    stack.callback(leave.set)
+    with serve(authorize_url=backend.url, authorize_at_most=3, authorize_queue_limit=40) as server:
+        callers = [stack.enter_context(server.caller()) for _ in range(50)]
+        for number, caller in enumerate(callers):
+            caller.begin_poll(f"c{number}", timeout=0)
+        refused = 'backend_calls_total{backend="authorization",outcome="refused"}'
+        wait_until(lambda: server.metric(refused) == 7, "7 to be refused")
+        assert server.metric('backend_busy{backend="authorization"}') == 3
+        assert server.metric('backend_waiting{backend="authorization"}') == 40
+        leave.set()
+        replies = [caller.finish() for caller in callers]
+        assert sorted(reply.status for reply in replies) == [200] * 43 + [503] * 7
+        for reply in replies:
+            if reply.status == 503:
+                assert problem_of(reply) == (503, "overloaded")
+                assert int(reply.headers["Retry-After"]) > 0
+        assert peak == 3
+        assert backend.count == 43
+        assert is_at_rest(server)
+        assert server.metric('backend_calls_total{backend="authorization",outcome="ended"}') == 43
+        assert server.metric('backend_wait_seconds_count{backend="authorization"}') == 43
+
+
+def test_a_client_that_goes_while_it_is_asked_about(serve: Serve, backend: WebBackend, stack: ExitStack) -> None:
+    """Clients that go before their verdict leave nothing behind, and those that wait are not asked about any more."""
+    leave = threading.Event()
+    stack.callback(leave.set)
+    backend.answer = lambda question: Verdict(204 if leave.wait(10) else 500)
+    with serve(authorize_url=backend.url, authorize_at_most=2) as server:
+        clients = [stack.enter_context(server.connect()) for _ in range(20)]
+        for number, client in enumerate(clients):
+            client.send(get(poll_path(f"c{number}", timeout=30)))
+        wait_until(lambda: server.metric('backend_waiting{backend="authorization"}') == 18, "18 to wait")
+        for number, client in enumerate(clients[1:]):
+            if number % 2:
+                client.close()
+            else:
+                client.reset()
+        wait_until(lambda: server.metric('backend_waiting{backend="authorization"}') == 0, "none to wait")
+        leave.set()
+        server.wait_for_held(1)
+        wait_until(lambda: is_at_rest(server), "no questions")
+        assert backend.count <= 3
+        clients[0].close()
+        server.wait_for_held(0)
+
+
+@one_strategy
+def test_tickets_of_other_nodes(serve: Serve, backend: WebBackend) -> None:
+    """A ticket is good on every node with its key, also after a restart; and on no other."""
+    with serve(authorize_url=backend.url, ticket_key=KEY) as server, server.caller() as caller:
+        ticket = poll(caller, "a").value["ticket"]
+    with (
+        serve(authorize_url=backend.url, ticket_key=KEY) as one,
+        serve(authorize_url=backend.url, ticket_key=KEY + "2") as other,
+        serve(authorize_url=backend.url) as third,
+    ):
+        for server, asked in ((one, 1), (other, 2), (third, 3)):
+            with server.caller() as caller:
+                assert poll(caller, "a", ticket=ticket).status == 200
+                assert backend.count == asked
+
+
+@one_strategy
+def test_everything_else_needs_no_ticket(serve: Serve, backend: WebBackend) -> None:
+    """Publishing, channels and health are not asked about."""
+    backend.answer = lambda question: Verdict(403)
+    with serve(authorize_url=backend.url) as server, server.caller() as caller:
+        caller.publish(["a"], 1)
+        for path in ("/healthz", "/readyz", "/metrics", "/v1/channels", "/v1/channels/a", "/v1/cursor"):
+            assert caller.call("GET", path).status == 200
+        assert backend.count == 0
+
+
+# Scripts of other origins.
+
+
+@one_strategy
+def test_cors(serve: Serve, backend: WebBackend) -> None:
+    """A script of an origin that is named may send its cookies and a ticket; one of any origin may not send cookies."""
+    preflight = {
+        "Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "pushup-ticket",
+    }  # fmt: skip
+    for origins, origin, allow in (("https://o", "https://o", "true"), ("*", "*", None)):
+        with serve(authorize_url=backend.url, cors_origins=origins) as server, server.caller() as caller:
+            for method, headers in (("GET", {}), ("OPTIONS", preflight)):
+                reply = caller.call(method, poll_path("a", timeout=0), headers={"Origin": "https://o", **headers})
+                assert reply.status in (200, 204)
+                assert reply.headers["Access-Control-Allow-Origin"] == origin
+                assert reply.headers["Access-Control-Allow-Credentials"] == allow
+            assert "pushup-ticket" in reply.headers["Access-Control-Allow-Headers"]
+    with serve(authorize_url=backend.url, cors_origins="https://o") as server, server.caller() as caller:
+        backend.answer = lambda question: Verdict(403)
+        reply = caller.call("GET", poll_path("a"), headers={"Origin": "https://o"})
+        assert (reply.status, reply.headers["Access-Control-Allow-Credentials"]) == (403, "true")
+        reply = caller.call("GET", poll_path("a"), headers={"Origin": "https://other"})
+        assert reply.headers["Access-Control-Allow-Credentials"] is None
+        assert reply.headers["Access-Control-Allow-Origin"] is None
+
+
+# The operator's own code.
+
+AUTHORIZER = """
+    import math, time
+    from pushup.core.errors import Unauthorized
+
+    def may_poll(channels, headers):
+        (channel,) = channels
+        match channel:
+            case "yes": return True
+            case "short": return 1
+            case "no": return False
+            case "denied": raise PermissionError("secret")
+            case "who": raise Unauthorized("log in first")
+            case "cookie": return headers["cookie"] == "session=1" and headers["x-any"] == "2"
+            case "fault": return 1 / 0
+            case "exits": raise SystemExit(1)
+            case "missing": return headers["no-such"]
+            case "none": return None
+            case "text": return "yes"
+            case "zero": return 0
+            case "past": return -5
+            case "nan": return math.nan
+            case "forever": return math.inf
+            case "hangs": time.sleep(2)
+        return True
+"""
+
+
+@one_strategy
+def test_own_code(serve: Serve, tmp_path: Path) -> None:
+    """The function's answers are verdicts; what is none, or an error, is 503, and the log says once why."""
+    write_module(tmp_path, AUTHORIZER)
+    with serve(authorizer="mine:may_poll", log_format="json") as server, server.caller() as caller:
+        server.expect_log(NO_VERDICTS)
+        statuses = {
+            200: ("yes", "short"), 403: ("no", "denied", "cookie"), 401: ("who",),
+            503: ("fault", "exits", "missing", "none", "text", "zero", "past", "nan", "forever"),
+        }  # fmt: skip
+        headers = {"Cookie": "none"}
+        for status, channels in statuses.items():
+            for channel in channels:
+                assert (caller.call("GET", poll_path(channel, timeout=0), headers=headers).status, channel) == (
+                    status,
+                    channel,
+                )
+        lines = [json.loads(line)["text"] for line in server.log_lines()]
+        (told,) = [line for line in lines if NO_VERDICTS in line]
+        assert "ZeroDivisionError" in told
+        assert "mine.py" in told, "where it happened"
+        assert caller.call("GET", poll_path("denied", timeout=0)).text.count("secret") == 0
+        good = {"Cookie": "session=1", "X-Any": "2"}
+        assert caller.call("GET", poll_path("cookie", timeout=0), headers=good).status == 200
+        assert len([line for line in server.log_lines() if "there are verdicts" in line]) == 1
+
+
+@one_strategy
+def test_own_code_that_hangs(serve: Serve, tmp_path: Path) -> None:
+    """A function that does not return costs its place until it does, and delays nobody who has a ticket."""
+    write_module(tmp_path, AUTHORIZER)
+    with (
+        serve(authorizer="mine:may_poll", ticket_key=KEY, authorize_at_most=1, authorize_timeout_seconds=1) as server,
+        server.caller() as hangs,
+        server.caller() as waits,
+        server.caller() as caller,
+    ):
+        server.expect_log("")
+        hangs.begin_poll("hangs")
+        wait_until(lambda: server.metric('backend_busy{backend="authorization"}') == 1, "it to hang")
+        waits.begin_poll("yes", timeout=0)
+        slowest = 0.0
+        began = time.monotonic()
+        while time.monotonic() - began < 0.8:
+            asked = time.monotonic()
+            assert caller.call("GET", poll_path("yes", timeout=0), headers=sealed("yes")).status == 200
+            slowest = max(slowest, time.monotonic() - asked)
+        assert slowest < 0.5
+        assert problem_of(hangs.finish()) == (503, "unavailable")
+        assert problem_of(waits.finish()) == (503, "unavailable")
+        assert server.metric('backend_busy{backend="authorization"}') == 1
+        wait_until(lambda: is_at_rest(server), "it to return")
+        assert poll(waits, "yes").status == 200
+
+
+@one_strategy
+def test_stopping_while_own_code_hangs(serve: Serve, tmp_path: Path) -> None:
+    """SIGTERM ends a server although a function does not return."""
+    write_module(tmp_path, "import time\ndef f(channels, headers):\n    time.sleep(60)\n")
+    with serve(authorizer="mine:f") as server, server.connect() as client:
+        client.send(get(poll_path("a")))
+        wait_until(lambda: server.metric('backend_busy{backend="authorization"}') == 1, "it to hang")
+        server.signal(signal.SIGTERM)
+        assert server.wait(12) == 0
+
+
+@pytest.mark.parametrize(
+    ("authorizer", "said"),
+    [
+        ("no_such_module:f", "cannot import 'no_such_module': ModuleNotFoundError"),
+        ("mine:g", "there is no function 'g' in 'mine'"),
+        ("mine:number", "there is no function 'number' in 'mine'"),
+        ("mine", "'mine' is not of the form package.module:function"),
+        ("broken:f", "cannot import 'broken': ZeroDivisionError"),
+        ("wrong:f", "cannot import 'wrong': SyntaxError"),
+        ("exits:f", "cannot import 'exits': SystemExit"),
+    ],
+)
+def test_own_code_that_is_not_there(tmp_path: Path, authorizer: str, said: str) -> None:
+    """A server whose authorizer cannot be loaded does not start, and says on one line what is wrong."""
+    write_module(tmp_path, "number = 5\ndef f(channels, headers): return True\n")
+    write_module(tmp_path, "1 / 0\n", "broken")
+    write_module(tmp_path, "def f(:\n", "wrong")
+    write_module(tmp_path, "import sys\nsys.exit(0)\n", "exits")
+    ended = subprocess.run(
+        [sys.executable, "-P", "-m", "pushup", "serve", "--listen", "127.0.0.1:0", "--set", f"authorizer={authorizer}"],
+        env=clean_environment(), capture_output=True, text=True, timeout=30, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 1
+    (line,) = [line for line in ended.stderr.splitlines() if not re.match(r"\S+ info ", line)]
+    assert line.startswith(f"Error: authorizer: {said}")
+    assert ended.stdout == ""
+
+
+def test_authorizer_and_url(tmp_path: Path) -> None:
+    """Two places to ask are one too many."""
+    ended = subprocess.run(
+        [
+            sys.executable, "-m", "pushup", "serve", "--set", "authorizer=mine:f", "--set",
+            "authorize_url=http://127.0.0.1:1/",
+        ],
+        env=clean_environment(), capture_output=True, text=True, timeout=30, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 1
+    assert "not both" in ended.stderr
