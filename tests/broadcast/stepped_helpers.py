@@ -11,8 +11,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from pushup.broadcast.journal import Helpers, Journal
-from pushup.broadcast.members import Member
 from pushup.broadcast.journal_file import JournalError, open_journal
+from pushup.broadcast.members import Member
 from pushup.core.commands import Command, Entry, Outcome, Publish, Published
 from pushup.core.errors import Unavailable
 from pushup.core.limits import Limits

@@ -11,13 +11,15 @@ four times a second, it sees whether the log still contains that entry:
 - The log does not reach back so far: the node was away for long. It starts again from the checkpoint, like a new one.
 - The log is without it: Redis has lost acknowledged entries (a restart from an older file, a failover). The cursors
   of this epoch are then worth nothing: a new epoch is begun, in which every client is told of gaps.
+- The log is in another epoch. If that is a later one, the node starts again from its checkpoint; if it is an earlier
+  one, Redis has gone back, and a new epoch is begun.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 from typing import Any, Protocol
@@ -35,7 +37,7 @@ from pushup.broadcast.redis.confirmations import Confirmations
 from pushup.broadcast.redis.connection import Lost, RedisConnection, Reply
 from pushup.broadcast.redis.connector import NotThere
 from pushup.broadcast.redis.limits import RedisLimits
-from pushup.broadcast.redis.log import READ_SECONDS, Loaded, LogEntry, RedisLog, Report
+from pushup.broadcast.redis.log import READ_SECONDS, Loaded, LogEntry, RedisLog, Report, age
 from pushup.core.commands import Ack, Command, Confirmation
 from pushup.core.errors import OutOfOrder, Overloaded, Unavailable
 from pushup.core.limits import Limits
@@ -98,14 +100,13 @@ class RedisBroadcast:
         self.id = secrets.token_hex(4)
         self._numbers = count(1)
         self._follower: Follower | None = None
-        self._roles: list[Deferred[None]] = []
-        self._commands: RedisLog | None = None
-        self._reading: RedisLog | None = None
-        self._synchronised = False
+        self._kept_up: Deferred[None] | None = None
+        self._commands: RedisLog | None = None  # while the log is followed
+        self._leaving = False
         self._tag = b""  # of the last entry applied; none: what this queue is, is not known
         self._heard = 0.0
         self._behind_since: float | None = None
-        self._trouble = "Redis was not reached yet"
+        self._trouble = "Redis was not reached yet"  # why the log is not followed, if it is not
         self._pending: dict[bytes, tuple[float, Then]] = {}
         self._deadline = Timer(clock, self._give_up_overdue)
         self._members: list[Member] = []
@@ -118,8 +119,7 @@ class RedisBroadcast:
 
     def follow(self, follower: Follower) -> None:
         self._follower = follower
-        for role in (self._read, self._command):
-            self._roles.append(Deferred.fromCoroutine(self._keep_up(role)))
+        self._kept_up = Deferred.fromCoroutine(self._keep_up())
 
     def ready(self) -> bool:
         return bool(self._tag) and self._clock.seconds() - self._heard <= READ_SECONDS + self._timeout
@@ -128,8 +128,8 @@ class RedisBroadcast:
         return self._members
 
     def append(self, command: Command, then: Then) -> None:
-        if self._commands is None or not self._synchronised:
-            then(_unavailable(self._trouble or "the log is being read"))
+        if self._commands is None:
+            then(_unavailable(self._trouble))
             return
         if len(self._pending) >= WAITING_LIMIT:
             then(Overloaded("too many wait for Redis already", retry_after=1))
@@ -145,14 +145,14 @@ class RedisBroadcast:
         self._confirmations.confirm(ack, sequence, seconds, then)
 
     async def stop(self) -> None:
-        commands = self._commands
-        if commands is not None:
+        self._leaving = True
+        if self._commands is not None:
             try:
-                await commands.report(self.id, b"", 0)
+                await self._commands.report(self.id, b"", 0)
             except (Lost, hiredis.ReplyError) as error:
                 _log.debug("could not tell the others that this node leaves: {error}", error=error)
-        for role in self._roles:
-            role.cancel()
+        if self._kept_up is not None:
+            self._kept_up.cancel()
         self._confirmations.stop()
         self._deadline.stop()
         self._give_up(list(self._pending), "the server is being stopped")
@@ -163,15 +163,14 @@ class RedisBroadcast:
         """The entry has its place; whoever waits for it is answered when it is read. Or else it has none."""
         if isinstance(reply, int) and reply > 0:
             return
-        if isinstance(reply, hiredis.ReplyError):
-            self._give_up([tag], f"Redis: {reply}")
-            if str(reply).startswith(("READONLY", "NOSCRIPT")) and self._commands is not None:
-                self._commands.connection.abort(str(reply))
-        elif isinstance(reply, Exception):
+        if isinstance(reply, Lost):
             self._give_up([tag], f"it is not known whether this was published: {reply}")
-        else:
-            self._give_up([tag], "a new epoch has begun")
-            self._look_again("a new epoch has begun")
+            return
+        reason = f"Redis: {reply}" if reply else "a new epoch has begun"
+        self._give_up([tag], reason)
+        # Either goes away with new connections: to the master that has taken over, to a Redis that knows the scripts.
+        if self._commands is not None and reason.startswith(("a new epoch", "Redis: READONLY", "Redis: NOSCRIPT")):
+            self._commands.connection.abort(reason)
 
     def _give_up(self, tags: list[bytes], reason: str) -> None:
         for tag in tags:
@@ -185,28 +184,30 @@ class RedisBroadcast:
         self._give_up(overdue, f"it is not known whether this was published: not read back in {self._timeout:g} s")
         self._deadline.not_after(next((deadline for deadline, _ in self._pending.values()), None))
 
-    # The two connections.
+    # Following the log.
 
-    async def _keep_up(self, role: Callable[[RedisLog], Awaitable[None]]) -> None:
-        """Connect, do what is to be done by the connection until it is lost, and again."""
+    async def _keep_up(self) -> None:
+        """Connect and follow the log until a connection is lost, and again."""
         shortest, longest = RETRY_SECONDS
         wait = shortest
         while True:
-            log: RedisLog | None = None
+            logs: list[RedisLog] = []
             try:
-                log = await self._connect()
+                logs += [await self._connect(), await self._connect()]
+                await self._catch_up(logs[0])
                 wait = shortest
-                await role(log)
+                await self._follow(*logs)
             except CancelledError:
                 return
-            except (NotThere, Lost, hiredis.ReplyError) as error:
+            except (NotThere, Lost, hiredis.ReplyError, _Diverged) as error:
                 self._failed(str(error))
             except Exception as error:
                 _log.failure("following the log failed")
                 self._failed(f"{type(error).__name__}: {error}")
             finally:
-                if log is not None:
-                    log.connection.abort("done with")
+                self._commands = None
+                for log in logs:
+                    log.connection.abort(self._trouble)
             await deferLater(self._clock, wait * (0.5 + self._random() / 2), lambda: None)
             wait = min(2 * wait, longest)
 
@@ -220,36 +221,22 @@ class RedisBroadcast:
             _log.error("Redis: {reason}; publishing is refused until it is back", reason=reason)
         self._trouble = reason
 
-    def _see_whether_all_is_well(self) -> None:
-        if self._synchronised and self._commands is not None and self._trouble:
-            self._trouble = ""
-            _log.info("the log in Redis is followed, from {cursor} on", cursor=self._queue.cursor)
-
-    def _look_again(self, reason: str) -> None:
-        """Have the reading connection begin anew, which looks whether the log is the one that was followed."""
-        if self._reading is not None:
-            self._reading.connection.abort(reason)
-
-    # Reading.
-
-    async def _read(self, log: RedisLog) -> None:
-        self._reading = log
+    async def _follow(self, reading: RedisLog, commands: RedisLog) -> None:
+        """Read and apply, while commands may be appended, until a connection is lost. Raises: _Diverged."""
+        self._heard = self._clock.seconds()
+        self._commands = commands
+        self._trouble = ""
+        _log.info("the log in Redis is followed, from {cursor} on", cursor=self._queue.cursor)
+        reporting = Deferred.fromCoroutine(self._keep_reporting(commands, reading))
         try:
-            await self._catch_up(log)
-            self._heard = self._clock.seconds()
-            self._synchronised = True
-            self._see_whether_all_is_well()
             while True:
                 last = self._queue.cursor
-                entries = await log.read(last.epoch, last.sequence)
+                entries = await reading.read(last.epoch, last.sequence)
                 self._heard = self._clock.seconds()
                 for entry in entries:
                     self._take(entry)
-        except _Diverged as error:
-            raise Lost(f"the log was not followed: {error}") from None
         finally:
-            self._reading = None
-            self._synchronised = False
+            reporting.cancel()
 
     def _take(self, logged: LogEntry) -> None:
         """Apply the next entry. Raises: _Diverged."""
@@ -272,49 +259,47 @@ class RedisBroadcast:
     async def _catch_up(self, log: RedisLog) -> None:
         """Be where the log can be read on from."""
         last = self._queue.cursor
-        if self._tag:
-            goes_on = await log.goes_on_from(last.epoch, last.sequence, self._tag)
-            if goes_on:
-                await log.set_run(log.run)
-                return
-            if goes_on is False:
-                _log.error("Redis has lost entries that were acknowledged, before {cursor}", cursor=last)
-                await self._begin(log, last.epoch, await log.load())
-        while not await self._start(log):
-            pass  # somebody else was faster; look again
+        goes_on = await log.goes_on_from(last.epoch, last.sequence, self._tag) if self._tag else None
+        if goes_on:
+            await log.set_run(log.run)
+            return
+        has_lost = goes_on is False
+        while not await self._start(log, has_lost):
+            has_lost = False  # there is a new epoch now, begun here or by somebody who was faster
 
-    async def _start(self, log: RedisLog) -> bool:
-        """Start from what is in Redis, as a new node does; False when that has changed meanwhile."""
+    async def _start(self, log: RedisLog, has_lost: bool) -> bool:
+        """Start from what is in Redis, as a new node does; False when that has to be another first."""
         assert self._follower is not None
         loaded = await log.load()
         if loaded is None:
-            await self._begin(log, "", None)
-            return False
-        if not _is_whole(loaded):
-            _log.error("a part of the log is missing in Redis: was it removed, or evicted?")
-            await self._begin(log, loaded.tail.epoch, loaded)
-            return False
-        if loaded.run != log.run.encode() and not self._tag and not log.durable and not await self._is_witnessed(log):
-            _log.warn("Redis was restarted, and nobody knows whether it has lost entries")
-            await self._begin(log, loaded.tail.epoch, loaded)
-            return False
-        if loaded.saved.limits != self._limits:
+            await self._begin(log, loaded, "there is nothing in Redis")
+        elif not _is_whole(loaded):
+            await self._begin(log, loaded, "a part of the log is missing in Redis: was it removed, or evicted?")
+        elif has_lost:
+            await self._begin(
+                log, loaded, f"Redis has lost entries that were acknowledged, before {self._queue.cursor}"
+            )
+        elif not self._tag and loaded.run != log.run and not log.durable and not await self._is_witnessed(log):
+            await self._begin(log, loaded, "Redis was restarted, and nobody knows whether it has lost entries")
+        elif loaded.saved.limits != self._limits:
             await self._change_limits(log, loaded)
-            return False
-        await self._follower.start_from(loaded.snapshot)
-        self._queue.note_changes()
-        self._saves.clear()
-        self._tag = loaded.saved.tag.encode()
-        for entry in loaded.entries:
-            self._take(entry)
-        return True
+        else:
+            await self._follower.start_from(loaded.snapshot)
+            self._queue.note_changes()
+            self._saves.clear()
+            self._tag = loaded.saved.tag.encode()
+            for entry in loaded.entries:
+                self._take(entry)
+            return True
+        return False
 
-    async def _begin(self, log: RedisLog, over: str, loaded: Loaded | None) -> None:
+    async def _begin(self, log: RedisLog, loaded: Loaded | None, why: str) -> None:
         """Begin a new epoch with the channels that are in Redis, or else with those of this node."""
+        over = "" if loaded is None else loaded.tail.epoch
         state = self._queue.snapshot() if loaded is None else _state(loaded).snapshot()
-        epoch = secrets.token_hex(4)
+        epoch = _next_epoch(max(over, self.epoch, key=age), self._clock.seconds())
         if await log.begin(over, new_epoch(state, epoch), self._limits, log.run):
-            _log.warn("epoch {epoch} has begun: subscribers are told of gaps", epoch=epoch)
+            _log.warn("{why}; epoch {epoch} begins, and subscribers are told of gaps", why=why, epoch=epoch)
 
     async def _is_witnessed(self, log: RedisLog) -> bool:
         """Whether, within a while, some node finds in this run of Redis what it has applied."""
@@ -345,28 +330,29 @@ class RedisBroadcast:
 
     # Reporting, and what goes with it.
 
-    async def _command(self, log: RedisLog) -> None:
-        self._commands = log
-        self._see_whether_all_is_well()
+    async def _keep_reporting(self, log: RedisLog, reading: RedisLog) -> None:
+        """Report until the connection is lost, or what is reported shows that reading is in vain: then it is ended."""
         try:
-            while True:
-                if self._synchronised:
-                    await self._report(log)
-                else:
-                    await log.tail()  # sees whether Redis is there
+            while not self._leaving:
+                await self._report(log)
                 await deferLater(self._clock, REPORT_SECONDS, lambda: None)
-        finally:
-            self._commands = None
+        except CancelledError:
+            pass
+        except (Lost, hiredis.ReplyError, _Diverged) as error:
+            reading.connection.abort(str(error))
+        except Exception as error:
+            _log.failure("reporting failed")
+            reading.connection.abort(str(error))
 
     async def _report(self, log: RedisLog) -> None:
+        """Show that this node lives, and learn of the others and of the log. Raises: _Diverged."""
         assert self._follower is not None
         last = self._queue.cursor
         member = msgspec.json.encode(self._follower.member(self.id))
         report = await log.report(self.id, member, LEASE_SECONDS)
         self._members = sorted((_member.decode(text) for text in report.members), key=lambda m: m.id)
         if report.epoch != last.epoch or report.sequence < last.sequence:
-            self._look_again(f"the log is at {report.epoch}-{report.sequence}, this node was at {last}")
-            return
+            raise _Diverged(f"the log is at {report.epoch}-{report.sequence}, this node was at {last}")
         self._confirmations.reported(self._members)
         self._see_whether_behind(report)
         self._queue.note_changes(min(report.saved, self._queue.cursor.sequence))
@@ -374,12 +360,15 @@ class RedisBroadcast:
             await self._save(log, report.saved)
 
     def _see_whether_behind(self, report: Report) -> None:
-        """Reading may be stuck where appending is not: at a Redis that is cut off, or that is a replica by now."""
+        """Reading may be stuck where appending is not: at a Redis that is cut off, or that is a replica by now.
+
+        Raises: _Diverged.
+        """
         now = self._clock.seconds()
         if report.sequence <= self._queue.cursor.sequence or self._behind_since is None:
             self._behind_since = now
         elif now - max(self._behind_since, self._heard) > READ_SECONDS + self._timeout:
-            self._look_again("nothing is read, though there is something")
+            raise _Diverged("nothing is read, though there is something")
 
     def _save_is_due(self, report: Report) -> bool:
         last_save = self._saves[-1][0] if self._saves else 0.0
@@ -421,6 +410,15 @@ def _state(loaded: Loaded) -> MessageQueue[object]:
         except OutOfOrder:
             break
     return queue
+
+
+def _next_epoch(after: str, now: float) -> str:
+    """A name for an epoch that is later than this one: hexadecimal milliseconds, and two digits by chance.
+
+    Redis may come back with the log of an epoch that was over, and so it can be told. No name is used twice.
+    """
+    began = max(int(now * 1000), int(after[:-2] or "0", 16) + 1)
+    return f"{began:x}{secrets.token_hex(1)}"
 
 
 def _unavailable(reason: str) -> Unavailable:

@@ -12,6 +12,7 @@ from typing import Any
 
 import hiredis
 from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IReactorTime, ITCPTransport
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
@@ -95,7 +96,8 @@ class RedisConnection(Protocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._deadline.stop()
-        lost = Lost(self._reason or reason.getErrorMessage())
+        ended = "Redis closed the connection" if reason.check(ConnectionDone) else reason.getErrorMessage()
+        lost = Lost(self._reason or ended)
         waiting, self._waiting = self._waiting, deque()
         self.lost.callback(None)
         for _, then in waiting:

@@ -63,7 +63,7 @@ class Loaded(Struct, frozen=True):
     """A checkpoint and the entries after it, as of one moment."""
 
     tail: Tail
-    run: bytes
+    run: str
     saved: SavedHead
     snapshot: Snapshot
     entries: list[LogEntry]
@@ -139,10 +139,13 @@ class RedisLog:
         return Tail((epoch or b"").decode(), int(sequence or 0), tag or b"")
 
     async def goes_on_from(self, epoch: str, sequence: int, tag: bytes) -> bool | None:
-        """Whether the log contains the entry with this last place and tag; None if it does not reach back so far."""
+        """Whether the log contains the entry with this last place and tag.
+
+        None if that cannot be said: the log does not reach back so far, or is in a later epoch, or there is none.
+        """
         tail = await self.tail()
         if tail.epoch != epoch:
-            return None
+            return False if tail.epoch and age(tail.epoch) < age(epoch) else None
         if tail.sequence <= sequence:
             return tail.sequence == sequence and tail.tag == tag
         ask = self.connection.ask
@@ -167,7 +170,7 @@ class RedisLog:
         saved = _saved_head.decode(head)
         return Loaded(
             tail=Tail(epoch.decode(), int(sequence), tag),
-            run=run or b"",
+            run=(run or b"").decode(),
             saved=saved,
             snapshot=read_checkpoint(saved.head, channels, _bodies(messages), _bodies(keys)),
             entries=[_log_entry(epoch.decode(), *row) for row in entries],
@@ -222,6 +225,11 @@ class RedisLog:
 
     async def _evaluate(self, script: _Script, keys: tuple[str, ...], *arguments: str | bytes | float) -> Any:
         return await self.connection.ask("EVALSHA", script.sha, len(keys), *keys, *arguments)
+
+
+def age(epoch: str) -> tuple[int, str]:
+    """Epochs in the order in which they were begun."""
+    return len(epoch), epoch
 
 
 def _log_entry(epoch: str, place: bytes, fields: list[bytes]) -> LogEntry:
