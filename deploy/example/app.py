@@ -14,11 +14,10 @@ import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 from uuid import uuid4
-from zlib import crc32
 
-from flask import Flask, Response, abort, current_app, g, redirect, render_template, request, url_for
+from flask import Blueprint, Flask, Response, abort, current_app, g, redirect, render_template, request, url_for
 from werkzeug.wrappers import Response as AnyResponse
 
 from deploy.example.database import Database, Row
@@ -32,6 +31,8 @@ TITLE_LIMIT = 150
 TEXT_LIMIT = 5000
 TAGS_LIMIT = 5
 """Characters, and tags. A question fits well into one message (`message_limit_bytes`)."""
+
+pages = Blueprint("pages", __name__)
 
 _TAG = re.compile(r"[\w+#.-]{1,30}").fullmatch
 
@@ -51,12 +52,7 @@ def make_app(database: Path, pushup: PushUpClient) -> Flask:
     first.create()
     first.close()
 
-    app.add_url_rule("/", "all_questions", all_questions)
-    app.add_url_rule("/tag/<tag>", "by_tag", by_tag)
-    app.add_url_rule("/author/<author>", "by_author", by_author)
-    app.add_url_rule("/question/<int:number>", "one_question", one_question)
-    app.add_url_rule("/questions", "ask", ask, methods=["POST"])
-    app.add_url_rule("/question/<int:number>/answers", "answer", answer, methods=["POST"])
+    app.register_blueprint(pages)
     app.template_filter("rfc3339")(rfc3339)
     app.template_filter("hue")(hue)
     app.after_request(_protect)
@@ -67,11 +63,13 @@ def make_app(database: Path, pushup: PushUpClient) -> Flask:
 # --- pages ---
 
 
+@pages.get("/")
 def all_questions() -> str:
     """The newest questions of all."""
     return _list("All questions", [ALL], ask_tags="")
 
 
+@pages.get("/tag/<tag>")
 def by_tag(tag: str) -> str:
     """The newest questions with a tag."""
     if not _TAG(tag):
@@ -79,6 +77,7 @@ def by_tag(tag: str) -> str:
     return _list(tag, [f"tag:{tag}"], tag=tag, ask_tags=tag)
 
 
+@pages.get("/author/<author>")
 def by_author(author: str) -> str:
     """The newest questions of an author."""
     if not 0 < len(author) <= AUTHOR_LIMIT:
@@ -95,6 +94,7 @@ def _list(heading: str, channels: list[str], *, ask_tags: str, tag: str | None =
     )  # fmt: skip
 
 
+@pages.get("/question/<int:number>")
 def one_question(number: int) -> str:
     """A question and its answers."""
     cursor = _cursor()
@@ -111,6 +111,7 @@ def one_question(number: int) -> str:
 # --- what people send ---
 
 
+@pages.post("/questions")
 def ask() -> AnyResponse:
     """Keep a question, and tell those who read its author, one of its tags, or everything."""
     try:
@@ -125,6 +126,7 @@ def ask() -> AnyResponse:
     return _back_to(question["id"], question["author"], told=told)
 
 
+@pages.post("/question/<int:number>/answers")
 def answer(number: int) -> AnyResponse:
     """Keep an answer, and tell those who read its question."""
     if _database().question(number) is None:
@@ -149,7 +151,7 @@ def _publish(channels: list[str], data: Row) -> bool:
 
 
 def _back_to(question: int, author: str, *, told: bool) -> AnyResponse:
-    response = redirect(url_for("one_question", number=question, told=None if told else "no"), code=303)
+    response = redirect(url_for(".one_question", number=question, told=None if told else "no"), code=303)
     response.set_cookie("author", quote(author), max_age=365 * 86400, httponly=True, samesite="Lax")
     return response
 
@@ -190,8 +192,6 @@ def _cursor() -> str:
 
 
 def _about_you() -> dict[str, str]:
-    from urllib.parse import unquote
-
     return {"you": unquote(request.cookies.get("author", ""))[:AUTHOR_LIMIT]}
 
 
@@ -226,8 +226,8 @@ def rfc3339(seconds: float) -> str:
 
 
 def hue(name: str) -> int:
-    """A class number for an author's colour, the same as in live.js."""
-    return crc32(name.encode()) % 8
+    """The number of an author's colour; live.js finds the same."""
+    return sum(map(ord, name)) % 8
 
 
 def from_environment() -> Flask:
