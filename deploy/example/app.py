@@ -85,7 +85,9 @@ def by_author(author: str) -> str:
     return _list(author, [f"author:{author}"], author=author, ask_tags="")
 
 
-def _list(heading: str, channels: list[str], *, ask_tags: str, tag: str | None = None, author: str | None = None) -> str:
+def _list(
+    heading: str, channels: list[str], *, ask_tags: str, tag: str | None = None, author: str | None = None
+) -> str:
     cursor = _cursor()
     return render_template(
         "questions.html",
