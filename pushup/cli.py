@@ -17,7 +17,7 @@ import click
 from pushup import __version__
 from pushup.client import Client, ClientError
 from pushup.logs import FORMATS, LEVELS
-from pushup.settings import SECRETS, Settings, SettingsError, read_settings
+from pushup.settings import Settings, SettingsError, read_settings, shown_setting
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -120,7 +120,7 @@ def check_config(**given: Any) -> None:
     settings = structs.asdict(_read(**given))
     for room in settings.values():
         for name, value in structs.asdict(room).items():
-            shown = "not shown" if name in SECRETS and value else value
+            shown = shown_setting(name, value)
             print(f"{name} = {json.dumps(shown)}")
 
 

@@ -17,14 +17,17 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
+from pushup import __version__
 from pushup.broadcast import Broadcast, Then
+from pushup.broadcast.members import Member
 from pushup.core.answer import Answer
 from pushup.core.channel import Channel
-from pushup.core.commands import Command, Entry, Expire, Outcome
+from pushup.core.commands import Ack, Command, Confirmation, Entry, Expire, Outcome
 from pushup.core.cursor import Cursor
-from pushup.core.errors import PushUpError
+from pushup.core.errors import PushUpError, Unavailable
 from pushup.core.message_queue import MessageQueue
 from pushup.core.poll import Poll
+from pushup.core.snapshot import Snapshot
 from pushup.core.subscription import Subscription
 from pushup.metrics import Metrics
 from pushup.timer import Timer
@@ -79,6 +82,7 @@ class Node(Generic[H]):
         soon: Callable[[Callable[[], None]], None],
         random: Callable[[], float],
         metrics: Metrics,
+        name: str = "",
     ) -> None:
         self._queue = queue
         self._broadcast = broadcast
@@ -95,7 +99,11 @@ class Node(Generic[H]):
             lambda failure: _log.failure("letting time pass failed", failure)
         )
         self._draining = False
-        broadcast.follow(self.apply)
+        self._starting = False
+        self._name = name
+        self.addresses: tuple[str, ...] = ()
+        """Where it listens, once it does."""
+        broadcast.follow(self)
 
     @property
     def queue(self) -> MessageQueue[H]:
@@ -104,7 +112,9 @@ class Node(Generic[H]):
 
     @property
     def cursor(self) -> Cursor:
-        """Where "from here on" begins."""
+        """Where "from here on" begins. Raises: Unavailable."""
+        if not self._queue.cursor.epoch:
+            raise Unavailable("this node has not read the log yet", retry_after=1)
         return self._queue.cursor
 
     def channel(self, name: str) -> Channel:
@@ -136,14 +146,39 @@ class Node(Generic[H]):
         self._deliver_soon()
         return outcome
 
+    async def start_from(self, snapshot: Snapshot) -> None:
+        """Go on from another state: who is held is answered from the old one, and comes again with that cursor."""
+        self._starting = True
+        while self._queue.held:
+            self._answer(self._queue.end_all(SLICE))
+            next_turn: Deferred[None] = Deferred()
+            self._soon(lambda turn=next_turn: turn.callback(None))  # type: ignore[misc]
+            await next_turn
+        self._queue.start_from(snapshot)
+        self._starting = False
+
+    def member(self, id: str) -> Member:  # noqa: A002
+        """What this node shows of itself."""
+        return Member(id, self._name, self.addresses, str(self._queue.cursor), self._queue.held, __version__)
+
+    def members(self) -> list[Member]:
+        """All nodes that live."""
+        return self._broadcast.members() or [self.member("1")]
+
+    def confirm(self, ack: Ack, sequence: int, seconds: float, then: Callable[[Confirmation], None]) -> None:
+        """See within so many seconds how sure the publisher of this message can be."""
+        self._broadcast.confirm(ack, sequence, seconds, then)
+
     def poll(self, poll: Poll, holder: H, until: float = math.inf) -> Answer | Subscription[H]:
         """Answer a poll now, or hold it: then `holder.answer` is called, unless the subscription is abandoned.
 
         It is held for its timeout, and until `until` (seconds since the epoch) at most.
-        Raises: UnknownChannel.
+        Raises: UnknownChannel; Unavailable while nothing is known.
         """
         now = self._clock.seconds()
-        timeout = 0.0 if self._draining else poll.timeout * (1 - HOLD_JITTER * self._random())
+        if not self._queue.cursor.epoch:
+            raise Unavailable("this node has not read the log yet", retry_after=1)
+        timeout = 0.0 if self._draining or self._starting else poll.timeout * (1 - HOLD_JITTER * self._random())
         deadline = min((now + timeout) // DEADLINE_STEP_SECONDS * DEADLINE_STEP_SECONDS, until)
         result = self._queue.subscribe(poll, holder, now, deadline)
         if isinstance(result, Subscription):
@@ -219,5 +254,6 @@ class Node(Generic[H]):
 
     def _time_passed(self, outcome: Outcome) -> None:
         self._expiring = False
-        if not isinstance(outcome, PushUpError):
-            self._soon(self._let_time_pass)  # there may be more than one entry lets go
+        due = self._queue.next_expiry
+        if not isinstance(outcome, PushUpError) and due is not None and due <= self._queue.time:
+            self._soon(self._let_time_pass)  # there is more than one entry lets go

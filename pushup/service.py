@@ -77,6 +77,7 @@ class PushUpService(Service):
                 sock.close()
             raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
         self.addresses = [self._edge.listen(sock) for sock in sockets]
+        self._node.addresses = tuple(self.addresses)
         super().startService()
         _log.info("listening on {addresses}", addresses=", ".join(self.addresses))
 
@@ -113,7 +114,13 @@ def make_service(
     queue, broadcast = _make_broadcast(settings, reactor, metrics)
     demultiplexer = STRATEGIES[settings.server.wait_strategy](reactor)
     node = Node(
-        queue=queue, broadcast=broadcast, clock=reactor, soon=demultiplexer.soon, random=random, metrics=metrics
+        queue=queue,
+        broadcast=broadcast,
+        clock=reactor,
+        soon=demultiplexer.soon,
+        random=random,
+        metrics=metrics,
+        name=settings.server.node_name or socket.gethostname(),
     )
     authorization, stop_asking = _make_authorization(settings.authorization, reactor, metrics)
     page = MetricsPage(
@@ -150,19 +157,39 @@ def make_service(
     return PushUpService(settings, clock=reactor, node=node, edge=edge, broadcast=broadcast, stop_asking=stop_asking)
 
 
-def _make_broadcast(
-    settings: Settings, reactor: Any, metrics: Metrics
-) -> tuple[MessageQueue[Holder], MemoryBroadcast | Journal]:
+def _make_broadcast(settings: Settings, reactor: Any, metrics: Metrics) -> tuple[MessageQueue[Holder], Broadcast]:
     """The message queue, and the broadcast that it goes on with."""
     epoch = secrets.token_hex(4)
     kind, _, path = settings.server.broadcast.partition(":")
     if kind == "memory":
         return MessageQueue(settings.queue, epoch=epoch), MemoryBroadcast(epoch=epoch, now=reactor.seconds)
+    if kind != "journal":
+        return _make_redis_broadcast(settings, reactor)
     file, snapshot = open_journal(Path(path), settings.queue, epoch)
     queue: MessageQueue[Holder] = MessageQueue.restore(settings.queue, snapshot)
     limits = ServiceLimits(at_most=1, queue_limit=1, deadline_seconds=settings.journal.journal_timeout_seconds)
     helpers = HelperPool("journal", limits, reactor=reactor, counters=metrics.backend("journal"))
     return queue, Journal(file, queue=queue, limits=settings.queue, helpers=helpers, clock=reactor)
+
+
+def _make_redis_broadcast(settings: Settings, reactor: Any) -> tuple[MessageQueue[Holder], Broadcast]:
+    """A queue that knows nothing yet, and the broadcast that will tell it."""
+    # Here, so that whoever has one node does not load what it does not need.
+    from pushup.broadcast.redis.address import parse_address
+    from pushup.broadcast.redis.broadcast import RedisBroadcast
+    from pushup.broadcast.redis.connector import Connector
+
+    queue: MessageQueue[Holder] = MessageQueue(settings.queue, epoch="")
+    connector = Connector(
+        parse_address(settings.server.broadcast),
+        reactor=reactor,
+        timeout=settings.redis.redis_timeout_seconds,
+        name="pushup",
+    )
+    broadcast = RedisBroadcast(
+        connector, queue=queue, limits=settings.queue, redis_limits=settings.redis, clock=reactor, random=random
+    )
+    return queue, broadcast
 
 
 def _make_authorization(

@@ -21,6 +21,8 @@ from msgspec.structs import fields
 
 from pushup.backends.authorization import AuthorizationLimits
 from pushup.broadcast.journal import JournalLimits
+from pushup.broadcast.redis.address import parse_address, without_password
+from pushup.broadcast.redis.limits import RedisLimits
 from pushup.core.limits import Limits
 from pushup.core.wire import PublicationLimits
 from pushup.logs import FORMATS, LEVELS
@@ -52,7 +54,10 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     listen: tuple[str, ...] = ("127.0.0.1:8080",)
     """Addresses: `127.0.0.1:8080`, `[::1]:8080`, `unix:/run/pushup.sock`."""
     broadcast: str = "memory:"
-    """Where the order of entries comes from: `memory:`, which is this process, or `journal:PATH`, a file."""
+    """Where the order of entries comes from: `memory:`, which is this process; `journal:PATH`, a file of this machine;
+    or `redis://HOST:PORT`, where several nodes follow it (docs/reliability.md)."""
+    node_name: str = ""
+    """What this node is called in `GET /v1/nodes`; by default the machine's name."""
     wait_strategy: str = "epoll" if "epoll" in STRATEGIES else "reactor"
     """How the demultiplexer waits: `epoll`, or `reactor` where there is no epoll."""
     publish_keys: tuple[str, ...] = ()
@@ -78,6 +83,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     request: RequestLimits = RequestLimits()
     drain: DrainLimits = DrainLimits()
     journal: JournalLimits = JournalLimits()
+    redis: RedisLimits = RedisLimits()
     authorization: AuthorizationLimits = AuthorizationLimits()
 
 
@@ -116,6 +122,13 @@ def read_settings(
         name, text = mistake
         raise SettingsError(f"{origins.get(name, 'the defaults')}: {name}: {text}")
     return settings
+
+
+def shown_setting(name: str, value: object) -> object:
+    """The value as it may be shown: without what is secret in it."""
+    if name in SECRETS and value:
+        return "not shown"
+    return without_password(value) if name == "broadcast" and isinstance(value, str) else value
 
 
 def _read_file(file: Path) -> dict[str, object]:
@@ -185,8 +198,8 @@ def _mistake(settings: Settings) -> tuple[str, str] | None:
     for key in server.publish_keys:
         if len(key) < MIN_KEY_LENGTH or not key.isascii() or not key.isprintable() or " " in key:
             return "publish_keys", f"a key has at least {MIN_KEY_LENGTH} characters, printable ASCII without spaces"
-    if server.broadcast != "memory:" and not re.fullmatch(r"journal:.+", server.broadcast):
-        return "broadcast", f"{server.broadcast!r} is neither memory: nor journal:PATH"
+    if (text := _broadcast_mistake(server.broadcast)) is not None:
+        return "broadcast", text
     if not server.listen:
         return "listen", "there is no address to listen on"
     open_to_all = not server.publish_keys and not server.allow_public_without_keys
@@ -207,6 +220,20 @@ def _mistake(settings: Settings) -> tuple[str, str] | None:
         return "output_limit_bytes", "it must hold an answer, which is answer_limit_bytes and one message"
     if publication.message_limit_bytes > queue.retention_bytes:
         return "retention_bytes", "it must hold one message of message_limit_bytes"
+    return None
+
+
+def _broadcast_mistake(broadcast: str) -> str | None:
+    if broadcast == "memory:" or re.fullmatch(r"journal:.+", broadcast):
+        return None
+    if not broadcast.startswith("redis"):
+        return f"{broadcast!r} is neither memory: nor journal:PATH nor redis://HOST:PORT"
+    try:
+        address = parse_address(broadcast)
+    except ValueError as error:
+        return f"{without_password(broadcast)!r}: {error}"
+    if address.tls and find_spec("OpenSSL") is None:
+        return "rediss needs more packages: pip install 'pushup[tls]'"
     return None
 
 

@@ -8,6 +8,10 @@ goes back to whoever appended the command, on that node.
 |---|---|
 | `memory` | one process; it ends with it |
 | `journal` | one machine; it survives restarts. `journal_file` is what is on the disk |
+| `redis` | many machines; it is kept in Redis, and each node follows it |
+
+`checkpoint` is how journal and Redis keep what the entries of the past have come to; `members`, what a node shows of
+itself to the others.
 """
 
 from __future__ import annotations
@@ -15,10 +19,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from pushup.core.commands import Command, Entry, Outcome
+from pushup.broadcast.members import Member
+from pushup.core.commands import Ack, Command, Confirmation, Entry, Outcome
+from pushup.core.snapshot import Snapshot
 
-Follower = Callable[[Entry], Outcome]
-"""A node's `apply`: takes the next entry, returns what came of it."""
+
+class Follower(Protocol):
+    """A node, as its broadcast sees it."""
+
+    def apply(self, entry: Entry) -> Outcome:
+        """Take the next entry; returns what came of it."""
+
+    async def start_from(self, snapshot: Snapshot) -> None:
+        """Go on from another state than that which the last entry led to."""
+
+    def member(self, id: str) -> Member:  # noqa: A002
+        """What is to be shown of this node, which goes by this id."""
+
 
 Then = Callable[[Outcome], None]
 """Takes what came of a command. A callback and not a Deferred: errors are outcomes already, and the way from a
@@ -30,7 +47,7 @@ class Broadcast(Protocol):
 
     @property
     def epoch(self) -> str:
-        """Names this order; another one would give other cursors."""
+        """Names this order; another one would give other cursors. Empty while it is not known."""
 
     def follow(self, follower: Follower) -> None:
         """From now on give every entry to the follower; called once."""
@@ -42,8 +59,24 @@ class Broadcast(Protocol):
         order cannot be reached, and then it is not known whether the command got a place.
         """
 
+    def confirm(self, ack: Ack, sequence: int, seconds: float, then: Callable[[Confirmation], None]) -> None:
+        """See, within so many seconds, whether this is reached for the entry at `sequence`; `then` is told what was."""
+
+    def members(self) -> list[Member]:
+        """The nodes that live and follow this order, as far as is known; none where it has one node only."""
+
     async def stop(self) -> None:
         """Give what was appended its place, and take no more; let go of files and connections."""
 
     def ready(self) -> bool:
         """Whether a command appended now would get its place, and this node is not behind."""
+
+
+class OneNode:
+    """What a broadcast says of its nodes that has one only."""
+
+    def confirm(self, ack: Ack, sequence: int, seconds: float, then: Callable[[Confirmation], None]) -> None:
+        then(Confirmation("stable" if ack == "stable" else "accepted", nodes=1))  # who is acknowledged, is by that node
+
+    def members(self) -> list[Member]:
+        return []

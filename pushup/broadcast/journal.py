@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from pushup.broadcast import Broadcast, Follower, Then
+from pushup.broadcast import Broadcast, Follower, OneNode, Then
 from pushup.broadcast.journal_file import JournalFile
 from pushup.core.commands import Command, Entry
 from pushup.core.errors import Overloaded, Unavailable
@@ -60,7 +60,7 @@ class Helpers(Protocol):
     def call(self, function: Callable[..., T], /, *args: Any) -> Deferred[T]: ...
 
 
-class Journal:
+class Journal(OneNode):
     """The broadcast of a node that is alone with its journal; `queue` is the node's, as the file left it."""
 
     def __init__(
@@ -170,7 +170,7 @@ class Journal:
         assert self._follower is not None
         self._unsaved_bytes += size
         for entry, then in group:
-            outcome = self._follower(entry)
+            outcome = self._follower.apply(entry)
             try:
                 then(outcome)
             except Exception:
@@ -225,7 +225,7 @@ class Journal:
         """What had failed may have been written; then it has its place, and whoever asks again by its key is told."""
         assert self._follower is not None
         for entry in entries:
-            self._follower(entry)
+            self._follower.apply(entry)
         self._trouble = ""
         _log.info("the journal can be written again")
 

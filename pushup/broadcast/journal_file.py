@@ -24,13 +24,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 
-from pushup.core.commands import Entry, Published
+from pushup.broadcast.checkpoint import Head, encode, head_of, read_checkpoint
+from pushup.core.commands import Entry
 from pushup.core.errors import OutOfOrder
 from pushup.core.limits import Limits
 from pushup.core.message_queue import MessageQueue
-from pushup.core.snapshot import Changes, ChannelSnapshot, MessageSnapshot, Snapshot
+from pushup.core.snapshot import Changes, Snapshot
 
 APPLICATION_ID = 0x50557368
 """Marks the file as ours: `PUsh`."""
@@ -56,24 +56,8 @@ class JournalError(Exception):
     """The file cannot be used; the text says why, and what can be done."""
 
 
-class _Checkpoint(Struct, frozen=True):
-    """Where the checkpoint is; the fields of `Changes`."""
-
-    epoch: str
-    sequence: int
-    time: float
-    last_id: int
-    floor: int
-    first_message: int
-    first_key: int
-
-
-_encode = msgspec.json.Encoder().encode
 _entries = msgspec.json.Decoder(tuple[Entry, ...])
-_channel = msgspec.json.Decoder(ChannelSnapshot)
-_messages = msgspec.json.Decoder(tuple[MessageSnapshot, ...])
-_keys = msgspec.json.Decoder(tuple[tuple[str, Published], ...])
-_checkpoint = msgspec.json.Decoder(_Checkpoint)
+_head = msgspec.json.Decoder(Head)
 _limits = msgspec.json.Decoder(Limits)
 
 
@@ -131,49 +115,27 @@ class JournalFile:
             state = dict(self._database.execute("SELECT name, value FROM state"))
             if not state:
                 return None
-            c = _checkpoint.decode(state["checkpoint"])
-            channels = [_channel.decode(body) for (body,) in self._database.execute("SELECT body FROM channels")]
-            channels.sort(key=lambda channel: (not channel.id, channel.due))
-            return _limits.decode(state["limits"]), Snapshot(
-                epoch=c.epoch,
-                sequence=c.sequence,
-                time=c.time,
-                last_id=c.last_id,
-                floor=c.floor,
-                channels=tuple(channels),
-                messages=self._messages(c.first_message),
-                keys=self._keys(c.first_key),
+            snapshot = read_checkpoint(
+                _head.decode(state["checkpoint"]),
+                self._column("SELECT body FROM channels"),
+                self._column("SELECT body FROM messages ORDER BY sequence"),
+                self._column("SELECT body FROM keys ORDER BY sequence"),
             )
+            return _limits.decode(state["limits"]), snapshot
         except (msgspec.DecodeError, KeyError, UnicodeDecodeError) as error:
             raise JournalError(self._corrupt(str(error))) from None
         except sqlite3.Error as error:
             raise self._error(error) from None
 
-    def _messages(self, first: int) -> tuple[MessageSnapshot, ...]:
-        messages = []
-        for (body,) in self._database.execute("SELECT body FROM messages ORDER BY sequence"):
-            for message in _messages.decode(body):
-                if message.sequence >= first:
-                    # A checkpoint that was thought to have failed is saved again, and then both are there.
-                    first = message.sequence + 1
-                    messages.append(message)
-        return tuple(messages)
-
-    def _keys(self, first: int) -> tuple[tuple[str, Published], ...]:
-        keys = []
-        for (body,) in self._database.execute("SELECT body FROM keys ORDER BY sequence"):
-            for key, outcome in _keys.decode(body):
-                if outcome.sequence >= first:
-                    first = outcome.sequence + 1
-                    keys.append((key, outcome))
-        return tuple(keys)
+    def _column(self, query: str) -> list[bytes | str]:
+        return [body for (body,) in self._database.execute(query)]
 
     def append(self, entries: tuple[Entry, ...]) -> int:
         """Put a group of entries on the disk; returns its bytes.
 
         Raises: JournalError, and then it is not known whether they are there.
         """
-        body = _encode(entries)
+        body = encode(entries)
         try:
             self._database.execute("INSERT INTO entries VALUES (?, ?)", (entries[0].sequence, body))
         except sqlite3.Error as error:
@@ -212,15 +174,6 @@ class JournalFile:
 
         Raises: JournalError; the checkpoint is then the old one, or it is not known.
         """
-        checkpoint = _Checkpoint(
-            changes.epoch,
-            changes.sequence,
-            changes.time,
-            changes.last_id,
-            changes.floor,
-            changes.first_message,
-            changes.first_key,
-        )
         last = changes.sequence
         execute = self._database.execute
         try:
@@ -231,15 +184,15 @@ class JournalFile:
             )
             execute("DELETE FROM channels WHERE name IN (SELECT value FROM json_each(?))", (_text(changes.forgotten),))
             if changes.messages:
-                execute("INSERT OR REPLACE INTO messages VALUES (?, ?)", (last, _encode(changes.messages)))
+                execute("INSERT OR REPLACE INTO messages VALUES (?, ?)", (last, encode(changes.messages)))
             execute("DELETE FROM messages WHERE sequence < ?", (changes.first_message,))
             if changes.keys:
-                execute("INSERT OR REPLACE INTO keys VALUES (?, ?)", (last, _encode(changes.keys)))
+                execute("INSERT OR REPLACE INTO keys VALUES (?, ?)", (last, encode(changes.keys)))
             execute("DELETE FROM keys WHERE sequence < ?", (changes.first_key,))
             execute("DELETE FROM entries WHERE sequence <= ?", (last,))
             execute(
                 "INSERT OR REPLACE INTO state VALUES ('checkpoint', ?), ('limits', ?)",
-                (_text(checkpoint), _text(limits)),
+                (_text(head_of(changes)), _text(limits)),
             )
             execute("COMMIT")
         except sqlite3.Error as error:
@@ -274,7 +227,7 @@ class JournalFile:
 
 
 def _text(value: object) -> str:
-    return _encode(value).decode()
+    return encode(value).decode()
 
 
 def open_journal(path: Path, limits: Limits, epoch: str) -> tuple[JournalFile, Snapshot]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pushup.broadcast import Broadcast, Follower, Then
+from pushup.broadcast import Broadcast, Follower, OneNode, Then
 from pushup.core.commands import Command, Entry
 
 
-class MemoryBroadcast:
+class MemoryBroadcast(OneNode):
     """Gives each command its place in the same turn. `now` returns seconds since the epoch."""
 
     def __init__(self, *, epoch: str, now: Callable[[], float]) -> None:
@@ -26,7 +26,7 @@ class MemoryBroadcast:
         self._time = max(self._time, self._now())  # a clock that is set back must not turn the order round
         entry = Entry(self.epoch, self._next, self._time, command)
         self._next += command.width
-        then(self._follower(entry))
+        then(self._follower.apply(entry))
 
     async def stop(self) -> None:
         pass

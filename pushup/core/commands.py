@@ -6,6 +6,8 @@ the same order, so every node comes to the same state and the same outcome (Push
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Raw, Struct
 
 from pushup.core.errors import PushUpError
@@ -107,3 +109,16 @@ class Expired(Struct, frozen=True):
 
 Outcome = Published | ChannelState | Closed | Expired | PushUpError
 """An error is a value here: it is as much a part of the order as a success, and the same on every node."""
+
+
+Ack = Literal["accepted", "replicated", "stable"]
+"""How sure a publisher wants to be: the message has its place in the order; a replica of the order has it, too; every
+node that lives has applied it (Mishra §2, stability)."""
+
+
+class Confirmation(Struct, frozen=True):
+    """How sure a publisher can be: what was reached, and by so many replicas or nodes."""
+
+    ack: Ack
+    replicas: int = 0
+    nodes: int = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import islice, takewhile
 
 from pushup.core.channel import Channel
 from pushup.core.errors import Overloaded, UnknownChannel
@@ -34,9 +34,11 @@ class Directory:
         self._expiries: TimeTree[Channel] = TimeTree()
         self._closings: TimeTree[Channel] = TimeTree()
         self._closed = 0
-        self.changed: dict[str, None] | None = None
-        """Names of the channels whose shared state has changed, where somebody wants to know (`MessageQueue.changes`);
-        whoever changes a channel notes it by `note`."""
+        self.changed: dict[str, int] | None = None
+        """Where somebody wants to know (`MessageQueue.changes`): the names of the channels whose shared state has
+        changed, each with the sequence of the last time, in that order; who changes a channel notes it by `note`."""
+        self.sequence = 0
+        """Of the entry that is applied: its last place."""
         self.last_id = 0
         self.floor = 0
 
@@ -51,7 +53,19 @@ class Directory:
     def note(self, channel: Channel) -> None:
         """This channel's shared state changes."""
         if self.changed is not None:
-            self.changed[channel.name] = None
+            self.changed.pop(channel.name, None)
+            self.changed[channel.name] = self.sequence
+
+    def changed_after(self, sequence: int) -> list[str]:
+        """Names of the channels that have changed since, the longest unchanged first. O(their number)."""
+        newest_first = takewhile(lambda item: item[1] > sequence, reversed((self.changed or {}).items()))
+        return [name for name, _ in newest_first][::-1]
+
+    def note_from(self, sequence: int) -> None:
+        """Note what changes after this sequence, and forget what has before. O(what is forgotten)."""
+        changed = self.changed = self.changed or {}
+        for name in list(takewhile(lambda name: changed[name] <= sequence, changed)):
+            del changed[name]
 
     def remembers(self, name: str) -> Channel | None:
         """The channel of this very name, if it lives or its closing is remembered."""

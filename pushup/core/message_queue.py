@@ -51,6 +51,10 @@ class MessageQueue(Generic[H]):
     def __init__(self, limits: Limits, *, epoch: str, sequence: int = 0, time: float = 0.0) -> None:
         """An empty queue, to which the entry `sequence + 1` of the epoch comes next."""
         self._limits = limits
+        self._begin(epoch, sequence, time)
+
+    def _begin(self, epoch: str, sequence: int, time: float) -> None:
+        limits = self._limits
         self._last = Cursor(epoch, sequence)
         self._time = time
         self._directory = Directory(limits)
@@ -83,7 +87,9 @@ class MessageQueue(Generic[H]):
         command = entry.command
         new_second = entry.time // 1 > self._time // 1
         self._time = entry.time
-        self._last = Cursor(epoch, sequence + command.width)
+        sequence += command.width
+        self._last = Cursor(epoch, sequence)
+        self._directory.sequence = sequence
         self._answers.clear()
         if new_second or isinstance(command, Expire):
             self._let_go(entry)
@@ -351,19 +357,20 @@ class MessageQueue(Generic[H]):
             keys=tuple(self._keys.items()),
         )
 
-    def note_changes(self) -> None:
-        """From here on note what changes, for `changes`."""
-        self._directory.changed = {}
-        self._noted_from = self._last.sequence
+    def note_changes(self, after: int | None = None) -> None:
+        """Note what changes after this sequence, by default from here on, and forget what has before."""
+        self._noted_from = self._last.sequence if after is None else after
+        self._directory.note_from(self._noted_from)
 
     @property
     def changed_count(self) -> int:
         """How much `changes` has to look at: places in the order, and channels."""
         return self._last.sequence - self._noted_from + len(self._directory.changed or ())
 
-    def changes(self) -> Changes:
-        """What has changed in the shared state since `note_changes`. O(that)."""
-        changed = self._directory.changed or {}
+    def changes(self, after: int | None = None) -> Changes:
+        """What has changed in the shared state after this sequence, by default all that is noted. O(that)."""
+        after = self._noted_from if after is None else after
+        changed = self._directory.changed_after(after)
         remembered = [(name, self._directory.remembers(name)) for name in changed]
         return Changes(
             epoch=self._last.epoch,
@@ -373,19 +380,25 @@ class MessageQueue(Generic[H]):
             floor=self._directory.floor,
             channels=tuple([_channel_snapshot(c) for _, c in remembered if c is not None]),
             forgotten=tuple([name for name, c in remembered if c is None]),
-            messages=tuple([_message_snapshot(m) for m in self._cache.messages(self._noted_from)]),
+            messages=tuple([_message_snapshot(m) for m in self._cache.messages(after)]),
             first_message=_first(self._cache.oldest_sequence, self._last.sequence),
-            keys=tuple(self._keys.items(self._noted_from)),
+            keys=tuple(self._keys.items(after)),
             first_key=_first(self._keys.oldest_sequence, self._last.sequence),
         )
 
     @classmethod
     def restore(cls, limits: Limits, snapshot: Snapshot) -> MessageQueue[H]:
         """A queue that goes on where the snapshot was taken."""
-        queue: MessageQueue[H] = cls(limits, epoch=snapshot.epoch, sequence=snapshot.sequence, time=snapshot.time)
-        directory = queue._directory
-        directory.last_id = snapshot.last_id
-        directory.floor = snapshot.floor
+        queue: MessageQueue[H] = cls(limits, epoch=snapshot.epoch)
+        queue.start_from(snapshot)
+        return queue
+
+    def start_from(self, snapshot: Snapshot) -> None:
+        """Be as the queue was of which this is a snapshot; nobody may be held. What changes is not noted yet."""
+        assert not self.held
+        self._begin(snapshot.epoch, snapshot.sequence, snapshot.time)
+        directory = self._directory
+        directory.last_id, directory.floor, directory.sequence = snapshot.last_id, snapshot.floor, snapshot.sequence
         channels = []
         for c in snapshot.channels:
             channel = Channel(c.name)
@@ -404,10 +417,9 @@ class MessageQueue(Generic[H]):
             if not holders:
                 continue  # all its channels have let it go
             # A copy, if it is a part of something larger that was decoded, and that would be held on to.
-            queue._cache.restore(Message(m.sequence, m.time, m.channels, m.data.copy()), holders)
+            self._cache.restore(Message(m.sequence, m.time, m.channels, m.data.copy()), holders)
         for key, outcome in snapshot.keys:
-            queue._keys.add(key, outcome)
-        return queue
+            self._keys.add(key, outcome)
 
     def check(self) -> None:
         """Assert every invariant of every part. O(all); for tests."""

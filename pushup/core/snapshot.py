@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from pushup.core.channel import GapReason
 from pushup.core.commands import Published
@@ -62,3 +63,20 @@ class Snapshot(Struct, frozen=True):
     channels: tuple[ChannelSnapshot, ...]
     messages: tuple[MessageSnapshot, ...]
     keys: tuple[tuple[str, Published], ...]
+
+
+def new_epoch(state: Snapshot, epoch: str) -> Changes:
+    """What makes an empty queue one that begins a new epoch: the channels that live, and nothing in them."""
+    return Changes(
+        epoch=epoch,
+        sequence=0,
+        time=state.time,
+        last_id=state.last_id,
+        floor=0,
+        channels=tuple([replace(c, newest=0, dropped=0, reason="expired", closed=0) for c in state.channels if c.id]),
+        forgotten=(),
+        messages=(),
+        first_message=1,
+        keys=(),
+        first_key=1,
+    )

@@ -2,6 +2,7 @@
 
     {"channels": ["author:John", "tag:c++"], "data": <any JSON>}          one message
     {"messages": [{"channels": [...], "data": ...}, ...]}                 several, all or nothing
+    {..., "ack": "stable", "ack_timeout": 5}                              how sure the publisher wants to be; optional
     {"name": "tag:c++", "ttl": 3600}                                      create; both optional
     {"ttl": 3600}                                                         renew; optional
 
@@ -11,12 +12,12 @@
 from __future__ import annotations
 
 import re
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from pushup.core.commands import Create, Draft, Publish, Published, Renew
+from pushup.core.commands import Ack, Confirmation, Create, Draft, Publish, Published, Renew
 from pushup.core.directory import is_id
 from pushup.core.errors import BadRequest, MessageTooLarge
 
@@ -25,6 +26,12 @@ NAME_LIMIT_BYTES = 255
 
 TTL_LIMIT_SECONDS = 366 * 86400.0
 """A channel that nobody publishes on for a year is closed."""
+
+ACK_SECONDS = 5.0
+"""How long a publisher waits to be surer, unless it says so."""
+
+ACK_LIMIT_SECONDS = 60.0
+"""And at most."""
 
 # Where msgspec's texts say what is wrong.
 _AT = re.compile(r" - at `\$\.?(.*)`$")
@@ -49,6 +56,8 @@ class _MessageBody(Struct, forbid_unknown_fields=True):
 
 
 class _PublicationBody(Struct, forbid_unknown_fields=True):
+    ack: Ack = "accepted"
+    ack_timeout: float = ACK_SECONDS
     channels: tuple[str, ...] | UnsetType = UNSET
     data: Raw | UnsetType = UNSET
     messages: tuple[_MessageBody, ...] | UnsetType = UNSET
@@ -92,12 +101,23 @@ _create = msgspec.json.Decoder(_CreateBody)
 _renew = msgspec.json.Decoder(_RenewBody)
 
 
-def read_publication(body: bytes, key: str | None, limits: PublicationLimits) -> tuple[Publish, bool]:
-    """The publication in a body, and whether it came as a list.
+class Publication(NamedTuple):
+    """What a publisher wants: whether it came as a list; how sure it wants to be, and for how many seconds it waits."""
+
+    command: Publish
+    as_list: bool
+    ack: Ack = "accepted"
+    ack_timeout: float = ACK_SECONDS
+
+
+def read_publication(body: bytes, key: str | None, limits: PublicationLimits) -> Publication:
+    """The publication in a body.
 
     Raises: BadRequest, MessageTooLarge.
     """
     given = decode(body, _publication)
+    if not 0 < given.ack_timeout <= ACK_LIMIT_SECONDS:
+        raise BadRequest(f"seconds, above 0 and at most {ACK_LIMIT_SECONDS:.0f}", field="ack_timeout")
     if given.messages is not UNSET:
         if given.channels is not UNSET or given.data is not UNSET:
             raise BadRequest("give either 'messages', or 'channels' and 'data'", field="messages")
@@ -106,12 +126,13 @@ def read_publication(body: bytes, key: str | None, limits: PublicationLimits) ->
         if len(given.messages) > limits.batch_limit:
             raise BadRequest(f"more than {limits.batch_limit} messages in one publication", field="messages")
         drafts = tuple(_draft(m.channels, m.data, f"messages[{i}].", limits) for i, m in enumerate(given.messages))
-        return Publish(drafts, key), True
+        return Publication(Publish(drafts, key), True, given.ack, given.ack_timeout)
     if given.channels is UNSET:
         raise BadRequest("'channels' is missing", field="channels")
     if given.data is UNSET:
         raise BadRequest("'data' is missing", field="data")
-    return Publish((_draft(given.channels, given.data, "", limits),), key), False
+    publish = Publish((_draft(given.channels, given.data, "", limits),), key)
+    return Publication(publish, False, given.ack, given.ack_timeout)
 
 
 def _draft(channels: tuple[str, ...], data: Raw, at: str, limits: PublicationLimits) -> Draft:
@@ -160,25 +181,33 @@ def check_ttl(ttl: float | None) -> float | None:
     return ttl
 
 
-class _PublishedOne(Struct, frozen=True):
+class _PublishedOne(Struct, frozen=True, omit_defaults=True):
     id: str
     time: float
     cursor: str
+    ack: Ack | None = None
+    replicas: int | None = None
+    nodes: int | None = None
 
 
-class _PublishedMany(Struct, frozen=True):
+class _PublishedMany(Struct, frozen=True, omit_defaults=True):
     ids: tuple[str, ...]
     time: float
     cursor: str
+    ack: Ack | None = None
+    replicas: int | None = None
+    nodes: int | None = None
 
 
-def write_published(published: Published, as_list: bool) -> bytes:
-    """`{"id","time","cursor"}`, or `{"ids","time","cursor"}` for a list."""
+def write_published(published: Published, as_list: bool, confirmed: Confirmation | None = None) -> bytes:
+    """`{"id","time","cursor"}`, or `{"ids","time","cursor"}` for a list; with `"ack","replicas","nodes"` if asked."""
     epoch, first, last = published.epoch, published.sequence, published.sequence + published.count - 1
     cursor = f"{epoch}-{last}"
+    sure = () if confirmed is None else (confirmed.ack, confirmed.replicas, confirmed.nodes)
     if as_list:
-        return write(_PublishedMany(tuple(f"{epoch}-{n}" for n in range(first, last + 1)), published.time, cursor))
-    return write(_PublishedOne(cursor, published.time, cursor))
+        ids = tuple(f"{epoch}-{n}" for n in range(first, last + 1))
+        return write(_PublishedMany(ids, published.time, cursor, *sure))
+    return write(_PublishedOne(cursor, published.time, cursor, *sure))
 
 
 write = msgspec.json.Encoder().encode

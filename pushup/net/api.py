@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from pushup.core import wire
 from pushup.core.answer import Answer
 from pushup.core.channel import Channel
-from pushup.core.commands import ChannelState, Close, Command, Outcome, Published
+from pushup.core.commands import Ack, ChannelState, Close, Command, Confirmation, Outcome, Published
 from pushup.core.cursor import Cursor
 from pushup.core.errors import (
     BadRequest,
@@ -56,6 +56,8 @@ class NodeInterface(Protocol):
     def publish(self, command: Command, then: Callable[[Outcome], None]) -> None: ...
     def channel(self, name: str) -> Channel: ...
     def channels(self, after: int, most: int) -> list[Channel]: ...
+    def confirm(self, ack: Ack, sequence: int, seconds: float, then: Callable[[Confirmation], None], /) -> None: ...
+    def members(self) -> list[Any]: ...
     def why_not_ready(self) -> str | None: ...
 
 
@@ -160,15 +162,26 @@ class Api:
         key = request.header(b"idempotency-key") if b"idempotency-key" in request.headers else None
         if key is not None and len(key) > KEY_LIMIT:
             raise BadRequest(f"Idempotency-Key has at most {KEY_LIMIT} characters", field="Idempotency-Key")
-        command, as_list = wire.read_publication(request.body, key or None, self._publication_limits)
+        publication = wire.read_publication(request.body, key or None, self._publication_limits)
 
         def then(outcome: Outcome) -> None:
-            if isinstance(outcome, Published):
-                exchange.respond(Response(201, wire.write_published(outcome, as_list)))
-            else:
+            if not isinstance(outcome, Published):
                 exchange.respond(_refusal(outcome))
+            elif publication.ack == "accepted":
+                exchange.respond(Response(201, wire.write_published(outcome, publication.as_list)))
+            else:
+                self._confirm(outcome, publication, exchange)
 
-        self._node.publish(command, then)
+        self._node.publish(publication.command, then)
+
+    def _confirm(self, published: Published, publication: wire.Publication, exchange: Exchange) -> None:
+        """Answer a publisher who wants to be surer than that the message has its place."""
+
+        def then(confirmed: Confirmation) -> None:
+            exchange.respond(Response(201, wire.write_published(published, publication.as_list, confirmed)))
+
+        last = published.sequence + published.count - 1
+        self._node.confirm(publication.ack, last, publication.ack_timeout, then)
 
     def _create(self, request: Request, query: bytes, exchange: Exchange) -> None:
         self._authorize_publisher(request)
@@ -230,6 +243,10 @@ class Api:
         self._authorize(request)
         exchange.respond(_json(_view(self._node.channel(name))))
 
+    def _nodes(self, request: Request, query: bytes, exchange: Exchange) -> None:
+        self._authorize(request)
+        exchange.respond(_json({"nodes": self._node.members()}))
+
     def _healthz(self, request: Request, query: bytes, exchange: Exchange) -> None:
         exchange.respond(_json({"status": "alive"}))
 
@@ -248,6 +265,7 @@ _ROUTES: dict[bytes, dict[bytes, Method]] = {
     b"/v1/poll": {b"GET": Api._poll_query, b"HEAD": Api._poll_query, b"POST": Api._poll_body},
     b"/v1/messages": {b"POST": Api._publish},
     b"/v1/channels": {b"GET": Api._list, b"HEAD": Api._list, b"POST": Api._create},
+    b"/v1/nodes": {b"GET": Api._nodes, b"HEAD": Api._nodes},
     b"/v1/cursor": {b"GET": Api._cursor, b"HEAD": Api._cursor},
     b"/healthz": {b"GET": Api._healthz, b"HEAD": Api._healthz},
     b"/readyz": {b"GET": Api._readyz, b"HEAD": Api._readyz},

@@ -12,10 +12,12 @@ from twisted.internet.task import Clock
 
 from pushup.broadcast.journal import Helpers, Journal
 from pushup.broadcast.journal_file import JournalError, open_journal
+from pushup.broadcast.members import Member
 from pushup.core.commands import Command, Entry, Outcome, Publish, Published
 from pushup.core.errors import Unavailable
 from pushup.core.limits import Limits
 from pushup.core.message_queue import MessageQueue
+from pushup.core.snapshot import Snapshot
 
 T = TypeVar("T")
 
@@ -124,18 +126,24 @@ class JournaledQueue:
         self.queue: MessageQueue[Any] = MessageQueue.restore(self.limits, snapshot)
         self.helpers = SteppedHelpers()
         self.journal = Journal(self.file, queue=self.queue, limits=self.limits, helpers=self.helpers, clock=self.clock)
-        self.journal.follow(self._apply)
+        self.journal.follow(self)
         self.applied: list[Entry] = []
         self.outcomes: list[Outcome] = []
         """What the entries applied came to."""
         self.told: list[Outcome] = []
         """What all commands came to, in the order in which it was told."""
 
-    def _apply(self, entry: Entry) -> Outcome:
+    def apply(self, entry: Entry) -> Outcome:
         outcome = self.queue.apply(entry)
         self.applied.append(entry)
         self.outcomes.append(outcome)
         return outcome
+
+    async def start_from(self, snapshot: Snapshot) -> None:
+        raise AssertionError("a journal does not do that")
+
+    def member(self, id: str) -> Member:  # noqa: A002
+        raise AssertionError("a journal does not ask")
 
     def append(self, command: Command) -> list[Outcome]:
         """Append; what comes of it will be in the list, once."""

@@ -15,17 +15,18 @@ LIMITS = PublicationLimits(message_limit_bytes=20, batch_limit=3, message_channe
 
 
 def read(body: bytes) -> tuple[Publish, bool]:
-    return read_publication(body, None, LIMITS)
+    publication = read_publication(body, None, LIMITS)
+    return publication.command, publication.as_list
 
 
 def data_of(body: bytes) -> bytes:
-    publication, _ = read_publication(body, None, PublicationLimits())
+    publication = read_publication(body, None, PublicationLimits()).command
     return bytes(publication.messages[0].data)
 
 
 def test_one_message_is_read() -> None:
     """Channels and data, each channel once, in the order given, with the key."""
-    publication, as_list = read_publication(b'{"channels":["b","a","b"],"data":{"q": 1}}', "k", PublicationLimits())
+    publication, as_list, *_ = read_publication(b'{"channels":["b","a","b"],"data":{"q": 1}}', "k", PublicationLimits())
     assert publication == Publish((Draft(("b", "a"), Raw(b'{"q": 1}')),), "k")
     assert not as_list
 

@@ -1,0 +1,75 @@
+"""Where Redis is: a URL, with Sentinels or without.
+
+    redis://[[USER]:PASSWORD@]HOST[:6379][/DATABASE]
+    rediss://...                                                          the same over TLS
+    redis+sentinel://[[USER]:PASSWORD@]HOST[:26379],HOST.../MASTER[/DATABASE]
+
+User and password are percent-encoded (RFC 3986); they are those of Redis, not of the Sentinels.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct
+
+PORT = 6379
+SENTINEL_PORT = 26379
+
+_PASSWORD = re.compile(r":[^/@]*@")
+
+
+class RedisAddress(Struct, frozen=True):
+    """A Redis, or the Sentinels that know where it is: then `master` is the name they know it by."""
+
+    hosts: tuple[tuple[str, int], ...]
+    master: str
+    database: int
+    user: str
+    password: str
+    tls: bool
+
+    def __str__(self) -> str:
+        hosts = ",".join(f"{f'[{host}]' if ':' in host else host}:{port}" for host, port in self.hosts)
+        return f"{hosts} ({self.master})" if self.master else hosts
+
+
+def parse_address(url: str) -> RedisAddress:
+    """The address in a URL.
+
+    Raises: ValueError, whose text says what is wrong and shows no password.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("redis", "rediss", "redis+sentinel"):
+        raise ValueError("it begins with redis://, rediss:// or redis+sentinel://")
+    if parts.query or parts.fragment:
+        raise ValueError("a Redis URL takes no parameters; percent-encode '?' and '#' in a password")
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    user, _, password = credentials.partition(":")
+    sentinel = parts.scheme == "redis+sentinel"
+    default = SENTINEL_PORT if sentinel else PORT
+    addresses = tuple(_host(host, default) for host in hosts.split(","))
+    if len(addresses) > 1 and not sentinel:
+        raise ValueError("more than one host goes with redis+sentinel:// only")
+    path = [unquote(part) for part in parts.path.split("/")[1:] if part]
+    master = path.pop(0) if sentinel and path else ""
+    if sentinel and not master:
+        raise ValueError("the path of redis+sentinel:// is the name of the master: /mymaster")
+    database = path.pop(0) if path else "0"
+    if path or not (database.isascii() and database.isdigit()):
+        raise ValueError(f"{'/'.join((database, *path))!r} is not the number of a database")
+    return RedisAddress(addresses, master, int(database), unquote(user), unquote(password), parts.scheme == "rediss")
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown."""
+    return _PASSWORD.sub(":***@", url, count=1)
+
+
+def _host(text: str, default: int) -> tuple[str, int]:
+    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:@\s]+)(?::([0-9]{1,5}))?", text)
+    port = int(match[2] or default) if match else 0
+    if match is None or not 0 < port < 65536:
+        raise ValueError(f"{text!r} is not of the form HOST:PORT" if text else "there is no host in it")
+    return match[1].strip("[]"), port

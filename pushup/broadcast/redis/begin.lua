@@ -1,0 +1,15 @@
+-- Begin a new epoch: no entries and no messages, only channels.
+-- KEYS: state, log, channels, messages, keys.
+-- ARGV: the epoch that is over ('' where nothing is there), the new one, its time, run, checkpoint (JSON), then
+-- name and body of each channel.
+-- Returns 1, or 0 when somebody else has begun one.
+if (redis.call('HGET', KEYS[1], 'epoch') or '') ~= ARGV[1] then
+  return 0
+end
+redis.call('DEL', unpack(KEYS))
+redis.call('HSET', KEYS[1], 'epoch', ARGV[2], 'sequence', 0, 'time', ARGV[3], 'tag', ARGV[2], 'run', ARGV[4],
+  'saved', 0, 'checkpoint', ARGV[5])
+for i = 6, #ARGV, 2 do
+  redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1])
+end
+return 1

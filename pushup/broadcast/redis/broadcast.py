@@ -1,0 +1,428 @@
+"""A node at the log in Redis: gives commands their places, follows the log, and sees when it is another one.
+
+Two connections. By one, commands are appended and the node reports that it lives; by the other it reads. A command is
+applied when it is read, by the node that appended it too, and only then is its publisher answered: there is one way
+from the log into the message queue.
+
+What the node remembers is the log's last entry that it has applied, by its place and tag. Whenever it connects, and
+four times a second, it sees whether the log still contains that entry:
+
+- It does: the node reads on, and has missed nothing.
+- The log does not reach back so far: the node was away for long. It starts again from the checkpoint, like a new one.
+- The log is without it: Redis has lost acknowledged entries (a restart from an older file, a failover). The cursors
+  of this epoch are then worth nothing: a new epoch is begun, in which every client is told of gaps.
+- The log is in another epoch. If that is a later one, the node starts again from its checkpoint; if it is an earlier
+  one, Redis has gone back, and a new epoch is begun.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from typing import Any, Protocol
+
+import hiredis
+import msgspec
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from pushup.broadcast import Broadcast, Follower, Then
+from pushup.broadcast.members import Member
+from pushup.broadcast.redis.confirmations import Confirmations
+from pushup.broadcast.redis.connection import Lost, RedisConnection, Reply
+from pushup.broadcast.redis.connector import NotThere
+from pushup.broadcast.redis.limits import RedisLimits
+from pushup.broadcast.redis.log import READ_SECONDS, Loaded, LogEntry, RedisLog, Report, age
+from pushup.core.commands import Ack, Command, Confirmation
+from pushup.core.errors import OutOfOrder, Overloaded, Unavailable
+from pushup.core.limits import Limits
+from pushup.core.message_queue import MessageQueue
+from pushup.core.snapshot import new_epoch
+from pushup.timer import Timer
+
+WAITING_LIMIT = 20_000
+"""Commands that wait for their places; beyond it publishers are told to come again."""
+
+REPORT_SECONDS = 0.25
+"""How often a node shows that it lives, and looks where the log is."""
+
+LEASE_SECONDS = 3.0
+"""So long a node counts as living without having shown it."""
+
+SAVE_SECONDS = 1.0
+"""How often the checkpoint is brought up to the log."""
+
+LOG_SECONDS = 60.0
+"""Entries stay in the log for so long after the checkpoint contains them: a node that was away no longer reads on."""
+
+WITNESS_SECONDS = 2.0
+"""After Redis was restarted, a node that knows nothing waits so long for one that can tell whether the log is whole."""
+
+RETRY_SECONDS = (0.1, 5.0)
+"""How long after a failure Redis is tried again: at first, and at most; doubled each time, and each a random part."""
+
+
+class _Diverged(Exception):
+    """What comes next in the log does not follow what this node has applied."""
+
+
+class Connects(Protocol):
+    """Makes connections to Redis."""
+
+    async def connect(self) -> RedisConnection: ...
+
+
+class RedisBroadcast:
+    """One node's share in the log; `queue` is the node's, and knows nothing until the log was read."""
+
+    def __init__(
+        self,
+        connector: Connects,
+        *,
+        queue: MessageQueue[Any],
+        limits: Limits,
+        redis_limits: RedisLimits,
+        clock: IReactorTime,
+        random: Callable[[], float],
+    ) -> None:
+        self._connector = connector
+        self._queue = queue
+        self._limits = limits
+        self._timeout = redis_limits.redis_timeout_seconds
+        self._prefix = redis_limits.redis_prefix
+        self._clock = clock
+        self._random = random
+        self.id = secrets.token_hex(4)
+        self._numbers = count(1)
+        self._follower: Follower | None = None
+        self._kept_up: Deferred[None] | None = None
+        self._commands: RedisLog | None = None  # while the log is followed
+        self._leaving = False
+        self._tag = b""  # of the last entry applied; none: what this queue is, is not known
+        self._heard = 0.0
+        self._behind_since: float | None = None
+        self._trouble = "Redis was not reached yet"  # why the log is not followed, if it is not
+        self._pending: dict[bytes, tuple[float, Then]] = {}
+        self._deadline = Timer(clock, self._give_up_overdue)
+        self._members: list[Member] = []
+        self._saves: deque[tuple[float, int]] = deque()
+        self._confirmations = Confirmations(self._connect, clock)
+
+    @property
+    def epoch(self) -> str:
+        return self._queue.cursor.epoch
+
+    def follow(self, follower: Follower) -> None:
+        self._follower = follower
+        self._kept_up = Deferred.fromCoroutine(self._keep_up())
+
+    def ready(self) -> bool:
+        return bool(self._tag) and self._clock.seconds() - self._heard <= READ_SECONDS + self._timeout
+
+    def members(self) -> list[Member]:
+        return self._members
+
+    def append(self, command: Command, then: Then) -> None:
+        if self._commands is None:
+            then(_unavailable(self._trouble))
+            return
+        if len(self._pending) >= WAITING_LIMIT:
+            then(Overloaded("too many wait for Redis already", retry_after=1))
+            return
+        tag = f"{self.id}.{next(self._numbers)}"
+        deadline = self._clock.seconds() + self._timeout
+        self._pending[tag.encode()] = (deadline, then)
+        if len(self._pending) == 1:
+            self._deadline.not_after(deadline)
+        self._commands.append(self.epoch, tag, command, partial(self._appended, tag.encode()))
+
+    def confirm(self, ack: Ack, sequence: int, seconds: float, then: Callable[[Confirmation], None]) -> None:
+        self._confirmations.confirm(ack, sequence, seconds, then)
+
+    async def stop(self) -> None:
+        self._leaving = True
+        if self._commands is not None:
+            try:
+                await self._commands.report(self.id, b"", 0)
+            except (Lost, hiredis.ReplyError) as error:
+                _log.debug("could not tell the others that this node leaves: {error}", error=error)
+        if self._kept_up is not None:
+            self._kept_up.cancel()
+        self._confirmations.stop()
+        self._deadline.stop()
+        self._give_up(list(self._pending), "the server is being stopped")
+
+    # Publishers that wait.
+
+    def _appended(self, tag: bytes, reply: Reply) -> None:
+        """The entry has its place; whoever waits for it is answered when it is read. Or else it has none."""
+        if isinstance(reply, int) and reply > 0:
+            return
+        if isinstance(reply, Lost):
+            self._give_up([tag], f"it is not known whether this was published: {reply}")
+            return
+        reason = f"Redis: {reply}" if reply else "a new epoch has begun"
+        self._give_up([tag], reason)
+        # Either goes away with new connections: to the master that has taken over, to a Redis that knows the scripts.
+        if self._commands is not None and reason.startswith(("a new epoch", "Redis: READONLY", "Redis: NOSCRIPT")):
+            self._commands.connection.abort(reason)
+
+    def _give_up(self, tags: list[bytes], reason: str) -> None:
+        for tag in tags:
+            waiting = self._pending.pop(tag, None)
+            if waiting is not None:
+                waiting[1](_unavailable(reason))
+
+    def _give_up_overdue(self) -> None:
+        now = self._clock.seconds()
+        overdue = [tag for tag, (deadline, _) in self._pending.items() if deadline <= now]
+        self._give_up(overdue, f"it is not known whether this was published: not read back in {self._timeout:g} s")
+        self._deadline.not_after(next((deadline for deadline, _ in self._pending.values()), None))
+
+    # Following the log.
+
+    async def _keep_up(self) -> None:
+        """Connect and follow the log until a connection is lost, and again."""
+        shortest, longest = RETRY_SECONDS
+        wait = shortest
+        while True:
+            logs: list[RedisLog] = []
+            try:
+                logs += [await self._connect(), await self._connect()]
+                await self._catch_up(logs[0])
+                wait = shortest
+                await self._follow(*logs)
+            except CancelledError:
+                return
+            except (NotThere, Lost, hiredis.ReplyError, _Diverged) as error:
+                self._failed(str(error))
+            except Exception as error:
+                _log.failure("following the log failed")
+                self._failed(f"{type(error).__name__}: {error}")
+            finally:
+                self._commands = None
+                for log in logs:
+                    log.connection.abort(self._trouble)
+            await deferLater(self._clock, wait * (0.5 + self._random() / 2), lambda: None)
+            wait = min(2 * wait, longest)
+
+    async def _connect(self) -> RedisLog:
+        log = RedisLog(await self._connector.connect(), self._prefix)
+        await log.prepare()
+        return log
+
+    def _failed(self, reason: str) -> None:
+        if reason != self._trouble:
+            _log.error("Redis: {reason}; publishing is refused until it is back", reason=reason)
+        self._trouble = reason
+
+    async def _follow(self, reading: RedisLog, commands: RedisLog) -> None:
+        """Read and apply, while commands may be appended, until a connection is lost. Raises: _Diverged."""
+        self._heard = self._clock.seconds()
+        self._commands = commands
+        self._trouble = ""
+        _log.info("the log in Redis is followed, from {cursor} on", cursor=self._queue.cursor)
+        reporting = Deferred.fromCoroutine(self._keep_reporting(commands, reading))
+        try:
+            while True:
+                last = self._queue.cursor
+                entries = await reading.read(last.epoch, last.sequence)
+                self._heard = self._clock.seconds()
+                for entry in entries:
+                    self._take(entry)
+        finally:
+            reporting.cancel()
+
+    def _take(self, logged: LogEntry) -> None:
+        """Apply the next entry. Raises: _Diverged."""
+        assert self._follower is not None
+        if logged.after != self._tag:
+            raise _Diverged(f"{logged.entry.sequence} comes after another entry than {self._queue.cursor}")
+        self._tag = b""
+        try:
+            outcome = self._follower.apply(logged.entry)
+        except OutOfOrder as error:
+            raise _Diverged(str(error)) from None
+        self._tag = logged.tag
+        waiting = self._pending.pop(logged.tag, None)
+        if waiting is not None:
+            try:
+                waiting[1](outcome)
+            except Exception:
+                _log.failure("a publisher could not be told")
+
+    async def _catch_up(self, log: RedisLog) -> None:
+        """Be where the log can be read on from."""
+        last = self._queue.cursor
+        goes_on = await log.goes_on_from(last.epoch, last.sequence, self._tag) if self._tag else None
+        if goes_on:
+            await log.set_run(log.run)
+            return
+        has_lost = goes_on is False
+        while not await self._start(log, has_lost):
+            has_lost = False  # there is a new epoch now, begun here or by somebody who was faster
+
+    async def _start(self, log: RedisLog, has_lost: bool) -> bool:
+        """Start from what is in Redis, as a new node does; False when that has to be another first."""
+        assert self._follower is not None
+        loaded = await log.load()
+        if loaded is None:
+            await self._begin(log, loaded, "there is nothing in Redis")
+        elif not _is_whole(loaded):
+            await self._begin(log, loaded, "a part of the log is missing in Redis: was it removed, or evicted?")
+        elif has_lost:
+            await self._begin(
+                log, loaded, f"Redis has lost entries that were acknowledged, before {self._queue.cursor}"
+            )
+        elif not self._tag and loaded.run != log.run and not log.durable and not await self._is_witnessed(log):
+            await self._begin(log, loaded, "Redis was restarted, and nobody knows whether it has lost entries")
+        elif loaded.saved.limits != self._limits:
+            await self._change_limits(log, loaded)
+        else:
+            await self._follower.start_from(loaded.snapshot)
+            self._queue.note_changes()
+            self._saves.clear()
+            self._tag = loaded.saved.tag.encode()
+            for entry in loaded.entries:
+                self._take(entry)
+            return True
+        return False
+
+    async def _begin(self, log: RedisLog, loaded: Loaded | None, why: str) -> None:
+        """Begin a new epoch with the channels that are in Redis, or else with those of this node."""
+        over = "" if loaded is None else loaded.tail.epoch
+        state = self._queue.snapshot() if loaded is None else _state(loaded).snapshot()
+        epoch = _next_epoch(max(over, self.epoch, key=age), self._clock.seconds())
+        if await log.begin(over, new_epoch(state, epoch), self._limits, log.run):
+            _log.warn("{why}; epoch {epoch} begins, and subscribers are told of gaps", why=why, epoch=epoch)
+
+    async def _is_witnessed(self, log: RedisLog) -> bool:
+        """Whether, within a while, some node finds in this run of Redis what it has applied."""
+        for _ in range(round(WITNESS_SECONDS / REPORT_SECONDS)):
+            await deferLater(self._clock, REPORT_SECONDS, lambda: None)
+            if await log.last_run() == log.run:
+                return True
+        return False
+
+    async def _change_limits(self, log: RedisLog, loaded: Loaded) -> None:
+        """Entries come to what they came to by the old limits; from here on those of this node hold.
+
+        Raises: NotThere while nodes with other limits live.
+        """
+        report = await log.report(self.id, b"", 0)
+        if report.members:
+            names = [
+                name
+                for name in Limits.__struct_fields__
+                if getattr(self._limits, name) != getattr(loaded.saved.limits, name)
+            ]
+            raise NotThere(
+                f"this node and those that run differ in {', '.join(names)}; stop all of them to change that"
+            )
+        queue = _state(loaded)
+        changes = queue.changes()
+        await log.save(loaded.saved.head.sequence, changes, loaded.tail.tag.decode(), self._limits, keep_after=0)
+
+    # Reporting, and what goes with it.
+
+    async def _keep_reporting(self, log: RedisLog, reading: RedisLog) -> None:
+        """Report until the connection is lost, or what is reported shows that reading is in vain: then it is ended."""
+        try:
+            while not self._leaving:
+                await self._report(log)
+                await deferLater(self._clock, REPORT_SECONDS, lambda: None)
+        except CancelledError:
+            pass
+        except (Lost, hiredis.ReplyError, _Diverged) as error:
+            reading.connection.abort(str(error))
+        except Exception as error:
+            _log.failure("reporting failed")
+            reading.connection.abort(str(error))
+
+    async def _report(self, log: RedisLog) -> None:
+        """Show that this node lives, and learn of the others and of the log. Raises: _Diverged."""
+        assert self._follower is not None
+        last = self._queue.cursor
+        member = msgspec.json.encode(self._follower.member(self.id))
+        report = await log.report(self.id, member, LEASE_SECONDS)
+        self._members = sorted((_member.decode(text) for text in report.members), key=lambda m: m.id)
+        if report.epoch != last.epoch or report.sequence < last.sequence:
+            raise _Diverged(f"the log is at {report.epoch}-{report.sequence}, this node was at {last}")
+        self._confirmations.reported(self._members)
+        self._see_whether_behind(report)
+        self._queue.note_changes(min(report.saved, self._queue.cursor.sequence))
+        if self._members and self._members[0].id == self.id and self._save_is_due(report):
+            await self._save(log, report.saved)
+
+    def _see_whether_behind(self, report: Report) -> None:
+        """Reading may be stuck where appending is not: at a Redis that is cut off, or that is a replica by now.
+
+        Raises: _Diverged.
+        """
+        now = self._clock.seconds()
+        if report.sequence <= self._queue.cursor.sequence or self._behind_since is None:
+            self._behind_since = now
+        elif now - max(self._behind_since, self._heard) > READ_SECONDS + self._timeout:
+            raise _Diverged("nothing is read, though there is something")
+
+    def _save_is_due(self, report: Report) -> bool:
+        last_save = self._saves[-1][0] if self._saves else 0.0
+        return self._queue.cursor.sequence > report.saved and self._clock.seconds() >= last_save + SAVE_SECONDS
+
+    async def _save(self, log: RedisLog, saved: int) -> None:
+        """Bring the checkpoint up to what this node has applied; one node does so for all."""
+        now = self._clock.seconds()
+        changes = self._queue.changes(saved)
+        keep_after = 0
+        while self._saves and self._saves[0][0] <= now - LOG_SECONDS:
+            keep_after = self._saves.popleft()[1]
+        self._saves.append((now, changes.sequence))
+        await log.save(saved, changes, self._tag.decode(), self._limits, keep_after=keep_after)
+
+
+_log = Logger()
+_member = msgspec.json.Decoder(Member)
+
+
+def _is_whole(loaded: Loaded) -> bool:
+    """Whether the entries go from the checkpoint to the end of the log, each after the one before."""
+    sequence, tag = loaded.saved.head.sequence, loaded.saved.tag.encode()
+    for logged in loaded.entries:
+        if logged.after != tag or logged.entry.sequence != sequence + 1:
+            return False
+        sequence += logged.entry.command.width
+        tag = logged.tag
+    return (sequence, tag) == (loaded.tail.sequence, loaded.tail.tag)
+
+
+def _state(loaded: Loaded) -> MessageQueue[object]:
+    """What the entries make of the checkpoint, as far as they follow it."""
+    queue: MessageQueue[object] = MessageQueue.restore(loaded.saved.limits, loaded.snapshot)
+    queue.note_changes()
+    for logged in loaded.entries:
+        try:
+            queue.apply(logged.entry)
+        except OutOfOrder:
+            break
+    return queue
+
+
+def _next_epoch(after: str, now: float) -> str:
+    """A name for an epoch that is later than this one: hexadecimal milliseconds, and two digits by chance.
+
+    Redis may come back with the log of an epoch that was over, and so it can be told. No name is used twice.
+    """
+    began = max(int(now * 1000), int(after[:-2] or "0", 16) + 1)
+    return f"{began:x}{secrets.token_hex(1)}"
+
+
+def _unavailable(reason: str) -> Unavailable:
+    return Unavailable(reason, retry_after=1)
+
+
+_check: type[Broadcast] = RedisBroadcast

@@ -1,0 +1,14 @@
+-- Everything a node begins with, as of one moment.
+-- KEYS: state, log, channels, messages, keys.
+-- Returns the state's fields, the bodies of channels, messages and keys, and the entries after the checkpoint.
+local state = redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'tag', 'run', 'saved', 'checkpoint')
+if not state[1] then
+  return {state, {}, {}, {}, {}}
+end
+return {
+  state,
+  redis.call('HVALS', KEYS[3]),
+  redis.call('XRANGE', KEYS[4], '-', '+'),
+  redis.call('XRANGE', KEYS[5], '-', '+'),
+  redis.call('XRANGE', KEYS[2], '(' .. state[5] .. '-0', '+'),
+}

@@ -1,0 +1,21 @@
+-- A node says that it lives, and is told who else does, and where the log is.
+-- KEYS: state, leases, members. ARGV: the node's id, what is to be known of it (JSON; '' when it leaves), lease in seconds.
+-- Returns epoch, sequence, saved, and what is known of each node that lives.
+local now = redis.call('TIME')
+local time = now[1] + now[2] / 1000000
+if ARGV[2] == '' then
+  redis.call('ZREM', KEYS[2], ARGV[1])
+  redis.call('HDEL', KEYS[3], ARGV[1])
+else
+  redis.call('ZADD', KEYS[2], time + ARGV[3], ARGV[1])
+  redis.call('HSET', KEYS[3], ARGV[1], ARGV[2])
+end
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', time)) do
+  redis.call('ZREM', KEYS[2], id)
+  redis.call('HDEL', KEYS[3], id)
+end
+local reply = redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'saved')
+for _, member in ipairs(redis.call('HVALS', KEYS[3])) do
+  reply[#reply + 1] = member
+end
+return reply
