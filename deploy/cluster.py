@@ -228,9 +228,9 @@ class Cluster:
         """The parts, those together that can start together."""
         redis = [self._redis()] if self._broadcast == OWN_REDIS else []
         nodes = [self._node(name) for name in self.nodes]
-        fronts = [part() for name, part in (("haproxy", self._haproxy),) if name not in self._without]
-        examples = [part() for name, part in (("example", self._example),) if name not in self._without]
-        return [redis, nodes, fronts, examples]
+        example = [] if "example" in self._without else [self._example()]
+        haproxy = [] if "haproxy" in self._without else [self._haproxy()]
+        return [redis, nodes, example, haproxy]  # HAProxy last: whom it does not find it asks again only a little later
 
     def _redis(self) -> Part:
         data = self.folder / "redis"

@@ -91,9 +91,9 @@ class Part:
         self.wait_until_ready()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send its process a signal."""
+        """Send its process a signal. (Not by `Popen.send_signal`, which may wait for it, and then its number is free.)"""
         assert self._process is not None
-        self._process.send_signal(number)
+        os.kill(self._process.pid, number)
 
     def kill(self) -> None:
         """End it at once, with SIGKILL."""
