@@ -190,9 +190,14 @@ class Cluster:
         """Let a frozen part go on."""
         self.parts[name].signal(signal.SIGCONT)
 
-    def reload_haproxy(self, *, nodes: int | None = None) -> None:
-        """Let HAProxy read its configuration again, with its connections kept; to the first `nodes` nodes only."""
-        configuration = self._write_front(nodes or len(self.nodes))
+    def reload_haproxy(self, *, nodes: int | None = None, plain: str | None = None) -> None:
+        """Let HAProxy read its configuration again, its connections kept.
+
+        nodes: send requests to the first so many nodes only
+        plain: the addresses of the plain front, separated by commas
+        Raises: subprocess.CalledProcessError when the configuration is not valid; PartFailed.
+        """
+        configuration = self._write_front(nodes or len(self.nodes), plain)
         part = self.parts["haproxy"]
         subprocess.run(
             [*part.command[:1], "-c", "-f", configuration], env=self._environment(), check=True, capture_output=True
@@ -264,9 +269,10 @@ class Cluster:
         ]  # fmt: skip
         return self._part("example", command, lambda: _get(self.ports["application"], "/")[0] == 200)
 
-    def _write_front(self, nodes: int) -> Path:
+    def _write_front(self, nodes: int, plain: str | None = None) -> Path:
+        text = front_configuration("haproxy.cfg" if self._front == "http" else "haproxy-tcp.cfg", nodes)
         file = self.folder / "haproxy.cfg"
-        file.write_text(front_configuration("haproxy.cfg" if self._front == "http" else "haproxy-tcp.cfg", nodes))
+        file.write_text(text if plain is None else text.replace('"${FRONT_PLAIN}"', plain))
         return file
 
     def _part(self, name: str, command: list[str], is_ready: Callable[[], bool]) -> Part:
