@@ -26,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -241,7 +242,7 @@ class Cluster:
         data = self.folder / "redis"
         data.mkdir(exist_ok=True)
         command = [
-            _installed("redis-server"), "--bind", HOST, "--port", str(self.ports["redis"]), "--dir", str(data),
+            installed("redis-server"), "--bind", HOST, "--port", str(self.ports["redis"]), "--dir", str(data),
             "--appendonly", "yes", "--appendfsync", "always", "--save", "", "--maxmemory-policy", "noeviction",
         ]  # fmt: skip
         return self._part("redis", command, lambda: _redis_answers(self.ports["redis"]))
@@ -259,7 +260,7 @@ class Cluster:
         """It is ready when it reaches the nodes."""
         configuration = self._write_front(len(self.nodes))
         port = self.ports["inside" if self._front == "http" else "tcp"]
-        command = [_installed("haproxy"), "-W", "-f", str(configuration)]
+        command = [installed("haproxy"), "-W", "-f", str(configuration)]
         return self._part("haproxy", command, lambda: _get(port, "/v1/cursor")[0] == 200)
 
     def _example(self) -> Part:
@@ -310,17 +311,24 @@ def _find(program: str) -> str | None:
     return shutil.which(program, path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"]))
 
 
-def _installed(program: str) -> str:
+def installed(program: str) -> str:
+    """Where a program is. Raises: ClusterError."""
     found = _find(program)
-    assert found is not None
+    if found is None:
+        raise ClusterError(f"not installed: {program}. On Debian: apt-get install {PACKAGES[program]}")
     return found
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody uses."""
+    free = (port for port in random.sample(_FREE_PORTS, len(_FREE_PORTS)) if _is_free(port))
+    return list(islice(free, count))
 
 
 def _ports(names: list[str], first: int) -> dict[str, int]:
     """A port for each name. Raises: ClusterError when one of them is taken."""
     if first == 0:
-        free = (port for port in random.sample(_FREE_PORTS, len(_FREE_PORTS)) if _is_free(port))
-        return {name: next(free) for name in names}
+        return dict(zip(names, free_ports(len(names)), strict=True))
     ports = {name: first + offset for name, offset in _OFFSETS.items()}
     nodes = [name for name in names if name not in _OFFSETS]
     ports |= {name: first + _FIRST_NODE_OFFSET + number for number, name in enumerate(nodes)}

@@ -91,8 +91,8 @@ class Part:
         self.wait_until_ready()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send its process a signal. (Not by `Popen.send_signal`, which may wait for it, and then its number is free.)"""
-        assert self._process is not None
+        """Send its process a signal."""
+        assert self._process is not None  # Popen.send_signal may wait for it, and then its number is free
         os.kill(self._process.pid, number)
 
     def kill(self) -> None:

@@ -77,7 +77,7 @@ def by_tag(tag: str) -> str:
     return _list(tag, [f"tag:{tag}"], tag=tag, ask_tags=tag)
 
 
-@pages.get("/author/<author>")
+@pages.get("/author/<path:author>")
 def by_author(author: str) -> str:
     """The newest questions of an author."""
     if not 0 < len(author) <= AUTHOR_LIMIT:

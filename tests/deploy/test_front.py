@@ -128,7 +128,7 @@ def test_requests_go_to_the_nodes_that_are_left(cluster: Cluster, stack: ExitSta
 
 
 def test_without_redis_polls_are_held_all_the_same(cluster: Cluster, stack: ExitStack, channel: str) -> None:
-    """No node is ready then: the cached is answered, polls wait, publishers are told by the node, and it all goes on."""
+    """No node is ready then: the cached is answered, polls wait, publishers are told, and then it all goes on."""
     assert publish(cluster, [channel], "before").status == 201
     cluster.stop_part("redis")
     try:
