@@ -129,8 +129,8 @@ class Cluster:
         try:
             self._prepare()
             for together in self._in_order():
+                self.parts |= {part.name: part for part in together}
                 for part in together:
-                    self.parts[part.name] = part
                     part.begin()
                 for part in together:
                     part.wait_until_ready(self._interrupted)
@@ -140,18 +140,17 @@ class Cluster:
 
     def stop(self) -> None:
         """End all parts, the last started first, and remove what they wrote."""
-        for part in reversed(self.parts.values()):
-            if part.name not in self.nodes:
-                part.stop()
-            else:  # all together: each takes its time over its clients
-                for name in self.nodes:
-                    if name in self.parts:
-                        self.parts[name].ask_to_stop()
-                part.stop()
-        self.parts.clear()
-        if self._kept_folder is None and self.folder != Path():
-            shutil.rmtree(self.folder)
-            self.folder = Path()
+        try:
+            for name in reversed(self.parts):
+                if name == self.nodes[-1]:  # nodes together: each takes its time over its clients
+                    for node in self.nodes:
+                        self.parts[node].ask_to_stop()
+                self.parts[name].stop()
+            self.parts.clear()
+        finally:
+            if self._kept_folder is None and self.folder != Path():
+                shutil.rmtree(self.folder)
+                self.folder = Path()
 
     def failed(self) -> str | None:
         """Of a part that has ended by itself, if there is one: which, how, and what it said last."""

@@ -144,6 +144,8 @@ def test_the_commands_run(tmp_path: Path, stack: ExitStack) -> None:
     for part in parts:
         stack.callback(part.stop)
         part.start()
+    for setting, value in {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}.items():
+        assert _redis(at, "config", "get", setting) == f"{setting}\n{value}\n"
     for name in (*NODES, "example"):
         _run_health_check(at[name], "node" if name in NODES else name)
     outside = caller(f"http://{at['FRONT_PLAIN']}", stack)
@@ -222,13 +224,16 @@ def _run_health_check(address: str, target: str) -> None:
 
 def _is_ready(name: str, at: Mapping[str, str]) -> bool:
     if name == "redis":
-        return subprocess.run(
-            ["redis-cli", "-p", at["redis"].partition(":")[2], *SERVICES["redis"]["healthcheck"]["test"][2:]],
-            capture_output=True, text=True, check=False,
-        ).stdout == "PONG\n"  # fmt: skip
+        return _redis(at, *SERVICES["redis"]["healthcheck"]["test"][2:]) == "PONG\n"
     address, path = (at["FRONT_INSIDE"], "/v1/cursor") if name == "haproxy" else (at[name], "/healthz")
     with Caller(address) as client:
         return client.call("GET", "/" if name == "example" else path).status == 200
+
+
+def _redis(at: Mapping[str, str], *command: str) -> str:
+    return subprocess.run(
+        ["redis-cli", "-p", at["redis"].partition(":")[2], *command], capture_output=True, text=True, check=False
+    ).stdout
 
 
 def _post_form(address: str, path: str, form: bytes) -> None:

@@ -36,7 +36,10 @@ def _browser() -> Iterator[webdriver.Chrome]:
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    for flag in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "ignore-certificate-errors", "disable-gpu"):
+    for flag in (
+        "headless=new", "no-sandbox", "disable-dev-shm-usage", "ignore-certificate-errors", "disable-gpu",
+        "force-prefers-reduced-motion",  # what fades in has no text yet
+    ):  # fmt: skip
         options.add_argument(f"--{flag}")
     driver = webdriver.Chrome(options=options, service=Service(chromedriver))
     yield driver
@@ -142,6 +145,19 @@ def test_what_people_write_is_text(cluster: Cluster, browser: webdriver.Chrome, 
     assert not browser.find_elements(By.CSS_SELECTOR, "main img, main script, main b")
     assert "taken" not in browser.title.replace(ATTACK, "")
     assert _complaints(browser) == []
+
+
+def test_nothing_but_its_own_scripts_runs(cluster: Cluster, browser: webdriver.Chrome) -> None:
+    """Even if markup got into a page, the browser would not run it."""
+    browser.get(f"{cluster.urls['plain']}/")
+    browser.execute_script(
+        "const image = new Image();"
+        "image.setAttribute('onerror', 'document.title = \"taken\"');"
+        "image.src = '/nowhere';"
+        "document.body.append(image)"
+    )
+    wait_until(lambda: "Content Security Policy" in str(_complaints(browser)), "the browser to refuse it")
+    assert browser.title != "taken"
 
 
 @pytest.mark.parametrize("tags", ["<b>", "a/b", "a b c d e f", "", "x" * 31])
