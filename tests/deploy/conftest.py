@@ -10,10 +10,15 @@ import pytest
 from deploy.cluster import Cluster
 from tests.deploy.conversations import held, wait_until
 
+SETTINGS = {
+    "redis_timeout_seconds": 1,  # how soon nodes are not ready
+    "drain_seconds": 1,
+}
+
 
 @pytest.fixture(scope="session")
 def _shared_cluster() -> Iterator[Cluster]:
-    with Cluster(nodes=4, settings={"redis_timeout_seconds": 1}) as cluster:  # how soon nodes are not ready
+    with Cluster(nodes=4, settings=SETTINGS) as cluster:
         yield cluster
 
 

@@ -142,6 +142,8 @@ def test_what_people_write_is_text(cluster: Cluster, browser: webdriver.Chrome, 
     wait_until(lambda: _state(browser) == "live", "the page to be live")
     post(f"{question}/answers", author=name, text=ATTACK)
     wait_until(lambda: ATTACK in browser.find_element(By.ID, "list").text, "the answer")
+    browser.refresh()
+    assert ATTACK in browser.find_element(By.ID, "list").text
     assert not browser.find_elements(By.CSS_SELECTOR, "main img, main script, main b")
     assert "taken" not in browser.title.replace(ATTACK, "")
     assert _complaints(browser) == []

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from http.client import HTTPException
+from threading import Event
 
 import psutil
 import pytest
@@ -115,16 +119,67 @@ def test_the_polls_of_a_node_that_dies_go_on_elsewhere(
 def test_requests_go_to_the_nodes_that_are_left(cluster: Cluster, stack: ExitStack, channel: str) -> None:
     """From the instant a node is gone, before HAProxy has noticed, nothing fails; and then neither."""
     client = caller(cluster.urls["plain"], stack)
+    cursor = client.cursor()
     cluster.stop_part("node1")
     try:
         for number in range(20):
             assert publish(cluster, [channel], number).status == 201
-            assert number in data_of(client.poll(channel, timeout=0))
+            answer = client.poll(channel, cursor=cursor, timeout=10)
+            assert data_of(answer) == [number]
+            cursor = answer["cursor"]
         wait_until(lambda: cluster.server_states()["polls/node1"].startswith("DOWN"), "HAProxy to notice")
         assert client.poll(channel, timeout=0)["messages"]
     finally:
         cluster.start_part("node1")
     wait_until(lambda: cluster.server_states()["polls/node1"] == "UP", "HAProxy to use it again")
+
+
+def test_clients_notice_no_restart(cluster: Cluster, stack: ExitStack, channel: str) -> None:
+    """While nodes are stopped, killed and started, readers see no error, and every message once and in order."""
+    start = caller(cluster.urls["plain"], stack).cursor()
+    with ThreadPoolExecutor(10) as threads:
+        readers = [threads.submit(_read_to_end, cluster.urls["plain"], channel, start) for _ in range(8)]
+        ended = Event()
+        publisher = threads.submit(_publish_until, cluster, channel, ended)
+        try:
+            for name, end in (("node1", cluster.stop_part), ("node2", cluster.kill_part), ("node3", cluster.kill_part)):
+                end(name)
+                cluster.start_part(name)
+        finally:
+            ended.set()
+            published = publisher.result()
+            assert publish(cluster, [channel], "end").status == 201
+        assert published > 20
+        for reader in readers:
+            assert reader.result() == [*range(published), "end"]
+
+
+def _read_to_end(url: str, channel: str, cursor: str) -> list[object]:
+    """What one reader gets; it does not bear with errors."""
+    read: list[object] = []
+    with ExitStack() as stack:
+        client = caller(url, stack)
+        while read[-1:] != ["end"]:
+            answer = client.poll(channel, cursor=cursor, timeout=10)
+            assert answer["gaps"] == []
+            read += data_of(answer)
+            cursor = answer["cursor"]
+    return read
+
+
+def _publish_until(cluster: Cluster, channel: str, ended: Event) -> int:
+    """Publish numbers; one whose fate is not known is published again with its key. Returns how many."""
+    number = 0
+    with ExitStack() as stack:
+        inside = caller(cluster.urls["inside"], stack)
+        while not ended.wait(0.01):
+            key = {"Authorization": f"Bearer {cluster.publish_key}", "Idempotency-Key": f"{channel}-{number}"}
+            try:
+                reply = inside.call("POST", "/v1/messages", {"channels": [channel], "data": number}, key)
+                number += reply.status == 201
+            except (HTTPException, OSError):
+                inside.close()
+    return number
 
 
 def test_without_redis_polls_are_held_all_the_same(cluster: Cluster, stack: ExitStack, channel: str) -> None:
@@ -160,6 +215,7 @@ def test_a_reload_breaks_nothing(cluster: Cluster, stack: ExitStack, channel: st
         assert asking.call("GET", "/v1/cursor").status == 200
         assert "polls/node3" in cluster.server_states()
         assert "polls/node4" not in cluster.server_states()
+        time.sleep(0.5)  # longer than what ends at once lives
         assert sum(held(cluster).values()) == 8
         assert publish(cluster, [channel], "after").status == 201
         assert [data_of(client.answer()) for client in clients] == [["after"]] * 8

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -18,8 +18,10 @@ from deploy.front import HERE, front_configuration
 from deploy.part import Part
 from tests.deploy.conversations import caller
 from tests.server.caller import Caller
+from tests.server.raw_client import RawClient, post
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+NOT_NOW = ANSWER.replace(b"200 OK", b"503 Service Unavailable")
 
 
 class Stub:
@@ -29,6 +31,7 @@ class Stub:
         self._sock = sock
         self.address = "{}:{}".format(*sock.getsockname())
         self.requests: list[str] = []
+        self.answer = ANSWER
         self.breaks = False
 
     def run(self) -> None:
@@ -40,7 +43,7 @@ class Stub:
             threading.Thread(target=self._converse, args=[connection], daemon=True).start()
 
     def _converse(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("rb") as file:
+        with suppress(ConnectionError), connection, connection.makefile("rb") as file:
             while head := self._read(file.readline):
                 length = re.search(r"(?im)^content-length: (\d+)", head)
                 head += file.read(int(length[1]) if length else 0).decode()
@@ -49,7 +52,7 @@ class Stub:
                     self.requests.append(head)
                 if self.breaks and not is_check:
                     return
-                connection.sendall(ANSWER)
+                connection.sendall(ANSWER if is_check else self.answer)
                 if is_check:
                     return
 
@@ -77,11 +80,11 @@ def stub() -> Iterator[Stub]:
 class Front:
     """HAProxy with haproxy.cfg before three such servers."""
 
-    def __init__(self, nodes: list[Stub], application: Stub, outside: Caller, inside: Caller) -> None:
+    def __init__(self, nodes: list[Stub], application: Stub, outside: Caller, inside_address: str) -> None:
         self.nodes = nodes
         self.application = application
         self.outside = outside
-        self.inside = inside
+        self.inside_address = inside_address
 
     def sent_to_nodes(self) -> list[str]:
         """What the nodes were sent, checks left out."""
@@ -120,7 +123,7 @@ def front(tmp_path: Path, stack: ExitStack) -> Front:
     part.start()
     return Front(
         nodes, application,
-        caller(f"http://127.0.0.1:{plain}", stack), caller(f"http://127.0.0.1:{inside}", stack),
+        caller(f"http://127.0.0.1:{plain}", stack), f"127.0.0.1:{inside}",
     )  # fmt: skip
 
 
@@ -162,6 +165,19 @@ def test_credentials_go_through_and_the_address_is_ours(front: Front) -> None:
     assert len(front.sent_to_nodes()) == len(front.application.requests) == 1
 
 
+def test_a_node_that_cannot_is_not_the_last_word(front: Front) -> None:
+    """The 503 of one node: the poll goes to another. A publisher is told instead."""
+    front.nodes[0].answer = front.nodes[1].answer = NOT_NOW
+    assert front.outside.call("GET", "/v1/poll?channel=a").status == 503
+    assert len(front.sent_to_nodes()) == 3
+    with RawClient(front.inside_address) as publisher:
+        publisher.send(post("/v1/messages", {"channels": ["a"], "data": 1}))
+        assert publisher.read_response().status == 503
+    assert len(front.sent_to_nodes()) == 4
+    front.nodes[1].answer = ANSWER
+    assert [front.outside.call("GET", "/v1/poll?channel=a").status for _ in range(4)] == [200] * 4
+
+
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_polls_are_asked_again(front: Front, method: str) -> None:
     """A node that hangs up before it answers: the same poll, with its body, goes to others, three times in all."""
@@ -180,7 +196,9 @@ def test_polls_are_asked_again(front: Front, method: str) -> None:
 def test_publications_are_sent_once(front: Front) -> None:
     """A node that hangs up may have published. The publisher is told what to do, and nothing is repeated."""
     front.break_nodes()
-    reply = front.inside.call("POST", "/v1/messages", {"channels": ["a"], "data": 1})
+    with RawClient(front.inside_address) as publisher:  # in one piece, so that HAProxy has all of it at once
+        publisher.send(post("/v1/messages", {"channels": ["a"], "data": 1}))
+        reply = publisher.read_response()
     assert (reply.status, reply.value["type"]) == (502, "urn:pushup:unavailable")
     assert "Idempotency-Key" in reply.value["detail"]
     assert len(front.sent_to_nodes()) == 1
