@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.request
 from typing import Any
+from urllib.error import HTTPError
 
 TIMEOUT_SECONDS = 2.0
 """A reader waits no longer for PushUp than this; then the page comes without."""
@@ -26,7 +27,9 @@ class PushUpClient:
         headers = {**self._headers, "Idempotency-Key": idempotency_key}
         try:
             self._call("/v1/messages", body, headers)
-        except OSError:
+        except OSError as error:
+            if isinstance(error, HTTPError) and error.code < 500:
+                raise  # it would say the same again
             self._call("/v1/messages", body, headers)
 
     def cursor(self) -> str:
