@@ -82,7 +82,9 @@ def test_it_runs_until_it_is_told_to_stop(temporary: Path, stack: ExitStack, num
     for node in ("node1", "node2"):
         assert caller(str(urls[node]), stack).call("GET", "/readyz").status == 200
     assert len(command.left_behind()) > len(pids)
+    began = time.monotonic()
     assert command.end(number) == (0, "")
+    assert time.monotonic() - began < 10, "some part did not end, and was killed"
     assert command.left_behind() == []
 
 
