@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 from deploy.cluster import free_ports, installed
 from loadtest.results import Progress
@@ -150,7 +150,8 @@ def _wait_until_ready(urls: list[str]) -> None:
     for url in urls:
         while True:
             try:
-                Client(url).call("GET", "/readyz")
+                with closing(Client(url)) as client:
+                    client.call("GET", "/readyz")
                 break
             except ClientError as error:
                 if time.monotonic() > deadline:

@@ -1,0 +1,83 @@
+"""The experiments with a cluster, each made tiny, with real nodes, Redis and HAProxy."""
+
+from __future__ import annotations
+
+import pytest
+
+from loadtest import cluster_kills, nodes, redis_delay
+from loadtest.servers import running
+from loadtest.swarm import Swarm
+
+
+def test_a_swarm_counts_what_it_receives() -> None:
+    """Each subscriber gets each message of its channel once, and says how long it took."""
+    with running() as server:
+        swarm = Swarm(
+            [server.address],
+            [server.address],
+            subscribers=40,
+            channels=4,
+            publishers=2,
+            watched={"server": [server.pid]},
+        )
+        swarm.begin()
+        measured = swarm.measure(interval=0.05, seconds=1.0)
+        swarm.close()
+    assert measured.published == 20
+    assert measured.expected == measured.delivered == 20 * 10
+    assert (measured.repeated, measured.out_of_order, measured.gaps, measured.reconnected) == (0, 0, 0, 0)
+    assert len(measured.trips) == 200
+    assert 0 < measured.mean_trip < 0.5
+    assert len(measured.acknowledgements) == 20
+    assert measured.received_share == 1.0
+
+
+def test_a_swarm_sees_what_is_missing() -> None:
+    """What was evicted before a subscriber could get it counts as not received, and as a gap told."""
+    with running("--set", "retention_messages=1") as server:
+        swarm = Swarm([server.address], [server.address], subscribers=1)
+        swarm.begin()
+        swarm.measure(interval=0.1, seconds=0.3)
+        (subscriber,) = swarm._subscribers
+        assert subscriber.connection is not None
+        swarm._loop.unwatch(subscriber.connection)  # it hears nothing for a while
+        measured = swarm.measure(interval=0.05, seconds=0.5, drain=0.2)
+        subscriber.connection.close()
+        swarm.close()
+    assert measured.published == 10
+    assert measured.received_share < 0.5
+
+
+def test_nodes_behind_haproxy_deliver_everything() -> None:
+    """With one node and with two behind HAProxy all is received; the costs of each part are told apart."""
+    ((table,), figures) = nodes.measure((2,), (100,), seconds=1.0, rounds=1)
+    alone, two = table.rows
+    assert (alone[0], two[0]) == ("1, alone", "2")
+    assert (alone[5], two[5]) == (100.0, 100.0)
+    assert (alone[8], alone[9]) == (0.0, 0.0)
+    assert float(two[8]) > 0
+    assert [figure.name for figure in figures] == ["nodes-trip-time", "nodes-received"]
+
+
+def test_what_redis_costs() -> None:
+    """A publication by way of Redis is received, too, and later than one that stays in memory."""
+    ((delay, rate), _) = redis_delay.measure((200,), (200,), seconds=1.5, rounds=1)
+    memory, redis = delay.rows
+    assert (memory[1], redis[1]) == ("memory", "redis")
+    assert (memory[5], redis[5]) == (100.0, 100.0)
+    assert float(redis[2]) > float(memory[2])
+    ((asked, published, _, _, received, keeps_up, *_),) = rate.rows
+    assert (asked, received, keeps_up) == (200, 100.0, "yes")
+    assert float(published) == pytest.approx(200, rel=0.05)
+
+
+def test_faults_of_a_cluster_lose_nothing() -> None:
+    """Whatever is killed, everything acknowledged is there once, in order, on each chain of cursors."""
+    ((table,), _) = cluster_kills.measure(2, cut_seconds=7.0)
+    kinds = [row[0] for row in table.rows]
+    assert kinds[:3] == ["node killed", "Redis killed", "HAProxy reloaded"]
+    for kind, times, acknowledged, found, lost, repeated, out_of_order, gaps, chains in table.rows:
+        assert times == 2, kind
+        assert float(found) >= float(acknowledged) > 50, kind
+        assert (lost, repeated, out_of_order, gaps) == (0, 0, 0, 0), kind
+        assert chains == "3 of 3", kind
