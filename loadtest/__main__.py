@@ -11,7 +11,7 @@ from typing import Protocol
 
 import click
 
-from loadtest import blocked_client, cluster_kills, journal, kills, nodes, redis_delay, slow_backend
+from loadtest import blocked_client, cluster_kills, journal, kills, nodes, peers, redis_delay, slow_backend
 from loadtest.results import Figure, Table
 from loadtest.servers import LOAD_CORE, pin
 from pushup.service import raise_file_limit
@@ -32,6 +32,7 @@ EXPERIMENTS = {
     "journal": journal,
     "kills": kills,
     "nodes": nodes,
+    "peers": peers,
     "redis-delay": redis_delay,
     "slow-backend": slow_backend,
 }

@@ -78,6 +78,8 @@ class Connection:
         self._loop = loop
         self._responded = responded
         self._ended = ended
+        self.head = b""
+        """The status line and header fields of the response that is told of."""
         self._buffer = b""
         self.socket = socket.socket()
         if receive_buffer_bytes is not None:
@@ -109,7 +111,7 @@ class Connection:
             return
         self._buffer += data
         while not self.closed and (end := self._buffer.find(b"\r\n\r\n")) >= 0:
-            head = self._buffer[:end]
+            head = self.head = self._buffer[:end]
             at = head.lower().find(b"content-length: ")
             length = int(head[at + 16 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
             whole = end + 4 + length

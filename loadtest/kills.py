@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-import socket
 import tempfile
 import time
 from pathlib import Path
 
 from loadtest.results import Figure, Progress, Table
-from loadtest.servers import running
+from loadtest.servers import free_port, running
 from loadtest.witnesses import COLUMNS, Witnesses
 
 KILLS = 200
@@ -27,7 +26,7 @@ def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
 def measure(kills: int) -> tuple[list[Table], list[Figure]]:
     """What was acknowledged, and what became of it."""
     chance = random.Random(SEED)  # noqa: S311  # the same kills each time
-    port = _free_port()
+    port = free_port()
     progress = Progress(kills)
     with tempfile.TemporaryDirectory(dir=".") as folder:
         flags = ["--broadcast", f"journal:{Path(folder) / 'journal.db'}", "--set", "retention_messages=10000000"]
@@ -46,10 +45,3 @@ def measure(kills: int) -> tuple[list[Table], list[Figure]]:
     progress.end()
     columns = ("kills", *COLUMNS)
     return [Table("kills", "kill -9 of a server with a journal, under load", columns, [(kills, *found)])], []
-
-
-def _free_port() -> int:
-    """A port that is free, so that the server can come back to it."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])

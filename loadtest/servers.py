@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import socket
 import subprocess
 import sys
 import time
@@ -64,6 +65,13 @@ def pin(pid: int, core: int) -> None:
     """Keep a process (0: this one) on one processor, where there are two and the system can."""
     if hasattr(os, "sched_setaffinity") and (os.cpu_count() or 1) > 1:
         os.sched_setaffinity(pid, {core})
+
+
+def free_port() -> int:
+    """A port that is free, so that a server can come back to it."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
 
 
 def _address(process: subprocess.Popen[bytes]) -> tuple[str, int]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import psutil
 
@@ -62,10 +62,54 @@ class Measured(NamedTuple):
         return percentile(self.trips, share)
 
 
-class _Answer(NamedTuple):
+class Answer(NamedTuple):
+    """What a poll got: where to go on; number and creation of each message; how many gaps were told."""
+
     cursor: str
     messages: tuple[tuple[int, float], ...]
     gaps: int
+
+
+class Interface(Protocol):
+    """How a server is spoken to; a message is the JSON of [number, creation, padding]."""
+
+    def first_cursor(self, ask: Callable[[str], bytes]) -> str:
+        """Where to begin; `ask` gets the body of a path."""
+
+    def poll(self, channel: str, cursor: str) -> tuple[str, str]:
+        """The target of a poll, and its header fields, each with its line end."""
+
+    def read(self, head: bytes, body: bytes) -> Answer:
+        """What is in a response with the status 200."""
+
+    def publish(self, channel: str, message: str) -> tuple[str, str]:
+        """The target and the body of a publication."""
+
+
+class PushUpInterface:
+    """docs/http.md. Equal answers are read once."""
+
+    def __init__(self) -> None:
+        self._answers: dict[bytes, Answer] = {}
+
+    def first_cursor(self, ask: Callable[[str], bytes]) -> str:
+        return str(json.loads(ask("/v1/cursor"))["cursor"])
+
+    def poll(self, channel: str, cursor: str) -> tuple[str, str]:
+        return f"/v1/poll?channel={channel}&cursor={cursor}&timeout={POLL_SECONDS}", ""
+
+    def read(self, head: bytes, body: bytes) -> Answer:
+        answer = self._answers.get(body)
+        if answer is None:
+            value: dict[str, Any] = json.loads(body)
+            messages = tuple((message["data"][0], message["data"][1]) for message in value["messages"])
+            if len(self._answers) >= KNOWN_ANSWERS:
+                self._answers.clear()
+            answer = self._answers[body] = Answer(value["cursor"], messages, len(value["gaps"]))
+        return answer
+
+    def publish(self, channel: str, message: str) -> tuple[str, str]:
+        return "/v1/messages", f'{{"channels":["{channel}"],"data":{message}}}'
 
 
 class _Subscriber:
@@ -106,6 +150,7 @@ class Swarm:
         publish_headers: str = "",
         watched: Mapping[str, Sequence[int]] | None = None,
         payload_bytes: int = 128,
+        interface: Interface | None = None,
     ) -> None:
         """`watched`: process ids by the name of a group, whose processor time is told."""
         self._loop = Loop()
@@ -116,7 +161,7 @@ class Swarm:
         self._channels = channels
         self._name = f"swarm-{time.time_ns()}"
         self._payload = "x" * payload_bytes
-        self._answers: dict[bytes, _Answer] = {}
+        self._interface = interface or PushUpInterface()
         self._subscribers = [
             _Subscriber(number % channels, polls[number // channels % len(polls)], "") for number in range(subscribers)
         ]
@@ -136,7 +181,7 @@ class Swarm:
 
     def begin(self) -> None:
         """Connect everybody, and let them poll from here on."""
-        cursor = self._cursor()
+        cursor = self._interface.first_cursor(self._ask)
         for subscriber in self._subscribers:
             subscriber.cursor = cursor
             self._connect(subscriber)
@@ -171,18 +216,18 @@ class Swarm:
 
     # Polling.
 
-    def _cursor(self) -> str:
-        found: list[str] = []
+    def _ask(self, path: str) -> bytes:
+        found: list[bytes] = []
 
         def responded(connection: Connection, status: int, body: bytes) -> None:
-            found.append(json.loads(body)["cursor"])
+            found.append(body)
             connection.close()
             self._loop.stop()
 
-        Connection(self._loop, self._addresses[0], responded).get("/v1/cursor")
+        Connection(self._loop, self._addresses[0], responded).get(path)
         self._loop.run_until(time.time() + 10)
         if not found:
-            raise RuntimeError("the server did not say where it is")
+            raise RuntimeError(f"the server did not answer {path}")
         return found[0]
 
     def _connect(self, subscriber: _Subscriber) -> None:
@@ -201,15 +246,14 @@ class Swarm:
         self._loop.at(time.time() + AGAIN_SECONDS, lambda: self._connect(subscriber))
 
     def _poll(self, subscriber: _Subscriber, connection: Connection) -> None:
-        channel = f"{self._name}-{subscriber.channel}"
-        connection.get(f"/v1/poll?channel={channel}&cursor={subscriber.cursor}&timeout={POLL_SECONDS}")
+        connection.get(*self._interface.poll(f"{self._name}-{subscriber.channel}", subscriber.cursor))
 
     def _answered(self, connection: Connection, status: int, body: bytes) -> None:
         subscriber = self._by_connection[connection]
         if status != 200:
             self._loop.at(time.time() + AGAIN_SECONDS, lambda: self._poll_again(connection))
             return
-        answer = self._answers.get(body) or self._read(body)
+        answer = self._interface.read(connection.head, body)
         subscriber.cursor = answer.cursor
         self._poll(subscriber, connection)
         if answer.messages:
@@ -229,15 +273,6 @@ class Swarm:
         if not connection.closed:
             self._poll(self._by_connection[connection], connection)
 
-    def _read(self, body: bytes) -> _Answer:
-        value: dict[str, Any] = json.loads(body)
-        messages = tuple((message["data"][0], message["data"][1]) for message in value["messages"])
-        answer = _Answer(value["cursor"], messages, len(value["gaps"]))
-        if len(self._answers) >= KNOWN_ANSWERS:
-            self._answers.clear()
-        self._answers[body] = answer
-        return answer
-
     # Publishing.
 
     def _publish_next(self, due: float) -> Any:
@@ -247,21 +282,21 @@ class Swarm:
         channel = self._next_channel
         self._next_channel = (channel + 1) % self._channels
         self._numbers[channel] += 1
-        data = [self._numbers[channel], due, self._payload]
-        body = json.dumps({"channels": [f"{self._name}-{channel}"], "data": data}).encode()
+        message = json.dumps([self._numbers[channel], due, self._payload])
+        target, body = self._interface.publish(f"{self._name}-{channel}", message)
         publisher = self._publishers[channel % len(self._publishers)]
         if publisher.connection is None or publisher.connection.closed:
             self._connect_publisher(publisher)
         publisher.sent.append(time.time())
         assert publisher.connection is not None
-        publisher.connection.post("/v1/messages", body, self._publish_headers)
+        publisher.connection.post(target, body.encode(), self._publish_headers)
         self.published += 1
         self.expected += len(range(channel, len(self._subscribers), self._channels))
 
     def _connect_publisher(self, publisher: _Publisher) -> None:
         def acknowledged(connection: Connection, status: int, body: bytes) -> None:
             sent = publisher.sent.popleft()
-            if status == 201:
+            if status in (201, 202):
                 self._acknowledgements.append(time.time() - sent)
             else:
                 self.refused += 1

@@ -1,0 +1,221 @@
+"""The same work on PushUp and on Nchan (nginx's module, in C), in turn, in one run: the ratios count.
+
+Needs Debian's packages `nginx` and `libnginx-mod-nchan`; without them PushUp is measured alone, and it is said.
+
+| work | what is done |
+|---|---|
+| fan-out | every subscriber on one channel, some messages a second |
+| spread | a channel for each subscriber, many messages a second, on one after the other |
+| memory | polls that are held, and nothing else |
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from loadtest.results import Figure, Progress, Table, Value
+from loadtest.servers import SERVER_CORE, free_port, pin, running
+from loadtest.swarm import POLL_SECONDS, Answer, Interface, Measured, PushUpInterface, Swarm
+
+MODULE = Path("/usr/lib/nginx/modules/ngx_nchan_module.so")
+ROUNDS = 5
+QUICK_ROUNDS = 1
+
+CONFIGURATION = """
+daemon off;
+pid {folder}/pid;
+error_log {folder}/error.log warn;
+worker_processes 1;
+worker_rlimit_nofile 20000;
+load_module {module};
+events {{ worker_connections 20000; }}
+http {{
+    access_log off;
+    keepalive_timeout 600s;
+    keepalive_requests 1000000000;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    nchan_message_buffer_length 1000;
+    nchan_message_timeout 5m;
+    server {{
+        listen 127.0.0.1:{port} backlog=4096;
+        location ~ ^/sub/(.+)$ {{
+            nchan_channel_id $1;
+            nchan_subscriber longpoll;
+            nchan_subscriber_timeout {seconds}s;
+        }}
+        location ~ ^/pub/(.+)$ {{
+            nchan_channel_id $1;
+            nchan_publisher http;
+        }}
+    }}
+}}
+"""
+
+
+class NchanInterface:
+    """Nchan's: one message an answer; the cursor is its Last-Modified and Etag."""
+
+    def first_cursor(self, ask: object) -> str:
+        return ""
+
+    def poll(self, channel: str, cursor: str) -> tuple[str, str]:
+        return f"/sub/{channel}", cursor
+
+    def read(self, head: bytes, body: bytes) -> Answer:
+        fields = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:])
+        since, tag = fields[b"Last-Modified"].decode(), fields[b"Etag"].decode()
+        message = json.loads(body)
+        return Answer(f"If-Modified-Since: {since}\r\nIf-None-Match: {tag}\r\n", ((message[0], message[1]),), 0)
+
+    def publish(self, channel: str, message: str) -> tuple[str, str]:
+        return f"/pub/{channel}", message
+
+
+class _Peer(NamedTuple):
+    """A server that runs: where, its processes, and how it is spoken to."""
+
+    address: tuple[str, int]
+    pids: list[int]
+    interface: Interface
+
+
+def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
+    return measure(
+        subscribers=5000, deliveries=25_000, spread=1000, seconds=5.0, rounds=QUICK_ROUNDS if quick else ROUNDS
+    )
+
+
+def measure(
+    *, subscribers: int, deliveries: int, spread: int, seconds: float, rounds: int
+) -> tuple[list[Table], list[Figure]]:
+    """`deliveries` and `spread` are a second; the medians of so many rounds, and the ratios of each round."""
+    servers = {"PushUp": _pushup, "Nchan": _nchan} if nchan_is_there() else {"PushUp": _pushup}
+    progress = Progress(3 * rounds * len(servers))
+    costs: dict[str, dict[str, list[float]]] = {}
+    rest: dict[str, dict[str, list[Measured]]] = {}
+    for _ in range(rounds):
+        for name, start in servers.items():
+            for work, channels, interval in (
+                ("fan-out", 1, subscribers / deliveries),
+                ("spread", subscribers, 1 / spread),
+            ):
+                progress.step(f"{work}, {name}")
+                with start() as peer:
+                    m = _work(peer, subscribers, channels, interval, seconds)
+                costs.setdefault(work, {}).setdefault(name, []).append(1e6 * m.cpu["server"] / max(1, m.delivered))
+                rest.setdefault(work, {}).setdefault(name, []).append(m)
+            progress.step(f"memory, {name}")
+            with start() as peer:
+                costs.setdefault("memory", {}).setdefault(name, []).append(_memory(peer, subscribers))
+    progress.end()
+    units = {"fan-out": "us a delivery", "spread": "us a message", "memory": "bytes a held poll"}
+    rows: list[tuple[Value, ...]] = []
+    for work, by_name in costs.items():
+        for name, values in by_name.items():
+            ratios = [value / other for value, other in zip(values, by_name.get("Nchan", values), strict=True)]
+            ms = rest.get(work, {}).get(name, [])
+            rows.append(
+                (
+                    work, name, units[work], statistics.median(values),
+                    f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})",
+                    1e3 * statistics.median(m.trip(0.5) for m in ms) if ms else "",
+                    1e3 * statistics.median(m.trip(0.99) for m in ms) if ms else "",
+                    100 * min(m.received_share for m in ms) if ms else "",
+                    sum(m.repeated + m.out_of_order for m in ms),
+                    max(m.own_cpu for m in ms) if ms else "",
+                )
+            )  # fmt: skip
+    columns = (
+        "work", "server", "unit", "cost", "to Nchan", "trip p50 ms", "trip p99 ms", "received %", "faults",
+        "swarm's share of its processor",
+    )  # fmt: skip
+    missing = "" if "Nchan" in servers else "; Nchan is not installed here, and was not measured"
+    return [Table("peers", f"The same work, {subscribers} subscribers{missing}", columns, rows)], []
+
+
+def nchan_is_there() -> bool:
+    return shutil.which("nginx", path="/usr/sbin:/usr/bin:/sbin:/bin") is not None and MODULE.exists()
+
+
+def _work(peer: _Peer, subscribers: int, channels: int, interval: float, seconds: float) -> Measured:
+    swarm = _swarm(peer, subscribers, channels)
+    try:
+        swarm.begin()
+        swarm.measure(interval=interval, seconds=2.0)
+        return swarm.measure(interval=interval, seconds=seconds)
+    finally:
+        swarm.close()
+
+
+def _memory(peer: _Peer, subscribers: int) -> float:
+    """What a held poll takes, by the growth of the server's PSS."""
+    before = _pss(peer.pids)
+    swarm = _swarm(peer, subscribers, 1)
+    try:
+        swarm.begin()
+        time.sleep(1.0)
+        return (_pss(peer.pids) - before) / subscribers
+    finally:
+        swarm.close()
+
+
+def _swarm(peer: _Peer, subscribers: int, channels: int) -> Swarm:
+    return Swarm(
+        [peer.address], [peer.address], subscribers=subscribers, channels=channels, publishers=min(8, channels),
+        watched={"server": peer.pids}, interface=peer.interface,
+    )  # fmt: skip
+
+
+def _pss(pids: Sequence[int]) -> float:
+    return float(sum(psutil.Process(pid).memory_full_info().pss for pid in pids))
+
+
+@contextmanager
+def _pushup() -> Iterator[_Peer]:
+    with running() as server:
+        yield _Peer(server.address, [server.pid], PushUpInterface())
+
+
+@contextmanager
+def _nchan() -> Iterator[_Peer]:
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        configuration = Path(folder) / "nginx.conf"
+        configuration.write_text(CONFIGURATION.format(folder=folder, module=MODULE, port=port, seconds=POLL_SECONDS))
+        program = shutil.which("nginx", path="/usr/sbin:/usr/bin:/sbin:/bin")
+        assert program is not None
+        process = subprocess.Popen([program, "-e", f"{folder}/error.log", "-c", str(configuration)])  # noqa: S603
+        try:
+            yield _Peer(("127.0.0.1", port), _started(process, Path(folder)), NchanInterface())
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _started(process: subprocess.Popen[bytes], folder: Path) -> list[int]:
+    """Its processes, once it serves; they are on the server's processor. Raises: RuntimeError."""
+    deadline = time.monotonic() + 10
+    while not (workers := psutil.Process(process.pid).children()):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"nginx did not start: {(folder / 'error.log').read_text()}")
+        time.sleep(0.02)
+    pids = [process.pid, *(worker.pid for worker in workers)]
+    for pid in pids:
+        pin(pid, SERVER_CORE)
+    time.sleep(0.2)
+    return pids
