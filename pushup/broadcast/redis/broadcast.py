@@ -60,6 +60,9 @@ SAVE_SECONDS = 1.0
 LOG_SECONDS = 60.0
 """Entries stay in the log for so long after the checkpoint contains them: a node that was away no longer reads on."""
 
+SKEW_SECONDS = 10.0
+"""By so much the clocks of two nodes may differ: an epoch is named for when it began."""
+
 WITNESS_SECONDS = 2.0
 """After Redis was restarted, a node that knows nothing waits so long for one that can tell whether the log is whole."""
 
@@ -105,6 +108,7 @@ class RedisBroadcast:
         self._leaving = False
         self._tag = b""  # of the last entry applied; none: what this queue is, is not known
         self._heard = 0.0
+        self._current = 0.0  # when the log was last asked, and was in our epoch
         self._behind_since: float | None = None
         self._trouble = "Redis was not reached yet"  # why the log is not followed, if it is not
         self._pending: dict[bytes, tuple[float, Then]] = {}
@@ -120,9 +124,17 @@ class RedisBroadcast:
     def follow(self, follower: Follower) -> None:
         self._follower = follower
         self._kept_up = Deferred.fromCoroutine(self._keep_up())
+        self._kept_up.addErrback(lambda failure: failure.trap(CancelledError) and None)  # it waited to try again
 
     def ready(self) -> bool:
         return bool(self._tag) and self._clock.seconds() - self._heard <= READ_SECONDS + self._timeout
+
+    def awaits(self, epoch: str) -> bool:
+        """Whether it is later than ours, and may have begun since the log was seen to be in ours."""
+        began = _beginning(epoch)
+        if age(epoch) <= age(self.epoch) or began is None:
+            return False
+        return self._current - SKEW_SECONDS < began < self._clock.seconds() + SKEW_SECONDS
 
     def members(self) -> list[Member]:
         return self._members
@@ -349,10 +361,12 @@ class RedisBroadcast:
         assert self._follower is not None
         last = self._queue.cursor
         member = msgspec.json.encode(self._follower.member(self.id))
+        asked = self._clock.seconds()
         report = await log.report(self.id, member, LEASE_SECONDS)
         self._members = sorted((_member.decode(text) for text in report.members), key=lambda m: m.id)
         if report.epoch != last.epoch or report.sequence < last.sequence:
             raise _Diverged(f"the log is at {report.epoch}-{report.sequence}, this node was at {last}")
+        self._current = asked
         self._confirmations.reported(self._members)
         self._see_whether_behind(report)
         self._queue.note_changes(min(report.saved, self._queue.cursor.sequence))
@@ -419,6 +433,14 @@ def _next_epoch(after: str, now: float) -> str:
     """
     began = max(int(now * 1000), int(after[:-2] or "0", 16) + 1)
     return f"{began:x}{secrets.token_hex(1)}"
+
+
+def _beginning(epoch: str) -> float | None:
+    """When an epoch of this name began, by the clock of whoever began it; None if it is not such a name."""
+    try:
+        return int(epoch[:-2], 16) / 1000
+    except ValueError:
+        return None
 
 
 def _unavailable(reason: str) -> Unavailable:
