@@ -37,12 +37,12 @@ from pushup.broadcast.redis.confirmations import Confirmations
 from pushup.broadcast.redis.connection import Lost, RedisConnection, Reply
 from pushup.broadcast.redis.connector import NotThere
 from pushup.broadcast.redis.limits import RedisLimits
-from pushup.broadcast.redis.log import READ_SECONDS, Loaded, LogEntry, RedisLog, Report, age
+from pushup.broadcast.redis.log import READ_SECONDS, Incomplete, Loaded, LogEntry, RedisLog, Report, age
 from pushup.core.commands import Ack, Command, Confirmation
 from pushup.core.errors import OutOfOrder, Overloaded, Unavailable
 from pushup.core.limits import Limits
 from pushup.core.message_queue import MessageQueue
-from pushup.core.snapshot import new_epoch
+from pushup.core.snapshot import Snapshot, new_epoch
 from pushup.timer import Timer
 
 WAITING_LIMIT = 20_000
@@ -60,8 +60,9 @@ SAVE_SECONDS = 1.0
 LOG_SECONDS = 60.0
 """Entries stay in the log for so long after the checkpoint contains them: a node that was away no longer reads on."""
 
-SKEW_SECONDS = 10.0
-"""By so much the clocks of two nodes may differ: an epoch is named for when it began."""
+AWAITED_SECONDS = 60.0
+"""Clients from an epoch that began so recently wait for this node to come to it, though it has been told of none: the
+clocks of two nodes may differ, or Redis has gone back and those who know will say so."""
 
 WITNESS_SECONDS = 2.0
 """After Redis was restarted, a node that knows nothing waits so long for one that can tell whether the log is whole."""
@@ -134,7 +135,7 @@ class RedisBroadcast:
         began = _beginning(epoch)
         if age(epoch) <= age(self.epoch) or began is None:
             return False
-        return self._current - SKEW_SECONDS < began < self._clock.seconds() + SKEW_SECONDS
+        return self._current - AWAITED_SECONDS < began < self._clock.seconds() + AWAITED_SECONDS
 
     def members(self) -> list[Member]:
         return self._members
@@ -307,8 +308,13 @@ class RedisBroadcast:
 
     async def _begin(self, log: RedisLog, loaded: Loaded | None, why: str) -> None:
         """Begin a new epoch with the channels that are in Redis, or else with those of this node."""
-        over = "" if loaded is None else loaded.tail.epoch
-        state = self._queue.snapshot() if loaded is None else _state(loaded).snapshot()
+        if loaded is None:
+            await self._begin_after(log, "", self._queue.snapshot(), why)
+        else:
+            await self._begin_after(log, loaded.tail.epoch, _state(loaded).snapshot(), why)
+
+    async def _begin_after(self, log: RedisLog, over: str, state: Snapshot, why: str) -> None:
+        """Begin a new epoch with these channels, unless somebody else has ended that one already."""
         epoch = _next_epoch(max(over, self.epoch, key=age), self._clock.seconds())
         if await log.begin(over, new_epoch(state, epoch), self._limits, log.run):
             _log.warn("{why}; epoch {epoch} begins, and subscribers are told of gaps", why=why, epoch=epoch)
@@ -396,7 +402,10 @@ class RedisBroadcast:
         while self._saves and self._saves[0][0] <= now - LOG_SECONDS:
             keep_after = self._saves.popleft()[1]
         self._saves.append((now, changes.sequence))
-        await log.save(saved, changes, self._tag.decode(), self._limits, keep_after=keep_after)
+        try:
+            await log.save(saved, changes, self._tag.decode(), self._limits, keep_after=keep_after)
+        except Incomplete as error:
+            await self._begin_after(log, self.epoch, self._queue.snapshot(), str(error))
 
 
 _log = Logger()
@@ -404,14 +413,14 @@ _member = msgspec.json.Decoder(Member)
 
 
 def _is_whole(loaded: Loaded) -> bool:
-    """Whether the entries go from the checkpoint to the end of the log, each after the one before."""
+    """Whether the checkpoint is complete, and the entries go from it to the end of the log, each after the one before."""
     sequence, tag = loaded.saved.head.sequence, loaded.saved.tag.encode()
     for logged in loaded.entries:
         if logged.after != tag or logged.entry.sequence != sequence + 1:
             return False
         sequence += logged.entry.command.width
         tag = logged.tag
-    return (sequence, tag) == (loaded.tail.sequence, loaded.tail.tag)
+    return loaded.complete and (sequence, tag) == (loaded.tail.sequence, loaded.tail.tag)
 
 
 def _state(loaded: Loaded) -> MessageQueue[object]:

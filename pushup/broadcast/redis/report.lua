@@ -15,7 +15,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', time)) do
   redis.call('HDEL', KEYS[3], id)
 end
 local reply = redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'saved')
-for _, member in ipairs(redis.call('HVALS', KEYS[3])) do
-  reply[#reply + 1] = member
+for _, id in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
+  reply[#reply + 1] = redis.call('HGET', KEYS[3], id) or nil
 end
 return reply
