@@ -413,7 +413,7 @@ _member = msgspec.json.Decoder(Member)
 
 
 def _is_whole(loaded: Loaded) -> bool:
-    """Whether the checkpoint is complete, and the entries go from it to the end of the log, each after the one before."""
+    """Whether the checkpoint is complete, and the entries go on from it to the end, each after the one before."""
     sequence, tag = loaded.saved.head.sequence, loaded.saved.tag.encode()
     for logged in loaded.entries:
         if logged.after != tag or logged.entry.sequence != sequence + 1:
