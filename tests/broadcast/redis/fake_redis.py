@@ -84,7 +84,7 @@ class FakeRedis:
     def link(self, timeout: float = TIMEOUT) -> Link:
         link = Link(self, RedisConnection(self.clock, timeout))
         self.links.append(link)
-        link.connection.makeConnection(link)  # type: ignore[arg-type]  # as much of a transport as is asked for
+        link.connection.makeConnection(link)
         return link
 
     # What befalls it.
@@ -111,7 +111,7 @@ class FakeRedis:
     def step(self) -> bool:
         """Carry out the oldest request of each connection and deliver its reply; whether there was any."""
         self.clock.advance(0)
-        return any([link.step() for link in list(self.links)])
+        return sum(link.step() for link in list(self.links)) > 0
 
     def settle(self) -> None:
         """Carry out and deliver all that does not have to wait."""
@@ -242,7 +242,9 @@ class FakeRedis:
         return 1
 
     def _save(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
-        epoch, before, saved, checkpoint, first, messages, first_message, idempotency, first_key, number = arguments[:10]
+        epoch, before, saved, checkpoint, first, messages, first_message, idempotency, first_key, number = arguments[
+            :10
+        ]
         if self._hmget(keys[0], b"epoch", b"saved") != [epoch, before]:
             return 0
         if self._hget(keys[0], b"parts") != self._parts(keys):
@@ -282,12 +284,12 @@ class FakeRedis:
         if member:
             self._hset(members, node, member)
             self.data.setdefault(leases, {})[node] = self.now() + float(lease)
-        gone = [id for id, until in self.data.get(leases, {}).items() if until <= self.now()]
-        for id in gone if member else [node, *gone]:  # noqa: A001
-            self._hdel(leases, id)
-            self._hdel(members, id)
+        gone = [name for name, until in self.data.get(leases, {}).items() if until <= self.now()]
+        for name in gone if member else [node, *gone]:
+            self._hdel(leases, name)
+            self._hdel(members, name)
         living = sorted(self.data.get(leases, {}).items(), key=lambda lease: (lease[1], lease[0]))
-        shown = [self._hget(members, id) for id, _ in living]  # noqa: A001
+        shown = [self._hget(members, name) for name, _ in living]
         return self._hmget(state, b"epoch", b"sequence", b"saved") + [text for text in shown if text is not None]
 
     def _deny_writes(self) -> None:

@@ -156,7 +156,7 @@ class Cluster:
 
     def settle(self) -> None:
         """All that can happen without time passing."""
-        while self.redis.step() or any([node.turn() for node in self.nodes]):
+        while self.redis.step() or sum(node.turn() for node in self.nodes):
             pass
 
     def advance(self, seconds: float, step: float = 0.05) -> None:

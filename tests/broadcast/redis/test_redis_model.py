@@ -338,9 +338,7 @@ def acknowledged(simulation: Simulation) -> list[Publication]:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("limits", LIMITS)
-def test_a_cluster_keeps_its_promises_while_redis_keeps_all(
-    limits: str, seed: int, logged_failures: list[str]
-) -> None:
+def test_a_cluster_keeps_its_promises_while_redis_keeps_all(limits: str, seed: int, logged_failures: list[str]) -> None:
     """Crashes, cut and stuck connections, restarts of Redis: at most what one node alone knew begins a new epoch."""
     simulation = simulate(Random(f"{limits} {seed}"), LIMITS[limits], losses=False)
     assert len(acknowledged(simulation)) > 20
