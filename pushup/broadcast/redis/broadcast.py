@@ -274,7 +274,8 @@ class RedisBroadcast:
         last = self._queue.cursor
         goes_on = await log.goes_on_from(last.epoch, last.sequence, self._tag) if self._tag else None
         if goes_on:
-            await log.set_run(log.run)
+            if await log.last_run() != log.run:  # a Redis that is full would refuse it
+                await log.set_run(log.run)
             return
         has_lost = goes_on is False
         while not await self._start(log, has_lost):

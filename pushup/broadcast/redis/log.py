@@ -160,6 +160,8 @@ class RedisLog:
             found = _log_entry(epoch, *rows[0])
             if tag in (found.after, found.tag):
                 return True
+            if found.entry.sequence <= sequence + 1:
+                return False  # there, or right after, is what others have applied
         earlier = await ask("XREVRANGE", self._log, place, "-", "COUNT", 1)
         return False if earlier else None
 

@@ -3,8 +3,9 @@
 -- Returns epoch, sequence, saved, and what is known of each node that lives.
 local now = redis.call('TIME')
 local time = now[1] + now[2] / 1000000
+-- A Redis that is full refuses a script whose first write needs memory; this one needs none.
+redis.call('ZREM', KEYS[2], ARGV[1])
 if ARGV[2] == '' then
-  redis.call('ZREM', KEYS[2], ARGV[1])
   redis.call('HDEL', KEYS[3], ARGV[1])
 else
   redis.call('ZADD', KEYS[2], time + ARGV[3], ARGV[1])

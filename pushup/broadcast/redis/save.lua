@@ -14,6 +14,8 @@ end
 if state[3] ~= parts() then
   return -1
 end
+-- A Redis that is full refuses a script whose first write needs memory; this one makes room.
+redis.call('XTRIM', KEYS[2], 'MINID', ARGV[5])
 local id = ARGV[3] .. '-0'
 if ARGV[6] ~= '' then
   redis.call('XADD', KEYS[4], id, 'body', ARGV[6])
@@ -30,6 +32,5 @@ end
 for i = channels_end + 1, #ARGV do
   redis.call('HDEL', KEYS[3], ARGV[i])
 end
-redis.call('XTRIM', KEYS[2], 'MINID', ARGV[5])
 redis.call('HSET', KEYS[1], 'saved', ARGV[3], 'checkpoint', ARGV[4], 'parts', parts())
 return 1
