@@ -90,6 +90,15 @@ class RedisServer:
             )
         until(self._answers, "Redis to answer")
 
+    def start_as_sentinel(self, configuration: Path) -> None:
+        """Start it as a Sentinel by this file, which it will write to."""
+        with (self.directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [PROGRAM, str(configuration), "--sentinel", "--port", str(self.port), "--bind", "127.0.0.1"],
+                cwd=self.directory, stdout=log, stderr=log,
+            )  # fmt: skip
+        until(self._answers, "the Sentinel to answer")
+
     def _answers(self) -> bool:
         assert self._process is not None
         assert self._process.poll() is None, (self.directory / "log").read_text()
