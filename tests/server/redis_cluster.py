@@ -155,7 +155,7 @@ def try_to_publish(caller: Caller, channels: list[str], data: object, **more: ob
 
 
 @contextmanager
-def cluster_at(redis: RedisServer, directory: Path, nodes: int, **settings: object) -> Iterator[RedisCluster]:
+def cluster_at(redis: RedisServer, directory: Path, nodes: int, **settings: Any) -> Iterator[RedisCluster]:
     """So many nodes at a Redis that runs; nothing that was not expected may be in their logs."""
     with ExitStack() as stack:
         cluster = RedisCluster(redis, directory, stack)

@@ -250,7 +250,7 @@ def test_while_redis_is_gone_polls_wait_and_publishing_is_refused(cluster: Redis
 
 
 def test_a_redis_that_hangs_is_seen_by_readyz_and_publishers(cluster: RedisCluster, channel: str) -> None:
-    """Publishers are told that it is not known, within the timeout; then nodes are not ready; held polls go on after."""
+    """Publishers are told that it is not known, within the timeout; then nodes are not ready; held polls wait."""
     start = cluster.wait_until_one()
     with cluster.nodes[1].caller() as held:
         held.begin_poll(channel, cursor=start, timeout=20)
@@ -355,7 +355,7 @@ def test_what_redis_has_lost_is_told_as_a_gap_by_every_node(cluster: RedisCluste
 
 
 def test_keys_that_go_one_after_the_other_cost_no_promise(cluster: RedisCluster, channel: str) -> None:
-    """Each key is deleted while messages go through: what was acknowledged comes, or a gap is told, and nothing twice."""
+    """Each is deleted while messages go through: what was acknowledged comes, or a gap is told, and nothing twice."""
     chain = Chain(cluster, channel, cursor=cluster.wait_until_one())
     accepted: list[Any] = []
     for key in random.Random(1).sample(KEYS * 2, len(KEYS) * 2):
@@ -405,7 +405,7 @@ def test_a_replica_that_had_not_all_takes_over(redis: RedisServer, tmp_path: Pat
 
 @pytest.mark.parametrize("durable", [True, False])
 def test_all_are_restarted_and_so_is_redis(tmp_path: Path, channel: str, durable: bool) -> None:
-    """With each write synced, cursors, messages, keys and channels are good; without, there is a new epoch with gaps."""
+    """With each write synced, cursors, messages, keys and channels are good; without, a new epoch begins."""
     server = RedisServer(tmp_path / "redis", flags=ALWAYS if durable else {"save": "3600 1"})
     with server:
         with cluster_at(server, tmp_path, 2) as cluster:
