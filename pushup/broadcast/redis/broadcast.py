@@ -289,12 +289,13 @@ class RedisBroadcast:
             await self._begin(log, loaded, "there is nothing in Redis")
         elif not _is_whole(loaded):
             await self._begin(log, loaded, "a part of the log is missing in Redis: was it removed, or evicted?")
-        elif has_lost:
+        elif has_lost and age(loaded.tail.epoch) <= age(self.epoch):
             await self._begin(
                 log, loaded, f"Redis has lost entries that were acknowledged, before {self._queue.cursor}"
             )
-        elif not self._tag and loaded.run != log.run and not log.durable and not await self._is_witnessed(log):
-            await self._begin(log, loaded, "Redis was restarted, and nobody knows whether it has lost entries")
+        elif not self._tag and loaded.run != log.run and not log.durable:
+            if not await self._is_witnessed(log):
+                await self._begin(log, loaded, "Redis was restarted, and nobody knows whether it has lost entries")
         elif loaded.saved.limits != self._limits:
             await self._change_limits(log, loaded)
         else:
