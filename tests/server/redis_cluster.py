@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -55,6 +56,12 @@ class RedisCluster:
         if ready:
             self.wait_until_ready(len(self.nodes) - 1)
         return server
+
+    def stop(self, number: int, seconds: float = WAIT_SECONDS) -> None:
+        """Have a node end in good order."""
+        self.callers[number].close()
+        self.nodes[number].signal(signal.SIGTERM)
+        assert self.nodes[number].wait(seconds) == 0
 
     def ready(self, number: int) -> bool:
         return self.callers[number].call("GET", "/readyz").status == 200

@@ -71,7 +71,14 @@ class RedisServer:
         self.directory = directory
         self.port = free_port()
         self.password = password
-        self._flags = {"save": "", "appendonly": "no", "bind": "127.0.0.1", "daemonize": "no", **(flags or {})}
+        self._flags = {
+            "save": "",
+            "repl-diskless-sync-delay": 0,
+            "appendonly": "no",
+            "bind": "127.0.0.1",
+            "daemonize": "no",
+            **(flags or {}),
+        }
         if password:
             self._flags["requirepass"] = password
         self._process: subprocess.Popen[bytes] | None = None

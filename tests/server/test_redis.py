@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import ipaddress
 import itertools
 import random
@@ -158,8 +158,7 @@ def test_who_is_killed_is_listed_until_its_lease_ends_and_who_stops_is_not(clust
         wait_until(lambda: names() == everybody, "all to be listed")
         killed.nodes[0].signal(signal.SIGKILL)
         began = time.monotonic()
-        stopped.nodes[0].signal(signal.SIGTERM)
-        assert stopped.nodes[0].wait() == 0
+        stopped.stop(0)
         wait_until(lambda: "stopped" not in names(), "who stopped to be gone")
         assert time.monotonic() - began < 2
         assert "killed" in names()
@@ -318,10 +317,10 @@ def test_a_redis_that_is_full_refuses_publications_and_polls_go_on(cluster: Redi
 @pytest.mark.parametrize("how", ["older dump", "flush", "state", "log", "channels", "messages", "keys"])
 def test_what_redis_has_lost_is_told_as_a_gap_by_every_node(cluster: RedisCluster, channel: str, how: str) -> None:
     """In a new epoch, once, whichever node is asked; nothing comes again, and what is published then comes."""
-    before = cluster.publish([channel], "before")
+    before = cluster.next().publish([channel], "before", key=channel)
     dump = cluster.redis.dump() if how == "older dump" else None
     chains = [Chain(cluster, channel, cursor=before["cursor"]) for _ in range(3)]
-    lost = cluster.publish([channel], "lost")
+    lost = cluster.next().publish([channel], "lost", key=f"{channel} 2")
     for chain, caller in zip(chains, cluster.callers, strict=True):
         assert chain.poll(caller, timeout=5)
         assert chain.data == ["lost"]
@@ -472,8 +471,7 @@ def test_a_node_that_starts_while_redis_is_away_waits_for_it(redis: RedisServer,
         caller.publish([channel], 1)
         assert data_of(caller.poll(channel, timeout=0)) == [1]
         assert cluster.trouble() == []
-        cluster.nodes[0].signal(signal.SIGTERM)
-        assert cluster.nodes[0].wait() == 0
+        cluster.stop(0)
 
 
 def test_a_node_stops_well_while_redis_is_away(redis: RedisServer, tmp_path: Path) -> None:
@@ -482,13 +480,11 @@ def test_a_node_stops_well_while_redis_is_away(redis: RedisServer, tmp_path: Pat
     with cluster_at(redis, tmp_path, 2) as cluster:
         redis.kill()
         wait_until(lambda: try_to_publish(cluster.callers[0], ["a"], 0).status == 503, "refusal")
-        cluster.nodes[0].signal(signal.SIGTERM)
-        assert cluster.nodes[0].wait(5) == 0
+        cluster.stop(0, 2)
         redis.start()
         cluster.wait_until_ready(1)
         redis.signal(signal.SIGSTOP)
-        cluster.nodes[1].signal(signal.SIGTERM)
-        assert cluster.nodes[1].wait(8) == 0
+        cluster.stop(1, 4)
 
 
 # Limits, passwords, Sentinels, TLS.
@@ -515,8 +511,7 @@ def test_other_limits_are_taken_over_when_all_have_stopped(redis: RedisServer, t
         start = cluster.cursors()[0]
         for n in range(6):
             cluster.publish([channel], n)
-        cluster.nodes[0].signal(signal.SIGTERM)
-        assert cluster.nodes[0].wait() == 0
+        cluster.stop(0)
     with cluster_at(redis, tmp_path, 2, retention_messages=3) as cluster:
         assert epoch_of(cluster.cursors()[0]) == epoch_of(start)
         cluster.publish([channel], 6)
@@ -608,15 +603,15 @@ def make_certificate(directory: Path) -> tuple[Path, Path]:
 
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "redis")])
-    now = datetime.datetime.now(datetime.UTC)
+    now = dt.datetime.now(dt.UTC)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -12,7 +13,7 @@ from twisted.internet.task import Clock
 from pushup.broadcast.redis.broadcast import Connects, RedisBroadcast
 from pushup.broadcast.redis.limits import RedisLimits
 from pushup.core.answer import Answer
-from pushup.core.commands import Ack, Command, Confirmation, Entry, Outcome, Published
+from pushup.core.commands import Ack, Command, Confirmation, Outcome, Published
 from pushup.core.limits import Limits
 from pushup.core.message_queue import MessageQueue
 from pushup.core.poll import Poll
@@ -44,7 +45,7 @@ class FollowingNode:
         clock: Clock,
         *,
         limits: Limits | None = None,
-        name: str = "",
+        name: str,
         random: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.clock = clock
@@ -59,7 +60,7 @@ class FollowingNode:
             clock=clock,
             random=random,
         )
-        self.entries: list[Entry] = []
+        self.broadcast.id = name  # so that a seed has the same nodes each time
         self.node: Node[Any] = Node(
             queue=self.queue,
             broadcast=self.broadcast,
@@ -139,13 +140,14 @@ class Cluster:
         self.redis = FakeRedis(self.clock)
         self.limits = Limits(**limits)
         self.nodes: list[FollowingNode] = []
+        self._started = count()
         for _ in range(nodes):
             self.start()
 
     def start(self, **settings: Any) -> FollowingNode:
         """A node more, which has done all that it can at once."""
         settings.setdefault("limits", self.limits)
-        node = FollowingNode(self.redis, self.clock, name=f"node{len(self.nodes)}", **settings)
+        node = FollowingNode(self.redis, self.clock, name=f"node{next(self._started)}", **settings)
         self.nodes.append(node)
         self.settle()
         return node

@@ -242,7 +242,7 @@ class Simulation:
         """The log loses what the checkpoint contains."""
         data = self.cluster.redis.data
         if b"{pushup}:log" in data and b"{pushup}:state" in data:
-            data[b"{pushup}:log"].trim(b"%d" % (int(data[b"{pushup}:state"][b"saved"]) + 1))
+            data[b"{pushup}:log"].trim(b"%d" % (int(data[b"{pushup}:state"].get(b"saved", b"0")) + 1))
 
     def deny(self) -> None:
         """Redis refuses whatever would write, for a while."""
@@ -266,6 +266,7 @@ class Simulation:
 
     def forget_epoch(self) -> None:
         """From here on the order of the epochs there are can have forks."""
+        self.cluster.clock.advance(0.002)  # two epochs of one millisecond differ by chance only
         self.forked |= {node.broadcast.epoch for node in self.cluster.nodes}
         states = [data.get(b"{pushup}:state", {}) for data in (self.cluster.redis.data, *self.dumps)]
         self.forked |= {state[b"epoch"].decode() for state in states if b"epoch" in state}
@@ -280,7 +281,7 @@ class Simulation:
                 state = self.states.get(tag)
                 if state is None or state.sequence != node.queue.cursor.sequence or self.random.random() < 0.05:
                     snapshot = sorted_snapshot(node.queue)
-                    assert self.states.setdefault(tag, snapshot) == snapshot, "two nodes differ"
+                    assert self.states.setdefault(tag, snapshot) == snapshot, f"two nodes differ at {tag!r}"
                 tags = self.tags.setdefault(node.cursor, set())
                 tags.add(tag)
                 assert len(tags) == 1 or node.broadcast.epoch in self.forked, "the order has a fork"
