@@ -66,10 +66,18 @@ class Connection:
     """One keep-alive connection; several requests may be under way (a pipeline)."""
 
     def __init__(
-        self, loop: Loop, address: tuple[str, int], responded: Responded, *, receive_buffer_bytes: int | None = None
+        self,
+        loop: Loop,
+        address: tuple[str, int],
+        responded: Responded,
+        *,
+        ended: Callable[[Connection], None] | None = None,
+        receive_buffer_bytes: int | None = None,
     ) -> None:
+        """`ended` is told when the server has closed it. Raises: OSError."""
         self._loop = loop
         self._responded = responded
+        self._ended = ended
         self._buffer = b""
         self.socket = socket.socket()
         if receive_buffer_bytes is not None:
@@ -83,10 +91,9 @@ class Connection:
     def get(self, target: str, headers: str = "") -> None:
         self.socket.send(f"GET {target} HTTP/1.1\r\nHost: a\r\n{headers}\r\n".encode())
 
-    def post(self, target: str, body: bytes) -> None:
-        self.socket.send(
-            b"POST %b HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (target.encode(), len(body), body)
-        )
+    def post(self, target: str, body: bytes, headers: str = "") -> None:
+        head = f"POST {target} HTTP/1.1\r\nHost: a\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
+        self.socket.send(head.encode() + body)
 
     def read(self) -> None:
         try:
@@ -97,11 +104,13 @@ class Connection:
             data = b""
         if not data:
             self.close()
+            if self._ended is not None:
+                self._ended(self)
             return
         self._buffer += data
         while not self.closed and (end := self._buffer.find(b"\r\n\r\n")) >= 0:
             head = self._buffer[:end]
-            at = head.find(b"Content-Length: ")
+            at = head.lower().find(b"content-length: ")
             length = int(head[at + 16 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
             whole = end + 4 + length
             if len(self._buffer) < whole:

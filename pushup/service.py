@@ -31,7 +31,7 @@ from pushup.metrics import Metrics, MetricsPage
 from pushup.net.api import Api
 from pushup.net.authorized_polls import AuthorizedPolls
 from pushup.net.connection import Connection
-from pushup.net.demultiplexer import STRATEGIES
+from pushup.net.demultiplexer import STRATEGIES, Demultiplexer
 from pushup.net.edge import Edge
 from pushup.net.exchange import Holder
 from pushup.net.listener import open_socket
@@ -111,8 +111,8 @@ def make_service(
     Raises: JournalError, SettingsError.
     """
     metrics = Metrics()
-    queue, broadcast = _make_broadcast(settings, reactor, metrics)
     demultiplexer = STRATEGIES[settings.server.wait_strategy](reactor)
+    queue, broadcast = _make_broadcast(settings, reactor, metrics, demultiplexer)
     node = Node(
         queue=queue,
         broadcast=broadcast,
@@ -157,14 +157,16 @@ def make_service(
     return PushUpService(settings, clock=reactor, node=node, edge=edge, broadcast=broadcast, stop_asking=stop_asking)
 
 
-def _make_broadcast(settings: Settings, reactor: Any, metrics: Metrics) -> tuple[MessageQueue[Holder], Broadcast]:
+def _make_broadcast(
+    settings: Settings, reactor: Any, metrics: Metrics, demultiplexer: Demultiplexer
+) -> tuple[MessageQueue[Holder], Broadcast]:
     """The message queue, and the broadcast that it goes on with."""
     epoch = secrets.token_hex(4)
     kind, _, path = settings.server.broadcast.partition(":")
     if kind == "memory":
         return MessageQueue(settings.queue, epoch=epoch), MemoryBroadcast(epoch=epoch, now=reactor.seconds)
     if kind != "journal":
-        return _make_redis_broadcast(settings, reactor)
+        return _make_redis_broadcast(settings, reactor, demultiplexer)
     file, snapshot = open_journal(Path(path), settings.queue, epoch)
     queue: MessageQueue[Holder] = MessageQueue.restore(settings.queue, snapshot)
     limits = ServiceLimits(at_most=1, queue_limit=1, deadline_seconds=settings.journal.journal_timeout_seconds)
@@ -172,7 +174,9 @@ def _make_broadcast(settings: Settings, reactor: Any, metrics: Metrics) -> tuple
     return queue, Journal(file, queue=queue, limits=settings.queue, helpers=helpers, clock=reactor)
 
 
-def _make_redis_broadcast(settings: Settings, reactor: Any) -> tuple[MessageQueue[Holder], Broadcast]:
+def _make_redis_broadcast(
+    settings: Settings, reactor: Any, demultiplexer: Demultiplexer
+) -> tuple[MessageQueue[Holder], Broadcast]:
     """A queue that knows nothing yet, and the broadcast that will tell it."""
     # Here, so that whoever has one node does not load what it does not need.
     from pushup.broadcast.redis.address import parse_address
@@ -185,6 +189,7 @@ def _make_redis_broadcast(settings: Settings, reactor: Any) -> tuple[MessageQueu
         reactor=reactor,
         timeout=settings.redis.redis_timeout_seconds,
         name="pushup",
+        adopt=demultiplexer.adopt,
     )
     broadcast = RedisBroadcast(
         connector, queue=queue, limits=settings.queue, redis_limits=settings.redis, clock=reactor, random=random

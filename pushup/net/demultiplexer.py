@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReadDescriptor, IReadWriteDescriptor
 from twisted.logger import Logger
@@ -49,11 +50,24 @@ class Demultiplexer(Protocol):
     def remove(self, connection: Connection) -> None:
         """Stop watching; the socket must still be open."""
 
+    def adopt(self, transport: IReadWriteDescriptor) -> Adopted:
+        """Let a transport of Twisted's be read and written in the same turns as the connections are."""
+
     def soon(self, call: Callable[[], None]) -> None:
         """Call this once what has been read by now is handled; not at once."""
 
     def close(self) -> None:
         """Stop watching anything."""
+
+
+class Adopted(Protocol):
+    """A transport of Twisted's that is read and written with the connections."""
+
+    def flush_soon(self) -> None:
+        """What was written to it goes out at the end of this batch."""
+
+    def release(self) -> None:
+        """The transport has ended."""
 
 
 class Reactor(Protocol):
@@ -106,6 +120,35 @@ def _call(call: Callable[[], None]) -> None:
         _log.failure("what was to be done soon failed")
 
 
+class _AdoptedByEpoll:
+    """A turn may linger; what it waits for may be on its way by this transport, in either direction."""
+
+    def __init__(self, demultiplexer: EpollDemultiplexer, transport: Any) -> None:
+        self._demultiplexer = demultiplexer
+        self._transport = transport
+        self.fd: int = transport.fileno()
+        self._flushing = False
+
+    def read(self) -> None:
+        """Read what is there. How it ends is the reactor's matter, which finds the same."""
+        if self._transport.doRead():
+            self.release()
+            self._transport.startReading()
+
+    def flush_soon(self) -> None:
+        if not self._flushing:
+            self._flushing = True
+            self._demultiplexer.soon(self._flush)
+
+    def release(self) -> None:
+        self._demultiplexer.release(self)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self._transport.connected:
+            self._transport.doWrite()
+
+
 @implementer(IReadDescriptor)
 class EpollDemultiplexer:
     """The `epoll` strategy."""
@@ -117,6 +160,7 @@ class EpollDemultiplexer:
         self._turning = False
         self._last_turn = 0.0
         self._connections: dict[int, Connection] = {}
+        self._adopted: dict[int, _AdoptedByEpoll] = {}
         reactor.addReader(self)
 
     def add(self, connection: Connection) -> None:
@@ -132,6 +176,19 @@ class EpollDemultiplexer:
         fd = connection.socket.fileno()
         del self._connections[fd]
         self._epoll.unregister(fd)
+
+    def adopt(self, transport: Any) -> _AdoptedByEpoll:
+        adopted = _AdoptedByEpoll(self, transport)
+        self._epoll.register(adopted.fd, select.EPOLLIN)
+        self._adopted[adopted.fd] = adopted
+        transport.stopReading()
+        return adopted
+
+    def release(self, adopted: _AdoptedByEpoll) -> None:
+        if self._adopted.get(adopted.fd) is adopted:
+            del self._adopted[adopted.fd]
+            with suppress(OSError):  # a closed file is not watched any more
+                self._epoll.unregister(adopted.fd)
 
     def soon(self, call: Callable[[], None]) -> None:
         self._soon.append(call)
@@ -175,7 +232,9 @@ class EpollDemultiplexer:
         for fd, event in events:
             connection = connections.get(fd)
             if connection is None:
-                continue  # closed by another event of this batch
+                if fd in self._adopted:
+                    _call(self._adopted[fd].read)
+                continue  # or closed by another event of this batch
             if event & select.EPOLLOUT:
                 _write(connection)
             if event & select.EPOLLIN:
@@ -214,6 +273,16 @@ class _Watched:
         return "connection"
 
 
+class _LeftToReactor:
+    """Where the reactor does everything, it does this, too."""
+
+    def flush_soon(self) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
+
+
 class ReactorDemultiplexer:
     """The `reactor` strategy."""
 
@@ -235,6 +304,9 @@ class ReactorDemultiplexer:
         watched = self._watched.pop(connection)
         self._reactor.removeReader(watched)
         self._reactor.removeWriter(watched)
+
+    def adopt(self, transport: IReadWriteDescriptor) -> Adopted:
+        return _LeftToReactor()
 
     def soon(self, call: Callable[[], None]) -> None:
         self._reactor.callLater(0, call)

@@ -6,15 +6,17 @@ word is given up, and everything under way fails with `Lost`.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import hiredis
+from twisted.internet import protocol
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IReactorTime, ITCPTransport
-from twisted.internet.protocol import Protocol, connectionDone
+from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 
 from pushup.timer import Timer
@@ -25,15 +27,24 @@ Reply = Any
 Word = str | bytes | int | float
 
 
+class Adopted(Protocol):
+    """A transport that is driven by others than the reactor (`pushup.net.demultiplexer`)."""
+
+    def flush_soon(self) -> None: ...
+    def release(self) -> None: ...
+
+
 class Lost(Exception):
     """The connection ended, and it is not known whether Redis has done what it was asked to."""
 
 
-class RedisConnection(Protocol):
+class RedisConnection(protocol.Protocol):
     """One connection, from when it is made until it is lost."""
 
-    def __init__(self, clock: IReactorTime, timeout: float) -> None:
-        """`timeout`: seconds within which Redis has to reply."""
+    def __init__(self, clock: IReactorTime, timeout: float, adopt: Callable[[Any], Adopted] | None = None) -> None:
+        """`timeout`: seconds within which Redis has to reply; `adopt`: who drives its transport, if others do."""
+        self._adopt = adopt
+        self._adopted: Adopted | None = None
         self._timeout = timeout
         self._clock = clock
         self._reader = hiredis.Reader()
@@ -50,9 +61,11 @@ class RedisConnection(Protocol):
             return
         deadline = self._clock.seconds() + self._timeout + blocks
         self._waiting.append((deadline, then))
-        if len(self._waiting) == 1:
-            self._deadline.not_after(deadline)
+        if self._deadline.time == math.inf:
+            self._deadline.not_after(deadline)  # and once it rings, for whoever is the first then
         self.transport.write(hiredis.pack_command(words))  # type: ignore[arg-type]  # its stubs know one word only
+        if self._adopted is not None:
+            self._adopted.flush_soon()
 
     def ask(self, *words: Word, blocks: float = 0.0) -> Deferred[Any]:
         """Have a command done. Fails with: hiredis.ReplyError, Lost."""
@@ -79,6 +92,9 @@ class RedisConnection(Protocol):
         if ITCPTransport.providedBy(self.transport):
             self.transport.setTcpNoDelay(True)
             self.transport.setTcpKeepAlive(True)
+        if self._adopt is not None:
+            # Under TLS lies the transport that reads and writes.
+            self._adopted = self._adopt(getattr(self.transport, "transport", self.transport))
 
     def dataReceived(self, data: bytes) -> None:
         reader, waiting = self._reader, self._waiting
@@ -88,14 +104,11 @@ class RedisConnection(Protocol):
                 waiting.popleft()[1](reply)
         except hiredis.ProtocolError as error:
             self.abort(f"this is not Redis: {error}")
-            return
-        if waiting:
-            self._deadline.not_after(waiting[0][0])
-        else:
-            self._deadline.stop()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._deadline.stop()
+        if self._adopted is not None:
+            self._adopted.release()
         ended = "Redis closed the connection" if reason.check(ConnectionDone) else reason.getErrorMessage()
         lost = Lost(self._reason or ended)
         waiting, self._waiting = self._waiting, deque()

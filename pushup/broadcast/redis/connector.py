@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import hiredis
@@ -10,7 +11,7 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 
 from pushup.broadcast.redis.address import RedisAddress
-from pushup.broadcast.redis.connection import Lost, RedisConnection
+from pushup.broadcast.redis.connection import Adopted, Lost, RedisConnection
 
 
 class NotThere(Exception):
@@ -20,8 +21,20 @@ class NotThere(Exception):
 class Connector:
     """Makes connections to one Redis."""
 
-    def __init__(self, address: RedisAddress, *, reactor: Any, timeout: float, name: str) -> None:
-        """`timeout`: seconds to connect in, and for each reply; `name`: what Redis calls the connections."""
+    def __init__(
+        self,
+        address: RedisAddress,
+        *,
+        reactor: Any,
+        timeout: float,
+        name: str,
+        adopt: Callable[[Any], Adopted] | None = None,
+    ) -> None:
+        """`timeout`: seconds to connect in, and for each reply; `name`: what Redis calls the connections.
+
+        `adopt`: who drives their transports, if it is not the reactor.
+        """
+        self._adopt = adopt
         self.address = address
         self._reactor = reactor
         self._timeout = timeout
@@ -72,7 +85,7 @@ class Connector:
             from twisted.internet.ssl import optionsForClientTLS  # needs the extra `tls`
 
             endpoint = wrapClientTLS(optionsForClientTLS(host), endpoint)
-        connection = RedisConnection(self._reactor, self._timeout)
+        connection = RedisConnection(self._reactor, self._timeout, self._adopt)
         factory = Factory.forProtocol(lambda: connection)
         factory.noisy = False
         try:
