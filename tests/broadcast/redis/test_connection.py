@@ -144,26 +144,79 @@ def test_a_command_that_blocks_has_longer(ends: Ends) -> None:
     assert ends.lost() == [("XREAD", "no reply within 5 s")]
 
 
-def test_what_follows_a_command_that_blocks_is_not_given_up_before_its_own_deadline(ends: Ends) -> None:
-    """Replies come in order; a short one behind a long one has its deadline once it is first."""
+def test_what_comes_after_a_command_that_blocks_has_no_longer_for_it(ends: Ends) -> None:
+    """Once that was answered; what is behind it has no longer than the first, at most."""
+    ends.send("XREAD", blocks=10.0)
+    ends.clock.advance(1.0)
+    ends.reply(None)
+    ends.send("B")
+    ends.clock.advance(4.9)
+    assert not ends.aborted()
+    ends.clock.advance(0.2)
+    assert ends.aborted()
+    ends.end()
+    ends = Ends()
     ends.send("WAIT", blocks=10.0)
     ends.send("B")
     ends.clock.advance(9.0)
+    assert not ends.aborted()
     ends.reply(0)
-    ends.clock.advance(0.0)
-    assert ends.aborted()  # B was to be answered 4 s ago
+    ends.clock.advance(6.1)
+    assert ends.aborted()
     ends.end()
 
 
-def test_nothing_rings_when_nothing_waits(ends: Ends) -> None:
-    """No timer is left once all was replied to, or the connection has ended."""
+def test_a_deadline_that_was_kept_ends_nothing(ends: Ends) -> None:
+    """However long it was ago; and no timer is left when the connection has ended."""
     ends.send("A")
-    assert ends.clock.getDelayedCalls()
     ends.reply(1)
-    assert not ends.clock.getDelayedCalls()
+    ends.clock.advance(20.0)
+    assert not ends.aborted()
+    assert ends.clock.getDelayedCalls() == []
     ends.send("B")
+    ends.clock.advance(4.0)
     ends.end()
-    assert not ends.clock.getDelayedCalls()
+    assert ends.clock.getDelayedCalls() == []
+
+
+def test_who_drives_the_transport_is_told_when_to_write_and_when_it_ends() -> None:
+    """It is given the transport that reads and writes, under TLS the one below; commands are flushed, then released."""
+    for transport in (StringTransport(), TlsTransport()):
+        driven = Driven()
+        connection = RedisConnection(Clock(), 5.0, driven.adopt)
+        connection.makeConnection(transport)
+        assert driven.adopted is getattr(transport, "transport", transport)
+        connection.send(("A",), lambda reply: None)
+        connection.send(("B",), lambda reply: None)
+        assert driven.said == ["flush", "flush"]
+        connection.connectionLost(Failure(ConnectionDone()))
+        assert driven.said == ["flush", "flush", "release"]
+
+
+class TlsTransport(StringTransport):
+    """A transport over another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.transport = StringTransport()
+
+
+class Driven:
+    """Drives a transport, and notes what it is told."""
+
+    def __init__(self) -> None:
+        self.adopted: Any = None
+        self.said: list[str] = []
+
+    def adopt(self, transport: Any) -> Driven:
+        self.adopted = transport
+        return self
+
+    def flush_soon(self) -> None:
+        self.said.append("flush")
+
+    def release(self) -> None:
+        self.said.append("release")
 
 
 def test_the_end_is_told_to_all_who_wait_and_to_whoever_comes_later(ends: Ends) -> None:
