@@ -110,7 +110,7 @@ class RedisBroadcast:
         self._tag = b""  # of the last entry applied; none: what this queue is, is not known
         self._heard = 0.0
         self._current = 0.0  # when the log was last asked, and was in our epoch
-        self._behind_since: float | None = None
+        self._stands_at, self._stands_since = -1, 0.0  # where reading has not gone on from, though there is more
         self._trouble = "Redis was not reached yet"  # why the log is not followed, if it is not
         self._pending: dict[bytes, tuple[float, Then]] = {}
         self._deadline = Timer(clock, self._give_up_overdue)
@@ -206,7 +206,8 @@ class RedisBroadcast:
         while True:
             logs: list[RedisLog] = []
             try:
-                logs += [await self._connect(), await self._connect()]
+                logs.append(await self._connect())
+                logs.append(await self._connect())
                 await self._catch_up(logs[0])
                 wait = shortest
                 await self._follow(*logs)
@@ -225,8 +226,13 @@ class RedisBroadcast:
             wait = min(2 * wait, longest)
 
     async def _connect(self) -> RedisLog:
-        log = RedisLog(await self._connector.connect(), self._prefix)
-        await log.prepare()
+        connection = await self._connector.connect()
+        log = RedisLog(connection, self._prefix)
+        try:
+            await log.prepare()
+        except Exception:
+            connection.abort("it cannot be used")
+            raise
         return log
 
     def _failed(self, reason: str) -> None:
@@ -237,6 +243,7 @@ class RedisBroadcast:
     async def _follow(self, reading: RedisLog, commands: RedisLog) -> None:
         """Read and apply, while commands may be appended, until a connection is lost. Raises: _Diverged."""
         self._heard = self._clock.seconds()
+        self._stands_at = -1
         self._commands = commands
         self._trouble = ""
         _log.info("the log in Redis is followed, from {cursor} on", cursor=self._queue.cursor)
@@ -386,10 +393,10 @@ class RedisBroadcast:
 
         Raises: _Diverged.
         """
-        now = self._clock.seconds()
-        if report.sequence <= self._queue.cursor.sequence or self._behind_since is None:
-            self._behind_since = now
-        elif now - max(self._behind_since, self._heard) > READ_SECONDS + self._timeout:
+        now, at = self._clock.seconds(), self._queue.cursor.sequence
+        if report.sequence <= at or at != self._stands_at:
+            self._stands_at, self._stands_since = at, now
+        elif now - self._stands_since > READ_SECONDS + self._timeout:
             raise _Diverged("nothing is read, though there is something")
 
     def _save_is_due(self, report: Report) -> bool:
