@@ -311,6 +311,8 @@ class Link:
         self.aborted = False
         self.stuck = False
         """Nothing passes by it any more, and neither end knows."""
+        self.blind = False
+        """No entry is read by it: it leads to a server that does not get them any more."""
         self._reader = hiredis.Reader()
 
     # The transport.
@@ -345,7 +347,7 @@ class Link:
         if not self.requests or not self._passes:
             return False
         since, words = self.requests[0]
-        reply = self.redis.execute(words)
+        reply = None if self.blind and words[0] == b"XREAD" else self.redis.execute(words)
         if words[0] in _BLOCKS and not reply:
             milliseconds = words[words.index(b"BLOCK") + 1] if words[0] == b"XREAD" else words[2]
             if self.redis.clock.seconds() < since + int(milliseconds) / 1000:
