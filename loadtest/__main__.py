@@ -11,7 +11,7 @@ from typing import Protocol
 
 import click
 
-from loadtest import blocked_client, journal, kills, slow_backend
+from loadtest import blocked_client, cluster_kills, journal, kills, nodes, redis_delay, slow_backend
 from loadtest.results import Figure, Table
 from loadtest.servers import LOAD_CORE, pin
 from pushup.service import raise_file_limit
@@ -26,7 +26,15 @@ class Experiment(Protocol):
     def run(*, quick: bool) -> tuple[list[Table], list[Figure]]: ...
 
 
-EXPERIMENTS = {"blocked-client": blocked_client, "slow-backend": slow_backend, "journal": journal, "kills": kills}
+EXPERIMENTS = {
+    "blocked-client": blocked_client,
+    "cluster-kills": cluster_kills,
+    "journal": journal,
+    "kills": kills,
+    "nodes": nodes,
+    "redis-delay": redis_delay,
+    "slow-backend": slow_backend,
+}
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

@@ -81,16 +81,28 @@ class _Subscriber:
         self.connection: Connection | None = None
 
 
+class _Publisher:
+    """One connection that publishes; a channel stays on it, so that its messages are in order."""
+
+    __slots__ = ("address", "connection", "sent")
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.connection: Connection | None = None
+        self.sent: deque[float] = deque()
+
+
 class Swarm:
-    """Subscribers, spread evenly over channels and addresses, and one publisher for all channels."""
+    """Subscribers, spread evenly over channels and addresses, and publishers that share the channels."""
 
     def __init__(
         self,
         polls: Sequence[Address],
-        publications: Address,
+        publications: Sequence[Address],
         *,
         subscribers: int,
         channels: int = 1,
+        publishers: int = 1,
         publish_headers: str = "",
         watched: Mapping[str, Sequence[int]] | None = None,
         payload_bytes: int = 128,
@@ -98,7 +110,7 @@ class Swarm:
         """`watched`: process ids by the name of a group, whose processor time is told."""
         self._loop = Loop()
         self._addresses = polls
-        self._publications = publications
+        self._publishers = [_Publisher(publications[number % len(publications)]) for number in range(publishers)]
         self._publish_headers = publish_headers
         self._watched = {name: [psutil.Process(pid) for pid in pids] for name, pids in (watched or {}).items()}
         self._channels = channels
@@ -106,13 +118,11 @@ class Swarm:
         self._payload = "x" * payload_bytes
         self._answers: dict[bytes, _Answer] = {}
         self._subscribers = [
-            _Subscriber(number % channels, polls[number % len(polls)], "") for number in range(subscribers)
+            _Subscriber(number % channels, polls[number // channels % len(polls)], "") for number in range(subscribers)
         ]
         self._by_connection: dict[Connection, _Subscriber] = {}
         self._numbers = [0] * channels
-        self._sent: deque[float] = deque()
         self._next_channel = 0
-        self._publisher: Connection | None = None
         self._measuring = False
         self._clear()
 
@@ -130,7 +140,8 @@ class Swarm:
         for subscriber in self._subscribers:
             subscriber.cursor = cursor
             self._connect(subscriber)
-        self._publisher = Connection(self._loop, self._publications, self._acknowledged)
+        for publisher in self._publishers:
+            self._connect_publisher(publisher)
         self._loop.run_until(time.time() + 0.5 + len(self._subscribers) / 10_000)
 
     def measure(self, *, interval: float, seconds: float, drain: float = 3.0) -> Measured:
@@ -238,20 +249,25 @@ class Swarm:
         self._numbers[channel] += 1
         data = [self._numbers[channel], due, self._payload]
         body = json.dumps({"channels": [f"{self._name}-{channel}"], "data": data}).encode()
-        if self._publisher is None or self._publisher.closed:
-            self._publisher = Connection(self._loop, self._publications, self._acknowledged)
-            self._sent.clear()
-        self._sent.append(time.time())
-        self._publisher.post("/v1/messages", body, self._publish_headers)
+        publisher = self._publishers[channel % len(self._publishers)]
+        if publisher.connection is None or publisher.connection.closed:
+            self._connect_publisher(publisher)
+        publisher.sent.append(time.time())
+        assert publisher.connection is not None
+        publisher.connection.post("/v1/messages", body, self._publish_headers)
         self.published += 1
         self.expected += len(range(channel, len(self._subscribers), self._channels))
 
-    def _acknowledged(self, connection: Connection, status: int, body: bytes) -> None:
-        sent = self._sent.popleft()
-        if status == 201:
-            self._acknowledgements.append(time.time() - sent)
-        else:
-            self.refused += 1
+    def _connect_publisher(self, publisher: _Publisher) -> None:
+        def acknowledged(connection: Connection, status: int, body: bytes) -> None:
+            sent = publisher.sent.popleft()
+            if status == 201:
+                self._acknowledgements.append(time.time() - sent)
+            else:
+                self.refused += 1
+
+        publisher.sent.clear()
+        publisher.connection = Connection(self._loop, publisher.address, acknowledged)
 
     def _cpu(self) -> dict[str, float]:
         return {

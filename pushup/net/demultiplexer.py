@@ -132,8 +132,12 @@ class _AdoptedByEpoll:
     def read(self) -> None:
         """Read what is there. How it ends is the reactor's matter, which finds the same."""
         if self._transport.doRead():
-            self.release()
-            self._transport.startReading()
+            self.give_back()
+
+    def give_back(self) -> None:
+        """From here on the reactor reads it."""
+        self.release()
+        self._transport.startReading()
 
     def flush_soon(self) -> None:
         if not self._flushing:
@@ -196,6 +200,8 @@ class EpollDemultiplexer:
             self._reactor.callLater(0, self.doRead)
 
     def close(self) -> None:
+        for adopted in list(self._adopted.values()):
+            adopted.give_back()
         self._reactor.removeReader(self)
         self._epoll.close()
 

@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor, IWriteDe
 from zope.interface import implementer
 
 from pushup.net.connection import Connection
-from pushup.net.demultiplexer import Demultiplexer
+from pushup.net.demultiplexer import Adopted, Demultiplexer
 
 _numbers = count(100)
 
@@ -154,6 +154,9 @@ class InMemoryDemultiplexer:
     def remove(self, connection: Connection) -> None:
         assert connection.socket.fileno() >= 0, "the socket must still be open"
         del self.wanted[connection]
+
+    def adopt(self, transport: object) -> Adopted:
+        raise AssertionError("there is no transport of Twisted's here")
 
     def soon(self, call: Callable[[], None]) -> None:
         self._soon.append(call)

@@ -1,0 +1,1 @@
+"""What it takes to run PushUp with everything around it; README.md says what is here."""

@@ -1,0 +1,368 @@
+"""A whole cluster as processes of this machine: Redis, PushUp nodes, HAProxy before them, and the example.
+
+    with Cluster(nodes=4) as cluster:
+        requests.get(cluster.urls["plain"] + "/v1/poll?...")
+        cluster.kill("node2")
+        cluster.start("node2")
+
+Parts are called `redis`, `node1` ..., `haproxy` and `example`. Everything listens on loopback, and everything that is
+written is in one folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import http.client
+import os
+import random
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from deploy.front import HERE, front_configuration
+from deploy.part import Interrupted, Part, PartFailed
+
+OWN_REDIS = "redis"
+"""The broadcast that is a Redis of the cluster's own."""
+
+HOST = "127.0.0.1"
+RELOAD_SECONDS = 10.0
+
+PACKAGES = {"redis-server": "redis-server", "haproxy": "haproxy", "openssl": "openssl"}
+"""What has to be installed, and in which package of Debian it is."""
+
+_OFFSETS = {"plain": 0, "tls": 443, "inside": 100, "stats": 404, "tcp": 200, "application": 500, "redis": 379}
+_FIRST_NODE_OFFSET = 81
+"""Ports stand so far above the first one."""
+
+_FREE_PORTS = range(20000, 32000)
+"""Below those that the kernel gives to outgoing connections, so that none of them is in the way at a restart."""
+
+
+class ClusterError(Exception):
+    """The cluster cannot be as it was asked for; the text says what to do."""
+
+
+class Cluster:
+    """Started by `with` or `start`, ended by leaving or `stop`.
+
+    nodes: how many PushUp nodes
+    broadcast: "redis" for a Redis of its own; redis://... for one that runs already; `memory:` for a single node
+    front: "http" as in haproxy.cfg, or "tcp" as in haproxy-tcp.cfg
+    first_port: the others follow from it; 0 for ports that are free
+    settings: of the nodes, as in `--set name=value`
+    without: parts that are not started, "example" for one
+    folder: for what is written; kept. Without: a temporary one
+    interrupted: asked while it starts; when it says true, `start` ends what it has started
+    """
+
+    def __init__(
+        self,
+        *,
+        nodes: int = 4,
+        broadcast: str = OWN_REDIS,
+        front: Literal["http", "tcp"] = "http",
+        first_port: int = 0,
+        settings: Mapping[str, object] | None = None,
+        without: Iterable[str] = (),
+        folder: Path | None = None,
+        interrupted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        if nodes < 1:
+            raise ClusterError("a cluster has one node at least")
+        if nodes > 1 and broadcast.partition(":")[0] not in ("redis", "rediss"):
+            raise ClusterError(f"{nodes} nodes need a broadcast that they share; {broadcast!r} is for one node")
+        self.nodes = [f"node{number}" for number in range(1, nodes + 1)]
+        self.publish_key = secrets.token_urlsafe(24)
+        self.folder = Path()
+        self.parts: dict[str, Part] = {}
+        self._broadcast = broadcast
+        self._front = front
+        self._settings = dict(settings or {})
+        self._without = frozenset(without)
+        self._kept_folder = folder
+        self._interrupted = interrupted
+        self.ports = _ports([*_OFFSETS, *self.nodes], first_port)
+        self.redis_url = broadcast if broadcast != OWN_REDIS else f"redis://{HOST}:{self.ports['redis']}/0"
+
+    @property
+    def urls(self) -> dict[str, str]:
+        """Where everything is: `plain`, `tls`, `inside`, `stats`, `application`, and each node by its name."""
+        plain = ["inside", "stats", "application", *self.nodes]
+        if self._front == "tcp":
+            tcp = f"http://{self.address('tcp')}"
+            return {"plain": tcp, "inside": tcp} | {name: f"http://{self.address(name)}" for name in plain[2:]}
+        return {
+            "plain": f"http://{self.address('plain')}",
+            "tls": f"https://localhost:{self.ports['tls']}",
+            **{name: f"http://{self.address(name)}" for name in plain},
+        }
+
+    @property
+    def pids(self) -> dict[str, int | None]:
+        """The processes of all parts; None for those that do not run."""
+        return {name: part.pid for name, part in self.parts.items()}
+
+    def address(self, name: str) -> str:
+        """127.0.0.1 and a port."""
+        return f"{HOST}:{self.ports[name]}"
+
+    # --- the whole ---
+
+    def start(self) -> None:
+        """Start all parts and wait until each is ready.
+
+        Raises: ClusterError; PartFailed; Interrupted. Then nothing is left of it.
+        """
+        try:
+            self._prepare()
+            for together in self._in_order():
+                self.parts |= {part.name: part for part in together}
+                for part in together:
+                    part.begin()
+                for part in together:
+                    part.wait_until_ready(self._interrupted)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End all parts, the last started first, and remove what they wrote."""
+        try:
+            for name in reversed(self.parts):
+                if name == self.nodes[-1]:  # nodes together: each takes its time over its clients
+                    for node in self.nodes:
+                        self.parts[node].ask_to_stop()
+                self.parts[name].stop()
+            self.parts.clear()
+        finally:
+            if self._kept_folder is None and self.folder != Path():
+                shutil.rmtree(self.folder)
+                self.folder = Path()
+
+    def failed(self) -> str | None:
+        """Of a part that has ended by itself, if there is one: which, how, and what it said last."""
+        return next((part.obituary() for part in self.parts.values() if not part.runs), None)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    # --- one part ---
+
+    def kill_part(self, name: str) -> None:
+        """End a part at once, as a power cut would."""
+        self.parts[name].kill()
+
+    def stop_part(self, name: str) -> None:
+        """End a part as an operator would: a node lets its clients go first."""
+        self.parts[name].stop()
+
+    def start_part(self, name: str) -> None:
+        """Start a part again that was killed or stopped, where it was before, with what it has on disk."""
+        self.parts[name].start()
+
+    def restart_part(self, name: str) -> None:
+        """Stop a part and start it again."""
+        self.stop_part(name)
+        self.start_part(name)
+
+    def freeze_part(self, name: str) -> None:
+        """Let a part do nothing, without ending it: its connections stay open and nobody answers."""
+        self.parts[name].signal(signal.SIGSTOP)
+
+    def thaw_part(self, name: str) -> None:
+        """Let a frozen part go on."""
+        self.parts[name].signal(signal.SIGCONT)
+
+    def reload_haproxy(self, *, nodes: int | None = None, plain: str | None = None) -> None:
+        """Let HAProxy read its configuration again, its connections kept.
+
+        nodes: send requests to the first so many nodes only
+        plain: the addresses of the plain front, separated by commas
+        Raises: subprocess.CalledProcessError when the configuration is not valid; PartFailed.
+        """
+        configuration = self._write_front(nodes or len(self.nodes), plain)
+        part = self.parts["haproxy"]
+        subprocess.run(
+            [*part.command[:1], "-c", "-f", configuration], env=self._environment(), check=True, capture_output=True
+        )
+        before = part.log.read_text().count("Loading success")
+        part.signal(signal.SIGUSR2)
+        deadline = time.monotonic() + RELOAD_SECONDS
+        while part.log.read_text().count("Loading success") == before:
+            if time.monotonic() > deadline:
+                raise PartFailed(f"haproxy has not reloaded after {RELOAD_SECONDS:.0f} s")
+            time.sleep(0.02)
+
+    def server_states(self) -> dict[str, str]:
+        """What HAProxy thinks of each server: `polls/node1` is "UP" or "DOWN", and more than that on the way."""
+        rows = csv.DictReader(_get(self.ports["stats"], "/;csv")[1].removeprefix("# ").splitlines())
+        return {f"{row['pxname']}/{row['svname']}": row["status"] for row in rows}
+
+    # --- how ---
+
+    def _prepare(self) -> None:
+        missing = [program for program in PACKAGES if _needs(program, self) and _find(program) is None]
+        if missing:
+            packages = " ".join(PACKAGES[program] for program in missing)
+            raise ClusterError(f"not installed: {', '.join(missing)}. On Debian: apt-get install {packages}")
+        if "example" not in self._without and not (find_spec("flask") and find_spec("gunicorn")):
+            raise ClusterError("not installed: flask, gunicorn. Run: pip install 'pushup[example]'")
+        self.folder = self._kept_folder or Path(tempfile.mkdtemp(prefix="pushup-cluster-"))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if "haproxy" not in self._without and self._front == "http":
+            subprocess.run(["sh", HERE / "certificate.sh", self.folder / "localhost.pem"], check=True)
+
+    def _in_order(self) -> list[list[Part]]:
+        """The parts, those together that can start together."""
+        redis = [self._redis()] if self._broadcast == OWN_REDIS else []
+        nodes = [self._node(name) for name in self.nodes]
+        example = [] if "example" in self._without else [self._example()]
+        haproxy = [] if "haproxy" in self._without else [self._haproxy()]
+        return [redis, nodes, example, haproxy]  # HAProxy last: whom it does not find it asks again only a little later
+
+    def _redis(self) -> Part:
+        data = self.folder / "redis"
+        data.mkdir(exist_ok=True)
+        command = [
+            installed("redis-server"), "--bind", HOST, "--port", str(self.ports["redis"]), "--dir", str(data),
+            "--appendonly", "yes", "--appendfsync", "always", "--save", "", "--maxmemory-policy", "noeviction",
+        ]  # fmt: skip
+        return self._part("redis", command, lambda: _redis_answers(self.ports["redis"]))
+
+    def _node(self, name: str) -> Part:
+        broadcast = self.redis_url if self._broadcast == OWN_REDIS else self._broadcast
+        settings = [part for key, value in self._settings.items() for part in ("--set", f"{key}={value}")]
+        command = [
+            sys.executable, "-m", "pushup", "serve", "--listen", self.address(name), "--broadcast", broadcast,
+            *settings,
+        ]  # fmt: skip
+        return self._part(name, command, lambda: _get(self.ports[name], "/readyz")[0] == 200)
+
+    def _haproxy(self) -> Part:
+        """It is ready when it reaches the nodes."""
+        configuration = self._write_front(len(self.nodes))
+        port = self.ports["inside" if self._front == "http" else "tcp"]
+        command = [installed("haproxy"), "-W", "-f", str(configuration)]
+        return self._part("haproxy", command, lambda: _get(port, "/v1/cursor")[0] == 200)
+
+    def _example(self) -> Part:
+        command = [
+            sys.executable, "-m", "gunicorn", "--bind", self.address("application"), "--workers", "2",
+            "--graceful-timeout", "3", "deploy.example.app:from_environment()",
+        ]  # fmt: skip
+        return self._part("example", command, lambda: _get(self.ports["application"], "/")[0] == 200)
+
+    def _write_front(self, nodes: int, plain: str | None = None) -> Path:
+        text = front_configuration("haproxy.cfg" if self._front == "http" else "haproxy-tcp.cfg", nodes)
+        file = self.folder / "haproxy.cfg"
+        file.write_text(text if plain is None else text.replace('"${FRONT_PLAIN}"', plain))
+        return file
+
+    def _part(self, name: str, command: list[str], is_ready: Callable[[], bool]) -> Part:
+        return Part(name, command, environment=self._environment(), folder=self.folder, is_ready=is_ready)
+
+    def _environment(self) -> dict[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("PUSHUP_")}
+        return inherited | {
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")])),
+            "PUSHUP_PUBLISH_KEYS": self.publish_key,
+            "PUSHUP_TICKET_KEY": self.publish_key,
+            "PUSHUP_URL": f"http://{self.address('inside' if self._front == 'http' else 'tcp')}",
+            "PUSHUP_KEY": self.publish_key,
+            "DATABASE": str(self.folder / "questions.db"),
+            "FRONT_PLAIN": self.address("plain"),
+            "FRONT_TLS": self.address("tls"),
+            "FRONT_PUBLIC": f"https://localhost:{self.ports['tls']}",
+            "FRONT_CERTIFICATE": str(self.folder / "localhost.pem"),
+            "FRONT_INSIDE": self.address("inside"),
+            "FRONT_STATS": self.address("stats"),
+            "FRONT_TCP": self.address("tcp"),
+            "APPLICATION": self.address("application"),
+            **{name.upper(): self.address(name) for name in self.nodes},
+        }
+
+
+def _needs(program: str, cluster: Cluster) -> bool:
+    if program == "redis-server":
+        return cluster.redis_url != cluster._broadcast
+    return "haproxy" not in cluster._without
+
+
+def _find(program: str) -> str | None:
+    """Where a program is; that of an administrator is not on everybody's path."""
+    return shutil.which(program, path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"]))
+
+
+def installed(program: str) -> str:
+    """Where a program is. Raises: ClusterError."""
+    found = _find(program)
+    if found is None:
+        raise ClusterError(f"not installed: {program}. On Debian: apt-get install {PACKAGES[program]}")
+    return found
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody uses."""
+    free = (port for port in random.sample(_FREE_PORTS, len(_FREE_PORTS)) if _is_free(port))
+    return list(islice(free, count))
+
+
+def _ports(names: list[str], first: int) -> dict[str, int]:
+    """A port for each name. Raises: ClusterError when one of them is taken."""
+    if first == 0:
+        return dict(zip(names, free_ports(len(names)), strict=True))
+    ports = {name: first + offset for name, offset in _OFFSETS.items()}
+    nodes = [name for name in names if name not in _OFFSETS]
+    ports |= {name: first + _FIRST_NODE_OFFSET + number for number, name in enumerate(nodes)}
+    for name, port in ports.items():
+        if not _is_free(port):
+            raise ClusterError(f"port {port}, for {name}, is taken; choose another first port, or 0 for free ones")
+    return ports
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):
+            sock.bind((HOST, port))
+            return True
+    return False
+
+
+def _get(port: int, path: str) -> tuple[int, str]:
+    """The status and the body. Raises: OSError."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=2)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    except http.client.HTTPException as error:
+        raise OSError(str(error)) from None
+    finally:
+        connection.close()
+
+
+def _redis_answers(port: int) -> bool:
+    with socket.create_connection((HOST, port), timeout=2) as sock:
+        sock.sendall(b"PING\r\n")
+        return sock.recv(64).startswith(b"+PONG")
+
+
+__all__ = ["Cluster", "ClusterError", "Interrupted", "PartFailed"]

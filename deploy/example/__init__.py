@@ -1,0 +1,1 @@
+"""A community that asks and answers: an ordinary Flask application whose pages are live."""

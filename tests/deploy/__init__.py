@@ -1,0 +1,1 @@
+"""What stands around PushUp: HAProxy, containers, the local cluster, the example; with the real programs."""

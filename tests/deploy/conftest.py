@@ -1,0 +1,50 @@
+"""Fixtures: a cluster of four nodes with everything around it, which the tests of this folder share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from deploy.cluster import Cluster
+from tests.deploy.conversations import held, wait_until
+
+SETTINGS = {
+    "redis_timeout_seconds": 1,  # how soon nodes are not ready
+    "drain_seconds": 1,
+}
+
+
+@pytest.fixture(scope="session")
+def _shared_cluster() -> Iterator[Cluster]:
+    with Cluster(nodes=4, settings=SETTINGS) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(_shared_cluster: Cluster) -> Iterator[Cluster]:
+    """All parts run and are ready, and no poll is held. A test that ends a part starts it again."""
+    yield _shared_cluster
+    assert _shared_cluster.failed() is None, "a test left a part that does not run"
+    wait_until(lambda: _all_ready(_shared_cluster), "all nodes to be ready")
+    wait_until(lambda: sum(held(_shared_cluster).values()) == 0, "the polls of this test to be let go")
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """Ends what is entered in it when the test ends."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def channel(request: pytest.FixtureRequest) -> str:
+    """A channel of this test's own."""
+    name: str = request.node.name
+    return name
+
+
+def _all_ready(cluster: Cluster) -> bool:
+    states = cluster.server_states()
+    return all(states[f"ready/{name}"] == "UP" for name in cluster.nodes)

@@ -1,0 +1,252 @@
+"""compose.yaml and the Dockerfile, without containers: each command is run as it stands there, on loopback."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from deploy.cluster import free_ports, installed
+from deploy.front import HERE
+from deploy.part import Part
+from pushup.cli import main as pushup
+from tests.deploy.conversations import caller, wait_until
+from tests.server.caller import Caller, data_of
+
+COMPOSE: dict[str, Any] = yaml.safe_load((HERE / "compose.yaml").read_text())
+SERVICES: dict[str, Any] = COMPOSE["services"]
+NODES = ["node1", "node2", "node3", "node4"]
+
+
+def test_it_is_a_compose_file() -> None:
+    """The compose specification's schema takes it."""
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    done = subprocess.run([*command, HERE / "compose.yaml"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_all_parts_are_there() -> None:
+    """HAProxy, four nodes, Redis and the example; a service that another waits for exists, and so do volumes."""
+    assert {*NODES, "haproxy", "redis", "example"} < SERVICES.keys()
+    for name, service in SERVICES.items():
+        assert service.get("depends_on", {}).keys() <= SERVICES.keys(), name
+        for volume in service.get("volumes", []):
+            source = volume.partition(":")[0]
+            assert (HERE / source).is_file() if source.startswith("./") else source in COMPOSE["volumes"], volume
+
+
+def test_only_haproxy_is_reached_from_outside() -> None:
+    """By default from this machine, on ports that it listens on; never the inside."""
+    assert [name for name, service in SERVICES.items() if "ports" in service] == ["haproxy"]
+    published = [_resolved(port, {}).split(":") for port in SERVICES["haproxy"]["ports"]]
+    assert all(host == "127.0.0.1" for host, _, _ in published)
+    environment = SERVICES["haproxy"]["environment"]
+    fronts = {environment[name].lstrip(":") for name in ("FRONT_PLAIN", "FRONT_TLS", "FRONT_STATS")}
+    assert {port for _, _, port in published} == fronts
+    assert COMPOSE["networks"]["inside"]["internal"]
+    for name, service in SERVICES.items():
+        if name not in ("haproxy", "certificate"):
+            assert service["networks"] == ["inside"], name
+
+
+def test_the_front_is_told_where_everything_is() -> None:
+    """Its environment has every variable of haproxy.cfg and no other, with names and ports of services."""
+    environment = SERVICES["haproxy"]["environment"]
+    assert environment.keys() == set(re.findall(r"presetenv (\w+)", (HERE / "haproxy.cfg").read_text()))
+    for name in NODES:
+        assert environment[name.upper()] == f"{name}:{_port(SERVICES[name]['command'], '--listen')}"
+    assert environment["APPLICATION"] == f"example:{_port(SERVICES['example']['command'], '--bind')}"
+    assert SERVICES["example"]["environment"]["PUSHUP_URL"] == "http://haproxy" + environment["FRONT_INSIDE"]
+
+
+@pytest.mark.parametrize("given", [{}, {"PUBLISH_KEY": "k" * 20, "TICKET_KEY": "t" * 20}])
+def test_pushup_takes_the_commands(given: Mapping[str, str]) -> None:
+    """`pushup check-config` takes flags, settings file and environment, and says no without the keys."""
+    for name in NODES:
+        service = SERVICES[name]
+        command = [str(HERE / "pushup.toml") if part == "/etc/pushup.toml" else part for part in service["command"]]
+        assert command[0] == "serve"
+        environment = {key: _resolved(value, given) for key, value in service["environment"].items()}
+        done = CliRunner().invoke(pushup, ["check-config", *command[1:]], env=environment)
+        assert done.exit_code == 0, done.output
+        assert 'broadcast = "redis://redis:6379/0"' in done.output
+        without = CliRunner().invoke(pushup, ["check-config", *command[1:]])
+        assert without.exit_code != 0
+
+
+def test_the_settings_file_is_all_defaults(tmp_path: Path) -> None:
+    """What stands behind a # in pushup.toml is the default in force: with or without it, nothing changes."""
+    text = (HERE / "pushup.toml").read_text()
+    shown = re.sub(r"(?m)^# (?=\w+ = )", "", text)
+    shown = re.sub(r"(?m)^(authorize_url|cors_origins) = .*", "", shown)  # examples, there is no default
+    file = tmp_path / "all.toml"
+    file.write_text(shown)
+    outputs = [
+        CliRunner().invoke(pushup, ["check-config", *flags]).output
+        for flags in ([], ["--config", str(file)], ["--config", str(HERE / "pushup.toml")])
+    ]
+    assert shown.count(" = ") > 10
+    assert outputs[0] == outputs[1] == outputs[2]
+
+
+def test_the_unit_starts_what_there_is() -> None:
+    """pushup.service: `serve` with the settings file, more files than clients, more time than the drain window."""
+    unit = dict(re.findall(r"(?m)^(\w+)=(.*)$", (HERE / "pushup.service").read_text()))
+    assert shlex.split(unit["ExecStart"])[1:] == ["serve", "--config", "/etc/pushup.toml"]
+    defaults = dict(re.findall(r"(?m)^(\w+) = (.*)$", CliRunner().invoke(pushup, ["check-config"]).output))
+    assert int(unit["LimitNOFILE"]) > int(defaults["connections_limit"])
+    assert int(unit["TimeoutStopSec"].rstrip("s")) >= float(defaults["drain_seconds"]) + 5
+
+
+def test_the_front_waits_longer_than_the_longest_hold() -> None:
+    """The timeouts of both HAProxy files are above poll_timeout_limit_seconds."""
+    output = CliRunner().invoke(pushup, ["check-config"]).output
+    hold = re.search(r"(?m)^poll_timeout_limit_seconds = (.*)$", output)
+    assert hold is not None
+    for file in ("haproxy.cfg", "haproxy-tcp.cfg"):
+        text = (HERE / file).read_text()
+        for name in ("timeout client", "timeout server", "hard-stop-after"):
+            found = re.search(rf"(?m)^ +{name} (\d+)s", text)
+            assert found is not None
+            assert int(found[1]) >= float(hold[1]) + 10, (file, name)
+
+
+def test_the_images_copy_what_there_is() -> None:
+    """Each COPY of the Dockerfile names files of the repository, or a stage that is built before."""
+    text = (HERE / "Dockerfile").read_text()
+    stages = re.findall(r"(?m)^FROM \S+ AS (\S+)", text)
+    for line in re.findall(r"(?m)^COPY (.*)", text):
+        *sources, _ = line.split()
+        if sources[0].startswith("--from="):
+            assert sources[0].removeprefix("--from=") in stages
+        else:
+            assert all((HERE.parent / source).exists() for source in sources), line
+    assert {service["build"]["target"] for service in SERVICES.values() if "build" in service} <= set(stages)
+
+
+def test_the_commands_run(tmp_path: Path, stack: ExitStack) -> None:
+    """All of them, with the names of services put into loopback addresses: a question is asked, and a poll gets it."""
+    names = [*NODES, "redis", "example", "FRONT_PLAIN", "FRONT_TLS", "FRONT_INSIDE", "FRONT_STATS"]
+    at = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)}
+    _run_to_end("certificate", at, tmp_path)
+    parts = [_part(name, at, tmp_path) for name in ("redis", *NODES, "example", "haproxy")]
+    for part in parts:
+        stack.callback(part.stop)
+        part.start()
+    for setting, value in {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}.items():
+        assert _redis(at, "config", "get", setting) == f"{setting}\n{value}\n"
+    for name in (*NODES, "example"):
+        _run_health_check(at[name], "node" if name in NODES else name)
+    outside = caller(f"http://{at['FRONT_PLAIN']}", stack)
+    wait_until(lambda: outside.call("GET", "/").status == 200, "HAProxy to find the example")
+    outside.begin_poll("tag:java", cursor=outside.cursor(), timeout=20)
+    form = b"author=John&title=What+is+a+B-tree%3F&text=I+wonder.&tags=c%2B%2B+java"
+    _post_form(at["FRONT_PLAIN"], "/questions", form)
+    assert data_of(outside.answer())[0]["title"] == "What is a B-tree?"
+
+
+def _part(name: str, at: Mapping[str, str], folder: Path) -> Part:
+    return Part(
+        name, _command(name, at, folder), environment=_environment(name, at, folder), folder=folder,
+        is_ready=lambda: _is_ready(name, at),
+    )  # fmt: skip
+
+
+def _command(name: str, at: Mapping[str, str], folder: Path) -> list[str]:
+    """The command of a service, with paths and names of this machine."""
+    service = SERVICES[name]
+    command = [str(part) for part in service["command"]]
+    if name in NODES:
+        entry = re.findall(r"(?m)^ENTRYPOINT \[\"(\w+)\"\]", (HERE / "Dockerfile").read_text())
+        assert entry == ["pushup"]
+        command = [sys.executable, "-m", *entry, *command]
+    elif name == "redis":
+        port = at["redis"].partition(":")[2]
+        command = [installed(command[0]), *command[1:], "--dir", str(folder), "--port", port]
+    elif name == "example":
+        command = [sys.executable, "-m", *command]
+    elif name == "haproxy":
+        command = [installed(command[0]), *command[1:]]
+    return [_here(part, name, at, folder) for part in command]
+
+
+def _environment(name: str, at: Mapping[str, str], folder: Path) -> dict[str, str]:
+    service = SERVICES[name].get("environment", {})
+    mine = {key: _here(_resolved(value, {}), name, at, folder) for key, value in service.items()}
+    mine |= {key: address for key, address in at.items() if key.startswith("FRONT_") and key in mine}
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("PUSHUP_")}
+    return {**inherited, "PYTHONPATH": str(HERE.parent), **mine}
+
+
+def _here(text: str, name: str, at: Mapping[str, str], folder: Path) -> str:
+    """A text of the compose file, with what it means on this machine."""
+    text = re.sub(r"0\.0\.0\.0:\d+", at.get(name, ""), text)
+    text = text.replace("haproxy:8100", at["FRONT_INSIDE"])
+    text = re.sub(r"\b(node\d|redis|example):\d+", lambda found: at[found[1]], text)
+    for there, here in {
+        "/usr/local/etc/haproxy": str(HERE), "/etc/pushup.toml": str(HERE / "pushup.toml"),
+        "/certificate.sh": str(HERE / "certificate.sh"), "/certificate/": f"{folder}/", "/var/lib/example": str(folder),
+    }.items():  # fmt: skip
+        text = text.replace(there, here)
+    return text
+
+
+def _run_to_end(name: str, at: Mapping[str, str], folder: Path) -> None:
+    """The one-shot service; giving the file to another user needs root, and is left out without."""
+    [script] = SERVICES[name]["command"]
+    if os.geteuid() != 0:
+        script = script.partition(" && chown")[0]
+    subprocess.run([*SERVICES[name]["entrypoint"], _here(script, name, at, folder)], check=True)
+    if os.geteuid() == 0:
+        assert (folder / "localhost.pem").stat().st_uid == 99
+
+
+def _run_health_check(address: str, target: str) -> None:
+    """The HEALTHCHECK of an image."""
+    text = (HERE / "Dockerfile").read_text().partition(f"AS {target}\n")[2].partition("\nFROM ")[0]
+    found = re.search(r'HEALTHCHECK [^\n]*\\\n +CMD \["python", "-c", "(.*)"\]', text)
+    assert found is not None
+    script, replaced = re.subn(r"127\.0\.0\.1:\d+", address, found[1])
+    assert replaced == 1
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def _is_ready(name: str, at: Mapping[str, str]) -> bool:
+    if name == "redis":
+        return _redis(at, *SERVICES["redis"]["healthcheck"]["test"][2:]) == "PONG\n"
+    address, path = (at["FRONT_INSIDE"], "/v1/cursor") if name == "haproxy" else (at[name], "/healthz")
+    with Caller(address) as client:
+        return client.call("GET", "/" if name == "example" else path).status == 200
+
+
+def _redis(at: Mapping[str, str], *command: str) -> str:
+    return subprocess.run(
+        ["redis-cli", "-p", at["redis"].partition(":")[2], *command], capture_output=True, text=True, check=False
+    ).stdout
+
+
+def _post_form(address: str, path: str, form: bytes) -> None:
+    connection = http.client.HTTPConnection(address, timeout=9)
+    connection.request("POST", path, form, {"Content-Type": "application/x-www-form-urlencoded"})
+    assert connection.getresponse().status == 303
+    connection.close()
+
+
+def _port(command: list[str], flag: str) -> str:
+    return command[command.index(flag) + 1].rpartition(":")[2]
+
+
+def _resolved(value: object, given: Mapping[str, str]) -> str:
+    """With its variables as compose puts them in: ${NAME:-default}."""
+    return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: given.get(found[1], found[2]), str(value))

@@ -1,0 +1,253 @@
+"""HAProxy before real nodes: who gets where, and what clients notice when nodes, Redis or HAProxy itself go."""
+
+from __future__ import annotations
+
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from http.client import HTTPException
+from threading import Event
+
+import psutil
+import pytest
+
+from deploy.cluster import Cluster
+from tests.deploy.conversations import caller, held, hold, publish, wait_until
+from tests.server.caller import data_of, poll_path
+
+FORBIDDEN = [
+    ("POST", "/v1/messages"),
+    ("POST", "/v1/messages?channel=a"),
+    ("POST", "/v1//messages"),
+    ("POST", "/v1/%6dessages"),
+    ("POST", "/v1/poll/../messages"),
+    ("POST", "/v1/channels"),
+    ("GET", "/v1/channels"),
+    ("DELETE", "/v1/channels/a"),
+    ("POST", "/v1/channels/a/renew"),
+    ("GET", "/v1/nodes"),
+    ("GET", "/v1/events?channel=a"),
+    ("GET", "/v1"),
+    ("DELETE", "/v1/poll"),
+    ("POST", "/v1/cursor"),
+    ("GET", "/metrics"),
+    ("GET", "/readyz"),
+    ("GET", "/healthz"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), FORBIDDEN)
+def test_nobody_outside_reaches_more_than_polls(cluster: Cluster, stack: ExitStack, method: str, path: str) -> None:
+    """Even with the key, from outside the answer is a problem that says where to go."""
+    body = {"channels": ["forbidden"], "data": 1}
+    key = {"Authorization": f"Bearer {cluster.publish_key}"}
+    reply = caller(cluster.urls["plain"], stack).call(method, path, body if method == "POST" else None, key)
+    assert reply.status == reply.value["status"] == 403
+    assert reply.headers["Content-Type"] == "application/problem+json"
+    assert "inside" in reply.value["detail"]
+    assert caller(cluster.urls["inside"], stack).poll("forbidden", timeout=0)["messages"] == []
+
+
+@pytest.mark.parametrize("path", ["//v1/messages", "/V1/messages", "/v1%2fmessages", "/./v1/messages"])
+def test_spellings_of_a_path_do_not_get_through(cluster: Cluster, stack: ExitStack, path: str) -> None:
+    """What is not exactly a poll goes to the application at most, which does not know it."""
+    body = {"channels": ["forbidden"], "data": 1}
+    key = {"Authorization": f"Bearer {cluster.publish_key}"}
+    reply = caller(cluster.urls["plain"], stack).call("POST", path, body, key)
+    assert reply.status in (400, 403, 404)
+    assert reply.headers["Server"] == "gunicorn" or reply.status == 403
+    assert caller(cluster.urls["inside"], stack).poll("forbidden", timeout=0)["messages"] == []
+
+
+def test_published_inside_and_read_outside(cluster: Cluster, stack: ExitStack, channel: str) -> None:
+    """The inside publishes, with its key only, and whoever polls outside gets it, by GET and by POST."""
+    by_get = hold(cluster, 1, stack, channel)
+    by_post = hold(cluster, 1, stack, channel, "POST")
+    without_key = caller(cluster.urls["inside"], stack).call("POST", "/v1/messages", {"channels": ["a"], "data": 1})
+    assert without_key.status == 401
+    assert publish(cluster, [channel], "hello").status == 201
+    assert [data_of(client.answer()) for client in by_get + by_post] == [["hello"], ["hello"]]
+
+
+def test_the_inside_is_the_whole_interface_and_no_more(cluster: Cluster, stack: ExitStack) -> None:
+    """Channels and nodes can be looked at from the inside; the metrics of any node would be those of a random one."""
+    inside = caller(cluster.urls["inside"], stack)
+    key = {"Authorization": f"Bearer {cluster.publish_key}"}
+    assert inside.call("GET", "/v1/channels", headers=key).status == 200
+    assert inside.call("GET", "/metrics").status == 404
+
+
+def test_ordinary_requests_go_to_the_application(cluster: Cluster, stack: ExitStack) -> None:
+    """All that is not PushUp's is the application's, unknown paths, too."""
+    client = caller(cluster.urls["plain"], stack)
+    assert "All questions" in client.call("GET", "/").text
+    reply = client.call("GET", "/nowhere")
+    assert (reply.status, reply.headers["Server"]) == (404, "gunicorn")
+
+
+def test_polls_are_spread_evenly(cluster: Cluster, stack: ExitStack, channel: str) -> None:
+    """Of 40 held polls each of the four nodes holds ten."""
+    before = held(cluster)
+    hold(cluster, 40, stack, channel)
+    after = held(cluster)
+    assert [after[name] - before[name] for name in cluster.nodes] == [10, 10, 10, 10]
+
+
+def test_a_client_that_goes_is_let_go_at_its_node(cluster: Cluster, stack: ExitStack, channel: str) -> None:
+    """HAProxy does not hold a poll for which nobody waits any more."""
+    for client in hold(cluster, 8, stack, channel):
+        client.close()
+    wait_until(lambda: sum(held(cluster).values()) == 0, "the nodes to let go")
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_the_polls_of_a_node_that_dies_go_on_elsewhere(
+    cluster: Cluster, stack: ExitStack, channel: str, method: str
+) -> None:
+    """kill -9 of a node: its clients notice nothing, and get what is published then."""
+    clients = hold(cluster, 12, stack, channel, method)
+    cluster.kill_part("node2")
+    try:
+        wait_until(lambda: sum(held(cluster).values()) == 12, "the polls at the other nodes")
+        assert publish(cluster, [channel], "after").status == 201
+        assert [data_of(client.answer()) for client in clients] == [["after"]] * 12
+    finally:
+        cluster.start_part("node2")
+
+
+def test_requests_go_to_the_nodes_that_are_left(cluster: Cluster, stack: ExitStack, channel: str) -> None:
+    """From the instant a node is gone, before HAProxy has noticed, nothing fails; and then neither."""
+    client = caller(cluster.urls["plain"], stack)
+    cursor = client.cursor()
+    cluster.stop_part("node1")
+    try:
+        for number in range(20):
+            assert publish(cluster, [channel], number).status == 201
+            answer = client.poll(channel, cursor=cursor, timeout=10)
+            assert data_of(answer) == [number]
+            cursor = answer["cursor"]
+        wait_until(lambda: cluster.server_states()["polls/node1"].startswith("DOWN"), "HAProxy to notice")
+        assert client.poll(channel, timeout=0)["messages"]
+    finally:
+        cluster.start_part("node1")
+    wait_until(lambda: cluster.server_states()["polls/node1"] == "UP", "HAProxy to use it again")
+
+
+def test_clients_notice_no_restart(cluster: Cluster, stack: ExitStack, channel: str) -> None:
+    """While nodes are stopped, killed and started, readers see no error, and every message once and in order."""
+    start = caller(cluster.urls["plain"], stack).cursor()
+    with ThreadPoolExecutor(10) as threads:
+        readers = [threads.submit(_read_to_end, cluster.urls["plain"], channel, start) for _ in range(8)]
+        ended = Event()
+        publisher = threads.submit(_publish_until, cluster, channel, ended)
+        try:
+            for name, end in (("node1", cluster.stop_part), ("node2", cluster.kill_part), ("node3", cluster.kill_part)):
+                end(name)
+                cluster.start_part(name)
+        finally:
+            ended.set()
+            published = publisher.result()
+            assert publish(cluster, [channel], "end").status == 201
+        assert published > 20
+        for reader in readers:
+            assert reader.result() == [*range(published), "end"]
+
+
+def _read_to_end(url: str, channel: str, cursor: str) -> list[object]:
+    """What one reader gets; it does not bear with errors."""
+    read: list[object] = []
+    with ExitStack() as stack:
+        client = caller(url, stack)
+        while read[-1:] != ["end"]:
+            answer = client.poll(channel, cursor=cursor, timeout=10)
+            assert answer["gaps"] == []
+            read += data_of(answer)
+            cursor = answer["cursor"]
+    return read
+
+
+def _publish_until(cluster: Cluster, channel: str, ended: Event) -> int:
+    """Publish numbers; one whose fate is not known is published again with its key. Returns how many."""
+    number = 0
+    with ExitStack() as stack:
+        inside = caller(cluster.urls["inside"], stack)
+        while not ended.wait(0.01):
+            key = {"Authorization": f"Bearer {cluster.publish_key}", "Idempotency-Key": f"{channel}-{number}"}
+            try:
+                reply = inside.call("POST", "/v1/messages", {"channels": [channel], "data": number}, key)
+                number += reply.status == 201
+            except (HTTPException, OSError):
+                inside.close()
+    return number
+
+
+def test_without_redis_polls_are_held_all_the_same(cluster: Cluster, stack: ExitStack, channel: str) -> None:
+    """No node is ready then: the cached is answered, polls wait, publishers are told, and then it all goes on."""
+    assert publish(cluster, [channel], "before").status == 201
+    cluster.stop_part("redis")
+    try:
+        wait_until(
+            lambda: all(cluster.server_states()[f"polls/{name}"].startswith("DOWN") for name in cluster.nodes),
+            "all nodes to be not ready",
+        )
+        client = caller(cluster.urls["plain"], stack)
+        answer = client.poll(channel, timeout=0)
+        assert data_of(answer) == ["before"]
+        client.begin_poll(channel, cursor=answer["cursor"], timeout=50)
+        wait_until(lambda: sum(held(cluster).values()) == 1, "the held poll")
+        refused = publish(cluster, [channel], "meanwhile")
+        assert refused.status == 503
+        assert refused.value["type"] == "urn:pushup:unavailable"
+        assert "Retry-After" in refused.headers
+    finally:
+        cluster.start_part("redis")
+    wait_until(lambda: publish(cluster, [channel], "after").status == 201, "Redis to be back")
+    assert data_of(client.answer()) == ["after"]
+
+
+def test_a_reload_breaks_nothing(cluster: Cluster, stack: ExitStack, channel: str) -> None:
+    """Polls that are held end where they are; requests during the reload are answered; the new file is in force."""
+    clients = hold(cluster, 8, stack, channel)
+    asking = caller(cluster.urls["plain"], stack)
+    cluster.reload_haproxy(nodes=3)
+    try:
+        assert asking.call("GET", "/v1/cursor").status == 200
+        assert "polls/node3" in cluster.server_states()
+        assert "polls/node4" not in cluster.server_states()
+        assert sum(held(cluster).values()) == 8
+        assert publish(cluster, [channel], "after").status == 201
+        assert [data_of(client.answer()) for client in clients] == [["after"]] * 8
+    finally:
+        cluster.reload_haproxy()
+
+
+def test_plain_requests_from_elsewhere_are_sent_to_tls(cluster: Cluster, stack: ExitStack) -> None:
+    """Only loopback is served without TLS; here HAProxy listens on another address of this machine, too."""
+    others = [
+        address.address
+        for addresses in psutil.net_if_addrs().values()
+        for address in addresses
+        if address.family == socket.AF_INET and not address.address.startswith("127.")
+    ]
+    if not others:
+        pytest.skip("this machine has no address but loopback")
+    port = cluster.ports["tcp"]  # not used by this front
+    cluster.reload_haproxy(plain=f"{cluster.address('plain')},{others[0]}:{port}")
+    try:
+        reply = caller(f"http://{others[0]}:{port}", stack).call("GET", poll_path("a", timeout=0))
+        assert reply.status == 308
+        assert reply.headers["Location"] == f"https://localhost:{cluster.ports['tls']}{poll_path('a', timeout=0)}"
+    finally:
+        cluster.reload_haproxy()
+
+
+def test_plain_tcp_deals_out_connections_in_turn(stack: ExitStack, channel: str) -> None:
+    """haproxy-tcp.cfg: of eight connections each of four nodes gets two, and any node publishes to all."""
+    with Cluster(nodes=4, front="tcp", without=["example"]) as cluster:
+        clients = hold(cluster, 7, stack, channel)  # the eighth is the one that asks for the cursor
+        assert sorted(held(cluster).values()) == [1, 2, 2, 2]
+        assert publish(cluster, [channel], "to all").status == 201
+        assert [data_of(client.answer()) for client in clients] == [["to all"]] * 7
+        cluster.kill_part("node1")
+        assert caller(cluster.urls["plain"], stack).call("GET", "/v1/cursor").status == 200
+        cluster.start_part("node1")
