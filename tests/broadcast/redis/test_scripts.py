@@ -421,6 +421,35 @@ def test_the_log_is_trimmed_as_far_as_the_checkpoint_goes_and_no_further(log: Lo
     assert log.now(log.log.goes_on_from("e1", 3, b"t2")) is None
 
 
+def test_what_the_queue_has_let_go_goes_from_redis(log: Log, client: RedisClient) -> None:
+    """Old messages and keys, and channels that are forgotten; what is left is the queue."""
+    log.begin()
+    limits = Limits(retention_seconds=8.0, retention_messages=3, keys_limit=2, channel_ttl_seconds=4.0)
+    queue: MessageQueue[Any] = MessageQueue(limits, epoch="e1")
+    queue.note_changes()
+    for n in range(30):
+        queue.apply(Entry("e1", n + 1, 1000.0 + n, publish(f"c{n}", "all", key=f"k{n}")))
+        assert log.save(queue, n) is True
+        queue.note_changes()
+        remembered = {channel.name.encode() for channel in queue.snapshot().channels}
+        assert set(client.ask("HKEYS", "{pushup}:channels")) == remembered
+        assert client.ask("XLEN", "{pushup}:keys") <= 2
+        queue_again: MessageQueue[Any] = MessageQueue.restore(limits, log.load().snapshot)
+        assert sorted_snapshot(queue_again) == sorted_snapshot(queue)
+    assert len(remembered) < 20
+    assert client.ask("XLEN", "{pushup}:messages") < 10
+
+
+def test_time_does_not_fall_from_one_epoch_to_the_next(log: Log) -> None:
+    """A new epoch begins at the time of the one that is over."""
+    queue: MessageQueue[Any] = MessageQueue(LIMITS, epoch="e0")
+    queue.apply(Entry("e0", 1, 4e9, Create("c")))
+    assert log.now(log.log.begin("", new_epoch(queue.snapshot(), "e1"), LIMITS, "r")) is True
+    assert log.append(publish("a"), tag="t") == 1
+    assert [logged.entry.time for logged in log.entries()] == [4e9]
+    assert log.queue().message_count == 1
+
+
 @pytest.mark.parametrize("key", ["channels", "messages", "keys"])
 def test_a_part_of_the_checkpoint_that_is_missing_is_seen(log: Log, client: RedisClient, key: str) -> None:
     """By whoever loads it, and by whoever saves; even if there is something under the key again."""
