@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
 from pushup.broadcast.redis.broadcast import WAITING_LIMIT
 from pushup.broadcast.redis.connection import RedisConnection
 from pushup.broadcast.redis.connector import NotThere
-from pushup.core.commands import Confirmation, Create, Outcome, Published
+from pushup.broadcast.redis.log import SCRIPTS, age
+from pushup.core.commands import Confirmation, Create, Entry, Outcome, Published
 from pushup.core.errors import Overloaded, Unavailable
 from pushup.core.limits import Limits
 from pushup.core.wire import write
@@ -158,9 +158,11 @@ def test_what_goes_away_with_a_new_connection_has_one_made(
         cluster.redis.scripts.clear()
     else:
         cluster.redis.denies = "READONLY You can't write against a read only replica."
+    _, appending = links_of(cluster, node)
     refused = node.append(publish("a"))
     cluster.settle()
     assert how in reason(refused)
+    assert not appending.open
     cluster.redis.denies = ""
     cluster.advance(0.5)
     cluster.publish(node, "a")
@@ -361,10 +363,42 @@ def test_an_entry_that_cannot_be_read_is_not_passed_over(cluster: Cluster, log: 
     assert any("following the log failed" in line for line in log)
 
 
+def test_a_node_that_fails_within_an_entry_starts_again(cluster: Cluster, log: list[str]) -> None:
+    """What its queue is then, is not known; it begins anew with what is in Redis, and the others go on."""
+    node = cluster.nodes[0]
+    epoch = node.broadcast.epoch
+    node.broadcast._follower = Failing(node)
+    cluster.publish(cluster.nodes[1], "a")
+    cluster.publish(cluster.nodes[1], "a")
+    cluster.advance(2.0)
+    assert is_one(cluster)
+    assert node.broadcast.epoch == epoch
+    assert ids(node.poll(poll("a"))) == [1, 2]
+    assert any("RuntimeError" in line for line in log)
+
+
+class Failing:
+    """A follower that fails with its first entry, when it has applied it."""
+
+    def __init__(self, node: FollowingNode) -> None:
+        self.node = node.node
+        self.start_from, self.member = self.node.start_from, self.node.member
+        self.failed = False
+
+    def apply(self, entry: Entry) -> Outcome:
+        outcome = self.node.apply(entry)
+        if not self.failed:
+            self.failed = True
+            raise RuntimeError("failed within an entry")
+        return outcome
+
+
 # The log is not what it was.
 
 
-@pytest.mark.parametrize("how", ["flushed", "rolled back", "state", "log and its entries", "forked"])
+@pytest.mark.parametrize(
+    "how", ["flushed", "rolled back", "state", "log and its entries", "forked", "under way", "forked under way"]
+)
 def test_a_loss_begins_one_new_epoch_for_all(cluster: Cluster, log: list[str], how: str) -> None:
     """Channels live on, messages and keys do not; every cursor of before is told of a gap, once, at every node."""
     node = cluster.nodes[1]
@@ -381,10 +415,13 @@ def test_a_loss_begins_one_new_epoch_for_all(cluster: Cluster, log: list[str], h
     elif how == "log and its entries":
         cluster.redis.restart({**cluster.redis.data, b"{pushup}:log": dump.get(b"{pushup}:log")})
         cluster.redis.data[b"{pushup}:state"].update(dump[b"{pushup}:state"])
-    else:
+    elif how == "forked":
         cluster.redis.restart(dump)
-        other = RedisLogAt(cluster.redis)
-        other.append(before.epoch, publish("b"))
+        append_as_a_stranger(cluster.redis, before.epoch)
+    else:  # no connection ends
+        cluster.redis.data = dump
+        for _ in range(2 if how == "forked under way" else 0):
+            append_as_a_stranger(cluster.redis, before.epoch)
     cluster.advance(5.0)
     assert is_one(cluster)
     epochs = {each.broadcast.epoch for each in cluster.nodes}
@@ -399,15 +436,34 @@ def test_a_loss_begins_one_new_epoch_for_all(cluster: Cluster, log: list[str], h
     assert (again.epoch, again.sequence) == (epochs.pop(), 1)
 
 
-class RedisLogAt:
-    """Appends to a log as a node would that nobody else knows."""
+def append_as_a_stranger(redis: FakeRedis, epoch: str) -> None:
+    """Append as a node would that nobody else knows."""
+    keys = (b"{pushup}:state", b"{pushup}:log")
+    redis._append(keys, (epoch.encode(), b"stranger.%d" % len(redis.executed), b"1", write(publish("b"))))
+    redis.executed.append(b"APPEND")
 
-    def __init__(self, redis: FakeRedis) -> None:
-        self.redis = redis
 
-    def append(self, epoch: str, command: Any) -> None:
-        keys = (b"{pushup}:state", b"{pushup}:log")
-        self.redis._append(keys, (epoch.encode(), b"stranger.1", b"1", write(command)))
+def test_who_has_seen_a_loss_and_comes_late_follows_the_epoch_that_others_have_begun(
+    cluster: Cluster, log: list[str]
+) -> None:
+    """It does not begin another: clients would be told of two gaps."""
+    dump = cluster.redis.dump()
+    cluster.publish(cluster.nodes[0], "a")
+    cluster.redis.restart(dump)
+    cluster.clock.advance(0.06)
+    load = SCRIPTS[3].sha.encode()
+    late: Link | None = None
+    while late is None:
+        for link in list(cluster.redis.links):
+            if late is None and link.requests and link.requests[0][1][:2] == [b"EVALSHA", load]:
+                late, link.stuck = link, True
+            link.step()
+    cluster.advance(2.0)
+    begun = cluster.redis.data[b"{pushup}:state"][b"epoch"].decode()
+    assert sum(node.broadcast.epoch == begun for node in cluster.nodes) == 2
+    late.stuck = False
+    cluster.advance(3.0)
+    assert [node.broadcast.epoch for node in cluster.nodes] == [begun] * 3
 
 
 def test_who_is_held_when_an_epoch_ends_comes_again_with_its_cursor(cluster: Cluster, log: list[str]) -> None:
@@ -436,6 +492,24 @@ def test_a_log_of_an_epoch_that_was_over_begins_another(cluster: Cluster, log: l
     third = cluster.nodes[0].broadcast.epoch
     assert len({first, second, third}) == 3
     assert is_one(cluster)
+
+
+def test_epochs_go_on_where_the_clock_was_set_back(log: list[str]) -> None:
+    """A new one is later than the one that is over, whatever the time is by now."""
+    ahead = Cluster()
+    ahead.clock.advance(5000.0)
+    ahead.start()
+    ahead.end()
+    cluster = Cluster()
+    cluster.redis.data = ahead.redis.dump()
+    node = cluster.start()
+    before = node.broadcast.epoch
+    assert before == ahead.redis.data[b"{pushup}:state"][b"epoch"].decode()
+    cluster.redis.data.clear()
+    cluster.advance(2.0)
+    assert node.follows
+    assert age(node.broadcast.epoch) > age(before)
+    cluster.end()
 
 
 def test_cursors_of_an_epoch_to_come_wait(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
@@ -540,6 +614,17 @@ def test_one_node_saves_for_all_each_second(cluster: Cluster) -> None:
     cluster.publish(cluster.nodes[0], "a")
     cluster.advance(5.0)
     assert int(cluster.redis.data[b"{pushup}:state"][b"saved"]) == 6
+
+
+def test_a_busy_log_is_saved_each_second_and_not_more_often(cluster: Cluster) -> None:
+    """However often nodes report."""
+    cluster.advance(1.5)
+    saved = set()
+    for _ in range(50):
+        cluster.publish(cluster.nodes[1], "a")
+        cluster.advance(0.1)
+        saved.add(cluster.redis.data[b"{pushup}:state"][b"saved"])
+    assert 4 <= len(saved) <= 6
 
 
 def test_the_log_reaches_back_for_a_minute(cluster: Cluster, log: list[str]) -> None:
@@ -661,12 +746,15 @@ def test_a_node_with_other_limits_stays_out_while_others_live(cluster: Cluster, 
     assert "differ in" in reason(late.append(publish("a")))
 
 
-@pytest.mark.parametrize("state", ["well", "away", "hangs", "trying"])
+@pytest.mark.parametrize("state", ["well", "away", "hangs", "trying", "unread"])
 def test_a_node_stops_whatever_redis_does(cluster: Cluster, log: list[str], state: str) -> None:
     """Whoever waits is told, within the timeout; then nothing of it is left."""
     node = cluster.nodes.pop(0)
     waiting: list[Outcome] = []
     if state == "well":
+        waiting = node.append(publish("a"))
+    elif state == "unread":
+        links_of(cluster, node)[0].blind = True
         waiting = node.append(publish("a"))
     elif state == "hangs":
         cluster.redis.hangs = True
@@ -681,7 +769,7 @@ def test_a_node_stops_whatever_redis_does(cluster: Cluster, log: list[str], stat
     if state == "hangs":
         cluster.advance(5.5)
     assert stopped.called
-    assert len(waiting) == (state in ("well", "hangs"))
+    assert len(waiting) == (state in ("well", "hangs", "unread"))
     cluster.redis.hangs = False
     cluster.redis.refuses = ""
     cluster.end()

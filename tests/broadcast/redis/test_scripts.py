@@ -450,6 +450,16 @@ def test_time_does_not_fall_from_one_epoch_to_the_next(log: Log) -> None:
     assert log.queue().message_count == 1
 
 
+def test_what_is_not_saved_is_never_trimmed(log: Log) -> None:
+    """However far it was meant to be trimmed."""
+    log.begin()
+    log.append(publish("a"), tag="t0")
+    queue = log.queue()
+    log.append(publish("a"), tag="t1")
+    assert log.save(queue, 0, "t0", keep_after=10**6) is True
+    assert [logged.entry.sequence for logged in log.entries()] == [2]
+
+
 @pytest.mark.parametrize("key", ["channels", "messages", "keys"])
 def test_a_part_of_the_checkpoint_that_is_missing_is_seen(log: Log, client: RedisClient, key: str) -> None:
     """By whoever loads it, and by whoever saves; even if there is something under the key again."""
