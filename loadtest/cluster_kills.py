@@ -17,7 +17,7 @@ from collections.abc import Callable
 from deploy.cluster import Cluster
 from loadtest import cut_off
 from loadtest.results import Figure, Progress, Table
-from loadtest.traffic import COLUMNS, Found, Traffic
+from loadtest.witnesses import COLUMNS, Found, Witnesses
 
 FAULTS = 100
 QUICK_FAULTS = 5
@@ -68,15 +68,15 @@ def _harm(faults: int, fault: Callable[[Cluster, random.Random], None], progress
     with Cluster(nodes=4, without=("example",), settings=SETTINGS) as cluster:
         # Half go by HAProxy, as clients do; half to the nodes themselves, where they meet each one's state.
         urls = [cluster.urls["inside"], *(cluster.urls[node] for node in cluster.nodes)]
-        traffic = Traffic(urls, key=cluster.publish_key, pause=0.002)
-        traffic.begin()
+        witnesses = Witnesses(urls, key=cluster.publish_key, pause=0.002)
+        witnesses.begin()
         for number in range(faults):
             progress.step(f"{name}, {number + 1}")
             time.sleep(LONGEST_SECONDS * chance.random())
             fault(cluster, chance)
         time.sleep(2.0)
-        traffic.end()
-        return traffic.compare()
+        witnesses.end()
+        return witnesses.compare()
 
 
 def _kill_a_node(cluster: Cluster, chance: random.Random) -> None:

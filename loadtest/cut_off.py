@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 
 from deploy.cluster import free_ports, installed
 from loadtest.results import Progress
-from loadtest.traffic import Found, Traffic
+from loadtest.witnesses import Found, Witnesses
 from pushup.client import Client, ClientError
 
 NODES = 8
@@ -48,8 +48,8 @@ def measure(cuts: int, seconds: float, settings: Mapping[str, object], progress:
             stack.enter_context(_node(link, port, key, settings))
         urls = [f"http://{link.node}:{NODE_PORT}" for link in links]
         _wait_until_ready(urls)
-        traffic = Traffic(urls, key=key, pause=0.02)
-        traffic.begin()
+        witnesses = Witnesses(urls, key=key, pause=0.02)
+        witnesses.begin()
         left = cuts
         while left > 0:
             cut = chance.sample(links, min(CUT_AT_A_TIME, left))
@@ -62,8 +62,8 @@ def measure(cuts: int, seconds: float, settings: Mapping[str, object], progress:
                 link.put_up()
             _wait_until_ready(urls)
         time.sleep(2.0)
-        traffic.end()
-        return traffic.compare()
+        witnesses.end()
+        return witnesses.compare()
 
 
 class _Link:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from loadtest.results import Figure, Progress, Table
 from loadtest.servers import running
-from loadtest.traffic import COLUMNS, Traffic
+from loadtest.witnesses import COLUMNS, Witnesses
 
 KILLS = 200
 QUICK_KILLS = 20
@@ -33,16 +33,16 @@ def measure(kills: int) -> tuple[list[Table], list[Figure]]:
         flags = ["--broadcast", f"journal:{Path(folder) / 'journal.db'}", "--set", "retention_messages=10000000"]
         flags += ["--set", "retention_seconds=1h", "--set", "retention_bytes=4GiB"]
         with running(*flags, port=port):
-            traffic = Traffic([f"http://127.0.0.1:{port}"])
-        traffic.begin()
+            witnesses = Witnesses([f"http://127.0.0.1:{port}"])
+        witnesses.begin()
         for number in range(kills):
             progress.step(f"kill {number + 1}")
             with running(*flags, port=port):
                 time.sleep(LONGEST_SECONDS * chance.random())
         with running(*flags, port=port):
             time.sleep(2.0)
-            traffic.end()
-            found = traffic.compare()
+            witnesses.end()
+            found = witnesses.compare()
     progress.end()
     columns = ("kills", *COLUMNS)
     return [Table("kills", "kill -9 of a server with a journal, under load", columns, [(kills, *found)])], []

@@ -45,7 +45,7 @@ COLUMNS = ("acknowledged", "found", "lost", "repeated", "out of order", "gaps to
 """The fields of `Found`, for people."""
 
 
-class Traffic:
+class Witnesses:
     """Load on servers at these URLs; publishers pause for so many seconds between publications."""
 
     def __init__(
