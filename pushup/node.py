@@ -173,11 +173,15 @@ class Node(Generic[H]):
         """Answer a poll now, or hold it: then `holder.answer` is called, unless the subscription is abandoned.
 
         It is held for its timeout, and until `until` (seconds since the epoch) at most.
-        Raises: UnknownChannel; Unavailable while nothing is known.
+        Raises: UnknownChannel; Unavailable while nothing is known, or the cursor's epoch is not.
         """
         now = self._clock.seconds()
-        if not self._queue.cursor.epoch:
+        epoch, cursor = self._queue.cursor.epoch, poll.cursor
+        if not epoch:
             raise Unavailable("this node has not read the log yet", retry_after=1)
+        if isinstance(cursor, Cursor) and cursor.epoch != epoch and self._broadcast.awaits(cursor.epoch):
+            # Answering from the epoch before would repeat what this client has seen.
+            raise Unavailable("this node has not come to the epoch of this cursor yet", retry_after=1)
         timeout = 0.0 if self._draining or self._starting else poll.timeout * (1 - HOLD_JITTER * self._random())
         deadline = min((now + timeout) // DEADLINE_STEP_SECONDS * DEADLINE_STEP_SECONDS, until)
         result = self._queue.subscribe(poll, holder, now, deadline)

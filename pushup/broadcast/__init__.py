@@ -62,6 +62,9 @@ class Broadcast(Protocol):
     def confirm(self, ack: Ack, sequence: int, seconds: float, then: Callable[[Confirmation], None]) -> None:
         """See, within so many seconds, whether this is reached for the entry at `sequence`; `then` is told what was."""
 
+    def awaits(self, epoch: str) -> bool:
+        """Whether this order may have gone on in this epoch, and this node not have come to it yet."""
+
     def members(self) -> list[Member]:
         """The nodes that live and follow this order, as far as is known; none where it has one node only."""
 
@@ -77,6 +80,9 @@ class OneNode:
 
     def confirm(self, ack: Ack, sequence: int, seconds: float, then: Callable[[Confirmation], None]) -> None:
         then(Confirmation("stable" if ack == "stable" else "accepted", nodes=1))  # who is acknowledged, is by that node
+
+    def awaits(self, epoch: str) -> bool:
+        return False
 
     def members(self) -> list[Member]:
         return []

@@ -17,7 +17,7 @@ from msgspec import Struct
 PORT = 6379
 SENTINEL_PORT = 26379
 
-_PASSWORD = re.compile(r":[^/@]*@")
+_PASSWORD = re.compile(r"^(redis[^:]*://[^:@/]*):.*@", re.DOTALL)
 
 
 class RedisAddress(Struct, frozen=True):
@@ -40,11 +40,16 @@ def parse_address(url: str) -> RedisAddress:
 
     Raises: ValueError, whose text says what is wrong and shows no password.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ValueError("it is not a URL") from None  # what is said of it would show all of it
     if parts.scheme not in ("redis", "rediss", "redis+sentinel"):
         raise ValueError("it begins with redis://, rediss:// or redis+sentinel://")
     if parts.query or parts.fragment:
         raise ValueError("a Redis URL takes no parameters; percent-encode '?' and '#' in a password")
+    if "@" in parts.path:
+        raise ValueError("percent-encode '/' in a password")
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = credentials.partition(":")
     sentinel = parts.scheme == "redis+sentinel"
@@ -64,7 +69,7 @@ def parse_address(url: str) -> RedisAddress:
 
 def without_password(url: str) -> str:
     """The URL as it may be shown."""
-    return _PASSWORD.sub(":***@", url, count=1)
+    return _PASSWORD.sub(r"\1:***@", url)
 
 
 def _host(text: str, default: int) -> tuple[str, int]:

@@ -12,4 +12,5 @@ redis.call('HSET', KEYS[1], 'epoch', ARGV[2], 'sequence', 0, 'time', ARGV[3], 't
 for i = 6, #ARGV, 2 do
   redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1])
 end
+redis.call('HSET', KEYS[1], 'parts', redis.call('HLEN', KEYS[3]) .. ' 0 0')
 return 1

@@ -37,12 +37,12 @@ from pushup.broadcast.redis.confirmations import Confirmations
 from pushup.broadcast.redis.connection import Lost, RedisConnection, Reply
 from pushup.broadcast.redis.connector import NotThere
 from pushup.broadcast.redis.limits import RedisLimits
-from pushup.broadcast.redis.log import READ_SECONDS, Loaded, LogEntry, RedisLog, Report, age
+from pushup.broadcast.redis.log import READ_SECONDS, Incomplete, Loaded, LogEntry, RedisLog, Report, age
 from pushup.core.commands import Ack, Command, Confirmation
 from pushup.core.errors import OutOfOrder, Overloaded, Unavailable
 from pushup.core.limits import Limits
 from pushup.core.message_queue import MessageQueue
-from pushup.core.snapshot import new_epoch
+from pushup.core.snapshot import Snapshot, new_epoch
 from pushup.timer import Timer
 
 WAITING_LIMIT = 20_000
@@ -59,6 +59,10 @@ SAVE_SECONDS = 1.0
 
 LOG_SECONDS = 60.0
 """Entries stay in the log for so long after the checkpoint contains them: a node that was away no longer reads on."""
+
+AWAITED_SECONDS = 60.0
+"""Clients from an epoch that began so recently wait for this node to come to it, though it has been told of none: the
+clocks of two nodes may differ, or Redis has gone back and those who know will say so."""
 
 WITNESS_SECONDS = 2.0
 """After Redis was restarted, a node that knows nothing waits so long for one that can tell whether the log is whole."""
@@ -105,7 +109,8 @@ class RedisBroadcast:
         self._leaving = False
         self._tag = b""  # of the last entry applied; none: what this queue is, is not known
         self._heard = 0.0
-        self._behind_since: float | None = None
+        self._current = 0.0  # when the log was last asked, and was in our epoch
+        self._stands_at, self._stands_since = -1, 0.0  # where reading has not gone on from, though there is more
         self._trouble = "Redis was not reached yet"  # why the log is not followed, if it is not
         self._pending: dict[bytes, tuple[float, Then]] = {}
         self._deadline = Timer(clock, self._give_up_overdue)
@@ -120,9 +125,17 @@ class RedisBroadcast:
     def follow(self, follower: Follower) -> None:
         self._follower = follower
         self._kept_up = Deferred.fromCoroutine(self._keep_up())
+        self._kept_up.addErrback(lambda failure: failure.trap(CancelledError) and None)  # it waited to try again
 
     def ready(self) -> bool:
         return bool(self._tag) and self._clock.seconds() - self._heard <= READ_SECONDS + self._timeout
+
+    def awaits(self, epoch: str) -> bool:
+        """Whether it is later than ours, and may have begun since the log was seen to be in ours."""
+        began = _beginning(epoch)
+        if age(epoch) <= age(self.epoch) or began is None:
+            return False
+        return self._current - AWAITED_SECONDS < began < self._clock.seconds() + AWAITED_SECONDS
 
     def members(self) -> list[Member]:
         return self._members
@@ -193,7 +206,8 @@ class RedisBroadcast:
         while True:
             logs: list[RedisLog] = []
             try:
-                logs += [await self._connect(), await self._connect()]
+                logs.append(await self._connect())
+                logs.append(await self._connect())
                 await self._catch_up(logs[0])
                 wait = shortest
                 await self._follow(*logs)
@@ -212,8 +226,13 @@ class RedisBroadcast:
             wait = min(2 * wait, longest)
 
     async def _connect(self) -> RedisLog:
-        log = RedisLog(await self._connector.connect(), self._prefix)
-        await log.prepare()
+        connection = await self._connector.connect()
+        log = RedisLog(connection, self._prefix)
+        try:
+            await log.prepare()
+        except Exception:
+            connection.abort("it cannot be used")
+            raise
         return log
 
     def _failed(self, reason: str) -> None:
@@ -224,6 +243,7 @@ class RedisBroadcast:
     async def _follow(self, reading: RedisLog, commands: RedisLog) -> None:
         """Read and apply, while commands may be appended, until a connection is lost. Raises: _Diverged."""
         self._heard = self._clock.seconds()
+        self._stands_at = -1
         self._commands = commands
         self._trouble = ""
         _log.info("the log in Redis is followed, from {cursor} on", cursor=self._queue.cursor)
@@ -261,7 +281,8 @@ class RedisBroadcast:
         last = self._queue.cursor
         goes_on = await log.goes_on_from(last.epoch, last.sequence, self._tag) if self._tag else None
         if goes_on:
-            await log.set_run(log.run)
+            if await log.last_run() != log.run:  # a Redis that is full would refuse it
+                await log.set_run(log.run)
             return
         has_lost = goes_on is False
         while not await self._start(log, has_lost):
@@ -275,12 +296,13 @@ class RedisBroadcast:
             await self._begin(log, loaded, "there is nothing in Redis")
         elif not _is_whole(loaded):
             await self._begin(log, loaded, "a part of the log is missing in Redis: was it removed, or evicted?")
-        elif has_lost:
+        elif has_lost and age(loaded.tail.epoch) <= age(self.epoch):
             await self._begin(
                 log, loaded, f"Redis has lost entries that were acknowledged, before {self._queue.cursor}"
             )
-        elif not self._tag and loaded.run != log.run and not log.durable and not await self._is_witnessed(log):
-            await self._begin(log, loaded, "Redis was restarted, and nobody knows whether it has lost entries")
+        elif not self._tag and loaded.run != log.run and not log.durable:
+            if not await self._is_witnessed(log):
+                await self._begin(log, loaded, "Redis was restarted, and nobody knows whether it has lost entries")
         elif loaded.saved.limits != self._limits:
             await self._change_limits(log, loaded)
         else:
@@ -295,8 +317,13 @@ class RedisBroadcast:
 
     async def _begin(self, log: RedisLog, loaded: Loaded | None, why: str) -> None:
         """Begin a new epoch with the channels that are in Redis, or else with those of this node."""
-        over = "" if loaded is None else loaded.tail.epoch
-        state = self._queue.snapshot() if loaded is None else _state(loaded).snapshot()
+        if loaded is None:
+            await self._begin_after(log, "", self._queue.snapshot(), why)
+        else:
+            await self._begin_after(log, loaded.tail.epoch, _state(loaded).snapshot(), why)
+
+    async def _begin_after(self, log: RedisLog, over: str, state: Snapshot, why: str) -> None:
+        """Begin a new epoch with these channels, unless somebody else has ended that one already."""
         epoch = _next_epoch(max(over, self.epoch, key=age), self._clock.seconds())
         if await log.begin(over, new_epoch(state, epoch), self._limits, log.run):
             _log.warn("{why}; epoch {epoch} begins, and subscribers are told of gaps", why=why, epoch=epoch)
@@ -349,10 +376,12 @@ class RedisBroadcast:
         assert self._follower is not None
         last = self._queue.cursor
         member = msgspec.json.encode(self._follower.member(self.id))
+        asked = self._clock.seconds()
         report = await log.report(self.id, member, LEASE_SECONDS)
         self._members = sorted((_member.decode(text) for text in report.members), key=lambda m: m.id)
         if report.epoch != last.epoch or report.sequence < last.sequence:
             raise _Diverged(f"the log is at {report.epoch}-{report.sequence}, this node was at {last}")
+        self._current = asked
         self._confirmations.reported(self._members)
         self._see_whether_behind(report)
         self._queue.note_changes(min(report.saved, self._queue.cursor.sequence))
@@ -364,10 +393,10 @@ class RedisBroadcast:
 
         Raises: _Diverged.
         """
-        now = self._clock.seconds()
-        if report.sequence <= self._queue.cursor.sequence or self._behind_since is None:
-            self._behind_since = now
-        elif now - max(self._behind_since, self._heard) > READ_SECONDS + self._timeout:
+        now, at = self._clock.seconds(), self._queue.cursor.sequence
+        if report.sequence <= at or at != self._stands_at:
+            self._stands_at, self._stands_since = at, now
+        elif now - self._stands_since > READ_SECONDS + self._timeout:
             raise _Diverged("nothing is read, though there is something")
 
     def _save_is_due(self, report: Report) -> bool:
@@ -382,7 +411,10 @@ class RedisBroadcast:
         while self._saves and self._saves[0][0] <= now - LOG_SECONDS:
             keep_after = self._saves.popleft()[1]
         self._saves.append((now, changes.sequence))
-        await log.save(saved, changes, self._tag.decode(), self._limits, keep_after=keep_after)
+        try:
+            await log.save(saved, changes, self._tag.decode(), self._limits, keep_after=keep_after)
+        except Incomplete as error:
+            await self._begin_after(log, self.epoch, self._queue.snapshot(), str(error))
 
 
 _log = Logger()
@@ -390,14 +422,14 @@ _member = msgspec.json.Decoder(Member)
 
 
 def _is_whole(loaded: Loaded) -> bool:
-    """Whether the entries go from the checkpoint to the end of the log, each after the one before."""
+    """Whether the checkpoint is complete, and the entries go on from it to the end, each after the one before."""
     sequence, tag = loaded.saved.head.sequence, loaded.saved.tag.encode()
     for logged in loaded.entries:
         if logged.after != tag or logged.entry.sequence != sequence + 1:
             return False
         sequence += logged.entry.command.width
         tag = logged.tag
-    return (sequence, tag) == (loaded.tail.sequence, loaded.tail.tag)
+    return loaded.complete and (sequence, tag) == (loaded.tail.sequence, loaded.tail.tag)
 
 
 def _state(loaded: Loaded) -> MessageQueue[object]:
@@ -419,6 +451,14 @@ def _next_epoch(after: str, now: float) -> str:
     """
     began = max(int(now * 1000), int(after[:-2] or "0", 16) + 1)
     return f"{began:x}{secrets.token_hex(1)}"
+
+
+def _beginning(epoch: str) -> float | None:
+    """When an epoch of this name began, by the clock of whoever began it; None if it is not such a name."""
+    try:
+        return int(epoch[:-2], 16) / 1000
+    except ValueError:
+        return None
 
 
 def _unavailable(reason: str) -> Unavailable:

@@ -45,7 +45,7 @@ class Confirmations:
         waiting = _Waiting(ack, sequence, self._clock.seconds() + seconds, then)
         self._waiting.append(waiting)
         self._timer.not_after(waiting.deadline)
-        if ack == "replicated" and self._round is None:
+        if ack == "replicated" and (self._round is None or self._round.called):
             self._round = Deferred.fromCoroutine(self._ask())
 
     def reported(self, members: list[Member]) -> None:
@@ -60,6 +60,8 @@ class Confirmations:
         self._timer.stop()
         if self._round is not None:
             self._round.cancel()
+        if self._log is not None:
+            self._log.connection.abort("this node stops")
         for waiting in list(self._waiting):
             self._tell(waiting, Confirmation("accepted"))
 
@@ -78,7 +80,7 @@ class Confirmations:
         """Ask Redis until nobody waits for its replicas, all who wait at a time together."""
         try:
             while together := [w for w in self._waiting if w.ack == "replicated"]:
-                if self._log is None:
+                if self._log is None or self._log.connection.lost.called:
                     self._log = await self._connect()
                 seconds = min(w.deadline for w in together) - self._clock.seconds()
                 replicas = await self._log.replicas(max(seconds, 0.001))
@@ -91,5 +93,3 @@ class Confirmations:
         except (NotThere, Lost, hiredis.ReplyError):
             # Not known is not reached; who still waits is told at its deadline, unless somebody asks again.
             self._log = None
-        finally:
-            self._round = None

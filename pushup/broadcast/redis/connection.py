@@ -6,7 +6,6 @@ word is given up, and everything under way fails with `Lost`.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -61,7 +60,7 @@ class RedisConnection(protocol.Protocol):
             return
         deadline = self._clock.seconds() + self._timeout + blocks
         self._waiting.append((deadline, then))
-        if self._deadline.time == math.inf:
+        if deadline < self._deadline.time:
             self._deadline.not_after(deadline)  # and once it rings, for whoever is the first then
         self.transport.write(hiredis.pack_command(words))  # type: ignore[arg-type]  # its stubs know one word only
         if self._adopted is not None:

@@ -1,10 +1,12 @@
 -- Everything a node begins with, as of one moment.
 -- KEYS: state, log, channels, messages, keys.
--- Returns the state's fields, the bodies of channels, messages and keys, and the entries after the checkpoint.
-local state = redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'tag', 'run', 'saved', 'checkpoint')
+-- Returns the state's fields, the bodies of channels, messages and keys, and the entries after the checkpoint; of the
+-- fields the last two say how many bodies there are to be, and how many there are.
+local state = redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'tag', 'run', 'saved', 'checkpoint', 'parts')
 if not state[1] then
   return {state, {}, {}, {}, {}}
 end
+state[8] = redis.call('HLEN', KEYS[3]) .. ' ' .. redis.call('XLEN', KEYS[4]) .. ' ' .. redis.call('XLEN', KEYS[5])
 return {
   state,
   redis.call('HVALS', KEYS[3]),

@@ -60,12 +60,13 @@ class SavedHead(Struct, frozen=True):
 
 
 class Loaded(Struct, frozen=True):
-    """A checkpoint and the entries after it, as of one moment."""
+    """A checkpoint, whether all its parts are there, and the entries after it, as of one moment."""
 
     tail: Tail
     run: str
     saved: SavedHead
     snapshot: Snapshot
+    complete: bool
     entries: list[LogEntry]
 
 
@@ -76,6 +77,10 @@ class Report(Struct, frozen=True):
     sequence: int
     saved: int
     members: list[bytes]
+
+
+class Incomplete(Exception):
+    """A part of the checkpoint is not in Redis any more."""
 
 
 class _Script:
@@ -155,6 +160,8 @@ class RedisLog:
             found = _log_entry(epoch, *rows[0])
             if tag in (found.after, found.tag):
                 return True
+            if found.entry.sequence <= sequence + 1:
+                return False  # there, or right after, is what others have applied
         earlier = await ask("XREVRANGE", self._log, place, "-", "COUNT", 1)
         return False if earlier else None
 
@@ -164,15 +171,16 @@ class RedisLog:
         Raises: msgspec.DecodeError, UnicodeDecodeError.
         """
         state, channels, messages, keys, entries = await self._evaluate(_LOAD, self._parts)
-        epoch, sequence, tag, run, _, head = state
-        if epoch is None:
+        if state[0] is None:
             return None
+        epoch, sequence, tag, run, _, head, parts, found = state
         saved = _saved_head.decode(head)
         return Loaded(
             tail=Tail(epoch.decode(), int(sequence), tag),
             run=(run or b"").decode(),
             saved=saved,
             snapshot=read_checkpoint(saved.head, channels, _bodies(messages), _bodies(keys)),
+            complete=parts == found,
             entries=[_log_entry(epoch.decode(), *row) for row in entries],
         )
 
@@ -184,7 +192,10 @@ class RedisLog:
         return bool(reply)
 
     async def save(self, saved: int, changes: Changes, tag: str, limits: Limits, *, keep_after: int) -> bool:
-        """Lay changes over the checkpoint at `saved`; whether nobody else has. Entries after `keep_after` stay."""
+        """Lay changes over the checkpoint at `saved`; whether nobody else has. Entries after `keep_after` stay.
+
+        Raises: Incomplete.
+        """
         reply = await self._evaluate(
             _SAVE,
             self._parts,
@@ -201,6 +212,8 @@ class RedisLog:
             *[word for channel in changes.channels for word in (channel.name, encode(channel))],
             *changes.forgotten,
         )
+        if reply == -1:
+            raise Incomplete("a part of the checkpoint is missing in Redis: was it removed, or evicted?")
         return bool(reply)
 
     async def report(self, node: str, member: bytes, lease: float) -> Report:

@@ -3,8 +3,9 @@
 -- Returns epoch, sequence, saved, and what is known of each node that lives.
 local now = redis.call('TIME')
 local time = now[1] + now[2] / 1000000
+-- A Redis that is full refuses a script whose first write needs memory; this one needs none.
+redis.call('ZREM', KEYS[2], ARGV[1])
 if ARGV[2] == '' then
-  redis.call('ZREM', KEYS[2], ARGV[1])
   redis.call('HDEL', KEYS[3], ARGV[1])
 else
   redis.call('ZADD', KEYS[2], time + ARGV[3], ARGV[1])
@@ -15,7 +16,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', time)) do
   redis.call('HDEL', KEYS[3], id)
 end
 local reply = redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'saved')
-for _, member in ipairs(redis.call('HVALS', KEYS[3])) do
-  reply[#reply + 1] = member
+for _, id in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
+  reply[#reply + 1] = redis.call('HGET', KEYS[3], id) or nil
 end
 return reply

@@ -1,0 +1,389 @@
+"""A Redis in memory, stepped by hand: what PushUp asks of Redis, with the scripts written once more in Python.
+
+Connections are real ones of ours; behind each is a transport that keeps requests until they are carried out, and
+replies until they are delivered, so that a test can stop the world anywhere in between. `test_scripts` sees to it that
+all this does what a real Redis does.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import hiredis
+from twisted.internet.error import ConnectionAborted, ConnectionDone
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+
+from pushup.broadcast.redis.connection import RedisConnection
+from pushup.broadcast.redis.connector import NotThere
+from pushup.broadcast.redis.log import SCRIPTS
+
+TIMEOUT = 5.0
+ENOUGH = 20_000
+"""Steps after which there should be an end of them."""
+
+
+class Refusal(Exception):
+    """An error reply."""
+
+
+@dataclass
+class Stream:
+    """Rows by the first part of their ids; the second is 0, always."""
+
+    rows: list[tuple[int, list[bytes]]] = field(default_factory=list)
+    last: int = 0
+
+    def add(self, id: bytes, fields: list[bytes]) -> None:  # noqa: A002
+        number = int(id.removesuffix(b"-0"))
+        if number <= self.last:
+            raise Refusal("ERR The ID specified in XADD is equal or smaller than the target stream top item")
+        self.rows.append((number, fields))
+        self.last = number
+
+    def trim(self, first: bytes) -> None:
+        self.rows = [row for row in self.rows if row[0] >= int(first)]
+
+
+class FakeRedis:
+    """One server: its data, its connections, and what may befall it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.skew = 0.0
+        """By so many seconds its clock is ahead."""
+        self.data: dict[bytes, Any] = {}
+        self.runs = count(1)
+        self.run = f"run{next(self.runs)}"
+        self.scripts: dict[bytes, Callable[..., Any]] = {}
+        self.links: list[Link] = []
+        self.refuses = ""
+        """Why no connection can be made, if so."""
+        self.denies = ""
+        """What is said to whatever would write, if so."""
+        self.hangs = False
+        self.info = {"aof_enabled": "0", "second_repl_offset": "-1"}
+        self.appendfsync: bytes | None = b"everysec"
+        self.replicas = 0
+        self.executed: list[bytes] = []
+        """The names of all commands carried out."""
+
+    # Connections.
+
+    async def connect(self) -> RedisConnection:
+        if self.refuses:
+            raise NotThere(self.refuses)
+        return self.link().connection
+
+    def link(self, timeout: float = TIMEOUT) -> Link:
+        link = Link(self, RedisConnection(self.clock, timeout))
+        self.links.append(link)
+        link.connection.makeConnection(link)
+        return link
+
+    # What befalls it.
+
+    def dump(self) -> dict[bytes, Any]:
+        """All data, as it would be on a disk."""
+        return copy.deepcopy(self.data)
+
+    def restart(self, data: dict[bytes, Any] | None = None) -> None:
+        """Come up again, as another run, with these data (by default what there is)."""
+        self.cut()
+        self.run = f"run{next(self.runs)}"
+        self.scripts.clear()
+        if data is not None:
+            self.data = copy.deepcopy(data)
+
+    def cut(self) -> None:
+        """All connections end."""
+        for link in list(self.links):
+            link.end(ConnectionDone())
+
+    # Time passes.
+
+    def step(self) -> bool:
+        """Carry out the oldest request of each connection and deliver its reply; whether there was any."""
+        self.clock.advance(0)
+        return sum(link.step() for link in list(self.links)) > 0
+
+    def settle(self) -> None:
+        """Carry out and deliver all that does not have to wait."""
+        for _ in range(ENOUGH):
+            if not self.step():
+                return
+        raise AssertionError("there is no end of it")
+
+    # Commands.
+
+    def execute(self, words: list[bytes]) -> Any:
+        name = words[0].upper()
+        self.executed.append(name)
+        try:
+            if self.denies and name in _WRITES:
+                raise Refusal(self.denies)
+            return getattr(self, "_" + name.decode().lower())(*words[1:])
+        except Refusal as error:
+            return error
+
+    def now(self) -> float:
+        return self.clock.seconds() + self.skew
+
+    def stream(self, key: bytes) -> Stream:
+        stream: Stream = self.data.setdefault(key, Stream())
+        return stream
+
+    def _rows(self, key: bytes, first: float = 0, last: float = math.inf) -> list[list[Any]]:
+        rows = self.data[key].rows if key in self.data else []
+        return [[b"%d-0" % number, fields] for number, fields in rows if first <= number <= last]
+
+    def _ping(self) -> bytes:
+        return b"PONG"
+
+    def _info(self) -> bytes:
+        info = {"run_id": self.run, **self.info}
+        return "".join(f"{name}:{value}\r\n" for name, value in info.items()).encode()
+
+    def _config(self, *words: bytes) -> list[bytes]:
+        if self.appendfsync is None:
+            raise Refusal("NOPERM this user has no permissions to run the 'config|get' command")
+        return [b"appendfsync", self.appendfsync]
+
+    def _script(self, verb: bytes, text: bytes) -> bytes:
+        (found,) = [script for script in SCRIPTS if script.text == text]
+        sha = found.sha.encode()
+        self.scripts[sha] = (self._append, self._begin, self._save, self._load, self._report)[SCRIPTS.index(found)]
+        return sha
+
+    def _evalsha(self, sha: bytes, keys: bytes, *rest: bytes) -> Any:
+        if sha not in self.scripts:
+            raise Refusal("NOSCRIPT No matching script. Please use EVAL.")
+        return self.scripts[sha](rest[: int(keys)], rest[int(keys) :])
+
+    def _hmget(self, key: bytes, *names: bytes) -> list[bytes | None]:
+        return [self.data.get(key, {}).get(name) for name in names]
+
+    def _hget(self, key: bytes, name: bytes) -> bytes | None:
+        return self._hmget(key, name)[0]
+
+    def _hset(self, key: bytes, *pairs: bytes) -> int:
+        self.data.setdefault(key, {}).update(zip(pairs[::2], pairs[1::2], strict=True))
+        return 0
+
+    def _hdel(self, key: bytes, *names: bytes) -> int:
+        for name in names:
+            self.data.get(key, {}).pop(name, None)
+        if key in self.data and not self.data[key]:
+            del self.data[key]
+        return 0
+
+    def _hincrby(self, key: bytes, name: bytes, by: bytes) -> int:
+        value = int(self._hget(key, name) or 0) + int(by)
+        self._hset(key, name, b"%d" % value)
+        return value
+
+    def _xrange(self, key: bytes, first: bytes, last: bytes, *most: bytes) -> list[list[Any]]:
+        assert last == b"+"
+        return self._rows(key, _place(first))[: int(most[1]) if most else None]
+
+    def _xrevrange(self, key: bytes, last: bytes, first: bytes, *most: bytes) -> list[list[Any]]:
+        assert first == b"-"
+        return self._rows(key, 0, _place(last))[::-1][: int(most[1])]
+
+    def _xread(self, *words: bytes) -> list[Any] | None:
+        options = dict(zip(words[:4:2], words[1:4:2], strict=True))
+        _, key, after = words[4:]
+        rows = self._rows(key, _place(after) + 1)[: int(options[b"COUNT"])]
+        return [[key, rows]] if rows else None
+
+    def _wait(self, wanted: bytes, milliseconds: bytes) -> int:
+        return self.replicas
+
+    # The scripts.
+
+    def _append(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
+        state, log = keys
+        epoch, tag, width, command = arguments
+        at, sequence, time, after = self._hmget(state, b"epoch", b"sequence", b"time", b"tag")
+        if at != epoch:
+            return 0
+        self._deny_writes()
+        assert sequence is not None
+        assert time is not None
+        assert after is not None
+        moment = b"%.6f" % max(self.now(), float(time))
+        last = int(sequence) + int(width)
+        fields = [b"time", moment, b"after", after, b"tag", tag, b"command", command]
+        self.stream(log).add(b"%d-0" % last, fields)
+        self._hset(state, b"sequence", b"%d" % last, b"time", moment, b"tag", tag)
+        return last
+
+    def _begin(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
+        over, epoch, time, run, checkpoint, *channels = arguments
+        if (self._hget(keys[0], b"epoch") or b"") != over:
+            return 0
+        self._deny_writes()
+        for key in keys:
+            self.data.pop(key, None)
+        new = {
+            b"epoch": epoch, b"sequence": b"0", b"time": time, b"tag": epoch, b"run": run,
+            b"saved": b"0", b"checkpoint": checkpoint,
+        }  # fmt: skip
+        self.data[keys[0]] = new
+        if channels:
+            self._hset(keys[2], *channels)
+        new[b"parts"] = self._parts(keys)
+        return 1
+
+    def _save(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
+        epoch, before, saved, checkpoint, first, messages, first_message, idempotency, first_key, number = arguments[
+            :10
+        ]
+        if self._hmget(keys[0], b"epoch", b"saved") != [epoch, before]:
+            return 0
+        if self._hget(keys[0], b"parts") != self._parts(keys):
+            return -1
+        for key, body, kept in ((keys[3], messages, first_message), (keys[4], idempotency, first_key)):
+            if body:
+                self.stream(key).add(saved + b"-0", [b"body", body])
+            if key in self.data:
+                self.stream(key).trim(kept)
+        end = 10 + 2 * int(number)
+        if arguments[10:end]:
+            self._hset(keys[2], *arguments[10:end])
+        self._hdel(keys[2], *arguments[end:])
+        if keys[1] in self.data:
+            self.stream(keys[1]).trim(first)
+        self._hset(keys[0], b"saved", saved, b"checkpoint", checkpoint, b"parts", self._parts(keys))
+        return 1
+
+    def _parts(self, keys: tuple[bytes, ...]) -> bytes:
+        return b"%d %d %d" % (len(self.data.get(keys[2], {})), len(self._rows(keys[3])), len(self._rows(keys[4])))
+
+    def _load(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
+        names = (b"epoch", b"sequence", b"tag", b"run", b"saved", b"checkpoint", b"parts")
+        state = self._hmget(keys[0], *names)
+        if state[0] is None:
+            return [state, [], [], [], []]
+        state.append(self._parts(keys))
+        channels = list(self.data.get(keys[2], {}).values())
+        assert state[4] is not None
+        return [state, channels, self._rows(keys[3]), self._rows(keys[4]), self._rows(keys[1], int(state[4]) + 1)]
+
+    def _report(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
+        state, leases, members = keys
+        node, member, lease = arguments
+        if member:
+            self._hset(members, node, member)
+            self.data.setdefault(leases, {})[node] = self.now() + float(lease)
+        gone = [name for name, until in self.data.get(leases, {}).items() if until <= self.now()]
+        for name in gone if member else [node, *gone]:
+            self._hdel(leases, name)
+            self._hdel(members, name)
+        living = sorted(self.data.get(leases, {}).items(), key=lambda lease: (lease[1], lease[0]))
+        shown = [self._hget(members, name) for name, _ in living]
+        return self._hmget(state, b"epoch", b"sequence", b"saved") + [text for text in shown if text is not None]
+
+    def _deny_writes(self) -> None:
+        if self.denies:
+            raise Refusal(self.denies)
+
+
+_WRITES = (b"HSET", b"HINCRBY")
+_BLOCKS = (b"XREAD", b"WAIT")
+
+
+class Link:
+    """The server's end of a connection, and the transport at the other."""
+
+    def __init__(self, redis: FakeRedis, connection: RedisConnection) -> None:
+        self.redis = redis
+        self.connection = connection
+        self.requests: deque[tuple[float, list[bytes]]] = deque()
+        self.replies: deque[bytes] = deque()
+        self.open = True
+        self.aborted = False
+        self.stuck = False
+        """Nothing passes by it any more, and neither end knows."""
+        self.blind = False
+        """No entry is read by it: it leads to a server that does not get them any more."""
+        self._reader = hiredis.Reader()
+
+    # The transport.
+
+    def write(self, data: bytes) -> None:
+        if not self.open or self.aborted:
+            return
+        self._reader.feed(data)
+        while (words := self._reader.gets()) is not False:
+            self.requests.append((self.redis.clock.seconds(), words))
+
+    def abortConnection(self) -> None:
+        """As with TCP, the end comes in the next turn."""
+        if self.open and not self.aborted:
+            self.aborted = True
+            self.redis.clock.callLater(0, self.end, ConnectionAborted())
+
+    def end(self, reason: Exception) -> None:
+        if self.open:
+            self.open = False
+            self.redis.links.remove(self)
+            self.connection.connectionLost(Failure(reason))
+
+    # Steps.
+
+    @property
+    def _passes(self) -> bool:
+        return self.open and not self.stuck and not self.redis.hangs
+
+    def carry_out(self) -> bool:
+        """Carry out the oldest request, unless it still waits for something."""
+        if not self.requests or not self._passes:
+            return False
+        since, words = self.requests[0]
+        reply = None if self.blind and words[0] == b"XREAD" else self.redis.execute(words)
+        if words[0] in _BLOCKS and not reply:
+            milliseconds = words[words.index(b"BLOCK") + 1] if words[0] == b"XREAD" else words[2]
+            if self.redis.clock.seconds() < since + int(milliseconds) / 1000:
+                return False
+        self.requests.popleft()
+        self.replies.append(encode_reply(reply))
+        return True
+
+    def deliver(self) -> bool:
+        """Deliver the oldest reply."""
+        if not self.replies or not self._passes or self.aborted:
+            return False
+        self.connection.dataReceived(self.replies.popleft())
+        return True
+
+    def step(self) -> bool:
+        done = self.carry_out()
+        return self.deliver() or done
+
+
+def encode_reply(value: Any) -> bytes:
+    """A reply as it goes over the wire (RESP2)."""
+    if value is None:
+        return b"$-1\r\n"
+    if isinstance(value, Exception):
+        return b"-%s\r\n" % str(value).encode()
+    if isinstance(value, int):
+        return b":%d\r\n" % value
+    if isinstance(value, bytes):
+        return b"$%d\r\n%s\r\n" % (len(value), value)
+    return b"*%d\r\n" % len(value) + b"".join(map(encode_reply, value))
+
+
+def _place(text: bytes) -> int:
+    """The first place that a bound of a range lets in, of ids that end with -0."""
+    if text == b"-":
+        return 0
+    number = int(text.lstrip(b"(").removesuffix(b"-0"))
+    return number + 1 if text.startswith(b"(") else number

@@ -1,0 +1,194 @@
+"""Nodes as they are, with queue and all, at a Redis in memory and on one clock; and what publishers were told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from pushup.broadcast.redis.broadcast import Connects, RedisBroadcast
+from pushup.broadcast.redis.limits import RedisLimits
+from pushup.core.answer import Answer
+from pushup.core.commands import Ack, Command, Confirmation, Outcome, Published
+from pushup.core.limits import Limits
+from pushup.core.message_queue import MessageQueue
+from pushup.core.poll import Poll
+from pushup.core.subscription import Subscription
+from pushup.metrics import Metrics
+from pushup.node import Node
+from tests.broadcast.redis.fake_redis import TIMEOUT, FakeRedis
+from tests.core.builders import publish
+
+START = 1_795_219_200.0
+
+
+class Poller:
+    """Whose poll is held: `answers` is what it got."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+
+    def answer(self, answer: Answer) -> None:
+        self.answers.append(answer)
+
+
+class FollowingNode:
+    """One node at Redis, and what has gone through it."""
+
+    def __init__(
+        self,
+        redis: Connects,
+        clock: Clock,
+        *,
+        limits: Limits | None = None,
+        name: str,
+        random: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.clock = clock
+        self.limits = limits or Limits()
+        self.soon: list[Callable[[], None]] = []
+        self.queue: MessageQueue[Any] = MessageQueue(self.limits, epoch="")
+        self.broadcast = RedisBroadcast(
+            redis,
+            queue=self.queue,
+            limits=self.limits,
+            redis_limits=RedisLimits(redis_timeout_seconds=TIMEOUT),
+            clock=clock,
+            random=random,
+        )
+        self.broadcast.id = name  # so that a seed has the same nodes each time
+        self.node: Node[Any] = Node(
+            queue=self.queue,
+            broadcast=self.broadcast,
+            clock=clock,
+            soon=self.soon.append,
+            random=random,
+            metrics=Metrics(),
+            name=name,
+        )
+
+    @property
+    def cursor(self) -> str:
+        return str(self.queue.cursor)
+
+    @property
+    def follows(self) -> bool:
+        """Whether what is published here now gets to Redis."""
+        return self.broadcast._commands is not None
+
+    def turn(self) -> bool:
+        """Do what was due soon; whether there was any."""
+        calls = list(self.soon)
+        self.soon.clear()
+        for call in calls:
+            call()
+        return bool(calls)
+
+    def append(self, command: Command) -> list[Outcome]:
+        """Append; what comes of it will be in the list, once."""
+        outcomes: list[Outcome] = []
+
+        def then(outcome: Outcome) -> None:
+            assert not outcomes, "told twice"
+            outcomes.append(outcome)
+
+        self.node.publish(command, then)
+        return outcomes
+
+    def confirm(self, ack: Ack, sequence: int, seconds: float) -> list[Confirmation]:
+        told: list[Confirmation] = []
+        self.node.confirm(ack, sequence, seconds, told.append)
+        return told
+
+    def poll(self, asked: Poll) -> Answer:
+        """The answer to a poll that is not held."""
+        answer = self.node.poll(asked, Poller())
+        assert isinstance(answer, Answer), answer
+        return answer
+
+    def hold(self, asked: Poll) -> Poller:
+        """A poll that there is nothing for, yet."""
+        poller = Poller()
+        assert isinstance(self.node.poll(asked, poller), Subscription)
+        return poller
+
+    def crash(self) -> None:
+        """Be gone without a word."""
+        self.node.stop()
+        self.broadcast._leaving = True
+        assert self.broadcast._kept_up is not None
+        self.broadcast._kept_up.cancel()
+        self.broadcast._confirmations.stop()
+        self.broadcast._deadline.stop()
+
+    def stop(self) -> Deferred[None]:
+        """Begin to stop in good order."""
+        self.node.stop()
+        return Deferred.fromCoroutine(self.broadcast.stop())
+
+
+class Cluster:
+    """A Redis, nodes that follow it, and the clock."""
+
+    def __init__(self, nodes: int = 0, **limits: Any) -> None:
+        self.clock = Clock()
+        self.clock.advance(START)
+        self.redis = FakeRedis(self.clock)
+        self.limits = Limits(**limits)
+        self.nodes: list[FollowingNode] = []
+        self._started = count()
+        for _ in range(nodes):
+            self.start()
+
+    def start(self, **settings: Any) -> FollowingNode:
+        """A node more, which has done all that it can at once."""
+        settings.setdefault("limits", self.limits)
+        node = FollowingNode(self.redis, self.clock, name=f"node{next(self._started)}", **settings)
+        self.nodes.append(node)
+        self.settle()
+        return node
+
+    def crash(self, node: FollowingNode) -> None:
+        self.nodes.remove(node)
+        node.crash()
+
+    def settle(self) -> None:
+        """All that can happen without time passing."""
+        while self.redis.step() or sum(node.turn() for node in self.nodes):
+            pass
+
+    def advance(self, seconds: float, step: float = 0.05) -> None:
+        """Time passes, and all that happens meanwhile."""
+        for _ in range(round(seconds / step)):
+            self.clock.advance(step)
+            self.settle()
+
+    def do(self, node: FollowingNode, command: Command) -> Outcome:
+        """Have a command done, as a publisher sees it."""
+        outcomes = node.append(command)
+        self.settle()
+        (outcome,) = outcomes
+        return outcome
+
+    def publish(self, node: FollowingNode, *channels: str, data: str = "1", key: str | None = None) -> Published:
+        outcome = self.do(node, publish(*channels, data=data, key=key))
+        assert isinstance(outcome, Published), outcome
+        return outcome
+
+    def end(self) -> None:
+        for node in list(self.nodes):
+            self.crash(node)
+
+
+@contextmanager
+def cluster_of(nodes: int, **limits: Any) -> Iterator[Cluster]:
+    """A cluster whose nodes are gone in the end."""
+    cluster = Cluster(nodes, **limits)
+    try:
+        yield cluster
+    finally:
+        cluster.end()

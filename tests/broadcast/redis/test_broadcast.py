@@ -1,0 +1,775 @@
+"""A node at the log: whom it tells what, when it is ready, and what it does when the log is not what it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from pushup.broadcast.redis.broadcast import WAITING_LIMIT
+from pushup.broadcast.redis.connection import RedisConnection
+from pushup.broadcast.redis.connector import NotThere
+from pushup.broadcast.redis.log import SCRIPTS, age
+from pushup.core.commands import Confirmation, Create, Entry, Outcome, Published
+from pushup.core.errors import Overloaded, Unavailable
+from pushup.core.limits import Limits
+from pushup.core.wire import write
+from tests.broadcast.redis.fake_redis import FakeRedis, Link, Refusal
+from tests.broadcast.redis.following_nodes import START, Cluster, FollowingNode
+from tests.core.builders import gaps, ids, poll, publish
+from tests.core.test_changes import sorted_snapshot
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """Three nodes; nothing of them is left in the end."""
+    cluster = Cluster(3)
+    yield cluster
+    cluster.end()
+    cluster.settle()
+    cluster.redis.hangs = False
+    assert cluster.clock.getDelayedCalls() == []
+    assert cluster.redis.links == []
+
+
+@pytest.fixture
+def node(cluster: Cluster) -> FollowingNode:
+    return cluster.nodes[0]
+
+
+@pytest.fixture
+def log(logged_failures: list[str]) -> Iterator[list[str]]:
+    """What was logged as an error, which the test means to cause."""
+    yield logged_failures
+    logged_failures.clear()
+
+
+def links_of(cluster: Cluster, node: FollowingNode) -> tuple[Link, Link]:
+    """The connection by which a node reads, and the one by which it appends."""
+    commands = node.broadcast._commands
+    assert commands is not None
+    (appending,) = [link for link in cluster.redis.links if link.connection is commands.connection]
+    at = cluster.redis.links.index(appending)
+    reading = cluster.redis.links[at - 1]
+    assert reading.requests
+    assert reading.requests[0][1][0] == b"XREAD"
+    return reading, appending
+
+
+def reason(outcomes: list[Outcome]) -> str:
+    """Why a command was refused."""
+    (outcome,) = outcomes
+    assert isinstance(outcome, Unavailable)
+    assert outcome.retry_after == 1
+    return str(outcome)
+
+
+def is_one(cluster: Cluster) -> bool:
+    """Whether all nodes follow, and are at the same entry with the same state."""
+    snapshots = [sorted_snapshot(node.queue) for node in cluster.nodes]
+    return all(node.follows for node in cluster.nodes) and all(snapshot == snapshots[0] for snapshot in snapshots)
+
+
+# Publishing.
+
+
+def test_a_publisher_is_told_when_its_node_has_read_the_entry(cluster: Cluster, node: FollowingNode) -> None:
+    """Not when Redis has taken it: the answer's cursor is one that this node can serve."""
+    outcomes = node.append(publish("a"))
+    reading, appending = links_of(cluster, node)
+    assert appending.step()
+    assert outcomes == []
+    assert reading.step()
+    (outcome,) = outcomes
+    assert isinstance(outcome, Published)
+    assert node.cursor == f"{outcome.epoch}-{outcome.sequence}"
+    cluster.settle()
+    assert is_one(cluster)
+
+
+def test_all_nodes_do_what_any_is_asked_to(cluster: Cluster) -> None:
+    """Outcomes go to who asked, errors too; the states are equal."""
+    for n, asked in enumerate(cluster.nodes * 2):
+        published = cluster.publish(asked, "a", "b", data=str(n))
+        assert published.sequence == n + 1
+    assert not isinstance(cluster.do(cluster.nodes[0], Create("c")), Exception)
+    outcome = cluster.do(cluster.nodes[1], Create("c"))
+    assert getattr(outcome, "status", 0) == 409
+    assert is_one(cluster)
+    assert [ids(each.poll(poll("a"))) for each in cluster.nodes] == [[1, 2, 3, 4, 5, 6]] * 3
+
+
+def test_a_publisher_whose_entry_is_not_read_back_is_told_that_it_is_not_known(
+    cluster: Cluster, node: FollowingNode
+) -> None:
+    """At its deadline, once; it may be published all the same, and then all get it."""
+    reading, _ = links_of(cluster, node)
+    reading.blind = True
+    first = node.append(publish("a"))
+    cluster.advance(0.9)
+    second = node.append(publish("a"))
+    cluster.advance(4.0)
+    assert first == []
+    cluster.advance(0.2)
+    assert "it is not known whether this was published: not read back in 5 s" in reason(first)
+    assert second == []
+    cluster.advance(0.9)
+    assert "it is not known" in reason(second)
+    reading.blind = False
+    cluster.advance(1.0)
+    assert is_one(cluster)
+    assert ids(node.poll(poll("a"))) == [1, 2]
+
+
+def test_publications_under_way_when_the_connection_ends_are_not_known(
+    cluster: Cluster, node: FollowingNode, log: list[str]
+) -> None:
+    """Carried out or not: their publishers are told so at once, and the others' publications go on."""
+    done, not_done = node.append(publish("a")), node.append(publish("b"))
+    _, appending = links_of(cluster, node)
+    assert appending.carry_out()
+    cluster.redis.cut()
+    assert "it is not known" in reason(done)
+    assert "it is not known" in reason(not_done)
+    assert "Redis closed the connection" in reason(node.append(publish("a")))
+    cluster.advance(1.0)
+    assert is_one(cluster)
+    assert ids(node.poll(poll("a", "b"))) == [1]
+
+
+def test_what_redis_refuses_is_told_with_its_reason(cluster: Cluster, node: FollowingNode) -> None:
+    """And the next publication goes through once it is over."""
+    cluster.redis.denies = "OOM command not allowed"
+    refused = node.append(publish("a"))
+    cluster.settle()
+    assert reason(refused) == "Redis: OOM command not allowed"
+    assert node.follows
+    cluster.redis.denies = ""
+    cluster.publish(node, "a")
+
+
+@pytest.mark.parametrize("how", ["NOSCRIPT", "READONLY"])
+def test_what_goes_away_with_a_new_connection_has_one_made(
+    cluster: Cluster, node: FollowingNode, log: list[str], how: str
+) -> None:
+    """Scripts that Redis has forgotten, a master that became a replica: refused once, and then it goes."""
+    if how == "NOSCRIPT":
+        cluster.redis.scripts.clear()
+    else:
+        cluster.redis.denies = "READONLY You can't write against a read only replica."
+    _, appending = links_of(cluster, node)
+    refused = node.append(publish("a"))
+    cluster.settle()
+    assert how in reason(refused)
+    assert not appending.open
+    cluster.redis.denies = ""
+    cluster.advance(0.5)
+    cluster.publish(node, "a")
+
+
+def test_only_so_many_wait_for_redis(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
+    """The next are told to come again, and nothing is sent; when Redis answers there is room."""
+    cluster.redis.hangs = True
+    waiting = [node.append(publish("a")) for _ in range(WAITING_LIMIT)]
+    (outcome,) = node.append(publish("a"))
+    assert isinstance(outcome, Overloaded)
+    assert outcome.retry_after == 1
+    assert waiting[0] == waiting[-1] == []
+    cluster.redis.hangs = False
+    node.broadcast._pending.clear()
+    assert node.append(publish("a")) == []
+
+
+def test_a_publisher_that_fails_when_it_is_told_harms_nobody(
+    cluster: Cluster, node: FollowingNode, log: list[str]
+) -> None:
+    """It is logged, and those after it are told."""
+
+    def fail(outcome: Outcome) -> None:
+        raise RuntimeError("gone")
+
+    node.node.publish(publish("a"), fail)
+    assert isinstance(cluster.do(node, publish("a")), Published)
+    assert any("could not be told" in line for line in log)
+    assert node.follows
+
+
+# Being there, and not.
+
+
+def test_before_redis_was_reached_nothing_is_known(log: list[str]) -> None:
+    """Polls, cursors and publications are refused with a reason; when Redis comes, all is as it should be."""
+    cluster = Cluster()
+    cluster.redis.refuses = "127.0.0.1:6379: refused"
+    node = cluster.start()
+    assert (node.broadcast.epoch, node.broadcast.ready(), node.node.members()[0].cursor) == ("", False, "-0")
+    for asked in (poll("a"), poll("a", cursor="now", timeout=9.0), poll("a", cursor="e1-5")):
+        with pytest.raises(Unavailable):
+            node.poll(asked)
+    with pytest.raises(Unavailable):
+        _ = node.node.cursor
+    assert reason(node.append(publish("a"))) == "127.0.0.1:6379: refused"
+    cluster.redis.refuses = ""
+    cluster.advance(1.0)
+    assert node.broadcast.ready()
+    cluster.publish(node, "a")
+    cluster.end()
+
+
+@pytest.mark.parametrize(("chance", "most"), [(0.0, 2.5), (0.999, 5.0)])
+def test_redis_is_tried_again_ever_more_rarely(log: list[str], chance: float, most: float) -> None:
+    """Doubled each time up to 5 s, of which a random half is left out; soon again once it was there."""
+    times: list[float] = []
+
+    class Refusing(FakeRedis):
+        async def connect(self) -> RedisConnection:
+            times.append(self.clock.seconds())
+            return await super().connect()
+
+    cluster = Cluster()
+    cluster.redis = Refusing(cluster.clock)
+    cluster.redis.refuses = "no"
+    node = cluster.start(random=lambda: chance)
+    cluster.advance(40.0, 0.01)
+    pauses = [after - before for before, after in pairwise(times)]
+    half = 0.5 + chance / 2
+    wanted = [0.1 * half, 0.2 * half, 0.4 * half, 0.8 * half, 1.6 * half, 3.2 * half, most, most]
+    assert pauses[:8] == pytest.approx(wanted, abs=0.02)
+    assert max(pauses) <= most + 0.02
+    cluster.redis.refuses = ""
+    cluster.advance(6.0)
+    assert node.follows
+    times.clear()
+    began = cluster.clock.seconds()
+    cluster.redis.cut()
+    cluster.advance(0.5, 0.01)
+    assert times[0] - began <= 0.1 + 0.02
+    assert log == ["Redis: no; publishing is refused until it is back",
+                   "Redis: Redis closed the connection; publishing is refused until it is back"]  # fmt: skip
+    cluster.end()
+
+
+def test_ready_is_who_has_heard_from_redis_lately(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
+    """A read is answered each second; without it a node is not ready after six, though its sockets are open."""
+    for _ in range(8):
+        cluster.advance(1.0)
+        assert node.broadcast.ready()
+    cluster.redis.hangs = True
+    cluster.advance(4.5)
+    assert node.broadcast.ready()
+    cluster.advance(1.7)
+    assert not node.broadcast.ready()
+    cluster.redis.hangs = False
+    cluster.advance(6.0)
+    assert node.broadcast.ready()
+    assert is_one(cluster)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_one_connection_that_is_stuck_is_given_up_with_the_other(
+    cluster: Cluster, node: FollowingNode, log: list[str], which: int
+) -> None:
+    """Reading or appending: the node is back within the timeout and what a read may take."""
+    links_of(cluster, node)[which].stuck = True
+    cluster.publish(cluster.nodes[1], "a")
+    cluster.advance(8.0)
+    assert is_one(cluster)
+    assert ids(node.poll(poll("a"))) == [1]
+
+
+def test_a_node_that_reads_nothing_though_there_is_something_connects_anew(
+    cluster: Cluster, node: FollowingNode, log: list[str]
+) -> None:
+    """It reads from a server that gets no entries any more, while it reports to one that does."""
+    cluster.advance(1.0)
+    reading, _ = links_of(cluster, node)
+    reading.blind = True
+    cluster.publish(cluster.nodes[1], "a")
+    cluster.advance(9.0)
+    assert is_one(cluster)
+    assert any("nothing is read, though there is something" in line for line in log)
+    assert not reading.open
+
+
+def test_a_node_that_has_much_to_read_is_left_to_it(cluster: Cluster, node: FollowingNode) -> None:
+    """As long as it goes on, however far it is behind the end of the log; and after it was away, too."""
+    cluster.advance(1.0)
+    reading, _ = links_of(cluster, node)
+    for _ in range(10):
+        reading.blind = True
+        cluster.publish(cluster.nodes[1], "a")
+        cluster.publish(cluster.nodes[1], "a")
+        cluster.advance(1.5)
+        reading.blind = False
+        cluster.advance(0.05)
+    assert reading.open
+
+
+@pytest.mark.parametrize("which", ["the first", "the second", "what it is like"])
+def test_no_connection_is_left_where_not_both_can_be_used(log: list[str], which: str) -> None:
+    """However often it is tried."""
+
+    class Odd(FakeRedis):
+        connected = 0
+
+        async def connect(self) -> RedisConnection:
+            self.connected += 1
+            if which != "what it is like" and self.connected % 2 == (which == "the first"):
+                raise NotThere("too many clients")
+            return await super().connect()
+
+        def _info(self) -> bytes:
+            if which == "what it is like":
+                raise Refusal("NOPERM this user has no permissions to run the 'info' command")
+            return super()._info()
+
+    cluster = Cluster()
+    redis = cluster.redis = Odd(cluster.clock)
+    node = cluster.start()
+    cluster.advance(20.0)
+    assert redis.connected > 4
+    assert len(redis.links) <= 1
+    assert not node.follows
+    cluster.end()
+
+
+def test_polls_are_held_and_served_while_redis_is_away(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
+    """What is cached is answered, who waits is answered once there is something, in the same epoch."""
+    cluster.publish(node, "a", data='"before"')
+    cursor = node.cursor
+    cluster.redis.refuses = "no"
+    cluster.redis.cut()
+    held = node.hold(poll("a", cursor=cursor, timeout=60.0))
+    assert ids(node.poll(poll("a"))) == [1]
+    cluster.advance(5.0)
+    cluster.redis.refuses = ""
+    cluster.advance(6.0)
+    assert held.answers == []
+    cluster.publish(cluster.nodes[1], "a")
+    assert [ids(answer) for answer in held.answers] == [[2]]
+
+
+def test_an_entry_that_cannot_be_read_is_not_passed_over(cluster: Cluster, log: list[str]) -> None:
+    """The nodes stay where they are and say so; nothing after it is answered."""
+    cluster.publish(cluster.nodes[0], "a")
+    cursors = [node.cursor for node in cluster.nodes]
+    outcomes = cluster.nodes[0].append(publish("a"))
+    links_of(cluster, cluster.nodes[0])[1].carry_out()
+    cluster.redis.data[b"{pushup}:log"].rows[-1][1][7] = b'{"type": "strange"}'
+    cluster.advance(3.0)
+    assert [node.cursor for node in cluster.nodes] == cursors
+    assert "not known" in reason(outcomes) or "Validation" in reason(outcomes)
+    assert any("following the log failed" in line for line in log)
+
+
+def test_a_node_that_fails_within_an_entry_starts_again(cluster: Cluster, log: list[str]) -> None:
+    """What its queue is then, is not known; it begins anew with what is in Redis, and the others go on."""
+    node = cluster.nodes[0]
+    epoch = node.broadcast.epoch
+    node.broadcast._follower = Failing(node)
+    cluster.publish(cluster.nodes[1], "a")
+    cluster.publish(cluster.nodes[1], "a")
+    cluster.advance(2.0)
+    assert is_one(cluster)
+    assert node.broadcast.epoch == epoch
+    assert ids(node.poll(poll("a"))) == [1, 2]
+    assert any("RuntimeError" in line for line in log)
+
+
+class Failing:
+    """A follower that fails with its first entry, when it has applied it."""
+
+    def __init__(self, node: FollowingNode) -> None:
+        self.node = node.node
+        self.start_from, self.member = self.node.start_from, self.node.member
+        self.failed = False
+
+    def apply(self, entry: Entry) -> Outcome:
+        outcome = self.node.apply(entry)
+        if not self.failed:
+            self.failed = True
+            raise RuntimeError("failed within an entry")
+        return outcome
+
+
+# The log is not what it was.
+
+
+@pytest.mark.parametrize(
+    "how", ["flushed", "rolled back", "state", "log and its entries", "forked", "under way", "forked under way"]
+)
+def test_a_loss_begins_one_new_epoch_for_all(cluster: Cluster, log: list[str], how: str) -> None:
+    """Channels live on, messages and keys do not; every cursor of before is told of a gap, once, at every node."""
+    node = cluster.nodes[1]
+    made = cluster.do(node, Create("named", 500.0))
+    dump = cluster.redis.dump()
+    cluster.publish(node, "a", key="k")
+    before = node.queue.cursor
+    if how == "flushed":
+        cluster.redis.data.clear()
+    elif how == "rolled back":
+        cluster.redis.restart(dump)
+    elif how == "state":
+        del cluster.redis.data[b"{pushup}:state"]
+    elif how == "log and its entries":
+        cluster.redis.restart({**cluster.redis.data, b"{pushup}:log": dump.get(b"{pushup}:log")})
+        cluster.redis.data[b"{pushup}:state"].update(dump[b"{pushup}:state"])
+    elif how == "forked":
+        cluster.redis.restart(dump)
+        append_as_a_stranger(cluster.redis, before.epoch)
+    else:  # no connection ends
+        cluster.redis.data = dump
+        for _ in range(2 if how == "forked under way" else 0):
+            append_as_a_stranger(cluster.redis, before.epoch)
+    cluster.advance(5.0)
+    assert is_one(cluster)
+    epochs = {each.broadcast.epoch for each in cluster.nodes}
+    assert len(epochs) == 1
+    assert before.epoch not in epochs
+    for each in cluster.nodes:
+        answer = each.poll(poll("a", "named", cursor=str(before)))
+        assert gaps(answer) == [("a", "lost"), ("named", "lost")]
+        assert each.poll(poll("a", "named", cursor=answer.cursor)).gaps == ()
+        assert each.node.channel("named").id == getattr(made, "id", None)
+    again = cluster.publish(node, "a", key="k")
+    assert (again.epoch, again.sequence) == (epochs.pop(), 1)
+
+
+def append_as_a_stranger(redis: FakeRedis, epoch: str) -> None:
+    """Append as a node would that nobody else knows."""
+    keys = (b"{pushup}:state", b"{pushup}:log")
+    redis._append(keys, (epoch.encode(), b"stranger.%d" % len(redis.executed), b"1", write(publish("b"))))
+    redis.executed.append(b"APPEND")
+
+
+def test_who_has_seen_a_loss_and_comes_late_follows_the_epoch_that_others_have_begun(
+    cluster: Cluster, log: list[str]
+) -> None:
+    """It does not begin another: clients would be told of two gaps."""
+    dump = cluster.redis.dump()
+    cluster.publish(cluster.nodes[0], "a")
+    cluster.redis.restart(dump)
+    cluster.clock.advance(0.06)
+    load = SCRIPTS[3].sha.encode()
+    late: Link | None = None
+    while late is None:
+        for link in list(cluster.redis.links):
+            if late is None and link.requests and link.requests[0][1][:2] == [b"EVALSHA", load]:
+                late, link.stuck = link, True
+            link.step()
+    cluster.advance(2.0)
+    begun = cluster.redis.data[b"{pushup}:state"][b"epoch"].decode()
+    assert sum(node.broadcast.epoch == begun for node in cluster.nodes) == 2
+    late.stuck = False
+    cluster.advance(3.0)
+    assert [node.broadcast.epoch for node in cluster.nodes] == [begun] * 3
+
+
+def test_who_is_held_when_an_epoch_ends_comes_again_with_its_cursor(cluster: Cluster, log: list[str]) -> None:
+    """The answer is of the epoch in which it was held, with nothing in it; the next poll tells of the gap."""
+    node = cluster.nodes[0]
+    cluster.publish(node, "a")
+    cursor = node.cursor
+    held = [node.hold(poll("a", cursor=cursor, timeout=60.0)) for _ in range(300)]
+    cluster.redis.data.clear()
+    cluster.advance(3.0)
+    for poller in held:
+        (answer,) = poller.answers
+        assert (answer.cursor, answer.messages, answer.gaps) == (cursor, (), ())
+    assert gaps(node.poll(poll("a", cursor=cursor))) == [("a", "lost")]
+
+
+def test_a_log_of_an_epoch_that_was_over_begins_another(cluster: Cluster, log: list[str]) -> None:
+    """Redis comes back with an epoch of before: nobody goes on in it."""
+    first = cluster.nodes[0].broadcast.epoch
+    dump = cluster.redis.dump()
+    cluster.redis.data.clear()
+    cluster.advance(3.0)
+    second = cluster.nodes[0].broadcast.epoch
+    cluster.redis.restart(dump)
+    cluster.advance(3.0)
+    third = cluster.nodes[0].broadcast.epoch
+    assert len({first, second, third}) == 3
+    assert is_one(cluster)
+
+
+def test_epochs_go_on_where_the_clock_was_set_back(log: list[str]) -> None:
+    """A new one is later than the one that is over, whatever the time is by now."""
+    ahead = Cluster()
+    ahead.clock.advance(5000.0)
+    ahead.start()
+    ahead.end()
+    cluster = Cluster()
+    cluster.redis.data = ahead.redis.dump()
+    node = cluster.start()
+    before = node.broadcast.epoch
+    assert before == ahead.redis.data[b"{pushup}:state"][b"epoch"].decode()
+    cluster.redis.data.clear()
+    cluster.advance(2.0)
+    assert node.follows
+    assert age(node.broadcast.epoch) > age(before)
+    cluster.end()
+
+
+def test_cursors_of_an_epoch_to_come_wait(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
+    """A node that has not noticed refuses them, rather than repeat what was; others get what they always got."""
+    cluster.publish(node, "a")
+    links = links_of(cluster, node)
+    for link in links:
+        link.stuck = True
+    cluster.redis.data.clear()
+    cluster.advance(2.0)
+    new = cluster.nodes[1].cursor
+    old = node.cursor
+    assert new.partition("-")[0] != old.partition("-")[0]
+    with pytest.raises(Unavailable, match="not come to the epoch"):
+        node.poll(poll("a", cursor=new))
+    assert ids(node.poll(poll("a"))) == [1]
+    assert node.poll(poll("a", cursor=old)).messages == ()
+    for stranger in ("e1-5", "zz-1", "1-1", "fffffffffffff-1"):
+        assert gaps(node.poll(poll("a", cursor=stranger))) == [("a", "lost")]
+    cluster.advance(8.0)
+    assert node.poll(poll("a", cursor=new)).gaps == ()
+
+
+def test_a_cursor_of_an_epoch_that_never_comes_does_not_wait_for_ever(
+    cluster: Cluster, node: FollowingNode, log: list[str]
+) -> None:
+    """When the log has been in another one for a minute after, it is told as lost."""
+    began = int((START + 1) * 1000)
+    stray = f"{began:x}00-7"
+    with pytest.raises(Unavailable):
+        node.poll(poll("a", cursor=stray))
+    cluster.advance(59.0, 0.25)
+    with pytest.raises(Unavailable):
+        node.poll(poll("a", cursor=stray))
+    cluster.advance(3.0, 0.25)
+    assert gaps(node.poll(poll("a", cursor=stray))) == [("a", "lost")]
+
+
+def test_a_redis_that_comes_back_with_everything_costs_nothing(cluster: Cluster, log: list[str]) -> None:
+    """Another run, the same log: cursors are good, and a node that is new then trusts those that know."""
+    cluster.publish(cluster.nodes[0], "a")
+    epoch = cluster.nodes[0].broadcast.epoch
+    cluster.redis.restart()
+    new = cluster.start()
+    cluster.advance(3.0)
+    assert is_one(cluster)
+    assert new.broadcast.epoch == epoch
+    assert ids(new.poll(poll("a"))) == [1]
+
+
+@pytest.mark.parametrize(("appendfsync", "kept"), [(b"always", True), (b"everysec", False)])
+def test_when_nobody_is_left_who_knows_it_is_redis_word_that_counts(
+    log: list[str], appendfsync: bytes, kept: bool
+) -> None:
+    """All nodes and Redis were restarted: the log is good if each write was synced; else a new epoch, after a while."""
+    cluster = Cluster(2)
+    cluster.redis.info["aof_enabled"] = "1"
+    cluster.redis.appendfsync = appendfsync
+    cluster.publish(cluster.nodes[0], "a")
+    cursor = cluster.nodes[0].cursor
+    cluster.end()
+    cluster.redis.restart()
+    for _ in range(2):
+        cluster.start()
+    if not kept:
+        cluster.advance(1.5)
+        assert not any(node.follows for node in cluster.nodes)
+    cluster.advance(3.0)
+    assert is_one(cluster)
+    for node in cluster.nodes:
+        assert gaps(node.poll(poll("a", cursor=cursor))) == ([] if kept else [("a", "lost")])
+        assert ids(node.poll(poll("a"))) == ([1] if kept else [])
+    cluster.end()
+
+
+def test_all_nodes_are_restarted_and_redis_is_not(cluster: Cluster) -> None:
+    """The run is the one in which the log was found whole: no witness is needed."""
+    cluster.publish(cluster.nodes[0], "a")
+    cursor = cluster.nodes[0].cursor
+    cluster.end()
+    node = cluster.start()
+    assert node.follows
+    assert node.cursor == cursor
+
+
+# Checkpoints.
+
+
+def test_one_node_saves_for_all_each_second(cluster: Cluster) -> None:
+    """The one with the lowest id; nothing is saved where nothing was new."""
+    cluster.advance(1.5)
+    for n in range(5):
+        cluster.publish(cluster.nodes[2], "a", data=str(n))
+        cluster.advance(1.5)
+        saved = int(cluster.redis.data[b"{pushup}:state"][b"saved"])
+        assert saved == n + 1
+    assert [bool(node.broadcast._saves) for node in cluster.nodes] == [True, False, False]
+    before = cluster.redis.dump()
+    cluster.advance(3.0)
+    assert cluster.redis.data[b"{pushup}:state"] == before[b"{pushup}:state"]
+    cluster.crash(cluster.nodes[0])
+    cluster.publish(cluster.nodes[0], "a")
+    cluster.advance(5.0)
+    assert int(cluster.redis.data[b"{pushup}:state"][b"saved"]) == 6
+
+
+def test_a_busy_log_is_saved_each_second_and_not_more_often(cluster: Cluster) -> None:
+    """However often nodes report."""
+    cluster.advance(1.5)
+    saved = set()
+    for _ in range(50):
+        cluster.publish(cluster.nodes[1], "a")
+        cluster.advance(0.1)
+        saved.add(cluster.redis.data[b"{pushup}:state"][b"saved"])
+    assert 4 <= len(saved) <= 6
+
+
+def test_the_log_reaches_back_for_a_minute(cluster: Cluster, log: list[str]) -> None:
+    """A node that was away for less reads on; for longer, it starts from the checkpoint; nobody is told of a gap."""
+    node = cluster.nodes[2]
+    cursor = node.cursor
+    for seconds, read_on in ((50.0, True), (130.0, False)):
+        for link in links_of(cluster, node):
+            link.stuck = True
+        node.broadcast._connector = Unreachable()
+        for n in range(int(seconds / 5)):
+            cluster.publish(cluster.nodes[0], "a", data=str(n))
+            cluster.advance(5.0, 0.25)
+        rows = cluster.redis.data[b"{pushup}:log"].rows
+        assert (rows[0][0] <= node.queue.cursor.sequence + 1) is read_on
+        node.broadcast._connector = cluster.redis
+        cluster.advance(8.0, 0.25)
+        assert is_one(cluster)
+        answer = node.poll(poll("a", cursor=cursor, limit=1000))
+        assert answer.gaps == ()
+        assert len(answer.messages) == int(seconds / 5)
+        cursor = answer.cursor
+
+
+class Unreachable:
+    """No Redis."""
+
+    async def connect(self) -> RedisConnection:
+        raise NotThere("unreachable")
+
+
+def test_a_new_node_is_as_those_that_were_there(cluster: Cluster) -> None:
+    """From checkpoint and log, whatever part of it is in which."""
+    for n in range(4):
+        cluster.publish(cluster.nodes[n % 3], "a", f"b{n}", data=str(n), key=f"k{n % 2}")
+        cluster.advance(0.6)
+        cluster.start()
+        assert is_one(cluster)
+    assert len(cluster.nodes) == 7
+
+
+def test_what_is_missing_in_redis_is_noticed_by_who_saves(cluster: Cluster, log: list[str]) -> None:
+    """Before a new node could start without it: a new epoch, with the channels that live."""
+    cluster.do(cluster.nodes[0], Create("named", 500.0))
+    cluster.advance(1.5)
+    epoch = cluster.nodes[0].broadcast.epoch
+    del cluster.redis.data[b"{pushup}:channels"]
+    cluster.publish(cluster.nodes[0], "a")
+    cluster.advance(3.0)
+    assert is_one(cluster)
+    assert cluster.nodes[0].broadcast.epoch != epoch
+    assert [channel.name for channel in cluster.nodes[1].node.channels(0, 9)] == ["named", "a"]
+
+
+# Members, limits, the end.
+
+
+def test_the_nodes_that_live_know_each_other(cluster: Cluster) -> None:
+    """One that crashed is known for three seconds more; one that stopped is gone with the next report."""
+    cluster.advance(0.5)
+    for node in cluster.nodes:
+        assert [member.id for member in node.node.members()] == ["node0", "node1", "node2"]
+    cluster.crash(cluster.nodes[2])
+    cluster.advance(2.5)
+    assert len(cluster.nodes[0].node.members()) == 3
+    cluster.advance(1.0)
+    assert len(cluster.nodes[0].node.members()) == 2
+    stopped = cluster.nodes[1].stop()
+    cluster.settle()
+    assert stopped.called
+    del cluster.nodes[1]
+    cluster.advance(0.3)
+    assert [member.id for member in cluster.nodes[0].node.members()] == ["node0"]
+
+
+def test_stable_waits_for_every_node(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
+    """One that is cut off holds it up until its lease ends; then it is stable among those that live."""
+    cluster.advance(0.5)
+    told = node.confirm("stable", cluster.publish(node, "a").sequence, 5.0)
+    cluster.advance(0.6)
+    assert told == [Confirmation("stable", nodes=3)]
+    for link in links_of(cluster, cluster.nodes[2]):
+        link.stuck = True
+    sequence = cluster.publish(node, "a").sequence
+    short, long = node.confirm("stable", sequence, 1.0), node.confirm("stable", sequence, 5.0)
+    cluster.advance(1.1)
+    assert short == [Confirmation("accepted")]
+    assert long == []
+    cluster.advance(3.0)
+    assert long == [Confirmation("stable", nodes=2)]
+
+
+def test_replicated_is_asked_by_a_connection_of_its_own(cluster: Cluster, node: FollowingNode) -> None:
+    """Publications go on while Redis waits for its replicas."""
+    told = node.confirm("replicated", 1, 5.0)
+    cluster.settle()
+    cluster.publish(node, "a")
+    assert told == []
+    cluster.redis.replicas = 1
+    cluster.settle()
+    assert told == [Confirmation("replicated", replicas=1)]
+
+
+def test_a_node_with_other_limits_stays_out_while_others_live(cluster: Cluster, log: list[str]) -> None:
+    """It names what differs; when all have stopped they are taken over, and the epoch is the same."""
+    cluster.publish(cluster.nodes[0], "a")
+    cursor = cluster.nodes[0].cursor
+    odd = cluster.start(limits=Limits(retention_messages=5, strict_channels=True))
+    cluster.advance(2.0)
+    assert "differ in retention_messages, strict_channels;" in reason(odd.append(publish("a")))
+    for node in cluster.nodes[:3]:
+        cluster.crash(node)
+    cluster.advance(10.0)
+    assert odd.follows
+    assert odd.cursor == cursor
+    assert ids(odd.poll(poll("a"))) == [1]
+    late = cluster.start()
+    cluster.advance(1.0)
+    assert "differ in" in reason(late.append(publish("a")))
+
+
+@pytest.mark.parametrize("state", ["well", "away", "hangs", "trying", "unread"])
+def test_a_node_stops_whatever_redis_does(cluster: Cluster, log: list[str], state: str) -> None:
+    """Whoever waits is told, within the timeout; then nothing of it is left."""
+    node = cluster.nodes.pop(0)
+    waiting: list[Outcome] = []
+    if state == "well":
+        waiting = node.append(publish("a"))
+    elif state == "unread":
+        links_of(cluster, node)[0].blind = True
+        waiting = node.append(publish("a"))
+    elif state == "hangs":
+        cluster.redis.hangs = True
+        waiting = node.append(publish("a"))
+    else:
+        cluster.redis.refuses = "no"
+        cluster.redis.cut()
+        if state == "trying":
+            cluster.advance(0.02)
+    stopped = node.stop()
+    cluster.advance(0.1)
+    if state == "hangs":
+        cluster.advance(5.5)
+    assert stopped.called
+    assert len(waiting) == (state in ("well", "hangs", "unread"))
+    cluster.redis.hangs = False
+    cluster.redis.refuses = ""
+    cluster.end()

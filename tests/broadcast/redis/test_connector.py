@@ -1,0 +1,188 @@
+"""Connections to Redis: introduced, to the database that was named, and to a master only; found by Sentinels or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hiredis
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectError, ConnectionDone
+from twisted.internet.testing import MemoryReactorClock, StringTransport
+from twisted.python.failure import Failure
+
+from pushup.broadcast.redis.address import parse_address
+from pushup.broadcast.redis.connection import RedisConnection
+from pushup.broadcast.redis.connector import Connector, NotThere
+from tests.broadcast.redis.fake_redis import encode_reply
+
+MASTER: list[Any] = [b"master", 0, []]
+REPLICA: list[Any] = [b"slave", b"10.0.0.1", 6379, b"connected", 0]
+
+
+class ScriptedServers:
+    """Servers that answer by a table, by `host:port`; one that is not in it refuses connections."""
+
+    def __init__(self, servers: dict[str, dict[str, Any]]) -> None:
+        self.reactor = MemoryReactorClock()
+        self.servers = servers
+        self.asked: list[tuple[str, list[str]]] = []
+        self._served = 0
+        self.open: dict[str, list[StringTransport]] = {}
+
+    def connect(self, url: str) -> tuple[list[RedisConnection], list[str]]:
+        """Connect, with servers that answer at once; what came of it: a connection, or why there is none."""
+        made: list[RedisConnection] = []
+        failed: list[str] = []
+        connector = Connector(parse_address(url), reactor=self.reactor, timeout=5.0, name="me")
+        connecting = Deferred.fromCoroutine(connector.connect())
+        connecting.addCallbacks(made.append, lambda failure: failed.append(self._why(failure)))
+        while not made and not failed:
+            for host, port, factory, timeout, _ in self.reactor.tcpClients[self._served :]:
+                assert timeout == 5.0
+                self._served += 1
+                self._serve(f"{host}:{port}", factory)
+            self.reactor.advance(0.1)
+        return made, failed
+
+    def _why(self, failure: Failure) -> str:
+        failure.trap(NotThere)
+        return str(failure.value)
+
+    def _serve(self, place: str, factory: Any) -> None:
+        if place not in self.servers:
+            factory.clientConnectionFailed(None, Failure(ConnectError()))
+            return
+        transport = StringTransport()
+        protocol = factory.buildProtocol(None)
+        self.open.setdefault(place, []).append(transport)
+        protocol.makeConnection(transport)
+        reader = hiredis.Reader()
+        while data := transport.value():
+            transport.clear()
+            reader.feed(data)
+            while (words := reader.gets()) is not False:
+                texts = [word.decode() for word in words]
+                self.asked.append((place, texts))
+                reply = self.servers[place].get(texts[0], b"OK")
+                if reply is Ellipsis:
+                    protocol.connectionLost(Failure(ConnectionDone()))
+                    return
+                protocol.dataReceived(encode_reply(reply))
+        if transport.disconnected:
+            protocol.connectionLost(Failure(ConnectionDone()))
+
+    def words(self, place: str) -> list[str]:
+        return [" ".join(words) for at, words in self.asked if at == place]
+
+
+def test_a_connection_introduces_itself() -> None:
+    """By its name; nothing is asked that was not given."""
+    servers = ScriptedServers({"127.0.0.1:6379": {"ROLE": MASTER}})
+    made, failed = servers.connect("redis://127.0.0.1")
+    assert (len(made), failed) == (1, [])
+    assert servers.words("127.0.0.1:6379") == ["CLIENT SETNAME me", "ROLE"]
+    assert not servers.open["127.0.0.1:6379"][0].disconnected
+
+
+@pytest.mark.parametrize(
+    ("url", "first"),
+    [
+        ("redis://:p%20w@127.0.0.1:7000/3", "AUTH p w"),
+        ("redis://me:p%20w@127.0.0.1:7000/3", "AUTH me p w"),
+    ],
+)
+def test_password_user_and_database(url: str, first: str) -> None:
+    """The password comes first, with the user if there is one; then the database."""
+    servers = ScriptedServers({"127.0.0.1:7000": {"ROLE": MASTER}})
+    made, _ = servers.connect(url)
+    assert made
+    assert servers.words("127.0.0.1:7000") == [first, "CLIENT SETNAME me", "SELECT 3", "ROLE"]
+
+
+@pytest.mark.parametrize(
+    ("replies", "why"),
+    [
+        ({"AUTH": RuntimeError("WRONGPASS invalid")}, "127.0.0.1:6379: WRONGPASS invalid"),
+        ({"SELECT": RuntimeError("ERR DB index is out of range")}, "127.0.0.1:6379: ERR DB index is out of range"),
+        (
+            {"CLIENT": RuntimeError("NOAUTH who are you?")},
+            "127.0.0.1:6379: NOAUTH who are you?",
+        ),
+        ({"ROLE": REPLICA}, "127.0.0.1:6379 is not the master but a slave"),
+        ({"ROLE": ...}, "127.0.0.1:6379: Redis closed the connection"),
+    ],
+)
+def test_a_redis_that_cannot_be_used_is_left(replies: dict[str, Any], why: str) -> None:
+    """The reason names it, without the password, and the connection does not stay open."""
+    servers = ScriptedServers({"127.0.0.1:6379": {"ROLE": MASTER, **replies}})
+    made, failed = servers.connect("redis://me:secret@127.0.0.1/9")
+    assert (made, failed) == ([], [why])
+    assert replies.get("ROLE") is Ellipsis or servers.open["127.0.0.1:6379"][0].disconnected
+
+
+def test_nobody_there() -> None:
+    """The reason says where nobody was."""
+    made, failed = ScriptedServers({}).connect("redis://127.0.0.1:7000")
+    assert made == []
+    assert failed[0].startswith("127.0.0.1:7000: An error occurred")
+
+
+def test_a_redis_that_says_nothing_is_given_up() -> None:
+    """Within the timeout."""
+    reactor = MemoryReactorClock()
+    connector = Connector(parse_address("redis://127.0.0.1"), reactor=reactor, timeout=5.0, name="me")
+    failed: list[str] = []
+    Deferred.fromCoroutine(connector.connect()).addErrback(lambda failure: failed.append(str(failure.value)))
+    transport = StringTransport()
+    protocol: Any = reactor.tcpClients[0][2].buildProtocol(None)
+    protocol.makeConnection(transport)
+    reactor.advance(4.9)
+    assert not failed
+    reactor.advance(0.2)
+    assert transport.disconnected
+    protocol.connectionLost(Failure(ConnectionDone()))
+    assert failed == ["127.0.0.1:6379: no reply within 5 s"]
+
+
+SENTINELS = "redis+sentinel://:pw@127.0.0.1,127.0.0.1:26380/mymaster/2"
+
+
+def test_sentinels_are_asked_in_turn_where_the_master_is() -> None:
+    """One that is down and one that does not know it are passed over; passwords are the master's only."""
+    servers = ScriptedServers(
+        {
+            "127.0.0.1:26380": {"SENTINEL": None},
+            "127.0.0.1:26381": {"SENTINEL": [b"127.0.0.1", b"7001"]},
+            "127.0.0.1:7001": {"ROLE": MASTER},
+        }
+    )
+    made, failed = servers.connect("redis+sentinel://:pw@127.0.0.1,127.0.0.1:26380,127.0.0.1:26381/mymaster/2")
+    assert (len(made), failed) == (1, [])
+    assert servers.words("127.0.0.1:26381") == ["SENTINEL GET-MASTER-ADDR-BY-NAME mymaster"]
+    assert servers.words("127.0.0.1:7001") == ["AUTH pw", "CLIENT SETNAME me", "SELECT 2", "ROLE"]
+    assert all(servers.open[place][0].disconnected for place in ("127.0.0.1:26380", "127.0.0.1:26381"))
+
+
+def test_a_master_that_is_a_replica_by_now_is_not_used() -> None:
+    """A Sentinel may tell of the old master for a while."""
+    servers = ScriptedServers(
+        {"127.0.0.1:26379": {"SENTINEL": [b"127.0.0.1", b"7001"]}, "127.0.0.1:7001": {"ROLE": REPLICA}}
+    )
+    assert servers.connect(SENTINELS) == ([], ["127.0.0.1:7001 is not the master but a slave"])
+
+
+def test_when_no_sentinel_knows_all_reasons_are_named() -> None:
+    """Which was down, which does not know the master, and which refuses."""
+    servers = ScriptedServers({"127.0.0.1:26380": {"SENTINEL": None}})
+    made, (reason,) = servers.connect(SENTINELS)
+    assert made == []
+    assert "127.0.0.1:26379: An error occurred" in reason
+    assert "127.0.0.1:26380 knows no master 'mymaster'" in reason
+    servers = ScriptedServers(
+        {"127.0.0.1:26379": {"SENTINEL": RuntimeError("NOAUTH")}, "127.0.0.1:26380": {"SENTINEL": ...}}
+    )
+    made, (reason,) = servers.connect(SENTINELS)
+    assert reason.startswith("no Sentinel knows where it is: ")
+    assert "NOAUTH" in reason
+    assert "Redis closed the connection" in reason

@@ -1,0 +1,237 @@
+"""The log as it is read: entries, heads, what a Redis is; and what is wrong with what somebody else has written."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from pushup.broadcast.redis.log import BATCH, RedisLog, age
+from pushup.core.commands import Create, Entry, Publish
+from pushup.core.limits import Limits
+from pushup.core.message_queue import MessageQueue
+from pushup.core.snapshot import new_epoch
+from tests.broadcast.redis.fake_redis import FakeRedis
+from tests.core.builders import batch, draft, publish
+
+
+class ReadLog:
+    """A log in a Redis in memory, in which an epoch was begun."""
+
+    def __init__(self, prefix: str = "pushup") -> None:
+        self.clock = Clock()
+        self.clock.advance(1e9)
+        self.redis = FakeRedis(self.clock)
+        self.log = RedisLog(self.redis.link().connection, prefix)
+        self.now(self.log.prepare())
+        changes = new_epoch(MessageQueue[Any](Limits(), epoch="").snapshot(), "e1")
+        assert self.now(self.log.begin("", changes, Limits(), "r"))
+
+    def now(self, asked: Coroutine[Deferred[Any], Any, Any]) -> Any:
+        results: list[Any] = []
+        Deferred.fromCoroutine(asked).addBoth(results.append)
+        self.redis.settle()
+        (result,) = results
+        return getattr(result, "value", result)
+
+    def append(self, *commands: Any) -> list[Any]:
+        replies: list[Any] = []
+        for n, command in enumerate(commands):
+            self.log.append("e1", f"t{n}", command, replies.append)
+        self.redis.settle()
+        return replies
+
+    def row(self, number: int = -1) -> dict[bytes, bytes]:
+        """The fields of an entry as they are in Redis."""
+        fields = self.redis.data[b"{%s}:log" % b"pushup"].rows[number][1]
+        return dict(zip(fields[::2], fields[1::2], strict=True))
+
+
+@pytest.fixture
+def log() -> ReadLog:
+    return ReadLog()
+
+
+def test_an_entry_as_it_is_in_redis(log: ReadLog) -> None:
+    """Literally: its time, the tags, and the command as JSON, data as it was written."""
+    assert log.append(publish("é", data='{"a": 1.50}', key="k")) == [1]
+    assert log.row() == {
+        b"time": b"1000000000.000000",
+        b"after": b"e1",
+        b"tag": b"t0",
+        b"command": '{"type":"publish","messages":[{"channels":["é"],"data":{"a": 1.50}}],"key":"k"}'.encode(),
+    }
+    (logged,) = log.now(log.log.read("e1", 0))
+    assert logged.entry == Entry("e1", 1, 1e9, publish("é", data='{"a": 1.50}', key="k"))
+    assert (logged.tag, logged.after) == (b"t0", b"e1")
+
+
+def test_the_keys_in_redis_begin_with_the_prefix_in_braces() -> None:
+    """So that all of one cluster are on one node of a Redis Cluster."""
+    log = ReadLog("x:é")
+    log.append(publish("a"))
+    assert all(key.startswith("{x:é}:".encode()) for key in log.redis.data)
+    assert "{x:é}:log".encode() in log.redis.data
+
+
+def test_an_entry_of_many_messages_begins_with_the_first_of_its_places(log: ReadLog) -> None:
+    """Its id in Redis is the last; each message's data is by itself, and does not hold on to that of all."""
+    log.append(publish("a"), batch(draft("a", data="1"), draft("b", data="[2]"), draft("a", data="3")))
+    one, many = log.now(log.log.read("e1", 0))
+    assert (one.entry.sequence, many.entry.sequence) == (1, 2)
+    assert many.entry.command.width == 3
+    assert [bytes(draft.data) for draft in many.entry.command.messages] == [b"1", b"[2]", b"3"]
+
+
+def test_at_most_a_batch_is_read_at_a_time(log: ReadLog) -> None:
+    """The rest is there when it is asked for what comes after."""
+    log.append(*[publish("a")] * (BATCH + 5))
+    first = log.now(log.log.read("e1", 0))
+    rest = log.now(log.log.read("e1", BATCH))
+    assert [logged.entry.sequence for logged in (*first, *rest)] == list(range(1, BATCH + 6))
+    assert len(first) == BATCH
+
+
+def test_reading_waits_for_an_entry_and_ends_without_one(log: ReadLog) -> None:
+    """After a second there is none; one that comes meanwhile is there at once."""
+    told: list[Any] = []
+    Deferred.fromCoroutine(log.log.read("e1", 0)).addCallback(told.append)
+    log.clock.advance(0.9)
+    log.redis.settle()
+    assert told == []
+    log.clock.advance(0.2)
+    log.redis.settle()
+    assert told == [[]]
+    other = RedisLog(log.redis.link().connection, "pushup")
+    log.now(other.prepare())
+    Deferred.fromCoroutine(log.log.read("e1", 0)).addCallback(told.append)
+    log.redis.settle()
+    other.append("e1", "t", publish("a"), lambda reply: None)
+    log.redis.settle()
+    assert [logged.entry.sequence for logged in told[1]] == [1]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "error"),
+    [
+        (b"command", b"{", msgspec.DecodeError),
+        (b"command", b'{"type":"strange"}', msgspec.ValidationError),
+        (b"time", b"soon", ValueError),
+        (b"time", None, KeyError),
+        (b"tag", None, KeyError),
+    ],
+)
+def test_what_is_no_entry_is_an_error(log: ReadLog, field: bytes, value: bytes | None, error: type[Exception]) -> None:
+    """Somebody else has written to the log, or a newer version has: it is not passed over."""
+    log.append(publish("a"))
+    fields = log.row()
+    fields.pop(field)
+    if value is not None:
+        fields[field] = value
+    log.redis.data[b"{pushup}:log"].rows[0] = (1, [word for pair in fields.items() for word in pair])
+    assert isinstance(log.now(log.log.read("e1", 0)), error)
+    assert isinstance(log.now(log.log.load()), error)
+
+
+def test_the_log_goes_on_from_its_own_entries_only(log: ReadLog) -> None:
+    """From its end, from the middle, from within; not from places that are another's or that are not there."""
+    log.append(publish("a"), batch(draft("a"), draft("a"), draft("a")), publish("a"))
+    for sequence, tag, goes_on in (
+        (5, b"t2", True),
+        (4, b"t1", True),
+        (1, b"t0", True),
+        (0, b"e1", True),
+        (5, b"other", False),
+        (4, b"other", False),
+        (3, b"t1", True),  # the tag is what counts
+        (3, b"other", False),
+        (1, b"other", False),
+        (0, b"other", False),
+        (6, b"t2", False),
+        (9, b"other", False),
+    ):
+        assert log.now(log.log.goes_on_from("e1", sequence, tag)) is goes_on, (sequence, tag)
+
+
+def test_epochs_that_are_over_and_those_to_come(log: ReadLog) -> None:
+    """From a later epoch than the log is in: it went back. From an earlier one: it cannot be said; a new one began."""
+    for epoch, goes_on in (("e0", None), ("e", None), ("e2", False), ("e10", False), ("d10", False)):
+        assert log.now(log.log.goes_on_from(epoch, 1, b"t")) is goes_on, epoch
+    assert sorted(["e10", "e2", "f", "e1"], key=age) == ["f", "e1", "e2", "e10"]
+
+
+def test_a_hole_is_a_loss_and_a_log_that_begins_later_is_not(log: ReadLog) -> None:
+    """Where there is something before the place but not the place, it was lost; where there is not, it was trimmed."""
+    log.append(*[publish("a")] * 6)
+    rows = log.redis.data[b"{pushup}:log"].rows
+    del rows[2:4]
+    assert log.now(log.log.goes_on_from("e1", 3, b"t2")) is False
+    assert log.now(log.log.goes_on_from("e1", 4, b"t3")) is True
+    del rows[:3]
+    assert log.now(log.log.goes_on_from("e1", 2, b"t1")) is None
+    assert log.now(log.log.goes_on_from("e1", 5, b"t4")) is True
+    assert log.now(log.log.goes_on_from("e1", 5, b"other")) is False
+    rows.clear()
+    assert log.now(log.log.goes_on_from("e1", 5, b"t4")) is None
+    assert log.now(log.log.goes_on_from("e1", 6, b"t5")) is True
+
+
+def test_the_checkpoint_is_the_queue_that_was_saved(log: ReadLog) -> None:
+    """With the limits it was made by, the tag of its last entry, and the entries after it."""
+    limits = Limits(retention_messages=3)
+    log.append(publish("a", key="k"), Create("é", 5.0))
+    queue: MessageQueue[Any] = MessageQueue(limits, epoch="e1")
+    queue.note_changes()
+    for logged in log.now(log.log.read("e1", 0)):
+        queue.apply(logged.entry)
+    assert log.now(log.log.save(0, queue.changes(), "t1", limits, keep_after=0)) is True
+    log.append(publish("b"))
+    loaded = log.now(log.log.load())
+    assert (loaded.tail.epoch, loaded.tail.sequence, loaded.tail.tag) == ("e1", 3, b"t0")
+    assert (loaded.run, loaded.saved.tag, loaded.saved.limits, loaded.complete) == ("r", "t1", limits, True)
+    assert loaded.snapshot == queue.snapshot()
+    assert [logged.entry.command for logged in loaded.entries] == [publish("b")]
+
+
+@pytest.mark.parametrize(
+    ("info", "appendfsync", "durable"),
+    [
+        ({"aof_enabled": "1", "second_repl_offset": "-1"}, b"always", True),
+        ({"aof_enabled": "1"}, b"always", True),
+        ({"aof_enabled": "1", "second_repl_offset": "-1"}, b"everysec", False),
+        ({"aof_enabled": "1", "second_repl_offset": "-1"}, None, False),
+        ({"aof_enabled": "1", "second_repl_offset": "700"}, b"always", False),
+        ({"aof_enabled": "0", "second_repl_offset": "-1"}, b"always", False),
+        ({}, b"always", False),
+    ],
+)
+def test_what_survives_a_restart(info: dict[str, str], appendfsync: bytes | None, durable: bool) -> None:
+    """Only with each write synced, by a server that never was a replica, and that says so."""
+    log = ReadLog()
+    log.redis.info, log.redis.appendfsync = info, appendfsync
+    log.now(log.log.prepare())
+    assert log.log.durable is durable
+    assert log.log.run == "run1"
+
+
+def test_a_publication_that_was_refused_has_no_place(log: ReadLog) -> None:
+    """In another epoch the reply is 0; an error is a value."""
+    replies: list[Any] = []
+    log.log.append("e2", "t", publish("a"), replies.append)
+    log.redis.settle()
+    assert replies == [0]
+    log.redis.denies = "OOM full"
+    assert [str(reply) for reply in log.append(publish("a"))] == ["OOM full"]
+    assert log.now(log.log.tail()).sequence == 0
+
+
+def test_a_message_alone_is_not_copied(log: ReadLog) -> None:
+    """Its data is the command's, byte for byte."""
+    log.append(publish("a", data='"\\u00e9\\n"'))
+    (logged,) = log.now(log.log.read("e1", 0))
+    assert isinstance(logged.entry.command, Publish)
+    assert bytes(logged.entry.command.messages[0].data) == b'"\\u00e9\\n"'

@@ -1,0 +1,357 @@
+"""The seeded simulation of a cluster: nodes that crash, connections that end or get stuck, and a Redis that forgets.
+
+Requests and replies go one by one. After each step every node's queue is held against its invariants, nodes that have
+applied the same entries have the same state, and no client was told anything twice or out of order. In the end all is
+mended: then each publisher was told once, all nodes are one, and what was acknowledged was delivered or a gap told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+
+from pushup.broadcast.redis.log import age
+from pushup.core.answer import Answer
+from pushup.core.commands import Outcome, Publish, Published
+from pushup.core.cursor import Cursor, Start, parse_cursor
+from pushup.core.errors import Unavailable, UnknownChannel
+from pushup.core.limits import Limits
+from pushup.core.poll import Poll, Selection
+from pushup.core.snapshot import Snapshot
+from pushup.core.subscription import Subscription
+from tests.broadcast.redis.fake_redis import Stream
+from tests.broadcast.redis.following_nodes import Cluster, FollowingNode
+from tests.core.builders import draft
+from tests.core.test_changes import random_commands, sorted_snapshot
+
+STEPS = 1500
+
+NAMES = ("a", "b", "tag:é", 'quote"\\')
+
+LIMITS = {
+    "roomy": Limits(retention_seconds=1e6, channel_ttl_seconds=1e6, retention_messages=10_000),
+    "short": Limits(retention_seconds=20.0, channel_ttl_seconds=12.0, keys_limit=4),
+    "few messages": Limits(retention_seconds=60.0, retention_messages=3, channel_ttl_seconds=40.0),
+}
+
+KEYS = (b"state", b"log", b"channels", b"messages", b"keys", b"leases", b"members")
+
+
+@dataclass
+class Publication:
+    """What a publisher has asked for, at which node, and what it was told."""
+
+    command: Publish
+    node: FollowingNode
+    outcomes: list[Outcome]
+
+    @property
+    def acknowledged(self) -> Published | None:
+        outcome = self.outcomes[0] if self.outcomes else None
+        return outcome if isinstance(outcome, Published) else None
+
+
+@dataclass(eq=False)
+class Chain:
+    """A client that goes from node to node with its cursor; `steps` are its cursors, and the channels with gaps."""
+
+    channels: tuple[str, ...]
+    cursor: Cursor | Start
+    received: list[tuple[str, int, bytes]] = field(default_factory=list)
+    steps: list[tuple[Cursor | Start, Cursor, frozenset[str]]] = field(default_factory=list)
+    holder: FollowingNode | None = None
+    refused: int = 0
+
+    def answer(self, answer: Answer) -> None:
+        """Take an answer: nothing again, all in order, and a new epoch with gaps only."""
+        self.holder = None
+        cursor = parse_cursor(answer.cursor)
+        assert isinstance(cursor, Cursor)
+        gaps = frozenset(gap.channel for gap in answer.gaps)
+        if isinstance(self.cursor, Cursor):
+            if cursor.epoch == self.cursor.epoch:
+                assert cursor.sequence >= self.cursor.sequence, f"{self.cursor} went back to {cursor}"
+            else:
+                assert age(cursor.epoch) > age(self.cursor.epoch), f"{self.cursor} went back to {cursor}"
+                assert gaps == set(self.channels)
+                assert {gap.reason for gap in answer.gaps} == {"lost"}
+        for message in answer.messages:
+            place = parse_cursor(message.id)
+            assert isinstance(place, Cursor)
+            data = bytes(message.data)
+            assert data not in [seen for _, _, seen in self.received], "a message came twice"
+            last = self.received[-1] if self.received else ("", 0, b"")
+            assert place.epoch == cursor.epoch
+            assert last[0] != place.epoch or last[1] < place.sequence <= cursor.sequence
+            self.received.append((place.epoch, place.sequence, data))
+        self.steps.append((self.cursor, cursor, gaps))
+        self.cursor = cursor
+
+    def was_told(self, epoch: str, sequence: int, names: set[str], *, forked: bool) -> bool:
+        """Whether a gap was told to this client, on one of these channels, where it passed this place."""
+        place = (age(epoch), sequence)
+        for before, after, gaps in self.steps:
+            if isinstance(before, Start):
+                if place <= _place(after):
+                    return True  # it began after it, or there
+            elif _place(before) < place <= _place(after):
+                if names & gaps:
+                    return True
+                if not forked:
+                    return False
+                # There may have been another message when it passed; then it is told when the epoch is over.
+            elif forked and before.epoch == epoch != after.epoch:
+                return bool(names & gaps)
+        return False
+
+
+def _place(cursor: Cursor) -> tuple[tuple[int, str], int]:
+    return age(cursor.epoch), cursor.sequence
+
+
+class Simulation:
+    """A cluster, clients, publishers, and what befalls them; `losses`: whether Redis may forget anything."""
+
+    def __init__(self, random: Random, limits: Limits, *, losses: bool) -> None:
+        self.random = random
+        self.losses = losses
+        self.cluster = Cluster()
+        self.cluster.limits = limits
+        self.states: dict[bytes, Snapshot] = {}
+        self.tags: dict[str, set[bytes]] = {}
+        self.forked: set[str] = set()
+        self.chains: list[Chain] = []
+        self.publications: list[Publication] = []
+        self.commands = random_commands(random, names=NAMES)
+        self.dumps = [self.cluster.redis.dump()]
+        self.happened: dict[str, int] = {}
+        for _ in range(3):
+            self.start()
+
+    def start(self) -> None:
+        self.cluster.start(random=self.random.random)
+
+    def step(self) -> None:
+        kinds: list[tuple[float, Callable[[], None]]] = [
+            (12, self.append),
+            (80, self.move),
+            (14, self.poll),
+            (8, self.pass_time),
+            (0.5, self.cut),
+            (0.3, self.stick),
+            (0.5, self.restart_redis),
+            (0.3, self.crash),
+            (0.3, self.trim),
+            (0.2, self.deny),
+        ]
+        if self.losses:
+            kinds += [(0.3, self.roll_back), (0.3, self.evict), (0.1, self.flush), (1, self.dump)]
+        weights, actions = zip(*kinds, strict=True)
+        action = self.random.choices(actions, weights)[0]
+        self.happened[action.__name__] = self.happened.get(action.__name__, 0) + 1
+        action()
+        self.check()
+
+    # What goes on.
+
+    def append(self) -> None:
+        seconds, command = next(self.commands)
+        self.cluster.clock.advance(min(seconds, 1.0))
+        if isinstance(command, Publish):
+            data = f'"{len(self.publications)}.%d"'
+            drafts = tuple(draft(*d.channels, data=data % n) for n, d in enumerate(command.messages))
+            command = Publish(drafts, command.key)
+        node = self.random.choice(self.cluster.nodes)
+        outcomes = node.append(command)
+        if isinstance(command, Publish):
+            self.publications.append(Publication(command, node, outcomes))
+
+    def move(self) -> None:
+        """Some request is carried out, or some reply delivered, or some node delivers."""
+        random, links = self.random, self.cluster.redis.links
+        for _ in range(random.randrange(1, 10)):
+            if links and random.random() < 0.85:
+                link = random.choice(links)
+                random.choice((link.carry_out, link.deliver, link.step))()
+            else:
+                random.choice(self.cluster.nodes).turn()
+
+    def poll(self) -> None:
+        random = self.random
+        if len(self.chains) < 5 or random.random() < 0.02:
+            names = tuple(random.sample(NAMES, random.choice((1, 2, 4))))
+            self.chains.append(Chain(names, random.choice((Start.EARLIEST, Start.NOW))))
+        self.poll_by(random.choice(self.chains), random.choice(self.cluster.nodes), random.choice((0.0, 2.0, 20.0)))
+
+    def poll_by(self, chain: Chain, node: FollowingNode, timeout: float) -> None:
+        if chain.holder is not None:
+            return
+        try:
+            result = node.node.poll(Poll(Selection(chain.channels, 3), chain.cursor, timeout), chain)
+        except Unavailable:
+            chain.refused += 1
+            return
+        except UnknownChannel:
+            raise AssertionError("no channels are strict here") from None
+        if isinstance(result, Subscription):
+            chain.holder = node
+        else:
+            chain.answer(result)
+
+    def pass_time(self) -> None:
+        self.cluster.clock.advance(self.random.choice((0.01, 0.1, 0.3, 1.0)))
+        if self.cluster.redis.denies and self.random.random() < 0.2:
+            self.deny()
+
+    # What befalls them.
+
+    def cut(self) -> None:
+        if self.cluster.redis.links:
+            self.random.choice(self.cluster.redis.links).abortConnection()
+
+    def stick(self) -> None:
+        if self.cluster.redis.links:
+            self.random.choice(self.cluster.redis.links).stuck = True
+
+    def restart_redis(self) -> None:
+        self.cluster.redis.restart()
+
+    def crash(self) -> None:
+        """A node is gone, and another comes. One that alone has read what Redis then forgot would take it with it."""
+        nodes = self.cluster.nodes
+        node = self.random.choice(nodes)
+        if self.losses and not all(self._knows(other) for other in nodes):
+            return
+        for chain in self.chains:
+            if chain.holder is node:
+                chain.holder = None
+        self.cluster.crash(node)
+        self.start()
+
+    def _knows(self, node: FollowingNode) -> bool:
+        """Whether what the node has applied is in Redis."""
+        log = self.cluster.redis.data.get(b"{pushup}:log", Stream())
+        state = self.cluster.redis.data.get(b"{pushup}:state", {})
+        tag = node.broadcast._tag
+        return state.get(b"tag") == tag or any(tag in (fields[3], fields[5]) for _, fields in log.rows)
+
+    def trim(self) -> None:
+        """The log loses what the checkpoint contains."""
+        data = self.cluster.redis.data
+        if b"{pushup}:log" in data and b"{pushup}:state" in data:
+            data[b"{pushup}:log"].trim(b"%d" % (int(data[b"{pushup}:state"].get(b"saved", b"0")) + 1))
+
+    def deny(self) -> None:
+        """Redis refuses whatever would write, for a while."""
+        redis = self.cluster.redis
+        redis.denies = "" if redis.denies else "OOM command not allowed when used memory > 'maxmemory'."
+
+    def dump(self) -> None:
+        self.dumps = [*self.dumps[-3:], self.cluster.redis.dump()]
+
+    def roll_back(self) -> None:
+        self.forget_epoch()
+        self.cluster.redis.restart(self.random.choice(self.dumps))
+
+    def flush(self) -> None:
+        self.forget_epoch()
+        self.cluster.redis.data.clear()
+
+    def evict(self) -> None:
+        self.forget_epoch()
+        self.cluster.redis.data.pop(b"{pushup}:" + self.random.choice(KEYS), None)
+
+    def forget_epoch(self) -> None:
+        """From here on the order of the epochs there are can have forks."""
+        self.cluster.clock.advance(0.002)  # two epochs of one millisecond differ by chance only
+        self.forked |= {node.broadcast.epoch for node in self.cluster.nodes}
+        states = [data.get(b"{pushup}:state", {}) for data in (self.cluster.redis.data, *self.dumps)]
+        self.forked |= {state[b"epoch"].decode() for state in states if b"epoch" in state}
+
+    # What has to hold.
+
+    def check(self) -> None:
+        for node in self.cluster.nodes:
+            node.queue.check()
+            tag = node.broadcast._tag
+            if tag:
+                state = self.states.get(tag)
+                if state is None or state.sequence != node.queue.cursor.sequence or self.random.random() < 0.05:
+                    snapshot = sorted_snapshot(node.queue)
+                    assert self.states.setdefault(tag, snapshot) == snapshot, f"two nodes differ at {tag!r}"
+                tags = self.tags.setdefault(node.cursor, set())
+                tags.add(tag)
+                assert len(tags) == 1 or node.broadcast.epoch in self.forked, "the order has a fork"
+
+    def mend(self) -> None:
+        """All is well again, for long enough."""
+        redis = self.cluster.redis
+        redis.denies = ""
+        for link in list(redis.links):
+            if link.stuck:
+                link.abortConnection()
+        self.cluster.advance(20.0, 0.25)
+
+    def finish(self) -> None:
+        self.mend()
+        nodes = self.cluster.nodes
+        assert all(node.follows and node.broadcast.ready() for node in nodes)
+        assert len({node.cursor for node in nodes}) == 1
+        assert all(sorted_snapshot(node.queue) == sorted_snapshot(nodes[0].queue) for node in nodes)
+        assert [member.id for member in nodes[0].node.members()] == sorted(node.broadcast.id for node in nodes)
+        for chain in self.chains:
+            while not chain.steps or chain.steps[-1][1] != nodes[0].queue.cursor:
+                self.poll_by(chain, self.random.choice(nodes), 0.0)
+                assert chain.holder is None, "somebody is held though there is something to tell"
+        for publication in self.publications:
+            assert publication.outcomes or publication.node not in nodes, "a publisher was not told"
+        for publication in self.publications:
+            self.check_delivered(publication)
+        self.cluster.end()
+
+    def check_delivered(self, publication: Publication) -> None:
+        """What was acknowledged has come to each client, or a gap was told to it."""
+        outcome = publication.acknowledged
+        if outcome is None or publication.command.key is not None:
+            return  # by which of those with one key it was published, is not known
+        for place, sent in enumerate(publication.command.messages, outcome.sequence):
+            for chain in self.chains:
+                names = set(sent.channels) & set(chain.channels)
+                if names and (outcome.epoch, place, bytes(sent.data)) not in chain.received:
+                    told = chain.was_told(outcome.epoch, place, names, forked=outcome.epoch in self.forked)
+                    assert told, f"{outcome.epoch}-{place} is lost for {chain.steps}"
+
+
+def simulate(random: Random, limits: Limits, *, losses: bool) -> Simulation:
+    simulation = Simulation(random, limits, losses=losses)
+    for _ in range(STEPS):
+        simulation.step()
+    simulation.finish()
+    return simulation
+
+
+def acknowledged(simulation: Simulation) -> list[Publication]:
+    return [p for p in simulation.publications if p.acknowledged]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("limits", LIMITS)
+def test_a_cluster_keeps_its_promises_while_redis_keeps_all(limits: str, seed: int, logged_failures: list[str]) -> None:
+    """Crashes, cut and stuck connections, restarts of Redis: at most what one node alone knew begins a new epoch."""
+    simulation = simulate(Random(f"{limits} {seed}"), LIMITS[limits], losses=False)
+    assert len(acknowledged(simulation)) > 20
+    assert sum(len(chain.received) for chain in simulation.chains) > 20
+    logged_failures.clear()
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("limits", LIMITS)
+def test_a_cluster_keeps_its_promises_while_redis_forgets(limits: str, seed: int, logged_failures: list[str]) -> None:
+    """Older dumps, flushes and evicted keys: what was acknowledged is delivered or told as a gap, and nothing twice."""
+    simulation = simulate(Random(f"{limits} {seed}"), LIMITS[limits], losses=True)
+    assert len(acknowledged(simulation)) > 10
+    assert len({node.broadcast.epoch for node in simulation.cluster.nodes} | simulation.forked) > 2
+    logged_failures.clear()

@@ -1,0 +1,562 @@
+"""The scripts in a real Redis: they do what the Redis in memory does, and what no other test can see."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Coroutine, Iterator
+from random import Random
+from typing import Any
+
+import hiredis
+import pytest
+from msgspec.structs import replace
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import Clock
+
+from pushup.broadcast.redis.log import Incomplete, Loaded, LogEntry, RedisLog, Report
+from pushup.core.commands import Close, Command, Create, Entry, Expire, Publish, Renew
+from pushup.core.limits import Limits
+from pushup.core.message_queue import MessageQueue
+from pushup.core.snapshot import new_epoch
+from tests.broadcast.redis.fake_redis import FakeRedis, Stream
+from tests.core.builders import draft, publish
+from tests.core.test_changes import NAMES, random_commands, sorted_snapshot
+from tests.server.redis_server import RedisClient, RedisServer
+
+pytestmark = pytest.mark.skipif(shutil.which("redis-server") is None, reason="needs redis-server")
+
+LIMITS = Limits(retention_seconds=1e6, retention_messages=7, keys_limit=5)
+
+STRANGE = (
+    "0", "007", "1e3", "-1", "nan", "inf", "0x10", "", " ", "a b", "a\nb", "a\x00b", "'\"\\", "%s%d%%", "nil", "false",
+    "{pushup}:state", "é", "e\u0301", "\u2028", "\N{GRINNING FACE}", "\U0010ffff", "\u202e", "x" * 255,
+)  # fmt: skip
+
+
+class Blocking:
+    """A connection to a real Redis that has each reply at once."""
+
+    def __init__(self, client: RedisClient) -> None:
+        self.client = client
+
+    def ask(self, *words: str | bytes | float, blocks: float = 0.0) -> Deferred[Any]:
+        reply = self.client.reply(*words)
+        return fail(reply) if isinstance(reply, Exception) else succeed(reply)
+
+    def send(self, words: tuple[Any, ...], then: Callable[[Any], None], *, blocks: float = 0.0) -> None:
+        then(self.client.reply(*words))
+
+
+class Log:
+    """A log in a real Redis or in one in memory, asked the same way; `settle`: what has to happen for a reply."""
+
+    def __init__(self, connection: Any, settle: Callable[[], None] = lambda: None) -> None:
+        self.log = RedisLog(connection, "pushup")
+        self._settle = settle
+        self.now(self.log.prepare())
+
+    def now(self, asked: Coroutine[Deferred[Any], Any, Any]) -> Any:
+        """What comes of it; an error as a value."""
+        results: list[Any] = []
+        Deferred.fromCoroutine(asked).addBoth(results.append)
+        self._settle()
+        (result,) = results
+        return getattr(result, "value", result)
+
+    def append(self, command: Command, *, epoch: str = "e1", tag: str = "t") -> Any:
+        replies: list[Any] = []
+        self.log.append(epoch, tag, command, replies.append)
+        self._settle()
+        (reply,) = replies
+        return reply
+
+    def begin(self, epoch: str = "e1", over: str = "", run: str = "r") -> bool:
+        changes = new_epoch(MessageQueue[Any](LIMITS, epoch="").snapshot(), epoch)
+        begun: bool = self.now(self.log.begin(over, changes, LIMITS, run))
+        return begun
+
+    def load(self) -> Loaded:
+        loaded = self.now(self.log.load())
+        assert isinstance(loaded, Loaded), loaded
+        return loaded
+
+    def entries(self, after: int = 0, epoch: str = "e1") -> list[LogEntry]:
+        entries: list[LogEntry] = self.now(self.log.read(epoch, after))
+        return entries
+
+    def queue(self) -> MessageQueue[Any]:
+        """What a node is like that starts from it."""
+        loaded = self.load()
+        queue: MessageQueue[Any] = MessageQueue.restore(loaded.saved.limits, loaded.snapshot)
+        queue.note_changes()
+        for logged in loaded.entries:
+            queue.apply(logged.entry)
+        queue.check()
+        return queue
+
+    def save(self, queue: MessageQueue[Any], saved: int, tag: str = "t", keep_after: int = 0) -> Any:
+        return self.now(self.log.save(saved, queue.changes(saved), tag, queue._limits, keep_after=keep_after))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: RedisServer) -> Iterator[RedisClient]:
+    with server.client() as client:
+        client.ask("FLUSHALL")
+        yield client
+
+
+@pytest.fixture
+def log(client: RedisClient) -> Log:
+    return Log(Blocking(client))
+
+
+@pytest.fixture
+def fake() -> FakeRedis:
+    clock = Clock()
+    clock.advance(1e9)
+    return FakeRedis(clock)
+
+
+# That the Redis in memory, on which so many tests rely, is like a real one.
+
+
+class Pair:
+    """The same operations on both, whose results have to be the same but for the times."""
+
+    def __init__(self, real: Log, fake: Log, redis: FakeRedis, random: Random) -> None:
+        self.real = real
+        self.redis = redis
+        self.fake = fake
+        self.random = random
+        self.commands = random_commands(random, names=(*NAMES, *STRANGE[4:]))
+        self.tags = 0
+        self.epochs = 1
+        self.seen: dict[str, int] = {}
+
+    def both(self, what: str, ask: Callable[[Log], Any]) -> Any:
+        result, expected = (_without_times(ask(log)) for log in (self.real, self.fake))
+        if isinstance(expected, Exception):
+            assert type(result) is type(expected), what
+        else:
+            assert result == expected, what
+        self.seen[f"{what} {type(expected).__name__} {bool(expected)}"] = 1
+        return expected
+
+    @property
+    def epoch(self) -> str:
+        return f"e{self.epochs}"
+
+    def step(self) -> None:
+        random = self.random
+        kind = random.choice(("append", "append", "append", "append", "save", "load", "report", "place", "odd"))
+        if kind == "append":
+            self.append()
+        elif kind == "save":
+            self.save()
+        elif kind == "load":
+            self.both("load", lambda log: log.now(log.log.load()))
+            self.both("tail", lambda log: log.now(log.log.tail()))
+        elif kind == "report":
+            node, member = random.choice("abc"), random.choice((b"", b'{"n":1}', b"x"))
+            lease = random.choice((1000.0, 2000.0, -1.0))
+            self.both("report", lambda log: _sorted(log.now(log.log.report(node, member, lease))))
+        elif kind == "place":
+            self.look()
+        else:
+            self.do_odd()
+
+    def append(self) -> None:
+        self.tags += 1
+        _, command = next(self.commands)
+        tag, epoch = f"t{self.tags}", self.random.choice((self.epoch,) * 9 + ("e0",))
+        self.both("append", lambda log: log.append(command, epoch=epoch, tag=tag))
+
+    def save(self) -> None:
+        """As a node that has all of the log; or one that is late, or in another epoch."""
+        loaded = self.fake.now(self.fake.log.load())
+        if not isinstance(loaded, Loaded):
+            return
+        random, queue = self.random, MessageQueue[Any].restore(loaded.saved.limits, loaded.snapshot)
+        queue.note_changes()
+        tag = loaded.saved.tag
+        for logged in loaded.entries[: random.choice((None, 3))]:
+            if logged.entry.sequence != queue.cursor.sequence + 1:
+                break
+            queue.apply(logged.entry)
+            tag = logged.tag.decode()
+        changes = queue.changes()
+        saved = random.choice((loaded.saved.head.sequence,) * 5 + (loaded.saved.head.sequence + 1,))
+        if random.random() < 0.1:
+            changes = replace(changes, epoch="e0")
+        if changes.sequence > loaded.saved.head.sequence:
+            keep = random.choice((0, saved, changes.sequence + 9))
+            self.both("save", lambda log: log.now(log.log.save(saved, changes, tag, LIMITS, keep_after=keep)))
+
+    def look(self) -> None:
+        tail = self.fake.now(self.fake.log.tail())
+        sequence = self.random.randrange(tail.sequence + 3)
+        tag = self.random.choice((tail.tag, f"t{self.random.randrange(self.tags + 1)}".encode()))
+        epoch = self.random.choice((self.epoch, self.epoch, "e0", "e99"))
+        self.both("goes on", lambda log: log.now(log.log.goes_on_from(epoch, sequence, tag)))
+        log = self.redis.data.get(b"{pushup}:log", Stream())
+        if log.rows and log.rows[-1][0] > sequence:
+            self.both("read", lambda log: log.entries(sequence, self.epoch))
+
+    def do_odd(self) -> None:
+        random = self.random
+        if random.random() < 0.5:
+            over = random.choice((self.epoch, self.epoch, "e0", ""))
+            queue: MessageQueue[Any] = MessageQueue(LIMITS, epoch="e")
+            for n, name in enumerate(random.sample(STRANGE, 4)):
+                queue.apply(Entry("e", n + 1, 1e9 + n, Create(name)))
+            new = f"e{self.epochs + 1}"
+            changes = new_epoch(queue.snapshot(), new)
+            if self.both("begin", lambda log: log.now(log.log.begin(over, changes, LIMITS, "r"))):
+                self.epochs += 1
+        elif random.random() < 0.5:
+            key = "{pushup}:" + random.choice(("log", "channels", "messages", "keys", "leases", "members", "state"))
+            self.both("del", lambda log: bool(log.now(_ask(log, "DEL", key))))
+            if key == "{pushup}:state":
+                assert self.both("begin anew", lambda log: log.begin(f"e{self.epochs + 1}"))
+                self.epochs += 1
+        else:
+            self.both("set run", lambda log: log.now(log.log.set_run("r2")))
+            self.both("last run", lambda log: log.now(log.log.last_run()))
+
+
+async def _ask(log: Log, *words: str) -> Any:
+    return await log.log.connection.ask(*words)
+
+
+def _sorted(report: Any) -> Any:
+    return replace(report, members=sorted(report.members)) if isinstance(report, Report) else report
+
+
+def _without_times(value: Any) -> Any:
+    if isinstance(value, LogEntry):
+        return replace(value, entry=replace(value.entry, time=0.0))
+    if isinstance(value, Loaded):
+        return (
+            replace(value, entries=_without_times(value.entries), saved=None, snapshot=None),
+            (value.saved.head.sequence, value.saved.tag),
+            sorted((c.name, c.id) for c in value.snapshot.channels),
+            [(m.sequence, bytes(m.data)) for m in value.snapshot.messages],
+            value.snapshot.keys,
+        )
+    return [_without_times(each) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_redis_in_memory_does_what_a_real_one_does(
+    log: Log, fake: FakeRedis, client: RedisClient, seed: int
+) -> None:
+    """Any sequence of operations comes to the same on both, and leaves the same behind."""
+    link = fake.link()
+
+    def delete(key: bytes) -> int:
+        return int(fake.data.pop(key, None) is not None)
+
+    fake._del = delete  # type: ignore[attr-defined]  # only this test asks for it
+    pair = Pair(log, Log(link.connection, fake.settle), fake, Random(seed))
+    assert pair.both("begin", lambda log: log.begin())
+    for _ in range(400):
+        pair.step()
+    for what in ("append int True", "append int False", "save bool True", "save bool False", "save Incomplete True",
+                 "begin bool True", "begin bool False", "goes on bool True", "goes on NoneType False",
+                 "goes on bool False", "read list True", "load tuple True", "report Report True"):  # fmt: skip
+        assert what in pair.seen, f"never seen: {what}"
+    for key, value in fake.data.items():
+        if isinstance(value, Stream):
+            rows = client.ask("XRANGE", key, "-", "+")
+            assert [id for id, _ in rows] == [b"%d-0" % number for number, _ in value.rows]  # noqa: A001
+        elif key not in (b"{pushup}:leases", b"{pushup}:state"):
+            flat = client.ask("HGETALL", key)
+            assert dict(zip(flat[::2], flat[1::2], strict=True)) == value
+
+
+# What only a real one can show.
+
+
+def test_commands_come_back_as_they_were(log: Log) -> None:
+    """All kinds of commands, any name, and data that looks like a number, byte for byte."""
+    log.begin()
+    commands: list[Command] = [
+        *[publish(name, data=f'"{n}"') for n, name in enumerate(STRANGE)],
+        *[publish("a", data=data) for data in ("1e400", "-0", "1.50", "12345678901234567890123", "null", '"\\u0000"')],
+        publish("a", key="k\N{GRINNING FACE}"),
+        Create("007", 1.5),
+        Create(),
+        Renew("a", 2.0),
+        Close("é"),
+        Expire(),
+    ]
+    for n, command in enumerate(commands):
+        assert log.append(command, tag=f"t{n}") == n + 1
+    entries = log.load().entries
+    assert [logged.entry.command for logged in entries] == commands
+    assert [logged.tag for logged in entries] == [b"t%d" % n for n in range(len(commands))]
+    assert [logged.after for logged in entries] == [b"e1", *[logged.tag for logged in entries[:-1]]]
+
+
+def test_a_publication_of_many_takes_as_many_places(log: Log) -> None:
+    """The reply is the last of them, the entry begins with the first, and the next goes on after it."""
+    log.begin()
+    command = Publish(tuple(draft(f"c{n}", data=str(n)) for n in range(1000)))
+    assert log.append(publish("a"), tag="a") == 1
+    assert log.append(command, tag="b") == 1001
+    assert log.append(publish("a"), tag="c") == 1002
+    assert [logged.entry.sequence for logged in log.entries()] == [1, 2, 1002]
+    assert log.entries()[1].entry.command == command
+    assert log.queue().message_count == 1002
+
+
+def test_places_stay_exact_where_numbers_are_large(log: Log, client: RedisClient) -> None:
+    """Beyond 2**31 and 10**15 no place is rounded, and none is written with an exponent."""
+    log.begin()
+    for start in (2**31 - 1, 10**15 - 1, 2**53 - 3):
+        client.ask("HSET", "{pushup}:state", "sequence", start)
+        assert log.append(publish("a")) == start + 1
+        assert client.ask("HGET", "{pushup}:state", "sequence") == b"%d" % (start + 1)
+        assert client.ask("XREVRANGE", "{pushup}:log", "+", "-", "COUNT", "1")[0][0] == b"%d-0" % (start + 1)
+
+
+def test_time_never_falls(log: Log, client: RedisClient) -> None:
+    """Where the clock of Redis was ahead, entries have that time until it has been reached again."""
+    log.begin()
+    log.append(publish("a"), tag="a")
+    seconds, microseconds = client.ask("TIME")
+    now = int(seconds) + int(microseconds) / 1e6
+    assert now - 5 < log.entries()[0].entry.time <= now
+    client.ask("HSET", "{pushup}:state", "time", f"{now + 1000:.6f}")
+    for tag in "bc":
+        log.append(publish("a"), tag=tag)
+    times = [logged.entry.time for logged in log.entries()]
+    assert times[1:] == [pytest.approx(now + 1000, abs=1e-5)] * 2
+    log.queue()
+
+
+def test_a_log_in_another_epoch_takes_nothing(log: Log, client: RedisClient) -> None:
+    """Neither commands nor checkpoints nor another beginning; what is there stays as it is."""
+    assert log.append(publish("a")) == 0
+    assert client.ask("KEYS", "*") == []
+    assert log.begin("e1")
+    queue = log.queue()
+    queue.apply(Entry("e1", 1, 1e9, publish("a")))
+    state = client.ask("HGETALL", "{pushup}:state")
+    assert not log.begin("e2")
+    assert not log.begin("e2", over="e0")
+    assert log.append(publish("a"), epoch="e2") == 0
+    assert log.begin("e2", over="e1")
+    assert log.save(queue, 0) is False
+    assert log.load().tail.epoch == "e2"
+    assert client.ask("HGETALL", "{pushup}:state") != state
+    assert sorted(client.ask("KEYS", "*")) == [b"{pushup}:state"]
+
+
+def test_of_two_who_save_one_does(log: Log) -> None:
+    """The other is told, and changes nothing; then it goes on from what the first has saved."""
+    log.begin()
+    for n in range(6):
+        log.append(publish("a", "b", data=str(n), key=f"k{n}"), tag=f"t{n}")
+    first, second = log.queue(), log.queue()
+    assert log.save(first, 0, "t5") is True
+    after = log.load()
+    assert log.save(second, 0, "t5") is False
+    assert log.load() == after
+    log.append(publish("c"), tag="t6")
+    second.apply(log.load().entries[0].entry)
+    assert log.save(second, 6, "t6") is True
+    assert sorted_snapshot(log.queue()) == sorted_snapshot(second)
+
+
+def test_the_state_is_the_same_wherever_it_was_saved(log: Log) -> None:
+    """100 channels, messages that go, channels that close and are forgotten: checkpoint and log are the queue."""
+    log.begin()
+    random = Random(1)
+    names = tuple(f"c{n}" for n in range(95)) + STRANGE[5:10]
+    commands = random_commands(random, names=names)
+    queue, saved = log.queue(), 0
+    assert log.append(Publish((draft(*names),)), tag="t0") == 1
+    for n in range(1, 120):
+        _, command = next(commands)
+        log.append(command, tag=f"t{n}")
+        if random.random() < 0.2:
+            for logged in log.entries(queue.cursor.sequence):
+                queue.apply(logged.entry)
+            keep = random.choice((0, saved, 10**9))
+            assert log.save(queue, saved, f"t{n}", keep_after=keep) is True
+            saved = queue.cursor.sequence
+            queue.note_changes()
+        if random.random() < 0.1:
+            assert log.queue().cursor.sequence == log.load().tail.sequence
+    for logged in log.load().entries:
+        if logged.entry.sequence > queue.cursor.sequence:
+            queue.apply(logged.entry)
+    assert sorted_snapshot(log.queue()) == sorted_snapshot(queue)
+    assert len(queue.snapshot().channels) > 90
+
+
+def test_the_log_is_trimmed_as_far_as_the_checkpoint_goes_and_no_further(log: Log) -> None:
+    """Entries that somebody may still want to read stay; those that are not saved always do."""
+    log.begin()
+    for n in range(5):
+        log.append(publish("a"), tag=f"t{n}")
+    queue = log.queue()
+    log.append(publish("a"), tag="t5")
+    assert log.save(queue, 0, "t4", keep_after=2) is True
+    assert [logged.entry.sequence for logged in log.entries()] == [3, 4, 5, 6]
+    assert [logged.entry.sequence for logged in log.load().entries] == [6]
+    queue.apply(log.load().entries[0].entry)
+    assert log.save(queue, 5, "t5", keep_after=10**6) is True
+    assert log.entries(0) == []
+    assert log.append(publish("a"), tag="t6") == 7
+    assert log.now(log.log.goes_on_from("e1", 6, b"t5")) is True
+    assert log.now(log.log.goes_on_from("e1", 6, b"other")) is False
+    assert log.now(log.log.goes_on_from("e1", 3, b"t2")) is None
+
+
+def test_what_the_queue_has_let_go_goes_from_redis(log: Log, client: RedisClient) -> None:
+    """Old messages and keys, and channels that are forgotten; what is left is the queue."""
+    log.begin()
+    limits = Limits(retention_seconds=8.0, retention_messages=3, keys_limit=2, channel_ttl_seconds=4.0)
+    queue: MessageQueue[Any] = MessageQueue(limits, epoch="e1")
+    queue.note_changes()
+    for n in range(30):
+        queue.apply(Entry("e1", n + 1, 1000.0 + n, publish(f"c{n}", "all", key=f"k{n}")))
+        assert log.save(queue, n) is True
+        queue.note_changes()
+        remembered = {channel.name.encode() for channel in queue.snapshot().channels}
+        assert set(client.ask("HKEYS", "{pushup}:channels")) == remembered
+        assert client.ask("XLEN", "{pushup}:keys") <= 2
+        queue_again: MessageQueue[Any] = MessageQueue.restore(limits, log.load().snapshot)
+        assert sorted_snapshot(queue_again) == sorted_snapshot(queue)
+    assert len(remembered) < 20
+    assert client.ask("XLEN", "{pushup}:messages") < 10
+
+
+def test_time_does_not_fall_from_one_epoch_to_the_next(log: Log) -> None:
+    """A new epoch begins at the time of the one that is over."""
+    queue: MessageQueue[Any] = MessageQueue(LIMITS, epoch="e0")
+    queue.apply(Entry("e0", 1, 4e9, Create("c")))
+    assert log.now(log.log.begin("", new_epoch(queue.snapshot(), "e1"), LIMITS, "r")) is True
+    assert log.append(publish("a"), tag="t") == 1
+    assert [logged.entry.time for logged in log.entries()] == [4e9]
+    assert log.queue().message_count == 1
+
+
+def test_what_is_not_saved_is_never_trimmed(log: Log) -> None:
+    """However far it was meant to be trimmed."""
+    log.begin()
+    log.append(publish("a"), tag="t0")
+    queue = log.queue()
+    log.append(publish("a"), tag="t1")
+    assert log.save(queue, 0, "t0", keep_after=10**6) is True
+    assert [logged.entry.sequence for logged in log.entries()] == [2]
+
+
+@pytest.mark.parametrize("key", ["channels", "messages", "keys"])
+def test_a_part_of_the_checkpoint_that_is_missing_is_seen(log: Log, client: RedisClient, key: str) -> None:
+    """By whoever loads it, and by whoever saves; even if there is something under the key again."""
+    log.begin()
+    log.append(publish("a", key="k"), tag="t0")
+    queue = log.queue()
+    assert log.save(queue, 0, "t0") is True
+    assert log.load().complete
+    client.ask("DEL", "{pushup}:" + key)
+    assert not log.load().complete
+    log.append(publish("b", "c", key="l"), tag="t1")
+    queue.apply(log.load().entries[0].entry)
+    assert isinstance(log.save(queue, 1, "t1"), Incomplete)
+    assert log.load().saved.head.sequence == 1
+
+
+def test_who_reports_lives_until_its_lease_ends(log: Log, client: RedisClient) -> None:
+    """A node that leaves is gone at once; one whose lease has ended goes with the next report of anybody."""
+    log.begin("e5")
+
+    def report(node: str, member: bytes, lease: float) -> list[bytes]:
+        told = log.now(log.log.report(node, member, lease))
+        assert (told.epoch, told.sequence, told.saved) == ("e5", 0, 0)
+        return sorted(told.members)
+
+    assert report("a", b"A", 100) == [b"A"]
+    assert report("b", b"B", 100) == [b"A", b"B"]
+    assert report("a", b"A2", 100) == [b"A2", b"B"]
+    assert report("b", b"", 0) == [b"A2"]
+    assert report("c", b"C", 100) == [b"A2", b"C"]
+    client.ask("ZADD", "{pushup}:leases", "1", "a")
+    assert report("c", b"C", 100) == [b"C"]
+    assert client.ask("HKEYS", "{pushup}:members") == [b"c"]
+    client.ask("DEL", "{pushup}:leases")
+    assert report("d", b"D", 100) == [b"D"]
+
+
+def test_a_full_redis_takes_no_commands_but_lets_nodes_live(log: Log, client: RedisClient) -> None:
+    """What would need more memory is refused as a whole; reports and checkpoints, which make room, are not."""
+    log.begin()
+    for n in range(3):
+        log.append(publish("a", data=str(n)), tag=f"t{n}")
+    queue = log.queue()
+    before = log.load()
+    client.ask("CONFIG", "SET", "maxmemory", "1")
+    try:
+        assert str(log.append(publish("a"), tag="t3")).startswith("OOM")
+        assert log.load() == before
+        assert log.now(log.log.report("a", b"A", 100.0)).members == [b"A"]
+        assert log.save(queue, 0, "t2", keep_after=10**6) is True
+        assert log.entries() == []
+    finally:
+        client.ask("CONFIG", "SET", "maxmemory", "0")
+    assert log.append(publish("a"), tag="t3") == 4
+    assert log.queue().message_count == 4
+
+
+def test_what_a_redis_is_like_is_asked_when_it_is_connected_to(log: Log, client: RedisClient) -> None:
+    """Its run; and whether what it acknowledges survives it, which is so with an append-only file synced always."""
+    assert (
+        log.log.run
+        == dict(line.split(":", 1) for line in client.ask("INFO", "server").decode().splitlines() if ":" in line)[
+            "run_id"
+        ]
+    )
+    assert not log.log.durable
+    try:
+        for appendonly, appendfsync, durable in (
+            ("yes", "everysec", False),
+            ("yes", "always", True),
+            ("no", "always", False),
+        ):
+            client.ask("CONFIG", "SET", "appendonly", appendonly, "appendfsync", appendfsync)
+            log.now(log.log.prepare())
+            assert log.log.durable is durable
+    finally:
+        client.ask("CONFIG", "SET", "appendonly", "no", "appendfsync", "everysec")
+
+
+def test_nothing_is_begun_in_an_empty_redis(log: Log, client: RedisClient) -> None:
+    """There is nothing to load, no end of the log, and no node; and asking changes nothing."""
+    assert log.now(log.log.load()) is None
+    tail = log.now(log.log.tail())
+    assert (tail.epoch, tail.sequence, tail.tag) == ("", 0, b"")
+    assert log.now(log.log.last_run()) == ""
+    assert log.now(log.log.goes_on_from("e1", 1, b"t")) is None
+    assert client.ask("KEYS", "*") == []
+
+
+def test_what_is_no_script_or_no_stream_is_an_error(log: Log, client: RedisClient) -> None:
+    """A key that is of another kind, or scripts that Redis does not know any more, are told as errors."""
+    log.begin()
+    client.ask("SCRIPT", "FLUSH")
+    assert str(log.append(publish("a"))).startswith("NOSCRIPT")
+    log.now(log.log.prepare())
+    assert log.append(publish("a")) == 1
+    client.ask("DEL", "{pushup}:log")
+    client.ask("SET", "{pushup}:log", "x")
+    assert isinstance(log.append(publish("a")), hiredis.ReplyError)
+    assert log.now(log.log.tail()).sequence == 1

@@ -1,0 +1,173 @@
+"""Several real servers at one real Redis, and clients that go round them with their cursors."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.server.caller import Caller, Reply, poll_path
+from tests.server.raw_client import WAIT_SECONDS
+from tests.server.redis_server import RedisServer
+from tests.server.server_process import Server, running, wait_until
+
+TIMEOUT_SECONDS = 1.0
+"""`redis_timeout_seconds` of all nodes here."""
+
+EXPECTED = (
+    r"Redis: .*; publishing is refused until it is back",
+    r"; epoch \w+ begins, and subscribers are told of gaps",
+)
+"""What nodes log when Redis is away or has lost something."""
+
+
+class RedisCluster:
+    """Nodes that run; each is called by the one client that it has here."""
+
+    def __init__(self, redis: RedisServer, directory: Path, stack: ExitStack) -> None:
+        self.redis = redis
+        self.nodes: list[Server] = []
+        self.callers: list[Caller] = []
+        self._directory = directory
+        self._stack = stack
+        self._turn = 0
+
+    def start(
+        self, url: str = "", *, environment: Mapping[str, str] | None = None, ready: bool = True, **settings: object
+    ) -> Server:
+        """One node more."""
+        log = self._directory / f"node{len(self.nodes)}.log"
+        values = {
+            "redis_timeout_seconds": TIMEOUT_SECONDS,
+            "node_name": f"node{len(self.nodes)}",
+            "drain_seconds": 0.1,
+            **settings,
+        }
+        flags = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
+        context = running(log, ("--broadcast", url or self.redis.url, *flags), environment)
+        server = self._stack.enter_context(context)
+        for pattern in EXPECTED:
+            server.expect_log(pattern)
+        self.nodes.append(server)
+        self.callers.append(self._stack.enter_context(server.caller()))
+        if ready:
+            self.wait_until_ready(len(self.nodes) - 1)
+        return server
+
+    def stop(self, number: int, seconds: float = WAIT_SECONDS) -> None:
+        """Have a node end in good order."""
+        self.callers[number].close()
+        self.nodes[number].signal(signal.SIGTERM)
+        assert self.nodes[number].wait(seconds) == 0
+
+    def ready(self, number: int) -> bool:
+        return self.callers[number].call("GET", "/readyz").status == 200
+
+    def wait_until_ready(self, *numbers: int) -> None:
+        for number in numbers or range(len(self.nodes)):
+            wait_until(lambda n=number: self.ready(n), f"node {number} to be ready")  # type: ignore[misc]
+
+    def cursors(self) -> list[str]:
+        """Where the nodes are."""
+        return [caller.cursor() for caller in self.callers]
+
+    def wait_until_one(self) -> str:
+        """Wait until all nodes are at the same entry; returns its cursor."""
+        wait_until(lambda: len(set(self.cursors())) == 1, "all nodes to be at the same entry")
+        return self.cursors()[0]
+
+    def wait_until_publishing(self) -> None:
+        """Wait until a publication to any node reaches all."""
+        for caller in self.callers:
+            wait_until(lambda c=caller: try_to_publish(c, ["any"], 0).status == 201, "publishing")  # type: ignore[misc]
+        self.wait_until_one()
+
+    def next(self) -> Caller:
+        """The client of the node whose turn it is."""
+        self._turn += 1
+        return self.callers[self._turn % len(self.callers)]
+
+    def publish(self, channels: list[str], data: object) -> dict[str, Any]:
+        """Publish at the node whose turn it is, which must succeed."""
+        return self.next().publish(channels, data)
+
+    def trouble(self) -> list[str]:
+        """What nodes have logged that nobody expected."""
+        return [line for node in self.nodes for line in node.trouble()]
+
+
+class Chain:
+    """One client that goes with its cursor to the next node with each poll."""
+
+    def __init__(self, cluster: RedisCluster, *channels: str, cursor: str = "earliest") -> None:
+        self.cluster = cluster
+        self.channels = channels
+        self.cursor = cursor
+        self.data: list[Any] = []
+        self.gaps: list[tuple[str, str]] = []
+        self.refused = 0
+
+    def poll(self, caller: Caller | None = None, **parameters: object) -> bool:
+        """Poll once; whether there was an answer, and not a 503."""
+        path = poll_path(*self.channels, cursor=self.cursor, **{"timeout": 0, **parameters})
+        reply = (caller or self.cluster.next()).call("GET", path)
+        if reply.status == 503:
+            assert int(reply.headers["Retry-After"]) >= 1
+            self.refused += 1
+            return False
+        assert reply.status == 200, reply
+        self.take(reply.value)
+        return True
+
+    def take(self, answer: dict[str, Any]) -> None:
+        """Note what an answer says; nothing comes twice, and the cursor never goes back."""
+        new = [message["data"] for message in answer["messages"]]
+        assert not [data for data in new if data in self.data], f"twice: {new}"
+        before, after = place(self.cursor), place(answer["cursor"])
+        assert before <= after, f"{self.cursor} went back to {answer['cursor']}"
+        self.data += new
+        self.gaps += [(gap["channel"], gap["reason"]) for gap in answer["gaps"]]
+        self.cursor = answer["cursor"]
+
+    def poll_until(self, data: object) -> None:
+        """Poll until this has come."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while data not in self.data:
+            assert time.monotonic() < deadline, f"waited in vain for {data}; {self.data}"
+            if not self.poll(timeout=1):
+                time.sleep(0.05)
+
+    def poll_until_lost(self) -> None:
+        """Poll until all channels have been told as lost."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not self.gaps:
+            assert time.monotonic() < deadline, "waited in vain for a gap"
+            if not self.poll(timeout=1):
+                time.sleep(0.05)
+        assert sorted(self.gaps) == sorted((channel, "lost") for channel in self.channels)
+
+
+def place(cursor: str) -> tuple[int, str, int]:
+    """Cursors in their order: epochs in that in which they began."""
+    epoch, _, sequence = cursor.rpartition("-")
+    return (len(epoch), epoch, int(sequence)) if epoch else (0, "", 0)
+
+
+def try_to_publish(caller: Caller, channels: list[str], data: object, **more: object) -> Reply:
+    """A publication and its reply, whatever that is."""
+    return caller.call("POST", "/v1/messages", {"channels": channels, "data": data, **more})
+
+
+@contextmanager
+def cluster_at(redis: RedisServer, directory: Path, nodes: int, **settings: Any) -> Iterator[RedisCluster]:
+    """So many nodes at a Redis that runs; nothing that was not expected may be in their logs."""
+    with ExitStack() as stack:
+        cluster = RedisCluster(redis, directory, stack)
+        for _ in range(nodes):
+            cluster.start(ready=False, **settings)
+        cluster.wait_until_ready()
+        yield cluster
+        assert cluster.trouble() == []

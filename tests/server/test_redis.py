@@ -1,0 +1,732 @@
+"""Several servers at one Redis act as one; and what becomes of that when Redis or servers stop, hang, or forget."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import itertools
+import random
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.caller import Caller, data_of, poll_path
+from tests.server.raw_client import WAIT_SECONDS
+from tests.server.redis_cluster import Chain, RedisCluster, cluster_at, place, try_to_publish
+from tests.server.redis_server import RedisServer, free_port
+from tests.server.server_process import Server, wait_until
+
+pytestmark = pytest.mark.skipif(shutil.which("redis-server") is None, reason="needs redis-server")
+
+ALWAYS = {"appendonly": "yes", "appendfsync": "always"}
+
+KEYS = ("state", "log", "channels", "messages", "keys", "leases", "members")
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    """Three nodes at one Redis; tests that hurt it mend it."""
+    directory = tmp_path_factory.mktemp("cluster")
+    with RedisServer(directory / "redis") as redis, cluster_at(redis, directory, 3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared: RedisCluster) -> RedisCluster:
+    """The shared cluster, well."""
+    shared.wait_until_ready()
+    shared.wait_until_publishing()
+    return shared
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    """A Redis of this test's own, which does not run yet."""
+    server = RedisServer(tmp_path / "redis")
+    yield server
+    server.kill()
+
+
+def epoch_of(cursor: str) -> str:
+    return cursor.rpartition("-")[0]
+
+
+def refused(caller: Caller, channel: str, part: str = "") -> float:
+    """Publish in vain; the reply says why and when to try again. Returns the seconds it took."""
+    began = time.monotonic()
+    reply = try_to_publish(caller, [channel], "refused")
+    assert reply.status == 503, reply
+    assert int(reply.headers["Retry-After"]) >= 1
+    assert part in reply.value["detail"], reply
+    return time.monotonic() - began
+
+
+# All is well.
+
+
+def test_every_cursor_is_good_at_every_node(cluster: RedisCluster, channel: str) -> None:
+    """Publications and polls go round; each cursor gets the same answer everywhere, and one chain gets all in order."""
+    chain = Chain(cluster, channel, cursor=cluster.wait_until_one())
+    published = [cluster.publish([channel, f"{channel}-{n % 3}"], n) for n in range(30)]
+    chain.poll_until(29)
+    assert chain.data == list(range(30))
+    assert chain.gaps == []
+    cluster.wait_until_one()
+    for message in published[::3]:
+        answers = [caller.poll(channel, cursor=message["cursor"], timeout=0) for caller in cluster.callers]
+        assert answers[0] == answers[1] == answers[2]
+    assert [place(message["id"]) for message in published] == sorted(place(message["id"]) for message in published)
+
+
+def test_a_publication_reaches_polls_that_are_held_anywhere(cluster: RedisCluster, channel: str) -> None:
+    """At each node, and one that asks with a cursor that its node has not come to yet waits for it."""
+    start = cluster.wait_until_one()
+    for n in range(10):
+        for caller in cluster.callers:
+            caller.begin_poll(channel, cursor=start, timeout=10)
+        with cluster.nodes[n % 3].caller() as publisher:
+            start = publisher.publish([channel], n)["cursor"]
+        for caller in cluster.callers:
+            answer = caller.answer()
+            assert data_of(answer) == [n]
+            assert answer["cursor"] == start
+
+
+def test_one_key_publishes_once_in_the_whole_cluster(cluster: RedisCluster, channel: str) -> None:
+    """All who ask by one key, at whatever node and at the same time, are told the same, and there is one message."""
+    body = {"channels": [channel], "data": 1}
+    for n in range(5):
+        for caller in cluster.callers:
+            caller.begin("POST", "/v1/messages", body, {"Idempotency-Key": f"{channel}-{n}"})
+        replies = [caller.finish() for caller in cluster.callers]
+        assert [reply.status for reply in replies] == [201, 201, 201]
+        assert replies[0].value == replies[1].value == replies[2].value
+    assert data_of(cluster.next().poll(channel, timeout=0)) == [1] * 5
+
+
+def test_channels_are_those_of_all_nodes(cluster: RedisCluster, channel: str) -> None:
+    """Created at one node it lives at all, with one id; closed at another it is told to those who wait at the third."""
+    first, second, third = cluster.callers
+    made = first.call("POST", "/v1/channels", {"name": channel, "ttl": 100}).value
+    cluster.wait_until_one()
+    assert second.call("POST", "/v1/channels", {"name": channel}).status == 409
+    assert third.call("GET", f"/v1/channels/{made['id']}").value["name"] == channel
+    third.begin_poll(channel, cursor=third.cursor(), timeout=10)
+    assert second.call("DELETE", f"/v1/channels/{channel}").status == 204
+    assert third.answer()["closed"] == [channel]
+
+
+def test_the_nodes_are_listed(cluster: RedisCluster) -> None:
+    """Each node shows all of them: names, addresses, how far they are, and held polls."""
+    cursor = cluster.wait_until_one()
+    with cluster.nodes[1].caller() as other:
+        other.begin_poll("nobody publishes here", cursor="now", timeout=20)
+        cluster.nodes[1].wait_for_held(1)
+
+        def listed() -> bool:
+            lists = [caller.call("GET", "/v1/nodes").value["nodes"] for caller in cluster.callers]
+            shown = [
+                sorted((n["name"], n["addresses"], n["cursor"], n["held_polls"]) for n in nodes) for nodes in lists
+            ]
+            wanted = [(f"node{n}", [node.address], cursor, int(n == 1)) for n, node in enumerate(cluster.nodes)]
+            return shown == [wanted] * 3
+
+        wait_until(listed, "the nodes to be listed")
+
+
+def test_who_is_killed_is_listed_until_its_lease_ends_and_who_stops_is_not(cluster: RedisCluster) -> None:
+    """`kill -9`: gone within some seconds, SIGTERM: gone when the process is."""
+    with ExitStack() as stack:
+        killed, stopped = (
+            RedisCluster(cluster.redis, cluster._directory / name, stack) for name in ("killed", "stopped")
+        )
+        for one in (killed, stopped):
+            one._directory.mkdir()
+            one.start(node_name=one._directory.name)
+
+        def names() -> list[str]:
+            return sorted(node["name"] for node in cluster.callers[0].call("GET", "/v1/nodes").value["nodes"])
+
+        everybody = ["killed", "node0", "node1", "node2", "stopped"]
+        wait_until(lambda: names() == everybody, "all to be listed")
+        killed.nodes[0].signal(signal.SIGKILL)
+        began = time.monotonic()
+        stopped.stop(0)
+        wait_until(lambda: "stopped" not in names(), "who stopped to be gone")
+        assert time.monotonic() - began < 2
+        assert "killed" in names()
+        wait_until(lambda: names() == ["node0", "node1", "node2"], "who was killed to be gone")
+        assert 2 < time.monotonic() - began < 5
+        assert stopped.trouble() == []
+
+
+# How sure a publisher can be.
+
+
+def test_stable_is_when_all_nodes_have_it(cluster: RedisCluster, channel: str) -> None:
+    """The answer says how many; then the message is at each of them."""
+    wait_until(lambda: len(cluster.callers[0].call("GET", "/v1/nodes").value["nodes"]) == 3, "three nodes")
+    reply = try_to_publish(cluster.callers[0], [channel], 1, ack="stable")
+    assert (reply.status, reply.value["ack"], reply.value["nodes"]) == (201, "stable", 3)
+    assert [data_of(caller.poll(channel, timeout=0)) for caller in cluster.callers] == [[1]] * 3
+
+
+def test_stable_is_not_claimed_while_a_node_stands_still(cluster: RedisCluster, channel: str) -> None:
+    """Within the time that the publisher gave it is told "accepted"; later, without that node, it is stable."""
+    cluster.nodes[2].signal(signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        reply = try_to_publish(cluster.callers[0], [channel], 1, ack="stable", ack_timeout=0.7)
+        assert 0.6 < time.monotonic() - began < 1.5
+        assert (reply.status, reply.value["ack"]) == (201, "accepted")
+        reply = try_to_publish(cluster.callers[1], [channel], 2, ack="stable", ack_timeout=10)
+        assert (reply.value["ack"], reply.value["nodes"]) == ("stable", 2)
+    finally:
+        cluster.nodes[2].signal(signal.SIGCONT)
+    cluster.wait_until_publishing()
+    assert data_of(cluster.callers[2].poll(channel, timeout=0)) == [1, 2]
+
+
+def test_replicated_is_not_claimed_without_a_replica(cluster: RedisCluster, channel: str) -> None:
+    """Within the time that the publisher gave it is told "accepted", and the message is published."""
+    began = time.monotonic()
+    reply = try_to_publish(cluster.callers[0], [channel], 1, ack="replicated", ack_timeout=0.5)
+    assert 0.4 < time.monotonic() - began < 1.5
+    assert (reply.status, reply.value["ack"]) == (201, "accepted")
+    assert data_of(cluster.callers[0].poll(channel, timeout=0)) == [1]
+
+
+def test_replicated_is_when_a_replica_has_it(redis: RedisServer, tmp_path: Path, channel: str) -> None:
+    """The answer says how many replicas have, and they do; one that stands still has not."""
+    redis.start()
+    replica = RedisServer(tmp_path / "replica", flags={"replicaof": f"127.0.0.1 {redis.port}"})
+    with replica, cluster_at(redis, tmp_path, 1) as cluster:
+        wait_until(lambda: b"master_link_status:up" in replica.ask("INFO", "replication"), "the replica")
+        reply = try_to_publish(cluster.callers[0], [channel], 1, ack="replicated")
+        assert (reply.value["ack"], reply.value["replicas"]) == ("replicated", 1)
+        assert replica.ask("XLEN", "{pushup}:log") == 1
+        replica.signal(signal.SIGSTOP)
+        reply = try_to_publish(cluster.callers[0], [channel], 2, ack="replicated", ack_timeout=0.5)
+        assert (reply.status, reply.value["ack"]) == (201, "accepted")
+        replica.signal(signal.SIGCONT)
+
+
+# Redis is away for a while, and comes back with all that it had.
+
+
+def test_while_redis_is_gone_polls_wait_and_publishing_is_refused(cluster: RedisCluster, channel: str) -> None:
+    """503 at once with a reason, cached messages are served, held polls wait; then all go on in the same epoch."""
+    chain = Chain(cluster, channel, cursor=cluster.wait_until_one())
+    cluster.publish([channel], "before")
+    dump = cluster.redis.dump()
+    cluster.wait_until_one()
+    held = [node.caller() for node in cluster.nodes]
+    for caller in held:
+        caller.begin_poll(channel, cursor=cluster.cursors()[0], timeout=20)
+    cluster.redis.kill()
+    for caller in cluster.callers:
+        wait_until(lambda c=caller: try_to_publish(c, [channel], "refused").status == 503, "refusal")  # type: ignore[misc]
+        assert refused(caller, channel) < 0.5
+        assert data_of(caller.poll(channel, timeout=0)) == ["before"]
+        assert caller.call("GET", "/healthz").status == 200
+    cluster.redis.roll_back(dump)
+    wait_until(lambda: try_to_publish(cluster.callers[0], [channel], "after").status == 201, "publishing")
+    for caller in held:
+        answer = caller.answer()
+        assert "after" in data_of(answer)
+        assert answer["gaps"] == []
+        caller.close()
+    chain.poll_until("after")
+    assert chain.data == ["before", "after"]
+    assert chain.gaps == []
+
+
+def test_a_redis_that_hangs_is_seen_by_readyz_and_publishers(cluster: RedisCluster, channel: str) -> None:
+    """Publishers are told that it is not known, within the timeout; then nodes are not ready; held polls wait."""
+    start = cluster.wait_until_one()
+    with cluster.nodes[1].caller() as held:
+        held.begin_poll(channel, cursor=start, timeout=20)
+        cluster.redis.signal(signal.SIGSTOP)
+        began = time.monotonic()
+        try:
+            assert cluster.ready(0)
+            assert 0.5 < refused(cluster.callers[0], channel, "not known") < 2.0
+            wait_until(lambda: not any(cluster.ready(n) for n in range(3)), "all to be not ready")
+            assert time.monotonic() - began < 3.5
+            assert data_of(cluster.callers[2].poll(channel, timeout=0)) == []
+            assert refused(cluster.callers[2], channel) < 1.5
+        finally:
+            cluster.redis.signal(signal.SIGCONT)
+        cluster.wait_until_ready()
+        cluster.wait_until_publishing()
+        cluster.publish([channel], "after")
+        answer = held.answer()
+        assert answer["gaps"] == []
+        assert data_of(answer)[0] in ("refused", "after")
+    assert epoch_of(cluster.wait_until_one()) == epoch_of(start)
+
+
+def test_connections_that_end_are_made_again(cluster: RedisCluster, channel: str) -> None:
+    """All are cut, again and again, while messages go through: none is lost, none comes twice."""
+    chain = Chain(cluster, channel, cursor=cluster.wait_until_one())
+    accepted = []
+    for n in range(12):
+        if n % 3 == 0:
+            cluster.redis.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        if try_to_publish(cluster.next(), [channel], n).status == 201:
+            accepted.append(n)
+        else:
+            time.sleep(0.1)
+    cluster.wait_until_publishing()
+    cluster.publish([channel], "last")
+    chain.poll_until("last")
+    assert accepted
+    assert set(accepted) <= set(chain.data)
+    assert chain.gaps == []
+
+
+def test_a_redis_that_is_full_refuses_publications_and_polls_go_on(cluster: RedisCluster, channel: str) -> None:
+    """503 with the reason, for as long as it is so; nodes stay ready, and nothing is lost."""
+    chain = Chain(cluster, channel, cursor=cluster.wait_until_one())
+    cluster.publish([channel], "before")
+    cluster.redis.ask("CONFIG", "SET", "maxmemory", "1")
+    try:
+        refused(cluster.callers[0], channel, "OOM")
+        time.sleep(1.0)  # nodes report, and one of them saves
+        refused(cluster.callers[1], channel, "OOM")
+        chain.poll_until("before")
+        assert [cluster.ready(n) for n in range(3)] == [True] * 3
+        assert len(cluster.callers[0].call("GET", "/v1/nodes").value["nodes"]) == 3
+    finally:
+        cluster.redis.ask("CONFIG", "SET", "maxmemory", "0")
+    cluster.publish([channel], "after")
+    chain.poll_until("after")
+    assert (chain.data, chain.gaps) == (["before", "after"], [])
+
+
+# Redis comes back, and has lost something.
+
+
+@pytest.mark.parametrize("how", ["older dump", "flush", "state", "log", "channels", "messages", "keys"])
+def test_what_redis_has_lost_is_told_as_a_gap_by_every_node(cluster: RedisCluster, channel: str, how: str) -> None:
+    """In a new epoch, once, whichever node is asked; nothing comes again, and what is published then comes."""
+    before = cluster.next().publish([channel], "before", key=channel)
+    dump = cluster.redis.dump() if how == "older dump" else None
+    chains = [Chain(cluster, channel, cursor=before["cursor"]) for _ in range(3)]
+    lost = cluster.next().publish([channel], "lost", key=f"{channel} 2")
+    for chain, caller in zip(chains, cluster.callers, strict=True):
+        assert chain.poll(caller, timeout=5)
+        assert chain.data == ["lost"]
+    time.sleep(1.2)  # the checkpoint contains it
+    if dump is not None:
+        cluster.redis.roll_back(dump)
+    elif how == "flush":
+        cluster.redis.ask("FLUSHALL")
+    else:
+        cluster.redis.ask("DEL", "{pushup}:" + how)
+    if how == "log":  # that what is in it is in the checkpoint, too, and all nodes know it: nothing is lost
+        cluster.publish([channel], "new")
+        for chain in chains:
+            chain.poll_until("new")
+            assert (chain.data, chain.gaps) == (["lost", "new"], [])
+        return
+    deadline = time.monotonic() + WAIT_SECONDS
+    while epoch_of(cluster.cursors()[0]) == epoch_of(lost["cursor"]):
+        assert time.monotonic() < deadline, "no new epoch begins"
+        try_to_publish(cluster.next(), [f"{channel} other"], 0)
+    for chain, caller in zip(chains, cluster.callers, strict=True):
+        chain.poll(caller)
+    for chain in chains:
+        chain.poll_until_lost()
+    cluster.wait_until_publishing()
+    cluster.publish([channel], "new")
+    for chain in chains:
+        chain.poll_until("new")
+        assert chain.data == ["lost", "new"]
+        assert chain.gaps == [(channel, "lost")]
+
+
+def test_keys_that_go_one_after_the_other_cost_no_promise(cluster: RedisCluster, channel: str) -> None:
+    """Each is deleted while messages go through: what was acknowledged comes, or a gap is told, and nothing twice."""
+    chain = Chain(cluster, channel, cursor=cluster.wait_until_one())
+    accepted: list[Any] = []
+    for key in random.Random(1).sample(KEYS * 2, len(KEYS) * 2):
+        cluster.redis.ask("DEL", "{pushup}:" + key)
+        for n in range(3):
+            data = f"{key} {len(accepted)} {n}"
+            if try_to_publish(cluster.next(), [channel], data).status == 201:
+                accepted.append(data)
+            chain.poll()
+    cluster.wait_until_publishing()
+    cluster.publish([channel], "last")
+    chain.poll_until("last")
+    assert accepted
+    assert set(accepted) <= set(chain.data) or chain.gaps
+
+
+def test_a_replica_that_had_not_all_takes_over(redis: RedisServer, tmp_path: Path, channel: str) -> None:
+    """The last acknowledged messages are not in it: a gap is told at every node, and nothing is repeated."""
+    redis.start()
+    replica = RedisServer(tmp_path / "replica", flags={"replicaof": f"127.0.0.1 {redis.port}"})
+    with replica, cluster_at(redis, tmp_path, 3) as cluster:
+        start = cluster.wait_until_one()
+        cluster.publish([channel], "had")
+        wait_until(lambda: replica.ask("XLEN", "{pushup}:log") == 1, "the replica to have it")
+        replica.ask("REPLICAOF", "NO", "ONE")
+        lost = cluster.publish([channel], "had not")
+        chains = [Chain(cluster, channel, cursor=start) for _ in range(3)]
+        chains[0].poll_until("had not")
+        redis.kill()
+        replica.ask("SAVE")
+        replica.kill()
+        replica.port = redis.port  # where the nodes look for it
+        replica._flags.pop("replicaof")
+        replica.start()
+        wait_until(lambda: {epoch_of(c) for c in cluster.cursors()} - {epoch_of(lost["id"])} != set(), "a new epoch")
+        cluster.wait_until_publishing()
+        for chain in chains:
+            chain.poll_until_lost()
+        cluster.publish([channel], "new")
+        for chain in chains:
+            chain.poll_until("new")
+        assert chains[0].data == ["had", "had not", "new"]
+
+
+# Everything is restarted.
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_all_are_restarted_and_so_is_redis(tmp_path: Path, channel: str, durable: bool) -> None:
+    """With each write synced, cursors, messages, keys and channels are good; without, a new epoch begins."""
+    server = RedisServer(tmp_path / "redis", flags=ALWAYS if durable else {"save": "3600 1"})
+    with server:
+        with cluster_at(server, tmp_path, 2) as cluster:
+            start = cluster.wait_until_one()
+            named = cluster.next().call("POST", "/v1/channels", {"name": f"{channel} named"}).value
+            published = cluster.next().publish([channel], "kept", key="k")
+            last = cluster.wait_until_one()
+            for node in cluster.nodes:
+                node.signal(signal.SIGKILL)
+                node.wait()
+        if durable:
+            server.kill()
+        else:
+            server.stop()
+        server.start()
+        with cluster_at(server, tmp_path, 2) as cluster:
+            answers = [caller.poll(channel, cursor=start, timeout=0) for caller in cluster.callers]
+            assert cluster.next().call("GET", f"/v1/channels/{named['id']}").value["name"] == f"{channel} named"
+            if durable:
+                assert [data_of(answer) for answer in answers] == [["kept"]] * 2
+                assert [answer["gaps"] for answer in answers] == [[]] * 2
+                assert cluster.next().publish([channel], "not this", key="k") == published
+                assert epoch_of(cluster.wait_until_one()) == epoch_of(last)
+            else:
+                assert [data_of(answer) for answer in answers] == [[]] * 2
+                assert [answer["gaps"] for answer in answers] == [[{"channel": channel, "reason": "lost"}]] * 2
+                assert place(cluster.wait_until_one()) > place(last)
+
+
+def test_all_nodes_are_restarted_and_redis_is_not(redis: RedisServer, tmp_path: Path, channel: str) -> None:
+    """What a new node begins with is in Redis: cursors are good, though no node is left of those that gave them out."""
+    redis.start()
+    with cluster_at(redis, tmp_path, 1) as cluster:
+        start = cluster.cursors()[0]
+        for n in range(5):
+            cluster.publish([channel], n)
+        time.sleep(1.2)  # some of it in the checkpoint, some in the log
+        for n in range(5, 8):
+            cluster.publish([channel], n)
+        cluster.nodes[0].signal(signal.SIGKILL)
+    with cluster_at(redis, tmp_path, 1) as cluster:
+        chain = Chain(cluster, channel, cursor=start)
+        chain.poll_until(7)
+        assert (chain.data, chain.gaps) == (list(range(8)), [])
+
+
+def test_a_node_that_starts_while_redis_is_away_waits_for_it(redis: RedisServer, tmp_path: Path, channel: str) -> None:
+    """It lives but is not ready; polls, cursors and publications get 503 and a reason, and then it is as any other."""
+    with ExitStack() as stack:
+        cluster = RedisCluster(redis, tmp_path, stack)
+        cluster.start(ready=False)
+        caller = cluster.callers[0]
+        assert caller.call("GET", "/healthz").status == 200
+        reply = caller.call("GET", "/readyz")
+        assert (reply.status, reply.value["reason"]) == (503, "the broadcast cannot be reached")
+        for path in (poll_path(channel, timeout=1), poll_path(channel, cursor="now", timeout=1), "/v1/cursor"):
+            reply = caller.call("GET", path)
+            assert (reply.status, reply.headers["Retry-After"]) == (503, "1")
+            assert "has not read the log" in reply.value["detail"]
+        wait_until(lambda: "refused" in try_to_publish(caller, [channel], 0).value["detail"], "the reason")
+        refused(caller, channel)
+        redis.start()
+        cluster.wait_until_ready()
+        caller.publish([channel], 1)
+        assert data_of(caller.poll(channel, timeout=0)) == [1]
+        assert cluster.trouble() == []
+        cluster.stop(0)
+
+
+def test_a_node_stops_well_while_redis_is_away(redis: RedisServer, tmp_path: Path) -> None:
+    """It does not wait for Redis, and logs nothing unexpected."""
+    redis.start()
+    with cluster_at(redis, tmp_path, 2) as cluster:
+        redis.kill()
+        wait_until(lambda: try_to_publish(cluster.callers[0], ["a"], 0).status == 503, "refusal")
+        cluster.stop(0, 2)
+        redis.start()
+        cluster.wait_until_ready(1)
+        redis.signal(signal.SIGSTOP)
+        cluster.stop(1, 4)
+
+
+# Limits, passwords, Sentinels, TLS.
+
+
+def test_a_node_with_other_limits_does_not_take_part(cluster: RedisCluster, tmp_path: Path, channel: str) -> None:
+    """It says which, is not ready and answers nothing; the others do not notice it."""
+    with ExitStack() as stack:
+        odd = RedisCluster(cluster.redis, tmp_path, stack)
+        odd.start(ready=False, retention_messages=7, channels_limit=9)
+        reason = "differ in retention_messages, channels_limit"
+        wait_until(lambda: reason in try_to_publish(odd.callers[0], [channel], 0).value["detail"], "the reason")
+        assert not odd.ready(0)
+        assert odd.callers[0].call("GET", poll_path(channel, timeout=0)).status == 503
+        assert any(reason in line for line in odd.nodes[0].log_lines())
+        assert cluster.publish([channel], 1)
+        assert len(cluster.callers[0].call("GET", "/v1/nodes").value["nodes"]) == 3
+
+
+def test_other_limits_are_taken_over_when_all_have_stopped(redis: RedisServer, tmp_path: Path, channel: str) -> None:
+    """Cursors stay good; what is too much by the new limits goes when the next message comes, and is told."""
+    redis.start()
+    with cluster_at(redis, tmp_path, 1) as cluster:
+        start = cluster.cursors()[0]
+        for n in range(6):
+            cluster.publish([channel], n)
+        cluster.stop(0)
+    with cluster_at(redis, tmp_path, 2, retention_messages=3) as cluster:
+        assert epoch_of(cluster.cursors()[0]) == epoch_of(start)
+        cluster.publish([channel], 6)
+        cluster.wait_until_one()
+        for caller in cluster.callers:
+            answer = caller.poll(channel, cursor=start, timeout=0)
+            assert data_of(answer) == [4, 5, 6]
+            assert answer["gaps"] == [{"channel": channel, "reason": "evicted"}]
+
+
+def test_password_user_and_database(tmp_path: Path, channel: str) -> None:
+    """With the right ones it goes; a wrong password is told clearly, and neither is in any log."""
+    password = "s3cret/@ä:"
+    encoded = "s3cret%2F%40%C3%A4%3A"
+    with RedisServer(tmp_path / "redis", password=password) as server, ExitStack() as stack:
+        server.ask("ACL", "SETUSER", "me", "on", f">{password}", "~{pushup}:*", "+@all")
+        cluster = RedisCluster(server, tmp_path, stack)
+        place = f"127.0.0.1:{server.port}"
+        cluster.start(f"redis://:{encoded}@{place}/3")
+        cluster.start(f"redis://me:{encoded}@{place}/3")
+        cluster.publish([channel], 1)
+        cluster.wait_until_one()
+        assert [data_of(caller.poll(channel, timeout=0)) for caller in cluster.callers] == [[1]] * 2
+        with server.client() as client:
+            client.ask("SELECT", "3")
+            assert client.ask("EXISTS", "{pushup}:state") == 1
+            client.ask("SELECT", "0")
+            assert client.ask("EXISTS", "{pushup}:state") == 0
+        cluster.start(f"redis://:wr0ng@{place}/3", ready=False)
+        wait_until(lambda: any("WRONGPASS" in line for line in cluster.nodes[2].log_lines()), "the error")
+        assert "WRONGPASS" in try_to_publish(cluster.callers[2], [channel], 2).value["detail"]
+        cluster.start(f"redis://{place}", ready=False)
+        wait_until(lambda: any("NOAUTH" in line for line in cluster.nodes[3].log_lines()), "the error")
+        logged = "\n".join(line for node in cluster.nodes for line in node.log_lines())
+        assert "s3cret" not in logged
+        assert "wr0ng" not in logged
+        assert cluster.trouble() == []
+
+
+def test_clusters_of_other_prefixes_do_not_know_each_other(cluster: RedisCluster, tmp_path: Path, channel: str) -> None:
+    """At the same Redis: own messages, own nodes, own epoch."""
+    with ExitStack() as stack:
+        other = RedisCluster(cluster.redis, tmp_path, stack)
+        other.start(redis_prefix="other")
+        cluster.publish([channel], "ours")
+        other.publish([channel], "theirs")
+        assert data_of(other.callers[0].poll(channel, timeout=0)) == ["theirs"]
+        assert data_of(cluster.next().poll(channel, timeout=5)) == ["ours"]
+        wait_until(lambda: len(other.callers[0].call("GET", "/v1/nodes").value["nodes"]) == 1, "itself")
+        assert other.trouble() == []
+
+
+def test_sentinels_say_who_the_master_is_by_now(redis: RedisServer, tmp_path: Path, channel: str) -> None:
+    """When the master dies and a replica takes over, nodes find it, go on, and keep what they promise."""
+    redis.start()
+    replica = RedisServer(tmp_path / "replica", flags={"replicaof": f"127.0.0.1 {redis.port}"})
+    sentinel = RedisServer(tmp_path / "sentinel")
+    configuration = sentinel.directory / "sentinel.conf"
+    configuration.write_text(
+        f"sentinel monitor mymaster 127.0.0.1 {redis.port} 1\n"
+        "sentinel down-after-milliseconds mymaster 500\n"
+        "sentinel failover-timeout mymaster 3000\n"
+    )
+    with replica, ExitStack() as stack:
+        wait_until(lambda: b"master_link_status:up" in replica.ask("INFO", "replication"), "the replica")
+        sentinel.start_as_sentinel(configuration)
+        stack.callback(sentinel.kill)
+        wait_until(lambda: b"slaves=1" in sentinel.ask("INFO", "sentinel"), "the Sentinel to know the replica")
+        cluster = RedisCluster(redis, tmp_path, stack)
+        url = f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{sentinel.port}/mymaster"
+        for _ in range(2):
+            cluster.start(url)
+        chain = Chain(cluster, channel, cursor=cluster.wait_until_one())
+        assert try_to_publish(cluster.next(), [channel], "before", ack="replicated").value["ack"] == "replicated"
+        chain.poll_until("before")
+        redis.kill()
+        wait_until(lambda: try_to_publish(cluster.callers[0], [channel], "after").status == 201, "the new master")
+        chain.poll_until("after")
+        assert (chain.data, chain.gaps) == (["before", "after"], [])
+        cluster.wait_until_publishing()
+        assert cluster.trouble() == []
+
+
+def make_certificate(directory: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that nobody has signed but itself, and its key."""
+    x509 = pytest.importorskip("cryptography.x509")
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "redis")])
+    now = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    files = directory / "certificate.pem", directory / "key.pem"
+    files[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    files[1].write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return files
+
+
+def test_tls(redis: RedisServer, tmp_path: Path, channel: str) -> None:
+    """A certificate that the system trusts is taken; another is refused, and the log says why."""
+    certificate, key = make_certificate(tmp_path)
+    port = free_port()
+    redis.start(
+        "--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key),
+        "--tls-auth-clients", "no",
+    )  # fmt: skip
+    with ExitStack() as stack:
+        cluster = RedisCluster(redis, tmp_path, stack)
+        url = f"rediss://127.0.0.1:{port}"
+        cluster.start(url, environment={"SSL_CERT_FILE": str(certificate)})
+        cluster.publish([channel], 1)
+        assert data_of(cluster.callers[0].poll(channel, timeout=0)) == [1]
+        cluster.start(url, ready=False)
+        wait_until(
+            lambda: any("certificate verify failed" in line for line in cluster.nodes[1].log_lines()), "the error"
+        )
+        assert "certificate verify failed" in try_to_publish(cluster.callers[1], [channel], 2).value["detail"]
+        assert not cluster.ready(1)
+        assert cluster.trouble() == []
+
+
+# All at once.
+
+
+class RoundRobin(threading.Thread):
+    """A client with one chain of cursors, which goes to the next node with each poll, until it has the last message."""
+
+    def __init__(self, addresses: list[str], channel: str, cursor: str) -> None:
+        super().__init__(daemon=True)
+        self.data: list[Any] = []
+        self.gaps: list[Any] = []
+        self.errors: list[BaseException] = []
+        self._addresses = addresses
+        self._channel = channel
+        self._cursor = cursor
+
+    def run(self) -> None:
+        try:
+            give_up = time.monotonic() + 2 * WAIT_SECONDS
+            for address in itertools.cycle(self._addresses):
+                if "last" in self.data or time.monotonic() > give_up:
+                    return
+                try:
+                    with Caller(address) as caller:
+                        reply = caller.call("GET", poll_path(self._channel, cursor=self._cursor, timeout=1, limit=5))
+                except OSError:
+                    time.sleep(0.02)  # this node is gone for now
+                    continue
+                if reply.status == 503:
+                    time.sleep(0.05)
+                    continue
+                assert reply.status == 200, reply
+                assert place(reply.value["cursor"]) >= place(self._cursor)
+                self._cursor = reply.value["cursor"]
+                self.data += [message["data"] for message in reply.value["messages"]]
+                self.gaps += reply.value["gaps"]
+        except BaseException as error:  # the test raises it
+            self.errors.append(error)
+
+
+def test_nodes_and_redis_are_killed_while_messages_go_round(tmp_path: Path, channel: str) -> None:
+    """With each write synced nothing that was acknowledged is missing or told as a gap, and nothing comes twice."""
+    with (
+        RedisServer(tmp_path / "redis", flags=ALWAYS) as server,
+        cluster_at(server, tmp_path, 4) as cluster,
+    ):
+        start = cluster.wait_until_one()
+        addresses = [node.address for node in cluster.nodes]
+        clients = [RoundRobin(addresses[n:] + addresses[:n], channel, start) for n in range(4)]
+        for client in clients:
+            client.start()
+        accepted: list[int] = []
+        ends: list[tuple[int, Any]] = [
+            (20, lambda: _kill(cluster.nodes[3])),
+            (40, server.kill),
+            (45, server.start),
+            (70, lambda: cluster.redis.ask("CLIENT", "KILL", "TYPE", "normal")),
+            (90, lambda: _kill(cluster.nodes[2])),
+        ]
+        for n in range(120):
+            while ends and ends[0][0] == n:
+                ends.pop(0)[1]()
+            try:
+                if try_to_publish(cluster.callers[n % 2], [channel], n).status == 201:
+                    accepted.append(n)
+                else:
+                    time.sleep(0.05)
+            except OSError:
+                raise AssertionError("this node was not killed") from None
+        wait_until(lambda: try_to_publish(cluster.callers[0], [channel], "last").status == 201, "publishing")
+        for client in clients:
+            client.join(2 * WAIT_SECONDS)
+            assert client.errors == []
+            assert "last" in client.data
+            assert client.gaps == []
+            assert len(client.data) == len(set(map(str, client.data)))
+            assert set(accepted) <= set(client.data)
+            assert client.data == clients[0].data
+        assert len(accepted) > 60
+
+
+def _kill(server: Server) -> None:
+    server.signal(signal.SIGKILL)
+    server.wait()
