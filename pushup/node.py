@@ -133,7 +133,7 @@ class Node(Generic[H]):
         """Why no new clients should be sent here, if so."""
         if self._draining:
             return "this node is about to stop"
-        return None if self._broadcast.ready() else "the broadcast cannot be reached"
+        return self._broadcast.why_not_ready()
 
     def publish(self, command: Command, then: Then) -> None:
         """Have a command done on every node; `then` takes what came of it, before it is delivered."""

@@ -127,6 +127,8 @@ def make_service(
         metrics,
         {
             "held_polls": ("Polls held", lambda: queue.held),
+            "ready": ("1 when new clients may be sent here, else 0", lambda: node.why_not_ready() is None),
+            "nodes": ("Nodes that live, as far as this one knows", lambda: len(node.members())),
             "connections": ("Connections open", lambda: edge.connection_count),
             "channels": ("Channels living", lambda: queue.channel_count),
             "cached_messages": ("Messages cached", lambda: queue.message_count),

@@ -71,8 +71,8 @@ class Broadcast(Protocol):
     async def stop(self) -> None:
         """Give what was appended its place, and take no more; let go of files and connections."""
 
-    def ready(self) -> bool:
-        """Whether a command appended now would get its place, and this node is not behind."""
+    def why_not_ready(self) -> str | None:
+        """Why a command appended now would not get its place, or this node is behind, if so."""
 
 
 class OneNode:

@@ -86,8 +86,8 @@ class Journal(OneNode):
     def follow(self, follower: Follower) -> None:
         self._follower = follower
 
-    def ready(self) -> bool:
-        return not self._trouble and self._at_rest is None
+    def why_not_ready(self) -> str | None:
+        return self._trouble or (None if self._at_rest is None else "the server is being stopped")
 
     def append(self, command: Command, then: Then) -> None:
         if self._trouble:

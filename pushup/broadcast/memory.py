@@ -31,8 +31,8 @@ class MemoryBroadcast(OneNode):
     async def stop(self) -> None:
         pass
 
-    def ready(self) -> bool:
-        return self._follower is not None
+    def why_not_ready(self) -> str | None:
+        return None
 
 
 _check: type[Broadcast] = MemoryBroadcast

@@ -199,7 +199,7 @@ def test_too_many_that_wait_for_the_disk_are_refused(node: JournaledQueue) -> No
     (outcome,) = node.append(publish("a"))
     assert isinstance(outcome, Overloaded)
     assert outcome.retry_after == 1
-    assert node.journal.ready()
+    assert node.journal.why_not_ready() is None
     node.helpers.step()  # a group of those that wait is on its way
     assert node.append(publish("a")) == []
     node.helpers.run()
@@ -289,9 +289,9 @@ def test_a_commit_that_fails_refuses_those_who_wait_for_it(node: JournaledQueue,
 
 def test_in_trouble_new_commands_are_refused_at_once(node: JournaledQueue, logged_failures: list[str]) -> None:
     """The node is not ready, and the disk is left alone until it is tried again."""
-    assert node.journal.ready()
+    assert node.journal.why_not_ready() is None
     in_trouble(node, logged_failures)
-    assert not node.journal.ready()
+    assert node.journal.why_not_ready() is not None
     assert refused(node.append(publish("a")), "the disk is full")
     assert refused(node.append(Expire()), "the disk is full")
     assert node.helpers.names == []
@@ -308,12 +308,12 @@ def test_trouble_is_retried_until_it_is_over(node: JournaledQueue, logged_failur
         assert node.helpers.names == ["recover"]
         assert refused(node.append(publish("a")), "full")
         node.helpers.fail("the disk is still full")
-        assert not node.journal.ready()
+        assert node.journal.why_not_ready() is not None
         assert refused(node.append(publish("a")), "the disk is still full")
     node.clock.advance(RETRY_SECONDS)
     assert refused(node.append(publish("a")), "the disk is still full")
     node.helpers.run()
-    assert node.journal.ready()
+    assert node.journal.why_not_ready() is None
     assert node.publish(publish("a")).sequence == 2
     assert logged_failures == []
     node.clock.advance(10 * RETRY_SECONDS)
@@ -341,7 +341,7 @@ def test_a_commit_that_was_late_is_found(node: JournaledQueue, logged_failures: 
     node.clock.advance(RETRY_SECONDS)
     assert node.helpers.names == ["append", "recover"]
     node.helpers.run()
-    assert node.journal.ready()
+    assert node.journal.why_not_ready() is None
     found = [entry.sequence for entry in node.applied]
     assert node.publish(publish("a", key="k")) == Published("e1", 2, 1, START)
     assert cached(node) == found
@@ -459,10 +459,10 @@ def test_a_file_that_is_locked_in_a_transaction_recovers(
     node.file._database.execute("DELETE FROM entries")
     node.helpers.calls.appendleft(call)
     node.helpers.step()  # cannot begin another transaction
-    assert not node.journal.ready()
+    assert node.journal.why_not_ready() is not None
     node.clock.advance(RETRY_SECONDS)
     node.helpers.run()
-    assert node.journal.ready()
+    assert node.journal.why_not_ready() is None
     assert node.publish(publish("a")).sequence == 2
     assert cached(restarted(node, path)) == [1, 2]
     logged_failures.clear()
@@ -476,7 +476,7 @@ def test_stopping_finishes_what_was_appended(node: JournaledQueue, path: Path) -
     first, second = node.append(publish("a")), node.append(publish("b"))
     stopped = node.stop()
     assert not done(stopped)
-    assert not node.journal.ready()
+    assert node.journal.why_not_ready() is not None
     assert refused(node.append(publish("late")), "being stopped")
     node.helpers.step()
     assert (len(first), len(second)) == (1, 0)

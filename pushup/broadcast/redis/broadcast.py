@@ -127,8 +127,10 @@ class RedisBroadcast:
         self._kept_up = Deferred.fromCoroutine(self._keep_up())
         self._kept_up.addErrback(lambda failure: failure.trap(CancelledError) and None)  # it waited to try again
 
-    def ready(self) -> bool:
-        return bool(self._tag) and self._clock.seconds() - self._heard <= READ_SECONDS + self._timeout
+    def why_not_ready(self) -> str | None:
+        if self._tag and self._clock.seconds() - self._heard <= READ_SECONDS + self._timeout:
+            return None
+        return self._trouble or "Redis does not answer"
 
     def awaits(self, epoch: str) -> bool:
         """Whether it is later than ours, and may have begun since the log was seen to be in ours."""

@@ -203,7 +203,8 @@ def test_before_redis_was_reached_nothing_is_known(log: list[str]) -> None:
     cluster = Cluster()
     cluster.redis.refuses = "127.0.0.1:6379: refused"
     node = cluster.start()
-    assert (node.broadcast.epoch, node.broadcast.ready(), node.node.members()[0].cursor) == ("", False, "-0")
+    assert (node.broadcast.epoch, node.node.members()[0].cursor) == ("", "-0")
+    assert node.broadcast.why_not_ready() == "127.0.0.1:6379: refused"
     for asked in (poll("a"), poll("a", cursor="now", timeout=9.0), poll("a", cursor="e1-5")):
         with pytest.raises(Unavailable):
             node.poll(asked)
@@ -212,7 +213,7 @@ def test_before_redis_was_reached_nothing_is_known(log: list[str]) -> None:
     assert reason(node.append(publish("a"))) == "127.0.0.1:6379: refused"
     cluster.redis.refuses = ""
     cluster.advance(1.0)
-    assert node.broadcast.ready()
+    assert node.broadcast.why_not_ready() is None
     cluster.publish(node, "a")
     cluster.end()
 
@@ -254,15 +255,15 @@ def test_ready_is_who_has_heard_from_redis_lately(cluster: Cluster, node: Follow
     """A read is answered each second; without it a node is not ready after six, though its sockets are open."""
     for _ in range(8):
         cluster.advance(1.0)
-        assert node.broadcast.ready()
+        assert node.broadcast.why_not_ready() is None
     cluster.redis.hangs = True
     cluster.advance(4.5)
-    assert node.broadcast.ready()
+    assert node.broadcast.why_not_ready() is None
     cluster.advance(1.7)
-    assert not node.broadcast.ready()
+    assert node.broadcast.why_not_ready() is not None
     cluster.redis.hangs = False
     cluster.advance(6.0)
-    assert node.broadcast.ready()
+    assert node.broadcast.why_not_ready() is None
     assert is_one(cluster)
 
 

@@ -298,7 +298,7 @@ class Simulation:
     def finish(self) -> None:
         self.mend()
         nodes = self.cluster.nodes
-        assert all(node.follows and node.broadcast.ready() for node in nodes)
+        assert all(node.follows and node.broadcast.why_not_ready() is None for node in nodes)
         assert len({node.cursor for node in nodes}) == 1
         assert all(sorted_snapshot(node.queue) == sorted_snapshot(nodes[0].queue) for node in nodes)
         assert [member.id for member in nodes[0].node.members()] == sorted(node.broadcast.id for node in nodes)
