@@ -155,8 +155,13 @@ def _print(value: object) -> None:
     help="JSON, or - to publish each line of standard input; other text is a string.",
 )
 @click.option("--idempotency-key", help="Publish only once however often this is run with the same key.")
+@click.option(
+    "--ack", type=click.Choice(["accepted", "replicated", "stable"]), help="How sure to be: see docs/reliability.md."
+)
 @_client_options
-def publish(channels: tuple[str, ...], data: str, idempotency_key: str | None, url: str, key: str | None) -> None:
+def publish(
+    channels: tuple[str, ...], data: str, idempotency_key: str | None, ack: str | None, url: str, key: str | None
+) -> None:
     """Publish a message on one or several CHANNELS."""
     with _told():
         client = Client(url, key)
@@ -167,7 +172,7 @@ def publish(channels: tuple[str, ...], data: str, idempotency_key: str | None, u
             except ValueError:
                 value = line.rstrip("\n")
             key_of_one = f"{key_of_all}-{number}" if data == "-" else key_of_all
-            _print(client.publish(list(channels), value, idempotency_key=key_of_one))
+            _print(client.publish(list(channels), value, idempotency_key=key_of_one, ack=ack))
 
 
 @main.command()

@@ -45,10 +45,12 @@ class Client:
         """Close the connection; the next call opens another."""
         self._connection.close()
 
-    def publish(self, channels: list[str], data: Any, *, idempotency_key: str | None = None) -> dict[str, Any]:
-        """Publish one message; returns its `id`, `time` and `cursor`."""
+    def publish(
+        self, channels: list[str], data: Any, *, idempotency_key: str | None = None, ack: str | None = None
+    ) -> dict[str, Any]:
+        """Publish one message; returns its `id`, `time` and `cursor`, and with an `ack` what of it was reached."""
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
-        return self.call("POST", "/v1/messages", {"channels": channels, "data": data}, headers)
+        return self.call("POST", "/v1/messages", {"channels": channels, "data": data, **_given(ack=ack)}, headers)
 
     def poll(
         self, channels: list[str], cursor: str = "", timeout: float | None = None, limit: int | None = None

@@ -7,7 +7,7 @@ import sys
 import pytest
 from msgspec import Raw
 
-from pushup.core.commands import Create, Draft, Publish, Published, Renew
+from pushup.core.commands import Confirmation, Create, Draft, Publish, Published, Renew
 from pushup.core.errors import BadRequest, MessageTooLarge
 from pushup.core.wire import PublicationLimits, read_create, read_publication, read_renew, write, write_published
 
@@ -216,3 +216,40 @@ def test_what_was_published_is_written() -> None:
         == b'{"ids":["k3f9-43","k3f9-44"],"time":1.5,"cursor":"k3f9-44"}'
     )
     assert write({"a": Raw(b"1.50")}) == b'{"a":1.50}'
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        (b'"ack":"sure"', "ack"),
+        (b'"ack":1', "ack"),
+        (b'"ack_timeout":0', "ack_timeout"),
+        (b'"ack_timeout":61', "ack_timeout"),
+        (b'"ack_timeout":"1"', "ack_timeout"),
+    ],
+)
+def test_an_ack_that_cannot_be(given: bytes, field: str) -> None:
+    """What is wrong with how sure a publisher wants to be is named."""
+    with pytest.raises(BadRequest) as raised:
+        read_publication(b'{"channels":["a"],"data":1,' + given + b"}", None, PublicationLimits())
+    assert raised.value.field == field
+
+
+def test_how_sure_a_publisher_wants_to_be() -> None:
+    """By default that the message has its place; otherwise it says, and for how long it waits."""
+    plain = read_publication(b'{"channels":["a"],"data":1}', None, PublicationLimits())
+    asked = read_publication(
+        b'{"messages":[{"channels":["a"],"data":1}],"ack":"replicated","ack_timeout":2.5}', None, PublicationLimits()
+    )
+    assert (plain.ack, plain.ack_timeout) == ("accepted", 5.0)
+    assert (asked.ack, asked.ack_timeout, asked.as_list) == ("replicated", 2.5, True)
+
+
+def test_what_was_reached_is_told_to_who_asked() -> None:
+    """With a list of messages, too; nobody else is told."""
+    one = write_published(Published("k3f9", 43, 1, 1.5), as_list=False, confirmed=Confirmation("stable", nodes=4))
+    many = write_published(Published("k3f9", 43, 2, 1.5), as_list=True, confirmed=Confirmation("accepted"))
+    assert one == b'{"id":"k3f9-43","time":1.5,"cursor":"k3f9-43","ack":"stable","replicas":0,"nodes":4}'
+    assert many == (
+        b'{"ids":["k3f9-43","k3f9-44"],"time":1.5,"cursor":"k3f9-44","ack":"accepted","replicas":0,"nodes":0}'
+    )

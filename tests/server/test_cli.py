@@ -167,3 +167,10 @@ def test_log_level(serve: Serve) -> None:
     with serve("--log-level", "warn") as server, server.caller() as caller:
         caller.publish(["a"], 1)
         assert server.log_lines() == []
+
+
+def test_publish_tells_how_sure_it_is(server: Server, channel: str) -> None:
+    """With `--ack` the answer says what was reached: on one node everything acknowledged is stable."""
+    told = run("publish", channel, "--data", "1", "--ack", "stable", PUSHUP_URL=server.url)
+    assert told.returncode == 0
+    assert json.loads(told.stdout)["ack"] == "stable"

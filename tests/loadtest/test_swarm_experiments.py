@@ -1,10 +1,10 @@
-"""The experiments with a cluster, each made tiny, with real nodes, Redis and HAProxy."""
+"""The experiments with a swarm and with a cluster, each made tiny, with real nodes, Redis and HAProxy."""
 
 from __future__ import annotations
 
 import pytest
 
-from loadtest import cluster_kills, nodes, redis_delay
+from loadtest import cluster_kills, nodes, peers, redis_delay
 from loadtest.servers import running
 from loadtest.swarm import Swarm
 
@@ -81,3 +81,16 @@ def test_faults_of_a_cluster_lose_nothing() -> None:
         assert float(found) >= float(acknowledged) > 50, kind
         assert (lost, repeated, out_of_order, gaps) == (0, 0, 0, 0), kind
         assert chains == "3 of 3", kind
+
+
+def test_peers_do_the_same_work() -> None:
+    """PushUp, and Nchan where it is installed, deliver everything; costs are told for each kind of work."""
+    ((table,), _) = peers.measure(subscribers=60, deliveries=600, spread=100, seconds=1.0, rounds=1)
+    servers = ["PushUp", "Nchan"] if peers.nchan_is_there() else ["PushUp"]
+    assert [(row[0], row[1]) for row in table.rows] == [
+        (work, server) for work in ("fan-out", "spread", "memory") for server in servers
+    ]
+    for row in table.rows:
+        assert float(row[3]) > 0, row
+        if row[0] != "memory":
+            assert (row[7], row[8]) == (100.0, 0), row
