@@ -127,12 +127,13 @@ def measure(
     rows: list[tuple[Value, ...]] = []
     for work, by_name in costs.items():
         for name, values in by_name.items():
-            ratios = [value / other for value, other in zip(values, by_name.get("Nchan", values), strict=True)]
+            others = by_name.get("Nchan", values)
+            ratios = [value / other for value, other in zip(values, others, strict=True) if other]
             ms = rest.get(work, {}).get(name, [])
             rows.append(
                 (
                     work, name, units[work], statistics.median(values),
-                    f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})",
+                    f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})" if ratios else "",
                     1e3 * statistics.median(m.trip(0.5) for m in ms) if ms else "",
                     1e3 * statistics.median(m.trip(0.99) for m in ms) if ms else "",
                     100 * min(m.received_share for m in ms) if ms else "",

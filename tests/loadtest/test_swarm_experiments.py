@@ -91,6 +91,6 @@ def test_peers_do_the_same_work() -> None:
         (work, server) for work in ("fan-out", "spread", "memory") for server in servers
     ]
     for row in table.rows:
-        assert float(row[3]) > 0, row
         if row[0] != "memory":
+            assert float(row[3]) > 0, row
             assert (row[7], row[8]) == (100.0, 0), row
