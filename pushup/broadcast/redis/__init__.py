@@ -6,7 +6,8 @@ Redis carries publications and never polls: each node reads the log and answers 
 |---|---|
 | `broadcast` | a node at the log: appends, follows, and sees when the log is not the one it followed |
 | `log` | the keys in Redis and what is done with them; the `.lua` scripts are its verbs |
-| `members` | which nodes live, and how far each is |
+| `pending`, `confirmations` | publishers that wait: for their entry's way back, or for more than that |
+| `epochs` | their names, which have an order |
+| `connector`, `address` | where Redis is: a URL, with Sentinels or without |
 | `connection` | Redis' protocol, on hiredis |
-| `address` | where Redis is: a URL, with Sentinels or without |
 """

@@ -36,14 +36,15 @@ from pushup.broadcast.members import Member
 from pushup.broadcast.redis.confirmations import Confirmations
 from pushup.broadcast.redis.connection import Lost, RedisConnection, Reply
 from pushup.broadcast.redis.connector import NotThere
+from pushup.broadcast.redis.epochs import age, beginning, next_epoch
 from pushup.broadcast.redis.limits import RedisLimits
-from pushup.broadcast.redis.log import READ_SECONDS, Incomplete, Loaded, LogEntry, RedisLog, Report, age
+from pushup.broadcast.redis.log import READ_SECONDS, Incomplete, Loaded, LogEntry, RedisLog, Report
+from pushup.broadcast.redis.pending import Pending, unavailable
 from pushup.core.commands import Ack, Command, Confirmation
-from pushup.core.errors import OutOfOrder, Overloaded, Unavailable
+from pushup.core.errors import OutOfOrder, Overloaded
 from pushup.core.limits import Limits
 from pushup.core.message_queue import MessageQueue
 from pushup.core.snapshot import Snapshot, new_epoch
-from pushup.timer import Timer
 
 WAITING_LIMIT = 20_000
 """Commands that wait for their places; beyond it publishers are told to come again."""
@@ -112,8 +113,7 @@ class RedisBroadcast:
         self._current = 0.0  # when the log was last asked, and was in our epoch
         self._stands_at, self._stands_since = -1, 0.0  # where reading has not gone on from, though there is more
         self._trouble = "Redis was not reached yet"  # why the log is not followed, if it is not
-        self._pending: dict[bytes, tuple[float, Then]] = {}
-        self._deadline = Timer(clock, self._give_up_overdue)
+        self._pending = Pending(clock, self._timeout)
         self._members: list[Member] = []
         self._saves: deque[tuple[float, int]] = deque()
         self._confirmations = Confirmations(self._connect, clock)
@@ -134,7 +134,7 @@ class RedisBroadcast:
 
     def awaits(self, epoch: str) -> bool:
         """Whether it is later than ours, and may have begun since the log was seen to be in ours."""
-        began = _beginning(epoch)
+        began = beginning(epoch)
         if age(epoch) <= age(self.epoch) or began is None:
             return False
         return self._current - AWAITED_SECONDS < began < self._clock.seconds() + AWAITED_SECONDS
@@ -144,16 +144,13 @@ class RedisBroadcast:
 
     def append(self, command: Command, then: Then) -> None:
         if self._commands is None:
-            then(_unavailable(self._trouble))
+            then(unavailable(self._trouble))
             return
         if len(self._pending) >= WAITING_LIMIT:
             then(Overloaded("too many wait for Redis already", retry_after=1))
             return
         tag = f"{self.id}.{next(self._numbers)}"
-        deadline = self._clock.seconds() + self._timeout
-        self._pending[tag.encode()] = (deadline, then)
-        if len(self._pending) == 1:
-            self._deadline.not_after(deadline)
+        self._pending.add(tag.encode(), then)
         self._commands.append(self.epoch, tag, command, partial(self._appended, tag.encode()))
 
     def confirm(self, ack: Ack, sequence: int, seconds: float, then: Callable[[Confirmation], None]) -> None:
@@ -169,35 +166,20 @@ class RedisBroadcast:
         if self._kept_up is not None:
             self._kept_up.cancel()
         self._confirmations.stop()
-        self._deadline.stop()
-        self._give_up(list(self._pending), "the server is being stopped")
-
-    # Publishers that wait.
+        self._pending.stop()
 
     def _appended(self, tag: bytes, reply: Reply) -> None:
         """The entry has its place; whoever waits for it is answered when it is read. Or else it has none."""
         if isinstance(reply, int) and reply > 0:
             return
         if isinstance(reply, Lost):
-            self._give_up([tag], f"it is not known whether this was published: {reply}")
+            self._pending.give_up(tag, f"it is not known whether this was published: {reply}")
             return
         reason = f"Redis: {reply}" if reply else "a new epoch has begun"
-        self._give_up([tag], reason)
+        self._pending.give_up(tag, reason)
         # Either goes away with new connections: to the master that has taken over, to a Redis that knows the scripts.
         if self._commands is not None and reason.startswith(("a new epoch", "Redis: READONLY", "Redis: NOSCRIPT")):
             self._commands.connection.abort(reason)
-
-    def _give_up(self, tags: list[bytes], reason: str) -> None:
-        for tag in tags:
-            waiting = self._pending.pop(tag, None)
-            if waiting is not None:
-                waiting[1](_unavailable(reason))
-
-    def _give_up_overdue(self) -> None:
-        now = self._clock.seconds()
-        overdue = [tag for tag, (deadline, _) in self._pending.items() if deadline <= now]
-        self._give_up(overdue, f"it is not known whether this was published: not read back in {self._timeout:g} s")
-        self._deadline.not_after(next((deadline for deadline, _ in self._pending.values()), None))
 
     # Following the log.
 
@@ -271,12 +253,7 @@ class RedisBroadcast:
         except OutOfOrder as error:
             raise _Diverged(str(error)) from None
         self._tag = logged.tag
-        waiting = self._pending.pop(logged.tag, None)
-        if waiting is not None:
-            try:
-                waiting[1](outcome)
-            except Exception:
-                _log.failure("a publisher could not be told")
+        self._pending.tell(logged.tag, outcome)
 
     async def _catch_up(self, log: RedisLog) -> None:
         """Be where the log can be read on from."""
@@ -296,7 +273,7 @@ class RedisBroadcast:
         loaded = await log.load()
         if loaded is None:
             await self._begin(log, loaded, "there is nothing in Redis")
-        elif not _is_whole(loaded):
+        elif not loaded.is_whole:
             await self._begin(log, loaded, "a part of the log is missing in Redis: was it removed, or evicted?")
         elif has_lost and age(loaded.tail.epoch) <= age(self.epoch):
             await self._begin(
@@ -322,11 +299,11 @@ class RedisBroadcast:
         if loaded is None:
             await self._begin_after(log, "", self._queue.snapshot(), why)
         else:
-            await self._begin_after(log, loaded.tail.epoch, _state(loaded).snapshot(), why)
+            await self._begin_after(log, loaded.tail.epoch, loaded.state().snapshot(), why)
 
     async def _begin_after(self, log: RedisLog, over: str, state: Snapshot, why: str) -> None:
         """Begin a new epoch with these channels, unless somebody else has ended that one already."""
-        epoch = _next_epoch(max(over, self.epoch, key=age), self._clock.seconds())
+        epoch = next_epoch(max(over, self.epoch, key=age), self._clock.seconds())
         if await log.begin(over, new_epoch(state, epoch), self._limits, log.run):
             _log.warn("{why}; epoch {epoch} begins, and subscribers are told of gaps", why=why, epoch=epoch)
 
@@ -350,10 +327,8 @@ class RedisBroadcast:
                 for name in Limits.__struct_fields__
                 if getattr(self._limits, name) != getattr(loaded.saved.limits, name)
             ]
-            raise NotThere(
-                f"this node and those that run differ in {', '.join(names)}; stop all of them to change that"
-            )
-        queue = _state(loaded)
+            raise NotThere(f"this node and those that run differ in {', '.join(names)}; stop all to change that")
+        queue = loaded.state()
         changes = queue.changes()
         await log.save(loaded.saved.head.sequence, changes, loaded.tail.tag.decode(), self._limits, keep_after=0)
 
@@ -421,50 +396,6 @@ class RedisBroadcast:
 
 _log = Logger()
 _member = msgspec.json.Decoder(Member)
-
-
-def _is_whole(loaded: Loaded) -> bool:
-    """Whether the checkpoint is complete, and the entries go on from it to the end, each after the one before."""
-    sequence, tag = loaded.saved.head.sequence, loaded.saved.tag.encode()
-    for logged in loaded.entries:
-        if logged.after != tag or logged.entry.sequence != sequence + 1:
-            return False
-        sequence += logged.entry.command.width
-        tag = logged.tag
-    return loaded.complete and (sequence, tag) == (loaded.tail.sequence, loaded.tail.tag)
-
-
-def _state(loaded: Loaded) -> MessageQueue[object]:
-    """What the entries make of the checkpoint, as far as they follow it."""
-    queue: MessageQueue[object] = MessageQueue.restore(loaded.saved.limits, loaded.snapshot)
-    queue.note_changes()
-    for logged in loaded.entries:
-        try:
-            queue.apply(logged.entry)
-        except OutOfOrder:
-            break
-    return queue
-
-
-def _next_epoch(after: str, now: float) -> str:
-    """A name for an epoch that is later than this one: hexadecimal milliseconds, and two digits by chance.
-
-    Redis may come back with the log of an epoch that was over, and so it can be told. No name is used twice.
-    """
-    began = max(int(now * 1000), int(after[:-2] or "0", 16) + 1)
-    return f"{began:x}{secrets.token_hex(1)}"
-
-
-def _beginning(epoch: str) -> float | None:
-    """When an epoch of this name began, by the clock of whoever began it; None if it is not such a name."""
-    try:
-        return int(epoch[:-2], 16) / 1000
-    except ValueError:
-        return None
-
-
-def _unavailable(reason: str) -> Unavailable:
-    return Unavailable(reason, retry_after=1)
 
 
 _check: type[Broadcast] = RedisBroadcast

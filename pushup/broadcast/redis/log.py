@@ -24,8 +24,11 @@ from msgspec import Struct
 
 from pushup.broadcast.checkpoint import Head, encode, head_of, read_checkpoint
 from pushup.broadcast.redis.connection import RedisConnection, Reply
+from pushup.broadcast.redis.epochs import age
 from pushup.core.commands import Command, Draft, Entry, Publish
+from pushup.core.errors import OutOfOrder
 from pushup.core.limits import Limits
+from pushup.core.message_queue import MessageQueue
 from pushup.core.snapshot import Changes, Snapshot
 
 READ_SECONDS = 1.0
@@ -68,6 +71,28 @@ class Loaded(Struct, frozen=True):
     snapshot: Snapshot
     complete: bool
     entries: list[LogEntry]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the checkpoint is complete, and the entries go on from it to the end, each after the one before."""
+        sequence, tag = self.saved.head.sequence, self.saved.tag.encode()
+        for logged in self.entries:
+            if logged.after != tag or logged.entry.sequence != sequence + 1:
+                return False
+            sequence += logged.entry.command.width
+            tag = logged.tag
+        return self.complete and (sequence, tag) == (self.tail.sequence, self.tail.tag)
+
+    def state(self) -> MessageQueue[object]:
+        """What the entries make of the checkpoint, as far as they follow it; its changes since then are noted."""
+        queue: MessageQueue[object] = MessageQueue.restore(self.saved.limits, self.snapshot)
+        queue.note_changes()
+        for logged in self.entries:
+            try:
+                queue.apply(logged.entry)
+            except OutOfOrder:
+                break
+        return queue
 
 
 class Report(Struct, frozen=True):
@@ -238,11 +263,6 @@ class RedisLog:
 
     async def _evaluate(self, script: _Script, keys: tuple[str, ...], *arguments: str | bytes | float) -> Any:
         return await self.connection.ask("EVALSHA", script.sha, len(keys), *keys, *arguments)
-
-
-def age(epoch: str) -> tuple[int, str]:
-    """Epochs in the order in which they were begun."""
-    return len(epoch), epoch
 
 
 def _log_entry(epoch: str, place: bytes, fields: list[bytes]) -> LogEntry:

@@ -123,7 +123,7 @@ class FollowingNode:
         assert self.broadcast._kept_up is not None
         self.broadcast._kept_up.cancel()
         self.broadcast._confirmations.stop()
-        self.broadcast._deadline.stop()
+        self.broadcast._pending._deadline.stop()
 
     def stop(self) -> Deferred[None]:
         """Begin to stop in good order."""

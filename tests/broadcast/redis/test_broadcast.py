@@ -10,7 +10,8 @@ import pytest
 from pushup.broadcast.redis.broadcast import WAITING_LIMIT
 from pushup.broadcast.redis.connection import RedisConnection
 from pushup.broadcast.redis.connector import NotThere
-from pushup.broadcast.redis.log import SCRIPTS, age
+from pushup.broadcast.redis.epochs import age
+from pushup.broadcast.redis.log import SCRIPTS
 from pushup.core.commands import Confirmation, Create, Entry, Outcome, Published
 from pushup.core.errors import Overloaded, Unavailable
 from pushup.core.limits import Limits
@@ -177,7 +178,7 @@ def test_only_so_many_wait_for_redis(cluster: Cluster, node: FollowingNode, log:
     assert outcome.retry_after == 1
     assert waiting[0] == waiting[-1] == []
     cluster.redis.hangs = False
-    node.broadcast._pending.clear()
+    node.broadcast._pending._waiting.clear()
     assert node.append(publish("a")) == []
 
 

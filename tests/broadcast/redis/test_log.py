@@ -10,7 +10,8 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from pushup.broadcast.redis.log import BATCH, RedisLog, age
+from pushup.broadcast.redis.epochs import age
+from pushup.broadcast.redis.log import BATCH, RedisLog
 from pushup.core.commands import Create, Entry, Publish
 from pushup.core.limits import Limits
 from pushup.core.message_queue import MessageQueue

@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from pushup.broadcast.redis.log import age
+from pushup.broadcast.redis.epochs import age
 from pushup.core.answer import Answer
 from pushup.core.commands import Outcome, Publish, Published
 from pushup.core.cursor import Cursor, Start, parse_cursor
