@@ -70,11 +70,12 @@ class _Link:
     """A node's namespace, and its two links to the outside."""
 
     def __init__(self, number: int) -> None:
-        self.namespace = f"pushup-{number}"
-        self.to_redis = f"pushup-r{number}"
-        self.to_clients = f"pushup-c{number}"
-        self.redis_host, self.redis_end = f"10.213.{number}.1", f"10.213.{number}.2"
-        self.client_host, self.node = f"10.214.{number}.1", f"10.214.{number}.2"
+        own = os.getpid() % 100  # another run may have names and addresses, too
+        self.namespace = f"pushup-{own}-{number}"
+        self.to_redis = f"pushup{own}r{number}"
+        self.to_clients = f"pushup{own}c{number}"
+        self.redis_host, self.redis_end = f"10.{100 + own}.{number}.1", f"10.{100 + own}.{number}.2"
+        self.client_host, self.node = f"10.{100 + own}.{100 + number}.1", f"10.{100 + own}.{100 + number}.2"
 
     def take_down(self) -> None:
         _ip("link", "set", self.to_redis, "down")
