@@ -41,7 +41,7 @@ class _Client:
         self.connected = False
         self.received = 0
         self.began = 0.0
-        self.socket = socket.socket()
+        self.socket: socket.socket
 
 
 class Crowd:

@@ -129,23 +129,27 @@ COLUMNS = (
 class Scale(NamedTuple):
     """How much of it is run. `one_by_one`: requests to the iterative server, which needs 700 s for all of them."""
 
+    clients: int
     each: int
     delays: Sequence[float]
     one_by_one: int
     table_2: Sequence[int]
     others: Sequence[int]
     others_each: int
+    most_clients: int
     most_each: int
     rounds: int
     service_seconds: float
 
 
 FULL = Scale(
-    each=EACH, delays=DELAYS, one_by_one=40, table_2=(*TABLE_2, 100, 150, 200), others=(10, 30, 50, 80, 150, 200),
-    others_each=4, most_each=4, rounds=20_000, service_seconds=10.0,
+    clients=CLIENTS, each=EACH, delays=DELAYS, one_by_one=40, table_2=(*TABLE_2, 100, 150, 200),
+    others=(10, 30, 50, 80, 150, 200), others_each=4, most_clients=MOST_CLIENTS, most_each=4, rounds=20_000,
+    service_seconds=10.0,
 )  # fmt: skip
 QUICK = Scale(
-    each=4, delays=DELAYS, one_by_one=10, table_2=(10, 30, 50, 70, 150), others=(), others_each=1, most_each=1,
+    clients=CLIENTS, each=4, delays=DELAYS, one_by_one=10, table_2=(10, 30, 50, 70, 150),
+    others=(), others_each=1, most_clients=MOST_CLIENTS, most_each=1,
     rounds=2000, service_seconds=2.0,
 )  # fmt: skip
 
@@ -158,12 +162,12 @@ def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
 
 def measure(scale: Scale) -> tuple[list[Table], list[Figure]]:
     """The paper's tables, the largest load, and the theorems."""
-    loads = [Load(CLIENTS, scale.each, delay) for delay in scale.delays]
+    loads = [Load(scale.clients, scale.each, delay) for delay in scale.delays]
     plan = [(name, TABLE_1[name].threads, _for(name, load, scale)) for load in loads for name in DESIGNS]
-    more = Load(CLIENTS, scale.others_each, loads[0].delay)
+    more = Load(scale.clients, scale.others_each, loads[0].delay)
     by_threads = [(TABLE_2_DESIGN, threads, loads[0]) for threads in scale.table_2]
     by_threads += [(name, threads, more) for name in PRE_THREADED if name != TABLE_2_DESIGN for threads in scale.others]
-    most = Load(MOST_CLIENTS, scale.most_each, loads[0].delay)
+    most = Load(scale.most_clients, scale.most_each, loads[0].delay)
     at_most = [(name, MOST_THREADS, most) for name in (*ANY_NUMBER, *PRE_THREADED)]
     progress = Progress(len(plan) + len(by_threads) + len(at_most) + 2)
     runs = [[_step(progress, *what) for what in group] for group in (plan, by_threads, at_most)]
@@ -226,7 +230,7 @@ def _table_2(runs: Sequence[Run]) -> Table:
 
 
 def _table_most(runs: Sequence[Run]) -> Table:
-    title = f"{MOST_CLIENTS} clients at once, the most that the paper has"
+    title = f"{runs[0].load.clients} clients at once; the paper has {MOST_CLIENTS} at most"
     return Table("designs-most-clients", title, COLUMNS, [run.row() for run in runs])
 
 
@@ -261,9 +265,9 @@ def _figure_threads(runs: Sequence[Run]) -> Figure:
         if run.served.seconds:
             lines.setdefault(run.name, []).append((run.threads, run.served.answered / run.served.seconds))
     counts = sorted({run.threads for run in runs})
-    delay = runs[0].load.delay
-    lines["at most"] = [(threads, min(threads, CLIENTS) / delay) for threads in counts]
-    return Figure("designs-threads", f"{CLIENTS} clients, {1e3 * delay:g} ms", "threads", "requests a second", lines)
+    clients, _, delay = runs[0].load
+    lines["at most"] = [(threads, min(threads, clients) / delay) for threads in counts]
+    return Figure("designs-threads", f"{clients} clients, {1e3 * delay:g} ms", "threads", "requests a second", lines)
 
 
 def _figure_cost(runs: Sequence[Run]) -> Figure:

@@ -153,10 +153,11 @@ def table_in_service(
     yield _in_service(THEOREM_1, "key: the socket's hash", capacity, inserted)
     yield _in_service(THEOREM_2, "key: random", capacity, [pair for pairs in taken for pair in list(pairs)])
     ended.set()
-    for _ in range(workers):
-        insert()
     for thread in threads:
-        thread.join()
+        while thread.is_alive():
+            if not load():  # somebody may wait for one more
+                insert()
+            thread.join(0.02)
     for _ in range(load()):
         table.take(0)[0].close()
 
