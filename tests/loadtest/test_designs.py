@@ -155,6 +155,9 @@ def test_ctrl_c_ends_the_servers_too(tmp_path: Path) -> None:
             children = psutil.Process(experiment.pid).children()
         time.sleep(0.5)
         os.kill(experiment.pid, signal.SIGINT)
-        assert experiment.wait(10) != 0
+        try:
+            assert experiment.wait(10) != 0
+        finally:
+            experiment.kill()
     assert children
     assert not any(child.is_running() for child in children)
