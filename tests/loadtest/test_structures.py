@@ -162,6 +162,7 @@ def test_only_free_workers_are_found_and_all_of_them() -> None:
         def until_done() -> None:
             for done in range(each):
                 assert given[number] == done
+                time.sleep(0.0002)  # at times nobody is free
                 flags.free(number)
                 assert tasks[number].acquire(timeout=SECONDS)
 
@@ -176,6 +177,19 @@ def test_only_free_workers_are_found_and_all_of_them() -> None:
     _run(give, *map(work, range(workers)))
     assert given == [each] * workers
     assert flags.count() == 0
+
+
+def test_when_no_worker_is_free_one_is_waited_for() -> None:
+    """The search goes on when a worker says that it is free."""
+    flags = FreeWorkers(3)
+    found: list[tuple[int, int]] = []
+    waiting = threading.Thread(target=lambda: found.append(flags.take(0)), daemon=True)
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    flags.free(1)
+    waiting.join(5.0)
+    assert found == [(1, 2)]
 
 
 def test_probes_to_a_free_worker_go_around() -> None:
