@@ -6,6 +6,11 @@
 | `slow_backend` | Hsu §4.3: a backend that takes its time, and those who do not need it |
 | `journal` | what it costs that a message is on the disk before it is acknowledged |
 | `kills` | kill -9 of a server with a journal, again and again under load: is anything lost? |
+| `designs` | Roussev & Wu: seven server designs and the event-driven one, and their theorems |
+| `baselines/` | those designs, a server each |
+| `structures/` | what passes clients on in them: buffer, queue, hash table, pipe |
+| `probes` | how many slots of a hash table are looked at |
+| `crowd` | the paper's client, many of them on an epoll loop |
 | `epoll_client` | clients on a bare epoll loop: many, cheap, measured at the socket |
 | `servers` | servers in processes of their own, started and ended |
 | `results` | tables and figures, for people and for programs |

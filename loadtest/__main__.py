@@ -11,7 +11,7 @@ from typing import Protocol
 
 import click
 
-from loadtest import blocked_client, cluster_kills, journal, kills, nodes, peers, redis_delay, slow_backend
+from loadtest import blocked_client, cluster_kills, designs, journal, kills, nodes, peers, redis_delay, slow_backend
 from loadtest.results import Figure, Table
 from loadtest.servers import LOAD_CORE, pin
 from pushup.service import raise_file_limit
@@ -29,6 +29,7 @@ class Experiment(Protocol):
 EXPERIMENTS = {
     "blocked-client": blocked_client,
     "cluster-kills": cluster_kills,
+    "designs": designs,
     "journal": journal,
     "kills": kills,
     "nodes": nodes,
