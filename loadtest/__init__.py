@@ -6,6 +6,13 @@
 | `slow_backend` | Hsu §4.3: a backend that takes its time, and those who do not need it |
 | `journal` | what it costs that a message is on the disk before it is acknowledged |
 | `kills` | kill -9 of a server with a journal, again and again under load: is anything lost? |
+| `push_or_pull` | PushUp §4.2: network traffic and trip time of client pull and of long polling |
+| `threads_or_events` | PushUp §4.3: 500 to 16,000 connections, with a thread for each and with events |
+| `report` | one page of all results |
+| `baselines/` | what PushUp is compared with |
+| `locustfile`, `users` | users of locust who pull, poll and publish; `counted_client`: their HTTP client |
+| `tally` | what the paper measures, counted by those users |
+| `swarm` | many subscribers at little cost, for what locust cannot carry |
 | `epoll_client` | clients on a bare epoll loop: many, cheap, measured at the socket |
 | `servers` | servers in processes of their own, started and ended |
 | `results` | tables and figures, for people and for programs |
