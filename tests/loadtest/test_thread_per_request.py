@@ -95,6 +95,16 @@ def test_a_malformed_request_is_refused(threads: Server) -> None:
         assert _call(connection, Call("GET", "/healthz"), "")[0] == 200
 
 
+def test_a_head_request_has_no_body(threads: Server) -> None:
+    """Only its length, and the connection ends when the client wants it to."""
+    with socket.create_connection(threads.address) as sock:
+        sock.sendall(b"HEAD /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        data = b"".join(iter(lambda: sock.recv(4096), b""))
+    assert data.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"Content-Length: 18\r\n" in data
+    assert data.endswith(b"\r\n\r\n")
+
+
 def _converse(server: Server) -> list[tuple[int, list[str], Any]]:
     """Status, header names and JSON of each answer; of the JSON what is the same each time."""
     found: list[Any] = []
