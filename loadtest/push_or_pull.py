@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -140,14 +140,23 @@ def _measure(cases: Sequence[Case], pace: Pace) -> dict[Case, list[Tally]]:
         time.sleep(max(0.0, begin - time.time()))
         for interval in pace.intervals:
             progress.step(f"a message every {interval:g} s")
+            _check(locusts)
             time.sleep(interval * pace.messages)
         until = time.monotonic() + END_SECONDS
-        for (number, method), process in locusts.items():
-            if process.wait(max(0.0, until - time.monotonic())) not in (0, 1):  # 1: there were failed requests
-                raise RuntimeError(f"locust for {method.name} with {number} connections has failed")
+        for process in locusts.values():
+            process.wait(max(0.0, until - time.monotonic()))
+        _check(locusts)
         results = {case: read_tallies(_file(folder, case)) for case in cases}
     progress.end()
     return results
+
+
+def _check(locusts: Mapping[Case, subprocess.Popen[bytes]]) -> None:
+    """Raises: RuntimeError when one has failed."""
+    for (number, method), process in locusts.items():
+        if process.poll():
+            name = f"locust for {method.name} with {number} connections"
+            raise RuntimeError(f"{name} has failed; is locust there? pip install 'pushup[loadtest]'")
 
 
 def _file(folder: Path, case: Case) -> Path:
@@ -162,7 +171,15 @@ def _locust(
     host, port = server.address
     command = [sys.executable, "-m", "locust", "--headless", "-f", str(Path(__file__).with_name("locustfile.py"))]
     command += [method.user, "Publisher", "--host", f"http://{host}:{port}", "--loglevel", "ERROR"]
-    command += ["--users", str(number + 1), "--spawn-rate", str(number + 1), "--only-summary"]
+    command += [
+        "--users",
+        str(number + 1),
+        "--spawn-rate",
+        str(number + 1),
+        "--only-summary",
+        "--exit-code-on-error",
+        "0",
+    ]
     options = {
         "pull-interval": pace.pull,
         "poll-timeout": pace.poll,

@@ -140,6 +140,15 @@ def test_ctrl_c_ends_servers_and_locusts() -> None:
     assert not alive
 
 
+def test_a_locust_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told at once, and not waited for."""
+    monkeypatch.setattr(push_or_pull, "METHODS", (push_or_pull.Method("XP", "pushup", "NobodyWeKnow"),))
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match="XP with 2 connections has failed"):
+        push_or_pull.measure((2,), Pace((30.0,), 1.0, 5.0, 1))
+    assert time.monotonic() - began < 15
+
+
 def test_the_metrics_are_the_papers() -> None:
     """Bytes of both ways for each message, the mean of the trips, and the share of what was expected."""
     tally = Tally(10.0, published=4, expected=40, delivered=30, sent=2000, received=6000, trips=[0.1, 0.2, 0.6])
