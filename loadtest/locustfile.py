@@ -61,6 +61,10 @@ def _begin(environment: Environment, **_: Any) -> None:
     if environment.web_ui is not None and environment.web_ui.app is not None:
         environment.web_ui.app.add_url_rule("/measured", "measured", lambda: (_shown(tallies), 200, _TEXT))
 
+    @environment.events.test_start.add_listener
+    def start(**_: Any) -> None:
+        tallies.clear()  # on the web page one test follows the other
+
     @environment.events.quitting.add_listener
     def end(**_: Any) -> None:
         if options.measured_file:

@@ -82,6 +82,12 @@ class Tallies:
         self.done: list[Tally] = []
         self.listening: dict[str, int] = {}
         """How many subscribers each channel has."""
+        self.clear()
+
+    def clear(self) -> None:
+        """Nothing was counted, and nobody listens."""
+        self.done.clear()
+        self.listening.clear()
         self.begin(0.0)
 
     def begin(self, interval: float) -> None:

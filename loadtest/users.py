@@ -62,6 +62,7 @@ class Subscriber(User):
     tallies: Tallies
     numbers = count()
     answers = _AnswerReader()
+    listens = False
 
     def on_start(self) -> None:
         options = _options(self)
@@ -73,14 +74,20 @@ class Subscriber(User):
         self.timeout = self.poll_seconds(options)
         self.query = "".join(f"channel={channel}&" for channel in self.channels)
         self.seen = dict.fromkeys(self.channels, 0)
-        _, body = self.client.get("/v1/cursor")
+        while (body := self._get("cursor", "/v1/cursor")) is None:
+            pass  # the server is not there yet
         self.cursor: str = json.loads(body)["cursor"]
-        for channel in self.channels:
-            self.tallies.listening[channel] = self.tallies.listening.get(channel, 0) + 1
+        self._listen(1)
+        self.listens = True
 
     def on_stop(self) -> None:
-        for channel in getattr(self, "channels", ()):
-            self.tallies.listening[channel] -= 1
+        if self.listens:
+            self._listen(-1)
+
+    def _listen(self, by: int) -> None:
+        listening = self.tallies.listening
+        for channel in self.channels:
+            listening[channel] = listening.get(channel, 0) + by
 
     def start_seconds(self, options: Namespace) -> float:
         """Over so long these users begin."""
@@ -92,31 +99,38 @@ class Subscriber(User):
 
     @task
     def poll(self) -> None:
-        client, tallies = self.client, self.tallies
-        began, sent, received = time.time(), client.sent, client.received
+        body = self._get("poll", f"/v1/poll?{self.query}cursor={self.cursor}&timeout={self.timeout:g}")
+        if body is None:
+            return
+        now = time.time()
+        answer = self.answers.read(body)
+        self.cursor = answer.cursor
+        for message in answer.messages:
+            self._received(message, now)
+
+    def _get(self, name: str, target: str) -> bytes | None:
+        """The body of an answer. After what has failed some time passes, and it is None."""
+        client = self.client
         error: Exception | None = None
+        body = b""
+        began, sent, received = time.time(), client.sent, client.received
         try:
-            target = f"/v1/poll?{self.query}cursor={self.cursor}&timeout={self.timeout:g}"
             status, body = client.get(target)
             if status != 200:
                 error = ConnectionError(f"the server answered {status}")
         except OSError as failure:
             error = failure
-        now = time.time()
-        sent, received = client.sent - sent, client.received - received
-        tally = tallies.now
+        tally = self.tallies.now
         tally.polls += 1
+        sent, received = client.sent - sent, client.received - received
         tally.sent += sent
         tally.received += received
-        self._fire("poll", now - began, sent + received, error)
-        if error is not None:
-            tally.failed += 1
-            gevent.sleep(AGAIN_SECONDS)
-            return
-        answer = self.answers.read(body)
-        self.cursor = answer.cursor
-        for message in answer.messages:
-            self._received(message, now)
+        self._fire(name, time.time() - began, sent + received, error)
+        if error is None:
+            return body
+        tally.failed += 1
+        gevent.sleep(AGAIN_SECONDS)
+        return None
 
     def _received(self, message: _Message, now: float) -> None:
         channel = message.channels[0]

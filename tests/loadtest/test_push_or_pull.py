@@ -4,10 +4,10 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from urllib.request import urlopen
@@ -19,7 +19,7 @@ from loadtest import push_or_pull
 from loadtest.counted_client import CountedClient
 from loadtest.push_or_pull import Pace
 from loadtest.results import Table
-from loadtest.servers import running
+from loadtest.servers import free_port, running
 from loadtest.tally import Tallies, Tally, read_tallies
 
 LOCUST = [sys.executable, "-m", "locust", "-f", "loadtest/locustfile.py"]
@@ -140,6 +140,20 @@ def test_ctrl_c_ends_servers_and_locusts() -> None:
     assert not alive
 
 
+def _measured(port: int, enough: Callable[[int], bool]) -> str:
+    """The page, once so much is published."""
+    deadline = time.monotonic() + 15
+    while True:
+        seen = ""
+        with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/measured") as response:
+            seen = response.read().decode()
+        found = re.search(r"published +([0-9]+)", seen)
+        if found and enough(int(found[1])):
+            return seen
+        assert time.monotonic() < deadline, seen
+        time.sleep(0.1)
+
+
 def test_a_locust_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told at once, and not waited for."""
     monkeypatch.setattr(push_or_pull, "METHODS", (push_or_pull.Method("XP", "pushup", "NobodyWeKnow"),))
@@ -171,24 +185,21 @@ def test_a_late_message_counts_for_its_own_interval() -> None:
 
 
 def test_the_web_page_tells_what_was_measured() -> None:
-    """`/measured`, beside locust's own page, while users are at work."""
-    with running() as server, socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-        free.close()
+    """`/measured`, beside locust's own page, while users are at work; with another test it begins anew."""
+    port = free_port()
+    with running() as server:
         command = [*LOCUST, "--autostart", "-u", "3", "-r", "3", "--web-host", "127.0.0.1", "--web-port", str(port)]
         command += ["--host", f"http://127.0.0.1:{server.port}", "--publish-intervals", "0.2"]
         locust = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            deadline = time.monotonic() + 15
-            seen = ""
-            while not re.search(r"published +[1-9]", seen):
-                assert time.monotonic() < deadline, seen
-                time.sleep(0.1)
-                with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/measured") as response:
-                    seen = response.read().decode()
+            seen = _measured(port, lambda published: published >= 10)
             assert re.search(r"mean trip s +[0-9.]", seen)
             with urlopen(f"http://127.0.0.1:{port}/") as response:
                 assert b"<title>Locust" in response.read()
+            urlopen(f"http://127.0.0.1:{port}/stop", b"").close()
+            urlopen(f"http://127.0.0.1:{port}/swarm", b"user_count=3&spawn_rate=3").close()
+            seen = _measured(port, lambda published: 1 <= published < 10)
+            assert re.search(r"received % +(100|[5-9][0-9])", seen)
         finally:
             locust.kill()
             locust.wait()
