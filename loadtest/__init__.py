@@ -6,8 +6,14 @@
 | `slow_backend` | Hsu §4.3: a backend that takes its time, and those who do not need it |
 | `journal` | what it costs that a message is on the disk before it is acknowledged |
 | `kills` | kill -9 of a server with a journal, again and again under load: is anything lost? |
+| `push_or_pull` | PushUp §4.2: network traffic and trip time of client pull and of long polling |
+| `threads_or_events` | PushUp §4.3: 500 to 16,000 connections, with a thread for each and with events |
+| `report` | one page of all results |
+| `locustfile`, `users` | users of locust who pull, poll and publish; `counted_client`: their HTTP client |
+| `tally` | what the paper measures, counted by those users |
+| `swarm` | many subscribers at little cost, for what locust cannot carry |
 | `designs` | Roussev & Wu: seven server designs and the event-driven one, and their theorems |
-| `baselines/` | those designs, a server each |
+| `baselines/` | what PushUp is compared with: those designs, a server each, and a thread for each request |
 | `structures/` | what passes clients on in them: buffer, queue, hash table, pipe |
 | `probes` | how many slots of a hash table are looked at |
 | `crowd` | the paper's client, many of them on an epoll loop |

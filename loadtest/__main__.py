@@ -11,7 +11,21 @@ from typing import Protocol
 
 import click
 
-from loadtest import blocked_client, cluster_kills, designs, journal, kills, nodes, peers, redis_delay, slow_backend
+from loadtest import (
+    blocked_client,
+    cluster_kills,
+    designs,
+    journal,
+    kills,
+    nodes,
+    peers,
+    peers,
+    push_or_pull,
+    redis_delay,
+    slow_backend,
+    threads_or_events,
+)
+from loadtest.report import write_report
 from loadtest.results import Figure, Table
 from loadtest.servers import LOAD_CORE, pin
 from pushup.service import raise_file_limit
@@ -36,18 +50,32 @@ EXPERIMENTS = {
     "peers": peers,
     "redis-delay": redis_delay,
     "slow-backend": slow_backend,
+    "threads-or-events": threads_or_events,
+    "traffic": push_or_pull,
+    "trip-time": push_or_pull,
 }
+
+REPORT = "report"
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("experiment", type=click.Choice(sorted(EXPERIMENTS)))
+@click.argument("experiment", type=click.Choice([*sorted(EXPERIMENTS), REPORT]))
 @click.option("--quick/--full", default=False, help="Scaled down in time, or as long as in the paper (the default).")
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("results"), show_default=True,
     help="The folder for tables and figures.",
 )  # fmt: skip
 def main(experiment: str, *, quick: bool, out: Path) -> None:
-    """Run an EXPERIMENT on servers of its own, and write what came of it."""
+    """Run an EXPERIMENT on servers of its own, and write what came of it.
+
+    "report" is none: it makes one page of all results in the folder.
+    """
+    if experiment == REPORT:
+        try:
+            click.echo(f"written to {write_report(out)}")
+        except FileNotFoundError as error:
+            raise click.ClickException(str(error)) from None
+        return
     raise_file_limit()
     pin(0, LOAD_CORE)
     began = time.time()
@@ -59,13 +87,13 @@ def main(experiment: str, *, quick: bool, out: Path) -> None:
         "machine": f"{platform.machine()}, {os.cpu_count()} processors, {platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "seconds": round(took, 1),
-        "load generator's share of its processor": round((time.process_time() - cpu) / took, 2),
+        "this process's share of its processor": round((time.process_time() - cpu) / took, 2),
     }
     for table in tables:
         table.write(out, about)
         click.echo(table.text() + "\n")
     for figure in figures:
-        figure.write(out)
+        figure.write(out, about)
     click.echo("\n".join(f"{name}: {value}" for name, value in about.items()))
     click.echo(f"written to {out}/")
 

@@ -27,7 +27,7 @@ class Table(NamedTuple):
 
     def text(self) -> str:
         """The table for people."""
-        cells = [list(self.columns), *([_shown(value) for value in row] for row in self.rows)]
+        cells = [list(self.columns), *([shown(value) for value in row] for row in self.rows)]
         widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
         lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
         return "\n".join((self.title, "", *lines))
@@ -51,11 +51,12 @@ class Figure(NamedTuple):
     y: str
     lines: Mapping[str, Sequence[tuple[float, float]]]
 
-    def write(self, folder: Path) -> None:
-        """Write `<name>.png` and `<name>.svg`."""
+    def write(self, folder: Path, about: Mapping[str, object]) -> None:
+        """Write `<name>.png` and `<name>.svg`; the latter tells the command that it was measured with."""
         import matplotlib as mpl
 
         mpl.use("Agg")
+        mpl.rcParams["svg.fonttype"] = "none"  # text stays text
         from matplotlib import pyplot as plt
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -66,8 +67,9 @@ class Figure(NamedTuple):
         axes.set_ylim(bottom=0)
         axes.grid(visible=True, alpha=0.3)
         axes.legend()
-        for kind in ("png", "svg"):
-            figure.savefig(folder / f"{self.name}.{kind}", dpi=120)
+        figure.savefig(folder / f"{self.name}.png", dpi=120)
+        told = {"Title": self.title, "Source": str(about["command"])}
+        figure.savefig(folder / f"{self.name}.svg", metadata=told)
         plt.close(figure)
 
 
@@ -98,7 +100,8 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
-def _shown(value: Value) -> str:
+def shown(value: Value) -> str:
+    """A number with as many digits as are worth reading."""
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else value

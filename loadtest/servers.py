@@ -21,6 +21,27 @@ SERVER_CORE = 0
 LOAD_CORE = 1
 
 
+class Usage(NamedTuple):
+    """What a server takes, with all processes that it has started and that still run."""
+
+    pid: int
+
+    def cpu_seconds(self) -> float:
+        """Processor time, user and system."""
+        return float(sum(times.user + times.system for times in (process.cpu_times() for process in self._processes())))
+
+    def memory_bytes(self) -> int:
+        """PSS: what is shared with other processes counts in parts. Without what the kernel keeps for it."""
+        return sum(process.memory_full_info().pss for process in self._processes())
+
+    def thread_count(self) -> int:
+        return sum(process.num_threads() for process in self._processes())
+
+    def _processes(self) -> list[psutil.Process]:
+        process = psutil.Process(self.pid)
+        return [process, *process.children(recursive=True)]
+
+
 class Server(NamedTuple):
     """A server that runs."""
 
@@ -32,10 +53,13 @@ class Server(NamedTuple):
     def address(self) -> tuple[str, int]:
         return self.host, self.port
 
+    @property
+    def usage(self) -> Usage:
+        return Usage(self.pid)
+
     def cpu_seconds(self) -> float:
         """The processor time it has taken, user and system."""
-        times = psutil.Process(self.pid).cpu_times()
-        return float(times.user + times.system)
+        return self.usage.cpu_seconds()
 
     def file_count(self) -> int:
         """Its open files."""

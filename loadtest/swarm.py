@@ -180,13 +180,16 @@ class Swarm:
     # The life of a swarm.
 
     def begin(self) -> None:
-        """Connect everybody, and let them poll from here on."""
+        """Connect everybody, and let them poll from here on.
+
+        Publishers come first: where a server has no room for all its clients, there is still something to hear.
+        """
         cursor = self._interface.first_cursor(self._ask)
+        for publisher in self._publishers:
+            self._connect_publisher(publisher)
         for subscriber in self._subscribers:
             subscriber.cursor = cursor
             self._connect(subscriber)
-        for publisher in self._publishers:
-            self._connect_publisher(publisher)
         self._loop.run_until(time.time() + 0.5 + len(self._subscribers) / 10_000)
 
     def measure(self, *, interval: float, seconds: float, drain: float = 3.0) -> Measured:

@@ -14,7 +14,9 @@ thread does it, a timer in the event-driven design. Then the client closes.
 | 7 | `pipes` | a free worker, through its own pipe | §3.6 |
 | 8 | `event_driven` | the one thread, all clients at once | PushUp's way |
 
-`service` is what they share, `command_line` their `python -m loadtest.baselines.NAME serve --listen 127.0.0.1:0
+`thread_per_request` is another thing: PushUp's multithreaded long polling (§4), a thread for each held request.
+
+`service` is what the designs share, `command_line` their `python -m loadtest.baselines.NAME serve --listen 127.0.0.1:0
 --delay 0.25 --threads 50`.
 """
 

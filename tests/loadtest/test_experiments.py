@@ -66,7 +66,7 @@ def test_results_are_written_for_people_and_programs(tmp_path: Path) -> None:
         "rows": [{"x": 1, "name": "a"}, {"x": 2.5, "name": "b"}],
     }
     assert table.text().splitlines() == ["A title", "", "  x  name", "  1     a", "2.5     b"]
-    Figure("f", "A title", "x", "y", {"one": [(0, 1), (1, 2)]}).write(tmp_path)
+    Figure("f", "A title", "x", "y", {"one": [(0, 1), (1, 2)]}).write(tmp_path, {"command": "c"})
     assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (tmp_path / "f.svg").read_text()
 

@@ -1,0 +1,249 @@
+"""Multithreaded long polling (PushUp §4, MLP): for each polling request a thread that waits.
+
+It is PushUp with another concurrency, and with nothing else changed: the same message queue, the same interface and
+answers, the same HTTP parser. A connection has a thread, which reads a request, waits for as long as the poll is held,
+writes the answer and reads the next one; so each held request has a thread of its own, and no thread is made or ended
+between two polls, which would cost more. The queue is behind one lock. Each thread waits on an event of its own, so
+that nobody wakes in vain.
+
+What a server of this kind cannot do is left as it is: a thread that waits for a message does not see that its client
+has gone.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from random import random
+from typing import Any
+
+import click
+
+from pushup.broadcast import Then
+from pushup.broadcast.memory import MemoryBroadcast
+from pushup.core.answer import Answer
+from pushup.core.channel import Channel
+from pushup.core.commands import Ack, Command, Confirmation, Entry, Outcome
+from pushup.core.cursor import Cursor
+from pushup.core.errors import PushUpError
+from pushup.core.limits import Limits
+from pushup.core.message_queue import MessageQueue
+from pushup.core.poll import Poll
+from pushup.core.subscription import Subscription
+from pushup.core.wire import PublicationLimits
+from pushup.net.api import Api, NodeInterface
+from pushup.net.exchange import Held, Holder
+from pushup.net.http1 import Request, RequestLimits, RequestParser
+from pushup.net.listener import open_socket
+from pushup.net.poll_parameters import PollLimits, PollReader
+from pushup.net.responses import Manner, Response, ResponseWriter, problem
+from pushup.node import HOLD_JITTER
+from pushup.service import raise_file_limit, tune_garbage_collector
+
+READ_BYTES = 4096
+WOKEN_AT_A_TIME = 256
+"""Threads woken while the lock is held; as many as PushUp answers in a turn of its reactor."""
+
+
+class _Node:
+    """One queue for all threads. Everything but `wake` and `expire` is called with the lock held."""
+
+    def __init__(self) -> None:
+        epoch = secrets.token_hex(4)
+        self.lock = threading.Lock()
+        self._queue: MessageQueue[Holder] = MessageQueue(Limits(), epoch=epoch)
+        self._broadcast = MemoryBroadcast(epoch=epoch, now=time.time)
+        self._broadcast.follow(self)
+
+    def apply(self, entry: Entry) -> Outcome:
+        return self._queue.apply(entry)
+
+    async def start_from(self, snapshot: object) -> None:
+        raise NotImplementedError("it begins empty")
+
+    def member(self, id: str) -> Any:  # noqa: A002
+        raise NotImplementedError("it is alone")
+
+    @property
+    def cursor(self) -> Cursor:
+        return self._queue.cursor
+
+    def poll(self, poll: Poll, holder: Holder, until: float = float("inf")) -> Answer | Subscription[Holder]:
+        now = time.time()
+        return self._queue.subscribe(poll, holder, now, min(now + poll.timeout * (1 - HOLD_JITTER * random()), until))  # noqa: S311
+
+    def abandon(self, subscription: Subscription[Any]) -> None:
+        self._queue.abandon(subscription)
+
+    def publish(self, command: Command, then: Then) -> None:
+        self._broadcast.append(command, then)
+
+    def channel(self, name: str) -> Channel:
+        return self._queue.channel(name)
+
+    def channels(self, after: int, most: int) -> list[Channel]:
+        return self._queue.channels(after, most)
+
+    def confirm(self, ack: Ack, sequence: int, seconds: float, then: Callable[[Confirmation], None]) -> None:
+        self._broadcast.confirm(ack, sequence, seconds, then)
+
+    def members(self) -> list[Any]:
+        return []
+
+    def why_not_ready(self) -> str | None:
+        return None
+
+    def wake(self) -> None:
+        """Give those their answers whom entries have woken."""
+        while self._queue.has_deliveries:
+            with self.lock:
+                _give(self._queue.deliver(WOKEN_AT_A_TIME))
+
+    def expire(self) -> None:
+        """Give those their answers whose deadline has come."""
+        with self.lock:
+            _give(self._queue.expire(time.time(), WOKEN_AT_A_TIME))
+
+
+def _give(answers: list[tuple[Holder, Answer]]) -> None:
+    for holder, answer in answers:
+        holder.answer(answer)
+
+
+_check: type[NodeInterface] = _Node
+
+
+class _Writer:
+    """Responses as bytes, for all threads, with the lock held."""
+
+    def __init__(self) -> None:
+        self._writer = ResponseWriter()
+        self._second = 0
+
+    def at_this_second(self) -> ResponseWriter:
+        now = int(time.time())
+        if now != self._second:
+            self._second = now
+            self._writer.set_time(now)
+        return self._writer
+
+
+class _Connection:
+    """A client's connection and its thread: one request after the other."""
+
+    def __init__(self, sock: socket.socket, node: _Node, api: Api, writer: _Writer) -> None:
+        self._socket = sock
+        self._node = node
+        self._api = api
+        self._writer = writer
+        self._answered = threading.Event()
+        self._response = b""
+        self._manner: Manner | None = None
+        self._held: Subscription[Any] | None = None
+
+    def run(self) -> None:
+        parser = RequestParser(RequestLimits())
+        try:
+            with self._socket as sock:
+                while not parser.ended and (data := sock.recv(READ_BYTES)):
+                    try:
+                        requests = parser.feed(data)
+                    except PushUpError as error:
+                        for request in parser.requests:
+                            self._serve(request)
+                        self._refuse(error)
+                        return
+                    for request in requests:
+                        self._serve(request)
+                    if parser.wants_continue:
+                        sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        except OSError:
+            pass  # the client has gone
+        finally:
+            parser.discard()
+
+    def _serve(self, request: Request) -> None:
+        """Answer one request, however long that takes. Raises: OSError."""
+        self._answered.clear()
+        self._manner = None
+        if request.method == b"HEAD" or not request.keep_alive:
+            self._manner = Manner(request.method == b"HEAD", not request.keep_alive)
+        with self._node.lock:
+            self._api(request, self)
+        while not self._answered.is_set():
+            assert self._held is not None
+            if not self._answered.wait(max(0.0, self._held.deadline - time.time())):
+                self._node.expire()
+        self._held = None
+        try:
+            self._socket.sendall(self._response)
+        finally:
+            self._node.wake()
+
+    def _refuse(self, error: PushUpError) -> None:
+        with self._node.lock:
+            data = self._writer.at_this_second().response(problem(error), Manner(close=True))
+        self._socket.sendall(data)
+
+    # What the interface calls, with the lock held.
+
+    def answer(self, answer: Answer) -> None:
+        self._response = self._writer.at_this_second().answer(answer, self._manner)
+        self._answered.set()
+
+    def respond(self, response: Response) -> None:
+        self._response = self._writer.at_this_second().response(response, self._manner)
+        self._answered.set()
+
+    def hold(self, held: Held) -> None:
+        assert isinstance(held, Subscription)
+        self._held = held
+
+
+def _accept(listener: socket.socket) -> None:
+    """A thread for each connection, until there can be no more."""
+    node, writer = _Node(), _Writer()
+    api = Api(
+        node,
+        polls=PollReader(PollLimits()),
+        publication_limits=PublicationLimits(),
+        publish_keys=(),
+        metrics_text=lambda: b"",
+    )
+    while True:
+        try:
+            sock, _ = listener.accept()
+        except OSError:
+            time.sleep(0.01)  # out of files
+            continue
+        try:
+            threading.Thread(target=_Connection(sock, node, api, writer).run, daemon=True).start()
+        except RuntimeError as error:  # out of threads, or of memory for them
+            sock.close()
+            click.echo(f"a client was turned away: {error}", err=True)
+
+
+@click.command()
+@click.argument("command", type=click.Choice(["serve"]))
+@click.option("--listen", default="127.0.0.1:8080", show_default=True)
+@click.option("--log-level", hidden=True)
+def main(command: str, *, listen: str, log_level: str | None) -> None:
+    """Serve as PushUp does, with a thread for each client."""
+    raise_file_limit()
+    tune_garbage_collector()
+    listener = open_socket(listen)
+    listener.setblocking(True)
+    host, port = listener.getsockname()[:2]
+    click.echo(f"It listens on http://{host}:{port}")
+    try:
+        _accept(listener)
+    except KeyboardInterrupt:
+        sys.exit(0)  # the threads are daemons
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""The multithreaded server on a system that has no more than 21 threads for its clients."""
+
+from __future__ import annotations
+
+import threading
+
+from loadtest.baselines.thread_per_request import main
+
+THREADS = 21
+"""One of them publishes."""
+
+
+class _Thread(threading.Thread):
+    def start(self) -> None:
+        if threading.active_count() > THREADS:
+            raise RuntimeError("can't start new thread")
+        super().start()
+
+
+if __name__ == "__main__":
+    threading.Thread = _Thread  # type: ignore[misc]
+    main()

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from loadtest.__main__ import main
+from loadtest.report import write_report
+from loadtest.results import Figure, Table
+
+ABOUT = {"command": "python -m loadtest one --quick", "seconds": 12.5}
+TABLE = Table(
+    "t1", "Trips & <times>", ("connections", "server", "mean s"), [(1000, "threads", 0.25), (16000, "a", 1.5)]
+)
+OTHER = Table("t2", "Another", ("n",), [(7,)])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The results of two experiments, of which one has figures, and a file that is none."""
+    TABLE.write(tmp_path, ABOUT)
+    OTHER.write(tmp_path, {"command": "python -m loadtest other"})
+    Figure("f1", "A < B", "connections", "seconds", {"threads": [(1, 2), (2, 3)], "events": [(1, 1)]}).write(
+        tmp_path, ABOUT
+    )
+    Figure("f2", "Again", "connections", "%", {"threads": [(1, 2)]}).write(tmp_path, ABOUT)
+    (tmp_path / "other.json").write_text("[1, 2]")
+    return tmp_path
+
+
+def test_the_report_has_all_tables_and_figures(folder: Path) -> None:
+    """Each table with its rows and how it was measured, each figure in line with its run."""
+    page = write_report(folder)
+    text = page.read_text()
+    seen = _Seen()
+    seen.feed(text)
+    assert seen.cells == ["connections", "server", "mean s", "1,000", "threads", "0.25", "16,000", "a", "1.5", "n", "7"]
+    assert "Trips &amp; &lt;times&gt;" in text
+    assert "python -m loadtest one --quick" in text
+    assert "seconds: 12.5" in text
+    assert seen.labels == ["A < B", "Again"]
+    assert seen.svgs == 2
+    one, other = text.index("<h2>one</h2>"), text.index("<h2>other</h2>")
+    assert one < text.index('aria-label="Again"') < other
+
+
+def test_the_report_needs_nothing_else(folder: Path) -> None:
+    """It loads no other file, its figures take no names from each other, and it is light or dark as is wanted."""
+    text = write_report(folder).read_text()
+    assert not re.findall(r"<(?:img|script|link|iframe)\b|@import|url\((?!#)", text)
+    ids = re.findall(r'\sid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    for name in re.findall(r'(?:xlink:href="#|url\(#)([^")]+)', text):
+        assert name in ids
+    assert "prefers-color-scheme: dark" in text
+    assert "#000000" not in text
+    assert "#ffffff" not in text
+
+
+def test_the_command_writes_it(folder: Path, tmp_path: Path) -> None:
+    """`python -m loadtest report --out FOLDER`; where there are no results it says so."""
+    done = CliRunner().invoke(main, ["report", "--out", str(folder)])
+    assert done.exit_code == 0
+    assert (folder / "report.html").exists()
+    empty = CliRunner().invoke(main, ["report", "--out", str(tmp_path / "nothing")])
+    assert empty.exit_code == 1
+    assert "there are no results" in empty.output
+
+
+class _Seen(HTMLParser):
+    """Cells, figures and their labels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells: list[str] = []
+        self.labels: list[str] = []
+        self.svgs = 0
+        self._in_cell = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._in_cell = tag in ("td", "th")
+        self.svgs += tag == "svg"
+        if tag == "figure":
+            self.labels.append(dict(attrs)["aria-label"] or "")
+
+    def handle_data(self, data: str) -> None:
+        if self._in_cell:
+            self.cells.append(data)
+            self._in_cell = False

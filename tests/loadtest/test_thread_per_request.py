@@ -1,0 +1,159 @@
+"""The multithreaded server that PushUp is compared with answers as PushUp does."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from http.client import HTTPConnection
+from typing import Any, NamedTuple
+
+import pytest
+
+from loadtest.servers import Server, running
+
+THREADS = "loadtest.baselines.thread_per_request"
+
+
+class Call(NamedTuple):
+    """A request; `{cursor}` in its target is the last answer's, `held` until the next call."""
+
+    method: str
+    target: str
+    body: Any = None
+    held: bool = False
+
+
+CONVERSATION = (
+    Call("GET", "/healthz"),
+    Call("GET", "/readyz"),
+    Call("GET", "/v1/cursor"),
+    Call("HEAD", "/v1/cursor"),
+    Call("GET", "/v1/poll?channel=a&channel=b&cursor={cursor}&timeout=0"),
+    Call("POST", "/v1/messages", {"channels": ["a", "b"], "data": {"n": 1.50}}),
+    Call("GET", "/v1/poll?channel=a&channel=b"),
+    Call("GET", "/v1/poll?channel=b&cursor={cursor}&timeout=9", held=True),
+    Call("POST", "/v1/messages", {"messages": [{"channels": ["b"], "data": 2}, {"channels": ["c"], "data": 3}]}),
+    Call("GET", "/v1/poll?channel=c&limit=1"),
+    Call("GET", "/v1/poll?channel=c&cursor={cursor}&timeout=0.3"),
+    Call("POST", "/v1/poll", {"channels": ["a", "c"], "cursor": ""}),
+    Call("POST", "/v1/messages", {"channels": ["b"], "data": 4, "ack": "stable"}),
+    Call("GET", "/v1/poll"),
+    Call("GET", "/v1/poll?channel=a&timeout=soon"),
+    Call("POST", "/v1/messages", {"channels": []}),
+    Call("PUT", "/v1/messages", {}),
+    Call("GET", "/nowhere"),
+    Call("POST", "/v1/channels", {"name": "d"}),
+    Call("GET", "/v1/channels/d"),
+)
+
+
+@pytest.fixture(scope="module")
+def threads() -> Iterator[Server]:
+    with running(module=THREADS) as server:
+        yield server
+
+
+def test_it_answers_as_pushup_does(threads: Server) -> None:
+    """The same calls have the same statuses, header fields and JSON, but for ids and times."""
+    with running() as pushup:
+        expected, found = _converse(pushup), _converse(threads)
+    assert len(found) == len(CONVERSATION)
+    for call, theirs, ours in zip(CONVERSATION, expected, found, strict=True):
+        assert ours == theirs, call
+    assert [status for status, _, _ in found].count(200) == 11
+    held_status, _, held = found[7]
+    assert held_status == 200
+    assert held["messages"] == [{"id": "E-2", "time": 0.0, "channels": ["b"], "data": 2}]
+
+
+def test_each_held_request_has_a_thread(threads: Server) -> None:
+    """As many threads more as there are requests held, and they end with their connections."""
+    before = threads.usage.thread_count()
+    polls = [HTTPConnection(*threads.address) for _ in range(20)]
+    for poll in polls:
+        poll.request("GET", "/v1/poll?channel=nothing&timeout=0.7")
+    _until(lambda: threads.usage.thread_count() == before + 20)
+    for poll in polls:
+        assert json.loads(poll.getresponse().read())["messages"] == []
+        poll.close()
+    _until(lambda: threads.usage.thread_count() == before)
+
+
+def test_a_malformed_request_is_refused(threads: Server) -> None:
+    """What is no HTTP is answered 400, and the connection ends; others go on."""
+    with socket.create_connection(threads.address) as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        data = b"".join(iter(lambda: sock.recv(4096), b""))
+    assert data.startswith(b"HTTP/1.1 400 ")
+    assert b"Host is missing" in data
+    with closing(HTTPConnection(*threads.address)) as connection:
+        assert _call(connection, Call("GET", "/healthz"), "")[0] == 200
+
+
+def test_a_head_request_has_no_body(threads: Server) -> None:
+    """Only its length, and the connection ends when the client wants it to."""
+    with socket.create_connection(threads.address) as sock:
+        sock.sendall(b"HEAD /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        data = b"".join(iter(lambda: sock.recv(4096), b""))
+    assert data.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"Content-Length: 18\r\n" in data
+    assert data.endswith(b"\r\n\r\n")
+
+
+def _converse(server: Server) -> list[tuple[int, list[str], Any]]:
+    """Status, header names and JSON of each answer; of the JSON what is the same each time."""
+    found: list[Any] = []
+    waiting = None
+    cursor = ""
+    with (
+        ThreadPoolExecutor(1) as pool,
+        closing(HTTPConnection(*server.address)) as connection,
+        closing(HTTPConnection(*server.address)) as holding,
+    ):
+        for call in CONVERSATION:
+            if call.held:
+                waiting = (len(found), pool.submit(_call, holding, call, cursor))
+                found.append(None)
+                time.sleep(0.3)
+                assert not waiting[1].done()
+                continue
+            status, headers, body = _call(connection, call, cursor)
+            if status == 200 and isinstance(body, dict) and "cursor" in body:
+                cursor = body["cursor"]
+            found.append((status, headers, body))
+            if waiting is not None:
+                found[waiting[0]] = waiting[1].result(5)
+                waiting = None
+    return [(status, headers, _alike(body)) for status, headers, body in found]
+
+
+def _call(connection: HTTPConnection, call: Call, cursor: str) -> tuple[int, list[str], Any]:
+    body = None if call.body is None else json.dumps(call.body)
+    connection.request(call.method, call.target.replace("{cursor}", cursor), body)
+    response = connection.getresponse()
+    data = response.read()
+    return response.status, sorted(response.headers), json.loads(data) if data else None
+
+
+def _alike(value: Any, name: str = "") -> Any:
+    if isinstance(value, dict):
+        return {key: _alike(item, key) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_alike(item, name) for item in value]
+    if name in ("time", "expires") or (name == "id" and isinstance(value, int)):
+        return type(value)()
+    if name in ("cursor", "id", "ids"):
+        return re.sub(r"^[0-9a-f]{8}-", "E-", value)
+    return value
+
+
+def _until(condition: Any) -> None:
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
