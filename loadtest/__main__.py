@@ -19,7 +19,6 @@ from loadtest import (
     kills,
     nodes,
     peers,
-    peers,
     push_or_pull,
     redis_delay,
     slow_backend,
