@@ -18,6 +18,7 @@ from loadtest import designs
 from loadtest.baselines import RESPONSE
 from loadtest.crowd import Crowd
 from loadtest.designs import ANY_NUMBER, DESIGNS, ONE_THREAD, PRE_THREADED, TABLE_1, TABLE_2, Load, Scale
+from loadtest.results import Figure
 from loadtest.servers import running
 
 DELAY = 0.3
@@ -142,6 +143,13 @@ def test_the_experiment_gives_all_tables() -> None:
     assert len(by_name["designs-probes-in-service"].rows) == 5
     assert [figure.name for figure in figures] == ["designs-threads", "designs-cost", "designs-theorems"]
     assert all(figure.lines for figure in figures)
+
+
+def test_a_figure_has_all_its_lines(tmp_path: Path) -> None:
+    """However many designs there are, none is left out."""
+    Figure("f", "A title", "x", "y", {f"line {number}": [(0, 1), (1, 2)] for number in range(12)}).write(tmp_path)
+    drawn = (tmp_path / "f.svg").read_text()
+    assert all(f"<!-- line {number} -->" in drawn for number in range(12))
 
 
 def test_ctrl_c_ends_the_servers_too(tmp_path: Path) -> None:
