@@ -163,7 +163,7 @@ class Swarm:
         self._payload = "x" * payload_bytes
         self._interface = interface or PushUpInterface()
         self._subscribers = [
-            _Subscriber(number % channels, polls[number // channels % len(polls)], "") for number in range(subscribers)
+            _Subscriber(number % channels, polls[number % len(polls)], "") for number in range(subscribers)
         ]
         self._by_connection: dict[Connection, _Subscriber] = {}
         self._numbers = [0] * channels
