@@ -189,13 +189,14 @@ def test_the_web_page_tells_what_was_measured() -> None:
     port = free_port()
     with running() as server:
         command = [*LOCUST, "--autostart", "-u", "3", "-r", "3", "--web-host", "127.0.0.1", "--web-port", str(port)]
-        command += ["--host", f"http://127.0.0.1:{server.port}", "--publish-intervals", "0.2"]
+        command += ["--host", f"http://127.0.0.1:{server.port}", "--publish-intervals", "0.2", "--messages", "10"]
         locust = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             seen = _measured(port, lambda published: published >= 10)
             assert re.search(r"mean trip s +[0-9.]", seen)
             with urlopen(f"http://127.0.0.1:{port}/") as response:
                 assert b"<title>Locust" in response.read()
+            time.sleep(0.5)  # the last message is followed by the rest of its interval
             urlopen(f"http://127.0.0.1:{port}/stop", b"").close()
             urlopen(f"http://127.0.0.1:{port}/swarm", b"user_count=3&spawn_rate=3").close()
             seen = _measured(port, lambda published: 1 <= published < 10)
