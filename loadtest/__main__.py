@@ -14,6 +14,7 @@ import click
 from loadtest import (
     blocked_client,
     cluster_kills,
+    designs,
     journal,
     kills,
     nodes,
@@ -41,6 +42,7 @@ class Experiment(Protocol):
 EXPERIMENTS = {
     "blocked-client": blocked_client,
     "cluster-kills": cluster_kills,
+    "designs": designs,
     "journal": journal,
     "kills": kills,
     "nodes": nodes,

@@ -29,7 +29,7 @@ from loadtest.servers import SERVER_CORE, free_port, pin, running
 from loadtest.swarm import POLL_SECONDS, Answer, Interface, Measured, PushUpInterface, Swarm
 
 MODULE = Path("/usr/lib/nginx/modules/ngx_nchan_module.so")
-ROUNDS = 5
+ROUNDS = 3
 QUICK_ROUNDS = 1
 
 CONFIGURATION = """

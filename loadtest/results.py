@@ -6,6 +6,7 @@ import csv
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple
 
@@ -61,7 +62,7 @@ class Figure(NamedTuple):
 
         folder.mkdir(parents=True, exist_ok=True)
         figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
-        for marker, (name, points) in zip("os^Dv", self.lines.items(), strict=False):
+        for marker, (name, points) in zip(cycle("os^DvPX*"), self.lines.items(), strict=False):
             axes.plot(*zip(*points, strict=True), marker=marker, label=name)
         axes.set(title=self.title, xlabel=self.x, ylabel=self.y)
         axes.set_ylim(bottom=0)

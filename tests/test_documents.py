@@ -39,7 +39,7 @@ def test_every_file_named_in_the_papers_page_exists() -> None:
     """docs/papers.md points to files and tests that are there."""
     text = (DOCS / "papers.md").read_text()
     root = DOCS.parent
-    for name in re.findall(r"`((?:core|net|broadcast|backends|server|loadtest|deploy)/\w+\.py)`", text):
+    for name in re.findall(r"`((?:core|net|broadcast|backends|server|loadtest|deploy)/[\w/]+\.py)`", text):
         assert any((root / part / name).exists() for part in ("pushup", "tests", "")), name
 
 

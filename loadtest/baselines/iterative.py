@@ -1,0 +1,18 @@
+"""Design 1: one thread, one client after the other (Roussev & Wu §3.1). What the others are compared with."""
+
+from __future__ import annotations
+
+import socket
+
+from loadtest.baselines import command_line
+from loadtest.baselines.service import serve_client
+
+
+def serve(listener: socket.socket, *, delay: float, threads: int) -> None:
+    while True:
+        client, _ = listener.accept()
+        serve_client(client, delay)
+
+
+if __name__ == "__main__":
+    command_line.run(serve)

@@ -1,0 +1,33 @@
+"""Design 7: one thread accepts, and gives each socket to a free worker by the worker's own pipe (Roussev & Wu §3.6).
+
+The paper's best. Workers wait for that one thread only, and it never waits to write: a free worker's pipe is empty.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from loadtest.baselines import command_line
+from loadtest.baselines.service import serve_client, start_workers
+from loadtest.structures.free_workers import FreeWorkers
+from loadtest.structures.pipe import Pipe
+
+
+def serve(listener: socket.socket, *, delay: float, threads: int) -> None:
+    pipes: list[Pipe[socket.socket]] = [Pipe() for _ in range(threads)]
+    workers = FreeWorkers(threads)
+
+    def work(number: int) -> None:
+        while True:
+            workers.free(number)
+            serve_client(pipes[number].read(), delay)
+
+    start_workers(threads, work)
+    while True:
+        client, _ = listener.accept()
+        worker, _ = workers.take(0)
+        pipes[worker].write(client)
+
+
+if __name__ == "__main__":
+    command_line.run(serve)
