@@ -67,6 +67,8 @@ class Tally(Struct):
             **shares,
             "trip max s": max(self.trips, default=0.0),
             "received %": 100 * self.received_share,
+            "repeated": self.repeated,
+            "failed polls": self.failed,
             "server memory MB": self.server_memory / 1e6,
             "server's share of a processor": self.server_cpu,
             "locust's share of its processor": self.own_cpu,

@@ -147,9 +147,10 @@ def test_the_experiment_gives_all_tables() -> None:
 
 def test_a_figure_has_all_its_lines(tmp_path: Path) -> None:
     """However many designs there are, none is left out."""
-    Figure("f", "A title", "x", "y", {f"line {number}": [(0, 1), (1, 2)] for number in range(12)}).write(tmp_path)
+    lines = {f"line {number}": [(0, 1), (1, 2)] for number in range(12)}
+    Figure("f", "A title", "x", "y", lines).write(tmp_path, {"command": "c"})
     drawn = (tmp_path / "f.svg").read_text()
-    assert all(f"<!-- line {number} -->" in drawn for number in range(12))
+    assert all(f">line {number}</text>" in drawn for number in range(12))
 
 
 def test_ctrl_c_ends_the_servers_too(tmp_path: Path) -> None:

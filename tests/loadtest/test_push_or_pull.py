@@ -60,7 +60,7 @@ def test_everything_is_received_and_told(tables: tuple[Table, Table, Table]) -> 
         seen = dict(zip(everything.columns, row, strict=True))
         assert seen["published"] == 2
         assert seen["subscribers"] == 30
-        assert seen["received %"] == 100
+        assert (seen["received %"], seen["repeated"], seen["failed polls"]) == (100, 0, 0)
         assert float(seen["server memory MB"]) > 5
         assert float(seen["locust's share of its processor"]) > 0
 
@@ -90,13 +90,13 @@ def test_the_locustfile_runs_by_itself(tmp_path: Path) -> None:
     file = tmp_path / "measured.json"
     with running() as server:
         host, port = server.address
-        command = [*LOCUST, "--headless", "-u", "5", "-r", "5", "-t", "3s", "--host", f"http://{host}:{port}"]
+        command = [*LOCUST, "--headless", "-u", "5", "-r", "5", "-t", "2s", "--host", f"http://{host}:{port}"]
         command += ["--pull-interval", "0.2", "--publish-intervals", "0.3", "--channels", "2", "--channels-each", "2"]
         command += ["--measured-file", str(file), "--server-pid", str(server.pid)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
     (tally,) = read_tallies(file)
-    assert tally.published >= 4
+    assert tally.published >= 3
     assert tally.subscribers == 4
     assert tally.delivered >= 4 * (tally.published - 2)
     assert (tally.failed, tally.refused, tally.repeated) == (0, 0, 0)
@@ -189,13 +189,14 @@ def test_the_web_page_tells_what_was_measured() -> None:
     port = free_port()
     with running() as server:
         command = [*LOCUST, "--autostart", "-u", "3", "-r", "3", "--web-host", "127.0.0.1", "--web-port", str(port)]
-        command += ["--host", f"http://127.0.0.1:{server.port}", "--publish-intervals", "0.2"]
+        command += ["--host", f"http://127.0.0.1:{server.port}", "--publish-intervals", "0.2", "--messages", "10"]
         locust = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             seen = _measured(port, lambda published: published >= 10)
             assert re.search(r"mean trip s +[0-9.]", seen)
             with urlopen(f"http://127.0.0.1:{port}/") as response:
                 assert b"<title>Locust" in response.read()
+            time.sleep(0.5)  # the last message is followed by the rest of its interval
             urlopen(f"http://127.0.0.1:{port}/stop", b"").close()
             urlopen(f"http://127.0.0.1:{port}/swarm", b"user_count=3&spawn_rate=3").close()
             seen = _measured(port, lambda published: 1 <= published < 10)
