@@ -18,7 +18,7 @@ import hiredis
 
 from tests.server.raw_client import WAIT_SECONDS
 
-PROGRAM = shutil.which("redis-server") or ""
+PROGRAM = shutil.which("redis-server") or "redis-server"
 
 
 def free_port() -> int:

@@ -6,7 +6,6 @@ import datetime as dt
 import ipaddress
 import itertools
 import random
-import shutil
 import signal
 import threading
 import time
@@ -22,8 +21,6 @@ from tests.server.raw_client import WAIT_SECONDS
 from tests.server.redis_cluster import Chain, RedisCluster, cluster_at, place, try_to_publish
 from tests.server.redis_server import RedisServer, free_port
 from tests.server.server_process import Server, wait_until
-
-pytestmark = pytest.mark.skipif(shutil.which("redis-server") is None, reason="needs redis-server")
 
 ALWAYS = {"appendonly": "yes", "appendfsync": "always"}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Coroutine, Iterator
 from random import Random
 from typing import Any
@@ -22,8 +21,6 @@ from tests.broadcast.redis.fake_redis import FakeRedis, Stream
 from tests.core.builders import draft, publish
 from tests.core.test_changes import NAMES, random_commands, sorted_snapshot
 from tests.server.redis_server import RedisClient, RedisServer
-
-pytestmark = pytest.mark.skipif(shutil.which("redis-server") is None, reason="needs redis-server")
 
 LIMITS = Limits(retention_seconds=1e6, retention_messages=7, keys_limit=5)
 
