@@ -66,13 +66,25 @@ def measure(
         "haproxy us", "redis us", "faults", "swarm's share of its processor",
     )  # fmt: skip
     return [Table("nodes", "Nodes behind HAProxy (PushUp Figures 12 and 13)", columns, rows)], [
-        Figure("nodes-trip-time", "Mean publish trip time", "connections", "seconds", trips),
-        Figure("nodes-received", "Received message percentage", "connections", "%", shares),
+        Figure(
+            "nodes-trip-time",
+            "Mean publish trip time behind HAProxy (PushUp Figure 12)",
+            "connections",
+            "seconds",
+            trips,
+        ),
+        Figure(
+            "nodes-received",
+            "Received message percentage behind HAProxy (PushUp Figure 13)",
+            "connections",
+            "%",
+            shares,
+        ),
     ]
 
 
 def _named(count: int) -> str:
-    return str(count) if count else "1, alone"
+    return {0: "1 node, alone", 1: "1 node"}.get(count, f"{count} nodes")
 
 
 def _cluster(count: int) -> Cluster:

@@ -52,7 +52,7 @@ def test_nodes_behind_haproxy_deliver_everything() -> None:
     """With one node and with two behind HAProxy all is received; the costs of each part are told apart."""
     ((table,), figures) = nodes.measure((2,), (100,), seconds=1.0, rounds=1)
     alone, two = table.rows
-    assert (alone[0], two[0]) == ("1, alone", "2")
+    assert (alone[0], two[0]) == ("1 node, alone", "2 nodes")
     assert (alone[5], two[5]) == (100.0, 100.0)
     assert (alone[8], alone[9]) == (0.0, 0.0)
     assert float(two[8]) > 0
