@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import gc
+import signal
 from collections.abc import Iterator
 
 import pytest
 from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent, globalLogPublisher
 from zope.interface import implementer
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell runs the tests in the background. What they start is to be interrupted all the same.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

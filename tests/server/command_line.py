@@ -83,11 +83,6 @@ class Running:
             reader.join(10)
 
 
-def _listen_to_interrupts() -> None:
-    """Ctrl-C means what it does at a terminal, even if a shell runs the tests in the background, and ignores it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @contextmanager
 def started(url: str, *arguments: str) -> Iterator[Running]:
     """A `pushup` that runs until the `with` ends."""
@@ -99,7 +94,6 @@ def started(url: str, *arguments: str) -> Iterator[Running]:
         stderr=pipe,
         env=clean_environment({"PUSHUP_URL": url}),
         text=True,
-        preexec_fn=_listen_to_interrupts,
     ) as process:
         runs = Running(process)
         try:

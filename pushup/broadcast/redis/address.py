@@ -10,13 +10,15 @@ User and password are percent-encoded (RFC 3986); they are those of Redis, not o
 from __future__ import annotations
 
 import re
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from msgspec import Struct
 
 PORT = 6379
 SENTINEL_PORT = 26379
 
+# Not urlsplit: it takes one host only, and some versions refuse [::1] behind others.
+_URL = re.compile(r"(redis|rediss|redis\+sentinel)://([^/?#]*)([^?#]*)(.*)", re.DOTALL).fullmatch
 _PASSWORD = re.compile(r"^(redis[^:]*://[^:@/]*):.*@", re.DOTALL)
 
 
@@ -40,31 +42,29 @@ def parse_address(url: str) -> RedisAddress:
 
     Raises: ValueError, whose text says what is wrong and shows no password.
     """
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        raise ValueError("it is not a URL") from None  # what is said of it would show all of it
-    if parts.scheme not in ("redis", "rediss", "redis+sentinel"):
+    match = _URL(url)
+    if match is None:
         raise ValueError("it begins with redis://, rediss:// or redis+sentinel://")
-    if parts.query or parts.fragment:
+    scheme, netloc, path_text, parameters = match.groups()
+    if parameters:
         raise ValueError("a Redis URL takes no parameters; percent-encode '?' and '#' in a password")
-    if "@" in parts.path:
+    if "@" in path_text:
         raise ValueError("percent-encode '/' in a password")
-    credentials, _, hosts = parts.netloc.rpartition("@")
+    credentials, _, hosts = netloc.rpartition("@")
     user, _, password = credentials.partition(":")
-    sentinel = parts.scheme == "redis+sentinel"
+    sentinel = scheme == "redis+sentinel"
     default = SENTINEL_PORT if sentinel else PORT
     addresses = tuple(_host(host, default) for host in hosts.split(","))
     if len(addresses) > 1 and not sentinel:
         raise ValueError("more than one host goes with redis+sentinel:// only")
-    path = [unquote(part) for part in parts.path.split("/")[1:] if part]
+    path = [unquote(part) for part in path_text.split("/")[1:] if part]
     master = path.pop(0) if sentinel and path else ""
     if sentinel and not master:
         raise ValueError("the path of redis+sentinel:// is the name of the master: /mymaster")
     database = path.pop(0) if path else "0"
     if path or not (database.isascii() and database.isdigit()):
         raise ValueError(f"{'/'.join((database, *path))!r} is not the number of a database")
-    return RedisAddress(addresses, master, int(database), unquote(user), unquote(password), parts.scheme == "rediss")
+    return RedisAddress(addresses, master, int(database), unquote(user), unquote(password), scheme == "rediss")
 
 
 def without_password(url: str) -> str:

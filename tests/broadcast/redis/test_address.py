@@ -36,7 +36,7 @@ def test_all_forms_of_a_url_are_read(url: str, address: RedisAddress) -> None:
     ("url", "why"),
     [
         ("http://h", "begins with"),
-        ("redis:", "no host"),
+        ("redis:", "begins with redis://"),
         ("redis://", "no host"),
         ("redis://:secret@", "no host"),
         ("redis://:secret@:6379", "HOST:PORT"),
@@ -44,7 +44,7 @@ def test_all_forms_of_a_url_are_read(url: str, address: RedisAddress) -> None:
         ("redis://:secret@h:65536", "HOST:PORT"),
         ("redis://:secret@h:x", "HOST:PORT"),
         ("redis://:secret@h h", "HOST:PORT"),
-        ("redis://:secret@[::1", "URL"),
+        ("redis://:secret@[::1", "HOST:PORT"),
         ("redis://:secret\N{ACCOUNT OF}@h", "URL"),
         ("redis://me:secret/x@h", "percent-encode '/'"),
         ("redis://:secret/@h/1", "percent-encode '/'"),
