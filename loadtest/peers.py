@@ -17,7 +17,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +25,7 @@ from typing import NamedTuple
 import psutil
 
 from loadtest.results import Figure, Progress, Table, Value
-from loadtest.servers import SERVER_CORE, free_port, pin, running
+from loadtest.servers import SERVER_CORE, Usage, free_port, pin, running
 from loadtest.swarm import POLL_SECONDS, Answer, Interface, Measured, PushUpInterface, Swarm
 
 MODULE = Path("/usr/lib/nginx/modules/ngx_nchan_module.so")
@@ -165,12 +165,13 @@ def _work(peer: _Peer, subscribers: int, channels: int, interval: float, seconds
 
 def _memory(peer: _Peer, subscribers: int) -> float:
     """What a held poll takes, by the growth of the server's PSS."""
-    before = _pss(peer.pids)
+    usage = Usage(peer.pids[0])
+    before = usage.memory_bytes()
     swarm = _swarm(peer, subscribers, 1)
     try:
         swarm.begin()
         time.sleep(1.0)
-        return (_pss(peer.pids) - before) / subscribers
+        return (usage.memory_bytes() - before) / subscribers
     finally:
         swarm.close()
 
@@ -180,10 +181,6 @@ def _swarm(peer: _Peer, subscribers: int, channels: int) -> Swarm:
         [peer.address], [peer.address], subscribers=subscribers, channels=channels, publishers=min(8, channels),
         watched={"server": peer.pids}, interface=peer.interface,
     )  # fmt: skip
-
-
-def _pss(pids: Sequence[int]) -> float:
-    return float(sum(psutil.Process(pid).memory_full_info().pss for pid in pids))
 
 
 @contextmanager

@@ -34,7 +34,7 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
             "--listen", multiple=True, metavar="ADDRESS",
             help="127.0.0.1:8080, [::1]:8080 or unix:/run/pushup.sock; may be given several times.",
         ),
-        click.option("--broadcast", metavar="URL", help="Where the order comes from: memory: or journal:PATH"),
+        click.option("--broadcast", metavar="URL", help="Where the order comes from: memory:, journal:PATH or redis://HOST"),
         click.option("--log-level", type=click.Choice(LEVELS)),
         click.option("--log-format", type=click.Choice(FORMATS)),
         click.option(

@@ -352,8 +352,8 @@ class MessageQueue(Generic[H]):
             time=self._time,
             last_id=self._directory.last_id,
             floor=self._directory.floor,
-            channels=tuple([_channel_snapshot(c) for c in self._directory.remembered()]),
-            messages=tuple([_message_snapshot(m) for m in self._cache.messages()]),
+            channels=tuple([ChannelSnapshot.of(c) for c in self._directory.remembered()]),
+            messages=tuple([MessageSnapshot.of(m) for m in self._cache.messages()]),
             keys=tuple(self._keys.items()),
         )
 
@@ -378,9 +378,9 @@ class MessageQueue(Generic[H]):
             time=self._time,
             last_id=self._directory.last_id,
             floor=self._directory.floor,
-            channels=tuple([_channel_snapshot(c) for _, c in remembered if c is not None]),
+            channels=tuple([ChannelSnapshot.of(c) for _, c in remembered if c is not None]),
             forgotten=tuple([name for name, c in remembered if c is None]),
-            messages=tuple([_message_snapshot(m) for m in self._cache.messages(after)]),
+            messages=tuple([MessageSnapshot.of(m) for m in self._cache.messages(after)]),
             first_message=_first(self._cache.oldest_sequence, self._last.sequence),
             keys=tuple(self._keys.items(after)),
             first_key=_first(self._keys.oldest_sequence, self._last.sequence),
@@ -399,25 +399,11 @@ class MessageQueue(Generic[H]):
         self._begin(snapshot.epoch, snapshot.sequence, snapshot.time)
         directory = self._directory
         directory.last_id, directory.floor, directory.sequence = snapshot.last_id, snapshot.floor, snapshot.sequence
-        channels = []
-        for c in snapshot.channels:
-            channel = Channel(c.name)
-            channel.id, channel.ttl, channel.expires, channel.due = c.id, c.ttl, c.expires, c.due
-            channel.newest, channel.dropped, channel.reason, channel.closed = (
-                c.newest,
-                c.dropped,
-                c.reason,
-                c.closed,
-            )
-            channel.latest = max(c.newest, c.dropped, c.closed)
-            channels.append(channel)
-        directory.restore(channels)
+        directory.restore(c.restore() for c in snapshot.channels)
         for m in snapshot.messages:
             holders = [c for c in map(directory.find, m.channels) if c is not None and c.dropped < m.sequence]
-            if not holders:
-                continue  # all its channels have let it go
-            # A copy, if it is a part of something larger that was decoded, and that would be held on to.
-            self._cache.restore(Message(m.sequence, m.time, m.channels, m.data.copy()), holders)
+            if holders:  # else all its channels have let it go
+                self._cache.restore(m.restore(), holders)
         for key, outcome in snapshot.keys:
             self._keys.add(key, outcome)
 
@@ -431,14 +417,6 @@ class MessageQueue(Generic[H]):
 def _first(oldest: int | None, last: int) -> int:
     """From which sequence on there is something, if there is nothing: what comes next."""
     return last + 1 if oldest is None else oldest
-
-
-def _channel_snapshot(c: Channel) -> ChannelSnapshot:
-    return ChannelSnapshot(c.name, c.id, c.ttl, c.expires, c.due, c.newest, c.dropped, c.reason, c.closed)
-
-
-def _message_snapshot(m: Message) -> MessageSnapshot:
-    return MessageSnapshot(m.sequence, m.time, m.channels, m.data)
 
 
 def _later(time: float | None, seconds: float) -> float | None:

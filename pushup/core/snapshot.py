@@ -5,8 +5,9 @@ from __future__ import annotations
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from pushup.core.channel import GapReason
+from pushup.core.channel import Channel, GapReason
 from pushup.core.commands import Published
+from pushup.core.message import Message
 
 
 class ChannelSnapshot(Struct, frozen=True):
@@ -22,6 +23,19 @@ class ChannelSnapshot(Struct, frozen=True):
     reason: GapReason
     closed: int
 
+    @classmethod
+    def of(cls, c: Channel) -> ChannelSnapshot:
+        return cls(c.name, c.id, c.ttl, c.expires, c.due, c.newest, c.dropped, c.reason, c.closed)
+
+    def restore(self) -> Channel:
+        """A channel as that one was, without messages and subscriptions."""
+        channel = Channel(self.name)
+        channel.id, channel.ttl, channel.expires, channel.due = self.id, self.ttl, self.expires, self.due
+        channel.newest, channel.dropped, channel.reason = self.newest, self.dropped, self.reason
+        channel.closed = self.closed
+        channel.latest = max(self.newest, self.dropped, self.closed)
+        return channel
+
 
 class MessageSnapshot(Struct, frozen=True):
     """A cached message; each of its channels that lives keeps it, unless it has dropped this sequence."""
@@ -30,6 +44,14 @@ class MessageSnapshot(Struct, frozen=True):
     time: float
     channels: tuple[str, ...]
     data: Raw
+
+    @classmethod
+    def of(cls, m: Message) -> MessageSnapshot:
+        return cls(m.sequence, m.time, m.channels, m.data)
+
+    def restore(self) -> Message:
+        """That message; with a copy of its data, if that is a part of something larger, which it would hold on to."""
+        return Message(self.sequence, self.time, self.channels, self.data.copy())
 
 
 class Changes(Struct, frozen=True):
