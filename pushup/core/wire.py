@@ -12,6 +12,8 @@
 from __future__ import annotations
 
 import re
+from array import array
+from itertools import accumulate
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -33,10 +35,17 @@ ACK_SECONDS = 5.0
 ACK_LIMIT_SECONDS = 60.0
 """And at most."""
 
+NESTING_LIMIT = 64
+"""Levels of arrays and objects in a body. A decoder's own limit is what is left of the stack (about 970 levels in CPython
+3.11), so it differs from one place to another: what one node accepts, another could fail to read from the log."""
+
 # Where msgspec's texts say what is wrong.
 _AT = re.compile(r" - at `\$\.?(.*)`$")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]").search
 _FIELD = re.compile(r"(?:unknown|required) field `(.*?)`")
+
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_STEPS = bytes.maketrans(b"[{]}", array("b", (1, 1, -1, -1)).tobytes())
 
 
 class PublicationLimits(Struct, frozen=True, kw_only=True):
@@ -78,11 +87,11 @@ T = TypeVar("T")
 def decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     """A request body as a value.
 
-    Raises: BadRequest naming the field, when it is not JSON in UTF-8 of the decoder's shape.
+    Raises: BadRequest naming the field, when it is not JSON in UTF-8 of the decoder's shape, or nests too deeply.
     """
     try:
         body.decode()  # msgspec looks at what it decodes, but not into strings that it passes over as Raw
-        return decoder.decode(body)
+        value = decoder.decode(body)
     except UnicodeDecodeError as error:
         raise BadRequest(f"the body is not UTF-8: byte {error.start} is wrong") from None
     except msgspec.ValidationError as error:
@@ -93,7 +102,22 @@ def decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     except msgspec.DecodeError as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
     except RecursionError:
-        raise BadRequest("the body is nested too deeply") from None
+        raise _too_deep() from None
+    if body.count(b"[") + body.count(b"{") > NESTING_LIMIT and _depth(body) > NESTING_LIMIT:
+        raise _too_deep()
+    return value
+
+
+def _depth(body: bytes) -> int:
+    """How deeply arrays and objects nest in valid JSON. O(bytes) without recursion: 40 ms for 1 MiB of brackets."""
+    unescaped = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    outside_strings = b"".join(unescaped.split(b'"')[::2])
+    steps = array("b", outside_strings.translate(_STEPS, _NO_BRACKETS))
+    return max(accumulate(steps), default=0)
+
+
+def _too_deep() -> BadRequest:
+    return BadRequest(f"the body nests arrays and objects more than {NESTING_LIMIT} levels deep")
 
 
 _publication = msgspec.json.Decoder(_PublicationBody)
