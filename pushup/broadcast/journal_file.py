@@ -86,6 +86,7 @@ class JournalFile:
             raise
 
     def _prepare(self) -> None:
+        self._database.text_factory = bytes  # so that damaged text is found by who reads it, as all else is
         execute = self._database.execute
         execute("PRAGMA locking_mode = EXCLUSIVE")  # nobody else, and no shared memory beside the file
         execute("PRAGMA journal_mode = WAL")
@@ -103,8 +104,8 @@ class JournalFile:
             raise JournalError(f"{self._path} is a journal of version {version}; this PushUp reads version {VERSION}")
         execute("COMMIT")
         (found,) = execute("PRAGMA quick_check(1)").fetchone()
-        if found != "ok":
-            raise JournalError(self._corrupt(found.splitlines()[-1]))
+        if found != b"ok":
+            raise JournalError(self._corrupt(found.decode(errors="replace").splitlines()[-1]))
 
     def load(self) -> tuple[Limits, Snapshot] | None:
         """The checkpoint, with the limits its entries were applied by; None if the file is new.
@@ -116,18 +117,18 @@ class JournalFile:
             if not state:
                 return None
             snapshot = read_checkpoint(
-                _head.decode(state["checkpoint"]),
+                _head.decode(state[b"checkpoint"]),
                 self._column("SELECT body FROM channels"),
                 self._column("SELECT body FROM messages ORDER BY sequence"),
                 self._column("SELECT body FROM keys ORDER BY sequence"),
             )
-            return _limits.decode(state["limits"]), snapshot
+            return _limits.decode(state[b"limits"]), snapshot
         except (msgspec.DecodeError, KeyError, UnicodeDecodeError) as error:
             raise JournalError(self._corrupt(str(error))) from None
         except sqlite3.Error as error:
             raise self._error(error) from None
 
-    def _column(self, query: str) -> list[bytes | str]:
+    def _column(self, query: str) -> list[bytes]:
         return [body for (body,) in self._database.execute(query)]
 
     def append(self, entries: tuple[Entry, ...]) -> int:

@@ -632,7 +632,7 @@ def test_each_commit_is_synced(path: Path) -> None:
     """No test of ours cuts the power; what is committed is to be on the disk, and not only with the kernel."""
     opened = Opened(path)
     settings = [opened.file._database.execute(f"PRAGMA {name}").fetchone() for name in ("synchronous", "journal_mode")]
-    assert settings == [(2,), ("wal",)]
+    assert settings == [(2,), (b"wal",)]
     opened.close()
 
 
