@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Struct
 
-from pushup.core.commands import Published
+from pushup.core.keys import Remembered
 from pushup.core.snapshot import Changes, ChannelSnapshot, MessageSnapshot, Snapshot
 
 
@@ -31,7 +31,7 @@ class Head(Struct, frozen=True):
 encode = msgspec.json.Encoder().encode
 _channel = msgspec.json.Decoder(ChannelSnapshot)
 _messages = msgspec.json.Decoder(tuple[MessageSnapshot, ...])
-_keys = msgspec.json.Decoder(tuple[tuple[str, Published], ...])
+_keys = msgspec.json.Decoder(tuple[tuple[str, Remembered], ...])
 
 
 def head_of(changes: Changes) -> Head:
@@ -80,11 +80,11 @@ def _read_messages(first: int, bodies: Iterable[bytes | str]) -> tuple[MessageSn
     return tuple(messages)
 
 
-def _read_keys(first: int, bodies: Iterable[bytes | str]) -> tuple[tuple[str, Published], ...]:
+def _read_keys(first: int, bodies: Iterable[bytes | str]) -> tuple[tuple[str, Remembered], ...]:
     keys = []
     for body in bodies:
-        for key, outcome in _keys.decode(body):
-            if outcome.sequence >= first:
-                first = outcome.sequence + 1
-                keys.append((key, outcome))
+        for key, remembered in _keys.decode(body):
+            if remembered.sequence >= first:
+                first = remembered.sequence + 1
+                keys.append((key, remembered))
     return tuple(keys)

@@ -6,6 +6,7 @@ the same order, so every node comes to the same state and the same outcome (Push
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Literal
 
 from msgspec import Raw, Struct
@@ -23,7 +24,8 @@ class Draft(Struct, frozen=True):
 class Publish(Struct, frozen=True, tag="publish"):
     """Publish all these messages or none (PushUp §3.3, batch publication).
 
-    With a `key` that is still remembered nothing is published, and the outcome is the first one again.
+    With a `key` that is still remembered nothing is published: the outcome is the first one again, or `KeyReused` if
+    these are other messages.
     """
 
     messages: tuple[Draft, ...]
@@ -32,6 +34,16 @@ class Publish(Struct, frozen=True, tag="publish"):
     @property
     def width(self) -> int:
         return len(self.messages)
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the messages, the same on every node: 32 hexadecimal digits. O(bytes)."""
+        digest = blake2b(digest_size=16)
+        for draft in self.messages:
+            names = [name.encode() for name in draft.channels]
+            sizes = (len(memoryview(draft.data)), *map(len, names))
+            digest.update(b"%b:%b%b" % (repr(sizes).encode(), b"".join(names), draft.data))
+        return digest.hexdigest()
 
 
 class Create(Struct, frozen=True, tag="create"):

@@ -75,6 +75,12 @@ class ChannelExists(PushUpError):
     title = "A channel of this name lives"
 
 
+class KeyReused(PushUpError):
+    code = "idempotency-key-reused"
+    status = 422
+    title = "Idempotency key reused for another publication"
+
+
 class MessageTooLarge(PushUpError):
     code = "message-too-large"
     status = 413

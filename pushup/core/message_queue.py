@@ -29,8 +29,8 @@ from pushup.core.commands import (
 )
 from pushup.core.cursor import Cursor
 from pushup.core.directory import Directory, is_id
-from pushup.core.errors import ChannelExists, OutOfOrder, PushUpError, UnknownChannel
-from pushup.core.keys import Keys
+from pushup.core.errors import ChannelExists, KeyReused, OutOfOrder, PushUpError, UnknownChannel
+from pushup.core.keys import Keys, Remembered
 from pushup.core.limits import Limits
 from pushup.core.message import Message
 from pushup.core.poll import Poll, Selection
@@ -131,7 +131,9 @@ class MessageQueue(Generic[H]):
     def _publish(self, entry: Entry, command: Publish) -> Outcome:
         key = command.key
         if key is not None and (before := self._keys.get(key)) is not None:
-            return before
+            if before.fingerprint in ("", command.fingerprint):
+                return before.outcome
+            return _key_reused()
         error = self._why_not(command.messages)
         if error is not None:
             return error
@@ -139,7 +141,7 @@ class MessageQueue(Generic[H]):
             self._add(draft, sequence, entry.time)
         outcome = Published(entry.epoch, entry.sequence, len(command.messages), entry.time)
         if key is not None:
-            self._keys.add(key, outcome)
+            self._keys.add(key, Remembered.of(outcome, command.fingerprint))
         return outcome
 
     def _why_not(self, drafts: tuple[Draft, ...]) -> PushUpError | None:
@@ -404,8 +406,8 @@ class MessageQueue(Generic[H]):
             holders = [c for c in map(directory.find, m.channels) if c is not None and c.dropped < m.sequence]
             if holders:  # else all its channels have let it go
                 self._cache.restore(m.restore(), holders)
-        for key, outcome in snapshot.keys:
-            self._keys.add(key, outcome)
+        for key, remembered in snapshot.keys:
+            self._keys.add(key, remembered)
 
     def check(self) -> None:
         """Assert every invariant of every part. O(all); for tests."""
@@ -425,6 +427,11 @@ def _later(time: float | None, seconds: float) -> float | None:
 
 def _state(channel: Channel) -> ChannelState:
     return ChannelState(channel.id, channel.name, channel.expires)
+
+
+def _key_reused() -> KeyReused:
+    text = "this key was used for other messages, and nothing was published; use a new key for each publication"
+    return KeyReused(text, field="Idempotency-Key")
 
 
 def _unknown(name: str) -> UnknownChannel:

@@ -6,7 +6,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from pushup.core.channel import Channel, GapReason
-from pushup.core.commands import Published
+from pushup.core.keys import Remembered
 from pushup.core.message import Message
 
 
@@ -70,7 +70,7 @@ class Changes(Struct, frozen=True):
     forgotten: tuple[str, ...]
     messages: tuple[MessageSnapshot, ...]
     first_message: int
-    keys: tuple[tuple[str, Published], ...]
+    keys: tuple[tuple[str, Remembered], ...]
     first_key: int
 
 
@@ -84,7 +84,7 @@ class Snapshot(Struct, frozen=True):
     floor: int
     channels: tuple[ChannelSnapshot, ...]
     messages: tuple[MessageSnapshot, ...]
-    keys: tuple[tuple[str, Published], ...]
+    keys: tuple[tuple[str, Remembered], ...]
 
 
 def new_epoch(state: Snapshot, epoch: str) -> Changes:

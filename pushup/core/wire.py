@@ -36,8 +36,8 @@ ACK_LIMIT_SECONDS = 60.0
 """And at most."""
 
 NESTING_LIMIT = 64
-"""Levels of arrays and objects in a body. A decoder's own limit is what is left of the stack (about 970 levels in CPython
-3.11), so it differs from one place to another: what one node accepts, another could fail to read from the log."""
+"""Levels of arrays and objects in a body. A decoder's own limit is what is left of the stack, 970 levels or so, and
+differs from place to place: what one node accepts, another could fail to read from the log."""
 
 # Where msgspec's texts say what is wrong.
 _AT = re.compile(r" - at `\$\.?(.*)`$")

@@ -111,7 +111,7 @@ class Simulation:
     def append(self) -> None:
         seconds, command = next(self.commands)
         self.clock.advance(seconds)
-        if isinstance(command, Publish) and self.random.random() < 0.2:
+        if isinstance(command, Publish) and self.random.random() < 0.5:
             again = [p.command for p in self.publications[-5:] if p.command.key is not None]
             command = self.random.choice(again or [command])
         outcomes = self.node.append(command)
@@ -271,4 +271,4 @@ def assert_idempotent(publications: list[Publication]) -> None:
         if key is not None and outcome is not None:
             assert told.setdefault(key, outcome) == outcome
             repeated += 1
-    assert repeated > 2 * len(told) > 0
+    assert repeated > len(told) > 0

@@ -11,6 +11,7 @@ from pushup.core.commands import (
     Close,
     Closed,
     Create,
+    Draft,
     Entry,
     Expire,
     Expired,
@@ -19,7 +20,7 @@ from pushup.core.commands import (
     Published,
     Renew,
 )
-from pushup.core.errors import ChannelExists, Overloaded, UnknownChannel
+from pushup.core.errors import ChannelExists, KeyReused, Overloaded, UnknownChannel
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.poll import Selection
@@ -67,7 +68,7 @@ class NaiveQueue:
     floor: int = 0
     kept: list[NaiveMessage] = field(default_factory=list)
     living: dict[str, NaiveChannel] = field(default_factory=dict)
-    keys: dict[str, Published] = field(default_factory=dict)
+    keys: dict[str, tuple[Published, tuple[Draft, ...]]] = field(default_factory=dict)
     closings: dict[str, Closing] = field(default_factory=dict)
     crowded: bool = False
     published: list[NaiveMessage] = field(default_factory=list)
@@ -122,7 +123,7 @@ class NaiveQueue:
 
     def _let_go(self, entry: Entry) -> None:
         horizon = entry.time - self.limits.retention_seconds
-        self.keys = {key: outcome for key, outcome in self.keys.items() if outcome.time > horizon}
+        self.keys = {key: kept for key, kept in self.keys.items() if kept[0].time > horizon}
         for message in [m for m in self.kept if m.time <= horizon]:
             self._drop(message, "expired", *message.keepers)
         for name in [n for n, c in self.living.items() if math.ceil(c.expires) <= entry.time]:
@@ -130,7 +131,8 @@ class NaiveQueue:
 
     def _publish(self, entry: Entry, command: Publish) -> Outcome:
         if command.key in self.keys:
-            return self.keys[command.key]
+            outcome, messages = self.keys[command.key]
+            return outcome if messages == command.messages else KeyReused("")
         names = dict.fromkeys(name for draft in command.messages for name in draft.channels)
         new = [name for name in names if self.resolve(name) is None]
         if any(self.limits.strict_channels or name.isdigit() for name in new):
@@ -147,7 +149,7 @@ class NaiveQueue:
             self._evict(channels)
         outcome = Published(self.epoch, entry.sequence, len(command.messages), entry.time)
         if command.key is not None:
-            self.keys[command.key] = outcome
+            self.keys[command.key] = outcome, command.messages
             if len(self.keys) > self.limits.keys_limit:
                 del self.keys[next(iter(self.keys))]
         return outcome
@@ -200,7 +202,7 @@ class NaiveQueue:
         assert [(m.sequence, m.time, m.channels, bytes(m.data)) for m in snapshot.messages] == [
             (m.sequence, m.time, m.channels, m.data) for m in self.kept
         ]
-        assert list(snapshot.keys) == list(self.keys.items())
+        assert [(key, kept.outcome) for key, kept in snapshot.keys] == [(k, v[0]) for k, v in self.keys.items()]
         assert snapshot.last_id == self.last_id
         told = {c.name: c.closed for c in snapshot.channels}
         for name, closing in list(self.closings.items()):

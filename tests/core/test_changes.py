@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from pushup.core.cache import Cache
 from pushup.core.channel import Channel
-from pushup.core.commands import Close, Command, Create, Entry, Expire, Publish, Published, Renew
+from pushup.core.commands import Close, Command, Create, Entry, Expire, Publish, Renew
 from pushup.core.directory import Directory
-from pushup.core.keys import Keys
+from pushup.core.keys import Keys, Remembered
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES, Message
 from pushup.core.message_queue import MessageQueue
@@ -182,7 +182,8 @@ def test_changes_are_those_since_they_are_noted() -> None:
         (3, ("new",), b"1"),
         (4, ("new",), b"1"),
     ]
-    assert changes.keys == (("k2", Published(EPOCH, 3, 2, 10.5)),)
+    fingerprint = batch(draft("new"), draft("new")).fingerprint
+    assert changes.keys == (("k2", Remembered(EPOCH, 3, 2, 10.5, fingerprint)),)
     assert (changes.first_message, changes.first_key) == (1, 1)
     assert (changes.epoch, changes.sequence, changes.time, changes.last_id) == (EPOCH, 5, 10.5, 10500)
 
@@ -334,7 +335,7 @@ def test_keys_give_those_after_a_sequence() -> None:
     """Oldest first, exclusive; all of them without one."""
     keys = Keys(3)
     assert (keys.oldest_sequence, keys.items()) == (None, [])
-    outcomes = {key: Published(EPOCH, sequence, 1, 1.0) for key, sequence in zip("klmn", (1, 3, 6, 7), strict=True)}
+    outcomes = {key: Remembered(EPOCH, sequence, 1, 1.0) for key, sequence in zip("klmn", (1, 3, 6, 7), strict=True)}
     for key, outcome in outcomes.items():
         keys.add(key, outcome)
     assert [key for key, _ in keys.items()] == ["l", "m", "n"]

@@ -1,13 +1,12 @@
-"""Idempotency keys and what they came to."""
+"""Idempotency keys and what was published with them."""
 
 from __future__ import annotations
 
-from pushup.core.commands import Published
-from pushup.core.keys import Keys
+from pushup.core.keys import Keys, Remembered
 
 
-def published(sequence: int, time: float) -> Published:
-    return Published("e1", sequence, 1, time)
+def published(sequence: int, time: float) -> Remembered:
+    return Remembered("e1", sequence, 1, time, "f")
 
 
 def keys_of(*times: float, most: int = 10) -> Keys:
@@ -22,7 +21,7 @@ def state(keys: Keys) -> tuple[list[str], float | None]:
     return [key for key, _ in keys.items()], keys.oldest_time
 
 
-def test_a_key_gives_its_outcome() -> None:
+def test_a_key_gives_its_publication() -> None:
     """A key that was added is remembered, another one is not."""
     keys = keys_of(10.0, 11.0)
     assert keys.get("k1") == published(1, 10.0)

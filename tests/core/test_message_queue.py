@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from pushup.core.commands import ChannelState, Close, Closed, Create, Entry, Expire, Expired, Published, Renew
+from pushup.core.commands import (
+    ChannelState,
+    Close,
+    Closed,
+    Create,
+    Entry,
+    Expire,
+    Expired,
+    Publish,
+    Published,
+    Renew,
+)
 from pushup.core.cursor import Cursor
-from pushup.core.errors import ChannelExists, OutOfOrder, Overloaded, UnknownChannel
-from pushup.core.message_queue import EXPIRE_AT_MOST
+from pushup.core.errors import ChannelExists, KeyReused, OutOfOrder, Overloaded, UnknownChannel
+from pushup.core.keys import Remembered
+from pushup.core.limits import Limits
+from pushup.core.message_queue import EXPIRE_AT_MOST, MessageQueue
 
 from .builders import EPOCH, Feed, batch, draft, gaps, ids, poll, publish
 
@@ -46,13 +60,40 @@ def test_an_entry_that_does_not_follow_is_refused(entry: Entry) -> None:
 
 
 def test_a_key_gives_the_first_outcome_and_publishes_nothing() -> None:
-    """Whatever is published with it again, on any channel; the places are taken all the same."""
+    """The places are taken all the same."""
     feed = Feed()
-    first = feed.apply(publish("a", key="k"), 1.0)
-    assert feed.apply(batch(draft("a"), draft("b"), key="k"), 2.0) == first == Published(EPOCH, 1, 1, 1.0)
-    assert feed.queue.cursor == Cursor(EPOCH, 3)
-    assert (feed.queue.message_count, feed.queue.channel_count) == (1, 1)
-    assert feed.apply(publish("a", key="other"), 3.0) == Published(EPOCH, 4, 1, 3.0)
+    first = feed.apply(batch(draft("a"), draft("b"), key="k"), 1.0)
+    assert feed.apply(batch(draft("a"), draft("b"), key="k"), 2.0) == first == Published(EPOCH, 1, 2, 1.0)
+    assert feed.queue.cursor == Cursor(EPOCH, 4)
+    assert (feed.queue.message_count, feed.queue.channel_count) == (2, 2)
+    assert feed.apply(publish("a", key="other"), 3.0) == Published(EPOCH, 5, 1, 3.0)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        batch(draft("a", data="2"), draft("b", data="1"), key="k"),
+        batch(draft("a", data="1"), key="k"),
+        batch(draft("a", data="1"), draft("b", data="1"), draft("b", data="1"), key="k"),
+        batch(draft("b", data="1"), draft("a", data="1"), key="k"),
+        batch(draft("a", "b", data="1"), draft("b", data="1"), key="k"),
+    ],
+)
+def test_a_key_is_refused_for_other_messages(other: Publish) -> None:
+    """Other data, channels or order, more messages or fewer: nothing is published, and nobody is told that it was."""
+    feed = Feed()
+    first = feed.apply(batch(draft("a", data="1"), draft("b", data="1"), key="k"), 1.0)
+    assert isinstance(feed.apply(other, 2.0), KeyReused)
+    assert feed.queue.message_count == 2
+    assert feed.apply(batch(draft("a", data="1"), draft("b", data="1"), key="k"), 3.0) == first
+
+
+def test_a_key_from_an_old_checkpoint_stands_for_any_messages() -> None:
+    """It was saved without a fingerprint; what is published again with it may well be the same."""
+    snapshot = Feed().queue.snapshot()
+    old = replace(snapshot, sequence=1, time=1.0, keys=(("k", Remembered(EPOCH, 1, 1, 1.0)),))
+    queue: MessageQueue[str] = MessageQueue.restore(Limits(), old)
+    assert queue.apply(Entry(EPOCH, 2, 2.0, publish("a", key="k"))) == Published(EPOCH, 1, 1, 1.0)
 
 
 def test_a_key_is_remembered_for_the_retention() -> None:
@@ -64,7 +105,7 @@ def test_a_key_is_remembered_for_the_retention() -> None:
 
 
 def test_a_refused_publication_does_not_use_up_its_key() -> None:
-    """What failed may be tried again with the same key."""
+    """What failed may be tried again with the same key, and with other messages."""
     feed = Feed(channels_limit=1)
     assert isinstance(feed.apply(batch(draft("a"), draft("b"), key="k"), 1.0), Overloaded)
     assert feed.apply(publish("a", key="k"), 1.0) == Published(EPOCH, 3, 1, 1.0)

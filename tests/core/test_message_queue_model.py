@@ -51,6 +51,7 @@ class Steps:
         self.selections = [self.selection() for _ in range(4)]
         self.clients: list[Client] = []
         self.gaps_told = 0
+        self.with_key: Publish | None = None
 
     def selection(self) -> Selection:
         random = self.random
@@ -76,8 +77,12 @@ class Steps:
         kind = random.random()
         ttl = random.choice((None, None, 0.5, 3.0, 20.0))
         if kind < (0.55 if self.strict else 0.72):
+            if self.with_key is not None and random.random() < 0.1:
+                return self.with_key  # as a publisher does that was not answered
             key = random.choice("klmn") if random.random() < 0.2 else None
-            return Publish(tuple(self.draft() for _ in range(random.choice((1, 1, 1, 2, 5)))), key)
+            publication = Publish(tuple(self.draft() for _ in range(random.choice((1, 1, 1, 2, 5)))), key)
+            self.with_key = publication if key is not None else self.with_key
+            return publication
         if kind < 0.82:
             return Create(None if random.random() < 0.2 else random.choice(NAMES), ttl)
         if kind < 0.89:

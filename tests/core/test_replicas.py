@@ -140,7 +140,9 @@ def test_a_subscriber_leaves_no_trace_in_a_channel_that_lives_again() -> None:
 def test_a_snapshot_holds_all_that_is_shared() -> None:
     """Channels, messages as they were written, keys and the place in the order; literally, as it goes over the wire."""
     feed = Feed(channels_limit=10, channel_ttl_seconds=60.0, retention_seconds=30.0)
-    feed.apply(publish("a", "b", data="[1.50, 2]", key="k"), time=10.5)
+    publication = publish("a", "b", data="[1.50, 2]", key="k")
+    fingerprint = publication.fingerprint
+    feed.apply(publication, time=10.5)
     feed.apply(Close("b"), time=11.0)
     assert msgspec.json.decode(msgspec.json.encode(feed.queue.snapshot())) == {
         "epoch": EPOCH,
@@ -159,7 +161,7 @@ def test_a_snapshot_holds_all_that_is_shared() -> None:
             },
         ],
         "messages": [{"sequence": 1, "time": 10.5, "channels": ["a", "b"], "data": [1.5, 2]}],
-        "keys": [["k", {"epoch": EPOCH, "sequence": 1, "count": 1, "time": 10.5}]],
+        "keys": [["k", {"epoch": EPOCH, "sequence": 1, "count": 1, "time": 10.5, "fingerprint": fingerprint}]],
     }  # fmt: skip
     assert b'"data":[1.50, 2]' in msgspec.json.encode(feed.queue.snapshot())
 

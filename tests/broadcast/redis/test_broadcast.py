@@ -661,7 +661,7 @@ class Unreachable:
 def test_a_new_node_is_as_those_that_were_there(cluster: Cluster) -> None:
     """From checkpoint and log, whatever part of it is in which."""
     for n in range(4):
-        cluster.publish(cluster.nodes[n % 3], "a", f"b{n}", data=str(n), key=f"k{n % 2}")
+        cluster.publish(cluster.nodes[n % 3], "a", f"b{n}", data=str(n), key=f"k{n}")
         cluster.advance(0.6)
         cluster.start()
         assert is_one(cluster)

@@ -315,8 +315,8 @@ class Simulation:
     def check_delivered(self, publication: Publication) -> None:
         """What was acknowledged has come to each client, or a gap was told to it."""
         outcome = publication.acknowledged
-        if outcome is None or publication.command.key is not None:
-            return  # by which of those with one key it was published, is not known
+        if outcome is None:
+            return
         for place, sent in enumerate(publication.command.messages, outcome.sequence):
             for chain in self.chains:
                 names = set(sent.channels) & set(chain.channels)
