@@ -129,10 +129,10 @@ class Node(Generic[H]):
         """The first living channels with an id after this one."""
         return self._queue.channels(after, most)
 
-    def why_not_ready(self) -> str | None:
+    def why_not_ready(self) -> Unavailable | None:
         """Why no new clients should be sent here, if so."""
         if self._draining:
-            return "this node is about to stop"
+            return Unavailable("this node is draining", retry_after=1)
         return self._broadcast.why_not_ready()
 
     def publish(self, command: Command, then: Then) -> None:

@@ -94,7 +94,7 @@ class _Node:
     def members(self) -> list[Any]:
         return []
 
-    def why_not_ready(self) -> str | None:
+    def why_not_ready(self) -> None:
         return None
 
     def wake(self) -> None:

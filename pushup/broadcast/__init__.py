@@ -11,7 +11,7 @@ goes back to whoever appended the command, on that node.
 | `redis` | many machines; it is kept in Redis, and each node follows it |
 
 `checkpoint` is how journal and Redis keep what the entries of the past have come to; `members`, what a node shows of
-itself to the others.
+itself to the others; `refusals`, what publishers are told when a command gets no place.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Protocol
 
 from pushup.broadcast.members import Member
 from pushup.core.commands import Ack, Command, Confirmation, Entry, Outcome
+from pushup.core.errors import Unavailable
 from pushup.core.snapshot import Snapshot
 
 
@@ -71,7 +72,7 @@ class Broadcast(Protocol):
     async def stop(self) -> None:
         """Give what was appended its place, and take no more; let go of files and connections."""
 
-    def why_not_ready(self) -> str | None:
+    def why_not_ready(self) -> Unavailable | None:
         """Why a command appended now would not get its place, or this node is behind, if so."""
 
 

@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from pushup.broadcast import Broadcast, Follower, OneNode, Then
+from pushup.broadcast import Broadcast, Follower, OneNode, Then, refusals
 from pushup.broadcast.journal_file import JournalFile
 from pushup.core.commands import Command, Entry
 from pushup.core.errors import Overloaded, Unavailable
@@ -74,7 +74,7 @@ class Journal(OneNode):
         self._follower: Follower | None = None
         self._waiting: deque[tuple[Command, Then]] = deque()
         self._busy = False
-        self._trouble = ""
+        self._trouble: Unavailable | None = None  # why the disk is not written to, if it is not
         self._retry: IDelayedCall | None = None
         self._at_rest: Deferred[None] | None = None
         self._begin_checkpoint()
@@ -86,14 +86,14 @@ class Journal(OneNode):
     def follow(self, follower: Follower) -> None:
         self._follower = follower
 
-    def why_not_ready(self) -> str | None:
-        return self._trouble or (None if self._at_rest is None else "the server is being stopped")
+    def why_not_ready(self) -> Unavailable | None:
+        return self._trouble or (None if self._at_rest is None else refusals.stopping())
 
     def append(self, command: Command, then: Then) -> None:
         if self._trouble:
-            then(_unavailable(self._trouble))
+            then(self._trouble)
         elif self._at_rest is not None:
-            then(_unavailable("the server is being stopped"))
+            then(refusals.stopping())
         elif len(self._waiting) >= WAITING_LIMIT:
             then(Overloaded("too many wait for the disk already", retry_after=1))
         else:
@@ -202,11 +202,13 @@ class Journal(OneNode):
         reason = failure.getErrorMessage()
         if not self._trouble:
             _log.error("publishing is refused: {reason}", reason=reason)
-        self._trouble = reason
-        thens += [then for _, then in self._waiting]
+        trouble = self._trouble = refusals.unwritable(reason)
+        waiting = [then for _, then in self._waiting]
         self._waiting.clear()
         for then in thens:
-            then(_unavailable(reason))
+            then(refusals.unknown(reason))
+        for then in waiting:
+            then(trouble)
         if self._at_rest is None:
             self._retry = self._clock.callLater(RETRY_SECONDS, self._recover)
         else:
@@ -226,12 +228,8 @@ class Journal(OneNode):
         assert self._follower is not None
         for entry in entries:
             self._follower.apply(entry)
-        self._trouble = ""
+        self._trouble = None
         _log.info("the journal can be written again")
-
-
-def _unavailable(reason: str) -> Unavailable:
-    return Unavailable(reason, retry_after=1)
 
 
 _check: type[Broadcast] = Journal

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from pushup.broadcast import Broadcast, Follower, OneNode, Then
 from pushup.core.commands import Command, Entry
+from pushup.core.errors import Unavailable
 
 
 class MemoryBroadcast(OneNode):
@@ -31,7 +32,7 @@ class MemoryBroadcast(OneNode):
     async def stop(self) -> None:
         pass
 
-    def why_not_ready(self) -> str | None:
+    def why_not_ready(self) -> Unavailable | None:
         return None
 
 

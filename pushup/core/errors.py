@@ -8,17 +8,22 @@ class PushUpError(Exception):
 
     `code` names the kind of problem for programs, `status` is the HTTP status, `title` the kind in words
     (RFC 9457); `field` names the input at fault, where there is one; `retry_after` is in seconds.
+    `operator_detail` says what exactly is wrong (a host, a path, another program's error): it is for the operator's
+    eyes, and never part of the problem that a client gets.
     """
 
     code = "internal-error"
     status = 500
     title = "Something went wrong in this server"
 
-    def __init__(self, detail: str, *, field: str | None = None, retry_after: int | None = None) -> None:
+    def __init__(
+        self, detail: str, *, field: str | None = None, retry_after: int | None = None, operator_detail: str = ""
+    ) -> None:
         super().__init__(detail)
         self.detail = detail
         self.field = field
         self.retry_after = retry_after
+        self.operator_detail = operator_detail
 
 
 class BadRequest(PushUpError):

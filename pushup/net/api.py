@@ -58,7 +58,7 @@ class NodeInterface(Protocol):
     def channels(self, after: int, most: int) -> list[Channel]: ...
     def confirm(self, ack: Ack, sequence: int, seconds: float, then: Callable[[Confirmation], None], /) -> None: ...
     def members(self) -> list[Any]: ...
-    def why_not_ready(self) -> str | None: ...
+    def why_not_ready(self) -> PushUpError | None: ...
 
 
 class _ChannelView(Struct):
@@ -255,7 +255,7 @@ class Api:
         if reason is None:
             exchange.respond(_json({"status": "ready"}))
         else:
-            exchange.respond(Response(503, wire.write({"status": "not ready", "reason": reason})))
+            exchange.respond(Response(503, wire.write({"status": "not ready", "reason": reason.detail})))
 
     def _metrics(self, request: Request, query: bytes, exchange: Exchange) -> None:
         exchange.respond(Response(200, self._metrics_text(), b"text/plain; version=0.0.4; charset=utf-8"))

@@ -50,9 +50,17 @@ def done(stopped: Deferred[None]) -> bool:
 
 
 def refused(outcomes: list[Outcome], part: str) -> bool:
-    """Whether it was answered with 503, when to come again, and a reason with this in it."""
+    """Whether it was answered with 503, when to come again, and a reason with this in it, for the operator only."""
     (outcome,) = outcomes
-    return isinstance(outcome, Unavailable) and outcome.retry_after == 1 and part in outcome.detail
+    if not isinstance(outcome, Unavailable) or outcome.retry_after != 1:
+        return False
+    assert outcome.detail in (UNWRITABLE, UNKNOWN, STOPPING)
+    return part in (outcome.operator_detail or outcome.detail)
+
+
+UNWRITABLE = "the message log cannot be written"
+UNKNOWN = "it is not known whether this was published"
+STOPPING = "the server is stopping"
 
 
 def in_trouble(node: JournaledQueue, logged: list[str]) -> None:
@@ -282,6 +290,7 @@ def test_a_commit_that_fails_refuses_those_who_wait_for_it(node: JournaledQueue,
     node.helpers.fail("the disk is full: /j cannot grow")
     for outcomes in (in_group, *behind):
         assert refused(outcomes, "the disk is full: /j cannot grow")
+    assert [getattr(told[0], "detail", "") for told in (in_group, *behind)] == [UNKNOWN, UNWRITABLE, UNWRITABLE]
     assert (node.queue.cursor.sequence, node.queue.message_count) == (0, 0)
     assert len(logged_failures) == 1
     assert "publishing is refused: the disk is full: /j cannot grow" in logged_failures.pop()
@@ -477,10 +486,10 @@ def test_stopping_finishes_what_was_appended(node: JournaledQueue, path: Path) -
     stopped = node.stop()
     assert not done(stopped)
     assert node.journal.why_not_ready() is not None
-    assert refused(node.append(publish("late")), "being stopped")
+    assert refused(node.append(publish("late")), "is stopping")
     node.helpers.step()
     assert (len(first), len(second)) == (1, 0)
-    assert refused(node.append(publish("late")), "being stopped")
+    assert refused(node.append(publish("late")), "is stopping")
     node.helpers.step()
     assert second == [Published("e1", 2, 1, START)]
     assert node.helpers.names == ["save"]
@@ -489,7 +498,7 @@ def test_stopping_finishes_what_was_appended(node: JournaledQueue, path: Path) -
     assert not done(stopped)
     node.helpers.step()
     assert done(stopped)
-    assert refused(node.append(publish("late")), "being stopped")
+    assert refused(node.append(publish("late")), "is stopping")
     file = JournalFile(path)  # nobody holds it any more
     assert list(file.entries()) == []
     file.close()

@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from pushup.core import errors
 from pushup.core.answer import Answer, Gap, Received
-from pushup.core.errors import BadRequest, MethodNotAllowed, Overloaded, PushUpError, Unauthorized
+from pushup.core.errors import BadRequest, MethodNotAllowed, Overloaded, PushUpError, Unauthorized, Unavailable
 from pushup.net.responses import Manner, Response, ResponseWriter, problem
 from tests.net.in_memory_server import START, Reply, read_replies
 
@@ -73,6 +73,15 @@ def test_every_error_is_a_problem(writer: ResponseWriter, kind: type[PushUpError
 def test_a_problem_without_a_field(writer: ResponseWriter) -> None:
     """A problem that no field is to blame for names none."""
     assert "field" not in json.loads(read(writer.response(problem(BadRequest("so")), None)).body)
+
+
+def test_what_is_for_the_operator_is_not_in_a_problem(writer: ResponseWriter) -> None:
+    """Neither in the body nor in a header, nor in the error's text."""
+    error = Unavailable("the message log cannot be reached", retry_after=1, operator_detail="10.0.0.7: refused")
+    data = writer.response(problem(error), None)
+    assert b"cannot be reached" in data
+    assert b"10.0.0.7" not in data
+    assert str(error) == "the message log cannot be reached"
 
 
 def test_headers_of_problems(writer: ResponseWriter) -> None:

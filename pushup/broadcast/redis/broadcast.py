@@ -31,7 +31,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from pushup.broadcast import Broadcast, Follower, Then
+from pushup.broadcast import Broadcast, Follower, Then, refusals
 from pushup.broadcast.members import Member
 from pushup.broadcast.redis.confirmations import Confirmations
 from pushup.broadcast.redis.connection import Lost, RedisConnection, Reply
@@ -39,9 +39,9 @@ from pushup.broadcast.redis.connector import NotThere
 from pushup.broadcast.redis.epochs import age, beginning, next_epoch
 from pushup.broadcast.redis.limits import RedisLimits
 from pushup.broadcast.redis.log import READ_SECONDS, Incomplete, Loaded, LogEntry, RedisLog, Report
-from pushup.broadcast.redis.pending import Pending, unavailable
+from pushup.broadcast.redis.pending import Pending
 from pushup.core.commands import Ack, Command, Confirmation
-from pushup.core.errors import OutOfOrder, Overloaded
+from pushup.core.errors import OutOfOrder, Overloaded, Unavailable
 from pushup.core.limits import Limits
 from pushup.core.message_queue import MessageQueue
 from pushup.core.snapshot import Snapshot, new_epoch
@@ -74,6 +74,10 @@ RETRY_SECONDS = (0.1, 5.0)
 
 class _Diverged(Exception):
     """What comes next in the log does not follow what this node has applied."""
+
+
+class _OtherLimits(Exception):
+    """Nodes with other limits than this one's follow the log."""
 
 
 class Connects(Protocol):
@@ -112,7 +116,8 @@ class RedisBroadcast:
         self._heard = 0.0
         self._current = 0.0  # when the log was last asked, and was in our epoch
         self._stands_at, self._stands_since = -1, 0.0  # where reading has not gone on from, though there is more
-        self._trouble = "Redis was not reached yet"  # why the log is not followed, if it is not
+        # Why the log is not followed, if it is not.
+        self._trouble: Unavailable | None = refusals.unreachable("Redis has not been reached yet")
         self._pending = Pending(clock, self._timeout)
         self._members: list[Member] = []
         self._saves: deque[tuple[float, int]] = deque()
@@ -127,10 +132,11 @@ class RedisBroadcast:
         self._kept_up = Deferred.fromCoroutine(self._keep_up())
         self._kept_up.addErrback(lambda failure: failure.trap(CancelledError) and None)  # it waited to try again
 
-    def why_not_ready(self) -> str | None:
-        if self._tag and self._clock.seconds() - self._heard <= READ_SECONDS + self._timeout:
+    def why_not_ready(self) -> Unavailable | None:
+        silent = self._clock.seconds() - self._heard
+        if self._tag and silent <= READ_SECONDS + self._timeout:
             return None
-        return self._trouble or "Redis does not answer"
+        return self._trouble or refusals.unreachable(f"Redis has not answered for {silent:.0f} s")
 
     def awaits(self, epoch: str) -> bool:
         """Whether it is later than ours, and may have begun since the log was seen to be in ours."""
@@ -144,7 +150,7 @@ class RedisBroadcast:
 
     def append(self, command: Command, then: Then) -> None:
         if self._commands is None:
-            then(unavailable(self._trouble))
+            then(self._trouble or refusals.stopping())
             return
         if len(self._pending) >= WAITING_LIMIT:
             then(Overloaded("too many wait for Redis already", retry_after=1))
@@ -173,10 +179,10 @@ class RedisBroadcast:
         if isinstance(reply, int) and reply > 0:
             return
         if isinstance(reply, Lost):
-            self._pending.give_up(tag, f"it is not known whether this was published: {reply}")
+            self._pending.tell(tag, refusals.unknown(str(reply)))
             return
         reason = f"Redis: {reply}" if reply else "a new epoch has begun"
-        self._pending.give_up(tag, reason)
+        self._pending.tell(tag, refusals.refused(reason) if reply else refusals.replaced())
         # Either goes away with new connections: to the master that has taken over, to a Redis that knows the scripts.
         if self._commands is not None and reason.startswith(("a new epoch", "Redis: READONLY", "Redis: NOSCRIPT")):
             self._commands.connection.abort(reason)
@@ -197,15 +203,17 @@ class RedisBroadcast:
                 await self._follow(*logs)
             except CancelledError:
                 return
-            except (NotThere, Lost, hiredis.ReplyError, _Diverged) as error:
-                self._failed(str(error))
+            except (NotThere, Lost) as error:
+                self._failed(refusals.unreachable(str(error)))
+            except (_OtherLimits, hiredis.ReplyError, _Diverged) as error:
+                self._failed(refusals.unusable(str(error)))
             except Exception as error:
                 _log.failure("following the log failed")
-                self._failed(f"{type(error).__name__}: {error}")
+                self._failed(refusals.unusable(f"{type(error).__name__}: {error}"))
             finally:
                 self._commands = None
                 for log in logs:
-                    log.connection.abort(self._trouble)
+                    log.connection.abort(self._trouble.operator_detail if self._trouble else "this node stops")
             await deferLater(self._clock, wait * (0.5 + self._random() / 2), lambda: None)
             wait = min(2 * wait, longest)
 
@@ -219,17 +227,18 @@ class RedisBroadcast:
             raise
         return log
 
-    def _failed(self, reason: str) -> None:
-        if reason != self._trouble:
+    def _failed(self, trouble: Unavailable) -> None:
+        reason = trouble.operator_detail
+        if self._trouble is None or reason != self._trouble.operator_detail:
             _log.error("Redis: {reason}; publishing is refused until it is back", reason=reason)
-        self._trouble = reason
+        self._trouble = trouble
 
     async def _follow(self, reading: RedisLog, commands: RedisLog) -> None:
         """Read and apply, while commands may be appended, until a connection is lost. Raises: _Diverged."""
         self._heard = self._clock.seconds()
         self._stands_at = -1
         self._commands = commands
-        self._trouble = ""
+        self._trouble = None
         _log.info("the log in Redis is followed, from {cursor} on", cursor=self._queue.cursor)
         reporting = Deferred.fromCoroutine(self._keep_reporting(commands, reading))
         try:
@@ -318,7 +327,7 @@ class RedisBroadcast:
     async def _change_limits(self, log: RedisLog, loaded: Loaded) -> None:
         """Entries come to what they came to by the old limits; from here on those of this node hold.
 
-        Raises: NotThere while nodes with other limits live.
+        Raises: _OtherLimits while nodes with other limits live.
         """
         report = await log.report(self.id, b"", 0)
         if report.members:
@@ -327,7 +336,7 @@ class RedisBroadcast:
                 for name in Limits.__struct_fields__
                 if getattr(self._limits, name) != getattr(loaded.saved.limits, name)
             ]
-            raise NotThere(f"this node and those that run differ in {', '.join(names)}; stop all to change that")
+            raise _OtherLimits(f"this node and those that run differ in {', '.join(names)}; stop all to change that")
         queue = loaded.state()
         changes = queue.changes()
         await log.save(loaded.saved.head.sequence, changes, loaded.tail.tag.decode(), self._limits, keep_after=0)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from pushup.broadcast import Then
+from pushup.broadcast import Then, refusals
 from pushup.core.commands import Outcome
-from pushup.core.errors import Unavailable
 from pushup.timer import Timer
 
 _log = Logger()
@@ -33,7 +32,7 @@ class Pending:
             self._deadline.not_after(deadline)
 
     def tell(self, tag: bytes, outcome: Outcome) -> None:
-        """The entry was applied; if somebody waits for it here, this is what came of it."""
+        """The entry was applied, or has no place, or that is not known: whoever waits for it here is told so."""
         waiting = self._waiting.pop(tag, None)
         if waiting is not None:
             try:
@@ -41,21 +40,13 @@ class Pending:
             except Exception:
                 _log.failure("a publisher could not be told")
 
-    def give_up(self, tag: bytes, reason: str) -> None:
-        """The entry has no place, or it is not known."""
-        self.tell(tag, unavailable(reason))
-
     def stop(self) -> None:
         self._deadline.stop()
         for tag in list(self._waiting):
-            self.give_up(tag, "the server is being stopped")
+            self.tell(tag, refusals.unknown("the server was stopped before the entry was read back"))
 
     def _give_up_overdue(self) -> None:
         now = self._clock.seconds()
         for tag in [tag for tag, (deadline, _) in self._waiting.items() if deadline <= now]:
-            self.give_up(tag, f"it is not known whether this was published: not read back in {self._timeout:g} s")
+            self.tell(tag, refusals.unknown(f"the entry was not read back within {self._timeout:g} s"))
         self._deadline.not_after(next((deadline for deadline, _ in self._waiting.values()), None))
-
-
-def unavailable(reason: str) -> Unavailable:
-    return Unavailable(reason, retry_after=1)
