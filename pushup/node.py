@@ -47,6 +47,10 @@ EXPIRY_SECONDS = 1.0
 DRAIN_STEP_SECONDS = 0.1
 """How often some of the held polls are answered while the node drains."""
 
+DRAIN_HOLD_SECONDS = 1.0
+"""A draining node holds a new poll for this long at most, and for half of it at least, at random. If it were answered at
+once, its client would come back at once, hundreds of times a second: balancers prefer the node with few connections."""
+
 _log = Logger()
 
 
@@ -98,7 +102,8 @@ class Node(Generic[H]):
         self._expiry.start(EXPIRY_SECONDS, now=False).addErrback(
             lambda failure: _log.failure("letting time pass failed", failure)
         )
-        self._draining = False
+        self._drain_end: float | None = None
+        """When a draining node has answered everybody, seconds since the epoch."""
         self._starting = False
         self._name = name
         self.addresses: tuple[str, ...] = ()
@@ -131,7 +136,7 @@ class Node(Generic[H]):
 
     def why_not_ready(self) -> Unavailable | None:
         """Why no new clients should be sent here, if so."""
-        if self._draining:
+        if self._drain_end is not None:
             return Unavailable("this node is draining", retry_after=1)
         return self._broadcast.why_not_ready()
 
@@ -182,8 +187,7 @@ class Node(Generic[H]):
         if isinstance(cursor, Cursor) and cursor.epoch != epoch and self._broadcast.awaits(cursor.epoch):
             # Answering from the epoch before would repeat what this client has seen.
             raise Unavailable("this node has not come to the epoch of this cursor yet", retry_after=1)
-        timeout = 0.0 if self._draining or self._starting else poll.timeout * (1 - HOLD_JITTER * self._random())
-        deadline = min((now + timeout) // DEADLINE_STEP_SECONDS * DEADLINE_STEP_SECONDS, until)
+        deadline = min((now + self._hold_seconds(poll, now)) // DEADLINE_STEP_SECONDS * DEADLINE_STEP_SECONDS, until)
         result = self._queue.subscribe(poll, holder, now, deadline)
         if isinstance(result, Subscription):
             if result.deadline < self._deadline_timer.time:
@@ -192,15 +196,24 @@ class Node(Generic[H]):
             self._metrics.delivered(result, 1, now)
         return result
 
+    def _hold_seconds(self, poll: Poll, now: float) -> float:
+        """How long this poll is held if there is nothing for it."""
+        if self._starting:
+            return 0.0
+        if self._drain_end is not None:
+            hold = DRAIN_HOLD_SECONDS * (1 - self._random() / 2)
+            return max(0.0, min(poll.timeout, hold, self._drain_end - now))
+        return poll.timeout * (1 - HOLD_JITTER * self._random())
+
     def abandon(self, subscription: Subscription[Any]) -> None:
         """The client of a held poll is gone."""
         self._queue.abandon(subscription)
 
     def drain(self, seconds: float) -> Deferred[None]:
-        """Answer all held polls, spread evenly over some time, and hold none any more; fires at its end."""
-        self._draining = True
+        """Answer all held polls, spread evenly over some time, and hold new ones briefly; fires at its end."""
+        self._drain_end = self._clock.seconds() + seconds
         done: Deferred[None] = Deferred()
-        self._drain_step(self._clock.seconds() + seconds, done)
+        self._drain_step(self._queue.held, self._drain_end, done)
         return done
 
     def stop(self) -> None:
@@ -208,15 +221,21 @@ class Node(Generic[H]):
         self._deadline_timer.stop()
         self._expiry.stop()
 
-    def _drain_step(self, end: float, done: Deferred[None]) -> None:
-        """Answer the part of the held polls whose turn it is, a slice at most."""
+    def _drain_step(self, waiting: int, end: float, done: Deferred[None]) -> None:
+        """Answer the part of the held polls whose turn it is, a slice at most.
+
+        `waiting`: those that were held when the drain began and are still. New ones are held briefly, so those have
+        the latest deadlines; and at the end everybody is answered.
+        """
         held, left = self._queue.held, max(0.0, end - self._clock.seconds())
         if not held and not left:
             done.callback(None)
             return
-        steps = max(1, math.ceil(held / SLICE), min(held, math.ceil(left / DRAIN_STEP_SECONDS)))
-        self._answer(self._queue.end_all(math.ceil(held / steps)))
-        self._clock.callLater(left / steps, self._drain_step, end, done)
+        waiting = min(waiting, held) if left else held
+        steps = max(1, math.ceil(waiting / SLICE), min(waiting, math.ceil(left / DRAIN_STEP_SECONDS)))
+        share = math.ceil(waiting / steps)
+        self._answer(self._queue.end_all(share))
+        self._clock.callLater(left / steps, self._drain_step, waiting - share, end, done)
 
     def _deliver_soon(self) -> None:
         if not self._delivering and self._queue.has_deliveries:

@@ -130,7 +130,9 @@ def make_service(
             "ready": ("1 when new clients may be sent here, else 0", lambda: node.why_not_ready() is None),
             "nodes": ("Nodes that live, as far as this one knows", lambda: len(node.members())),
             "connections": ("Connections open", lambda: edge.connection_count),
+            "held_bytes": ("Bytes that count against held_limit_bytes", lambda: queue.held_bytes),
             "channels": ("Channels living", lambda: queue.channel_count),
+            "awaited_channels": ("Channels that do not exist and are waited for", lambda: queue.awaited_count),
             "cached_messages": ("Messages cached", lambda: queue.message_count),
             "cached_bytes": ("Bytes that count against retention_bytes", lambda: queue.message_bytes),
         },
@@ -166,14 +168,19 @@ def _make_broadcast(
     epoch = secrets.token_hex(4)
     kind, _, path = settings.server.broadcast.partition(":")
     if kind == "memory":
-        return MessageQueue(settings.queue, epoch=epoch), MemoryBroadcast(epoch=epoch, now=reactor.seconds)
+        return _queue(settings, epoch), MemoryBroadcast(epoch=epoch, now=reactor.seconds)
     if kind != "journal":
         return _make_redis_broadcast(settings, reactor, demultiplexer)
     file, snapshot = open_journal(Path(path), settings.queue, epoch)
-    queue: MessageQueue[Holder] = MessageQueue.restore(settings.queue, snapshot)
+    queue = _queue(settings, snapshot.epoch)
+    queue.start_from(snapshot)
     limits = ServiceLimits(at_most=1, queue_limit=1, deadline_seconds=settings.journal.journal_timeout_seconds)
     helpers = HelperPool("journal", limits, reactor=reactor, counters=metrics.backend("journal"))
     return queue, Journal(file, queue=queue, limits=settings.queue, helpers=helpers, clock=reactor)
+
+
+def _queue(settings: Settings, epoch: str) -> MessageQueue[Holder]:
+    return MessageQueue(settings.queue, epoch=epoch, hold_limits=settings.hold)
 
 
 def _make_redis_broadcast(
@@ -185,7 +192,7 @@ def _make_redis_broadcast(
     from pushup.broadcast.redis.broadcast import RedisBroadcast
     from pushup.broadcast.redis.connector import Connector
 
-    queue: MessageQueue[Holder] = MessageQueue(settings.queue, epoch="")
+    queue = _queue(settings, "")
     connector = Connector(
         parse_address(settings.server.broadcast),
         reactor=reactor,

@@ -23,7 +23,7 @@ from pushup.backends.authorization import AuthorizationLimits
 from pushup.broadcast.journal import JournalLimits
 from pushup.broadcast.redis.address import parse_address, without_password
 from pushup.broadcast.redis.limits import RedisLimits
-from pushup.core.limits import Limits
+from pushup.core.limits import HoldLimits, Limits
 from pushup.core.wire import PublicationLimits
 from pushup.logs import FORMATS, LEVELS
 from pushup.net.demultiplexer import STRATEGIES
@@ -77,6 +77,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     server: ServerSettings = ServerSettings()
     queue: Limits = Limits()
+    hold: HoldLimits = HoldLimits()
     publication: PublicationLimits = PublicationLimits()
     poll: PollLimits = PollLimits()
     edge: EdgeLimits = EdgeLimits()

@@ -46,6 +46,11 @@ class Directory:
         """How many channels live."""
         return len(self._names_by_id)
 
+    @property
+    def awaited_count(self) -> int:
+        """How many channels do not live and are not remembered either, but are waited for."""
+        return len(self._by_name) - len(self._names_by_id) - self._closed
+
     def __iter__(self) -> Iterator[Channel]:
         """The living channels."""
         return (channel for channel in self._by_name.values() if channel.living)

@@ -7,7 +7,6 @@ so that queues fed the same entries are equal. What is the node's own (who waits
 
 from __future__ import annotations
 
-import math
 from typing import Generic
 
 from pushup.core.answer import Answer, read
@@ -29,9 +28,9 @@ from pushup.core.commands import (
 )
 from pushup.core.cursor import Cursor
 from pushup.core.directory import Directory, is_id
-from pushup.core.errors import ChannelExists, KeyReused, OutOfOrder, PushUpError, UnknownChannel
+from pushup.core.errors import ChannelExists, KeyReused, OutOfOrder, Overloaded, PushUpError, UnknownChannel
 from pushup.core.keys import Keys, Remembered
-from pushup.core.limits import Limits
+from pushup.core.limits import HoldLimits, Limits
 from pushup.core.message import Message
 from pushup.core.poll import Poll, Selection
 from pushup.core.snapshot import Changes, ChannelSnapshot, MessageSnapshot, Snapshot
@@ -48,9 +47,18 @@ ANSWERS_KEPT = 1024
 class MessageQueue(Generic[H]):
     """All channels of a node; `H` is whatever holds a poll open."""
 
-    def __init__(self, limits: Limits, *, epoch: str, sequence: int = 0, time: float = 0.0) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        epoch: str,
+        sequence: int = 0,
+        time: float = 0.0,
+        hold_limits: HoldLimits = HoldLimits(),  # noqa: B008  # frozen
+    ) -> None:
         """An empty queue, to which the entry `sequence + 1` of the epoch comes next."""
         self._limits = limits
+        self._hold_limits = hold_limits
         self._begin(epoch, sequence, time)
 
     def _begin(self, epoch: str, sequence: int, time: float) -> None:
@@ -197,7 +205,8 @@ class MessageQueue(Generic[H]):
         """Answer a poll at once if there is anything to tell, else hold it; in one turn, so nothing falls between.
 
         It is held until `deadline`, or until the end of its time range if that comes first. O(channels log n).
-        Raises: UnknownChannel as `Directory.wait_for` does.
+        Raises: UnknownChannel as `Directory.wait_for` does, Overloaded when it would have to be held and a limit is
+        reached.
         """
         selection, cursor = poll.selection, poll.cursor
         channels, latest, all_living = self._wait_for(selection.channels)
@@ -213,6 +222,10 @@ class MessageQueue(Generic[H]):
         if deadline <= now or (answer is not None and answer.tells_something):
             self._leave(channels)
             return answer or self._read(channels, selection, after)
+        full = self._why_not_hold(selection)
+        if full is not None:
+            self._leave(channels)
+            raise full
         # All who wait for the same next message shall have seen the same (Subscription.seen). A cursor ahead of this
         # node stays what it is, and a channel that does not live yet may begin with whatever has been until now.
         if after <= last.sequence:
@@ -220,6 +233,15 @@ class MessageQueue(Generic[H]):
         subscription = Subscription(selection, channels, after, deadline, holder)
         self._waiting.hold(subscription)
         return subscription
+
+    def _why_not_hold(self, selection: Selection) -> Overloaded | None:
+        """Why a poll cannot be held whose channels are awaited already, if it cannot."""
+        limits = self._hold_limits
+        if self._directory.awaited_count > limits.awaited_channels_limit:
+            return Overloaded(f"awaited_channels_limit of {limits.awaited_channels_limit} is reached", retry_after=5)
+        if self._waiting.bytes + selection.size > limits.held_limit_bytes:
+            return Overloaded(f"held_limit_bytes of {limits.held_limit_bytes} is reached", retry_after=5)
+        return None
 
     def abandon(self, subscription: Subscription[H]) -> None:
         """Forget a subscription whose client is gone; one that was answered already is left alone."""
@@ -230,6 +252,16 @@ class MessageQueue(Generic[H]):
     def held(self) -> int:
         """How many subscriptions wait."""
         return self._waiting.count
+
+    @property
+    def held_bytes(self) -> int:
+        """What the held subscriptions count against `held_limit_bytes`."""
+        return self._waiting.bytes
+
+    @property
+    def awaited_count(self) -> int:
+        """How many channels do not exist and are only waited for."""
+        return self._directory.awaited_count
 
     @property
     def has_deliveries(self) -> bool:
@@ -267,13 +299,15 @@ class MessageQueue(Generic[H]):
         """The answers for at most `most` subscriptions whose deadline has come."""
         answers: list[tuple[H, Answer]] = []
         while len(answers) < most and (subscription := self._waiting.pop_due(now)) is not None:
-            answer = self._read(subscription.channels, subscription.selection, subscription.seen)
-            answers.append((self._finish(subscription), answer))
+            answers.append(self._answer_with_what_there_is(subscription))
         return answers
 
     def end_all(self, most: int) -> list[tuple[H, Answer]]:
-        """The answers for at most `most` subscriptions, whatever their deadlines: the node is to stop."""
-        return self.expire(math.inf, most)
+        """The answers for at most `most` subscriptions, those with the latest deadlines first: the node is to stop."""
+        answers: list[tuple[H, Answer]] = []
+        while len(answers) < most and (subscription := self._waiting.pop_last()) is not None:
+            answers.append(self._answer_with_what_there_is(subscription))
+        return answers
 
     def _read(self, channels: tuple[Channel, ...], selection: Selection, after: int) -> Answer:
         """What `read` says to those who are held, made once for all who ask the same between two entries."""
@@ -286,6 +320,10 @@ class MessageQueue(Generic[H]):
             answer = read(channels, selection, cursor, self._last, self._limits.answer_limit_bytes, held=True)
             self._answers[key] = answer
         return answer
+
+    def _answer_with_what_there_is(self, subscription: Subscription[H]) -> tuple[H, Answer]:
+        answer = self._read(subscription.channels, subscription.selection, subscription.seen)
+        return self._finish(subscription), answer
 
     def _finish(self, subscription: Subscription[H]) -> H:
         holder = self._waiting.release(subscription)

@@ -23,7 +23,7 @@ passing over all that were taken out before."""
 class TimeTree(Generic[T]):
     """Hashable items by time, earliest first; an item may lie at several times, but once at each.
 
-    Cost: `add`, `discard` and `pop_due` O(1) at a time that has (further) items, else O(log n).
+    Cost: `add`, `discard`, `pop_due` and `pop_last` O(1) at a time that has (further) items, else O(log n).
     """
 
     __slots__ = ("_lone", "_places", "_time")
@@ -99,6 +99,20 @@ class TimeTree(Generic[T]):
         time, place = places.peekitem(0)
         item = next(iter(place))
         del place[item]
+        if not place:
+            del places[time]
+        return item
+
+    def pop_last(self) -> T | None:
+        """Take out the latest item; of those at one time, the one that came last."""
+        places = self._places
+        if places is None:
+            item, self._lone = self._lone, None
+            return item
+        if not places:
+            return None
+        time, place = places.peekitem(-1)
+        item, _ = place.popitem()
         if not place:
             del places[time]
         return item

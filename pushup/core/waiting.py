@@ -27,6 +27,8 @@ class Waiting(Generic[H]):
         self.woken_channels: deque[Iterator[Subscription[H]]] = deque()
         """Who waited on each woken channel and is to be looked at; empty when there is nobody."""
         self.count = 0
+        self.bytes = 0
+        """What the held subscriptions count against `held_limit_bytes`."""
 
     @property
     def next_deadline(self) -> float | None:
@@ -37,6 +39,7 @@ class Waiting(Generic[H]):
         deadline = subscription.deadline
         self._by_deadline.add(deadline, subscription)
         self.count += 1
+        self.bytes += subscription.selection.size
         for channel in subscription.channels:
             channel.subscribers += 1
             waiting = channel.waiting
@@ -77,12 +80,17 @@ class Waiting(Generic[H]):
         """The subscription with the earliest deadline, if it has come."""
         return self._by_deadline.pop_due(now)
 
+    def pop_last(self) -> Subscription[H] | None:
+        """The subscription with the latest deadline."""
+        return self._by_deadline.pop_last()
+
     def release(self, subscription: Subscription[H]) -> H:
         """It is answered or abandoned: let nothing hold on to it; returns its holder."""
         holder = subscription.holder
         assert holder is not None
         subscription.holder = None
         self.count -= 1
+        self.bytes -= subscription.selection.size
         deadline = subscription.deadline
         self._by_deadline.discard(deadline, subscription)
         for channel in subscription.channels:
@@ -98,6 +106,7 @@ class Waiting(Generic[H]):
         """Assert the invariants: who waits has a holder and waits on each of its channels."""
         self._by_deadline.check()
         assert len(self._by_deadline) == self.count
+        assert sum(subscription.selection.size for subscription in self._by_deadline) == self.bytes
         for subscription in self._by_deadline:
             assert subscription.holder is not None
             if not self.woken_channels:

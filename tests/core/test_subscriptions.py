@@ -6,8 +6,10 @@ import pytest
 
 from pushup.core.answer import Answer
 from pushup.core.commands import Close, Create, Expire
-from pushup.core.errors import UnknownChannel
-from pushup.core.poll import Poll, Selection
+from pushup.core.errors import Overloaded, UnknownChannel
+from pushup.core.limits import HoldLimits
+from pushup.core.message_queue import MessageQueue
+from pushup.core.poll import CHANNEL_OVERHEAD_BYTES, Poll, Selection
 from pushup.core.subscription import Subscription
 from pushup.core.wire import write
 
@@ -137,6 +139,67 @@ def test_a_poll_that_times_out_gets_a_cursor_that_moved_on() -> None:
     assert feed.queue.end_all(100) == [("late", empty(1))]
     assert (feed.queue.held, feed.queue.next_deadline) == (0, None)
     feed.queue.check()
+
+
+def test_those_with_the_latest_deadlines_are_ended_first() -> None:
+    """Whatever their deadlines; each once, and at most as many as asked for."""
+    feed = Feed()
+    for holder, timeout in (("early", 5.0), ("late", 9.0), ("late too", 9.0), ("middle", 7.0)):
+        feed.hold(poll("a", timeout=timeout), 1.0, holder)
+    assert [holder for holder, _ in feed.queue.end_all(3)] == ["late too", "late", "middle"]
+    feed.queue.check()
+    assert [holder for holder, _ in feed.queue.end_all(3)] == ["early"]
+    assert feed.queue.end_all(3) == []
+    feed.queue.check()
+
+
+def with_hold_limits(**limits: int) -> Feed:
+    feed = Feed()
+    feed.queue = MessageQueue(feed.limits, epoch=EPOCH, hold_limits=HoldLimits(**limits))
+    return feed
+
+
+def test_channels_that_are_only_waited_for_are_limited() -> None:
+    """A poll that would add one too many is refused and leaves nothing; others are held, and there is room again."""
+    feed = with_hold_limits(awaited_channels_limit=3)
+    feed.apply(publish("living"), 1.0)
+    feed.apply(publish("closed"), 1.0)
+    feed.apply(Close("closed"), 1.0)
+    held = feed.hold(poll("a", "b", timeout=9.0), 1.0)
+    with pytest.raises(Overloaded, match="awaited_channels_limit") as refused:
+        feed.hold(poll("c", "d", timeout=9.0), 1.0)
+    assert refused.value.retry_after
+    assert feed.queue.awaited_count == 2
+    feed.hold(poll("b", "c", "living", "closed", cursor="now", timeout=9.0), 1.0)
+    feed.hold(poll("a", timeout=9.0), 1.0)
+    assert feed.ask(poll("x", "y", "z", "living"), 1.0).messages, "what can be answered is"
+    assert feed.queue.awaited_count == 3
+    feed.queue.check()
+    feed.queue.abandon(held)
+    assert feed.queue.awaited_count == 3, "others wait for these still"
+    feed.apply(publish("c"), 2.0)
+    assert feed.queue.awaited_count == 2, "it lives now"
+    feed.deliver()
+    assert feed.queue.awaited_count == 1
+    feed.hold(poll("d", "e", timeout=9.0), 2.0)
+
+
+def test_what_held_polls_take_is_limited() -> None:
+    """By the bytes of the names, and a share for each channel; however the polls end, their bytes are free again."""
+    size = 10 + CHANNEL_OVERHEAD_BYTES
+    feed = with_hold_limits(held_limit_bytes=4 * size)
+    abandoned = feed.hold(poll("é" * 5, "b" * 10, timeout=9.0), 1.0)
+    assert feed.queue.held_bytes == 2 * size
+    with pytest.raises(Overloaded, match="held_limit_bytes"):
+        feed.hold(poll("c" * 10, "d" * 10, "e" * 10, timeout=9.0), 1.0)
+    assert (feed.queue.held_bytes, feed.queue.awaited_count) == (2 * size, 2)
+    feed.hold(poll("a" * 10, timeout=2.0), 1.0)
+    feed.hold(poll("b" * 10, timeout=9.0), 1.0)
+    feed.queue.abandon(abandoned)
+    feed.expire(3.0)
+    feed.apply(publish("b" * 10), 3.0)
+    feed.deliver()
+    assert (feed.queue.held_bytes, feed.queue.awaited_count) == (0, 0)
 
 
 def test_a_held_poll_ends_at_the_end_of_its_time_range() -> None:

@@ -102,7 +102,9 @@ def test_very_many_items_at_one_time_come_out_in_linear_time() -> None:
 
 
 times = st.integers(0, 4).map(float)
-steps = st.lists(st.tuples(st.sampled_from(["add", "discard", "pop"]), times, st.sampled_from("abc")), max_size=40)
+steps = st.lists(
+    st.tuples(st.sampled_from(["add", "discard", "pop", "pop last"]), times, st.sampled_from("abc")), max_size=40
+)
 
 
 @settings(max_examples=200, deadline=None, derandomize=True, database=None)
@@ -119,6 +121,8 @@ def test_a_tree_does_what_a_list_would(steps: list[tuple[str, float, str]]) -> N
         elif step == "discard":
             tree.discard(time, item)
             naive = [pair for pair in naive if pair != (time, item)]
+        elif step == "pop last":
+            assert tree.pop_last() == (naive.pop()[1] if naive else None)
         else:
             due = [pair for pair in naive if pair[0] <= time]
             first = min(due, key=lambda pair: pair[0], default=None)

@@ -252,18 +252,59 @@ def test_drain_takes_no_longer_turns_than_other_answers() -> None:
     assert (len(record), done) == (3 * SLICE, [None])
 
 
-def test_a_draining_node_holds_nothing() -> None:
-    """After the beginning of the drain polls are answered at once, and publications still work."""
+def test_a_draining_node_holds_new_polls_briefly() -> None:
+    """Half a second to a second, so that nobody asks again and again; publications still reach them."""
+    for chance, seconds in ((0.0, 1.0), (0.5, 0.75), (0.999, 0.5)):
+        node = InMemoryNode(random=lambda chance=chance: chance)  # type: ignore[misc]
+        exchange = hold(node, waiting_poll())
+        done: list[Any] = []
+        node.node.drain(5.0).addCallback(done.append)
+        assert len(exchange.answers) == 1
+        new = hold(node, waiting_poll())
+        node.clock.advance(seconds - 0.05)
+        assert not new.answers
+        node.clock.advance(0.05)
+        assert len(new.answers) == 1
+        newer = hold(node, waiting_poll())
+        assert node.publish("a").status == 201
+        assert newer.answers[0].messages
+        assert isinstance(node.node.poll(waiting_poll(timeout=0.0), RecordingExchange()), Answer)
+        assert not done
+        node.clock.advance(5.0)
+        assert done == [None]
+
+
+def test_a_poll_that_comes_late_in_the_drain_is_answered_at_its_end() -> None:
+    """The server stops then; nobody is left without an answer, and nobody delays it by polling on."""
     node = InMemoryNode()
-    exchange = hold(node, waiting_poll())
+    hold(node, waiting_poll())
     done: list[Any] = []
     node.node.drain(5.0).addCallback(done.append)
-    assert len(exchange.answers) == 1
+    node.clock.advance(4.9)
+    new = hold(node, waiting_poll())
+    node.clock.advance(0.1)
+    assert (len(new.answers), done) == (1, [None])
     assert isinstance(node.node.poll(waiting_poll(), RecordingExchange()), Answer)
-    assert node.publish("a").status == 201
-    assert not done
-    node.clock.advance(5.0)
-    assert done == [None]
+
+
+def test_who_was_held_before_the_drain_is_answered_by_it_and_who_comes_back_is_not() -> None:
+    """Clients that poll here again, as where there is no other node, are answered once or twice a second each."""
+    node = InMemoryNode(random=lambda: 0.5)
+    count = 1000
+    exchanges = [hold(node, waiting_poll(timeout=25.0)) for _ in range(count)]
+    done: list[Any] = []
+    node.node.drain(5.0).addCallback(done.append)
+    again: list[RecordingExchange] = []
+    waiting = exchanges
+    for step in range(50):
+        back = [hold(node, waiting_poll(timeout=25.0)) for exchange in waiting if exchange.answers]
+        waiting = [exchange for exchange in waiting if not exchange.answers] + back
+        again += back
+        assert sum(len(e.answers) for e in exchanges) == pytest.approx(count * (step + 1) / 50, abs=25)
+        node.clock.advance(0.1)
+    assert all(e.answers for e in exchanges)
+    # On average each comes back in the middle of the drain, and is then answered every 0.75 s.
+    assert len(again) < count * 2.5 / 0.75 * 1.2
 
 
 def test_stop_leaves_no_timer() -> None:
