@@ -95,10 +95,10 @@ class Connection:
         loop.watch(self)
 
     def get(self, target: str, headers: str = "") -> None:
-        self.socket.send(f"GET {target} HTTP/1.1\r\nHost: a\r\n{headers}\r\n".encode())
+        self.socket.send(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode())
 
     def post(self, target: str, body: bytes, headers: str = "") -> None:
-        head = f"POST {target} HTTP/1.1\r\nHost: a\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
+        head = f"POST {target} HTTP/1.1\r\nHost: localhost\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
         self.socket.send(head.encode() + body)
 
     def read(self) -> None:

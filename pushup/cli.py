@@ -67,7 +67,6 @@ def serve(**given: Any) -> None:
     settings = _read(**given)
 
     from twisted.internet import reactor as any_reactor
-    from twisted.logger import Logger
 
     from pushup.broadcast.journal_file import JournalError
     from pushup.logs import start_logging
@@ -76,7 +75,7 @@ def serve(**given: Any) -> None:
     reactor: Any = any_reactor
     tune_garbage_collector()
     start_logging(settings.server.log_level, settings.server.log_format)
-    Logger().info("file descriptors: {limit}", limit=raise_file_limit())
+    raise_file_limit()
     try:
         service = make_service(settings, reactor)
     except (SettingsError, JournalError) as error:

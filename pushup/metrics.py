@@ -66,6 +66,7 @@ class Metrics:
         self.gaps = 0
         self.accepted_connections = 0
         self.refused_connections = 0
+        self._refusals: dict[str, int] = {}
         self.failed_outputs = 0
         self.received_bytes = 0
         self.sent_bytes = 0
@@ -75,6 +76,10 @@ class Metrics:
     def backend(self, name: str) -> BackendCounters:
         """The counters of a backend."""
         return self._backends.setdefault(name, BackendCounters())
+
+    def refused(self, kind: str) -> None:
+        """A request was refused for who sent it, or where: one of few kinds."""
+        self._refusals[kind] = self._refusals.get(kind, 0) + 1
 
     def applied(self, command: Command, outcome: Outcome) -> None:
         """An entry was applied."""
@@ -110,6 +115,10 @@ class Metrics:
             buckets=self._answer_delay.buckets,
             sum_value=self._answer_delay.sum,
         )
+        refusals = CounterMetricFamily("pushup_refusals", "Requests refused for who sent them", labels=("kind",))
+        for kind, count in self._refusals.items():
+            refusals.add_metric((kind,), count)
+        yield refusals
         yield from self._collect_backends()
 
     def _collect_backends(self) -> Iterator[Metric]:

@@ -48,7 +48,7 @@ DRAIN_STEP_SECONDS = 0.1
 """How often some of the held polls are answered while the node drains."""
 
 DRAIN_HOLD_SECONDS = 1.0
-"""A draining node holds a new poll for this long at most, and for half of it at least, at random. If it were answered at
+"""A draining node holds a new poll for this long at most and half of it at least, at random. If it were answered at
 once, its client would come back at once, hundreds of times a second: balancers prefer the node with few connections."""
 
 _log = Logger()

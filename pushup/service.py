@@ -11,6 +11,7 @@ from pathlib import Path
 from random import random
 from typing import Any
 
+from msgspec import structs
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
@@ -28,6 +29,7 @@ from pushup.broadcast.journal_file import open_journal
 from pushup.broadcast.memory import MemoryBroadcast
 from pushup.core.message_queue import MessageQueue
 from pushup.metrics import Metrics, MetricsPage
+from pushup.net.access import Access
 from pushup.net.api import Api
 from pushup.net.authorized_polls import AuthorizedPolls
 from pushup.net.connection import Connection
@@ -36,11 +38,16 @@ from pushup.net.edge import Edge
 from pushup.net.exchange import Holder
 from pushup.net.listener import open_socket
 from pushup.net.poll_parameters import PollReader
+from pushup.net.refusals import Refusals
+from pushup.net.request_log import RequestLog
 from pushup.node import Node
 from pushup.settings import Settings, SettingsError
 
 FLUSH_SECONDS = 3.0
 """How long the last responses may take to reach their clients when the server stops."""
+
+RESERVED_FILES = 64
+"""File descriptors that clients never get; a node needs some 20, and one for each question to the application."""
 
 _log = Logger()
 
@@ -130,6 +137,11 @@ def make_service(
             "ready": ("1 when new clients may be sent here, else 0", lambda: node.why_not_ready() is None),
             "nodes": ("Nodes that live, as far as this one knows", lambda: len(node.members())),
             "connections": ("Connections open", lambda: edge.connection_count),
+            "connections_limit": ("Connections that may be open", lambda: edge.limits.connections_limit),
+            "waiting_requests_bytes": (
+                "Bytes that count against waiting_requests_limit_bytes",
+                lambda: edge.waiting_bytes,
+            ),
             "held_bytes": ("Bytes that count against held_limit_bytes", lambda: queue.held_bytes),
             "channels": ("Channels living", lambda: queue.channel_count),
             "awaited_channels": ("Channels that do not exist and are waited for", lambda: queue.awaited_count),
@@ -137,24 +149,29 @@ def make_service(
             "cached_bytes": ("Bytes that count against retention_bytes", lambda: queue.message_bytes),
         },
     )
+    cors_origins = frozenset(settings.server.cors_origins)
+    refusals = Refusals(metrics, reactor.seconds)
     api = Api(
         node,
         polls=PollReader(settings.poll),
         publication_limits=settings.publication,
-        publish_keys=settings.server.publish_keys,
-        cors_origins=frozenset(settings.server.cors_origins),
+        publication_limit_bytes=settings.request.body_limit_bytes,
+        access=Access(
+            publish_keys=settings.server.publish_keys, cors_origins=cors_origins, hosts=settings.server.hosts
+        ),
+        refusals=refusals,
         metrics_text=page.text,
         authorized_polls=None if authorization is None else AuthorizedPolls(node, authorization, reactor),
     )
     edge = Edge(
-        application=api,
-        abandon=api.abandon,
+        application=RequestLog(api, reactor) if settings.server.log_level == "debug" else api,
+        refusals=refusals,
         demultiplexer=demultiplexer,
         reactor=reactor,
         clock=reactor,
-        limits=settings.edge,
+        limits=structs.replace(settings.edge, connections_limit=connections_within(settings)),
         request_limits=settings.request,
-        cors_origins=frozenset(settings.server.cors_origins),
+        cors_origins=cors_origins,
         metrics=metrics,
         connect=connect,
     )
@@ -239,6 +256,23 @@ def _make_authorization(
         ask, tickets=Tickets(key.encode()), ticket_seconds=settings.ticket_seconds, clock=reactor, random=random
     )
     return authorization, stop
+
+
+def connections_within(settings: Settings) -> int:
+    """How many connections there may be at a time, so that some file descriptors stay free.
+
+    They are for Redis, the journal and the application. If clients had them all, none of these could be opened again:
+    each descriptor that becomes free would go to the next client.
+    """
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    reserve = min(RESERVED_FILES + settings.authorization.authorize_at_most, files // 2)
+    connections = min(settings.edge.connections_limit, files - reserve)
+    _log.info(
+        "at most {connections} connections: connections_limit is {limit}, and of {files} file descriptors {reserve} "
+        "are kept for other things",
+        connections=connections, limit=settings.edge.connections_limit, files=files, reserve=reserve,
+    )  # fmt: skip
+    return connections
 
 
 def raise_file_limit() -> int:

@@ -64,6 +64,9 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """Who may publish: `Authorization: Bearer <key>`. None: everybody who reaches the server."""
     allow_public_without_keys: bool = False
     """Listen beyond loopback even though everybody could publish then."""
+    hosts: tuple[str, ...] = ()
+    """Names that requests may be addressed to, e.g. `push.example.org`; `*` for any. Without publish keys: beside IP
+    addresses and localhost, which always work. With publish keys: any name, unless some are given here."""
     cors_origins: tuple[str, ...] = ()
     """Origins whose scripts may read answers, e.g. `https://example.org`; `*` for all."""
     log_level: str = "info"
@@ -92,6 +95,8 @@ _ROOM_OF = {
     setting.encode_name: (room.name, setting.type) for room in fields(Settings) for setting in fields(room.type)
 }
 """Which room a setting belongs to, and of what type it is."""
+
+_HOST_NAME = re.compile(r"\*|[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?").fullmatch
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
@@ -201,6 +206,9 @@ def _mistake(settings: Settings) -> tuple[str, str] | None:
             return "publish_keys", f"a key has at least {MIN_KEY_LENGTH} characters, printable ASCII without spaces"
     if (text := _broadcast_mistake(server.broadcast)) is not None:
         return "broadcast", text
+    for host in server.hosts:
+        if not _HOST_NAME(host):
+            return "hosts", f"{host!r} is not a name such as push.example.org, without http:// and without a port"
     if not server.listen:
         return "listen", "there is no address to listen on"
     open_to_all = not server.publish_keys and not server.allow_public_without_keys
@@ -219,6 +227,13 @@ def _mistake(settings: Settings) -> tuple[str, str] | None:
         return mistake
     if queue.answer_limit_bytes + publication.message_limit_bytes > edge.output_limit_bytes:
         return "output_limit_bytes", "it must hold an answer, which is answer_limit_bytes and one message"
+    if settings.poll.poll_body_limit_bytes > settings.request.body_limit_bytes:
+        return "poll_body_limit_bytes", "it is more than body_limit_bytes, which holds for all requests"
+    if edge.waiting_requests_limit_bytes < settings.request.body_limit_bytes + settings.request.header_limit_bytes:
+        return (
+            "waiting_requests_limit_bytes",
+            "it must hold one request, which is header_limit_bytes and body_limit_bytes",
+        )
     if publication.message_limit_bytes > queue.retention_bytes:
         return "retention_bytes", "it must hold one message of message_limit_bytes"
     return None

@@ -35,11 +35,14 @@ from pushup.core.message_queue import MessageQueue
 from pushup.core.poll import Poll
 from pushup.core.subscription import Subscription
 from pushup.core.wire import PublicationLimits
+from pushup.metrics import Metrics
+from pushup.net.access import Access
 from pushup.net.api import Api, NodeInterface
-from pushup.net.exchange import Held, Holder
+from pushup.net.exchange import Client, Held, Holder
 from pushup.net.http1 import Request, RequestLimits, RequestParser
 from pushup.net.listener import open_socket
 from pushup.net.poll_parameters import PollLimits, PollReader
+from pushup.net.refusals import Refusals
 from pushup.net.responses import Manner, Response, ResponseWriter, problem
 from pushup.node import HOLD_JITTER
 from pushup.service import raise_file_limit, tune_garbage_collector
@@ -191,6 +194,10 @@ class _Connection:
 
     # What the interface calls, with the lock held.
 
+    @property
+    def client(self) -> Client:
+        return Client(*self._socket.getpeername()[:2])
+
     def answer(self, answer: Answer) -> None:
         self._response = self._writer.at_this_second().answer(answer, self._manner)
         self._answered.set()
@@ -211,7 +218,9 @@ def _accept(listener: socket.socket) -> None:
         node,
         polls=PollReader(PollLimits()),
         publication_limits=PublicationLimits(),
-        publish_keys=(),
+        publication_limit_bytes=RequestLimits().body_limit_bytes,
+        access=Access(),
+        refusals=Refusals(Metrics(), time.monotonic),
         metrics_text=lambda: b"",
     )
     while True:

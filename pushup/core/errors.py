@@ -32,6 +32,10 @@ class BadRequest(PushUpError):
     title = "The request is malformed"
 
 
+class SpokeTls(BadRequest):
+    """A TLS handshake where plain HTTP is expected."""
+
+
 class Unauthorized(PushUpError):
     code = "unauthorized"
     status = 401
@@ -50,6 +54,10 @@ class Forbidden(PushUpError):
     title = "This is not allowed"
 
 
+class ForbiddenOrigin(Forbidden):
+    """A page of another origin that may not do this."""
+
+
 class UnknownResource(PushUpError):
     code = "unknown-resource"
     status = 404
@@ -63,9 +71,15 @@ class UnknownChannel(PushUpError):
 
 
 class MethodNotAllowed(PushUpError):
+    """`allow`: the methods that this path takes, for the header of that name."""
+
     code = "method-not-allowed"
     status = 405
     title = "This path does not take this method"
+
+    def __init__(self, detail: str, *, field: str | None = None, allow: str = "") -> None:
+        super().__init__(detail, field=field)
+        self.allow = allow
 
 
 class RequestTimeout(PushUpError):
@@ -78,6 +92,12 @@ class ChannelExists(PushUpError):
     code = "channel-exists"
     status = 409
     title = "A channel of this name lives"
+
+
+class MisdirectedRequest(PushUpError):
+    code = "misdirected-request"
+    status = 421
+    title = "This server does not answer to this name"
 
 
 class KeyReused(PushUpError):

@@ -1,14 +1,13 @@
 """The HTTP interface (docs/http.md): requests become calls on the node, and what comes of them becomes responses.
 
-A new call is a line in `_ROUTES` or `_CHANNEL_ROUTES` and a method here. Documented, with examples that are run, in
+A new call is a line in `_CALLS` or `_CHANNEL_CALLS` and a method here. Documented, with examples that are run, in
 docs/http.md.
 """
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct
@@ -19,21 +18,15 @@ from pushup.core.answer import Answer
 from pushup.core.channel import Channel
 from pushup.core.commands import Ack, ChannelState, Close, Command, Confirmation, Outcome, Published
 from pushup.core.cursor import Cursor
-from pushup.core.errors import (
-    BadRequest,
-    Forbidden,
-    InternalError,
-    MethodNotAllowed,
-    PushUpError,
-    Unauthorized,
-    UnknownResource,
-)
+from pushup.core.errors import BadRequest, InternalError, MethodNotAllowed, PushUpError, UnknownResource
 from pushup.core.poll import Poll
 from pushup.core.subscription import Subscription
+from pushup.net.access import Access
 from pushup.net.authorized_polls import AuthorizedPolls
-from pushup.net.exchange import Exchange, Held, Holder
+from pushup.net.exchange import Application, Exchange, Held, Holder
 from pushup.net.http1 import Request
 from pushup.net.poll_parameters import PollReader
+from pushup.net.refusals import Refusals
 from pushup.net.responses import Response, problem
 
 _log = Logger()
@@ -73,10 +66,6 @@ class _ChannelView(Struct):
     subscribers: int
 
 
-Method = Callable[["Api", Request, bytes, Exchange], None]
-ChannelMethod = Callable[["Api", Request, str, Exchange], None]
-
-
 class Api:
     """Answers requests."""
 
@@ -86,34 +75,36 @@ class Api:
         *,
         polls: PollReader,
         publication_limits: wire.PublicationLimits,
-        publish_keys: tuple[str, ...],
-        cors_origins: frozenset[str] = frozenset(),
+        publication_limit_bytes: int,
+        access: Access,
+        refusals: Refusals,
         metrics_text: Callable[[], bytes],
         authorized_polls: AuthorizedPolls | None = None,
     ) -> None:
-        """`authorized_polls` is None where everybody may poll everything."""
+        """`publication_limit_bytes` is of a publication's body; `authorized_polls` is None if everybody may poll
+        everything.
+        """
         self._node = node
         self._polls = polls
         self._publication_limits = publication_limits
-        self._publish_keys = tuple(key.encode() for key in publish_keys)
-        self._cors_origins = cors_origins
+        self._publication_limit_bytes = publication_limit_bytes
+        self._access = access
+        self._refusals = refusals
         self._metrics_text = metrics_text
         self._authorized_polls = authorized_polls
+
+    def admit(self, request: Request) -> int:
+        """How many bytes the body may have; for the parser, which has read the head."""
+        call, _ = self._find(request)
+        return self._publication_limit_bytes if call.has_large_body else self._polls.body_limit_bytes
 
     def __call__(self, request: Request, exchange: Exchange) -> None:
         """Answer a request, now or later."""
         try:
-            target = request.target
-            path, _, query = (target if target.startswith(b"/") else _path_of(request)).partition(b"?")
-            methods = _ROUTES.get(path)
-            if methods is None:
-                self._channel_call(path, request, exchange)
-            elif (method := methods.get(request.method)) is not None:
-                method(self, request, query, exchange)
-            else:
-                _other_method(request, methods, exchange)
+            call, argument = self._find(request)
+            call.answer(self, request, argument, exchange)
         except PushUpError as error:
-            exchange.respond(problem(error))
+            self._refuse(error, request, exchange)
         except Exception:
             _log.failure("a request failed")
             exchange.respond(problem(InternalError("the reason is in the server's log")))
@@ -125,14 +116,46 @@ class Api:
         else:
             held.cancel()
 
-    def _channel_call(self, path: bytes, request: Request, exchange: Exchange) -> None:
-        name, action = _channel_path(path)
-        methods = _CHANNEL_ROUTES[action]
-        method = methods.get(request.method)
-        if method is not None:
-            method(self, request, name, exchange)
-        else:
-            _other_method(request, methods, exchange)
+    def _find(self, request: Request) -> tuple[_Call, Any]:
+        """The call that a request is for, if it may be made, and what it is about: a query string, a channel's name.
+
+        Raises: MisdirectedRequest, UnknownResource, MethodNotAllowed, Unauthorized, Forbidden, BadRequest.
+        """
+        self._access.check_host(request)
+        target = request.target
+        path, _, query = (target if target.startswith(b"/") else _path_of(request)).partition(b"?")
+        argument: Any = query
+        calls = _CALLS.get(path)
+        if calls is None:
+            argument, action = _channel_path(path)
+            calls = _CHANNEL_CALLS[action]
+        call = calls.get(request.method)
+        if call is None:
+            allow = b", ".join((*calls, b"OPTIONS")).decode()
+            if request.method != b"OPTIONS":
+                raise MethodNotAllowed(f"this path takes {allow}", allow=allow)
+            return _OPTIONS, allow
+        if call.requires is not None:
+            call.requires(self._access, request)
+        return call, argument
+
+    def _refuse(self, error: PushUpError, request: Request, exchange: Exchange) -> None:
+        """Answer with an error, and with its details if whoever asks may see them."""
+        self._refusals.note(error, exchange.client)
+        for_operator = bool(error.operator_detail) and self._access.is_operator(request, exchange.client)
+        exchange.respond(problem(error, for_operator=for_operator))
+
+    def _options(self, request: Request, allow: str, exchange: Exchange) -> None:
+        """Which methods a path takes; browsers ask for leave with it (Fetch standard)."""
+        headers = [(b"Allow", allow.encode())]
+        if b"access-control-request-method" in request.headers:
+            allowed, seconds = CORS_HEADERS
+            headers += [
+                (b"Access-Control-Allow-Methods", allow.encode()),
+                (b"Access-Control-Allow-Headers", allowed),
+                (b"Access-Control-Max-Age", seconds),
+            ]
+        exchange.respond(Response(204, headers=tuple(headers)))
 
     # Polling.
 
@@ -144,7 +167,7 @@ class Api:
 
     def _poll(self, poll: Poll, request: Request, exchange: Exchange) -> None:
         if self._authorized_polls is not None:
-            self._authorized_polls.begin(poll, request, exchange)
+            self._authorized_polls.begin(poll, request, exchange, lambda error: self._refuse(error, request, exchange))
             return
         result = self._node.poll(poll, exchange)
         if isinstance(result, Subscription):
@@ -158,7 +181,6 @@ class Api:
     # Publishing.
 
     def _publish(self, request: Request, query: bytes, exchange: Exchange) -> None:
-        self._authorize_publisher(request)
         key = request.header(b"idempotency-key") if b"idempotency-key" in request.headers else None
         if key is not None and len(key) > KEY_LIMIT:
             raise BadRequest(f"Idempotency-Key has at most {KEY_LIMIT} characters", field="Idempotency-Key")
@@ -166,7 +188,7 @@ class Api:
 
         def then(outcome: Outcome) -> None:
             if not isinstance(outcome, Published):
-                exchange.respond(_refusal(outcome))
+                self._refuse(_error(outcome), request, exchange)
             elif publication.ack == "accepted":
                 exchange.respond(Response(201, wire.write_published(outcome, publication.as_list)))
             else:
@@ -184,67 +206,37 @@ class Api:
         self._node.confirm(publication.ack, last, publication.ack_timeout, then)
 
     def _create(self, request: Request, query: bytes, exchange: Exchange) -> None:
-        self._authorize_publisher(request)
-        self._command(wire.read_create(request.body), exchange, _created)
+        self._command(wire.read_create(request.body), request, exchange, _created)
 
     def _renew(self, request: Request, name: str, exchange: Exchange) -> None:
-        self._authorize_publisher(request)
-        self._command(wire.read_renew(name, request.body), exchange, _json)
+        self._command(wire.read_renew(name, request.body), request, exchange, _json)
 
     def _close(self, request: Request, name: str, exchange: Exchange) -> None:
-        self._authorize_publisher(request)
-        self._command(Close(name), exchange, lambda outcome: Response(204))
+        self._command(Close(name), request, exchange, lambda outcome: Response(204))
 
-    def _command(self, command: Command, exchange: Exchange, succeeded: Callable[[Outcome], Response]) -> None:
+    def _command(
+        self, command: Command, request: Request, exchange: Exchange, succeeded: Callable[[Outcome], Response]
+    ) -> None:
         def then(outcome: Outcome) -> None:
-            exchange.respond(_refusal(outcome) if isinstance(outcome, PushUpError) else succeeded(outcome))
+            if isinstance(outcome, PushUpError):
+                self._refuse(outcome, request, exchange)
+            else:
+                exchange.respond(succeeded(outcome))
 
         self._node.publish(command, then)
-
-    def _authorize_publisher(self, request: Request) -> None:
-        """Raises: Unauthorized, Forbidden.
-
-        Where no key is needed, a browser would let every page that it shows publish here: a simple POST (Fetch
-        standard) is sent without asking first. So it must be a page of this host, or of an origin in `cors_origins`.
-        """
-        if self._publish_keys:
-            self._authorize(request)
-        elif b"origin" in request.headers and not self._is_welcome(request.header(b"origin"), request.header(b"host")):
-            raise Forbidden("pages of this origin may not publish: see cors_origins and publish_keys", field="Origin")
-
-    def _is_welcome(self, origin: str, host: str) -> bool:
-        """Whether pages of this origin may do what needs a key, where none are set."""
-        if "*" in self._cors_origins or origin in self._cors_origins:
-            return True
-        return bool(host) and origin.lower() in (f"http://{host.lower()}", f"https://{host.lower()}")
-
-    def _authorize(self, request: Request) -> None:
-        """Raises: Unauthorized, Forbidden; unless the request has a publish key, or none are set."""
-        if not self._publish_keys:
-            return
-        scheme, _, key = request.header(b"authorization").partition(" ")
-        if scheme.lower() != "bearer" or not key:
-            raise Unauthorized("send a publish key: Authorization: Bearer <key>")
-        given = key.strip().encode("latin-1")
-        # All keys are compared, each in constant time, so that the time tells nothing of any.
-        if not any([hmac.compare_digest(given, known) for known in self._publish_keys]):  # noqa: C419
-            raise Forbidden("this publish key is not known")
 
     # Looking.
 
     def _list(self, request: Request, query: bytes, exchange: Exchange) -> None:
-        self._authorize(request)
         after = _page_start(query)
         page = self._node.channels(after, PAGE_LIMIT + 1)
         shown = [_view(channel) for channel in page[:PAGE_LIMIT]]
         exchange.respond(_json({"channels": shown, "more": len(page) > PAGE_LIMIT}))
 
     def _show(self, request: Request, name: str, exchange: Exchange) -> None:
-        self._authorize(request)
         exchange.respond(_json(_view(self._node.channel(name))))
 
     def _nodes(self, request: Request, query: bytes, exchange: Exchange) -> None:
-        self._authorize(request)
         exchange.respond(_json({"nodes": self._node.members()}))
 
     def _healthz(self, request: Request, query: bytes, exchange: Exchange) -> None:
@@ -255,50 +247,49 @@ class Api:
         if reason is None:
             exchange.respond(_json({"status": "ready"}))
         else:
-            exchange.respond(Response(503, wire.write({"status": "not ready", "reason": reason.detail})))
+            details = self._access.is_operator(request, exchange.client) and reason.operator_detail
+            text = f"{reason.detail}: {details}" if details else reason.detail
+            exchange.respond(Response(503, wire.write({"status": "not ready", "reason": text})))
 
     def _metrics(self, request: Request, query: bytes, exchange: Exchange) -> None:
         exchange.respond(Response(200, self._metrics_text(), b"text/plain; version=0.0.4; charset=utf-8"))
 
 
-_ROUTES: dict[bytes, dict[bytes, Method]] = {
-    b"/v1/poll": {b"GET": Api._poll_query, b"HEAD": Api._poll_query, b"POST": Api._poll_body},
-    b"/v1/messages": {b"POST": Api._publish},
-    b"/v1/channels": {b"GET": Api._list, b"HEAD": Api._list, b"POST": Api._create},
-    b"/v1/nodes": {b"GET": Api._nodes, b"HEAD": Api._nodes},
-    b"/v1/cursor": {b"GET": Api._cursor, b"HEAD": Api._cursor},
-    b"/healthz": {b"GET": Api._healthz, b"HEAD": Api._healthz},
-    b"/readyz": {b"GET": Api._readyz, b"HEAD": Api._readyz},
-    b"/metrics": {b"GET": Api._metrics, b"HEAD": Api._metrics},
+class _Call(NamedTuple):
+    """What is done with a path and a method."""
+
+    answer: Callable[[Api, Request, Any, Exchange], None]
+    requires: Callable[[Access, Request], None] | None = None
+    has_large_body: bool = False
+
+
+_POLL = _Call(Api._poll_query)
+_LIST = _Call(Api._list, Access.require_key)
+_NODES = _Call(Api._nodes, Access.require_key)
+_SHOW = _Call(Api._show, Access.require_key)
+_CURSOR, _HEALTHZ, _READYZ, _METRICS = map(_Call, (Api._cursor, Api._healthz, Api._readyz, Api._metrics))
+_OPTIONS = _Call(Api._options)
+
+_CALLS: dict[bytes, dict[bytes, _Call]] = {
+    b"/v1/poll": {b"GET": _POLL, b"HEAD": _POLL, b"POST": _Call(Api._poll_body)},
+    b"/v1/messages": {b"POST": _Call(Api._publish, Access.require_publisher, has_large_body=True)},
+    b"/v1/channels": {b"GET": _LIST, b"HEAD": _LIST, b"POST": _Call(Api._create, Access.require_publisher)},
+    b"/v1/nodes": {b"GET": _NODES, b"HEAD": _NODES},
+    b"/v1/cursor": {b"GET": _CURSOR, b"HEAD": _CURSOR},
+    b"/healthz": {b"GET": _HEALTHZ, b"HEAD": _HEALTHZ},
+    b"/readyz": {b"GET": _READYZ, b"HEAD": _READYZ},
+    b"/metrics": {b"GET": _METRICS, b"HEAD": _METRICS},
     b"*": {},
 }
 
-_CHANNEL_ROUTES: dict[bytes, dict[bytes, ChannelMethod]] = {
-    b"": {b"GET": Api._show, b"HEAD": Api._show, b"DELETE": Api._close},
-    b"renew": {b"POST": Api._renew},
+_CHANNEL_CALLS: dict[bytes, dict[bytes, _Call]] = {
+    b"": {b"GET": _SHOW, b"HEAD": _SHOW, b"DELETE": _Call(Api._close, Access.require_publisher)},
+    b"renew": {b"POST": _Call(Api._renew, Access.require_publisher)},
 }
 """What can be done with `/v1/channels/{channel}` and `/v1/channels/{channel}/<action>`."""
 
 CORS_HEADERS = (b"authorization, content-type, idempotency-key, pushup-ticket", b"86400")
 """What scripts of other origins may send, and for how many seconds a browser may remember it."""
-
-
-def _other_method(request: Request, methods: dict[bytes, Any], exchange: Exchange) -> None:
-    """OPTIONS is answered everywhere (browsers ask for leave with it, Fetch standard); else there is no such method."""
-    allow = b", ".join((*methods, b"OPTIONS"))
-    headers = [(b"Allow", allow)]
-    if request.method != b"OPTIONS":
-        error = MethodNotAllowed(f"this path takes {allow.decode()}")
-        exchange.respond(problem(error, tuple(headers)))
-        return
-    if b"access-control-request-method" in request.headers:
-        allowed, seconds = CORS_HEADERS
-        headers += [
-            (b"Access-Control-Allow-Methods", allow),
-            (b"Access-Control-Allow-Headers", allowed),
-            (b"Access-Control-Max-Age", seconds),
-        ]
-    exchange.respond(Response(204, headers=tuple(headers)))
 
 
 def _path_of(request: Request) -> bytes:
@@ -323,7 +314,7 @@ def _channel_path(path: bytes) -> tuple[str, bytes]:
     """
     parts = path.split(b"/")
     action = b"/".join(parts[4:])
-    if parts[:3] != [b"", b"v1", b"channels"] or action not in _CHANNEL_ROUTES or len(parts) != 4 + bool(action):
+    if parts[:3] != [b"", b"v1", b"channels"] or action not in _CHANNEL_CALLS or len(parts) != 4 + bool(action):
         raise UnknownResource("the calls are listed in docs/http.md")
     try:
         name = unquote_to_bytes(parts[3]).decode()
@@ -332,9 +323,9 @@ def _channel_path(path: bytes) -> tuple[str, bytes]:
     return wire.check_name(name, "channel"), action
 
 
-def _refusal(outcome: Outcome) -> Response:
+def _error(outcome: Outcome) -> PushUpError:
     assert isinstance(outcome, PushUpError)
-    return problem(outcome)
+    return outcome
 
 
 def _json(value: object) -> Response:
@@ -371,3 +362,6 @@ def _page_start(query: bytes) -> int:
     if not (value.isdigit() and len(value) <= 18):
         raise BadRequest("after is a channel's id", field="after")
     return int(value)
+
+
+_check: type[Application] = Api

@@ -6,7 +6,7 @@ held no longer than its ticket is good; then it ends with 401 `ticket-expired`, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -55,8 +55,8 @@ class AuthorizedPolls:
         self._authorization = authorization
         self._clock = clock
 
-    def begin(self, poll: Poll, request: Request, exchange: Exchange) -> None:
-        """Answer a poll, or hold it; once it is known that it may be.
+    def begin(self, poll: Poll, request: Request, exchange: Exchange, refuse: Callable[[PushUpError], None]) -> None:
+        """Answer a poll, or hold it; once it is known that it may be. `refuse` answers with what goes wrong later.
 
         Raises: UnknownChannel, to a client with a good ticket only.
         """
@@ -67,16 +67,22 @@ class AuthorizedPolls:
             return
         verdict = self._authorization.ask(channels, request.headers)
         exchange.hold(verdict)
-        Deferred.fromCoroutine(self._begin_when_allowed(verdict, poll, exchange))
+        Deferred.fromCoroutine(self._begin_when_allowed(verdict, poll, exchange, refuse))
 
-    async def _begin_when_allowed(self, verdict: Deferred[tuple[str, int]], poll: Poll, exchange: Exchange) -> None:
+    async def _begin_when_allowed(
+        self,
+        verdict: Deferred[tuple[str, int]],
+        poll: Poll,
+        exchange: Exchange,
+        refuse: Callable[[PushUpError], None],
+    ) -> None:
         try:
             ticket, expires = await verdict
             self._poll(poll, exchange, expires, ticket)
         except CancelledError:
             pass  # the client is gone
         except PushUpError as error:
-            exchange.respond(problem(error))
+            refuse(error)
         except Exception:
             _log.failure("a poll could not be authorized")
             exchange.respond(problem(InternalError("the reason is in the server's log")))

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pushup.core.answer import Answer
-from pushup.core.errors import PushUpError, RequestTimeout
-from pushup.net.exchange import Held
+from pushup.core.errors import Overloaded, PushUpError, RequestTimeout
+from pushup.net.exchange import Client, Held
 from pushup.net.http1 import Request, RequestParser
 from pushup.net.output_buffer import OutputBuffer
 from pushup.net.responses import Manner, Response, problem
@@ -50,8 +50,8 @@ class Connection:
     """One client. Most of the time it is a held poll, so what a held poll does not need is None then."""
 
     __slots__ = (
-        "_backlog", "_backlog_bytes", "_deaf", "_edge", "_ended", "_lingering", "_manner", "_open", "_output",
-        "_parser", "_proceeding", "_reading", "held", "read_bytes", "since", "socket",
+        "_backlog", "_backlog_bytes", "_counted_bytes", "_deaf", "_edge", "_ended", "_lingering", "_manner", "_open",
+        "_output", "_parser", "_proceeding", "_reading", "held", "read_bytes", "since", "socket",
     )  # fmt: skip
 
     def __init__(self, edge: Edge, sock: socket.socket) -> None:
@@ -67,6 +67,7 @@ class Connection:
         self._parser: RequestParser | None = None
         self._backlog: deque[Request | PushUpError] | None = None
         self._backlog_bytes = 0
+        self._counted_bytes = 0
         # of the request that is open, and of its response
         self._open = False
         self._proceeding = False
@@ -99,7 +100,10 @@ class Connection:
         if self._deaf or not parser.idle:
             if self._parser is None:  # it is the one for all
                 edge.renew_parser()
-                self.since = edge.now
+            if self._parser is None or requests:  # here begins the one that has come in part
+                parser.since = self.since = edge.now
+                parser.kept_bytes = 0
+            parser.kept_bytes += len(data)
             self._parser = parser
             self.read_bytes = READ_BODY_BYTES if parser.body_left >= READ_BODY_BYTES else READ_BYTES
         elif self._parser is not None:
@@ -108,19 +112,12 @@ class Connection:
             self.read_bytes = READ_BYTES
         if self._deaf:
             self._drop_parser()
-        if len(requests) == 1 and not self._open and self._backlog is None and self._output is None:
-            self._begin(requests[0])
-        elif requests:
-            if self._backlog is None:
-                self._backlog = deque()
-                self._backlog_bytes = 0
-            self._backlog += requests
-            self._backlog_bytes += sum(r.size for r in requests if isinstance(r, Request))
-            self._proceed()
-            if self._backlog is not None and (
-                len(self._backlog) >= PIPELINE_LIMIT or self._backlog_bytes >= PIPELINE_LIMIT_BYTES
-            ):
-                self._stop_reading()
+        if requests:
+            self._take(requests)
+        if self._parser is not None or self._backlog is not None or self._counted_bytes:
+            self._count()
+            if edge.waiting_bytes > edge.limits.waiting_requests_limit_bytes and not self._deaf:
+                self._refuse_the_rest(Overloaded("too many requests have come in part only", retry_after=5))
         if parser.wants_continue:
             self._let_continue()
 
@@ -161,16 +158,26 @@ class Connection:
         self.socket.close()
         self._backlog = self._output = None
         self._drop_parser()
+        self._count()
         held, self.held = self.held, None
         if held is not None:
-            self._edge.abandon(held)
+            self._edge.application.abandon(held)
 
     # What the application says.
+
+    @property
+    def client(self) -> Client:
+        """Who is at the other end."""
+        try:
+            name = self.socket.getpeername()
+        except OSError:
+            return Client("gone")
+        return Client(*name[:2]) if isinstance(name, tuple) else Client("")
 
     def hold(self, held: Held) -> None:
         """The open request is a poll that waits."""
         if self._ended:
-            self._edge.abandon(held)
+            self._edge.application.abandon(held)
             self.lost()
         else:
             self.held = held
@@ -191,22 +198,29 @@ class Connection:
 
     # What time brings.
 
-    def sweep(self, waited: float) -> None:
-        """Give the connection up when it has waited too long, in seconds; called about once a second."""
+    def sweep(self, last: float) -> None:
+        """Give up what has got nowhere for too long; called about once a second.
+
+        `last`: the sweep before this one, since times are taken from the last sweep and may be too early by as much.
+        """
         limits = self._edge.limits
+        waited = last - self.since
         if self._lingering:
             if waited > LINGER_SECONDS:
                 self.lost()
+        elif (
+            self._parser is not None
+            and last - self._parser.since > limits.request_timeout_seconds
+            and not (self._open and self._parser.wants_continue)  # it waits for its turn to go on
+        ):
+            self._refuse_the_rest(RequestTimeout(f"no whole request within {limits.request_timeout_seconds:g} s"))
         elif self._output is not None:
             if waited > limits.idle_timeout_seconds:
                 self.lost()
         elif not self._reading and self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self.lost()  # a reset, which the reactor does not report of a socket that is neither read nor written
-        elif self._open:
-            pass  # the application has it; a held poll has a deadline of its own
-        elif self._parser is not None:
-            if waited > limits.request_timeout_seconds:
-                self._begin(RequestTimeout(f"no whole request within {limits.request_timeout_seconds:g} s"))
+        elif self._open or self._parser is not None:
+            pass  # the application has it, and a held poll has a deadline of its own; or the next one is coming in
         elif waited > limits.idle_timeout_seconds:
             self.lost()
 
@@ -218,10 +232,41 @@ class Connection:
 
     # Inside.
 
+    def _take(self, requests: Sequence[Request | PushUpError]) -> None:
+        """Begin the next requests, or put them behind the one that is open."""
+        if len(requests) == 1 and not self._open and self._backlog is None and self._output is None:
+            self._begin(requests[0])
+            return
+        if self._backlog is None:
+            self._backlog = deque()
+            self._backlog_bytes = 0
+        self._backlog += requests
+        self._backlog_bytes += sum(r.size for r in requests if isinstance(r, Request))
+        self._proceed()
+        if self._backlog is not None and (
+            len(self._backlog) >= PIPELINE_LIMIT or self._backlog_bytes >= PIPELINE_LIMIT_BYTES
+        ):
+            self._stop_reading()
+
+    def _refuse_the_rest(self, error: PushUpError) -> None:
+        """The request that is coming in will not be whole: answer the error in its turn, and pass over what comes."""
+        self._deaf = True
+        self._drop_parser()
+        self._take([error])
+
+    def _count(self) -> None:
+        """Let the edge know what the requests take that wait here, behind another or for their end."""
+        bytes_ = self._backlog_bytes if self._backlog is not None else 0
+        if self._parser is not None:
+            bytes_ += self._parser.kept_bytes
+        self._edge.waiting_bytes += bytes_ - self._counted_bytes
+        self._counted_bytes = bytes_
+
     def _begin(self, request: Request | PushUpError) -> None:
         self._open = True
         if isinstance(request, PushUpError):
             self._manner = _CLOSING
+            self._edge.refusals.note(request, self.client)
             self.respond(problem(request))
             return
         if request.keep_alive and request.method != b"HEAD" and b"origin" not in request.headers:
@@ -235,6 +280,7 @@ class Connection:
         if self._parser is not None:
             self._parser.discard()
             self._parser = None
+            self._count()
 
     def _proceed(self) -> None:
         """Begin the requests that wait, as far as they are answered at once; a share of them now, the others soon."""
@@ -247,10 +293,14 @@ class Connection:
                 self._edge.demultiplexer.soon(self._proceed_again)
                 return
             share -= 1
-            self._begin(self._backlog.popleft())
+            request = self._backlog.popleft()
+            if isinstance(request, Request):
+                self._backlog_bytes -= request.size
+            self._begin(request)
         self._proceeding = False
         if self._backlog is not None and not self._backlog:
             self._backlog = None
+            self._count()
             if self._ended:
                 if not self._open and self._output is None:
                     self.lost()
@@ -291,6 +341,7 @@ class Connection:
         first = self._backlog is None and not self._open and self._output is None
         if parser is not None and parser.wants_continue and first:
             parser.wants_continue = False
+            parser.since = self._edge.now
             self._write(CONTINUE)
 
     def _write(self, data: bytes) -> bool:
@@ -325,6 +376,7 @@ class Connection:
         self._lingering = self._deaf = True
         self._backlog = None
         self._drop_parser()
+        self._count()
         try:
             self.socket.shutdown(socket.SHUT_WR)
         except OSError:

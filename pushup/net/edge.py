@@ -17,13 +17,11 @@ from pushup.core.errors import Overloaded
 from pushup.metrics import Metrics
 from pushup.net.connection import Connection
 from pushup.net.demultiplexer import Demultiplexer
-from pushup.net.exchange import Held
+from pushup.net.exchange import Application
 from pushup.net.http1 import Request, RequestLimits, RequestParser
 from pushup.net.listener import Listener
+from pushup.net.refusals import Refusals
 from pushup.net.responses import Header, Manner, ResponseWriter, problem
-
-Application = Callable[[Request, Connection], None]
-"""Takes a request and sees to it that the connection is answered, now or later, once."""
 
 SWEEP_SECONDS = 1.0
 """How often connections are looked at for having got nowhere: 0.1 us each."""
@@ -41,6 +39,8 @@ class EdgeLimits(Struct, frozen=True, kw_only=True):
     """Unsent bytes of one client, past which its connection counts as failed (Hsu §3.2)."""
     request_timeout_seconds: float = 10.0
     """From the first byte of a request to its last."""
+    waiting_requests_limit_bytes: int = 64 * 1024 * 1024
+    """All requests together that have come in part, or wait behind another one on their connection."""
     idle_timeout_seconds: float = 75.0
     """Between two requests, and between two bytes that a client takes."""
 
@@ -52,7 +52,7 @@ class Edge:
         self,
         *,
         application: Application,
-        abandon: Callable[[Held], None],
+        refusals: Refusals,
         demultiplexer: Demultiplexer,
         reactor: IReactorFDSet,
         clock: IReactorTime,
@@ -64,16 +64,18 @@ class Edge:
     ) -> None:
         """`connect` makes the connection of an accepted socket."""
         self.application = application
-        self.abandon = abandon
+        self.refusals = refusals
+        self.waiting_bytes = 0
+        """What counts against `waiting_requests_limit_bytes`."""
         self.demultiplexer = demultiplexer
         self.limits = limits
         self.metrics = metrics
         self.writer = ResponseWriter()
         self.draining = False
         self.now = 0.0
-        self.parser = RequestParser(request_limits)
-        self._spare_parsers: list[RequestParser] = []
         self._request_limits = request_limits
+        self.parser = self._new_parser()
+        self._spare_parsers: list[RequestParser] = []
         self._reactor = reactor
         self._clock = clock
         self._cors_origins = cors_origins
@@ -119,7 +121,7 @@ class Edge:
 
     def renew_parser(self) -> None:
         """The shared parser stays with a connection whose request came in part, or is used up."""
-        self.parser = self._spare_parsers.pop() if self._spare_parsers else RequestParser(self._request_limits)
+        self.parser = self._spare_parsers.pop() if self._spare_parsers else self._new_parser()
 
     def give_parser(self, parser: RequestParser) -> None:
         """Take back a parser whose request has come to its end."""
@@ -159,6 +161,9 @@ class Edge:
 
     # Inside.
 
+    def _new_parser(self) -> RequestParser:
+        return RequestParser(self._request_limits, lambda request: self.application.admit(request))
+
     def _accepted(self, sock: socket.socket) -> None:
         if len(self._connections) >= self.limits.connections_limit:
             self.metrics.refused_connections += 1
@@ -182,5 +187,4 @@ class Edge:
         last, self.now = self.now, self._clock.seconds()
         self.writer.set_time(self.now)
         for connection in list(self._connections):
-            # `since` was taken from the last sweep's time, so it may be too early by as much as lies between the two
-            connection.sweep(last - connection.since)
+            connection.sweep(last)

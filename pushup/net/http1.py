@@ -8,6 +8,7 @@ but `chunked` and none in HTTP/1.0, and limits on everything that grows.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import NoReturn
 
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -19,6 +20,7 @@ from pushup.core.errors import (
     HeadersTooLarge,
     PushUpError,
     RequestTooLarge,
+    SpokeTls,
     TargetTooLong,
 )
 
@@ -31,11 +33,14 @@ class RequestLimits(Struct, frozen=True, kw_only=True):
     header_limit_bytes: int = 16 * 1024
     """All header fields together, with the target."""
     body_limit_bytes: int = 1024 * 1024
-    """A request body."""
+    """A request body, of whatever call; that of a poll is smaller."""
 
 
 LENGTH_DIGITS = 20
 """Of a Content-Length; llhttp takes any number of zeros before it, and Python makes no number of more than 4,300."""
+
+TLS_HANDSHAKE = b"\x16\x03"
+"""How a TLS connection begins (RFC 8446 §5.1)."""
 
 FIELD_OVERHEAD_BYTES = 100
 """What a header field takes beside its bytes."""
@@ -79,13 +84,21 @@ class RequestParser:
     none, and a parser takes 1.5 KB.
     """
 
-    def __init__(self, limits: RequestLimits) -> None:
+    def __init__(self, limits: RequestLimits, admit: Callable[[Request], int] | None = None) -> None:
+        """`admit` is asked about each request that announces a body, once its head is complete: how many bytes the
+        body may have. What it raises, a PushUpError, refuses the request. Without it `body_limit_bytes` holds for all.
+        """
         self._limits = limits
+        self._admit = admit or (lambda request: limits.body_limit_bytes)
         self._parser = HttpRequestParser(self)
         self.requests: list[Request] = []
         self.wants_continue = False
         self.idle = True
         self.ended = False
+        self.since = 0.0
+        """For whoever feeds it: when the request that has come in part began,"""
+        self.kept_bytes = 0
+        """and the bytes that were fed since, or about so."""
         self._error: PushUpError | None = None
         self._known_host = b""
         self._target = b""
@@ -94,6 +107,7 @@ class RequestParser:
         self._fed = 0
         self._length = 0
         self._request: Request | None = None
+        self._body_limit = 0
         self._body = bytearray()
 
     def feed(self, data: bytes) -> list[Request]:
@@ -113,7 +127,7 @@ class RequestParser:
             except HttpParserUpgrade as upgrade:
                 data = self._without_upgrade() + data[upgrade.args[0] :]
             except HttpParserError as error:
-                failure = self._failure(error)
+                failure = self._failure(error, data)
                 break
         if failure is not None:
             raise failure  # out here, so that it does not refer to llhttp's error, and that to all that called us
@@ -121,11 +135,15 @@ class RequestParser:
             self._check_fed()
         return requests
 
-    def _failure(self, error: HttpParserError) -> Exception | None:
+    def _failure(self, error: HttpParserError, data: bytes) -> Exception | None:
         """What went wrong; None when it is what follows a last request, which is nothing to us."""
         if isinstance(error, HttpParserCallbackError):
             return self._error or error
-        return None if self.ended else BadRequest(f"this is not HTTP/1.1: {error}")
+        if self.ended:
+            return None
+        if data.startswith(TLS_HANDSHAKE):
+            return SpokeTls("this port speaks plain HTTP, not TLS: use http://, or put a proxy with TLS in front")
+        return BadRequest(f"this is not HTTP/1.1: {error}")
 
     @property
     def body_left(self) -> int:
@@ -158,7 +176,7 @@ class RequestParser:
         if self._request is None:
             if self._fed > limits.header_limit_bytes:
                 raise self._headers_too_large()
-        elif self._fed > limits.header_limit_bytes + 2 * limits.body_limit_bytes:
+        elif self._fed > limits.header_limit_bytes + 2 * self._body_limit:
             raise self._too_large()
 
     # What httptools calls. An exception in here comes out of `feed_data` as an HttpParserCallbackError.
@@ -205,13 +223,14 @@ class RequestParser:
         method = parser.get_method()
         if method == b"CONNECT":
             self._fail(BadRequest("CONNECT is for proxies"))
-        if not _RARE.isdisjoint(headers):
-            self._check_rare(headers, version)
         self._request = Request(method, self._target, headers, keep_alive)
         self._size = 0
+        if not _RARE.isdisjoint(headers):
+            self._check_rare(self._request, version)
 
-    def _check_rare(self, headers: dict[bytes, bytes], version: str) -> None:
+    def _check_rare(self, request: Request, version: str) -> None:
         """The fields that say something about the body; polls have none of them."""
+        headers = request.headers
         coding = headers.get(b"transfer-encoding")
         if coding is not None and (version == "1.0" or coding.lower() != b"chunked"):
             self._fail(BadRequest("the only transfer coding spoken here is chunked, in HTTP/1.1"))
@@ -220,7 +239,9 @@ class RequestParser:
             if len(length) > LENGTH_DIGITS:
                 self._fail(BadRequest("Content-Length is malformed"))
             self._length = int(length)
-            if self._length > self._limits.body_limit_bytes:
+        if coding is not None or self._length:
+            self._body_limit = self._limit_of(request)
+            if self._length > self._body_limit:
                 self._fail(self._too_large())
         expect = headers.get(b"expect")
         if expect is not None:
@@ -228,11 +249,17 @@ class RequestParser:
                 self._fail(ExpectationFailed("the only expectation met here is 100-continue"))
             self.wants_continue = version == "1.1"
 
+    def _limit_of(self, request: Request) -> int:
+        try:
+            return min(self._admit(request), self._limits.body_limit_bytes)
+        except PushUpError as error:
+            self._fail(error)
+
     def on_body(self, part: bytes) -> None:
         self.wants_continue = False
         self._body += part
         self._size += len(part)
-        if self._size > self._limits.body_limit_bytes:
+        if self._size > self._body_limit:
             self._fail(self._too_large())
 
     def on_message_complete(self) -> None:
@@ -256,4 +283,4 @@ class RequestParser:
         return HeadersTooLarge(f"headers have at most {self._limits.header_limit_bytes} bytes")
 
     def _too_large(self) -> RequestTooLarge:
-        return RequestTooLarge(f"a request body has at most {self._limits.body_limit_bytes} bytes")
+        return RequestTooLarge(f"the body of this request has at most {self._body_limit} bytes")

@@ -14,6 +14,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from pushup.net.rarely import Rarely
+
 ACCEPTS = 128
 """Connections accepted in one turn of the reactor."""
 
@@ -138,6 +140,7 @@ class Listener:
         self._reactor = reactor
         self._clock = clock
         self._accepted = accepted
+        self._rarely = Rarely(clock.seconds)
         self.address = address_of(sock)
         self._closed = False
         reactor.addReader(self)
@@ -184,10 +187,13 @@ class Listener:
 
     def _pause(self, error: OSError) -> None:
         """Without a descriptor a connection cannot be accepted, and would be reported again and again: look away."""
-        _log.error(
-            "cannot accept on {address}: {error}; trying again in {seconds} s",
-            address=self.address, error=os.strerror(error.errno or 0), seconds=PAUSE_SECONDS,
-        )  # fmt: skip
+        if count := self._rarely.passes("pause"):
+            _log.error(
+                "cannot accept on {address}: {error}; those who connect wait, and it is tried again each second{again}",
+                address=self.address,
+                error=os.strerror(error.errno or 0),
+                again=f" (failed {count} times since this was last logged)" if count > 1 else "",
+            )
         self._reactor.removeReader(self)
         self._clock.callLater(PAUSE_SECONDS, self._resume)
 

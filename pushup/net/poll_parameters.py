@@ -37,6 +37,8 @@ class PollLimits(Struct, frozen=True, kw_only=True):
     """Channels of one poll."""
     poll_limit: int = 100
     """Messages in one answer."""
+    poll_body_limit_bytes: int = 64 * 1024
+    """The body of a poll, and of a call that creates or renews a channel: a list of 100 names of 255 bytes fits."""
 
 
 class _PollBody(Struct, forbid_unknown_fields=True):
@@ -62,6 +64,7 @@ class PollReader:
 
     def __init__(self, limits: PollLimits) -> None:
         self._limits = limits
+        self.body_limit_bytes = limits.poll_body_limit_bytes
         self._polls: dict[bytes, Poll] = {}
         self._selections: dict[tuple[object, ...], Selection] = {}
 

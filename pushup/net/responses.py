@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from pushup.core import wire
 from pushup.core.answer import Answer
-from pushup.core.errors import PushUpError
+from pushup.core.errors import MethodNotAllowed, PushUpError
 
 Header = tuple[bytes, bytes]
 
@@ -43,9 +43,16 @@ class _Problem(Struct, omit_defaults=True):
     field: str | None = None
 
 
-def problem(error: PushUpError, headers: tuple[Header, ...] = ()) -> Response:
-    """An error as the client is told it (RFC 9457); the one place where errors become HTTP."""
-    body = _Problem(f"urn:pushup:{error.code}", error.title, error.status, error.detail, error.field)
+def problem(error: PushUpError, *, for_operator: bool = False) -> Response:
+    """An error as the client is told it (RFC 9457); the one place where errors become HTTP.
+
+    `for_operator`: with the details that strangers are not told.
+    """
+    detail = f"{error.detail}: {error.operator_detail}" if for_operator and error.operator_detail else error.detail
+    body = _Problem(f"urn:pushup:{error.code}", error.title, error.status, detail, error.field)
+    headers: tuple[Header, ...] = ()
+    if isinstance(error, MethodNotAllowed) and error.allow:
+        headers = ((b"Allow", error.allow.encode()),)
     if error.retry_after is not None:
         headers = (*headers, (b"Retry-After", str(error.retry_after).encode()))
     if error.status == 401:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Callable
 from itertools import count
@@ -64,6 +65,13 @@ class InMemorySocket:
         if self.broken:
             raise OSError("not connected")
         self.shut = True
+
+    def getsockopt(self, level: int, option: int) -> int:
+        assert (level, option) == (socket.SOL_SOCKET, socket.SO_ERROR)
+        return errno.ECONNRESET if self.broken else 0
+
+    def getpeername(self) -> tuple[str, int]:
+        return "127.0.0.1", 50000
 
     def setblocking(self, flag: bool) -> None:
         assert not flag

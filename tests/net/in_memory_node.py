@@ -16,23 +16,28 @@ from pushup.core.poll import Poll, Selection
 from pushup.core.subscription import Subscription
 from pushup.core.wire import PublicationLimits
 from pushup.metrics import Metrics, MetricsPage
+from pushup.net.access import Access
 from pushup.net.api import Api
 from pushup.net.authorized_polls import AuthorizedPolls
-from pushup.net.exchange import Exchange, Held, Holder
+from pushup.net.exchange import Client, Exchange, Held, Holder
 from pushup.net.http1 import Request
 from pushup.net.poll_parameters import PollLimits, PollReader
+from pushup.net.refusals import Refusals
 from pushup.net.responses import Response
 from pushup.node import Node
 from tests.net.in_memory_server import make_clock
+
+CLIENT = Client("127.0.0.1", 50000)
 
 
 class RecordingExchange:
     """Keeps what came of its request, which must be one thing (or a hold, and then an answer)."""
 
-    def __init__(self, record: list[RecordingExchange] | None = None) -> None:
+    def __init__(self, record: list[RecordingExchange] | None = None, client: Client = CLIENT) -> None:
         self.answers: list[Answer] = []
         self.responses: list[Response] = []
         self.held: Held | None = None
+        self.client = client
         self._record = record
 
     def answer(self, answer: Answer) -> None:
@@ -75,16 +80,20 @@ class InMemoryNode:
         publication_limits: PublicationLimits | None = None,
         publish_keys: tuple[str, ...] = (),
         cors_origins: tuple[str, ...] = (),
+        hosts: tuple[str, ...] = ("*",),
+        broadcast: type[MemoryBroadcast] = MemoryBroadcast,
         random: Callable[[], float] = lambda: 0.0,
         clock: Clock | None = None,
         soon: Callable[[Callable[[], None]], None] | None = None,
         authorized_polls: Callable[[Node[Any], Clock], AuthorizedPolls] | None = None,
     ) -> None:
+        self.client = CLIENT
+        """Who makes the next calls."""
         self.clock = clock or make_clock()
         self.metrics = Metrics()
         self.soon: list[Callable[[], None]] = []
         self.queue: MessageQueue[Holder] = MessageQueue(limits or Limits(), epoch="e")
-        self.broadcast = MemoryBroadcast(epoch="e", now=self.clock.seconds)
+        self.broadcast = broadcast(epoch="e", now=self.clock.seconds)
         self.node: Node[Holder] = Node(
             queue=self.queue,
             broadcast=self.broadcast,
@@ -93,13 +102,15 @@ class InMemoryNode:
             random=random,
             metrics=self.metrics,
         )
+        self.access = Access(publish_keys=publish_keys, cors_origins=frozenset(cors_origins), hosts=hosts)
         page = MetricsPage(self.metrics, {"held_polls": ("Polls held", lambda: self.queue.held)})
         self.api = Api(
             self.node,
             polls=PollReader(poll_limits or PollLimits()),
             publication_limits=publication_limits or PublicationLimits(),
-            publish_keys=publish_keys,
-            cors_origins=frozenset(cors_origins),
+            publication_limit_bytes=1024 * 1024,
+            access=self.access,
+            refusals=Refusals(self.metrics, self.clock.seconds),
             metrics_text=page.text,
             authorized_polls=authorized_polls and authorized_polls(self.node, self.clock),
         )
@@ -124,7 +135,7 @@ class InMemoryNode:
         """Begin a call; a body that is not bytes is sent as JSON; `_` in header names stands for `-`."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         fields = {name.replace("_", "-").lower().encode(): value.encode("latin-1") for name, value in headers.items()}
-        exchange = RecordingExchange()
+        exchange = RecordingExchange(client=self.client)
         self.api(Request(method.encode(), target.encode("latin-1"), fields, keep_alive=True, body=data), exchange)
         return exchange
 

@@ -13,9 +13,10 @@ from typing import NamedTuple, cast
 from twisted.internet.task import Clock
 
 from pushup.metrics import Metrics
-from pushup.net.edge import Application, Edge, EdgeLimits
-from pushup.net.exchange import Held
+from pushup.net.edge import Edge, EdgeLimits
+from pushup.net.exchange import Application
 from pushup.net.http1 import RequestLimits
+from pushup.net.refusals import Refusals
 from tests.net.in_memory import InMemoryDemultiplexer, InMemoryListeningSocket, InMemoryReactor, InMemorySocket
 
 START = 1_800_000_000.0
@@ -109,7 +110,6 @@ class InMemoryServer:
         self,
         application: Application,
         *,
-        abandon: Callable[[Held], None],
         clock: Clock | None = None,
         demultiplexer: InMemoryDemultiplexer | None = None,
         limits: EdgeLimits | None = None,
@@ -122,7 +122,7 @@ class InMemoryServer:
         self.reactor = InMemoryReactor()
         self.edge = Edge(
             application=application,
-            abandon=abandon,
+            refusals=Refusals(self.metrics, self.clock.seconds),
             demultiplexer=self.demultiplexer,
             reactor=self.reactor,
             clock=self.clock,

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from pushup.core.answer import Answer
+from pushup.core.errors import Forbidden
 from pushup.core.poll import Selection
 from pushup.core.subscription import Subscription
-from pushup.net.connection import Connection
 from pushup.net.edge import EdgeLimits
-from pushup.net.exchange import Held
+from pushup.net.exchange import Exchange, Held
 from pushup.net.http1 import Request, RequestLimits
 from pushup.net.responses import Response
 from tests.net.in_memory_server import InMemoryServer
@@ -25,36 +25,43 @@ class ScriptedApplication:
 
     def __init__(self) -> None:
         self.targets: list[bytes] = []
-        self.held: list[tuple[Connection, Subscription[Any]]] = []
-        self.later: list[Connection] = []
+        self.held: list[tuple[Exchange, Subscription[Any]]] = []
+        self.later: list[Exchange] = []
         self.abandoned: list[Held] = []
         self.deepest = 0
 
-    def __call__(self, request: Request, connection: Connection) -> None:
+    def __call__(self, request: Request, exchange: Exchange) -> None:
         self.targets.append(request.target)
         self.deepest = max(self.deepest, _depth())
         if request.target == b"/held":
-            subscription: Subscription[Any] = Subscription(Selection(("a",)), (), 0, 0.0, connection)
-            self.held.append((connection, subscription))
-            connection.hold(subscription)
+            subscription: Subscription[Any] = Subscription(Selection(("a",)), (), 0, 0.0, exchange)
+            self.held.append((exchange, subscription))
+            exchange.hold(subscription)
         elif request.target == b"/later":
-            self.later.append(connection)
+            self.later.append(exchange)
         elif request.target == b"/echo":
-            connection.respond(Response(200, request.body))
+            exchange.respond(Response(200, request.body))
         elif request.target == b"/big":
-            connection.respond(Response(200, b"x" * 100_000))
+            exchange.respond(Response(200, b"x" * 100_000))
         else:
-            connection.respond(Response(200, request.target))
+            exchange.respond(Response(200, request.target))
+
+    def admit(self, request: Request) -> int:
+        """`/small` takes a body of 100 bytes, `/refused` none."""
+        if request.target == b"/refused":
+            raise Forbidden("not here")
+        return 100 if request.target == b"/small" else 1024 * 1024
 
     def abandon(self, subscription: Held) -> None:
         assert subscription not in self.abandoned
         self.abandoned.append(subscription)
 
     def answer_held(self, answer: Answer = NOTHING) -> None:
-        """Answer all held polls."""
+        """Answer all held polls whose clients are still there."""
         held, self.held = self.held, []
-        for connection, _ in held:
-            connection.answer(answer)
+        for exchange, subscription in held:
+            if subscription not in self.abandoned:
+                exchange.answer(answer)
 
 
 def _depth() -> int:
@@ -69,7 +76,7 @@ class ScriptedServer(InMemoryServer):
     """An in-memory server with a scripted application."""
 
     def __init__(self, application: ScriptedApplication, **settings: Any) -> None:
-        super().__init__(application, abandon=application.abandon, **settings)
+        super().__init__(application, **settings)
         self.application = application
 
 

@@ -505,7 +505,7 @@ class Connected:
 
     def __init__(self) -> None:
         self.node = AuthorizedNode()
-        self.server = InMemoryServer(self.node.api, abandon=self.node.api.abandon, clock=self.node.clock)
+        self.server = InMemoryServer(self.node.api, clock=self.node.clock)
 
     def poll(self, parameters: str = "channel=a&timeout=20", *headers: str) -> Client:
         client = self.server.connect()

@@ -49,16 +49,47 @@ def test_a_byte_a_second_does_not_help(server: ScriptedServer, before: bytes) ->
     assert client.told_to_go()
 
 
+@pytest.mark.parametrize("part", [b"GET /second HT", PARTIAL + b"abc"])
+@pytest.mark.parametrize("between", [b"", get(b"/between")])
+def test_a_partial_request_behind_a_held_poll_times_out(server: ScriptedServer, part: bytes, between: bytes) -> None:
+    """Its memory is free then, though the poll is held on; it is answered 408 when its turn has come."""
+    client = server.connect()
+    client.send(get(b"/held") + between + part)
+    assert server.edge.waiting_bytes > 0
+    server.advance(LIMITS.request_timeout_seconds + 2 * SWEEP_SECONDS)
+    client.send(b"x" * 500)
+    assert client.replies() == []
+    assert server.edge.waiting_bytes <= (Request(b"GET", b"/between", {b"host": b"a"}, True).size if between else 0)
+    server.application.answer_held()
+    replies = client.replies()
+    assert [reply.status for reply in replies] == [200, 408] if not between else [200, 200, 408]
+    assert client.told_to_go()
+    assert server.edge.waiting_bytes == 0
+
+
 def test_a_second_request_has_its_own_time(server: ScriptedServer) -> None:
     """The time of a request begins with its own first byte, however long the one before it was held."""
     client = server.connect()
-    client.send(get(b"/held") + b"GET /second HT")
+    client.send(get(b"/held"))
     server.advance(20)
+    client.send(b"GET /second HT")
     server.application.answer_held()
     server.advance(8)
     assert len(client.replies()) == 1
     client.send(b"TP/1.1\r\nHost: a\r\n\r\n")
     assert client.reply().body == b"/second"
+
+
+def test_a_client_that_waits_to_be_told_to_continue_is_not_late(server: ScriptedServer) -> None:
+    """Behind a held poll it is not its fault; once it was told, its time begins."""
+    client = server.connect()
+    client.send(get(b"/held") + PARTIAL.replace(b"Host", b"Expect: 100-continue\r\nHost"))
+    server.advance(3 * LIMITS.request_timeout_seconds)
+    server.application.answer_held()
+    assert [reply.status for reply in client.replies()] == [200, 100]
+    server.advance(LIMITS.request_timeout_seconds / 2)
+    client.send(b"x" * 300)
+    assert client.reply().body == b"x" * 300
 
 
 @pytest.mark.parametrize("before", [b"", get(b"/before")], ids=["never used", "used"])

@@ -9,11 +9,13 @@ from typing import NamedTuple
 import pytest
 
 from pushup.core.wire import PublicationLimits
+from pushup.net.access import Access
 from pushup.net.api import Api
 from pushup.net.connection import Connection
 from pushup.net.edge import EdgeLimits
 from pushup.net.listener import PAUSE_SECONDS
 from pushup.net.poll_parameters import PollLimits, PollReader
+from pushup.net.refusals import Refusals
 from tests.net.in_memory import InMemoryDemultiplexer
 from tests.net.in_memory_node import InMemoryNode
 from tests.net.in_memory_server import Client, InMemoryServer, make_clock
@@ -35,7 +37,6 @@ def whole(limits: EdgeLimits | None = None, cors_origins: tuple[str, ...] = ()) 
     node = InMemoryNode(clock=clock, soon=demultiplexer.soon)
     server = InMemoryServer(
         node.api,
-        abandon=node.api.abandon,
         clock=clock,
         demultiplexer=demultiplexer,
         limits=limits,
@@ -160,10 +161,12 @@ def test_a_failure_in_the_application(logged_failures: list[str]) -> None:
         node.node,
         polls=PollReader(PollLimits()),
         publication_limits=PublicationLimits(),
-        publish_keys=(),
+        publication_limit_bytes=1000,
+        access=Access(hosts=("*",)),
+        refusals=Refusals(node.metrics, node.clock.seconds),
         metrics_text=_fail,
     )
-    client = InMemoryServer(api, abandon=api.abandon).connect()
+    client = InMemoryServer(api).connect()
     client.send(get(b"/metrics") + get(b"/healthz"))
     failed, healthy = client.replies()
     assert (failed.status, healthy.status) == (500, 200)

@@ -81,16 +81,17 @@ def test_what_is_for_the_operator_is_not_in_a_problem(writer: ResponseWriter) ->
     data = writer.response(problem(error), None)
     assert b"cannot be reached" in data
     assert b"10.0.0.7" not in data
+    assert b"cannot be reached: 10.0.0.7: refused" in writer.response(problem(error, for_operator=True), None)
     assert str(error) == "the message log cannot be reached"
 
 
 def test_headers_of_problems(writer: ResponseWriter) -> None:
-    """401 says how to authenticate, an overload when to come again, and given headers are kept."""
+    """401 says how to authenticate, an overload when to come again, and 405 which methods there are."""
     assert read(writer.response(problem(Unauthorized("x")), None)).headers["www-authenticate"].startswith("Bearer")
     assert read(writer.response(problem(Overloaded("x", retry_after=5)), None)).headers["retry-after"] == "5"
     assert "retry-after" not in read(writer.response(problem(Overloaded("x")), None)).headers
-    allow = problem(MethodNotAllowed("x"), ((b"Allow", b"GET"),))
-    assert read(writer.response(allow, None)).headers["allow"] == "GET"
+    refused = read(writer.response(problem(MethodNotAllowed("x", allow="GET, OPTIONS")), None))
+    assert refused.headers["allow"] == "GET, OPTIONS"
 
 
 def test_head(writer: ResponseWriter) -> None:

@@ -19,7 +19,7 @@ class Serve(Protocol):
     """Starts a server for the length of a `with`: `with serve(retention_seconds="1s") as server`."""
 
     def __call__(
-        self, *flags: str, environment: Mapping[str, str] | None = None, **settings: object
+        self, *flags: str, environment: Mapping[str, str] | None = None, files: int | None = None, **settings: object
     ) -> AbstractContextManager[Server]: ...
 
 
@@ -45,10 +45,12 @@ def serve(wait_strategy: str, tmp_path: Path) -> Iterator[Serve]:
     numbers = count()
 
     @contextmanager
-    def start(*flags: str, environment: Mapping[str, str] | None = None, **settings: object) -> Iterator[Server]:
+    def start(
+        *flags: str, environment: Mapping[str, str] | None = None, files: int | None = None, **settings: object
+    ) -> Iterator[Server]:
         settings.setdefault("wait_strategy", wait_strategy)
         log = tmp_path / f"server-{next(numbers)}.log"
-        with running(log, (*flags, *_set(settings)), environment) as server:
+        with running(log, (*flags, *_set(settings)), environment, files) as server:
             started.append(server)
             yield server
 

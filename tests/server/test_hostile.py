@@ -17,21 +17,21 @@ MALFORMED = {
     "tls hello": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200),
     "http/0.9": b"GET /healthz\r\n\r\n",
     "http/2 preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-    "http/1.2": b"GET /healthz HTTP/1.2\r\nHost: x\r\n\r\n",
+    "http/1.2": b"GET /healthz HTTP/1.2\r\nHost: localhost\r\n\r\n",
     "no host": b"GET /healthz HTTP/1.1\r\n\r\n",
-    "two hosts": b"GET /healthz HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
-    "host with a path": b"GET /healthz HTTP/1.1\r\nHost: x/y\r\n\r\n",
-    "bare lf": b"GET /healthz HTTP/1.1\nHost: x\n\n",
+    "two hosts": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: y\r\n\r\n",
+    "host with a path": b"GET /healthz HTTP/1.1\r\nHost: localhost/y\r\n\r\n",
+    "bare lf": b"GET /healthz HTTP/1.1\nHost: localhost\n\n",
     "space before colon": b"GET /healthz HTTP/1.1\r\nHost : x\r\n\r\n",
-    "folded header": b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: a\r\n b\r\n\r\n",
-    "nul in header": b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: a\x00b\r\n\r\n",
-    "cr in header": b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: a\rb\r\n\r\n",
-    "control in target": b"GET /heal\x01thz HTTP/1.1\r\nHost: x\r\n\r\n",
-    "space in target": b"GET /healthz a HTTP/1.1\r\nHost: x\r\n\r\n",
-    "target is no path": b"GET healthz HTTP/1.1\r\nHost: x\r\n\r\n",
-    "connect": b"CONNECT x:80 HTTP/1.1\r\nHost: x:80\r\n\r\n",
-    "unknown method": b"GRAB /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
-    "unknown expectation": b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nExpect: cake\r\nContent-Length: 1\r\n\r\n",
+    "folded header": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: a\r\n b\r\n\r\n",
+    "nul in header": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: a\x00b\r\n\r\n",
+    "cr in header": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: a\rb\r\n\r\n",
+    "control in target": b"GET /heal\x01thz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "space in target": b"GET /healthz a HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "target is no path": b"GET healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "connect": b"CONNECT x:80 HTTP/1.1\r\nHost: localhost:80\r\n\r\n",
+    "unknown method": b"GRAB /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "unknown expectation": b"POST /v1/messages HTTP/1.1\r\nHost: [::1]\r\nExpect: cake\r\nContent-Length: 1\r\n\r\n",
 }
 
 
@@ -48,7 +48,7 @@ def test_malformed_request_gets_a_problem_and_the_end(server: Server, data: byte
     _assert_serves(server)
 
 
-SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
+SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 SMUGGLING = {
     "length and chunked": b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -75,7 +75,7 @@ SMUGGLING = {
 def test_ambiguous_length_is_refused(server: Server, rest: bytes) -> None:
     """A request whose end two servers could see in two places is refused, and what follows it is not answered."""
     with server.connect() as client:
-        client.send(b"POST /v1/nothing HTTP/1.1\r\nHost: x\r\n" + rest + SMUGGLED)
+        client.send(b"POST /v1/poll HTTP/1.1\r\nHost: localhost\r\n" + rest + SMUGGLED)
         response = client.read_response()
         assert response.status in (400, 413)
         assert response.is_problem
@@ -86,28 +86,29 @@ def test_ambiguous_length_is_refused(server: Server, rest: bytes) -> None:
 def test_http_1_0_has_no_chunked(server: Server) -> None:
     """Transfer-Encoding in an HTTP/1.0 request is refused."""
     with server.connect() as client:
-        client.send(b"POST /v1/nothing HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SMUGGLED)
+        client.send(b"POST /v1/poll HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SMUGGLED)
         assert client.read_response().status == 400
         assert client.ends()
 
 
 OVERSIZED = {
     "target": (b"GET /" + b"x" * 20_000, 414),
-    "header": (b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: " + b"x" * 200_000, 431),
-    "header name": (b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"x" * 200_000, 431),
-    "many headers": (b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 5000 + b"\r\n", 431),
-    "announced body": (b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n\r\n", 413),
+    "header": (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: " + b"x" * 200_000, 431),
+    "header name": (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + b"x" * 200_000, 431),
+    "many headers": (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 5000 + b"\r\n", 431),
+    "announced body": (b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\n\r\n", 413),
     "chunked body": (
-        b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
         + (b"10000\r\n" + b"x" * 65536 + b"\r\n") * 20,
         413,
     ),
     "chunk extensions": (
-        b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1;" + b"x" * 4_000_000,
+        b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1;" + b"x" * 4_000_000,
         413,
     ),
     "trailers": (
-        b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + b"X: y\r\n" * 700_000,
+        b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
+        + b"X: y\r\n" * 700_000,
         413,
     ),
 }
@@ -159,7 +160,7 @@ def test_slow_requests_are_ended(serve: Serve) -> None:
     """A head or a body that trickles in is told 408 after request_timeout_seconds, however steadily it trickles."""
     with serve(request_timeout_seconds="2s") as server, server.connect() as head, server.connect() as body:
         head.send(b"GET /healthz HTTP/1.1\r\nX-A: ")
-        body.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n\r\n")
+        body.send(b"POST /v1/poll HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999\r\n\r\n")
         began = time.monotonic()
         while head.silent(0.05) and body.silent(0.05):
             head.send(b"x")
@@ -235,7 +236,7 @@ def test_pipelined_requests_are_answered_in_order(server: Server, channel: str) 
 def test_100_continue(server: Server, channel: str) -> None:
     """A client that waits for 100 Continue before its body gets it, unless the body would be refused."""
     body = b'{"channels": ["%b"], "data": 1}' % channel.encode()
-    head = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
+    head = b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
     with server.connect() as client:
         client.send(head % len(body))
         assert client.read_response().status == 100

@@ -89,7 +89,7 @@ def test_sigterm_makes_the_node_not_ready(serve: Serve, stack: ExitStack) -> Non
                     return False  # it was open and idle when the drain began
 
         wait_until(not_ready, "the node to be not ready")
-        before.send(b"Host: x\r\n\r\n")
+        before.send(b"Host: localhost\r\n\r\n")
         response = before.read_response()
         assert response.status == 503
         assert response.headers["connection"] == "close"
@@ -166,7 +166,7 @@ def test_request_that_comes_in_is_still_answered(serve: Serve) -> None:
     """A publication whose bytes were on their way at the signal is answered before the end."""
     with serve() as server, server.connect() as client:
         body = b'{"channels": ["a"], "data": 1}'
-        client.send(b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body))
+        client.send(b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body))
         wait_until(lambda: server.metric("received_bytes_total") > 60, "the head of the request")
         server.signal(signal.SIGTERM)
         wait_until(lambda: any("draining" in line for line in server.log_lines()), "the drain")

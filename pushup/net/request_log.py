@@ -1,0 +1,84 @@
+"""A line for each request, at level debug: method, target, status, milliseconds, client."""
+
+from __future__ import annotations
+
+import re
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from pushup.core.answer import Answer
+from pushup.net.exchange import Application, Client, Exchange, Held
+from pushup.net.http1 import Request
+from pushup.net.responses import Response
+
+TARGET_LIMIT = 200
+"""Characters of a target that are logged."""
+
+_HARMLESS = re.compile(r"(channel|cursor|timeout|limit|from|to|after|_)=")
+"""Parameters that are logged with their values. The value of another means nothing here, but may be a secret."""
+
+_log = Logger()
+
+
+class RequestLog:
+    """An application that logs what another one is asked and answers."""
+
+    def __init__(self, application: Application, clock: IReactorTime) -> None:
+        self._application = application
+        self._clock = clock
+
+    def admit(self, request: Request) -> int:
+        return self._application.admit(request)
+
+    def __call__(self, request: Request, exchange: Exchange) -> None:
+        self._application(request, _LoggedExchange(request, exchange, self._clock))
+
+    def abandon(self, held: Held) -> None:
+        self._application.abandon(held)
+
+
+class _LoggedExchange:
+    """Logs how its request was answered."""
+
+    def __init__(self, request: Request, exchange: Exchange, clock: IReactorTime) -> None:
+        self._request = request
+        self._exchange = exchange
+        self._clock = clock
+        self._began = clock.seconds()
+
+    @property
+    def client(self) -> Client:
+        return self._exchange.client
+
+    def answer(self, answer: Answer) -> None:
+        self._line(200)
+        self._exchange.answer(answer)
+
+    def hold(self, held: Held) -> None:
+        self._exchange.hold(held)
+
+    def respond(self, response: Response) -> None:
+        self._line(response.status)
+        self._exchange.respond(response)
+
+    def _line(self, status: int) -> None:
+        _log.debug(
+            "{method} {target} {status} {milliseconds:.1f} ms {client}",
+            method=self._request.method.decode(),
+            target=shown_target(self._request.target),
+            status=status,
+            milliseconds=1000 * (self._clock.seconds() - self._began),
+            client=self.client,
+        )
+
+
+def shown_target(target: bytes) -> str:
+    """The target as it may be logged: printable, of bounded length, and without the values of unknown parameters."""
+    path, mark, query = target.decode("latin-1").partition("?")
+    pairs = [pair if _HARMLESS.match(pair) else f"{pair.partition('=')[0]}=..." for pair in query.split("&")]
+    text = ascii(path + mark + ("&".join(pairs) if mark else ""))[1:-1]
+    return text if len(text) <= TARGET_LIMIT else text[:TARGET_LIMIT] + "..."
+
+
+_check: type[Exchange] = _LoggedExchange

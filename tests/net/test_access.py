@@ -1,0 +1,216 @@
+"""By which names a server answers, who may publish, and who is shown what concerns the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent, globalLogPublisher
+from zope.interface import implementer
+
+from pushup.broadcast.memory import MemoryBroadcast
+from pushup.core.commands import Command
+from pushup.core.errors import Unavailable
+from pushup.metrics import Metrics, MetricsPage
+from pushup.net.exchange import Client
+from pushup.net.rarely import LOG_SECONDS
+from pushup.settings import SettingsError, read_settings
+from tests.net.in_memory_node import InMemoryNode
+from tests.net.in_memory_server import InMemoryServer
+from tests.net.scripted_application import get
+
+KEY = "a-key-of-sixteen-characters"
+POLL = "/v1/poll?channel=a&timeout=0"
+GOOD = [
+    "localhost", "LOCALHOST:8080", "app.localhost:80", "localhost.", "127.0.0.1", "127.0.0.1:8080", "192.168.1.7:80",
+    "[::1]", "[::1]:8080", "[2001:db8::1]", "",
+]  # fmt: skip
+EVIL = [
+    "evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", "notlocalhost", "x",
+    "evil.localhost.example", "1.2.3", "127.0.0.1.",
+]  # fmt: skip
+
+
+@pytest.fixture
+def log_lines() -> Iterator[list[str]]:
+    """What is logged at level info, as text."""
+    lines: list[str] = []
+
+    @implementer(ILogObserver)
+    def observe(event: LogEvent) -> None:
+        if event["log_level"] == LogLevel.info:
+            lines.append(formatEvent(event))
+
+    globalLogPublisher.addObserver(observe)
+    yield lines
+    globalLogPublisher.removeObserver(observe)
+
+
+def polled(node: InMemoryNode, host: str | None) -> int:
+    """The status of a poll that is addressed to this name."""
+    headers = {} if host is None else {"Host": host}
+    exchange = node.begin("GET", POLL, **headers)
+    return 200 if exchange.answers else exchange.responses[0].status
+
+
+@pytest.mark.parametrize("host", [*GOOD, None])
+def test_without_keys_a_server_answers_to_addresses_and_localhost(host: str | None) -> None:
+    """Also to clients of HTTP/1.0 that name no host: browsers always do."""
+    assert polled(InMemoryNode(hosts=()), host) == 200
+
+
+@pytest.mark.parametrize("host", [host for host in EVIL if host != "127.0.0.1."])
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", POLL, b""),
+        ("POST", "/v1/poll", {"channels": ["a"]}),
+        ("POST", "/v1/messages", {"channels": ["a"], "data": 1}),
+        ("DELETE", "/v1/channels/a", b""),
+        ("GET", "/metrics", b""),
+        ("GET", "/nothing", b""),
+        ("OPTIONS", "/v1/messages", b""),
+    ],
+)
+def test_without_keys_it_answers_to_no_other_name(host: str, method: str, path: str, body: object) -> None:
+    """A page of that name could otherwise publish and read, once its owner points the name here (DNS rebinding)."""
+    node = InMemoryNode(hosts=(), cors_origins=("*",))
+    told = node.call(method, path, body, Host=host, Origin=f"http://{host}")
+    assert (told.status, told.json["type"], told.json["field"]) == (421, "urn:pushup:misdirected-request", "Host")
+    assert "hosts" in told.json["detail"]
+    assert (node.queue.message_count, node.queue.channel_count) == (0, 0)
+
+
+def test_names_of_its_own() -> None:
+    """Those in `hosts` are answered, in any case and with any port; `*` stands for all."""
+    node = InMemoryNode(hosts=("Push.example",))
+    assert [polled(node, host) for host in ("push.EXAMPLE:8443", "push.example.", "localhost")] == [200] * 3
+    assert polled(node, "other.push.example") == 421
+    assert polled(InMemoryNode(hosts=("*",)), "evil.example") == 200
+
+
+def test_with_keys_any_name_is_answered_unless_some_are_given() -> None:
+    """Keys protect what there is to protect; `hosts` is for those who want both."""
+    assert polled(InMemoryNode(hosts=(), publish_keys=(KEY,)), "any.example") == 200
+    assert polled(InMemoryNode(hosts=("one.example",), publish_keys=(KEY,)), "any.example") == 421
+    assert polled(InMemoryNode(hosts=("one.example",), publish_keys=(KEY,)), "one.example") == 200
+
+
+def test_many_names_are_not_remembered() -> None:
+    """What clients may choose freely, such as ports, does not make anything grow."""
+    node = InMemoryNode(hosts=())
+    for port in range(1000):
+        assert polled(node, f"localhost:{port}") == 200
+    assert len(node.access._good_hosts) <= 64
+
+
+@pytest.mark.parametrize("host", ["http://push.example", "push.example:80", "push example", "", "-", "a/b"])
+def test_hosts_are_names(host: str) -> None:
+    """A value that could never match is refused, and says what to write."""
+    if host:
+        with pytest.raises(SettingsError, match=r"hosts: .* is not a name such as push\.example\.org"):
+            read_settings(None, {}, {"hosts": [host]})
+    assert read_settings(None, {}, {"hosts": "push.example.org,*,intern"}).server.hosts[2] == "intern"
+
+
+# What the operator is shown.
+
+
+class _Broken(MemoryBroadcast):
+    """Refuses everything, for a reason that names what strangers need not know."""
+
+    error = Unavailable("the message log cannot be reached", retry_after=1, operator_detail="10.0.0.7:6379: refused")
+
+    def append(self, command: Command, then: object) -> None:
+        then(self.error)  # type: ignore[operator]
+
+    def why_not_ready(self) -> Unavailable | None:
+        return self.error
+
+
+LOCAL, PROXY, STRANGER, UNIX = Client("127.0.0.1", 5), Client("127.0.0.1", 6), Client("192.0.2.7", 7), Client("")
+
+
+@pytest.mark.parametrize(
+    ("keys", "client", "headers", "shown"),
+    [
+        ((), LOCAL, {}, True),
+        ((), Client("::1", 9), {}, True),
+        ((), UNIX, {}, True),
+        ((), STRANGER, {}, False),
+        ((), Client("gone"), {}, False),
+        ((), PROXY, {"X-Forwarded-For": "192.0.2.7"}, False),
+        ((), PROXY, {"Forwarded": "for=192.0.2.7"}, False),
+        ((KEY,), LOCAL, {}, False),
+        ((KEY,), LOCAL, {"Authorization": f"Bearer {KEY}x"}, False),
+        ((KEY,), STRANGER, {"Authorization": f"Bearer {KEY}"}, True),
+    ],
+)
+@pytest.mark.parametrize("path", ["/readyz", "/v1/messages"])
+def test_who_is_shown_why(
+    keys: tuple[str, ...], client: Client, headers: dict[str, str], shown: bool, path: str
+) -> None:
+    """Strangers learn that it does not work; where Redis is and what it said is for those who have a key, or, where
+    there are none, who are on the same machine."""
+    node = InMemoryNode(publish_keys=keys, broadcast=_Broken)
+    node.client = client
+    if path == "/readyz":
+        told = node.call("GET", path, **headers)
+        text = told.json["reason"]
+    else:
+        told = node.call("POST", path, {"channels": ["a"], "data": 1}, **headers)
+        text = told.json["detail"]
+        if told.status in (401, 403):
+            assert not shown
+            return
+    assert told.status == 503
+    assert text == "the message log cannot be reached" + (": 10.0.0.7:6379: refused" if shown else "")
+    assert shown == (b"10.0.0.7" in told.body)
+
+
+# What is logged and counted of those who are refused.
+
+
+def counted(metrics: Metrics) -> dict[str, int]:
+    lines = MetricsPage(metrics, {}).text().decode().splitlines()
+    found = [line for line in lines if line.startswith("pushup_refusals_total{")]
+    return {line.split('"')[1]: int(float(line.rsplit(" ", 1)[1])) for line in found}
+
+
+def test_refusals_are_counted_and_rarely_logged(log_lines: list[str]) -> None:
+    """One line a minute for each kind, which says how many there were; a counter for each kind."""
+    node = InMemoryNode(publish_keys=(KEY,), hosts=("good.example",))
+    open_node = InMemoryNode(hosts=())
+    for _ in range(30):
+        node.call("POST", "/v1/messages", {}, Host="good.example")
+        node.call("POST", "/v1/messages", {}, Host="good.example", Authorization="Bearer wrong")
+        node.call("GET", "/healthz", Host="evil.example")
+        open_node.call("POST", "/v1/messages", {}, Host="localhost", Origin="http://evil.example")
+        node.call("GET", "/v1/poll", Host="good.example")
+    assert counted(node.metrics) == {"unauthorized": 30, "forbidden": 30, "host": 30}
+    assert counted(open_node.metrics) == {"origin": 30}
+    assert len(log_lines) == 4
+    assert all("refused a request from 127.0.0.1:50000" in line for line in log_lines)
+    assert not any("wrong" in line for line in log_lines), "no key is ever logged"
+    node.clock.advance(LOG_SECONDS)
+    node.call("GET", "/healthz", Host="evil.example")
+    assert len(log_lines) == 5
+    assert log_lines[-1].endswith("(29 more since this was last logged)")
+
+
+def test_tls_at_a_plain_port_is_told(log_lines: list[str]) -> None:
+    """Once, however many try; it says what to change, also to a client that reads it."""
+    node = InMemoryNode()
+    server = InMemoryServer(node.api, clock=node.clock)
+    hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(64))
+    for _ in range(3):
+        client = server.connect()
+        client.send(hello)
+        reply = client.reply()
+        assert reply.status == 400
+        assert b"plain HTTP, not TLS" in reply.body
+        client = server.connect()
+        client.send(get(b"/healthz"))
+        assert client.reply().status == 200
+    assert len([line for line in log_lines if "plain HTTP, not TLS" in line]) == 1
+    assert counted(server.metrics) == {"tls": 3}

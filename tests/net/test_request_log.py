@@ -1,0 +1,81 @@
+"""The line that is logged for each request at level debug."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent, globalLogPublisher
+from zope.interface import implementer
+
+from pushup.net.request_log import TARGET_LIMIT, RequestLog, shown_target
+from tests.net.in_memory_node import InMemoryNode
+from tests.net.in_memory_server import InMemoryServer
+from tests.net.scripted_application import get
+
+BODY = b'{"channels": ["a"], "data": "secret"}'
+PUBLICATION = b"POST /v1/messages HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer secret\r\nContent-Length: %d\r\n\r\n%b"
+
+
+@pytest.fixture
+def lines() -> Iterator[list[str]]:
+    lines: list[str] = []
+
+    @implementer(ILogObserver)
+    def observe(event: LogEvent) -> None:
+        if event["log_level"] == LogLevel.debug:
+            lines.append(formatEvent(event))
+
+    globalLogPublisher.addObserver(observe)
+    yield lines
+    globalLogPublisher.removeObserver(observe)
+
+
+def test_each_request_is_a_line(lines: list[str]) -> None:
+    """Polls that were held with the time they waited, publications, refusals; in the order they are answered."""
+    node = InMemoryNode()
+    server = InMemoryServer(RequestLog(node.api, node.clock), clock=node.clock)
+    poller, publisher = server.connect(), server.connect()
+    poller.send(get(b"/v1/poll?channel=a&cursor=now"))
+    server.advance(3)
+    assert lines == []
+    publisher.send(PUBLICATION % (len(BODY), BODY))
+    node.run()
+    assert poller.reply().status == 200
+    publisher.send(get(b"/nothing"))
+    publisher.send(get(b"/v1/poll?channel=a&timeout=0"))
+    assert lines == [
+        "POST /v1/messages 201 0.0 ms 127.0.0.1:50000",
+        "GET /v1/poll?channel=a&cursor=now 200 3000.0 ms 127.0.0.1:50000",
+        "GET /nothing 404 0.0 ms 127.0.0.1:50000",
+        "GET /v1/poll?channel=a&timeout=0 200 0.0 ms 127.0.0.1:50000",
+    ]
+
+
+def test_a_client_that_goes_is_forgotten(lines: list[str]) -> None:
+    """A held poll is abandoned through the log as without it."""
+    node = InMemoryNode()
+    server = InMemoryServer(RequestLog(node.api, node.clock), clock=node.clock)
+    client = server.connect()
+    client.send(get(b"/v1/poll?channel=a"))
+    assert node.queue.held == 1
+    client.reset()
+    assert (node.queue.held, lines) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("target", "shown"),
+    [
+        (b"/v1/poll?channel=a&cursor=e-1&timeout=5&limit=1&from=1&to=2&_=77", None),
+        (b"/v1/channels?after=5", None),
+        (b"/v1/poll?channel=a&token=hush&key=hush", "/v1/poll?channel=a&token=...&key=..."),
+        (b"/v1/poll?hush", "/v1/poll?hush=..."),
+        (b"/v1/poll?xchannel=hush", "/v1/poll?xchannel=..."),
+        (b"/\x1b[31m\xe9\n", "/\\x1b[31m\\xe9\\n"),
+        (b"/" + b"x" * 1000, "/" + "x" * (TARGET_LIMIT - 1) + "..."),
+        (b"*", None),
+    ],
+)
+def test_targets_are_harmless(target: bytes, shown: str | None) -> None:
+    """No value of a parameter that is none of ours, no control characters, no endless text."""
+    assert shown_target(target) == (target.decode() if shown is None else shown)
