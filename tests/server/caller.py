@@ -40,8 +40,8 @@ class Caller:
         self._connection = _Connection(address)
 
     def begin(self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> None:
-        """Send a request; its reply is to be had from `finish`."""
-        data = None if body is None else json.dumps(body).encode()
+        """Send a request; its reply is to be had from `finish`. A body of bytes is sent as it is, others as JSON."""
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         self._connection.request(method, path, data, dict(headers or {}))
 
     def finish(self) -> Reply:
