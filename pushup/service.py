@@ -161,7 +161,9 @@ def make_service(
         ),
         refusals=refusals,
         metrics_text=page.text,
-        authorized_polls=None if authorization is None else AuthorizedPolls(node, authorization, reactor),
+        authorized_polls=None
+        if authorization is None
+        else AuthorizedPolls(node, authorization, reactor, settings.authorization.authorize_queue_limit_bytes),
     )
     edge = Edge(
         application=RequestLog(api, reactor) if settings.server.log_level == "debug" else api,

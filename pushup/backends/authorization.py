@@ -31,6 +31,8 @@ class AuthorizationLimits(Struct, frozen=True, kw_only=True):
     """Questions asked at a time: requests to the web backend, or threads."""
     authorize_queue_limit: int = 10_000
     """Questions that wait; beyond it 503."""
+    authorize_queue_limit_bytes: int = 64 * 1024 * 1024
+    """The requests that questions are asked about, those under way included; beyond it 503."""
     authorize_timeout_seconds: float = 10.0
     """From a client's poll to the verdict, waiting in the queue included; then it is 503."""
     ticket_seconds: float = 120.0

@@ -7,7 +7,7 @@ held no longer than its ticket is good; then it ends with 401 `ticket-expired`, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -15,7 +15,7 @@ from twisted.logger import Logger
 
 from pushup.core import wire
 from pushup.core.answer import Answer
-from pushup.core.errors import InternalError, PushUpError, TicketExpired, UnknownChannel
+from pushup.core.errors import InternalError, Overloaded, PushUpError, TicketExpired, UnknownChannel
 from pushup.core.poll import Poll
 from pushup.core.subscription import Subscription
 from pushup.net.exchange import Exchange, Holder
@@ -23,6 +23,11 @@ from pushup.net.http1 import Request
 from pushup.net.responses import Response, problem
 
 TICKET_HEADER = b"pushup-ticket"
+
+RETRY_AFTER_SECONDS = 2
+"""When a poll that was refused may come again; by then questions have been answered."""
+
+T = TypeVar("T")
 
 _log = Logger()
 
@@ -50,24 +55,36 @@ class Node(Protocol):
 class AuthorizedPolls:
     """Begins polls."""
 
-    def __init__(self, node: Node, authorization: Authorization, clock: IReactorTime) -> None:
+    def __init__(self, node: Node, authorization: Authorization, clock: IReactorTime, limit_bytes: int) -> None:
+        """`limit_bytes`: what all requests together may take while the application is asked about them."""
         self._node = node
         self._authorization = authorization
         self._clock = clock
+        self._limit_bytes = limit_bytes
+        self._asking_bytes = 0
 
     def begin(self, poll: Poll, request: Request, exchange: Exchange, refuse: Callable[[PushUpError], None]) -> None:
         """Answer a poll, or hold it; once it is known that it may be. `refuse` answers with what goes wrong later.
 
-        Raises: UnknownChannel, to a client with a good ticket only.
+        Raises: UnknownChannel, to a client with a good ticket only; Overloaded.
         """
         channels = poll.selection.channels
         expires = self._authorization.expires(request.header(TICKET_HEADER), channels)
         if expires is not None:
             self._poll(poll, exchange, expires, "")
             return
+        size = request.size + poll.selection.size
+        if self._asking_bytes + size > self._limit_bytes:
+            raise Overloaded("too many polls wait for the application to be asked", retry_after=RETRY_AFTER_SECONDS)
+        self._asking_bytes += size
         verdict = self._authorization.ask(channels, request.headers)
+        verdict.addBoth(self._asked, size)
         exchange.hold(verdict)
         Deferred.fromCoroutine(self._begin_when_allowed(verdict, poll, exchange, refuse))
+
+    def _asked(self, result: T, size: int) -> T:
+        self._asking_bytes -= size
+        return result
 
     async def _begin_when_allowed(
         self,

@@ -56,7 +56,8 @@ class Application:
 class AuthorizedNode(InMemoryNode):
     """A node whose application has to allow polls."""
 
-    def __init__(self, *, strict_channels: bool = False) -> None:
+    def __init__(self, *, strict_channels: bool = False, limit_bytes: int = 10**6) -> None:
+        self.limit_bytes = limit_bytes
         self.application = Application()
         self.tickets = Tickets(b"a key")
         super().__init__(
@@ -67,7 +68,7 @@ class AuthorizedNode(InMemoryNode):
         authorization = Authorization(
             self.application, tickets=self.tickets, ticket_seconds=120.0, clock=clock, random=lambda: 0.0
         )
-        return AuthorizedPolls(node, authorization, clock)
+        return AuthorizedPolls(node, authorization, clock, self.limit_bytes)
 
     def begin_poll(self, query: str, ticket: str = "", **headers: str) -> RecordingExchange:
         if ticket:
@@ -495,6 +496,24 @@ def test_a_verdict_while_the_node_drains() -> None:
     node.application.allow()
     assert "ticket" in body_of(exchange)
     assert node.is_quiet()
+
+
+def test_what_waits_for_verdicts_is_limited_by_bytes() -> None:
+    """Heads and names count: past the limit it is 503, until verdicts come, whatever they are, or clients go."""
+    node = AuthorizedNode(limit_bytes=20_000)
+    cookie = "x" * 5000
+    asked = [node.begin_poll(f"channel={number}a&timeout=20", cookie=cookie) for number in range(3)]
+    for _ in range(3):
+        refused = node.begin_poll("channel=a", cookie=cookie)
+        assert (refused.responses[0].status, dict(refused.responses[0].headers)[b"Retry-After"]) == (503, b"2")
+    assert len(node.application.verdicts) == 3
+    node.application.allow(0)
+    node.application.verdicts[1].errback(Forbidden("no"))
+    assert isinstance(asked[2].held, Deferred)
+    node.api.abandon(asked[2].held)
+    for number in range(3):
+        assert isinstance(node.begin_poll(f"channel={number}b", cookie=cookie).held, Deferred)
+    assert len(node.application.verdicts) == 6
 
 
 # Over connections.
