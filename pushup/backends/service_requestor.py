@@ -14,7 +14,13 @@ from twisted.internet.error import ConnectingCancelledError
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
-from twisted.web.client import Agent, HTTPConnectionPool, ResponseDone, ResponseFailed
+from twisted.web.client import (
+    Agent,
+    HTTPConnectionPool,
+    ResponseDone,
+    ResponseFailed,
+    _HTTP11ClientFactory,
+)
 from twisted.web.http import PotentialDataLoss
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IResponse
@@ -34,6 +40,16 @@ RETRY_SECONDS = 0.2
 
 IDLE_SECONDS = 30
 """How long a connection is kept for the next request."""
+
+
+class _QuietFactory(_HTTP11ClientFactory):
+    noisy = False
+
+
+class _Connections(HTTPConnectionPool):
+    """Twisted's pool, without its two log lines for each connection."""
+
+    _factory = _QuietFactory
 
 
 class Reply(Struct, frozen=True):
@@ -61,7 +77,7 @@ class ServiceRequestor:
         self._service = LimitedService(name, limits, clock=reactor, give_up=Deferred.cancel, counters=counters)
         self._connections: HTTPConnectionPool | None = None
         if agent is None:
-            self._connections = HTTPConnectionPool(reactor)
+            self._connections = _Connections(reactor)
             self._connections.maxPersistentPerHost = limits.at_most
             self._connections.cachedConnectionTimeout = IDLE_SECONDS
             agent = Agent(reactor, connectTimeout=limits.deadline_seconds, pool=self._connections)

@@ -1,0 +1,65 @@
+"""What is not in the log: nothing is logged for each request, and nothing of how Twisted works inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.server.blocking_backend import Verdict, WebBackend, web_backend
+from tests.server.caller import poll_path
+from tests.server.conftest import Serve
+from tests.server.redis_cluster import RedisCluster
+from tests.server.redis_server import RedisServer
+
+
+@pytest.fixture(scope="session")
+def wait_strategy() -> str:
+    """One is enough: nothing here depends on it."""
+    return "epoll"
+
+
+@pytest.fixture
+def backend() -> Iterator[WebBackend]:
+    with web_backend() as backend:
+        yield backend
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("keep_alive", [True, False])
+def test_questions_are_not_logged(serve: Serve, backend: WebBackend, host: str, keep_alive: bool) -> None:
+    """20 questions to the application leave no line, whether it is called by name or by address, and whether the
+    connection to it is used again or not."""
+    backend.answer = lambda question: Verdict(headers=() if keep_alive else (("Connection", "close"),))
+    with serve(authorize_url=backend.url.replace("127.0.0.1", host)) as server, server.caller() as caller:
+        before = len(server.log_lines())
+        for number in range(20):
+            assert caller.call("GET", poll_path(f"c{number}", timeout=0)).status == 200
+        assert backend.count == 20
+        assert server.log_lines()[before:] == []
+
+
+def test_an_application_that_is_away_is_logged_once(serve: Serve, backend: WebBackend) -> None:
+    """While nobody answers at authorize_url there is one line, and one when somebody answers again."""
+    answers = [Verdict(503)] * 5 + [Verdict(204)] * 5
+    backend.answer = lambda question: answers.pop(0)
+    with serve(authorize_url=backend.url) as server, server.caller() as caller:
+        before = len(server.log_lines())
+        for number in range(10):
+            caller.call("GET", poll_path(f"c{number}", timeout=0))
+        server.expect_log("nobody without a ticket")
+        texts = [line for line in server.log_lines()[before:] if line[:4].isdigit()]
+        assert [" warn " in texts[0], " info " in texts[1]] == [True, True]
+        assert len(texts) == 2
+
+
+def test_connections_to_redis_are_not_logged(tmp_path: Path, stack: ExitStack) -> None:
+    """A node logs what happens to the order of messages, not how its connections to Redis are made."""
+    redis = stack.enter_context(RedisServer(tmp_path / "redis"))
+    cluster = RedisCluster(redis, tmp_path, stack)
+    cluster.start(redis.url.replace("127.0.0.1", "localhost"))
+    lines = cluster.nodes[0].log_lines()
+    assert lines
+    assert [line for line in lines if "actory" in line or "twisted" in line.lower()] == []
