@@ -48,7 +48,7 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
 
 def _read(config: Path | None, others: tuple[str, ...], **flags: Any) -> Settings:
     """The settings from all places, or exit with what is wrong with them."""
-    given = {name: value for name, value in flags.items() if value}
+    given = {name: value for name, value in flags.items() if value is not None and value != ()}
     try:
         for other in others:
             name, equals, value = other.partition("=")
@@ -58,6 +58,15 @@ def _read(config: Path | None, others: tuple[str, ...], **flags: Any) -> Setting
         return read_settings(config, os.environ, given)
     except SettingsError as error:
         raise click.ClickException(str(error)) from None
+
+
+def _check_surroundings(settings: Settings) -> None:
+    """Exit with what keeps a server with these settings from running here, each on a line."""
+    from pushup.surroundings import troubles
+
+    found = list(troubles(settings))
+    if found:
+        raise click.ClickException("\n".join(found))
 
 
 @main.command()
@@ -73,6 +82,7 @@ def serve(**given: Any) -> None:
     from pushup.service import make_service, raise_file_limit, tune_garbage_collector
 
     reactor: Any = any_reactor
+    _check_surroundings(settings)
     tune_garbage_collector()
     start_logging(settings.server.log_level, settings.server.log_format)
     raise_file_limit()
@@ -113,14 +123,19 @@ def _greet(addresses: list[str], *, with_key: bool) -> None:
 @main.command("check-config")
 @_settings_options
 def check_config(**given: Any) -> None:
-    """Check the settings and print those in force, as TOML; secrets are left out."""
+    """Check the settings and print those in force, as TOML; secrets are left out.
+
+    Says, too, what keeps a server with these settings from running here, and as this user: a journal's directory that
+    is missing or cannot be written to, an address that is not this machine's, an authorizer that cannot be imported.
+    """
     from msgspec import structs
 
-    settings = structs.asdict(_read(**given))
-    for room in settings.values():
+    settings = _read(**given)
+    for room in structs.asdict(settings).values():
         for name, value in structs.asdict(room).items():
             shown = shown_setting(name, value)
             print(f"{name} = {json.dumps(shown)}")
+    _check_surroundings(settings)
 
 
 def _client_options(function: Callable[..., None]) -> Callable[..., None]:

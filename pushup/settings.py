@@ -12,14 +12,17 @@ import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib.util import find_spec
+from ipaddress import ip_address
 from pathlib import Path
+from unicodedata import category
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 
 from pushup.backends.authorization import AuthorizationLimits
+from pushup.backends.verdict import TICKET_LIMIT_SECONDS
 from pushup.broadcast.journal import JournalLimits
 from pushup.broadcast.redis.address import parse_address, without_password
 from pushup.broadcast.redis.limits import RedisLimits
@@ -30,12 +33,17 @@ from pushup.net.demultiplexer import STRATEGIES
 from pushup.net.edge import EdgeLimits
 from pushup.net.http1 import RequestLimits
 from pushup.net.listener import is_public
+from pushup.net.listener import parse_address as split_address
+from pushup.net.origins import DEFAULT_PORTS, canonical_origin
 from pushup.net.poll_parameters import PollLimits
 from pushup.node import DrainLimits
 
 PREFIX = "PUSHUP_"
 MIN_KEY_LENGTH = 16
 """Characters of a key; below that one can be guessed."""
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+"""What a server that listens on loopback is called on its own machine."""
 
 SECRETS = ("publish_keys", "ticket_key")
 """Settings whose values are never shown."""
@@ -123,6 +131,8 @@ def read_settings(
             given.setdefault(room, {})[name] = converted
             origins[name] = where
     settings = Settings(**{room.name: room.type(**given.get(room.name, {})) for room in fields(Settings)})
+    if "poll_timeout_seconds" not in origins:
+        settings = replace(settings, poll=_within_limit(settings.poll))
     mistake = _mistake(settings)
     if mistake is not None:
         name, text = mistake
@@ -162,15 +172,24 @@ def _setting(name: str, value: object, where: str) -> tuple[str, object]:
         raise SettingsError(f"{where}: there is no setting {name!r}{hint}")
     room, wanted = _ROOM_OF[name]
     try:
+        if not _is_text(value):
+            raise ValueError("it is not UTF-8 text, or has a control character in it")
         if isinstance(value, str):
             value = _from_text(name, value, wanted)
         converted = msgspec.convert(value, wanted, strict=not isinstance(value, str))
         if isinstance(converted, int | float) and not isinstance(converted, bool) and not 0 < converted < math.inf:
             raise ValueError("it must be above 0")
     except (ValueError, msgspec.ValidationError) as error:
-        shown = "(not shown)" if name in SECRETS else repr(value)
+        shown = "(not shown)" if name in SECRETS else repr(shown_setting(name, value))
         raise SettingsError(f"{where}: {name} = {shown}: {error}") from None
     return room, converted
+
+
+def _is_text(value: object) -> bool:
+    """Whether texts can be written and read again: arguments and environment may hold any bytes."""
+    if isinstance(value, str):
+        return not any(category(letter) in ("Cc", "Cs") for letter in value)
+    return all(map(_is_text, value)) if isinstance(value, list | tuple) else True
 
 
 def _from_text(name: str, text: str, wanted: object) -> object:
@@ -191,9 +210,14 @@ def _with_unit(text: str, units: Mapping[str, float]) -> float:
     return float(match[1]) * units.get(match[2], 1)
 
 
+def _within_limit(poll: PollLimits) -> PollLimits:
+    """With a default that is not above a limit which somebody has set."""
+    return replace(poll, poll_timeout_seconds=min(poll.poll_timeout_seconds, poll.poll_timeout_limit_seconds))
+
+
 def _mistake(settings: Settings) -> tuple[str, str] | None:
     """What single values cannot show: a setting that cannot be, and why."""
-    server, edge, queue, publication = settings.server, settings.edge, settings.queue, settings.publication
+    server, queue, publication = settings.server, settings.queue, settings.publication
     for name, value, choices in (
         ("log_level", server.log_level, LEVELS),
         ("log_format", server.log_format, FORMATS),
@@ -204,42 +228,77 @@ def _mistake(settings: Settings) -> tuple[str, str] | None:
     for key in server.publish_keys:
         if len(key) < MIN_KEY_LENGTH or not key.isascii() or not key.isprintable() or " " in key:
             return "publish_keys", f"a key has at least {MIN_KEY_LENGTH} characters, printable ASCII without spaces"
-    if (text := _broadcast_mistake(server.broadcast)) is not None:
-        return "broadcast", text
-    for host in server.hosts:
-        if not _HOST_NAME(host):
-            return "hosts", f"{host!r} is not a name such as push.example.org, without http:// and without a port"
+    for name, text in (
+        ("broadcast", _broadcast_mistake(server.broadcast)),
+        ("hosts", _hosts_mistake(server.hosts)),
+        ("cors_origins", _origins_mistake(server.cors_origins)),
+        ("listen", _listen_mistake(server)),
+    ):
+        if text is not None:
+            return name, text
+    mistake = _authorization_mistake(settings)
+    if mistake is not None:
+        return mistake
+    if settings.poll.poll_timeout_seconds > settings.poll.poll_timeout_limit_seconds:
+        return "poll_timeout_seconds", "no poll waits longer than poll_timeout_limit_seconds"
+    if queue.answer_limit_bytes + publication.message_limit_bytes > settings.edge.output_limit_bytes:
+        return "output_limit_bytes", "it must hold an answer, which is answer_limit_bytes and one message"
+    if settings.poll.poll_body_limit_bytes > settings.request.body_limit_bytes:
+        return "poll_body_limit_bytes", "it is more than body_limit_bytes, which holds for all requests"
+    largest = settings.request.body_limit_bytes + settings.request.header_limit_bytes
+    if settings.edge.waiting_requests_limit_bytes < largest:
+        text = "it must hold one request, which is header_limit_bytes and body_limit_bytes"
+        return "waiting_requests_limit_bytes", text
+    if publication.message_limit_bytes > queue.retention_bytes:
+        return "retention_bytes", "it must hold one message of message_limit_bytes"
+    if publication.message_limit_bytes > settings.request.body_limit_bytes:
+        return "body_limit_bytes", "it must hold one message of message_limit_bytes"
+    return None
+
+
+def _listen_mistake(server: ServerSettings) -> str | None:
     if not server.listen:
-        return "listen", "there is no address to listen on"
+        return "there is no address to listen on"
     open_to_all = not server.publish_keys and not server.allow_public_without_keys
     for address in server.listen:
         try:
             public = is_public(address)
         except ValueError as error:
-            return "listen", str(error)
+            return str(error)
         if public and open_to_all:
-            return "listen", (
+            return (
                 f"everybody who reaches {address} could publish; set publish_keys, or say "
                 "allow_public_without_keys if that is what you want"
             )
-    mistake = _authorization_mistake(settings.authorization)
-    if mistake is not None:
-        return mistake
-    if queue.answer_limit_bytes + publication.message_limit_bytes > edge.output_limit_bytes:
-        return "output_limit_bytes", "it must hold an answer, which is answer_limit_bytes and one message"
-    if settings.poll.poll_body_limit_bytes > settings.request.body_limit_bytes:
-        return "poll_body_limit_bytes", "it is more than body_limit_bytes, which holds for all requests"
-    if edge.waiting_requests_limit_bytes < settings.request.body_limit_bytes + settings.request.header_limit_bytes:
-        return (
-            "waiting_requests_limit_bytes",
-            "it must hold one request, which is header_limit_bytes and body_limit_bytes",
-        )
-    if publication.message_limit_bytes > queue.retention_bytes:
-        return "retention_bytes", "it must hold one message of message_limit_bytes"
+        if server.listen.count(address) > 1 and not address.endswith(":0"):
+            return f"{address} stands there twice"
+    return None
+
+
+def _hosts_mistake(hosts: tuple[str, ...]) -> str | None:
+    for host in hosts:
+        if not _HOST_NAME(host):
+            return f"{host!r} is not a name such as push.example.org, without http:// and without a port"
+    return None
+
+
+def _origins_mistake(origins: tuple[str, ...]) -> str | None:
+    """What a browser's `Origin` would never match."""
+    if "*" in origins:
+        return None if set(origins) == {"*"} else "* is for all origins; write either * or their names"
+    for origin in origins:
+        try:
+            wanted = canonical_origin(origin)
+        except ValueError as error:
+            return str(error)
+        if wanted != origin:
+            return f"{origin!r} would never match, for browsers send {wanted!r}; write that"
     return None
 
 
 def _broadcast_mistake(broadcast: str) -> str | None:
+    if broadcast.startswith("journal::memory:"):
+        return "SQLite keeps ':memory:' in memory only, and not in a file; write journal:PATH, or memory:"
     if broadcast == "memory:" or re.fullmatch(r"journal:.+", broadcast):
         return None
     if not broadcast.startswith("redis"):
@@ -253,31 +312,45 @@ def _broadcast_mistake(broadcast: str) -> str | None:
     return None
 
 
-def _authorization_mistake(authorization: AuthorizationLimits) -> tuple[str, str] | None:
+def _authorization_mistake(settings: Settings) -> tuple[str, str] | None:
+    authorization = settings.authorization
     if authorization.authorize_url and authorization.authorizer:
         return "authorizer", "either the web backend is asked (authorize_url) or a function, not both"
     if authorization.authorize_url:
-        if not _is_url(authorization.authorize_url):
-            return "authorize_url", f"{authorization.authorize_url!r} is not of the form http://host:port/path"
-        if authorization.authorize_url.startswith("https:") and find_spec("OpenSSL") is None:
-            return "authorize_url", "https needs more packages: pip install 'pushup[tls]'"
+        text = _url_mistake(authorization.authorize_url, settings.server.listen)
+        if text is not None:
+            return "authorize_url", text
     if authorization.ticket_key and len(authorization.ticket_key) < MIN_KEY_LENGTH:
         return "ticket_key", f"a key has at least {MIN_KEY_LENGTH} characters"
+    if authorization.ticket_seconds > TICKET_LIMIT_SECONDS:
+        return "ticket_seconds", "no ticket lasts longer than a day (1d), for it cannot be taken back"
     return None
 
 
-def _is_url(text: str) -> bool:
-    """Whether it is an HTTP URL that one can ask at: with a host, and without a password."""
+def _url_mistake(url: str, listen: tuple[str, ...]) -> str | None:
+    """Why one cannot ask at an HTTP URL, if so."""
     try:
-        parts = urlsplit(text)
-        port = parts.port
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
     except ValueError:
-        return False
-    plain = text.isascii() and text.isprintable() and " " not in text
-    return (
-        plain
-        and parts.scheme in ("http", "https")
-        and bool(parts.hostname)
-        and port != 0
-        and not (parts.fragment or parts.username or parts.password)
-    )
+        return f"{url!r} is not of the form http://host:port/path"
+    if parts.username is not None or parts.password is not None:
+        return "a URL with a user or a password in it is not taken"
+    plain = url.isascii() and url.isprintable() and " " not in url and not parts.fragment
+    if not plain or parts.scheme not in DEFAULT_PORTS or not host or port == 0:
+        return f"{url!r} is not of the form http://host:port/path"
+    if parts.scheme == "https" and find_spec("OpenSSL") is None:
+        return "https needs more packages: pip install 'pushup[tls]'"
+    if (host, port or DEFAULT_PORTS[parts.scheme]) in _reached_at(listen):
+        return "PushUp itself listens there; write the address of your application"
+    return None
+
+
+def _reached_at(listen: tuple[str, ...]) -> set[tuple[str, int]]:
+    """By which hosts and ports this server is reached from its own machine, as far as is seen without asking."""
+    found = set()
+    for host, port in (split_address(address) for address in listen if not address.startswith("unix:")):
+        if port:
+            names = LOOPBACK if ip_address(host).is_loopback or ip_address(host).is_unspecified else ()
+            found |= {(name, port) for name in (host, *names)}
+    return found

@@ -9,6 +9,7 @@ no, and so is a `PermissionError`. `pushup.core.errors.Unauthorized` says that t
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -67,7 +68,8 @@ def load(path: str) -> Authorizer:
     module_name, colon, name = path.partition(":")
     if not (module_name and colon and name):
         raise ValueError(f"{path!r} is not of the form package.module:function")
-    sys.path.insert(0, os.getcwd())
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
@@ -75,7 +77,24 @@ def load(path: str) -> Authorizer:
     function = getattr(module, name, None)
     if not callable(function):
         raise ValueError(f"there is no function {name!r} in {module_name!r}")
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise ValueError(f"{name!r} in {module_name!r} must be a plain function, which may block: def, not async def")
+    if not _takes_two(function):
+        raise ValueError(f"{name!r} in {module_name!r} must take two arguments: {name}(channels, headers)")
     return cast(Authorizer, function)
+
+
+def _takes_two(function: Callable[..., object]) -> bool:
+    """Whether it can be called with two arguments, as far as is known."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True  # it is not written in Python
+    try:
+        signature.bind((), {})
+    except TypeError:
+        return False
+    return True
 
 
 _check: type[Ask] = OwnCode

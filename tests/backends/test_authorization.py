@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import re
+import string
 import sys
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
@@ -527,8 +528,8 @@ def _path(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_path")
 def test_load() -> None:
     """A function is found by its module and name."""
-    loaded: list[object] = [load("json:dumps"), load("json.decoder:JSONDecoder")]
-    assert loaded == [json.dumps, json.JSONDecoder]
+    loaded: list[object] = [load("string:capwords"), load("collections:ChainMap"), load("builtins:max")]
+    assert loaded == [string.capwords, ChainMap, max]
 
 
 @pytest.mark.usefixtures("_path")
@@ -545,6 +546,9 @@ def test_load() -> None:
         ("json:nothing", "there is no function 'nothing' in 'json'"),
         ("json:__name__", "there is no function '__name__' in 'json'"),
         ("json:dumps:more", "there is no function 'dumps:more' in 'json'"),
+        ("json:dumps", "'dumps' in 'json' must take two arguments: dumps(channels, headers)"),
+        ("asyncio:sleep", "'sleep' in 'asyncio' must be a plain function"),
+        ("os:fwalk", "'fwalk' in 'os' must be a plain function"),
     ],
 )
 def test_load_says_what_is_wrong(path: str, said: str) -> None:

@@ -45,13 +45,13 @@ def test_no_two_rooms_have_a_setting_of_one_name() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "wanted"),
     [
-        ("poll_timeout_seconds", "25", 25.0),
-        ("poll_timeout_seconds", "0.5", 0.5),
-        ("poll_timeout_seconds", "90s", 90.0),
-        ("poll_timeout_seconds", "1.5 m", 90.0),
-        ("poll_timeout_seconds", "250ms", 0.25),
-        ("poll_timeout_seconds", "2h", 7200.0),
-        ("poll_timeout_seconds", "1d", 86400.0),
+        ("retention_seconds", "25", 25.0),
+        ("retention_seconds", "0.5", 0.5),
+        ("retention_seconds", "90s", 90.0),
+        ("retention_seconds", "1.5 m", 90.0),
+        ("retention_seconds", "250ms", 0.25),
+        ("retention_seconds", "2h", 7200.0),
+        ("retention_seconds", "1d", 86400.0),
         ("message_limit_bytes", "5", 5),
         ("message_limit_bytes", "5B", 5),
         ("message_limit_bytes", "64KiB", 65536),
@@ -119,6 +119,17 @@ def test_values_of_toml(tmp_path: Path) -> None:
         ("listen", "::1:8080"),
         ("listen", "0.0.0.0:8080"),
         ("listen", "127.0.0.1:1, [::]:8080"),
+        ("listen", "127.0.0.1:1, 127.0.0.1:1"),
+        ("listen", "unix:/run/a, unix:/run/a"),
+        ("node_name", "node\\u0001"),
+        ("broadcast", "journal::memory:"),
+        ("broadcast", "journal:/var/lib/a\\u0000b"),
+        ("poll_timeout_seconds", "61s"),
+        ("body_limit_bytes", "65535"),
+        ("ticket_seconds", "86401s"),
+        ("authorize_url", "http://127.0.0.1:8080/may-poll"),
+        ("authorize_url", "http://localhost:8080/may-poll"),
+        ("authorize_url", "http://127.0.0.1:5000/#may-poll"),
         ("publish_keys", "short"),
         ("publish_keys", "sixteen characters at least"),
         ("publish_keys", "sixteen-characters-ät-least"),
@@ -127,6 +138,7 @@ def test_values_of_toml(tmp_path: Path) -> None:
 def test_mistakes_are_named(tmp_path: Path, name: str, text: str) -> None:
     """A value that cannot be is refused by its name."""
     file = in_file(tmp_path, f'{name} = "{text}"\n')
+    text = text.encode().decode("unicode_escape")
     for given in ({"file": file}, {"environment": {f"PUSHUP_{name.upper()}": text}}, {"flags": {name: text}}):
         with pytest.raises(SettingsError) as caught:
             read_settings(**given)
@@ -157,6 +169,117 @@ def test_mistakes_say_where_they_are(tmp_path: Path, name: str, text: str) -> No
         with pytest.raises(SettingsError) as caught:
             read_settings(**given)
         assert where in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "https://example.org", "http://example.org", "https://example.org:8443", "http://localhost:3000",
+        "http://a.example:443", "https://a.example:80", "http://127.0.0.1:3000", "http://[::1]:3000", "http://intranet",
+        "https://xn--bcher-kva.example", "https://a_b.example", "https://a.example.", "chrome-extension://abcdefgh",
+        "moz-extension://2c127fa4-62c7-7e4f-90e5-472b45eecfdc", "capacitor://localhost",
+    ],
+)  # fmt: skip
+def test_origins_that_browsers_send(origin: str) -> None:
+    """An origin is taken as a browser writes it."""
+    assert read_settings(flags={"cors_origins": (origin,)}).server.cors_origins == (origin,)
+
+
+@pytest.mark.parametrize(
+    ("origin", "write"),
+    [
+        ("http://localhost:3000/", "http://localhost:3000"),
+        ("https://example.org/app", "https://example.org"),
+        ("https://example.org?a=b", "https://example.org"),
+        ("https://example.org#a", "https://example.org"),
+        ("https://EXAMPLE.org", "https://example.org"),
+        ("HTTPS://example.org", "https://example.org"),
+        ("https://example.org:443", "https://example.org"),
+        ("http://example.org:80/", "http://example.org"),
+        ("https://example.org:", "https://example.org"),
+        ("http://localhost:03000", "http://localhost:3000"),
+        ("https://me@example.org", "https://example.org"),
+        (" https://example.org", "https://example.org"),
+        ("https://example.org\n", "https://example.org"),
+        ("http://[0:0:0::1]:80", "http://[::1]"),
+        ("http://127.1:3000", "http://127.0.0.1:3000"),
+        ("localhost:3000", "http://localhost:3000"),
+        ("192.168.1.5", "http://192.168.1.5"),
+        ("[::1]:3000", "http://[::1]:3000"),
+        ("example.org", "https://example.org"),
+        ("//example.org/", "https://example.org"),
+        ("Example.org:443/app", "https://example.org"),
+        ("null", "https://example.org"),
+        ("https:/example.org", "https://example.org"),
+        ("https://", "https://example.org"),
+        ("https://:443", "https://example.org"),
+        ("https://example.org:99999", "https://example.org"),
+        ("https://example.org:port", "https://example.org"),
+        ("https://exa%20mple.org", "https://example.org"),
+        ("https://300.1.1.1", "https://example.org"),
+        ("https://a.example https://b.example", "as a list"),
+        ("https://*.example.org", "each origin in full"),
+        ("https://bücher.example", "location.origin"),
+        ("wss://example.org", "https://"),
+        ("htps://example.org", "https://"),
+        ("file:///home/me/page.html", "http://"),
+    ],
+)  # fmt: skip
+def test_origins_that_no_browser_sends(origin: str, write: str) -> None:
+    """What would never match an Origin header is refused, with what to write instead."""
+    with pytest.raises(SettingsError) as caught:
+        read_settings(flags={"cors_origins": ("https://good.example", origin)})
+    assert "cors_origins" in str(caught.value)
+    assert write in str(caught.value)
+
+
+def test_all_origins_and_some() -> None:
+    """Beside `*` a name would change nothing, and its pages' cookies would not be sent: one or the other."""
+    assert read_settings(flags={"cors_origins": ("*",)}).server.cors_origins == ("*",)
+    with pytest.raises(SettingsError, match="either"):
+        read_settings(flags={"cors_origins": ("*", "https://example.org")})
+
+
+def test_what_no_message_could_say_again() -> None:
+    """Bytes that are no text, as an environment may have them, are refused where they stand."""
+    for name in ("node_name", "ticket_key", "redis_prefix", "authorize_url", "broadcast"):
+        with pytest.raises(SettingsError, match=rf"{name}.*UTF-8"):
+            read_settings(environment={f"PUSHUP_{name.upper()}": "sixteen-characters-\udcff"})
+    assert read_settings(environment={"PUSHUP_NODE_NAME": "Zürich 1"}).server.node_name == "Zürich 1"
+
+
+def test_how_long_a_poll_waits() -> None:
+    """A limit below the default wait shortens it; a wait above the limit is refused."""
+    settings = read_settings(flags={"poll_timeout_limit_seconds": "10s"})
+    assert (settings.poll.poll_timeout_seconds, settings.poll.poll_timeout_limit_seconds) == (10.0, 10.0)
+    assert read_settings(flags={"poll_timeout_limit_seconds": "90s"}).poll.poll_timeout_seconds == 25.0
+    with pytest.raises(SettingsError, match="poll_timeout_seconds: no poll waits longer"):
+        read_settings(flags={"poll_timeout_limit_seconds": "10s", "poll_timeout_seconds": "25s"})
+
+
+@pytest.mark.parametrize(
+    ("listen", "url", "taken"),
+    [
+        ("127.0.0.1:80", "http://127.0.0.1/may", False),
+        ("127.0.0.1:80", "http://localhost/may", False),
+        ("127.0.0.1:80", "http://LOCALHOST:80/may", False),
+        ("[::1]:8080", "http://[::1]:8080/may", False),
+        ("0.0.0.0:8080", "http://127.0.0.1:8080/may", False),
+        ("127.0.0.1:8080", "http://127.0.0.1:8081/may", True),
+        ("127.0.0.1:8080", "http://app.example:8080/may", True),
+        ("192.0.2.1:8080", "http://127.0.0.1:8080/may", True),
+        ("127.0.0.1:0", "http://127.0.0.1/may", True),
+        ("unix:/run/pushup.sock", "http://127.0.0.1:8080/may", True),
+    ],
+)
+def test_pushup_does_not_ask_itself(listen: str, url: str, taken: bool) -> None:
+    """An authorize_url at which PushUp itself would answer 404 is refused."""
+    flags = {"listen": (listen,), "authorize_url": url, "publish_keys": (KEY,)}
+    if taken:
+        assert read_settings(flags=flags).authorization.authorize_url == url
+    else:
+        with pytest.raises(SettingsError, match="authorize_url: PushUp itself"):
+            read_settings(flags=flags)
 
 
 def test_an_unknown_setting_suggests_the_nearest(tmp_path: Path) -> None:
@@ -206,7 +329,17 @@ def test_limits_that_contradict_each_other() -> None:
 
 
 def test_errors_do_not_tell_keys(tmp_path: Path) -> None:
-    """A mistake among publish keys does not bring the right ones into the log."""
+    """A mistake among publish keys does not bring the right ones into the log, nor one in a URL its password."""
+    for name, text in (
+        ("authorize_url", f"http://me:{KEY}@app/may"),
+        ("broadcast", f"redis://:{KEY}@"),
+        ("broadcast", f"redis://:{KEY}\x01@host"),
+        ("ticket_key", f"{KEY}\udcff"),
+    ):
+        with pytest.raises(SettingsError) as caught:
+            read_settings(flags={name: text})
+        assert name in str(caught.value)
+        assert KEY not in str(caught.value)
     for text in (f'publish_keys = ["{KEY}", "short"]', f'publish_keys = ["{KEY}", 5]'):
         with pytest.raises(SettingsError) as caught:
             read_settings(in_file(tmp_path, text))

@@ -480,22 +480,33 @@ def test_stopping_while_own_code_hangs(serve: Serve, tmp_path: Path) -> None:
         ("broken:f", "cannot import 'broken': ZeroDivisionError"),
         ("wrong:f", "cannot import 'wrong': SyntaxError"),
         ("exits:f", "cannot import 'exits': SystemExit"),
+        ("mine:waits", "'waits' in 'mine' must be a plain function"),
+        ("mine:old", "'old' in 'mine' must take two arguments: old(channels, headers)"),
     ],
 )
-def test_own_code_that_is_not_there(tmp_path: Path, authorizer: str, said: str) -> None:
-    """A server whose authorizer cannot be loaded does not start, and says on one line what is wrong."""
-    write_module(tmp_path, "number = 5\ndef f(channels, headers): return True\n")
+@pytest.mark.parametrize("command", ["serve", "check-config"])
+def test_own_code_that_is_not_there(tmp_path: Path, command: str, authorizer: str, said: str) -> None:
+    """A server whose authorizer cannot be used does not start and says why on one line; so does the check."""
+    write_module(
+        tmp_path,
+        """
+        number = 5
+        def f(channels, headers): return True
+        def old(channels): return True
+        async def waits(channels, headers): return True
+        """,
+    )
     write_module(tmp_path, "1 / 0\n", "broken")
     write_module(tmp_path, "def f(:\n", "wrong")
     write_module(tmp_path, "import sys\nsys.exit(0)\n", "exits")
     ended = subprocess.run(
-        [sys.executable, "-P", "-m", "pushup", "serve", "--listen", "127.0.0.1:0", "--set", f"authorizer={authorizer}"],
+        [sys.executable, "-P", "-m", "pushup", command, "--listen", "127.0.0.1:0", "--set", f"authorizer={authorizer}"],
         env=clean_environment(), capture_output=True, text=True, timeout=30, cwd=tmp_path, check=False,
     )  # fmt: skip
     assert ended.returncode == 1
     (line,) = [line for line in ended.stderr.splitlines() if not re.match(r"\S+ info ", line)]
     assert line.startswith(f"Error: authorizer: {said}")
-    assert ended.stdout == ""
+    assert "listens on" not in ended.stdout
 
 
 def test_authorizer_and_url(tmp_path: Path) -> None:

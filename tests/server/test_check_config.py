@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from tests.server.command_line import error_of, run
+from tests.server.server_process import clean_environment, running
 
 KEY = "a-publish-key-of-27-letters"
 
@@ -45,6 +50,9 @@ def test_check_config_joins_all_places(tmp_path: Path) -> None:
         ("file", "broadcast", "carrier-pigeon:", "neither memory: nor"),
         ("environment", "listen", "nowhere", "write 127.0.0.1:8080"),
         ("flag", "output_limit_bytes", "1KiB", "it must hold an answer"),
+        ("file", "cors_origins", "http://localhost:3000/", "write that"),
+        ("environment", "cors_origins", "app.example", "write 'https://app.example'"),
+        ("flag", "broadcast", "", "neither memory: nor"),
     ],
 )
 def test_bad_setting_is_named(tmp_path: Path, place: str, name: str, value: str, said: str) -> None:
@@ -81,3 +89,108 @@ def test_check_config_shows_no_secret(tmp_path: Path) -> None:
     file = tmp_path / "pushup.toml"
     file.write_text(f'publish_keys = ["{KEY}", 5]\n')
     assert KEY not in error_of("check-config", "--config", str(file))
+
+
+# What the machine has to have.
+
+
+def commands(*flags: str) -> list[str]:
+    """What both commands say is wrong; `serve` must not begin to listen."""
+    said = []
+    for command in ("check-config", "serve"):
+        ended = run(command, *([] if "--listen" in flags else ["--listen", "127.0.0.1:0"]), *flags)
+        assert ended.returncode == 1, ended.stdout
+        assert "Traceback" not in ended.stderr
+        assert "listens on" not in ended.stdout
+        said.append(ended.stderr.partition("Error: ")[2])
+    return said
+
+
+def test_a_journal_that_cannot_be_kept(tmp_path: Path) -> None:
+    """A journal whose directory is missing, a file, or not to be written to even by root is refused, and why."""
+    (tmp_path / "file").touch()
+    for path, reason in (
+        (tmp_path / "missing" / "journal.db", f"{tmp_path}/missing is missing; create it first"),
+        (tmp_path / "file" / "journal.db", f"{tmp_path}/file is not a directory"),
+        (tmp_path, "it is a directory"),
+        (Path("/proc/journal.db"), "/proc cannot be written to"),
+    ):
+        for said in commands("--broadcast", f"journal:{path}"):
+            assert said.startswith(f"broadcast: no journal can be kept at {path}: ")
+            assert reason in said
+
+
+def test_a_directory_of_somebody_else() -> None:
+    """Whoever may not write to the journal's directory or file is told so before the server starts, with the user."""
+    with TemporaryDirectory() as name:
+        directory = Path(name)
+        (directory / "journal.db").touch(0o644)
+        directory.chmod(0o555)
+        said = error_of_another_user("check-config", "--broadcast", f"journal:{directory}/journal.db")
+        assert (
+            f"broadcast: no journal can be kept at {directory}/journal.db: {directory} cannot be written to by" in said
+        )
+        assert ": permission denied" in said
+        said = error_of_another_user("check-config", "--listen", f"unix:{directory}/pushup.sock")
+        assert f"listen: cannot listen on unix:{directory}/pushup.sock: {directory} cannot be written to by" in said
+        directory.chmod(0o777)
+        (directory / "journal.db").chmod(0o444)
+        said = error_of_another_user("check-config", "--broadcast", f"journal:{directory}/journal.db")
+        assert f"no journal can be kept at {directory}/journal.db: permission denied (as user" in said
+        assert os.listdir(directory) == ["journal.db"]
+
+
+def error_of_another_user(*arguments: str) -> str:
+    """What a call says that must fail, when it is not root that calls."""
+    drop = "os.setgroups([]); os.setgid(65534); os.setuid(65534); " if os.geteuid() == 0 else ""
+    code = (
+        f"import os, tempfile, msgspec, pushup.surroundings; from pushup.cli import main; {drop}main({[*arguments]!r})"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=clean_environment(), capture_output=True, text=True, timeout=30, check=False
+    )
+    assert ended.returncode == 1, ended.stderr
+    return ended.stderr
+
+
+def test_addresses_that_cannot_be_listened_on(tmp_path: Path) -> None:
+    """A socket's directory that is missing, a file in the socket's place, an address of another machine."""
+    (tmp_path / "file").touch()
+    for address, reason in (
+        (f"unix:{tmp_path}/missing/pushup.sock", f"{tmp_path}/missing is missing; create it first"),
+        (f"unix:{tmp_path}/file", "something that is not a socket has this name"),
+        ("192.0.2.1:8080", "this machine does not have that address"),
+    ):
+        for said in commands("--listen", address, "--set", f"publish_keys={KEY}"):
+            assert said.startswith(f"listen: cannot listen on {address}: {reason}")
+
+
+def test_check_config_beside_a_server(tmp_path: Path) -> None:
+    """The settings of a server that runs are in order, too, and checking them changes nothing."""
+    flags = (
+        "--listen",
+        f"unix:{tmp_path}/a.sock",
+        "--listen",
+        "127.0.0.1:0",
+        "--broadcast",
+        f"journal:{tmp_path}/a.db",
+    )
+    with running(tmp_path / "log", flags) as server:
+        files = sorted(os.listdir(tmp_path))
+        checked = run("check-config", *(word.replace("127.0.0.1:0", server.addresses[1]) for word in flags))
+        assert checked.returncode == 0, checked.stderr
+        assert sorted(os.listdir(tmp_path)) == files
+        with server.caller() as caller:
+            caller.publish(["a"], 1)
+        assert server.trouble() == []
+
+
+def test_everything_that_is_wrong_is_told(tmp_path: Path) -> None:
+    """All that keeps a server from running here comes at once, each on a line of its own."""
+    said = error_of(
+        "check-config", "--broadcast", f"journal:{tmp_path}/no/a.db", "--listen", f"unix:{tmp_path}/no/a.sock",
+        "--set", "authorizer=no_such_module:f",
+    )  # fmt: skip
+    assert [line.removeprefix("Error: ").partition(":")[0] for line in said.splitlines()] == [
+        "broadcast", "listen", "authorizer",
+    ]  # fmt: skip

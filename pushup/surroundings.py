@@ -1,0 +1,103 @@
+"""What settings ask of the machine: directories that can be written to, addresses that can be listened on, a function
+that can be called. Looked at before a server starts, and by `pushup check-config`.
+
+Whether a directory can be written to is found out by making a file in it that has no name or goes at once: root's
+rights, a read-only file system, an access list and a quota all come out as they are.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from pushup.backends.own_code import load
+from pushup.net.listener import parse_address
+from pushup.settings import Settings
+
+
+def troubles(settings: Settings) -> Iterator[str]:
+    """Why a server with these settings could not run here, each with the name of its setting.
+
+    A server that runs here with the same settings is no trouble.
+    """
+    server = settings.server
+    if server.broadcast.startswith("journal:"):
+        text = _journal_trouble(Path(server.broadcast.removeprefix("journal:")))
+        if text is not None:
+            yield f"broadcast: {text}"
+    for address in server.listen:
+        unix = address.startswith("unix:")
+        text = _socket_trouble(Path(address.removeprefix("unix:"))) if unix else _address_trouble(address)
+        if text is not None:
+            yield f"listen: {text}"
+    if settings.authorization.authorizer:
+        try:
+            load(settings.authorization.authorizer)
+        except ValueError as error:
+            yield f"authorizer: {error}"
+
+
+def _journal_trouble(path: Path) -> str | None:
+    """SQLite writes to the file, and to another one beside it."""
+    trouble = _directory_trouble(path.parent)
+    if trouble is not None:
+        return f"no journal can be kept at {path}: {trouble}"
+    try:
+        with path.open("r+b") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return f"no journal can be kept at {path}: it is not a file"
+    except FileNotFoundError:
+        pass
+    except IsADirectoryError:
+        return f"no journal can be kept at {path}: it is a directory; add the name of a file"
+    except OSError as error:
+        return f"no journal can be kept at {path}: {_reason(error)} (as {_who()})"
+    return None
+
+
+def _socket_trouble(path: Path) -> str | None:
+    trouble = _directory_trouble(path.parent)
+    if trouble is not None:
+        return f"cannot listen on unix:{path}: {trouble}"
+    try:
+        is_socket = stat.S_ISSOCK(path.stat().st_mode)
+    except OSError:
+        return None
+    return None if is_socket else f"cannot listen on unix:{path}: something that is not a socket has this name"
+
+
+def _directory_trouble(directory: Path) -> str | None:
+    try:
+        if not directory.is_dir():
+            return f"{directory} is {'not a directory' if directory.exists() else 'missing; create it first'}"
+        with tempfile.TemporaryFile(dir=directory, prefix=".pushup-"):
+            return None
+    except OSError as error:
+        return f"{directory} cannot be written to by {_who()}: {_reason(error)}"
+
+
+def _address_trouble(address: str) -> str | None:
+    host, port = parse_address(address)
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((host, port))
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                return f"cannot listen on {address}: this machine does not have that address"
+            if error.errno != errno.EADDRINUSE:
+                return f"cannot listen on {address} as {_who()}: {_reason(error)}"
+    return None
+
+
+def _who() -> str:
+    return f"user {os.geteuid()}"
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
