@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,7 +18,8 @@ import click
 from pushup import __version__
 from pushup.client import Client, ClientError
 from pushup.logs import FORMATS, LEVELS
-from pushup.settings import Settings, SettingsError, read_settings, shown_setting
+from pushup.secret_files import SecretFileError, read_secrets
+from pushup.settings import Settings, SettingsError, read_settings, shown_settings
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -76,15 +78,19 @@ def serve(**given: Any) -> None:
     settings = _read(**given)
 
     from twisted.internet import reactor as any_reactor
+    from twisted.logger import Logger
 
     from pushup.broadcast.journal_file import JournalError
     from pushup.logs import start_logging
     from pushup.service import make_service, raise_file_limit, tune_garbage_collector
+    from pushup.surroundings import warnings
 
     reactor: Any = any_reactor
     _check_surroundings(settings)
     tune_garbage_collector()
     start_logging(settings.server.log_level, settings.server.log_format)
+    for warning in warnings(settings):
+        Logger().warn("{warning}", warning=warning)
     raise_file_limit()
     try:
         service = make_service(settings, reactor)
@@ -128,23 +134,55 @@ def check_config(**given: Any) -> None:
     Says, too, what keeps a server with these settings from running here, and as this user: a journal's directory that
     is missing or cannot be written to, an address that is not this machine's, an authorizer that cannot be imported.
     """
-    from msgspec import structs
+    from pushup.surroundings import warnings
 
     settings = _read(**given)
-    for room in structs.asdict(settings).values():
-        for name, value in structs.asdict(room).items():
-            shown = shown_setting(name, value)
-            print(f"{name} = {json.dumps(shown)}")
+    for name, value in shown_settings(settings).items():
+        print(f"{name} = {json.dumps(value)}")
+    for warning in warnings(settings):
+        click.echo(f"Warning: {warning}", err=True)
     _check_surroundings(settings)
 
 
 def _client_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Where the server is, and the key to publish with."""
-    function = click.option("--key", envvar="PUSHUP_KEY", help="A publish key (or PUSHUP_KEY).")(function)
-    return click.option(
-        "--url", envvar="PUSHUP_URL", default="http://127.0.0.1:8080", show_default=True,
-        help="The server, or unix:/run/pushup.sock (or PUSHUP_URL).",
-    )(function)  # fmt: skip
+    """Where the server is, and the key to publish with, which the function is given as `key`."""
+
+    @wraps(function)
+    def with_key(*arguments: Any, key: str | None, key_file: Path | None, **options: Any) -> None:
+        function(*arguments, key=_key(key, key_file), **options)
+
+    for option in (
+        click.option(
+            "--key-file", envvar="PUSHUP_KEY_FILE", type=click.Path(path_type=Path),
+            help="A file with a publish key (or PUSHUP_KEY_FILE).",
+        ),
+        click.option("--key", envvar="PUSHUP_KEY", help="A publish key (or PUSHUP_KEY); others see it in ps."),
+        click.option(
+            "--url", envvar="PUSHUP_URL", default="http://127.0.0.1:8080", show_default=True,
+            help="The server, or unix:/run/pushup.sock (or PUSHUP_URL).",
+        ),
+    ):  # fmt: skip
+        with_key = option(with_key)
+    return with_key
+
+
+def _key(key: str | None, file: Path | None) -> str | None:
+    """The publish key, from wherever it comes, or exit with what is wrong."""
+    if key is not None and file is not None:
+        raise click.ClickException("give a key (--key, PUSHUP_KEY) or a file (--key-file, PUSHUP_KEY_FILE), not both")
+    if file is not None:
+        try:
+            keys = read_secrets(file)
+        except SecretFileError as error:
+            raise click.ClickException(f"--key-file: {error}") from None
+        if len(keys) > 1:
+            raise click.ClickException(
+                f"--key-file: there are {len(keys)} keys in {file}; put one into a file of its own"
+            )
+        (key,) = keys
+    if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
+        raise click.ClickException("a publish key is printable ASCII without spaces; this one is not")
+    return key
 
 
 @contextmanager

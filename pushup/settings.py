@@ -1,5 +1,7 @@
 """Settings: defaults < TOML file < `PUSHUP_*` environment < flags. An unknown key or a bad value is named.
 
+Keys and the broadcast's address can be in files of their own instead (`SECRET_FILES`).
+
 Durations are in seconds and sizes in bytes, as the names say; `"90s"`, `"5m"`, `"2h"`, `"64KiB"`, `"1MiB"` are taken,
 too. All of them, with what they bound: docs/operations.md.
 """
@@ -19,7 +21,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import fields, replace
+from msgspec.structs import asdict, fields, replace
 
 from pushup.backends.authorization import AuthorizationLimits
 from pushup.backends.verdict import TICKET_LIMIT_SECONDS
@@ -37,6 +39,7 @@ from pushup.net.listener import parse_address as split_address
 from pushup.net.origins import DEFAULT_PORTS, canonical_origin
 from pushup.net.poll_parameters import PollLimits
 from pushup.node import DrainLimits
+from pushup.secret_files import SecretFileError, read_secret, read_secrets
 
 PREFIX = "PUSHUP_"
 MIN_KEY_LENGTH = 16
@@ -48,7 +51,10 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 SECRETS = ("publish_keys", "ticket_key")
 """Settings whose values are never shown."""
 
-NOT_SETTINGS = re.compile(r"PUSHUP_(CONFIG|URL|KEY|SERVICE_.*|PORT|PORT_.*)").fullmatch
+SECRET_FILES = {"publish_keys_file": "publish_keys", "ticket_key_file": "ticket_key", "broadcast_file": "broadcast"}
+"""Settings that name a file, and what is in it."""
+
+NOT_SETTINGS = re.compile(r"PUSHUP_(CONFIG|URL|KEY|KEY_FILE|SERVICE_.*|PORT|PORT_.*)").fullmatch
 """Variables of the command line itself, and those that Kubernetes sets where a service is called `pushup`."""
 
 
@@ -64,12 +70,16 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     broadcast: str = "memory:"
     """Where the order of entries comes from: `memory:`, which is this process; `journal:PATH`, a file of this machine;
     or `redis://HOST:PORT`, where several nodes follow it (docs/reliability.md)."""
+    broadcast_file: str = ""
+    """A file with that address, when there is a password in it."""
     node_name: str = ""
     """What this node is called in `GET /v1/nodes`; by default the machine's name."""
     wait_strategy: str = "epoll" if "epoll" in STRATEGIES else "reactor"
     """How the demultiplexer waits: `epoll`, or `reactor` where there is no epoll."""
     publish_keys: tuple[str, ...] = ()
     """Who may publish: `Authorization: Bearer <key>`. None: everybody who reaches the server."""
+    publish_keys_file: str = ""
+    """A file with these keys, one a line; `#` begins a comment."""
     allow_public_without_keys: bool = False
     """Listen beyond loopback even though everybody could publish then."""
     hosts: tuple[str, ...] = ()
@@ -130,6 +140,7 @@ def read_settings(
             room, converted = _setting(name, value, where)
             given.setdefault(room, {})[name] = converted
             origins[name] = where
+    _read_secret_files(given, origins)
     settings = Settings(**{room.name: room.type(**given.get(room.name, {})) for room in fields(Settings)})
     if "poll_timeout_seconds" not in origins:
         settings = replace(settings, poll=_within_limit(settings.poll))
@@ -138,6 +149,13 @@ def read_settings(
         name, text = mistake
         raise SettingsError(f"{origins.get(name, 'the defaults')}: {name}: {text}")
     return settings
+
+
+def shown_settings(settings: Settings) -> dict[str, object]:
+    """All settings by name, as they may be shown; what comes from a file is only there as that file's name."""
+    values = {name: value for room in asdict(settings).values() for name, value in asdict(room).items()}
+    in_files = {name for file, name in SECRET_FILES.items() if values[file]}
+    return {name: shown_setting(name, value) for name, value in values.items() if name not in in_files}
 
 
 def shown_setting(name: str, value: object) -> object:
@@ -154,6 +172,30 @@ def _read_file(file: Path) -> dict[str, object]:
         raise SettingsError(f"cannot read {file}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file} is not TOML: {error}") from None
+
+
+def _read_secret_files(given: dict[str, dict[str, object]], origins: dict[str, str]) -> None:
+    """Add what is in files of its own to the values given.
+
+    Raises: SettingsError.
+    """
+    for setting, name in SECRET_FILES.items():
+        room, wanted = _ROOM_OF[name]
+        values = given.get(room, {})
+        path = values.get(setting)
+        if not path:
+            continue
+        if values.get(name):
+            raise SettingsError(
+                f"{origins[setting]}: {setting}: {name} is set, too ({origins[name]}); remove one of them"
+            )
+        try:
+            values[name] = read_secret(Path(str(path))) if wanted is str else read_secrets(Path(str(path)))
+        except SecretFileError as error:
+            raise SettingsError(f"{origins[setting]}: {setting}: {error}") from None
+        origins[name] = f"{setting} {path}"
+        if not _is_text(values[name]):
+            raise SettingsError(f"{origins[name]}: there is a control character in it")
 
 
 def _read_environment(environment: Mapping[str, str]) -> dict[str, object]:
@@ -225,11 +267,12 @@ def _mistake(settings: Settings) -> tuple[str, str] | None:
     ):
         if value not in choices:
             return name, f"{value!r} is not one of {', '.join(choices)}"
-    for key in server.publish_keys:
+    for number, key in enumerate(server.publish_keys, 1):
         if len(key) < MIN_KEY_LENGTH or not key.isascii() or not key.isprintable() or " " in key:
-            return "publish_keys", f"a key has at least {MIN_KEY_LENGTH} characters, printable ASCII without spaces"
+            which = f"key {number} of {len(server.publish_keys)}"
+            return "publish_keys", f"{which}: a key has at least {MIN_KEY_LENGTH} characters, ASCII without spaces"
     for name, text in (
-        ("broadcast", _broadcast_mistake(server.broadcast)),
+        ("broadcast", _broadcast_mistake(server.broadcast, shown=not server.broadcast_file)),
         ("hosts", _hosts_mistake(server.hosts)),
         ("cors_origins", _origins_mistake(server.cors_origins)),
         ("listen", _listen_mistake(server)),
@@ -296,17 +339,19 @@ def _origins_mistake(origins: tuple[str, ...]) -> str | None:
     return None
 
 
-def _broadcast_mistake(broadcast: str) -> str | None:
+def _broadcast_mistake(broadcast: str, *, shown: bool) -> str | None:
+    """`shown`: whether the address may be; what is in a file may be anything."""
     if broadcast.startswith("journal::memory:"):
         return "SQLite keeps ':memory:' in memory only, and not in a file; write journal:PATH, or memory:"
     if broadcast == "memory:" or re.fullmatch(r"journal:.+", broadcast):
         return None
+    forms = "neither memory: nor journal:PATH nor redis://HOST:PORT"
     if not broadcast.startswith("redis"):
-        return f"{broadcast!r} is neither memory: nor journal:PATH nor redis://HOST:PORT"
+        return f"{broadcast!r} is {forms}" if shown else f"what is in it is {forms}"
     try:
         address = parse_address(broadcast)
     except ValueError as error:
-        return f"{without_password(broadcast)!r}: {error}"
+        return f"{without_password(broadcast)!r}: {error}" if shown else f"what is in it is {forms}"
     if address.tls and find_spec("OpenSSL") is None:
         return "rediss needs more packages: pip install 'pushup[tls]'"
     return None

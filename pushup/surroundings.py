@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pushup.backends.own_code import load
 from pushup.net.listener import parse_address
+from pushup.secret_files import is_open_to_all
 from pushup.settings import Settings
 
 
@@ -40,6 +41,17 @@ def troubles(settings: Settings) -> Iterator[str]:
             load(settings.authorization.authorizer)
         except ValueError as error:
             yield f"authorizer: {error}"
+
+
+def warnings(settings: Settings) -> Iterator[str]:
+    """What a server can run with, and its operator should know."""
+    for setting, file in (
+        ("publish_keys_file", settings.server.publish_keys_file),
+        ("ticket_key_file", settings.authorization.ticket_key_file),
+        ("broadcast_file", settings.server.broadcast_file),
+    ):
+        if file and is_open_to_all(Path(file)):
+            yield f"{setting}: every user of this machine can read or change {file}; chmod o= {file}"
 
 
 def _journal_trouble(path: Path) -> str | None:

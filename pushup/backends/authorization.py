@@ -39,6 +39,8 @@ class AuthorizationLimits(Struct, frozen=True, kw_only=True):
     """How long a verdict holds that does not say."""
     ticket_key: str = ""
     """What tickets are sealed with, the same on all nodes. Empty: a random one, which ends with this process."""
+    ticket_key_file: str = ""
+    """A file with this key."""
 
 
 class Ask(Protocol):

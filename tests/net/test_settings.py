@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from msgspec.structs import fields
 
-from pushup.settings import Settings, SettingsError, read_settings
+from pushup.secret_files import SIZE_LIMIT_BYTES
+from pushup.settings import SECRET_FILES, Settings, SettingsError, read_settings, shown_settings
 
 KEY = "sixteen-characters-at-least"
 
@@ -344,3 +346,93 @@ def test_errors_do_not_tell_keys(tmp_path: Path) -> None:
         with pytest.raises(SettingsError) as caught:
             read_settings(in_file(tmp_path, text))
         assert KEY not in str(caught.value)
+
+
+# Secrets in files of their own.
+
+
+def test_keys_and_addresses_from_files(tmp_path: Path) -> None:
+    """Publish keys stand one a line, with comments; a ticket key and an address are all that is in their files."""
+    (tmp_path / "keys").write_text(f"# of the web application\n{KEY}-1\n\n   {KEY}-2\t # of the mailer\r\n{KEY}#3")
+    (tmp_path / "ticket").write_text(f"\ufeff {KEY} #4\n\n")
+    (tmp_path / "address").write_text(f"redis://:{KEY}@redis.internal:6379/2\n")
+    settings = read_settings(
+        in_file(tmp_path, f'publish_keys_file = "{tmp_path}/keys"\nbroadcast_file = ""\npublish_keys = []\n'),
+        {"PUSHUP_TICKET_KEY_FILE": f"{tmp_path}/ticket"},
+        {"broadcast_file": f"{tmp_path}/address"},
+    )
+    assert settings.server.publish_keys == (f"{KEY}-1", f"{KEY}-2", f"{KEY}#3")
+    assert settings.authorization.ticket_key == f"{KEY} #4"
+    assert settings.server.broadcast == f"redis://:{KEY}@redis.internal:6379/2"
+    shown = shown_settings(settings)
+    assert KEY not in repr(shown)
+    assert shown["publish_keys_file"] == f"{tmp_path}/keys"
+    assert not {"publish_keys", "ticket_key", "broadcast"} & shown.keys()
+    assert shown_settings(read_settings())["broadcast"] == "memory:"
+
+
+@pytest.mark.parametrize("setting", SECRET_FILES)
+def test_a_secret_and_its_file(tmp_path: Path, setting: str) -> None:
+    """A value beside a file with it is an error that names both, wherever they stand."""
+    (tmp_path / "secret").write_text(KEY)
+    name = SECRET_FILES[setting]
+    value = "memory:" if name == "broadcast" else KEY
+    file = in_file(tmp_path, f'{setting} = "{tmp_path}/secret"\n')
+    with pytest.raises(SettingsError) as caught:
+        read_settings(file, {f"PUSHUP_{name.upper()}": value})
+    for part in (str(file), setting, f"{name} is set, too (the environment)"):
+        assert part in str(caught.value)
+    assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize("setting", SECRET_FILES)
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", ""),
+        (b" \n\n", ""),
+        (b"short", ""),
+        (f"{KEY}-1\n{KEY} 2\n".encode(), ""),
+        (KEY.encode() + b"\x00", ""),
+        (KEY.encode() + b"\xff", "not UTF-8 text"),
+        (KEY.encode() * (SIZE_LIMIT_BYTES // 16), "larger than 64 KiB"),
+    ],
+)
+def test_errors_name_the_file_and_not_what_is_in_it(tmp_path: Path, setting: str, content: bytes, said: str) -> None:
+    """A file that is empty, or has something else in it, is named, and its content is not shown."""
+    path = tmp_path / "secret"
+    path.write_bytes(content)
+    refused(setting, path, said)
+
+
+@pytest.mark.parametrize(
+    ("setting", "content"),
+    [
+        ("publish_keys_file", f"# {KEY}"),
+        ("broadcast_file", f"redis://:{KEY}@host:no-port"),
+        ("broadcast_file", f"redis://:{KEY}@"),
+        ("broadcast_file", f"root:{KEY}:20000:0:99999:7:::"),
+    ],
+)
+def test_errors_of_one_file(tmp_path: Path, setting: str, content: str) -> None:
+    """A file of nothing but comments, an address that is none: not shown either."""
+    (tmp_path / "secret").write_text(content)
+    refused(setting, tmp_path / "secret", "")
+
+
+@pytest.mark.parametrize("setting", SECRET_FILES)
+def test_what_is_no_file(tmp_path: Path, setting: str) -> None:
+    """A path without a file, a directory, a pipe that nobody writes to: none is waited for."""
+    refused(setting, tmp_path / "missing", "No such file")
+    refused(setting, tmp_path, "Is a directory")
+    os.mkfifo(tmp_path / "pipe")
+    refused(setting, tmp_path / "pipe", "not a regular file")
+
+
+def refused(setting: str, path: Path, said: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        read_settings(flags={setting: str(path)})
+    for part in (setting, str(path), said):
+        assert part in str(caught.value)
+    for part in (KEY, "short"):
+        assert part not in str(caught.value)
