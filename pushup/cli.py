@@ -50,16 +50,21 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
 
 def _read(config: Path | None, others: tuple[str, ...], **flags: Any) -> Settings:
     """The settings from all places, or exit with what is wrong with them."""
-    given = {name: value for name, value in flags.items() if value is not None and value != ()}
     try:
-        for other in others:
-            name, equals, value = other.partition("=")
-            if not equals:
-                raise SettingsError(f"--set {other!r}: write --set NAME=VALUE")
-            given[name.strip()] = value
-        return read_settings(config, os.environ, given)
+        return _settings(config, others, **flags)
     except SettingsError as error:
         raise click.ClickException(str(error)) from None
+
+
+def _settings(config: Path | None, others: tuple[str, ...], **flags: Any) -> Settings:
+    """The settings from all places. Raises: SettingsError."""
+    given = {name: value for name, value in flags.items() if value is not None and value != ()}
+    for other in others:
+        name, equals, value = other.partition("=")
+        if not equals:
+            raise SettingsError(f"--set {other!r}: write --set NAME=VALUE")
+        given[name.strip()] = value
+    return read_settings(config, os.environ, given)
 
 
 def _check_surroundings(settings: Settings) -> None:
@@ -74,7 +79,13 @@ def _check_surroundings(settings: Settings) -> None:
 @main.command()
 @_settings_options
 def serve(**given: Any) -> None:
-    """Run a server until SIGTERM or Ctrl-C, then let its clients go; a second signal ends it at once."""
+    """Run a server until SIGTERM or Ctrl-C, then let its clients go; a second signal ends it at once.
+
+    SIGHUP reads the files again: publish keys, the ticket key and the log level change while the server runs.
+    """
+    early: list[int] = []
+    outlives_terminal = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN  # nohup
+    signal.signal(signal.SIGHUP, lambda number, frame: early.append(number))
     settings = _read(**given)
 
     from twisted.internet import reactor as any_reactor
@@ -88,9 +99,10 @@ def serve(**given: Any) -> None:
     reactor: Any = any_reactor
     _check_surroundings(settings)
     tune_garbage_collector()
-    start_logging(settings.server.log_level, settings.server.log_format)
+    set_log_level = start_logging(settings.server.log_level, settings.server.log_format)
+    log = Logger()
     for warning in warnings(settings):
-        Logger().warn("{warning}", warning=warning)
+        log.warn("{warning}", warning=warning)
     raise_file_limit()
     try:
         service = make_service(settings, reactor)
@@ -100,10 +112,35 @@ def serve(**given: Any) -> None:
     def stop(number: int, frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         reactor.callFromThread(reactor.stop)
 
+    def reload() -> None:
+        try:
+            wanted = _settings_again(**given)
+            reloaded = service.reload(wanted)
+        except SettingsError as error:
+            log.error("cannot reload, the settings stay as they are: {error}", error=error)
+            return
+        set_log_level(reloaded.settings.server.log_level)
+        log.info("settings reloaded; changed: {names}", names=", ".join(reloaded.applied) or "none")
+        if reloaded.left:
+            log.warn("restart to apply: {names}", names=", ".join(reloaded.left))
+        for warning in warnings(reloaded.settings):
+            log.warn("{warning}", warning=warning)
+
+    def hang_up(number: int, frame: object) -> None:
+        if ends_with_terminal and not _has_terminal():
+            stop(number, frame)
+        else:
+            reactor.callFromThread(reload)
+
+    ends_with_terminal = _has_terminal() and not outlives_terminal
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGHUP, hang_up)
+    if early:
+        reactor.callWhenRunning(reload)
     reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
     try:
         service.startService()
@@ -111,6 +148,22 @@ def serve(**given: Any) -> None:
         raise click.ClickException(error.strerror or str(error)) from None
     _greet(service.addresses, with_key=bool(settings.server.publish_keys))
     reactor.run(installSignalHandlers=False)
+
+
+def _settings_again(config: Path | None, **given: Any) -> Settings:
+    """The settings, for a server that runs. Raises: SettingsError."""
+    if config is not None and config.exists() and not config.is_file():
+        raise SettingsError(f"{config} is not a regular file, and cannot be read a second time")
+    return _settings(config, **given)
+
+
+def _has_terminal() -> bool:
+    """Whether there is a terminal that this process belongs to. When it is closed, SIGHUP means that it is gone."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def _greet(addresses: list[str], *, with_key: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TextIO
 
@@ -22,11 +23,12 @@ LEVELS = ("debug", "info", "warn", "error")
 FORMATS = ("text", "json")
 
 
-def start_logging(level: str, log_format: str, stream: TextIO = sys.stderr) -> None:
-    """From now on write the log; what was logged before comes first."""
+def start_logging(level: str, log_format: str, stream: TextIO = sys.stderr) -> Callable[[str], None]:
+    """From now on write the log; what was logged before comes first. Returns what sets another level."""
     observer = LineObserver(stream, as_json=log_format == "json")
     predicate = LogLevelFilterPredicate(LogLevel.lookupByName(level))
     globalLogBeginner.beginLoggingTo([FilteringLogObserver(observer, [predicate])], redirectStandardIO=False)
+    return lambda name: predicate.setLogLevelForNamespace("", LogLevel.lookupByName(name))
 
 
 @implementer(ILogObserver)

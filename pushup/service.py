@@ -11,7 +11,7 @@ from pathlib import Path
 from random import random
 from typing import Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
@@ -35,13 +35,13 @@ from pushup.net.authorized_polls import AuthorizedPolls
 from pushup.net.connection import Connection
 from pushup.net.demultiplexer import STRATEGIES, Demultiplexer
 from pushup.net.edge import Edge
-from pushup.net.exchange import Holder
+from pushup.net.exchange import Application, Holder
 from pushup.net.listener import open_socket
 from pushup.net.poll_parameters import PollReader
 from pushup.net.refusals import Refusals
 from pushup.net.request_log import RequestLog
 from pushup.node import Node
-from pushup.settings import Settings, SettingsError
+from pushup.settings import Reloaded, Settings, SettingsError, reload_settings
 
 FLUSH_SECONDS = 3.0
 """How long the last responses may take to reach their clients when the server stops."""
@@ -50,6 +50,14 @@ RESERVED_FILES = 64
 """File descriptors that clients never get; a node needs some 20, and one for each question to the application."""
 
 _log = Logger()
+
+
+class Asking(Struct, frozen=True):
+    """Who may poll what is asked, and how to stop that, or to go on over new connections."""
+
+    authorization: Authorization
+    stop: Callable[[], object]
+    renew_connections: Callable[[], object]
 
 
 class PushUpService(Service):
@@ -63,14 +71,18 @@ class PushUpService(Service):
         node: Node[Holder],
         edge: Edge,
         broadcast: Broadcast,
-        stop_asking: Callable[[], object],
+        api: Api,
+        access: Access,
+        asking: Asking | None,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._node = node
         self._edge = edge
         self._broadcast = broadcast
-        self._stop_asking = stop_asking
+        self._api = api
+        self._access = access
+        self._asking = asking
         self.addresses: list[str] = []
 
     def startService(self) -> None:
@@ -88,6 +100,21 @@ class PushUpService(Service):
         super().startService()
         _log.info("listening on {addresses}", addresses=", ".join(self.addresses))
 
+    def reload(self, settings: Settings) -> Reloaded:
+        """Use what of these settings can change while the server runs. Connections and held polls go on.
+
+        Raises: SettingsError, and then nothing has changed.
+        """
+        reloaded = reload_settings(self._settings, settings)
+        self._settings = reloaded.settings
+        self._access.use_publish_keys(reloaded.settings.server.publish_keys)
+        self._edge.application = _application(self._api, self._clock, reloaded.settings)
+        if self._asking is not None:
+            if "ticket_key" in reloaded.applied:
+                self._asking.authorization.use_tickets(_make_tickets(reloaded.settings.authorization))
+            self._asking.renew_connections()
+        return reloaded
+
     async def _stop(self) -> None:
         """Not ready; held polls answered over the drain window; nothing acknowledged is lost."""
         held = self._node.queue.held
@@ -100,7 +127,8 @@ class PushUpService(Service):
             await deferLater(self._clock, 0.05, lambda: None)
         self._edge.close()
         self._node.stop()
-        await maybeDeferred(self._stop_asking)
+        if self._asking is not None:
+            await maybeDeferred(self._asking.stop)
         await self._broadcast.stop()
         _log.info("stopped")
 
@@ -129,7 +157,7 @@ def make_service(
         metrics=metrics,
         name=settings.server.node_name or socket.gethostname(),
     )
-    authorization, stop_asking = _make_authorization(settings.authorization, reactor, metrics)
+    asking = _make_authorization(settings.authorization, reactor, metrics)
     page = MetricsPage(
         metrics,
         {
@@ -150,23 +178,22 @@ def make_service(
         },
     )
     cors_origins = frozenset(settings.server.cors_origins)
+    access = Access(publish_keys=settings.server.publish_keys, cors_origins=cors_origins, hosts=settings.server.hosts)
     refusals = Refusals(metrics, reactor.seconds)
     api = Api(
         node,
         polls=PollReader(settings.poll),
         publication_limits=settings.publication,
         publication_limit_bytes=settings.request.body_limit_bytes,
-        access=Access(
-            publish_keys=settings.server.publish_keys, cors_origins=cors_origins, hosts=settings.server.hosts
-        ),
+        access=access,
         refusals=refusals,
         metrics_text=page.text,
         authorized_polls=None
-        if authorization is None
-        else AuthorizedPolls(node, authorization, reactor, settings.authorization.authorize_queue_limit_bytes),
+        if asking is None
+        else AuthorizedPolls(node, asking.authorization, reactor, settings.authorization.authorize_queue_limit_bytes),
     )
     edge = Edge(
-        application=RequestLog(api, reactor) if settings.server.log_level == "debug" else api,
+        application=_application(api, reactor, settings),
         refusals=refusals,
         demultiplexer=demultiplexer,
         reactor=reactor,
@@ -177,7 +204,14 @@ def make_service(
         metrics=metrics,
         connect=connect,
     )
-    return PushUpService(settings, clock=reactor, node=node, edge=edge, broadcast=broadcast, stop_asking=stop_asking)
+    return PushUpService(
+        settings, clock=reactor, node=node, edge=edge, broadcast=broadcast, api=api, access=access, asking=asking
+    )
+
+
+def _application(api: Api, clock: IReactorTime, settings: Settings) -> Application:
+    """What answers requests, and says so in the log at level debug."""
+    return RequestLog(api, clock) if settings.server.log_level == "debug" else api
 
 
 def _make_broadcast(
@@ -225,10 +259,8 @@ def _make_redis_broadcast(
     return queue, broadcast
 
 
-def _make_authorization(
-    settings: AuthorizationLimits, reactor: Any, metrics: Metrics
-) -> tuple[Authorization | None, Callable[[], object]]:
-    """Who may poll what, unless everybody may everything; and how to stop asking. Raises: SettingsError."""
+def _make_authorization(settings: AuthorizationLimits, reactor: Any, metrics: Metrics) -> Asking | None:
+    """Who may poll what, unless everybody may everything. Raises: SettingsError."""
     limits = ServiceLimits(
         at_most=settings.authorize_at_most,
         queue_limit=settings.authorize_queue_limit,
@@ -236,6 +268,7 @@ def _make_authorization(
     )
     ask: Ask
     stop: Callable[[], object]
+    renew: Callable[[], object]
     if settings.authorize_url:
         # An HTTP client with TLS takes 12 MB, which others need not have.
         from pushup.backends.service_requestor import ServiceRequestor
@@ -243,21 +276,24 @@ def _make_authorization(
 
         counters = metrics.backend("authorization")
         requestor = ServiceRequestor("the application", limits, reactor=reactor, counters=counters)
-        ask, stop = WebBackend(settings.authorize_url, requestor), requestor.stop
+        ask, stop, renew = WebBackend(settings.authorize_url, requestor), requestor.stop, requestor.renew_connections
     elif settings.authorizer:
         try:
             function = load(settings.authorizer)
         except ValueError as error:
             raise SettingsError(f"authorizer: {error}") from None
         pool = HelperPool("the authorizer", limits, reactor=reactor, counters=metrics.backend("authorization"))
-        ask, stop = OwnCode(function, pool), pool.stop
+        ask, stop, renew = OwnCode(function, pool), pool.stop, lambda: None
     else:
-        return None, lambda: None
-    key = settings.ticket_key or secrets.token_hex(32)
+        return None
     authorization = Authorization(
-        ask, tickets=Tickets(key.encode()), ticket_seconds=settings.ticket_seconds, clock=reactor, random=random
+        ask, tickets=_make_tickets(settings), ticket_seconds=settings.ticket_seconds, clock=reactor, random=random
     )
-    return authorization, stop
+    return Asking(authorization, stop, renew)
+
+
+def _make_tickets(settings: AuthorizationLimits) -> Tickets:
+    return Tickets((settings.ticket_key or secrets.token_hex(32)).encode())
 
 
 def connections_within(settings: Settings) -> int:

@@ -54,6 +54,11 @@ SECRETS = ("publish_keys", "ticket_key")
 SECRET_FILES = {"publish_keys_file": "publish_keys", "ticket_key_file": "ticket_key", "broadcast_file": "broadcast"}
 """Settings that name a file, and what is in it."""
 
+RELOADABLE = (
+    "publish_keys", "publish_keys_file", "ticket_key", "ticket_key_file", "log_level", "allow_public_without_keys",
+)  # fmt: skip
+"""Settings that can change while a server runs."""
+
 NOT_SETTINGS = re.compile(r"PUSHUP_(CONFIG|URL|KEY|KEY_FILE|SERVICE_.*|PORT|PORT_.*)").fullmatch
 """Variables of the command line itself, and those that Kubernetes sets where a service is called `pushup`."""
 
@@ -109,6 +114,17 @@ class Settings(Struct, frozen=True, kw_only=True):
     authorization: AuthorizationLimits = AuthorizationLimits()
 
 
+class Reloaded(Struct, frozen=True):
+    """What comes of new settings in a server that runs."""
+
+    settings: Settings
+    """Those in force from now on."""
+    applied: tuple[str, ...]
+    """The names of those that have changed."""
+    left: tuple[str, ...]
+    """The names of those that would have, but need a restart."""
+
+
 _ROOM_OF = {
     setting.encode_name: (room.name, setting.type) for room in fields(Settings) for setting in fields(room.type)
 }
@@ -149,6 +165,27 @@ def read_settings(
         name, text = mistake
         raise SettingsError(f"{origins.get(name, 'the defaults')}: {name}: {text}")
     return settings
+
+
+def reload_settings(in_force: Settings, wanted: Settings) -> Reloaded:
+    """The settings in force, with those wanted that can change while a server runs.
+
+    Raises: SettingsError when they do not go together: no keys any more, say, for an address that is still listened on.
+    """
+    rooms, applied, left = {}, [], []
+    for room in fields(Settings):
+        old, new = getattr(in_force, room.name), getattr(wanted, room.name)
+        names = [setting.name for setting in fields(old) if getattr(old, setting.name) != getattr(new, setting.name)]
+        taken = [name for name in names if name in RELOADABLE]
+        rooms[room.name] = replace(old, **{name: getattr(new, name) for name in taken})
+        applied += taken
+        left += [name for name in names if name not in RELOADABLE]
+    settings = Settings(**rooms)
+    mistake = _mistake(settings)
+    if mistake is not None:
+        name, text = mistake
+        raise SettingsError(f"{name}, as it is until a restart: {text}")
+    return Reloaded(settings, tuple(applied), tuple(left))
 
 
 def shown_settings(settings: Settings) -> dict[str, object]:

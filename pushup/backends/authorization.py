@@ -12,7 +12,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from pushup.backends.tickets import Tickets
-from pushup.core.errors import Forbidden, Unauthorized, Unavailable
+from pushup.core.errors import Forbidden, PushUpError, Unauthorized, Unavailable
 
 EARLY = 0.15
 """A ticket ends early by a random part up to this, so that clients do not come back for new ones in step."""
@@ -74,6 +74,10 @@ class Authorization:
         self._random = random
         self._trouble = False
 
+    def use_tickets(self, tickets: Tickets) -> None:
+        """From now on seal tickets so, and take only such; those sealed before are no good any more."""
+        self._tickets = tickets
+
     def expires(self, ticket: str, channels: tuple[str, ...]) -> int | None:
         """Until when, in seconds since the epoch, the ticket lets its bearer poll these channels; None if it does not.
 
@@ -109,7 +113,8 @@ class Authorization:
     def _went_badly(self, cause: BaseException) -> None:
         if not self._trouble:
             self._trouble = True
-            trace = None if cause.__traceback__ is None else Failure(cause)
+            # Where an error of the operator's own code was raised is worth its lines; where one of ours was is not.
+            trace = None if isinstance(cause, PushUpError) or cause.__traceback__ is None else Failure(cause)
             _log.warn("nobody without a ticket can poll: {cause!r}", cause=cause, log_failure=trace)
 
     def _went_well(self) -> None:

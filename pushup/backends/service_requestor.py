@@ -73,15 +73,31 @@ class ServiceRequestor:
     ) -> None:
         """`reactor` is an IReactorTCP and IReactorTime; `agent` is one with connections of its own unless given."""
         self._name = name
+        self._limits = limits
         self._clock = reactor
         self._service = LimitedService(name, limits, clock=reactor, give_up=Deferred.cancel, counters=counters)
         self._connections: HTTPConnectionPool | None = None
         if agent is None:
-            self._connections = _Connections(reactor)
-            self._connections.maxPersistentPerHost = limits.at_most
-            self._connections.cachedConnectionTimeout = IDLE_SECONDS
-            agent = Agent(reactor, connectTimeout=limits.deadline_seconds, pool=self._connections)
+            self._connections, agent = self._connect()
         self._agent = agent
+
+    def _connect(self) -> tuple[HTTPConnectionPool, IAgent]:
+        """Connections that are kept open, none yet, and an agent that makes them."""
+        connections = _Connections(self._clock)
+        connections.maxPersistentPerHost = self._limits.at_most
+        connections.cachedConnectionTimeout = IDLE_SECONDS
+        return connections, Agent(self._clock, connectTimeout=self._limits.deadline_seconds, pool=connections)
+
+    def renew_connections(self) -> None:
+        """Send what is sent from now on over new connections, which are made by the certificates that are trusted now.
+
+        Requests under way end where they are.
+        """
+        if self._connections is not None:
+            old = self._connections
+            self._connections, self._agent = self._connect()
+            old.cachedConnectionTimeout = 0
+            old.closeCachedConnections()
 
     def get(self, url: bytes, headers: dict[bytes, bytes]) -> Deferred[Reply]:
         """Ask; redirects are not followed. Fails with Unavailable or Overloaded."""
@@ -109,14 +125,17 @@ class ServiceRequestor:
                 if _was_cancelled(error):
                     raise  # nobody waits for it any more
                 if left == 0:
-                    raise self._no_reply(error) from None
+                    raise self._no_reply(error)  # noqa: B904 - it has its cause
                 await deferLater(self._clock, RETRY_SECONDS, lambda: None)
         raise AssertionError
 
     def _no_reply(self, error: Exception) -> Unavailable:
         reasons = getattr(error, "reasons", None)
         cause = reasons[0].value if reasons else error
-        return Unavailable(f"{self._name} cannot be reached: {type(cause).__name__}", retry_after=RETRY_AFTER_SECONDS)
+        text = f"{self._name} cannot be reached: {type(cause).__name__}"
+        unavailable = Unavailable(text, retry_after=RETRY_AFTER_SECONDS)
+        unavailable.__cause__ = cause.with_traceback(None)  # for the log: what it says, not where Twisted found out
+        return unavailable
 
 
 def _was_cancelled(error: Exception) -> bool:

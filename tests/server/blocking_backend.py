@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -36,16 +37,19 @@ def allowed(seconds: float | None = None) -> Verdict:
 class WebBackend:
     """A web application; `answer` may be replaced, and may block."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.questions: list[Question] = []
         self.connections = 0
+        self._scheme = "https" if tls else "http"
         self.answer: Callable[[Question], Verdict] = lambda question: Verdict()
         self._server = _Server(self)
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}/may"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}/may"
 
     @property
     def count(self) -> int:
@@ -102,9 +106,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def web_backend() -> Iterator[WebBackend]:
+def web_backend(tls: ssl.SSLContext | None = None) -> Iterator[WebBackend]:
     """A web backend for the length of a `with`."""
-    backend = WebBackend()
+    backend = WebBackend(tls)
     backend.start()
     try:
         yield backend

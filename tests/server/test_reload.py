@@ -1,0 +1,472 @@
+"""SIGHUP: a server that runs takes up keys, certificates and the log level, and its clients notice nothing."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import signal
+import ssl
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from pushup.backends.tickets import Tickets
+from tests.server.blocking_backend import WebBackend, web_backend
+from tests.server.caller import Caller, Reply, data_of, poll_path
+from tests.server.certificates import make_certificate
+from tests.server.conftest import Serve
+from tests.server.raw_client import WAIT_SECONDS
+from tests.server.redis_cluster import RedisCluster
+from tests.server.redis_server import RedisServer, free_port
+from tests.server.server_process import Server, clean_environment, wait_until
+
+KEY = "a-publish-key-of-27-letters"
+OTHER_KEY = "another-publish-key-of-35-characters"
+
+
+@pytest.fixture(scope="session")
+def wait_strategy() -> str:
+    """One is enough: nothing here depends on it."""
+    return "epoll"
+
+
+@pytest.fixture
+def backend() -> Iterator[WebBackend]:
+    with web_backend() as backend:
+        yield backend
+
+
+def secret(path: Path, text: str) -> Path:
+    """A file that only its owner reads, changed at once."""
+    new = path.with_suffix(".new")
+    new.touch(0o600)
+    new.write_text(text)
+    new.replace(path)
+    return path
+
+
+def publish(caller: Caller, key: str, data: object = 1) -> Reply:
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    return caller.call("POST", "/v1/messages", {"channels": ["a"], "data": data}, headers)
+
+
+def reloads(server: Server) -> list[str]:
+    """What the server has logged about reloading."""
+    return [line for line in server.log_lines() if "reload" in line or "restart to apply" in line]
+
+
+def reload(server: Server) -> str:
+    """SIGHUP; returns the line that says what came of it."""
+    before = len(reloads(server))
+    server.signal(signal.SIGHUP)
+    wait_until(lambda: len(reloads(server)) > before, "a line about the reload")
+    return reloads(server)[before]
+
+
+# Keys.
+
+
+@pytest.mark.parametrize("place", ["key file", "config file"])
+def test_keys_change_while_polls_are_held(serve: Serve, tmp_path: Path, place: str) -> None:
+    """A held poll outlives the reload and gets the next message; a removed key is unknown from the next publication
+    on, over the same connection, and an added one works."""
+    if place == "key file":
+        file = tmp_path / "keys"
+        config = secret(tmp_path / "pushup.toml", f'publish_keys_file = "{file}"\n')
+        write = "{}\n# the other application\n{}\n"
+    else:
+        file = config = tmp_path / "pushup.toml"
+        write = 'publish_keys = ["{}", "{}"]\n'
+    secret(file, write.format(KEY, KEY + "-2"))
+    with serve("--config", str(config)) as server, server.caller() as polls, server.caller() as caller:
+        polls.begin_poll("a", cursor=caller.cursor())
+        server.wait_for_held(1)
+        assert publish(caller, OTHER_KEY).status == 403
+        secret(file, write.format(OTHER_KEY, KEY + "-2"))
+        assert reload(server).endswith("changed: publish_keys")
+        accepted = server.metric("connections_accepted_total")
+        assert publish(caller, KEY, "removed").status == 403
+        assert server.metric("held_polls") == 1
+        assert publish(caller, "", "none").status == 401
+        assert publish(caller, OTHER_KEY, "added").status == 201
+        assert data_of(polls.answer()) == ["added"]
+        assert publish(caller, KEY + "-2", "kept").status == 201
+        assert server.metric("connections_accepted_total") == accepted + 2  # those that asked for these two metrics
+        assert KEY not in "\n".join(server.log_lines())
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "there is no key in"),
+        ("# emptied by an editor\n", "there is no key in"),
+        (f"{OTHER_KEY}\nshort\n", "key 2 of 2"),
+        (None, "No such file"),
+    ],
+)
+def test_a_broken_key_file_changes_nothing(serve: Serve, tmp_path: Path, content: str | None, said: str) -> None:
+    """The old keys stay in force and nobody else gets in; one error line says what is wrong; mended, it is taken."""
+    file = secret(tmp_path / "keys", KEY)
+    with serve(publish_keys_file=file) as server, server.caller() as caller:
+        server.expect_log("cannot reload")
+        if content is None:
+            file.unlink()
+        else:
+            secret(file, content)
+        line = reload(server)
+        assert " error cannot reload, the settings stay as they are: " in line
+        assert (
+            f"publish_keys_file {file}" in line
+            or f"publish_keys_file: there is no key in {file}" in line
+            or (f"cannot read {file}" in line)
+        )
+        assert said in line
+        assert publish(caller, KEY).status == 201
+        assert publish(caller, "").status == 401
+        assert publish(caller, OTHER_KEY).status == 403
+        secret(file, OTHER_KEY)
+        reload(server)
+        assert publish(caller, OTHER_KEY).status == 201
+        assert publish(caller, KEY).status == 403
+        assert [line.split()[1] for line in reloads(server)] == ["error", "info"]
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (f'publish_keys = ["{OTHER_KEY}"\n', "is not TOML"),
+        (f'publish_keys = ["{OTHER_KEY}"]\nlog_level = "loud"\n', "'loud' is not one of"),
+        (f'publish_keys = ["{OTHER_KEY}"]\nretention_second = 5\n', "did you mean 'retention_seconds'?"),
+        (f'publish_keys = ["{OTHER_KEY}"]\ncors_origins = ["localhost"]\n', "http://localhost"),
+    ],
+)
+def test_a_broken_configuration_changes_nothing(serve: Serve, tmp_path: Path, config: str, said: str) -> None:
+    """Nothing of a configuration with a mistake in it is taken, not what is right in it either."""
+    file = secret(tmp_path / "pushup.toml", f'publish_keys = ["{KEY}"]\n')
+    with serve("--config", str(file)) as server, server.caller() as caller:
+        server.expect_log("cannot reload")
+        secret(file, config)
+        line = reload(server)
+        assert " error " in line
+        assert str(file) in line
+        assert said in line
+        assert publish(caller, KEY).status == 201
+        assert publish(caller, OTHER_KEY).status == 403
+
+
+def test_keys_do_not_go_while_others_can_reach_the_server(serve: Serve, tmp_path: Path) -> None:
+    """A configuration without keys for loopback is in order at a start; but the server still listens to all."""
+    file = secret(tmp_path / "pushup.toml", f'publish_keys = ["{KEY}"]\nlisten = ["127.0.0.1:0", "0.0.0.0:0"]\n')
+    with serve("--config", str(file), "--listen", "127.0.0.1:0", "--listen", "0.0.0.0:0") as server:
+        server.expect_log("cannot reload")
+        secret(file, "")
+        assert "everybody who reaches 0.0.0.0:0 could publish" in reload(server)
+    # `running` gives --listen as a flag, which stays; so the same with an address that the file can change
+    path = tmp_path / "a.sock"
+    secret(file, f'publish_keys = ["{KEY}"]\n')
+    with serve("--config", str(file), "--listen", f"unix:{path}") as server, server.caller() as caller:
+        secret(file, "")
+        assert reload(server).endswith("changed: publish_keys")
+        assert publish(caller, "").status == 201
+
+
+def test_an_address_that_would_change(tmp_path: Path) -> None:
+    """Keys stay when the file takes both them and the public address away, for the address stays until a restart."""
+    file = secret(tmp_path / "pushup.toml", f'publish_keys = ["{KEY}"]\nlisten = ["0.0.0.0:0"]\n')
+    with started(file, tmp_path) as (process, log):
+        secret(file, 'listen = ["127.0.0.1:0"]\n')
+        process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "cannot reload" in log.read_text(), "the refusal")
+        assert "listen, as it is until a restart: everybody who reaches 0.0.0.0:0 could publish" in log.read_text()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WAIT_SECONDS) == 0
+
+
+class started:  # noqa: N801 - used as a function
+    """A server by a configuration file alone."""
+
+    def __init__(self, config: Path, directory: Path) -> None:
+        self._log = directory / "server.log"
+        self._config = config
+
+    def __enter__(self) -> tuple[subprocess.Popen[bytes], Path]:
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "pushup", "serve", "--config", str(self._config)],
+                stdout=subprocess.PIPE, stderr=log, env=clean_environment(),
+            )  # fmt: skip
+        wait_until(lambda: "listening on" in self._log.read_text(), "the server to listen")
+        return self._process, self._log
+
+    def __exit__(self, *error: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+# Tickets.
+
+
+def test_another_ticket_key(serve: Serve, backend: WebBackend, tmp_path: Path) -> None:
+    """With another key old tickets are good no more: the application is asked again, once; held polls go on."""
+    file = secret(tmp_path / "ticket", KEY)
+    with (
+        serve(authorize_url=backend.url, ticket_key_file=file) as server,
+        server.caller() as polls,
+        server.caller() as caller,
+    ):
+        cursor = caller.cursor()
+        first = caller.call("GET", poll_path("a", timeout=0)).value["ticket"]
+        forged = Tickets(KEY.encode()).seal(("a",), int(time.time()) + 600)
+        polls.begin("GET", poll_path("a", cursor=cursor), headers={"PushUp-Ticket": first})
+        server.wait_for_held(1)
+        assert backend.count == 1
+        secret(file, OTHER_KEY)
+        assert reload(server).endswith("changed: ticket_key")
+        assert server.metric("held_polls") == 1
+        reply = caller.call("GET", poll_path("a", timeout=0), headers={"PushUp-Ticket": forged})
+        assert backend.count == 2
+        renewed = {"PushUp-Ticket": reply.value["ticket"]}
+        assert "ticket" not in caller.call("GET", poll_path("a", timeout=0), headers=renewed).value
+        assert backend.count == 2
+        caller.publish(["a"], "for those who waited")
+        assert data_of(polls.answer()) == ["for those who waited"]
+
+
+def test_a_ticket_key_that_stays(serve: Serve, backend: WebBackend) -> None:
+    """A reload that changes nothing leaves tickets good, also those under a key that the server made up."""
+    with serve(authorize_url=backend.url) as server, server.caller() as caller:
+        ticket = {"PushUp-Ticket": caller.call("GET", poll_path("a", timeout=0)).value["ticket"]}
+        assert reload(server).endswith("changed: none")
+        assert "ticket" not in caller.call("GET", poll_path("a", timeout=0), headers=ticket).value
+        assert backend.count == 1
+
+
+# Certificates.
+
+
+def test_certificates_of_the_application(serve: Serve, tmp_path: Path, stack: ExitStack) -> None:
+    """After SIGHUP the application is asked over new connections, by the certificates that are trusted then; without
+    it connections that are open stay in use."""
+    certificate, key = make_certificate(tmp_path, "application")
+    stranger, _ = make_certificate(tmp_path, "stranger")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    backend = stack.enter_context(web_backend(context))
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(certificate.read_bytes())
+    with serve(authorize_url=backend.url, environment={"SSL_CERT_FILE": str(trusted)}) as server:
+        server.expect_log("nobody without a ticket can poll")
+        caller = stack.enter_context(server.caller())
+
+        def asked(channel: str) -> tuple[int, int]:
+            return caller.call("GET", poll_path(channel, timeout=0)).status, backend.connections
+
+        lines = len(server.log_lines())
+        assert [asked(name) for name in "abc"] == [(200, 1)] * 3
+        assert server.log_lines()[lines:] == []
+        trusted.write_bytes(stranger.read_bytes())
+        assert asked("d") == (200, 1)
+        reload(server)
+        assert asked("e")[0] == 503
+        assert "certificate verify failed" in server.log_lines()[-1]
+        trusted.write_bytes(certificate.read_bytes())
+        status, connections = asked("f")  # what failed to connect reads them again by itself
+        assert status == 200
+        reload(server)
+        assert [asked(name) for name in "gh"] == [(200, connections + 1)] * 2
+
+
+def test_certificates_of_redis(tmp_path: Path, stack: ExitStack) -> None:
+    """Each connection to Redis is made by the certificates that are trusted at that moment; SIGHUP leaves it open."""
+    certificate, key = make_certificate(tmp_path, "redis")
+    stranger, _ = make_certificate(tmp_path, "stranger")
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(stranger.read_bytes())
+    redis = RedisServer(tmp_path / "redis")
+    stack.callback(redis.kill)
+    port = free_port()
+    redis.start(
+        "--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key),
+        "--tls-auth-clients", "no",
+    )  # fmt: skip
+    cluster = RedisCluster(redis, tmp_path, stack)
+    server = cluster.start(f"rediss://127.0.0.1:{port}", environment={"SSL_CERT_FILE": str(trusted)}, ready=False)
+    wait_until(lambda: any("certificate verify failed" in line for line in server.log_lines()), "the refusal")
+    trusted.write_bytes(certificate.read_bytes())
+    cluster.wait_until_ready(0)
+    connections = connections_of_nodes(redis)
+    assert connections
+    trusted.write_bytes(stranger.read_bytes())
+    reload(server)
+    assert cluster.callers[0].publish(["a"], 1)
+    assert connections_of_nodes(redis) == connections
+    assert cluster.trouble() == []
+
+
+def connections_of_nodes(redis: RedisServer) -> list[str]:
+    """The ids of the connections that nodes have."""
+    clients: str = redis.ask("CLIENT", "LIST").decode()
+    return [line.split()[0] for line in clients.splitlines() if " name=pushup " in line]
+
+
+# The log.
+
+
+def test_the_log_level_changes(serve: Serve, tmp_path: Path) -> None:
+    """The log falls silent and speaks again as the configuration says."""
+    file = secret(tmp_path / "pushup.toml", 'log_level = "info"\n')
+    with serve("--config", str(file)) as server, server.caller() as caller:
+
+        def set_level(level: str, key: str) -> None:
+            secret(file, f'log_level = "{level}"\npublish_keys = ["{key}"]\n')
+            server.signal(signal.SIGHUP)
+            wait_until(lambda: publish(caller, key).status == 201, "the key of the new configuration")
+
+        set_level("error", KEY)
+        lines = server.log_lines()
+        set_level("error", OTHER_KEY)
+        set_level("error", KEY)
+        assert server.log_lines() == lines
+        set_level("info", OTHER_KEY)
+        wait_until(lambda: len(server.log_lines()) > len(lines), "the log to speak again")
+        assert "settings reloaded; changed: " in server.log_lines()[-1]
+        assert "log_level" in server.log_lines()[-1]
+
+
+def test_what_needs_a_restart_is_named(serve: Serve, tmp_path: Path) -> None:
+    """Settings that cannot change now are named on one line, at each reload until they are as they were."""
+    file = secret(tmp_path / "pushup.toml", "")
+    with serve("--config", str(file)) as server, server.caller() as caller:
+        server.expect_log("restart to apply")
+        secret(file, f'retention_seconds = "1s"\nbroadcast = "journal:{tmp_path}/a.db"\ndrain_seconds = 9\n')
+        for times in (1, 2):
+            assert reload(server).endswith("settings reloaded; changed: none")
+            wait_until(lambda n=times: len(reloads(server)) == 2 * n, "the other line")  # type: ignore[misc]
+            assert reloads(server)[-1].endswith(" warn  restart to apply: broadcast, retention_seconds, drain_seconds")
+        assert publish(caller, "").status == 201
+        assert not (tmp_path / "a.db").exists()
+        secret(file, "")
+        assert reload(server).endswith("settings reloaded; changed: none")
+        secret(file, f'retention_seconds = "1s"\npublish_keys = ["{KEY}"]\n')
+        assert reload(server).endswith("settings reloaded; changed: publish_keys")
+        assert publish(caller, "").status == 401
+
+
+# The signal.
+
+
+def test_flags_and_environment_stay(serve: Serve, tmp_path: Path) -> None:
+    """What was given as a flag or in the environment wins over the file after a reload, too."""
+    file = secret(tmp_path / "pushup.toml", 'log_level = "debug"\n')
+    environment = {"PUSHUP_PUBLISH_KEYS": KEY}
+    with serve("--config", str(file), "--log-level", "info", environment=environment) as server:
+        secret(file, f'publish_keys = ["{OTHER_KEY}"]\nlog_level = "error"\n')
+        assert reload(server).endswith("changed: none")
+        with server.caller() as caller:
+            assert publish(caller, KEY).status == 201
+            assert publish(caller, OTHER_KEY).status == 403
+
+
+def test_a_configuration_that_can_be_read_once(serve: Serve, tmp_path: Path) -> None:
+    """A configuration that came through a pipe stays in force, and the reload does not wait for the pipe."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_text(f'publish_keys = ["{KEY}"]\n'))
+    writer.start()
+    with serve("--config", str(pipe)) as server, server.caller() as caller:
+        writer.join()
+        server.expect_log("cannot reload")
+        assert f"{pipe} is not a regular file" in reload(server)
+        assert publish(caller, KEY).status == 201
+        assert publish(caller, "").status == 401
+
+
+def test_many_signals(serve: Serve, tmp_path: Path) -> None:
+    """A signal on the heels of another, at the start and while clients are let go ends nothing early."""
+    file = secret(tmp_path / "keys", KEY)
+    with serve(publish_keys_file=file, drain_seconds=1) as server, server.caller() as polls, server.caller() as caller:
+        for _ in range(200):
+            server.signal(signal.SIGHUP)
+        polls.begin_poll("a", cursor=caller.cursor())
+        server.wait_for_held(1)
+        assert publish(caller, KEY).status == 201
+        assert data_of(polls.answer()) == [1]
+        polls.begin_poll("a", cursor=caller.cursor())
+        server.wait_for_held(1)
+        server.signal(signal.SIGTERM)
+        wait_until(lambda: any("draining 1 held" in line for line in server.log_lines()), "the server to drain")
+        server.signal(signal.SIGHUP)
+        assert data_of(polls.answer()) == []
+        for client in (polls, caller):
+            client.close()
+        assert server.wait() == 0
+
+
+def test_a_signal_while_it_starts(tmp_path: Path) -> None:
+    """A server that gets SIGHUP before it listens reads its settings again as soon as it does."""
+    code = (
+        "import os, signal, sys\n"
+        "import pushup.cli, pushup.surroundings\n"
+        "found = pushup.surroundings.troubles\n"
+        "def troubles(settings):\n"
+        "    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "    return found(settings)\n"
+        "pushup.surroundings.troubles = troubles\n"
+        "pushup.cli.main(['serve', '--listen', '127.0.0.1:0'])\n"
+    )
+    log = tmp_path / "log"
+    with (
+        log.open("wb") as stderr,
+        subprocess.Popen(
+            [sys.executable, "-c", code], stdout=stderr, stderr=stderr, env=clean_environment()
+        ) as process,
+    ):
+        try:
+            wait_until(lambda: "settings reloaded" in log.read_text(), "the reload")
+            assert log.read_text().index("listening on") < log.read_text().index("settings reloaded")
+            process.terminate()
+            assert process.wait(WAIT_SECONDS) == 0
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("nohup", [False, True])
+def test_a_terminal_that_is_closed(tmp_path: Path, nohup: bool) -> None:
+    """A server in a terminal ends with it, and lets its clients go first; under nohup it goes on."""
+    log = tmp_path / "log"
+    terminal, its_end = pty.openpty()
+
+    def belong_to_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        if nohup:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pushup", "serve", "--listen", "127.0.0.1:0"],
+            stdin=its_end, stdout=stderr, stderr=stderr, env=clean_environment(), preexec_fn=belong_to_terminal,
+        )  # fmt: skip
+    try:
+        os.close(its_end)
+        wait_until(lambda: "Try, " in log.read_text(), "the server to listen")
+        os.close(terminal)
+        if nohup:
+            wait_until(lambda: "settings reloaded" in log.read_text(), "the reload")
+            process.terminate()
+        assert process.wait(WAIT_SECONDS) == 0
+        assert ("settings reloaded" in log.read_text()) == nohup
+        assert "stopped" in log.read_text()
+    finally:
+        process.kill()
+        process.wait()
