@@ -14,8 +14,8 @@ APT := { $(APT_INSTALL) python3-venv; }
 export PATH := $(PATH):/usr/sbin
 CLUSTER_PROGRAMS := redis-server haproxy openssl
 CLUSTER_PACKAGES := redis-server haproxy openssl
-TEST_PROGRAMS := $(CLUSTER_PROGRAMS) chromium chromedriver
-TEST_PACKAGES := $(CLUSTER_PACKAGES) chromium chromium-driver
+TEST_PROGRAMS := $(CLUSTER_PROGRAMS) curl chromium chromedriver
+TEST_PACKAGES := $(CLUSTER_PACKAGES) curl chromium chromium-driver
 
 .PHONY: run test cluster lint clean
 

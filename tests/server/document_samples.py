@@ -1,0 +1,62 @@
+"""The samples in README.md and docs/: every block of code, fenced or indented."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+
+
+class Sample(NamedTuple):
+    """A block; `kind` is what stands behind the fence, and "indented" where there is none."""
+
+    document: str
+    kind: str
+    text: str
+
+    @property
+    def start(self) -> str:
+        """What it is called by: its document and its first line."""
+        return f"{self.document}: {self.text.splitlines()[0].strip()}"
+
+
+def samples() -> list[Sample]:
+    """All of them."""
+    paths = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [sample for path in paths for sample in samples_in(path.read_text(), path.relative_to(ROOT).as_posix())]
+
+
+def samples_in(text: str, document: str) -> Iterator[Sample]:
+    """The blocks of one document: between fences, and what is indented by four after an empty line."""
+    fence, kind, block, before = "", "", list[str](), ""
+    for line in [*text.splitlines(), ""]:
+        opened = re.match(r"\s*(```+|~~~+)\s*(.*)", line)
+        if fence:
+            if line.strip() == fence:
+                yield Sample(document, kind, "".join(f"{each}\n" for each in block))
+                fence, block = "", []
+            else:
+                block.append(line)
+        elif opened:
+            fence, kind = opened[1], opened[2].strip()
+        elif line.startswith("    ") and (block or not before.strip()):
+            block.append(line[4:])
+        elif block:
+            yield Sample(document, "indented", "".join(f"{each}\n" for each in block))
+            block = []
+        before = line
+
+
+_ALL = samples()
+TAKEN: set[str] = set()
+"""What the samples are called that somebody has asked for."""
+
+
+def sample(document: str, start: str) -> str:
+    """The text of the sample whose first line begins so."""
+    (found,) = [each for each in _ALL if each.document == document and each.text.strip().startswith(start)]
+    TAKEN.add(found.start)
+    return found.text

@@ -1,0 +1,573 @@
+"""The samples in README.md and docs/ do what is said of them, against a real server, and withstand an attacker.
+
+docs/http.md's requests and responses are in test_documented_examples.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+
+import flask
+import flask_login  # type: ignore[import-untyped]  # it has no types
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from werkzeug.serving import make_server
+
+from pushup.backends.tickets import Tickets
+from tests.server.blocking_backend import web_backend
+from tests.server.caller import Caller, poll_path
+from tests.server.conftest import Serve
+from tests.server.document_samples import TAKEN, sample, samples, samples_in
+from tests.server.raw_client import WAIT_SECONDS
+from tests.server.redis_server import RedisServer, free_port
+from tests.server.server_process import Server, clean_environment, running, wait_until
+
+NOT_RUN = {
+    "README.md: make run": "it is how one gets here: CI begins with it",
+    "README.md: make cluster": "tests/deploy/test_local.py runs what it runs",
+    "docs/architecture.md: pushup/": "a list of folders",
+    "docs/contributing.md: make test": "it runs this test",
+    "docs/designs.md: python -m loadtest designs": "tests/loadtest/test_designs.py runs it in small",
+    "docs/evaluation.md: python -m venv": "half an hour; tests/loadtest runs each experiment in small",
+    "docs/evaluation.md: .venv/bin/pushup serve": "locust's page waits for somebody to press a button",
+}
+"""How samples begin that no test runs, and why."""
+
+FIRST_POLL = sample("README.md", "curl 'http://127.0.0.1:8080/v1/poll?channel=news&timeout=60'")
+FIRST_MESSAGE = sample("README.md", "curl http://127.0.0.1:8080/v1/messages")
+FIRST_ANSWER = sample("README.md", '{"cursor":"k3f9-1"')
+NEXT_POLL = sample("README.md", "curl 'http://127.0.0.1:8080/v1/poll?channel=news&cursor=k3f9-1")
+COMMAND_LINE = sample("README.md", ".venv/bin/pushup poll news")
+IN_THE_CONSOLE = sample("README.md", 'let cursor = "now"')
+PUBLISH = sample("README.md", "import http.client")
+ANSWER_WITH_TICKET = sample("docs/http.md", '{"cursor": "k3f9-4"')
+TICKET_EXPIRED = sample("docs/http.md", '{"type": "urn:pushup:ticket-expired"')
+FOLLOW = sample("docs/http.md", "async function follow")
+SERVE_BY_FILE = sample("docs/operations.md", "pushup serve --config /etc/pushup.toml")
+CONFIGURATION = sample("docs/operations.md", 'listen = ["127.0.0.1:8080"')
+SECRETS = sample("docs/operations.md", 'publish_keys_file = "/etc/pushup/publish_keys"')
+MAKE_A_KEY = sample("docs/operations.md", "(umask 077; openssl")
+HANG_UP = sample("docs/operations.md", "kill -HUP")
+SERVE_A_JOURNAL = sample("docs/operations.md", "pushup serve --broadcast journal:")
+SERVE_WITH_REDIS = sample("docs/reliability.md", "pushup serve --broadcast redis://127.0.0.1:6379")
+STABLE = sample("docs/reliability.md", "curl http://127.0.0.1:8080/v1/messages")
+NODES = sample("docs/reliability.md", "curl http://127.0.0.1:8080/v1/nodes")
+IN_REDIS = sample("docs/reliability.md", "redis-cli hgetall")
+SERVE_WITH_URL = sample("docs/security.md", "pushup serve --set authorize_url=")
+QUESTION = sample("docs/security.md", "GET /may-poll?")
+WITH_FLASK = sample("docs/security.md", "from flask import request")
+SERVE_WITH_FUNCTION = sample("docs/security.md", "pushup serve --set authorizer=")
+WITH_SQLITE = sample("docs/security.md", "import sqlite3")
+TICKET = sample("docs/security.md", '{"cursor": "k3f9-41"')
+POLL_WITH_TICKET = sample("docs/security.md", "GET /v1/poll?channel=author:John&cursor=k3f9-41")
+
+
+@pytest.fixture(scope="session")
+def wait_strategy() -> str:
+    """One is enough: nothing here depends on it."""
+    return "epoll"
+
+
+def test_every_sample_is_run_or_says_why_not() -> None:
+    """A block of code in a document is in a test here, or in NOT_RUN with the reason."""
+    found = [each.start for each in samples() if (each.document, each.kind.split(" ")[0]) != ("docs/http.md", "http")]
+    assert len(found) == len(set(found)), "two samples of a document begin with the same line"
+    new = [each for each in found if each not in TAKEN and not each.startswith(tuple(NOT_RUN))]
+    assert not new, "run these samples in a test of this file, or say in NOT_RUN why none can:\n" + "\n".join(new)
+    for start in NOT_RUN:
+        assert [each for each in set(found) - TAKEN if each.startswith(start)], f"NOT_RUN names no sample: {start}"
+
+
+def test_all_forms_of_a_sample_are_found() -> None:
+    """Fences of both kinds, with a language and without, in a list, and what is indented; but no list item."""
+    text = "a\n\n```py\n1\n\n2\n```\n- b\n    c\n\n  ~~~\n  3\n  ~~~\n\n    4\n      5\n\nd\n\n    6"
+    assert [(each.kind, each.text) for each in samples_in(text, "x")] == [
+        ("py", "1\n\n2\n"), ("", "  3\n"), ("indented", "4\n  5\n"), ("indented", "6\n"),
+    ]  # fmt: skip
+
+
+# Shell.
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
+    """Starts lines of a shell with `pushup` on the path, in this test's directory."""
+    programs = tmp_path / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "pushup").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m pushup "$@"\n')
+    (programs / "pushup").chmod(0o755)
+    assert shutil.which("curl"), "not installed: curl. On Debian: apt-get install curl"
+
+    def start(server: Server, lines: str, **variables: str) -> subprocess.Popen[str]:
+        path = f"{programs}:{os.environ['PATH']}"
+        return subprocess.Popen(
+            ["sh", "-e", "-c", lines.replace("http://127.0.0.1:8080", server.url)],
+            env=clean_environment({"PATH": path, "PUSHUP_URL": server.url, **variables}), cwd=tmp_path,
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    return start
+
+
+Shell = Callable[..., "subprocess.Popen[str]"]
+
+
+def output(process: subprocess.Popen[str]) -> str:
+    """All that it prints; it must end well."""
+    out, error = process.communicate(timeout=WAIT_SECONDS)
+    assert process.returncode == 0, error
+    return out
+
+
+def flags(line: str) -> tuple[str, ...]:
+    """The flags of a `pushup serve`."""
+    program, command, *words = shlex.split(line, comments=True)
+    assert (program, command) == ("pushup", "serve")
+    return tuple(words)
+
+
+def same_shape(value: Any, documented: Any) -> bool:
+    """Whether two JSON values have the same fields, and lists of as many of them."""
+    if isinstance(documented, dict):
+        return (
+            isinstance(value, dict)
+            and list(value) == list(documented)
+            and all(same_shape(value[name], each) for name, each in documented.items())
+        )
+    if isinstance(documented, list):
+        return len(value) == len(documented) and all(map(same_shape, value, documented))
+    return type(value) is type(documented)
+
+
+def test_a_first_conversation(serve: Serve, shell: Shell) -> None:
+    """The poll waits, the publication answers it as the page says, and the next poll goes on from its cursor."""
+    with serve() as server:
+        polling = shell(server, FIRST_POLL)
+        server.wait_for_held(1)
+        output(shell(server, FIRST_MESSAGE))
+        answer = json.loads(output(polling))
+        assert same_shape(answer, json.loads(FIRST_ANSWER))
+        assert answer["messages"][0]["data"] == json.loads(FIRST_ANSWER)["messages"][0]["data"]
+        assert "cursor=k3f9-1" in NEXT_POLL
+        polling = shell(server, NEXT_POLL.replace("k3f9-1", answer["cursor"]))
+        server.wait_for_held(1)
+        output(shell(server, FIRST_MESSAGE))
+        assert len(json.loads(output(polling))["messages"]) == 1
+
+
+def test_the_command_line_follows(serve: Serve, shell: Shell) -> None:
+    """The first line follows the channel that the second publishes on."""
+    follow, publish = COMMAND_LINE.splitlines()
+    with serve() as server, shell(server, f"exec {follow}") as following:
+        server.wait_for_held(1)
+        output(shell(server, publish))
+        assert following.stdout is not None
+        assert json.loads(following.stdout.readline())["data"] == {"text": "hello again"}
+        following.terminate()
+
+
+def test_how_sure_and_which_nodes(serve: Serve, shell: Shell) -> None:
+    """The publication says that it is stable, and the list of nodes has one."""
+    with serve() as server:
+        assert json.loads(output(shell(server, STABLE)))["ack"] == "stable"
+        assert len(json.loads(output(shell(server, NODES)))["nodes"]) == 1
+
+
+def test_what_is_in_redis(shell: Shell, tmp_path: Path) -> None:
+    """The state and the last entries of the log are where the page says."""
+    with RedisServer(tmp_path / "redis") as redis, running(tmp_path / "log", ("--broadcast", redis.url)) as server:
+        with server.caller() as caller:
+            wait_until(lambda: caller.call("GET", "/readyz").status == 200, "the node to be ready")
+            caller.publish(["news"], "in the log")
+        said = output(shell(server, IN_REDIS.replace("redis-cli", f"redis-cli -p {redis.port}")))
+        assert "epoch" in said
+        assert "in the log" in said
+
+
+@pytest.mark.parametrize("line", SERVE_WITH_REDIS.splitlines())
+def test_addresses_of_redis(line: str) -> None:
+    """Each form is taken, and its password is not shown."""
+    said = subprocess.run(
+        [sys.executable, "-m", "pushup", "check-config", *flags(line)],
+        env=clean_environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert said.returncode == 0, said.stderr
+    assert "PASSWORD" not in said.stdout
+
+
+def test_a_server_by_its_file(shell: Shell, tmp_path: Path) -> None:
+    """The configuration is in order and serves; the key that is made publishes, and SIGHUP reads a new one."""
+    here = {"/etc/pushup.toml": f"{tmp_path}/pushup.toml", "/etc/pushup": str(tmp_path), "/run/pushup": str(tmp_path)}
+
+    def placed(text: str) -> str:
+        for there, path in here.items():
+            text = text.replace(there, path)
+        return text.replace("127.0.0.1:8080", "127.0.0.1:0")
+
+    make, publish = MAKE_A_KEY.splitlines()
+    (tmp_path / "redis_url").touch(0o600)
+    (tmp_path / "redis_url").write_text("memory:\n")
+    (tmp_path / "pushup.toml").write_text(placed("\n".join(dict.fromkeys((CONFIGURATION + SECRETS).splitlines()))))
+    for name in ("publish_keys", "ticket_key"):
+        subprocess.run(["sh", "-c", make.replace("publish_keys", name)], cwd=tmp_path, check=True)
+        assert (tmp_path / name).stat().st_mode & 0o077 == 0
+    with running(tmp_path / "log", flags(placed(SERVE_BY_FILE))) as server:
+        assert server.trouble() == []
+        assert json.loads(output(shell(server, publish)))["id"]
+        with server.caller() as caller:
+            assert caller.call("POST", "/v1/messages", {"channels": ["news"], "data": 1}).status == 401
+        subprocess.run(["sh", "-c", make], cwd=tmp_path, check=True)
+        output(shell(server, HANG_UP, PID=str(server.process.pid)))
+        wait_until(lambda: any("changed: publish_keys" in line for line in server.log_lines()), "the new key")
+        assert json.loads(output(shell(server, publish)))["id"]
+
+
+def test_a_journal(tmp_path: Path) -> None:
+    """The journal is where the line says."""
+    line = SERVE_A_JOURNAL.replace("/var/lib/pushup", str(tmp_path))
+    with running(tmp_path / "log", flags(line)) as server, server.caller() as caller:
+        caller.publish(["news"], 1)
+        assert (tmp_path / "journal.db").exists()
+
+
+# The publisher in Python.
+
+
+def publisher(url: str, *, timeout: str = "5", pauses: str = "(1, 3, None)") -> Callable[[list[str], Any], Any]:
+    """The function of the README, for another server and perhaps with less patience."""
+    definition, _, call = PUBLISH.rpartition("\npublish(")
+    assert call.startswith("[")
+    for ours, theirs in (("http://127.0.0.1:8080", url), ("timeout=5", f"timeout={timeout}"), ("(1, 3, None)", pauses)):
+        assert definition.count(ours) == 1, ours
+        definition = definition.replace(ours, theirs)
+    names: dict[str, Any] = {}
+    exec(compile(definition, "README.md", "exec"), names)
+    publish: Callable[[list[str], Any], Any] = names["publish"]
+    return publish
+
+
+def test_publishing_from_an_application(serve: Serve) -> None:
+    """The whole sample publishes its question on all three channels."""
+    with serve() as server, server.caller() as caller:
+        exec(compile(PUBLISH.replace("http://127.0.0.1:8080", server.url), "README.md", "exec"), {})
+        (message,) = caller.poll("author:John", "tag:c++", "tag:java", timeout=0)["messages"]
+        assert message["channels"] == ["author:John", "tag:c++", "tag:java"]
+        assert message["data"] == {"question": "What is a B-tree?"}
+
+
+def test_publishing_to_a_server_that_hangs(serve: Serve) -> None:
+    """It gives up on a server that is frozen, and what it tried three times is there once when the server thaws."""
+    with serve() as server, server.caller() as caller:
+        server.signal(signal.SIGSTOP)
+        with pytest.raises(OSError, match="timed out"):
+            publisher(server.url, timeout="0.2", pauses="(0, 0, None)")(["news"], "given up")
+        server.signal(signal.SIGCONT)
+        wait_until(lambda: len(caller.poll("news", timeout=0)["messages"]) > 0, "the message")
+        assert publisher(server.url)(["news"], "after") is not None
+        assert [each["data"] for each in caller.poll("news", timeout=0)["messages"]] == ["given up", "after"]
+
+
+@contextmanager
+def answering(*statuses: int) -> Iterator[tuple[str, list[str]]]:
+    """A server that answers with these statuses in turn, 0 breaks off; its URL and the idempotency keys it was sent."""
+    keys: list[str] = []
+    left = list(statuses)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            keys.append(self.headers["Idempotency-Key"])
+            status = left.pop(0)
+            if status:
+                self.send_response(status)
+                self.send_header("Content-Length", "2")
+                self.end_headers()
+                self.wfile.write(b"{}")
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name in the standard library
+            pass
+
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{httpd.server_port}", keys
+    finally:
+        httpd.shutdown()
+        httpd.server_close()
+        thread.join()
+
+
+@pytest.mark.parametrize("trouble", [503, 502, 504, 0])
+def test_publishing_again(trouble: int) -> None:
+    """After a 503, a proxy's 502 or a connection that breaks off it tries again, under the same key."""
+    with answering(trouble, trouble, 201) as (url, keys):
+        assert publisher(url, pauses="(0, 0, None)")(["news"], 1) == {}
+    assert len(keys) == 3
+    assert len(set(keys)) == 1
+
+
+def test_publishing_in_vain() -> None:
+    """It raises when a server stays away, and at once when a server refuses; each message has a key of its own."""
+    with answering(503, 503, 503, 403, 400) as (url, keys):
+        publish = publisher(url, pauses="(0, 0, None)")
+        for status, tries in ((503, 3), (403, 4), (400, 5)):
+            with pytest.raises(HTTPError) as caught:
+                publish(["news"], 1)
+            caught.value.close()
+            assert caught.value.code == status
+            assert len(keys) == tries
+    assert len(set(keys)) == 3
+    with pytest.raises(URLError, match="refused"):
+        publish(["news"], 1)
+
+
+# Who may poll: Flask-Login.
+
+
+@contextmanager
+def flask_application(secret_key: str = "of this test") -> Iterator[tuple[flask.Flask, str]]:
+    """An application with the sample in it, where everybody can log in as anybody; and its URL."""
+    app = flask.Flask(__name__)
+    app.secret_key = secret_key
+
+    class User(flask_login.UserMixin):  # type: ignore[misc]
+        def __init__(self, name: str) -> None:
+            self.id = name
+
+    flask_login.LoginManager(app).user_loader(User)
+
+    @app.post("/login/<name>")
+    def login(name: str) -> str:
+        flask_login.login_user(User(name))
+        return "welcome"
+
+    exec(compile(WITH_FLASK, "docs/security.md", "exec"), {"app": app})
+    httpd = make_server("127.0.0.1", 0, app, threaded=True)
+    thread = threading.Thread(target=httpd.serve_forever)
+    thread.start()
+    try:
+        yield app, f"http://127.0.0.1:{httpd.server_port}"
+    finally:
+        httpd.shutdown()
+        thread.join()
+        httpd.server_close()
+
+
+def cookie_of(app: flask.Flask, name: str) -> str:
+    """The cookie of somebody who logs in."""
+    with app.test_client() as client:
+        return client.post(f"/login/{name}").headers["Set-Cookie"].partition(";")[0]
+
+
+def polled(caller: Caller, *channels: str, cookie: str | None = None) -> int:
+    """The status of a poll."""
+    headers = {} if cookie is None else {"Cookie": cookie}
+    return caller.call("GET", poll_path(*channels, timeout=0), headers=headers).status
+
+
+def test_who_may_poll_with_flask(tmp_path: Path, stack: ExitStack) -> None:
+    """Members poll what is public and what is theirs; strangers, and members on the channels of others, do not."""
+    app, url = stack.enter_context(flask_application())
+    other_app, _ = stack.enter_context(flask_application("of somebody else"))
+    line = SERVE_WITH_URL.replace("http://127.0.0.1:5000", url)
+    server = stack.enter_context(running(tmp_path / "log", flags(line)))
+    caller = stack.enter_context(server.caller())
+    mei = cookie_of(app, "mei")
+    # Members.
+    assert polled(caller, "user:mei", cookie=mei) == 200
+    assert polled(caller, "public:news", cookie=mei) == 200
+    assert polled(caller, "public:news", "user:mei", "user:mei", cookie=mei) == 200
+    assert polled(caller, "user:mei", cookie=f"theme=dark; {mei}; basket=1=2; odd") == 200
+    # Members on the channels of others.
+    for channels in (
+        ("user:tom",), ("user:mei", "user:tom"), ("public:news", "user:tom"), ("user:tom", "public:news"),
+        ("user:mei", "user:mei", "user:tom"), ("user:",), ("user:mei2",), ("User:mei",), ("users",), ("xpublic:news",),
+        ("user:mei&channel=user:tom",),
+    ):  # fmt: skip
+        assert polled(caller, *channels, cookie=mei) == 403, channels
+    # Strangers.
+    strangers: tuple[str | None, ...] = (
+        None, "", "session=", "session=mei", "mei", f"x{mei}", f"{mei}x", mei.replace("session", "Session"),
+        cookie_of(other_app, "mei"), "session=eyJfdXNlcl9pZCI6Im1laSJ9.aaaaaa.bbbbbbbbbbbbbbbbbbbbbbbbbbb",
+    )  # fmt: skip
+    for cookie in strangers:
+        assert polled(caller, "user:mei", cookie=cookie) == 401, cookie
+        assert polled(caller, "public:news", cookie=cookie) == 401, cookie
+    # A ticket is for its channels.
+    ticket = caller.call("GET", poll_path("user:mei", timeout=0), headers={"Cookie": mei}).value["ticket"]
+    for channels, status in ((("user:mei",), 200), (("user:tom",), 401), (("user:mei", "user:tom"), 401)):
+        assert caller.call("GET", poll_path(*channels, timeout=0), headers={"PushUp-Ticket": ticket}).status == status
+    assert server.trouble() == []
+
+
+def test_tickets_are_as_documented(serve: Serve, stack: ExitStack) -> None:
+    """The question, the answer with a ticket, and the poll with it."""
+    backend = stack.enter_context(web_backend())
+    server = stack.enter_context(serve(authorize_url=backend.url.replace("/may", "/may-poll")))
+    caller = stack.enter_context(server.caller())
+    answer = caller.call("GET", poll_path("author:John", "tag:java", timeout=0)).value
+    assert f"GET {backend.questions[0].path}" == QUESTION.strip()
+    for documented in (ANSWER_WITH_TICKET, TICKET):
+        assert same_shape(answer, json.loads(documented))
+    first, field = POLL_WITH_TICKET.splitlines()
+    answer = caller.call("GET", poll_path("author:John", timeout=0)).value
+    name, _, value = field.partition(": ")
+    assert re.fullmatch(r"[0-9]+\.[A-Za-z]+\.\.\.", value)
+    target = first.split()[1].replace("k3f9-41", answer["cursor"]) + "&timeout=0"
+    assert "ticket" not in caller.call("GET", target, headers={name: answer["ticket"]}).value
+    assert backend.count == 2
+
+
+def test_a_ticket_that_ends_is_as_documented(serve: Serve) -> None:
+    """A poll that is held when its ticket is over is told so in these words."""
+    with serve(authorizer="string:capwords", ticket_key="sixteen-characters-or-more") as server:
+        ticket = Tickets(b"sixteen-characters-or-more").seal(("a",), int(time.time()) + 2)
+        with server.caller() as caller:
+            reply = caller.call("GET", poll_path("a", cursor="now"), headers={"PushUp-Ticket": ticket})
+        assert (reply.status, reply.value) == (401, json.loads(TICKET_EXPIRED))
+
+
+# Who may poll: a function.
+
+
+def test_who_may_poll_with_a_function(tmp_path: Path) -> None:
+    """The bearer of a session polls the channels of its member, and nobody else, whatever stands in the cookies."""
+    (tmp_path / "club").mkdir()
+    (tmp_path / "club" / "doors.py").write_text(WITH_SQLITE)
+    with closing(sqlite3.connect(tmp_path / "club.db", isolation_level=None)) as database:
+        database.execute("CREATE TABLE sessions (id TEXT PRIMARY KEY, member INTEGER NOT NULL, ends REAL NOT NULL)")
+        database.execute("CREATE TABLE readers (channel TEXT NOT NULL, member INTEGER NOT NULL)")
+        now = time.time()
+        database.executemany(
+            "INSERT INTO sessions VALUES (?, ?, ?)",
+            [("of-mei", 1, now + 600), ("of-tom", 2, now + 600), ("over", 1, now - 1)],
+        )
+        database.executemany(
+            "INSERT INTO readers VALUES (?, ?)", [("news", 1), ("news", 2), ("mei", 1), ("tom", 2), ("mei's", 1)]
+        )
+    with running(tmp_path / "log", flags(SERVE_WITH_FUNCTION)) as server, server.caller() as caller:
+        for cookie in ("session=of-mei", "theme=dark; session=of-mei; basket=1=2; odd", "a=b;session=of-mei"):
+            assert polled(caller, "mei", cookie=cookie) == 200, cookie
+            assert polled(caller, "news", "mei's", "mei", "mei", cookie=cookie) == 200, cookie
+        for channels in (("tom",), ("mei", "tom"), ("news", "tom"), ("tom", "mei"), ("unknown",), ("MEI",), ("me%",)):
+            assert polled(caller, *channels, cookie="session=of-mei") == 403, channels
+        strangers: tuple[str | None, ...] = (
+            None, "", "session=", "session", "session=over", "session=of-me_", "session=' OR 1 --", "sessions=of-mei",
+            "xsession=of-mei", "x=session=of-mei", "of-mei", 'session="of-mei"', "theme=dark",
+        )  # fmt: skip
+        for stranger in strangers:
+            assert polled(caller, "mei", cookie=stranger) == 401, stranger
+            assert polled(caller, "news", cookie=stranger) == 401, stranger
+        assert server.trouble() == []
+
+
+# In a browser.
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[webdriver.Chrome]:
+    chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
+    assert chromium, "not installed: chromium. On Debian: apt-get install chromium"
+    assert chromedriver, "not installed: chromedriver. On Debian: apt-get install chromium-driver"
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu"):
+        options.add_argument(f"--{flag}")
+    driver = webdriver.Chrome(options=options, service=Service(chromedriver))
+    yield driver
+    driver.quit()
+
+
+def paste(browser: webdriver.Chrome, text: str) -> None:
+    """Paste into the console, which notes from now on what is logged."""
+    browser.execute_script("window.logged = []; console.log = console.warn = (...them) => logged.push(them.join(' '))")
+    browser.execute_script(f"(async () => {{\n{text}\n}})()")  # a console waits for a promise like that, too
+
+
+def logged(browser: webdriver.Chrome) -> list[str]:
+    lines: list[str] = browser.execute_script("return logged")
+    return lines
+
+
+def test_in_the_console(serve: Serve, browser: webdriver.Chrome) -> None:
+    """Pasted into the console of a page of the server, the loop logs what is published, in order."""
+    with serve() as server, server.caller() as caller:
+        browser.get(f"{server.url}/healthz")
+        paste(browser, IN_THE_CONSOLE)
+        server.wait_for_held(1)
+        for number in range(3):
+            caller.publish(["news"], f"message {number}")
+        wait_until(lambda: len(logged(browser)) == 3, "the messages")
+        assert logged(browser) == ["message 0", "message 1", "message 2"]
+
+
+def test_a_page_of_another_origin(serve: Serve, browser: webdriver.Chrome, tmp_path: Path) -> None:
+    """A page whose origin is in cors_origins follows, over a restart of the server with another ticket key and while
+    the server hangs; where its origin is not, it gets nothing."""
+    port = free_port()
+    page = f"http://localhost:{port}"
+    script = FOLLOW.replace("http://127.0.0.1:8080", f"http://127.0.0.1:{port}")
+    for patience, less in (("90000", "500"), ("1000 + 4000", "100 + 100")):
+        assert script.count(patience) == 1
+        script = script.replace(patience, less)
+
+    def start(stack: ExitStack, origin: str) -> tuple[Server, Caller]:
+        server = stack.enter_context(
+            serve(
+                "--listen", f"127.0.0.1:{port}", "--broadcast", f"journal:{tmp_path}/journal.db",
+                cors_origins=origin, authorize_url=backend.url, drain_seconds="100ms",
+            )
+        )  # fmt: skip
+        return server, stack.enter_context(server.caller())
+
+    def end(server: Server) -> None:
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+
+    with web_backend() as backend:
+        with ExitStack() as stack:
+            server, caller = start(stack, page)
+            browser.get(f"{page}/healthz")
+            paste(browser, script)
+            server.wait_for_held(1)
+            caller.publish(["news"], "first")
+            wait_until(lambda: logged(browser) == ["first"], "the first message")
+            server.signal(signal.SIGSTOP)
+            time.sleep(1)  # twice the patience of the page
+            server.signal(signal.SIGCONT)
+            caller.publish(["news"], "thawed")
+            wait_until(lambda: logged(browser) == ["first", "thawed"], "the message after the pause")
+            caller.close()
+            end(server)
+        with ExitStack() as stack:
+            server, caller = start(stack, page)
+            caller.publish(["news"], "restarted")
+            wait_until(lambda: logged(browser) == ["first", "thawed", "restarted"], "the message after the restart")
+            browser.get("about:blank")
+            caller.close()
+            end(server)
+        with ExitStack() as stack:
+            server, caller = start(stack, "https://other.example")
+            browser.get(f"{page}/healthz")
+            paste(browser, script.replace('"now"', '""'))
+            wait_until(lambda: server.metric("answers_total") >= 2, "two polls")
+            assert logged(browser) == []
+            browser.get("about:blank")
