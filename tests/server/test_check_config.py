@@ -91,6 +91,12 @@ def test_check_config_shows_no_secret(tmp_path: Path) -> None:
     assert KEY not in error_of("check-config", "--config", str(file))
 
 
+def test_an_empty_flag_is_not_a_default() -> None:
+    """A flag from an empty variable of a shell is an error: --broadcast '' is not a memory that forgets."""
+    assert "broadcast: '' is neither memory: nor" in error_of("check-config", "--broadcast", "")
+    assert "cannot listen on ''" in error_of("check-config", "--listen", "")
+
+
 # What the machine has to have.
 
 
