@@ -127,7 +127,6 @@ def test_values_of_toml(tmp_path: Path) -> None:
         ("broadcast", "journal::memory:"),
         ("broadcast", "journal:/var/lib/a\\u0000b"),
         ("poll_timeout_seconds", "61s"),
-        ("body_limit_bytes", "65535"),
         ("ticket_seconds", "86401s"),
         ("authorize_url", "http://127.0.0.1:8080/may-poll"),
         ("authorize_url", "http://localhost:8080/may-poll"),
@@ -328,6 +327,10 @@ def test_limits_that_contradict_each_other() -> None:
             read_settings(flags={**flags, name: size})
     with pytest.raises(SettingsError, match="retention_bytes"):
         read_settings(flags={**flags, "retention_bytes": 399})
+    large = {"message_limit_bytes": "2MiB", "output_limit_bytes": "4MiB"}
+    with pytest.raises(SettingsError, match="the defaults: body_limit_bytes: it must hold one message"):
+        read_settings(flags=large)
+    assert read_settings(flags={**large, "body_limit_bytes": "2MiB"}).publication.message_limit_bytes == 2 * 1024**2
 
 
 def test_errors_do_not_tell_keys(tmp_path: Path) -> None:
