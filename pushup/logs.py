@@ -24,11 +24,21 @@ FORMATS = ("text", "json")
 
 
 def start_logging(level: str, log_format: str, stream: TextIO = sys.stderr) -> Callable[[str], None]:
-    """From now on write the log; what was logged before comes first. Returns what sets another level."""
+    """From now on write the log; what was logged before comes first. Returns what sets another level.
+
+    Twisted's own lines are written from warn on: below, each connection to the application is two of them.
+    """
     observer = LineObserver(stream, as_json=log_format == "json")
-    predicate = LogLevelFilterPredicate(LogLevel.lookupByName(level))
+    predicate = LogLevelFilterPredicate()
+
+    def set_level(name: str) -> None:
+        wanted = LogLevel.lookupByName(name)
+        predicate.setLogLevelForNamespace("", wanted)
+        predicate.setLogLevelForNamespace("twisted", max(wanted, LogLevel.warn))
+
+    set_level(level)
     globalLogBeginner.beginLoggingTo([FilteringLogObserver(observer, [predicate])], redirectStandardIO=False)
-    return lambda name: predicate.setLogLevelForNamespace("", LogLevel.lookupByName(name))
+    return set_level
 
 
 @implementer(ILogObserver)

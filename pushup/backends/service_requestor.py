@@ -14,13 +14,7 @@ from twisted.internet.error import ConnectingCancelledError
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
-from twisted.web.client import (
-    Agent,
-    HTTPConnectionPool,
-    ResponseDone,
-    ResponseFailed,
-    _HTTP11ClientFactory,
-)
+from twisted.web.client import Agent, HTTPConnectionPool, ResponseDone, ResponseFailed
 from twisted.web.http import PotentialDataLoss
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IResponse
@@ -40,16 +34,6 @@ RETRY_SECONDS = 0.2
 
 IDLE_SECONDS = 30
 """How long a connection is kept for the next request."""
-
-
-class _QuietFactory(_HTTP11ClientFactory):
-    noisy = False
-
-
-class _Connections(HTTPConnectionPool):
-    """Twisted's pool, without its two log lines for each connection."""
-
-    _factory = _QuietFactory
 
 
 class Reply(Struct, frozen=True):
@@ -83,7 +67,7 @@ class ServiceRequestor:
 
     def _connect(self) -> tuple[HTTPConnectionPool, IAgent]:
         """Connections that are kept open, none yet, and an agent that makes them."""
-        connections = _Connections(self._clock)
+        connections = HTTPConnectionPool(self._clock)
         connections.maxPersistentPerHost = self._limits.at_most
         connections.cachedConnectionTimeout = IDLE_SECONDS
         return connections, Agent(self._clock, connectTimeout=self._limits.deadline_seconds, pool=connections)
