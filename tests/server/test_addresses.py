@@ -93,14 +93,16 @@ def test_live_unix_socket_is_refused(serve: Serve, tmp_path: Path) -> None:
         assert caller.call("GET", "/healthz").status == 200
     path.unlink()
     path.write_text("precious")
-    assert f"cannot listen on unix:{path}: Address already in use" in refusal("--listen", f"unix:{path}")
+    assert f"cannot listen on unix:{path}: something that is not a socket has this name" in refusal(
+        "--listen", f"unix:{path}"
+    )
     assert path.read_text() == "precious"
 
 
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        ("/nowhere/at/all.sock", "No such file or directory"),
+        ("/nowhere/at/all.sock", "/nowhere/at is missing; create it first"),
         ("/tmp/" + "x" * 150, "too long"),
         ("", "unix:"),
     ],
