@@ -108,11 +108,13 @@ def test_all_that_is_shared_lives_on(serve: Serve, path: Path, number: signal.Si
         assert [m["id"] for m in answer["messages"]] == [first["id"], second["id"], *many["ids"]]
         assert (answer["gaps"], answer["closed"]) == ([{"channel": "gone", "reason": "closed"}], ["gone"])
         assert data_of(caller.poll("b", cursor=many["ids"][0], timeout=0)) == [1, 2]
-        assert caller.publish(["a"], "not this", key="k") == first
+        assert caller.publish(["a", "b"], [1, "é"], key="k") == first
+        other = {"channels": ["a"], "data": "not this"}
+        assert caller.call("POST", "/v1/messages", other, {"Idempotency-Key": "k"}).status == 422
         assert caller.call("POST", "/v1/messages", batch, {"Idempotency-Key": "l"}).value == many
         new = caller.call("POST", "/v1/channels", {}).value
         assert new["id"] > nameless["id"]
-        assert sequence(caller.publish(["a"], "new")["id"]) == sequence(last) + 6
+        assert sequence(caller.publish(["a"], "new")["id"]) == sequence(last) + 7
 
 
 def test_time_goes_on_while_no_server_runs(serve: Serve, path: Path) -> None:
@@ -162,6 +164,7 @@ class Publisher(threading.Thread):
         self._place = place
         self._keys = keys
         self._random = random.Random(name)
+        self._channels = self._choose()
 
     def run(self) -> None:
         try:
@@ -171,17 +174,19 @@ class Publisher(threading.Thread):
         except BaseException as error:  # the test raises it
             self.errors.append(error)
 
+    def _choose(self) -> list[str]:
+        return self._random.sample(CHANNELS, self._random.choice((1, 1, 3)))
+
     def _publish(self, caller: Caller) -> None:
-        channels = self._random.sample(CHANNELS, self._random.choice((1, 1, 3)))
         try:
             while not self._place.over:
                 data = [self.name, self.number]
                 key = f"{self.name}-{self.number}" if self._keys else None
-                told = caller.publish(channels, data, key=key)
+                told = caller.publish(self._channels, data, key=key)
                 assert told["id"] not in self.acknowledged
-                self.acknowledged[told["id"]] = (frozenset(channels) if not self._keys else frozenset(), data)
+                self.acknowledged[told["id"]] = (frozenset(self._channels), data)
                 self.number += 1
-                channels = self._random.sample(CHANNELS, self._random.choice((1, 1, 3)))
+                self._channels = self._choose()
                 time.sleep(self._random.choice((0.0, 0.0, 0.004)))
         except (OSError, http.client.HTTPException):
             self.number += not self._keys
