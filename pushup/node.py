@@ -170,9 +170,9 @@ class Node(Generic[H]):
         """All nodes that live."""
         return self._broadcast.members() or [self.member("1")]
 
-    def confirm(self, ack: Ack, sequence: int, seconds: float, then: Callable[[Confirmation], None]) -> None:
+    def confirm(self, ack: Ack, cursor: Cursor, seconds: float, then: Callable[[Confirmation], None]) -> None:
         """See within so many seconds how sure the publisher of this message can be."""
-        self._broadcast.confirm(ack, sequence, seconds, then)
+        self._broadcast.confirm(ack, cursor, seconds, then)
 
     def poll(self, poll: Poll, holder: H, until: float = math.inf) -> Answer | Subscription[H]:
         """Answer a poll now, or hold it: then `holder.answer` is called, unless the subscription is abandoned.

@@ -91,8 +91,8 @@ class _Node:
     def channels(self, after: int, most: int) -> list[Channel]:
         return self._queue.channels(after, most)
 
-    def confirm(self, ack: Ack, sequence: int, seconds: float, then: Callable[[Confirmation], None]) -> None:
-        self._broadcast.confirm(ack, sequence, seconds, then)
+    def confirm(self, ack: Ack, cursor: Cursor, seconds: float, then: Callable[[Confirmation], None]) -> None:
+        self._broadcast.confirm(ack, cursor, seconds, then)
 
     def members(self) -> list[Any]:
         return []

@@ -21,6 +21,7 @@ from typing import Protocol
 
 from pushup.broadcast.members import Member
 from pushup.core.commands import Ack, Command, Confirmation, Entry, Outcome
+from pushup.core.cursor import Cursor
 from pushup.core.errors import Unavailable
 from pushup.core.snapshot import Snapshot
 
@@ -60,8 +61,8 @@ class Broadcast(Protocol):
         order cannot be reached, and then it is not known whether the command got a place.
         """
 
-    def confirm(self, ack: Ack, sequence: int, seconds: float, then: Callable[[Confirmation], None]) -> None:
-        """See, within so many seconds, whether this is reached for the entry at `sequence`; `then` is told what was."""
+    def confirm(self, ack: Ack, cursor: Cursor, seconds: float, then: Callable[[Confirmation], None]) -> None:
+        """See, within so many seconds, whether this is reached for the entry at `cursor`; `then` is told what was."""
 
     def awaits(self, epoch: str) -> bool:
         """Whether this order may have gone on in this epoch, and this node not have come to it yet."""
@@ -79,7 +80,7 @@ class Broadcast(Protocol):
 class OneNode:
     """What a broadcast says of its nodes that has one only."""
 
-    def confirm(self, ack: Ack, sequence: int, seconds: float, then: Callable[[Confirmation], None]) -> None:
+    def confirm(self, ack: Ack, cursor: Cursor, seconds: float, then: Callable[[Confirmation], None]) -> None:
         then(Confirmation("stable" if ack == "stable" else "accepted", nodes=1))  # who is acknowledged, is by that node
 
     def awaits(self, epoch: str) -> bool:

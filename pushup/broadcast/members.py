@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from pushup.core.cursor import Cursor
+
 
 class Member(Struct, frozen=True):
     """A node: what it is called, where it listens, the last entry it has applied, the polls it holds, its version."""
@@ -15,7 +17,7 @@ class Member(Struct, frozen=True):
     held_polls: int
     version: str
 
-    @property
-    def sequence(self) -> int:
-        """How far it is in the order."""
-        return int(self.cursor.rpartition("-")[2])
+    def has_applied(self, cursor: Cursor) -> bool:
+        """Whether it has applied the entry at this cursor, as far as it has told; in another epoch it has not."""
+        epoch, _, sequence = self.cursor.rpartition("-")
+        return epoch == cursor.epoch and int(sequence) >= cursor.sequence

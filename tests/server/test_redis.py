@@ -192,6 +192,28 @@ def test_stable_is_not_claimed_while_a_node_stands_still(cluster: RedisCluster, 
     assert data_of(cluster.callers[2].poll(channel, timeout=0)) == [1, 2]
 
 
+def test_stable_is_not_claimed_for_a_node_that_stands_still_in_the_epoch_before(
+    cluster: RedisCluster, channel: str
+) -> None:
+    """Far as it was there, it has not applied what is published in the new one; `stable` never counts it."""
+    for n in range(20):
+        cluster.publish([channel], n)
+    epoch = epoch_of(cluster.wait_until_one())
+    cluster.nodes[2].signal(signal.SIGSTOP)
+    try:
+        cluster.redis.ask("DEL", "{pushup}:state")
+        told: list[Any] = []
+        wait_until(lambda: epoch_of(cluster.callers[0].cursor()) != epoch, "a new epoch")
+        while not told or told[-1]["ack"] != "stable":
+            reply = try_to_publish(cluster.callers[0], [channel], len(told), ack="stable", ack_timeout=1)
+            if reply.status == 201:
+                told.append(reply.value)
+        assert told[-1]["nodes"] == 2
+    finally:
+        cluster.nodes[2].signal(signal.SIGCONT)
+    cluster.wait_until_publishing()
+
+
 def test_replicated_is_not_claimed_without_a_replica(cluster: RedisCluster, channel: str) -> None:
     """Within the time that the publisher gave it is told "accepted", and the message is published."""
     began = time.monotonic()

@@ -38,9 +38,10 @@ from pushup.broadcast.redis.connection import Lost, RedisConnection, Reply
 from pushup.broadcast.redis.connector import NotThere
 from pushup.broadcast.redis.epochs import age, beginning, next_epoch
 from pushup.broadcast.redis.limits import RedisLimits
-from pushup.broadcast.redis.log import READ_SECONDS, Incomplete, Loaded, LogEntry, RedisLog, Report
+from pushup.broadcast.redis.log import LEASE_SECONDS, READ_SECONDS, Incomplete, Loaded, LogEntry, RedisLog, Report
 from pushup.broadcast.redis.pending import Pending
 from pushup.core.commands import Ack, Command, Confirmation
+from pushup.core.cursor import Cursor
 from pushup.core.errors import OutOfOrder, Overloaded, Unavailable
 from pushup.core.limits import Limits
 from pushup.core.message_queue import MessageQueue
@@ -51,9 +52,6 @@ WAITING_LIMIT = 20_000
 
 REPORT_SECONDS = 0.25
 """How often a node shows that it lives, and looks where the log is."""
-
-LEASE_SECONDS = 3.0
-"""So long a node counts as living without having shown it."""
 
 SAVE_SECONDS = 1.0
 """How often the checkpoint is brought up to the log."""
@@ -159,8 +157,8 @@ class RedisBroadcast:
         self._pending.add(tag.encode(), then)
         self._commands.append(self.epoch, tag, command, partial(self._appended, tag.encode()))
 
-    def confirm(self, ack: Ack, sequence: int, seconds: float, then: Callable[[Confirmation], None]) -> None:
-        self._confirmations.confirm(ack, sequence, seconds, then)
+    def confirm(self, ack: Ack, cursor: Cursor, seconds: float, then: Callable[[Confirmation], None]) -> None:
+        self._confirmations.confirm(ack, cursor, seconds, then)
 
     async def stop(self) -> None:
         self._leaving = True
@@ -198,6 +196,8 @@ class RedisBroadcast:
             try:
                 logs.append(await self._connect())
                 logs.append(await self._connect())
+                if logs[0].run != logs[1].run:
+                    raise NotThere("two connections led to two runs of Redis: it was restarted, or a replica took over")
                 await self._catch_up(logs[0])
                 wait = shortest
                 await self._follow(*logs)
@@ -212,6 +212,7 @@ class RedisBroadcast:
                 self._failed(refusals.unusable(f"{type(error).__name__}: {error}"))
             finally:
                 self._commands = None
+                self._confirmations.follows("")
                 for log in logs:
                     log.connection.abort(self._trouble.operator_detail if self._trouble else "this node stops")
             await deferLater(self._clock, wait * (0.5 + self._random() / 2), lambda: None)
@@ -238,6 +239,7 @@ class RedisBroadcast:
         self._heard = self._clock.seconds()
         self._stands_at = -1
         self._commands = commands
+        self._confirmations.follows(reading.run)
         self._trouble = None
         _log.info("the log in Redis is followed, from {cursor} on", cursor=self._queue.cursor)
         reporting = Deferred.fromCoroutine(self._keep_reporting(commands, reading))
@@ -360,15 +362,16 @@ class RedisBroadcast:
     async def _report(self, log: RedisLog) -> None:
         """Show that this node lives, and learn of the others and of the log. Raises: _Diverged."""
         assert self._follower is not None
-        last = self._queue.cursor
+        last, tag = self._queue.cursor, self._tag
         member = msgspec.json.encode(self._follower.member(self.id))
         asked = self._clock.seconds()
         report = await log.report(self.id, member, LEASE_SECONDS)
         self._members = sorted((_member.decode(text) for text in report.members), key=lambda m: m.id)
-        if report.epoch != last.epoch or report.sequence < last.sequence:
-            raise _Diverged(f"the log is at {report.epoch}-{report.sequence}, this node was at {last}")
+        tail = report.tail
+        if not tail.includes(last) or (tail.sequence == last.sequence and tail.tag != tag):
+            raise _Diverged(f"the log is at {tail.epoch}-{tail.sequence}, and is not the one that led to {last}")
         self._current = asked
-        self._confirmations.reported(self._members)
+        self._confirmations.reported(self._members, complete=report.complete)
         self._see_whether_behind(report)
         self._queue.note_changes(min(report.saved, self._queue.cursor.sequence))
         if self._members and self._members[0].id == self.id and self._save_is_due(report):
@@ -380,7 +383,7 @@ class RedisBroadcast:
         Raises: _Diverged.
         """
         now, at = self._clock.seconds(), self._queue.cursor.sequence
-        if report.sequence <= at or at != self._stands_at:
+        if report.tail.sequence <= at or at != self._stands_at:
             self._stands_at, self._stands_since = at, now
         elif now - self._stands_since > READ_SECONDS + self._timeout:
             raise _Diverged("nothing is read, though there is something")

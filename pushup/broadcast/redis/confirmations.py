@@ -1,31 +1,44 @@
 """How sure a publisher can be that its message stays, and is everywhere: it waits, for a bounded time, and is told.
 
-`replicated`: Redis says how many of its replicas have everything written so far (WAIT). All who ask while one WAIT runs
-are answered by the next. `stable`: each node that lives has applied the entry (Mishra §2), as the nodes report.
+`replicated`: a replica of Redis has the entry (WAIT). All who ask while one WAIT runs are answered by the next.
+`stable`: each node that lives has applied the entry (Mishra §2), as the nodes report.
+
+Neither may be said too early, in any epoch. A sequence means nothing outside its epoch, so cursors are compared as a
+whole. WAIT speaks of one run of Redis: it counts only if this node has found all that it applied in that run, and only
+for entries that the log contained when WAIT began. The list of nodes may be incomplete where Redis has lost something:
+then nothing is stable until whoever lives has reported again, or its lease would have ended.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 
 import hiredis
 from msgspec import Struct
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
 
 from pushup.broadcast.members import Member
 from pushup.broadcast.redis.connection import Lost
 from pushup.broadcast.redis.connector import NotThere
-from pushup.broadcast.redis.log import RedisLog
+from pushup.broadcast.redis.log import LEASE_SECONDS, RedisLog
 from pushup.core.commands import Ack, Confirmation
+from pushup.core.cursor import Cursor
 from pushup.timer import Timer
+
+DEADLINE_STEP_SECONDS = 1 / 16
+"""Deadlines are rounded up to it: each time one comes, all who wait are looked at."""
+
+_log = Logger()
 
 
 class _Waiting(Struct, eq=False):
-    """Who waits until something is reached for the entry at `sequence`; at the deadline it is told what was."""
+    """Who waits until something is reached for the entry at a cursor; at the deadline it is told what was."""
 
     ack: Ack
-    sequence: int
+    cursor: Cursor
     deadline: float
     then: Callable[[Confirmation], None]
 
@@ -36,39 +49,56 @@ class Confirmations:
     def __init__(self, connect: Callable[[], Awaitable[RedisLog]], clock: IReactorTime) -> None:
         self._connect = connect
         self._clock = clock
-        self._waiting: list[_Waiting] = []
+        self._waiting: dict[_Waiting, None] = {}  # in the order in which they asked
         self._timer = Timer(clock, self._give_up_overdue)
         self._round: Deferred[None] | None = None
         self._log: RedisLog | None = None
+        self._run = ""  # the run of Redis in which this node has found all that it applied; empty: none, at the moment
+        self._last_run = ""
+        self._members_known_at = 0.0
 
-    def confirm(self, ack: Ack, sequence: int, seconds: float, then: Callable[[Confirmation], None]) -> None:
-        waiting = _Waiting(ack, sequence, self._clock.seconds() + seconds, then)
-        self._waiting.append(waiting)
-        self._timer.not_after(waiting.deadline)
-        if ack == "replicated" and (self._round is None or self._round.called):
-            self._round = Deferred.fromCoroutine(self._ask())
+    def confirm(self, ack: Ack, cursor: Cursor, seconds: float, then: Callable[[Confirmation], None]) -> None:
+        deadline = math.ceil((self._clock.seconds() + seconds) / DEADLINE_STEP_SECONDS) * DEADLINE_STEP_SECONDS
+        self._waiting[_Waiting(ack, cursor, deadline, then)] = None
+        self._timer.not_after(deadline)
+        if ack == "replicated":
+            self._begin_round()
 
-    def reported(self, members: list[Member]) -> None:
-        """The nodes that live are these, and so far."""
+    def follows(self, run: str) -> None:
+        """This node has found all that it has applied in this run of Redis; empty: it does not follow the log now."""
+        self._run = run
+        if run and run != self._last_run:
+            self._last_run = run
+            self._members_known_at = self._clock.seconds() + LEASE_SECONDS
+
+    def reported(self, members: list[Member], *, complete: bool) -> None:
+        """The nodes that live are these, and so far; incomplete: there may be others."""
+        if not complete:
+            self._members_known_at = self._clock.seconds() + LEASE_SECONDS
         if not self._waiting:
             return
-        reached = min((member.sequence for member in members), default=0)
-        for waiting in [w for w in self._waiting if w.ack == "stable" and w.sequence <= reached]:
-            self._tell(waiting, Confirmation("stable", nodes=len(members)))
+        if members and self._clock.seconds() >= self._members_known_at:
+            for waiting in [w for w in self._waiting if w.ack == "stable"]:
+                if all(member.has_applied(waiting.cursor) for member in members):
+                    self._tell(waiting, Confirmation("stable", nodes=len(members)))
+        if any(w.ack == "replicated" for w in self._waiting):
+            self._begin_round()
 
     def stop(self) -> None:
         self._timer.stop()
         if self._round is not None:
             self._round.cancel()
-        if self._log is not None:
-            self._log.connection.abort("this node stops")
+        self._disconnect("this node stops")
         for waiting in list(self._waiting):
             self._tell(waiting, Confirmation("accepted"))
 
     def _tell(self, waiting: _Waiting, confirmation: Confirmation) -> None:
         if waiting in self._waiting:
-            self._waiting.remove(waiting)
-            waiting.then(confirmation)
+            del self._waiting[waiting]
+            try:
+                waiting.then(confirmation)
+            except Exception:
+                _log.failure("a publisher could not be told")  # the others can
 
     def _give_up_overdue(self) -> None:
         now = self._clock.seconds()
@@ -76,20 +106,39 @@ class Confirmations:
             self._tell(waiting, Confirmation("accepted"))
         self._timer.not_after(min((w.deadline for w in self._waiting), default=None))
 
+    def _begin_round(self) -> None:
+        if self._run and (self._round is None or self._round.called):
+            self._round = Deferred.fromCoroutine(self._ask())
+
     async def _ask(self) -> None:
-        """Ask Redis until nobody waits for its replicas, all who wait at a time together."""
+        """Ask Redis until nobody waits for its replicas who could be told; all who wait at a time together."""
+        missing: set[_Waiting] = set()  # their entries were not in the log: of another epoch, or lost
         try:
-            while together := [w for w in self._waiting if w.ack == "replicated"]:
+            while together := [w for w in self._waiting if w.ack == "replicated" and w not in missing]:
                 if self._log is None or self._log.connection.lost.called:
                     self._log = await self._connect()
+                log = self._log
+                if log.run != self._run:
+                    self._disconnect("this is another run of Redis than the one that is followed")
+                    return  # until the next report
                 seconds = min(w.deadline for w in together) - self._clock.seconds()
-                replicas = await self._log.replicas(max(seconds, 0.001))
+                end, replicas = await log.replicas(max(seconds, 0.001))
                 for waiting in together if replicas else ():
-                    self._tell(waiting, Confirmation("replicated", replicas=replicas))
+                    if end.includes(waiting.cursor):
+                        self._tell(waiting, Confirmation("replicated", replicas=replicas))
+                    else:
+                        missing.add(waiting)
                 if not replicas:
                     self._give_up_overdue()
         except CancelledError:
             pass  # this node stops
-        except (NotThere, Lost, hiredis.ReplyError):
-            # Not known is not reached; who still waits is told at its deadline, unless somebody asks again.
+        except (NotThere, Lost, hiredis.ReplyError) as error:
+            self._disconnect(str(error))  # not known is not reached; with the next report Redis is asked again
+        except Exception:
+            _log.failure("asking Redis for its replicas failed")
+            self._disconnect("asking for replicas failed")
+
+    def _disconnect(self, reason: str) -> None:
+        if self._log is not None:
+            self._log.connection.abort(reason)
             self._log = None

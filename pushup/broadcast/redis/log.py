@@ -26,6 +26,7 @@ from pushup.broadcast.checkpoint import Head, encode, head_of, read_checkpoint
 from pushup.broadcast.redis.connection import RedisConnection, Reply
 from pushup.broadcast.redis.epochs import age
 from pushup.core.commands import Command, Draft, Entry, Publish
+from pushup.core.cursor import Cursor
 from pushup.core.errors import OutOfOrder
 from pushup.core.limits import Limits
 from pushup.core.message_queue import MessageQueue
@@ -33,6 +34,9 @@ from pushup.core.snapshot import Changes, Snapshot
 
 READ_SECONDS = 1.0
 """So long Redis waits for an entry before it says that there is none: the heartbeat of a node that reads."""
+
+LEASE_SECONDS = 3.0
+"""So long a node counts as living without having shown it."""
 
 BATCH = 128
 """Entries read at a time: about 5 ms of work to apply."""
@@ -44,6 +48,10 @@ class Tail(Struct, frozen=True):
     epoch: str
     sequence: int
     tag: bytes
+
+    def includes(self, cursor: Cursor) -> bool:
+        """Whether the log has had the entry at this cursor."""
+        return cursor.epoch == self.epoch and cursor.sequence <= self.sequence
 
 
 class LogEntry(Struct, frozen=True):
@@ -96,11 +104,14 @@ class Loaded(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """What a node is told that reports: where the log and its checkpoint are, and what is known of each node (JSON)."""
+    """What a node is told that reports: where the log and its checkpoint are, and what is known of each node (JSON).
 
-    epoch: str
-    sequence: int
+    `complete`: no node that lives can be missing among the members.
+    """
+
+    tail: Tail
     saved: int
+    complete: bool
     members: list[bytes]
 
 
@@ -117,6 +128,7 @@ class _Script:
 
 
 _APPEND, _BEGIN, _SAVE, _LOAD, _REPORT = SCRIPTS = tuple(map(_Script, ("append", "begin", "save", "load", "report")))
+_MARK = _Script("mark")  # sent as a whole each time: only few connections ever need it
 
 _command = msgspec.json.Decoder(Command)
 _saved_head = msgspec.json.Decoder(SavedHead)
@@ -165,8 +177,7 @@ class RedisLog:
         return [] if reply is None else [_log_entry(epoch, *row) for row in reply[0][1]]
 
     async def tail(self) -> Tail:
-        epoch, sequence, tag = await self.connection.ask("HMGET", self._state, "epoch", "sequence", "tag")
-        return Tail((epoch or b"").decode(), int(sequence or 0), tag or b"")
+        return _tail(*await self.connection.ask("HMGET", self._state, "epoch", "sequence", "tag"))
 
     async def goes_on_from(self, epoch: str, sequence: int, tag: bytes) -> bool | None:
         """Whether the log contains the entry with this last place and tag.
@@ -243,15 +254,17 @@ class RedisLog:
 
     async def report(self, node: str, member: bytes, lease: float) -> Report:
         """Say that this node lives (for so many seconds, unless it says so again); b"": that it leaves."""
-        epoch, sequence, saved, *members = await self._evaluate(_REPORT, self._members, node, member, lease)
-        return Report((epoch or b"").decode(), int(sequence or 0), int(saved or 0), members)
+        reply = await self._evaluate(_REPORT, self._members, node, member, lease)
+        epoch, sequence, tag, saved, complete, *members = reply
+        return Report(_tail(epoch, sequence, tag), int(saved or 0), bool(complete), members)
 
-    async def replicas(self, seconds: float) -> int:
-        """How many replicas have all that was written so far, once one has, or the time is over."""
-        # WAIT speaks of what this very connection has written last, and whatever came before.
-        self.connection.send(("HINCRBY", self._state, "waits", 1), lambda reply: None)
+    async def replicas(self, seconds: float) -> tuple[Tail, int]:
+        """The end of the log, and how many replicas have all of it up to there, once one has, or the time is over."""
+        # WAIT speaks of what this very connection has written last, and whatever came before: if that write is
+        # refused, it must not be asked.
+        end = _tail(*await self.connection.ask("EVAL", _MARK.text, 1, self._state))
         milliseconds = max(1, round(seconds * 1000))
-        return int(await self.connection.ask("WAIT", 1, milliseconds, blocks=seconds))
+        return end, int(await self.connection.ask("WAIT", 1, milliseconds, blocks=seconds))
 
     async def last_run(self) -> str:
         """The run of Redis in which the log was last found whole."""
@@ -263,6 +276,10 @@ class RedisLog:
 
     async def _evaluate(self, script: _Script, keys: tuple[str, ...], *arguments: str | bytes | float) -> Any:
         return await self.connection.ask("EVALSHA", script.sha, len(keys), *keys, *arguments)
+
+
+def _tail(epoch: bytes | None, sequence: bytes | None, tag: bytes | None) -> Tail:
+    return Tail((epoch or b"").decode(), int(sequence or 0), tag or b"")
 
 
 def _log_entry(epoch: str, place: bytes, fields: list[bytes]) -> LogEntry:

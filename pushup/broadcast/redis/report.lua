@@ -1,8 +1,11 @@
 -- A node says that it lives, and is told who else does, and where the log is.
 -- KEYS: state, leases, members. ARGV: the node's id, what is to be known of it (JSON; '' when it leaves), lease in seconds.
--- Returns epoch, sequence, saved, and what is known of each node that lives.
+-- Returns epoch, sequence, tag, saved, 1 or 0, and what is known of each node that lives. 1: no node that lives can be
+-- missing, unless Redis has lost more than this node's lease; for that the node's last report must be there still.
 local now = redis.call('TIME')
 local time = now[1] + now[2] / 1000000
+local lease = redis.call('ZSCORE', KEYS[2], ARGV[1])
+local complete = lease and tonumber(lease) > time and 1 or 0
 -- A Redis that is full refuses a script whose first write needs memory; this one needs none.
 redis.call('ZREM', KEYS[2], ARGV[1])
 if ARGV[2] == '' then
@@ -15,8 +18,14 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', time)) do
   redis.call('ZREM', KEYS[2], id)
   redis.call('HDEL', KEYS[3], id)
 end
-local reply = redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'saved')
+local reply = redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'tag', 'saved')
 for _, id in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
-  reply[#reply + 1] = redis.call('HGET', KEYS[3], id) or nil
+  local member = redis.call('HGET', KEYS[3], id)
+  if member then
+    reply[#reply + 1] = member
+  else
+    complete = 0
+  end
 end
+table.insert(reply, 5, complete)
 return reply

@@ -166,6 +166,10 @@ class FakeRedis:
             raise Refusal("NOSCRIPT No matching script. Please use EVAL.")
         return self.scripts[sha](rest[: int(keys)], rest[int(keys) :])
 
+    def _eval(self, text: bytes, keys: bytes, *rest: bytes) -> Any:
+        assert b"'waits'" in text
+        return self._mark(rest[: int(keys)], rest[int(keys) :])
+
     def _hmget(self, key: bytes, *names: bytes) -> list[bytes | None]:
         return [self.data.get(key, {}).get(name) for name in names]
 
@@ -182,11 +186,6 @@ class FakeRedis:
         if key in self.data and not self.data[key]:
             del self.data[key]
         return 0
-
-    def _hincrby(self, key: bytes, name: bytes, by: bytes) -> int:
-        value = int(self._hget(key, name) or 0) + int(by)
-        self._hset(key, name, b"%d" % value)
-        return value
 
     def _xrange(self, key: bytes, first: bytes, last: bytes, *most: bytes) -> list[list[Any]]:
         assert last == b"+"
@@ -279,6 +278,7 @@ class FakeRedis:
     def _report(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
         state, leases, members = keys
         node, member, lease = arguments
+        complete = self.data.get(leases, {}).get(node, 0.0) > self.now()
         if member:
             self._hset(members, node, member)
             self.data.setdefault(leases, {})[node] = self.now() + float(lease)
@@ -288,14 +288,21 @@ class FakeRedis:
             self._hdel(members, name)
         living = sorted(self.data.get(leases, {}).items(), key=lambda lease: (lease[1], lease[0]))
         shown = [self._hget(members, name) for name, _ in living]
-        return self._hmget(state, b"epoch", b"sequence", b"saved") + [text for text in shown if text is not None]
+        known = [text for text in shown if text is not None]
+        tail = self._hmget(state, b"epoch", b"sequence", b"tag", b"saved")
+        return [*tail, int(complete and shown == known), *known]
+
+    def _mark(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
+        self._deny_writes()
+        self._hset(keys[0], b"waits", b"%d" % (int(self._hget(keys[0], b"waits") or 0) + 1))
+        return self._hmget(keys[0], b"epoch", b"sequence", b"tag")
 
     def _deny_writes(self) -> None:
         if self.denies:
             raise Refusal(self.denies)
 
 
-_WRITES = (b"HSET", b"HINCRBY")
+_WRITES = (b"HSET",)
 _BLOCKS = (b"XREAD", b"WAIT")
 
 

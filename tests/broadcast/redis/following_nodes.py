@@ -14,6 +14,7 @@ from pushup.broadcast.redis.broadcast import Connects, RedisBroadcast
 from pushup.broadcast.redis.limits import RedisLimits
 from pushup.core.answer import Answer
 from pushup.core.commands import Ack, Command, Confirmation, Outcome, Published
+from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
 from pushup.core.message_queue import MessageQueue
 from pushup.core.poll import Poll
@@ -99,9 +100,11 @@ class FollowingNode:
         self.node.publish(command, then)
         return outcomes
 
-    def confirm(self, ack: Ack, sequence: int, seconds: float) -> list[Confirmation]:
+    def confirm(self, ack: Ack, published: Published, seconds: float) -> list[Confirmation]:
+        """Ask for more than the place of what was published here; what was told will be in the list."""
         told: list[Confirmation] = []
-        self.node.confirm(ack, sequence, seconds, told.append)
+        cursor = Cursor(published.epoch, published.sequence + published.count - 1)
+        self.node.confirm(ack, cursor, seconds, told.append)
         return told
 
     def poll(self, asked: Poll) -> Answer:

@@ -34,6 +34,13 @@ def cluster() -> Iterator[Cluster]:
     assert cluster.redis.links == []
 
 
+class Unreachable:
+    """No Redis."""
+
+    async def connect(self) -> RedisConnection:
+        raise NotThere("unreachable")
+
+
 @pytest.fixture
 def node(cluster: Cluster) -> FollowingNode:
     return cluster.nodes[0]
@@ -657,13 +664,6 @@ def test_the_log_reaches_back_for_a_minute(cluster: Cluster, log: list[str]) -> 
         cursor = answer.cursor
 
 
-class Unreachable:
-    """No Redis."""
-
-    async def connect(self) -> RedisConnection:
-        raise NotThere("unreachable")
-
-
 def test_a_new_node_is_as_those_that_were_there(cluster: Cluster) -> None:
     """From checkpoint and log, whatever part of it is in which."""
     for n in range(4):
@@ -710,14 +710,14 @@ def test_the_nodes_that_live_know_each_other(cluster: Cluster) -> None:
 
 def test_stable_waits_for_every_node(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
     """One that is cut off holds it up until its lease ends; then it is stable among those that live."""
-    cluster.advance(0.5)
-    told = node.confirm("stable", cluster.publish(node, "a").sequence, 5.0)
+    cluster.advance(4.0)
+    told = node.confirm("stable", cluster.publish(node, "a"), 5.0)
     cluster.advance(0.6)
     assert told == [Confirmation("stable", nodes=3)]
     for link in links_of(cluster, cluster.nodes[2]):
         link.stuck = True
-    sequence = cluster.publish(node, "a").sequence
-    short, long = node.confirm("stable", sequence, 1.0), node.confirm("stable", sequence, 5.0)
+    published = cluster.publish(node, "a")
+    short, long = node.confirm("stable", published, 1.0), node.confirm("stable", published, 5.0)
     cluster.advance(1.1)
     assert short == [Confirmation("accepted")]
     assert long == []
@@ -725,9 +725,96 @@ def test_stable_waits_for_every_node(cluster: Cluster, node: FollowingNode, log:
     assert long == [Confirmation("stable", nodes=2)]
 
 
+def test_a_node_that_stands_still_in_the_epoch_before_has_not_applied_the_new_one(
+    cluster: Cluster, node: FollowingNode, log: list[str]
+) -> None:
+    """It is far in the old epoch, and lives until its lease ends: until then nothing is stable."""
+    for _ in range(20):
+        cluster.publish(node, "a")
+    still = cluster.nodes[2]
+    cluster.advance(4.0)
+    old = node.confirm("stable", cluster.publish(node, "a"), 30.0)
+    for link in links_of(cluster, still):
+        link.stuck = True
+    still.broadcast._connector = Unreachable()
+    cluster.redis.data[b"{pushup}:state"].clear()  # and no connection ends
+    cluster.advance(1.0)
+    assert node.broadcast.epoch != still.broadcast.epoch
+    told = node.confirm("stable", cluster.publish(node, "a"), 30.0)
+    cluster.advance(0.5)
+    shown = node.node.members()[2]
+    assert shown.cursor == f"{still.broadcast.epoch}-20"
+    assert told == []
+    cluster.advance(3.0)
+    assert told == [Confirmation("stable", nodes=2)]
+    assert old == []
+    cluster.advance(30.0)
+    assert old == [Confirmation("accepted")]
+    assert still.node.why_not_ready() is not None
+
+
+@pytest.mark.parametrize("key", [b"leases", b"members"])
+def test_nothing_is_stable_while_redis_has_forgotten_who_lives(
+    cluster: Cluster, node: FollowingNode, key: bytes
+) -> None:
+    """The key was evicted; a node that is behind has not reported again yet."""
+    cluster.advance(4.0)
+    behind = cluster.nodes[2]
+    reading, appending = links_of(cluster, behind)
+    reading.blind = True
+    appending.stuck = True
+    told = node.confirm("stable", cluster.publish(node, "a"), 30.0)
+    cluster.advance(1.0)
+    del cluster.redis.data[b"{pushup}:" + key]
+    cluster.advance(1.0)
+    assert [member.id for member in node.node.members()] == ["node0", "node1"]
+    assert told == []
+    reading.blind = appending.stuck = False
+    cluster.advance(3.5)
+    assert told == [Confirmation("stable", nodes=3)]
+
+
+def test_a_fork_of_the_same_length_is_seen_when_a_node_reports(cluster: Cluster, log: list[str]) -> None:
+    """Its place was given to another entry, in the same epoch and over the same connection: nothing is stable there."""
+    cluster.advance(4.0)
+    node = cluster.nodes[0]
+    cluster.publish(node, "a")
+    dump = cluster.redis.dump()
+    epoch = node.broadcast.epoch
+    told = node.confirm("stable", cluster.publish(node, "a"), 20.0)
+    cluster.redis.data = dump
+    append_as_a_stranger(cluster.redis, epoch)
+    cluster.advance(20.1)
+    assert is_one(cluster)
+    assert node.broadcast.epoch != epoch
+    assert told == [Confirmation("accepted")]
+
+
+def test_both_connections_of_a_node_lead_to_the_same_run_of_redis(log: list[str]) -> None:
+    """Between the two a replica took over: what is found by one is not what is written to by the other."""
+
+    class Restarting(FakeRedis):
+        connected = 0
+
+        async def connect(self) -> RedisConnection:
+            self.connected += 1
+            if self.connected == 2:
+                self.run = "another"
+            return await super().connect()
+
+    cluster = Cluster()
+    cluster.redis = Restarting(cluster.clock)
+    node = cluster.start()
+    assert not node.follows
+    cluster.advance(1.0)
+    cluster.publish(node, "a")
+    assert ["two runs of Redis" in line for line in log] == [True]
+    cluster.end()
+
+
 def test_replicated_is_asked_by_a_connection_of_its_own(cluster: Cluster, node: FollowingNode) -> None:
     """Publications go on while Redis waits for its replicas."""
-    told = node.confirm("replicated", 1, 5.0)
+    told = node.confirm("replicated", cluster.publish(node, "a"), 5.0)
     cluster.settle()
     cluster.publish(node, "a")
     assert told == []

@@ -479,7 +479,7 @@ def test_who_reports_lives_until_its_lease_ends(log: Log, client: RedisClient) -
 
     def report(node: str, member: bytes, lease: float) -> list[bytes]:
         told = log.now(log.log.report(node, member, lease))
-        assert (told.epoch, told.sequence, told.saved) == ("e5", 0, 0)
+        assert (told.tail.epoch, told.tail.sequence, told.tail.tag, told.saved) == ("e5", 0, b"e5", 0)
         return sorted(told.members)
 
     assert report("a", b"A", 100) == [b"A"]
@@ -492,6 +492,39 @@ def test_who_reports_lives_until_its_lease_ends(log: Log, client: RedisClient) -
     assert client.ask("HKEYS", "{pushup}:members") == [b"c"]
     client.ask("DEL", "{pushup}:leases")
     assert report("d", b"D", 100) == [b"D"]
+
+
+def test_a_list_of_nodes_that_may_be_incomplete_says_so(log: Log, client: RedisClient) -> None:
+    """Whoever reports for the first time, or again after its lease was lost; and while a node's text is missing."""
+    log.begin()
+
+    def complete(node: str) -> bool:
+        told = log.now(log.log.report(node, node.encode(), 100))
+        assert isinstance(told, Report), told
+        return told.complete
+
+    assert [complete(node) for node in "abab"] == [False, False, True, True]
+    client.ask("ZADD", "{pushup}:leases", "1", "a")
+    assert [complete(node) for node in "baba"] == [True, False, True, True]
+    client.ask("DEL", "{pushup}:leases")
+    assert [complete(node) for node in "abab"] == [False, False, True, True]
+    client.ask("DEL", "{pushup}:members")
+    assert [complete(node) for node in "aabab"] == [False, False, True, True, True]
+
+
+def test_replicas_are_counted_for_the_log_as_it_is(log: Log, client: RedisClient) -> None:
+    """Its end comes with their number; a Redis that cannot be written to is not asked for it."""
+    log.begin()
+    log.append(publish("a"), tag="t")
+    end, replicas = log.now(log.log.replicas(0.01))
+    assert ((end.epoch, end.sequence, end.tag), replicas) == (("e1", 1, b"t"), 0)
+    waited = client.ask("INFO", "commandstats").count(b"cmdstat_wait:calls=1,")
+    client.ask("CONFIG", "SET", "maxmemory", "1")
+    try:
+        assert str(log.now(log.log.replicas(0.01))).startswith("OOM")
+    finally:
+        client.ask("CONFIG", "SET", "maxmemory", "0")
+    assert waited == client.ask("INFO", "commandstats").count(b"cmdstat_wait:calls=1,") == 1
 
 
 def test_a_full_redis_takes_no_commands_but_lets_nodes_live(log: Log, client: RedisClient) -> None:
