@@ -21,6 +21,7 @@ from tests.server.raw_client import WAIT_SECONDS
 from tests.server.redis_cluster import Chain, RedisCluster, cluster_at, place, try_to_publish
 from tests.server.redis_server import RedisServer, free_port
 from tests.server.server_process import Server, wait_until
+from tests.server.slow_proxy import SlowProxy
 
 ALWAYS = {"appendonly": "yes", "appendfsync": "always"}
 
@@ -329,6 +330,28 @@ def test_a_redis_that_is_full_refuses_publications_and_polls_go_on(cluster: Redi
     cluster.publish([channel], "after")
     chain.poll_until("after")
     assert (chain.data, chain.gaps) == (["before", "after"], [])
+
+
+def test_a_node_behind_a_slow_link_loads_what_takes_longer_than_the_timeout(
+    redis: RedisServer, tmp_path: Path, channel: str
+) -> None:
+    """16 MB at 4 MB a second, with a timeout of one; then it follows, and publishes as much by that link."""
+    redis.start()
+    with cluster_at(redis, tmp_path, 1) as cluster, SlowProxy(redis.port, 4_000_000) as link:
+        body = {"messages": [{"channels": [channel], "data": "x" * 65_000} for _ in range(16)]}
+        for _ in range(16):
+            assert cluster.callers[0].call("POST", "/v1/messages", body).status == 201
+        cluster.start(f"redis://127.0.0.1:{link.port}", ready=False)
+        wait_until(lambda: cluster.ready(1), "the node to have loaded all", 30.0)
+        cluster.wait_until_one()
+        assert cluster.nodes[1].metric("cached_messages") == 256
+        with ExitStack() as stack:
+            callers = [stack.enter_context(cluster.nodes[1].caller()) for _ in range(3)]
+            for caller in callers:
+                caller.begin("POST", "/v1/messages", body)
+            assert {caller.finish().status for caller in callers} <= {201, 503}
+        cluster.wait_until_publishing()
+        assert not any("no reply" in line or "given up" in line for line in cluster.nodes[1].log_lines())
 
 
 # Redis comes back, and has lost something.

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 import hiredis
 import msgspec
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import TimeoutError as TookTooLong
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -164,8 +165,9 @@ class RedisBroadcast:
         self._leaving = True
         if self._commands is not None:
             try:
-                await self._commands.report(self.id, b"", 0)
-            except (Lost, hiredis.ReplyError) as error:
+                leaving = Deferred.fromCoroutine(self._commands.report(self.id, b"", 0))
+                await leaving.addTimeout(self._timeout, self._clock)  # much may have to be sent before it
+            except (Lost, hiredis.ReplyError, TookTooLong) as error:
                 _log.debug("could not tell the others that this node leaves: {error}", error=error)
         if self._kept_up is not None:
             self._kept_up.cancel()
@@ -349,7 +351,7 @@ class RedisBroadcast:
         """Report until the connection is lost, or what is reported shows that reading is in vain: then it is ended."""
         try:
             while not self._leaving:
-                await self._report(log)
+                await self._report(log, reading)
                 await deferLater(self._clock, REPORT_SECONDS, lambda: None)
         except CancelledError:
             pass
@@ -359,7 +361,7 @@ class RedisBroadcast:
             _log.failure("reporting failed")
             reading.connection.abort(str(error))
 
-    async def _report(self, log: RedisLog) -> None:
+    async def _report(self, log: RedisLog, reading: RedisLog) -> None:
         """Show that this node lives, and learn of the others and of the log. Raises: _Diverged."""
         assert self._follower is not None
         last, tag = self._queue.cursor, self._tag
@@ -372,12 +374,12 @@ class RedisBroadcast:
             raise _Diverged(f"the log is at {tail.epoch}-{tail.sequence}, and is not the one that led to {last}")
         self._current = asked
         self._confirmations.reported(self._members, complete=report.complete)
-        self._see_whether_behind(report)
+        self._see_whether_behind(report, reading)
         self._queue.note_changes(min(report.saved, self._queue.cursor.sequence))
         if self._members and self._members[0].id == self.id and self._save_is_due(report):
             await self._save(log, report.saved)
 
-    def _see_whether_behind(self, report: Report) -> None:
+    def _see_whether_behind(self, report: Report, reading: RedisLog) -> None:
         """Reading may be stuck where appending is not: at a Redis that is cut off, or that is a replica by now.
 
         Raises: _Diverged.
@@ -385,7 +387,7 @@ class RedisBroadcast:
         now, at = self._clock.seconds(), self._queue.cursor.sequence
         if report.tail.sequence <= at or at != self._stands_at:
             self._stands_at, self._stands_since = at, now
-        elif now - self._stands_since > READ_SECONDS + self._timeout:
+        elif now - max(self._stands_since, reading.connection.reply_grew_at) > READ_SECONDS + self._timeout:
             raise _Diverged("nothing is read, though there is something")
 
     def _save_is_due(self, report: Report) -> bool:

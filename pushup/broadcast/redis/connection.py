@@ -1,22 +1,30 @@
 """A connection to Redis: its protocol (RESP2) on hiredis, Redis' own parser.
 
-Commands are answered in their order, so many may be under way. Each has a deadline: a Redis that has gone without a
-word is given up, and everything under way fails with `Lost`.
+Commands are answered in their order, so many may be under way. A Redis that has gone without a word is given up, and
+everything under way fails with `Lost`. What counts is progress, not the time that a command takes: a large reply may
+take as long as the link needs, and so may a large request. The clock begins when a request has been taken, and anew
+with each reply and each `PROGRESS_BYTES` of one; a Redis that sends or takes less than that in `timeout` is given up.
+
+Requests leave in pieces, as the transport takes them, so that what it has not taken is known, and nowhere else.
 """
 
 from __future__ import annotations
 
+import socket
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 import hiredis
+from msgspec import Struct
 from twisted.internet import protocol
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IReactorTime, ITCPTransport
+from twisted.internet.interfaces import IPushProducer, IReactorTime, ITCPTransport
 from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from pushup.timer import Timer
 
@@ -24,6 +32,12 @@ Reply = Any
 """bytes, int, None, a list of these; or an exception: `hiredis.ReplyError`, or `Lost`."""
 
 Word = str | bytes | int | float
+
+PROGRESS_BYTES = 4096
+"""Of one reply: as much in `timeout` is progress. A modem does better; a Redis that sends a byte a second does not."""
+
+PIECE_BYTES = 64 * 1024
+"""Given to the transport at a time; when it holds more, it says so and takes no more until all of that has left."""
 
 
 class Adopted(Protocol):
@@ -37,17 +51,41 @@ class Lost(Exception):
     """The connection ended, and it is not known whether Redis has done what it was asked to."""
 
 
+class _UnderWay(Struct, eq=False):
+    """A command without a reply yet.
+
+    `since`: from when on its reply is waited for; `end`: where its request ends among all bytes; `taken`: whether all
+    of the request has left the transport, or will with the next write.
+    """
+
+    since: float
+    blocks: float
+    end: int
+    then: Callable[[Reply], None]
+    taken: bool = True
+
+
+@implementer(IPushProducer)
 class RedisConnection(protocol.Protocol):
     """One connection, from when it is made until it is lost."""
 
     def __init__(self, clock: IReactorTime, timeout: float, adopt: Callable[[Any], Adopted] | None = None) -> None:
-        """`timeout`: seconds within which Redis has to reply; `adopt`: who drives its transport, if others do."""
+        """`timeout`: seconds without progress until it is given up; `adopt`: who drives its transport, if others do."""
         self._adopt = adopt
         self._adopted: Adopted | None = None
         self._timeout = timeout
         self._clock = clock
         self._reader = hiredis.Reader()
-        self._waiting: deque[tuple[float, Callable[[Reply], None]]] = deque()
+        self._waiting: deque[_UnderWay] = deque()
+        self._received_at = 0.0
+        self._partial = 0  # bytes of a reply that is not whole, since the last progress
+        self.reply_grew_at = 0.0
+        """When `PROGRESS_BYTES` more of a reply that was not whole yet had arrived."""
+        self._paused = False  # the transport holds as much as it takes
+        self._unsent: deque[memoryview] = deque()  # what it has not got yet
+        self._untaken: deque[_UnderWay] = deque()  # commands whose requests have not left the transport as a whole
+        self._written = self._given = 0  # bytes of all commands, and of what the transport got
+        self._taken_at = 0.0
         self._deadline = Timer(clock, self._overdue)
         self._reason = ""
         self.lost: Deferred[None] = Deferred()
@@ -58,11 +96,21 @@ class RedisConnection(protocol.Protocol):
         if self.lost.called or self.transport is None:
             then(Lost("not connected"))
             return
-        deadline = self._clock.seconds() + self._timeout + blocks
-        self._waiting.append((deadline, then))
+        data = hiredis.pack_command(words)  # type: ignore[arg-type]  # its stubs know one word only
+        self._written += len(data)
+        command = _UnderWay(self._clock.seconds() + blocks, blocks, self._written, then)
+        self._waiting.append(command)
+        deadline = command.since + self._timeout
         if deadline < self._deadline.time:
             self._deadline.not_after(deadline)  # and once it rings, for whoever is the first then
-        self.transport.write(hiredis.pack_command(words))  # type: ignore[arg-type]  # its stubs know one word only
+        if self._paused or len(data) > PIECE_BYTES:
+            command.taken = False
+            self._untaken.append(command)
+            self._unsent.append(memoryview(data))
+            self._give()
+        else:
+            self._given += len(data)
+            self.transport.write(data)
         if self._adopted is not None:
             self._adopted.flush_soon()
 
@@ -85,12 +133,51 @@ class RedisConnection(protocol.Protocol):
         if self.transport is not None:
             self.transport.abortConnection()  # type: ignore[attr-defined]
 
+    def _give(self) -> None:
+        """Give the transport pieces until it holds as much as it takes."""
+        assert self.transport is not None
+        while self._unsent and not self._paused:
+            first = self._unsent[0]
+            piece = bytes(first[:PIECE_BYTES])
+            if len(piece) < len(first):
+                self._unsent[0] = first[PIECE_BYTES:]
+            else:
+                self._unsent.popleft()
+            self._given += len(piece)
+            self.transport.write(piece)
+        if not self._unsent and not self._paused:
+            self._left()
+
+    def _left(self) -> None:
+        """All that was given has left the transport, or what has not is little."""
+        now = self._taken_at = self._clock.seconds()
+        while self._untaken and self._untaken[0].end <= self._given:
+            command = self._untaken.popleft()
+            command.since, command.taken = now + command.blocks, True
+
     # What Twisted calls.
 
+    def pauseProducing(self) -> None:
+        self._paused = True
+
+    def resumeProducing(self) -> None:
+        self._paused = False
+        self._left()
+        self._give()
+
+    def stopProducing(self) -> None:
+        pass  # `connectionLost` comes next
+
     def connectionMade(self) -> None:
+        assert self.transport is not None
+        self.transport.registerProducer(self, streaming=True)  # type: ignore[attr-defined]
         if ITCPTransport.providedBy(self.transport):
             self.transport.setTcpNoDelay(True)
             self.transport.setTcpKeepAlive(True)
+            # What the kernel has taken and not sent yet looks like progress and is none: let that be little.
+            with suppress(OSError, AttributeError):
+                lower: Any = getattr(self.transport, "transport", self.transport)
+                lower.getHandle().setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, PIECE_BYTES)
         if self._adopt is not None:
             # Under TLS lies the transport that reads and writes.
             self._adopted = self._adopt(getattr(self.transport, "transport", self.transport))
@@ -98,11 +185,18 @@ class RedisConnection(protocol.Protocol):
     def dataReceived(self, data: bytes) -> None:
         reader, waiting = self._reader, self._waiting
         reader.feed(data)
+        self._partial += len(data)
         try:
             while waiting and (reply := reader.gets()) is not False:
-                waiting.popleft()[1](reply)
+                if self._partial:
+                    self._partial = 0
+                    self._received_at = self._clock.seconds()
+                waiting.popleft().then(reply)
         except hiredis.ProtocolError as error:
             self.abort(f"this is not Redis: {error}")
+        if self._partial >= PROGRESS_BYTES:
+            self._partial = 0
+            self._received_at = self.reply_grew_at = self._clock.seconds()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._deadline.stop()
@@ -111,16 +205,23 @@ class RedisConnection(protocol.Protocol):
         ended = "Redis closed the connection" if reason.check(ConnectionDone) else reason.getErrorMessage()
         lost = Lost(self._reason or ended)
         waiting, self._waiting = self._waiting, deque()
+        self._unsent.clear()
+        self._untaken.clear()
         self.lost.callback(None)
-        for _, then in waiting:
-            then(lost)
+        for command in waiting:
+            command.then(lost)
 
     def _overdue(self) -> None:
-        """The first that waits has waited for too long; or it has been answered, and the next has not yet."""
+        """There was no progress with the first that waits; or there was, and it may wait on."""
         if not self._waiting:
             return
-        deadline = self._waiting[0][0]
-        if deadline <= self._clock.seconds():
-            self.abort(f"no reply within {self._timeout:g} s")
-        else:
+        first, timeout = self._waiting[0], self._timeout
+        deadline = max(first.since, self._received_at, 0.0 if first.taken else self._taken_at) + timeout
+        if deadline > self._clock.seconds():
             self._deadline.not_after(deadline)
+        elif not first.taken:
+            self.abort(f"Redis took nothing of a request for {timeout:g} s")
+        elif self._partial or self.reply_grew_at > first.since:
+            self.abort(f"a reply went on with less than {PROGRESS_BYTES} bytes in {timeout:g} s")
+        else:
+            self.abort(f"no reply within {timeout:g} s")

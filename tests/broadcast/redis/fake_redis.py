@@ -68,6 +68,8 @@ class FakeRedis:
         self.denies = ""
         """What is said to whatever would write, if so."""
         self.hangs = False
+        self.rate = 0
+        """By a new connection so many bytes of replies come in a second; 0: all at once."""
         self.info = {"aof_enabled": "0", "second_repl_offset": "-1"}
         self.appendfsync: bytes | None = b"everysec"
         self.replicas = 0
@@ -320,6 +322,8 @@ class Link:
         """Nothing passes by it any more, and neither end knows."""
         self.blind = False
         """No entry is read by it: it leads to a server that does not get them any more."""
+        self.rate = redis.rate
+        self._paid_at = 0.0
         self._reader = hiredis.Reader()
 
     # The transport.
@@ -330,6 +334,9 @@ class Link:
         self._reader.feed(data)
         while (words := self._reader.gets()) is not False:
             self.requests.append((self.redis.clock.seconds(), words))
+
+    def registerProducer(self, producer: object, streaming: bool) -> None:
+        """It takes whatever is written."""
 
     def abortConnection(self) -> None:
         """As with TCP, the end comes in the next turn."""
@@ -360,14 +367,27 @@ class Link:
             if self.redis.clock.seconds() < since + int(milliseconds) / 1000:
                 return False
         self.requests.popleft()
+        if not self.replies:
+            self._paid_at = self.redis.clock.seconds()
         self.replies.append(encode_reply(reply))
         return True
 
     def deliver(self) -> bool:
-        """Deliver the oldest reply."""
+        """Deliver the oldest reply, or as much of it as has come by now."""
         if not self.replies or not self._passes or self.aborted:
             return False
-        self.connection.dataReceived(self.replies.popleft())
+        if not self.rate:
+            self.connection.dataReceived(self.replies.popleft())
+            return True
+        now = self.redis.clock.seconds()
+        size = int((now - self._paid_at) * self.rate)
+        if size == 0:
+            return False
+        self._paid_at = now
+        data = self.replies.popleft()
+        if len(data) > size:
+            self.replies.appendleft(data[size:])
+        self.connection.dataReceived(data[:size])
         return True
 
     def step(self) -> bool:

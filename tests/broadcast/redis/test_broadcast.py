@@ -321,6 +321,41 @@ def test_a_node_that_has_much_to_read_is_left_to_it(cluster: Cluster, node: Foll
     assert reading.open
 
 
+def test_a_node_loads_what_takes_longer_than_the_timeout(log: list[str]) -> None:
+    """A checkpoint of 3 MB at 100 KB a second: half a minute, and no word is missing for five seconds."""
+    cluster = Cluster(1)
+    for n in range(50):
+        cluster.publish(cluster.nodes[0], "a", data=f'"{n:060000}"')
+    cluster.advance(2.0)
+    cluster.redis.rate = 100_000
+    node = cluster.start()
+    cluster.advance(25.0)
+    assert not node.follows
+    assert log == []
+    cluster.advance(15.0)
+    assert is_one(cluster)
+    assert len(node.queue.snapshot().messages) == 50
+    cluster.end()
+
+
+def test_a_node_that_reads_much_by_a_slow_link_is_left_to_it(log: list[str]) -> None:
+    """One reply to a read takes half a minute; the connection is given up neither for its length nor for standing."""
+    cluster = Cluster(1)
+    cluster.redis.rate = 100_000
+    node = cluster.start()
+    cluster.advance(2.0)
+    reading, _ = links_of(cluster, node)
+    reading.blind = True
+    for n in range(50):
+        cluster.publish(cluster.nodes[0], "a", data=f'"{n:060000}"')
+    reading.blind = False
+    cluster.advance(40.0)
+    assert reading.open
+    assert log == []
+    assert is_one(cluster)
+    cluster.end()
+
+
 @pytest.mark.parametrize("which", ["the first", "the second", "what it is like"])
 def test_no_connection_is_left_where_not_both_can_be_used(log: list[str], which: str) -> None:
     """However often it is tried."""

@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from pushup.broadcast.redis.connection import Lost, RedisConnection, Reply
+from pushup.broadcast.redis.connection import PROGRESS_BYTES, Lost, RedisConnection, Reply
 from tests.broadcast.redis.fake_redis import encode_reply
 
 REPLIES: tuple[Any, ...] = (b"PONG", 7, None, [b"a", None, [b"b", 3]], b"", [], b"\r\n$-1\r\n", -1)
@@ -119,18 +119,176 @@ def test_a_reply_that_does_not_come_ends_the_connection(ends: Ends) -> None:
     assert ends.lost() == [("A", "no reply within 5 s"), ("B", "no reply within 5 s")]
 
 
-def test_each_reply_has_its_own_deadline(ends: Ends) -> None:
-    """That one was answered does not give the next more time, nor less."""
-    ends.send("A")
-    ends.clock.advance(3.0)
-    ends.send("B")
-    ends.clock.advance(1.0)
-    ends.reply(1)
-    ends.clock.advance(3.9)
+def test_each_reply_gives_the_next_its_time(ends: Ends) -> None:
+    """A Redis that answers one after the other is not given up, however many wait; one that stops to is."""
+    for n in range(10):
+        ends.send(f"C{n}")
+    for n in range(9):
+        ends.clock.advance(4.9)
+        ends.reply(n)
+    ends.clock.advance(4.9)
     assert not ends.aborted()
     ends.clock.advance(0.2)
     assert ends.aborted()
     ends.end()
+    assert ends.lost() == [("C9", "no reply within 5 s")]
+
+
+def test_a_reply_may_take_as_long_as_its_bytes_need(ends: Ends) -> None:
+    """As long as some KiB come in each five seconds; the next command's time begins when it has come."""
+    ends.send("LOAD")
+    ends.send("NEXT")
+    data = encode_reply(b"x" * 60 * PROGRESS_BYTES)
+    for start in range(0, len(data), PROGRESS_BYTES):
+        ends.clock.advance(4.9)
+        ends.connection.dataReceived(data[start : start + PROGRESS_BYTES])
+        assert not ends.aborted()
+    assert [name for name, _ in ends.told] == ["LOAD"]
+    ends.clock.advance(4.9)
+    assert not ends.aborted()
+    ends.reply(1)
+    assert ends.told[-1] == ("NEXT", 1)
+
+
+def test_a_reply_that_stops_in_the_middle_ends_the_connection(ends: Ends) -> None:
+    """Five seconds after the last progress, not after the beginning."""
+    ends.send("LOAD")
+    data = encode_reply(b"x" * 10 * PROGRESS_BYTES)
+    ends.clock.advance(4.0)
+    ends.connection.dataReceived(data[: 2 * PROGRESS_BYTES])
+    ends.clock.advance(4.9)
+    assert not ends.aborted()
+    ends.clock.advance(0.2)
+    assert ends.aborted()
+    ends.end()
+    assert ends.lost() == [("LOAD", "a reply went on with less than 4096 bytes in 5 s")]
+
+
+def test_a_reply_that_trickles_ends_the_connection(ends: Ends) -> None:
+    """A byte a second is no progress: or a Redis that is broken would be waited for without end."""
+    ends.send("LOAD")
+    data = encode_reply(b"x" * PROGRESS_BYTES)
+    seconds = 0
+    while not ends.aborted():
+        ends.clock.advance(1.0)
+        seconds += 1
+        ends.connection.dataReceived(data[seconds - 1 : seconds])
+    assert seconds == 5
+    ends.end()
+    assert ends.lost() == [("LOAD", "a reply went on with less than 4096 bytes in 5 s")]
+
+
+def pack(words: tuple[str | bytes, ...]) -> bytes:
+    """A command as it goes over the wire."""
+    return b"*%d\r\n" % len(words) + b"".join(
+        b"$%d\r\n%s\r\n" % (len(word), word) for word in (w.encode() if isinstance(w, str) else w for w in words)
+    )
+
+
+class SlowTransport(StringTransport):
+    """A transport that holds 64 KiB at most, as Twisted's does, and lets bytes go when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most_held = 0
+        self.full = False
+
+    @property
+    def held(self) -> int:
+        return len(self.value())
+
+    def write(self, data: bytes) -> None:
+        super().write(data)
+        self.most_held = max(self.most_held, self.held)
+        if self.held > 64 * 1024:
+            self.full = True
+            self.producer.pauseProducing()  # type: ignore[union-attr]
+
+    def leave(self) -> bytes:
+        """All that it holds goes."""
+        data: bytes = self.value()
+        self.clear()
+        if self.full:
+            self.full = False
+            self.producer.resumeProducing()  # type: ignore[union-attr]
+        return data
+
+
+def slow_ends() -> tuple[Ends, SlowTransport]:
+    ends = Ends()
+    transport = ends.transport = SlowTransport()
+    ends.connection = RedisConnection(ends.clock, 5.0)
+    ends.connection.makeConnection(transport)
+    return ends, transport
+
+
+def test_a_request_may_take_as_long_as_its_bytes_need() -> None:
+    """While it leaves, piece by piece; its reply is waited for from when the last piece has left."""
+    ends, transport = slow_ends()
+    command: tuple[str | bytes, ...] = ("SAVE", b"x" * 2_000_000)
+    ends.connection.send(command, lambda reply: ends.told.append(("SAVE", reply)))
+    sent = b""
+    times = 0
+    while transport.full:
+        ends.clock.advance(4.9)
+        assert not ends.aborted()
+        sent += transport.leave()
+        times += 1
+    assert times > 10
+    assert sent + transport.leave() == pack(command)
+    ends.clock.advance(4.9)
+    assert not ends.aborted()
+    ends.clock.advance(0.2)
+    assert ends.aborted()
+    ends.end()
+    assert ends.lost() == [("SAVE", "no reply within 5 s")]
+
+
+def test_a_request_that_is_not_taken_ends_the_connection() -> None:
+    """It is known, then, that Redis has not got it as a whole."""
+    ends, transport = slow_ends()
+    ends.connection.send(("SAVE", b"x" * 2_000_000), lambda reply: ends.told.append(("SAVE", reply)))
+    ends.clock.advance(3.0)
+    transport.leave()
+    ends.clock.advance(4.9)
+    assert not ends.aborted()
+    ends.clock.advance(0.2)
+    assert ends.aborted()
+    ends.end()
+    assert ends.lost() == [("SAVE", "Redis took nothing of a request for 5 s")]
+
+
+def test_what_is_sent_later_gives_an_earlier_command_no_more_time() -> None:
+    """A Redis that hangs takes requests for a while, into the buffers of its kernel."""
+    ends, transport = slow_ends()
+    ends.send("A")
+    for n in range(10):
+        ends.connection.send((f"B{n}", b"x" * 200_000), lambda reply: None)
+        ends.clock.advance(0.51)
+        transport.leave()
+    assert ends.aborted()
+    ends.end()
+    assert ends.lost() == [("A", "no reply within 5 s")]
+
+
+def test_the_transport_holds_little_and_what_waits_goes_in_order() -> None:
+    """Large and small requests, while it takes nothing and while it does."""
+    ends, transport = slow_ends()
+    commands: list[tuple[str | bytes, ...]] = [
+        ("A", b"a" * size) for size in (10, 300_000, 5, 70_000, 1_000_000, 1, 64 * 1024, 3)
+    ]
+    for command in commands:
+        ends.connection.send(command, lambda reply: ends.told.append(("A", reply)))
+    sent = b""
+    while transport.held:
+        sent += transport.leave()
+        if len(sent) % 3 == 0 and len(commands) < 12:
+            commands.append(("B", b"b" * len(commands) * 10_000))
+            ends.connection.send(commands[-1], lambda reply: None)
+    assert sent == b"".join(map(pack, commands))
+    assert transport.most_held <= 3 * 64 * 1024
+    ends.reply(*range(8))
+    assert [reply for _, reply in ends.told] == list(range(8))
 
 
 def test_a_command_that_blocks_has_longer(ends: Ends) -> None:
