@@ -175,6 +175,7 @@ def make_service(
             "awaited_channels": ("Channels that do not exist and are waited for", lambda: queue.awaited_count),
             "cached_messages": ("Messages cached", lambda: queue.message_count),
             "cached_bytes": ("Bytes that count against retention_bytes", lambda: queue.message_bytes),
+            "waiting_bytes": ("Bytes that count against waiting_limit_bytes", lambda: broadcast.waiting_bytes),
         },
     )
     cors_origins = frozenset(settings.server.cors_origins)
@@ -229,7 +230,10 @@ def _make_broadcast(
     queue.start_from(snapshot)
     limits = ServiceLimits(at_most=1, queue_limit=1, deadline_seconds=settings.journal.journal_timeout_seconds)
     helpers = HelperPool("journal", limits, reactor=reactor, counters=metrics.backend("journal"))
-    return queue, Journal(file, queue=queue, limits=settings.queue, helpers=helpers, clock=reactor)
+    journal = Journal(
+        file, queue=queue, limits=settings.queue, waiting_limits=settings.waiting, helpers=helpers, clock=reactor
+    )
+    return queue, journal
 
 
 def _queue(settings: Settings, epoch: str) -> MessageQueue[Holder]:
@@ -254,7 +258,13 @@ def _make_redis_broadcast(
         adopt=demultiplexer.adopt,
     )
     broadcast = RedisBroadcast(
-        connector, queue=queue, limits=settings.queue, redis_limits=settings.redis, clock=reactor, random=random
+        connector,
+        queue=queue,
+        limits=settings.queue,
+        redis_limits=settings.redis,
+        waiting_limits=settings.waiting,
+        clock=reactor,
+        random=random,
     )
     return queue, broadcast
 

@@ -28,6 +28,7 @@ from pushup.backends.verdict import TICKET_LIMIT_SECONDS
 from pushup.broadcast.journal import JournalLimits
 from pushup.broadcast.redis.address import parse_address, without_password
 from pushup.broadcast.redis.limits import RedisLimits
+from pushup.broadcast.waiting import WaitingLimits
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.wire import PublicationLimits
 from pushup.logs import FORMATS, LEVELS
@@ -109,6 +110,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     edge: EdgeLimits = EdgeLimits()
     request: RequestLimits = RequestLimits()
     drain: DrainLimits = DrainLimits()
+    waiting: WaitingLimits = WaitingLimits()
     journal: JournalLimits = JournalLimits()
     redis: RedisLimits = RedisLimits()
     authorization: AuthorizationLimits = AuthorizationLimits()
@@ -329,6 +331,8 @@ def _mistake(settings: Settings) -> tuple[str, str] | None:
     if settings.edge.waiting_requests_limit_bytes < largest:
         text = "it must hold one request, which is header_limit_bytes and body_limit_bytes"
         return "waiting_requests_limit_bytes", text
+    if settings.request.body_limit_bytes > settings.waiting.waiting_limit_bytes:
+        return "waiting_limit_bytes", "it must hold one publication, whose body has up to body_limit_bytes"
     if publication.message_limit_bytes > queue.retention_bytes:
         return "retention_bytes", "it must hold one message of message_limit_bytes"
     if publication.message_limit_bytes > settings.request.body_limit_bytes:

@@ -11,7 +11,8 @@ goes back to whoever appended the command, on that node.
 | `redis` | many machines; it is kept in Redis, and each node follows it |
 
 `checkpoint` is how journal and Redis keep what the entries of the past have come to; `members`, what a node shows of
-itself to the others; `refusals`, what publishers are told when a command gets no place.
+itself to the others; `waiting`, how much may wait for its place; `refusals`, what publishers are told when a command
+gets none.
 """
 
 from __future__ import annotations
@@ -63,6 +64,10 @@ class Broadcast(Protocol):
 
     def confirm(self, ack: Ack, cursor: Cursor, seconds: float, then: Callable[[Confirmation], None]) -> None:
         """See, within so many seconds, whether this is reached for the entry at `cursor`; `then` is told what was."""
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much waits for its place."""
 
     def awaits(self, epoch: str) -> bool:
         """Whether this order may have gone on in this epoch, and this node not have come to it yet."""

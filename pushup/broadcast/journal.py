@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 from twisted.internet.defer import Deferred
@@ -19,16 +19,17 @@ from twisted.python.failure import Failure
 
 from pushup.broadcast import Broadcast, Follower, OneNode, Then, refusals
 from pushup.broadcast.journal_file import JournalFile
-from pushup.core.commands import Command, Entry
-from pushup.core.errors import Overloaded, Unavailable
+from pushup.broadcast.waiting import WaitingLimits, WaitingRoom
+from pushup.core.commands import Command, Entry, Outcome
+from pushup.core.errors import Unavailable
 from pushup.core.limits import Limits
 from pushup.core.message_queue import MessageQueue
 
 GROUP_LIMIT = 256
 """Messages in a group, after which no further command is put into it: about 10 ms of the reactor to apply."""
 
-WAITING_LIMIT = 20_000
-"""Commands that wait for the disk; beyond it publishers are told to come again."""
+GROUP_BYTES = 4 * 1024 * 1024
+"""After so many bytes no further command is put into it either: the group is written from a copy of them all."""
 
 SAVE_SECONDS = 1.0
 """How often, when there are new entries, the checkpoint is brought up to them."""
@@ -60,11 +61,26 @@ class Helpers(Protocol):
     def call(self, function: Callable[..., T], /, *args: Any) -> Deferred[T]: ...
 
 
+class _Waiting(NamedTuple):
+    """A command that waits for the disk, who is to be told, and its size in the waiting room."""
+
+    command: Command
+    then: Then
+    size: int
+
+
 class Journal(OneNode):
     """The broadcast of a node that is alone with its journal; `queue` is the node's, as the file left it."""
 
     def __init__(
-        self, file: JournalFile, *, queue: MessageQueue[Any], limits: Limits, helpers: Helpers, clock: IReactorTime
+        self,
+        file: JournalFile,
+        *,
+        queue: MessageQueue[Any],
+        limits: Limits,
+        waiting_limits: WaitingLimits,
+        helpers: Helpers,
+        clock: IReactorTime,
     ) -> None:
         self._file = file
         self._queue = queue
@@ -72,7 +88,9 @@ class Journal(OneNode):
         self._helpers = helpers
         self._clock = clock
         self._follower: Follower | None = None
-        self._waiting: deque[tuple[Command, Then]] = deque()
+        self._room = WaitingRoom(waiting_limits)
+        self._waiting: deque[_Waiting] = deque()
+        self._group: deque[_Waiting] = deque()  # those that the disk is writing, or has written
         self._busy = False
         self._trouble: Unavailable | None = None  # why the disk is not written to, if it is not
         self._retry: IDelayedCall | None = None
@@ -89,16 +107,20 @@ class Journal(OneNode):
     def why_not_ready(self) -> Unavailable | None:
         return self._trouble or (None if self._at_rest is None else refusals.stopping())
 
+    @property
+    def waiting_bytes(self) -> int:
+        return self._room.bytes
+
     def append(self, command: Command, then: Then) -> None:
         if self._trouble:
             then(self._trouble)
         elif self._at_rest is not None:
             then(refusals.stopping())
-        elif len(self._waiting) >= WAITING_LIMIT:
-            then(Overloaded("too many wait for the disk already", retry_after=1))
-        else:
-            self._waiting.append((command, then))
+        elif size := self._room.enter(command):
+            self._waiting.append(_Waiting(command, then, size))
             self._go_on()
+        else:
+            then(self._room.full())
 
     async def stop(self) -> None:
         """Finish what was appended, and close the file."""
@@ -124,15 +146,10 @@ class Journal(OneNode):
         if self._trouble:
             self._rest()
         elif self._save_is_due():
-            self._run(self._helpers.call(self._file.save, self._queue.changes(), self._limits), self._saved, [])
+            self._run(self._helpers.call(self._file.save, self._queue.changes(), self._limits), self._saved)
         elif self._waiting:
-            group = self._next_group()
-            entries = tuple([entry for entry, _ in group])
-            self._run(
-                self._helpers.call(self._file.append, entries),
-                lambda size: self._written(group, size),
-                [then for _, then in group],
-            )
+            entries = self._next_group()
+            self._run(self._helpers.call(self._file.append, entries), lambda size: self._written(entries, size))
         else:
             self._rest()
 
@@ -140,7 +157,7 @@ class Journal(OneNode):
         if self._at_rest is not None and not self._at_rest.called:
             self._at_rest.callback(None)
 
-    def _run(self, call: Deferred[T], succeeded: Callable[[T], None], thens: list[Then]) -> None:
+    def _run(self, call: Deferred[T], succeeded: Callable[[T], None]) -> None:
         """Have the disk do something; then go on. If it fails, those who wait for it are told."""
         self._busy = True
 
@@ -151,30 +168,38 @@ class Journal(OneNode):
                 self._busy = False  # not before: who is answered may append at once, and has its place after the group
             self._go_on()
 
-        call.addCallbacks(done, lambda failure: self._failed(failure, thens))
+        call.addCallbacks(done, self._failed)
         call.addErrback(self._not_applied)
 
-    def _next_group(self) -> list[tuple[Entry, Then]]:
-        """The next commands with their places."""
+    def _next_group(self) -> tuple[Entry, ...]:
+        """The next commands with their places; who waits for them is in the group then."""
         epoch, sequence = self._queue.cursor.epoch, self._queue.cursor.sequence + 1
         time = max(self._queue.time, self._clock.seconds())  # a clock that is set back must not turn the order round
-        group: list[tuple[Entry, Then]] = []
+        entries: list[Entry] = []
         end = sequence + GROUP_LIMIT
-        while self._waiting and sequence < end:
-            command, then = self._waiting.popleft()
-            group.append((Entry(epoch, sequence, time, command), then))
-            sequence += command.width
-        return group
+        size = 0
+        while self._waiting and sequence < end and size < GROUP_BYTES:
+            waiting = self._waiting.popleft()
+            self._group.append(waiting)
+            entries.append(Entry(epoch, sequence, time, waiting.command))
+            sequence += waiting.command.width
+            size += waiting.size
+        return tuple(entries)
 
-    def _written(self, group: list[tuple[Entry, Then]], size: int) -> None:
+    def _written(self, entries: tuple[Entry, ...], size: int) -> None:
         assert self._follower is not None
         self._unsaved_bytes += size
-        for entry, then in group:
-            outcome = self._follower.apply(entry)
-            try:
-                then(outcome)
-            except Exception:
-                _log.failure("a publisher could not be told")  # the others can, and their entries have their places
+        for entry in entries:
+            self._tell(self._group, self._follower.apply(entry))
+
+    def _tell(self, waiting: deque[_Waiting], outcome: Outcome) -> None:
+        """Tell the first of those who wait what came of its command."""
+        _, then, size = waiting.popleft()
+        self._room.leave(size)
+        try:
+            then(outcome)
+        except Exception:
+            _log.failure("a publisher could not be told")  # the others can, and their entries have their places
 
     # The checkpoint.
 
@@ -196,19 +221,17 @@ class Journal(OneNode):
 
     # A disk that fails.
 
-    def _failed(self, failure: Failure, thens: list[Then]) -> None:
+    def _failed(self, failure: Failure) -> None:
         """Refuse what waits; and see, until it works again, what the disk has got after all."""
         self._busy = False
         reason = failure.getErrorMessage()
         if not self._trouble:
             _log.error("publishing is refused: {reason}", reason=reason)
         trouble = self._trouble = refusals.unwritable(reason)
-        waiting = [then for _, then in self._waiting]
-        self._waiting.clear()
-        for then in thens:
-            then(refusals.unknown(reason))
-        for then in waiting:
-            then(trouble)
+        while self._group:
+            self._tell(self._group, refusals.unknown(reason))
+        while self._waiting:
+            self._tell(self._waiting, trouble)
         if self._at_rest is None:
             self._retry = self._clock.callLater(RETRY_SECONDS, self._recover)
         else:
@@ -217,11 +240,11 @@ class Journal(OneNode):
     def _not_applied(self, failure: Failure) -> None:
         """An entry that is on the disk could not be applied, by a fault of ours: no other may get its place."""
         _log.failure("an entry could not be applied", failure)
-        self._failed(failure, [])
+        self._failed(failure)
 
     def _recover(self) -> None:
         self._retry = None
-        self._run(self._helpers.call(self._file.recover, self._queue.cursor.sequence), self._recovered, [])
+        self._run(self._helpers.call(self._file.recover, self._queue.cursor.sequence), self._recovered)
 
     def _recovered(self, entries: list[Entry]) -> None:
         """What had failed may have been written; then it has its place, and whoever asks again by its key is told."""

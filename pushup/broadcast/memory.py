@@ -32,6 +32,10 @@ class MemoryBroadcast(OneNode):
     async def stop(self) -> None:
         pass
 
+    @property
+    def waiting_bytes(self) -> int:
+        return 0
+
     def why_not_ready(self) -> Unavailable | None:
         return None
 

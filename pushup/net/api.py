@@ -184,26 +184,28 @@ class Api:
         key = request.header(b"idempotency-key") if b"idempotency-key" in request.headers else None
         if key is not None and len(key) > KEY_LIMIT:
             raise BadRequest(f"Idempotency-Key has at most {KEY_LIMIT} characters", field="Idempotency-Key")
-        publication = wire.read_publication(request.body, key or None, self._publication_limits)
+        command, as_list, ack, seconds = wire.read_publication(request.body, key or None, self._publication_limits)
 
+        # `then` may be kept for long, by a Redis that hangs or for `ack`: neither the body nor the command with it.
+        request.body = b""
         def then(outcome: Outcome) -> None:
             if not isinstance(outcome, Published):
                 self._refuse(_error(outcome), request, exchange)
-            elif publication.ack == "accepted":
-                exchange.respond(Response(201, wire.write_published(outcome, publication.as_list)))
+            elif ack == "accepted":
+                exchange.respond(Response(201, wire.write_published(outcome, as_list)))
             else:
-                self._confirm(outcome, publication, exchange)
+                self._confirm(outcome, as_list, ack, seconds, exchange)
 
-        self._node.publish(publication.command, then)
+        self._node.publish(command, then)
 
-    def _confirm(self, published: Published, publication: wire.Publication, exchange: Exchange) -> None:
+    def _confirm(self, published: Published, as_list: bool, ack: Ack, seconds: float, exchange: Exchange) -> None:
         """Answer a publisher who wants to be surer than that the message has its place."""
 
         def then(confirmed: Confirmation) -> None:
-            exchange.respond(Response(201, wire.write_published(published, publication.as_list, confirmed)))
+            exchange.respond(Response(201, wire.write_published(published, as_list, confirmed)))
 
         last = Cursor(published.epoch, published.sequence + published.count - 1)
-        self._node.confirm(publication.ack, last, publication.ack_timeout, then)
+        self._node.confirm(ack, last, seconds, then)
 
     def _create(self, request: Request, query: bytes, exchange: Exchange) -> None:
         self._command(wire.read_create(request.body), request, exchange, _created)

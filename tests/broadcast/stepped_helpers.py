@@ -13,6 +13,7 @@ from twisted.internet.task import Clock
 from pushup.broadcast.journal import Helpers, Journal
 from pushup.broadcast.journal_file import JournalError, open_journal
 from pushup.broadcast.members import Member
+from pushup.broadcast.waiting import WaitingLimits
 from pushup.core.commands import Command, Entry, Outcome, Publish, Published
 from pushup.core.errors import Unavailable
 from pushup.core.limits import Limits
@@ -119,13 +120,21 @@ class JournaledQueue:
         limits: Limits | None = None,
         clock: Clock | None = None,
         epoch: str = "e1",
+        waiting_limit_bytes: int = WaitingLimits().waiting_limit_bytes,
     ) -> None:
         self.limits = limits or Limits()
         self.clock = clock or make_clock()
         self.file, snapshot = open_journal(path, self.limits, epoch)
         self.queue: MessageQueue[Any] = MessageQueue.restore(self.limits, snapshot)
         self.helpers = SteppedHelpers()
-        self.journal = Journal(self.file, queue=self.queue, limits=self.limits, helpers=self.helpers, clock=self.clock)
+        self.journal = Journal(
+            self.file,
+            queue=self.queue,
+            limits=self.limits,
+            waiting_limits=WaitingLimits(waiting_limit_bytes=waiting_limit_bytes),
+            helpers=self.helpers,
+            clock=self.clock,
+        )
         self.journal.follow(self)
         self.applied: list[Entry] = []
         self.outcomes: list[Outcome] = []

@@ -9,15 +9,16 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from pushup.broadcast.journal import (
+    GROUP_BYTES,
     GROUP_LIMIT,
     RETRY_SECONDS,
     SAVE_BYTES,
     SAVE_CHANGES,
     SAVE_SECONDS,
-    WAITING_LIMIT,
 )
 from pushup.broadcast.journal_file import JournalFile, open_journal
-from pushup.core.commands import Close, Closed, Command, Create, Expire, Expired, Outcome, Publish, Published
+from pushup.broadcast.waiting import size_of
+from pushup.core.commands import Close, Closed, Command, Create, Entry, Expire, Expired, Outcome, Publish, Published
 from pushup.core.errors import Overloaded, Unavailable, UnknownChannel
 from pushup.core.limits import Limits
 from pushup.core.message_queue import MessageQueue
@@ -199,19 +200,92 @@ def test_the_epoch_is_the_files(node: JournaledQueue, path: Path) -> None:
     assert again.publish(publish("a")) == Published("e1", 2, 1, START)
 
 
-def test_too_many_that_wait_for_the_disk_are_refused(node: JournaledQueue) -> None:
-    """Beyond the limit a publisher is told to come again, and those before it have lost nothing."""
+LARGE = publish("a", data="7" * 100_000)
+
+
+@pytest.fixture
+def narrow(path: Path) -> JournaledQueue:
+    """A journal for which ten large publications may wait."""
+    return JournaledQueue(path, waiting_limit_bytes=10 * size_of(LARGE))
+
+
+def test_only_so_many_bytes_wait_for_the_disk(narrow: JournaledQueue) -> None:
+    """Those that are being written count; beyond the limit a publisher is told to come again, and nobody else loses."""
+    for round_ in range(3):
+        waiting = [narrow.append(LARGE) for _ in range(10)]
+        assert waiting == [[]] * 10
+        for command in (LARGE, publish("a"), Expire()):
+            (outcome,) = narrow.append(command)
+            assert isinstance(outcome, Overloaded)
+            assert outcome.retry_after == 1
+        assert narrow.journal.why_not_ready() is None
+        assert narrow.journal.waiting_bytes == 10 * size_of(LARGE)
+        narrow.helpers.step()  # the first is written, and the others are on their way
+        assert narrow.append(LARGE) == []
+        narrow.helpers.run()
+        assert narrow.journal.waiting_bytes == 0
+        assert narrow.queue.cursor.sequence == 11 * (round_ + 1)
+
+
+@pytest.mark.parametrize("how", ["fails", "late", "stopped"])
+def test_however_publications_end_there_is_room_again(
+    narrow: JournaledQueue, logged_failures: list[str], how: str
+) -> None:
+    """Refused with the group they are in or behind it, not known, or written before the end."""
+    waiting = [narrow.append(LARGE) for _ in range(10)]
+    if how == "fails":
+        narrow.helpers.fail()
+    elif how == "late":
+        narrow.helpers.give_up()
+    else:
+        narrow.stop_at_once()
+    assert [len(told) for told in waiting] == [1] * 10
+    assert narrow.journal.waiting_bytes == 0
+    logged_failures.clear()
+
+
+def test_a_group_that_cannot_be_applied_is_told_to_all_who_wait_for_it(
+    narrow: JournaledQueue, logged_failures: list[str]
+) -> None:
+    """By a fault of ours: what is on the disk is not known to be applied, and nobody waits for ever."""
+    narrow.append(Expire())
+    waiting = [narrow.append(publish("a")) for _ in range(3)]
+    behind = []
+    narrow.helpers.step()
+    behind.append(narrow.append(publish("a")))
+    apply = narrow.queue.apply
+    calls = iter(range(9))
+
+    def fails(entry: Entry) -> Outcome:
+        if next(calls) == 1:
+            raise RuntimeError("a fault of ours")
+        return apply(entry)
+
+    narrow.queue.apply = fails  # type: ignore[method-assign]
+    narrow.helpers.step()
+    assert isinstance(waiting[0][0], Published)
+    assert all(refused(told, "a fault of ours") for told in (*waiting[1:], *behind))
+    assert narrow.journal.waiting_bytes == 0
+    narrow.clock.advance(RETRY_SECONDS)
+    narrow.helpers.run()
+    assert narrow.publish(publish("a")).sequence == 5
+    assert any("an entry could not be applied" in line for line in logged_failures)
+    logged_failures.clear()
+
+
+def test_a_group_ends_when_it_has_many_bytes(path: Path) -> None:
+    """What is written at a time is a copy of all of them."""
+    node = JournaledQueue(path)
     node.append(Expire())
-    for _ in range(WAITING_LIMIT):
-        assert node.append(Expire()) == []
-    (outcome,) = node.append(publish("a"))
-    assert isinstance(outcome, Overloaded)
-    assert outcome.retry_after == 1
-    assert node.journal.why_not_ready() is None
-    node.helpers.step()  # a group of those that wait is on its way
-    assert node.append(publish("a")) == []
-    node.helpers.run()
-    assert len(node.told) == WAITING_LIMIT + 3
+    for _ in range(100):
+        node.append(LARGE)
+    sizes = []
+    while node.helpers.calls:
+        if node.helpers.names == ["append"]:
+            sizes.append(len(node.helpers.calls[0].arguments[0]))
+        node.helpers.step()
+    assert sum(sizes) == 101
+    assert max(sizes) == math.ceil(GROUP_BYTES / size_of(LARGE))
 
 
 # Checkpoints.

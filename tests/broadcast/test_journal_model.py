@@ -229,6 +229,7 @@ class Simulation:
     def finish(self) -> None:
         """End in good order; then see that all that was acknowledged has been, and all clients come to the end."""
         self.stop()
+        assert self.node.journal.waiting_bytes == 0
         for client in self.clients:
             while self.poll(client):
                 pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -9,10 +10,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pushup.core import wire
 from pushup.core.answer import Answer
+from pushup.core.commands import Draft, Publish, Published
 from pushup.core.limits import Limits
-from pushup.core.wire import PublicationLimits
+from pushup.core.wire import Publication, PublicationLimits
 from pushup.net.api import PAGE_LIMIT
 from pushup.net.edge import EdgeLimits
+from pushup.net.http1 import Request
 from pushup.net.poll_parameters import PollLimits
 from tests.net.in_memory_node import InMemoryNode
 from tests.net.in_memory_server import START
@@ -177,6 +180,18 @@ def test_a_channel_by_its_name_and_id(node: InMemoryNode, name: str) -> None:
     for method, channel in (("GET", path), ("DELETE", path), ("POST", path + "/renew")):
         told = node.call(method, channel)
         assert (told.status, told.json["type"]) == (404, "urn:pushup:unknown-channel")
+
+
+def test_whoever_waits_for_the_order_keeps_no_message_alive(node: InMemoryNode) -> None:
+    """A publisher may wait for a minute for its `ack`; what it has published is not kept for that."""
+    waiting: list[Any] = []
+    node.node.publish = lambda command, then: waiting.append(then)  # type: ignore[method-assign]
+    node.node.confirm = lambda ack, cursor, seconds, then: waiting.append(then)  # type: ignore[method-assign]
+    node.begin("POST", "/v1/messages", {"channels": ["a"], "data": 1, "ack": "stable"})
+    waiting[0](Published("e", 1, 1, START))
+    for then in waiting:
+        kept = [type(cell.cell_contents) for cell in then.__closure__]
+        assert not {Publish, Publication, Request, Draft, bytes} & set(kept), kept
 
 
 def test_cursor(node: InMemoryNode) -> None:

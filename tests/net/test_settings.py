@@ -333,6 +333,14 @@ def test_limits_that_contradict_each_other() -> None:
     assert read_settings(flags={**large, "body_limit_bytes": "2MiB"}).publication.message_limit_bytes == 2 * 1024**2
 
 
+def test_one_publication_has_room_to_wait() -> None:
+    """Or there would be bodies that are read and can never be published."""
+    flags = {"body_limit_bytes": "2MiB", "waiting_limit_bytes": "2MiB"}
+    assert read_settings(flags=flags).waiting.waiting_limit_bytes == 2 * 1024**2
+    with pytest.raises(SettingsError, match="waiting_limit_bytes: it must hold one publication"):
+        read_settings(flags={**flags, "waiting_limit_bytes": 2 * 1024**2 - 1})
+
+
 def test_errors_do_not_tell_keys(tmp_path: Path) -> None:
     """A mistake among publish keys does not bring the right ones into the log, nor one in a URL its password."""
     for name, text in (

@@ -294,6 +294,35 @@ def test_a_redis_that_hangs_is_seen_by_readyz_and_publishers(cluster: RedisClust
     assert epoch_of(cluster.wait_until_one()) == epoch_of(start)
 
 
+def test_what_waits_for_a_redis_that_hangs_is_bounded(
+    redis: RedisServer, tmp_path: Path, channel: str, stack: ExitStack
+) -> None:
+    """By its bytes: the others get 503 at once, and when Redis goes on, those that waited are published."""
+    limit = 16 * 1024 * 1024
+    redis.start()
+    body = {"messages": [{"channels": [channel], "data": "x" * 62_000} for _ in range(16)]}
+    settings = {"redis_timeout_seconds": 60.0, "waiting_limit_bytes": limit}
+    with cluster_at(redis, tmp_path, 1, **settings) as cluster:
+        server = cluster.nodes[0]
+        before = server.memory_bytes
+        redis.signal(signal.SIGSTOP)
+        waiting = [stack.enter_context(server.caller()) for _ in range(16)]
+        for caller in waiting:
+            caller.begin("POST", "/v1/messages", body)
+        wait_until(lambda: server.metric("waiting_bytes") > limit - 1_000_000, "all to wait")
+        for _ in range(60):
+            with server.caller() as caller:
+                reply = caller.call("POST", "/v1/messages", body)
+            assert (reply.status, reply.headers["Retry-After"]) == (503, "1")
+            assert "waiting_limit_bytes" in reply.value["detail"]
+        assert server.metric("waiting_bytes") <= limit
+        assert server.memory_bytes - before < 2 * limit
+        redis.signal(signal.SIGCONT)
+        assert [caller.finish().status for caller in waiting] == [201] * 16
+        assert server.metric("waiting_bytes") == 0
+        cluster.wait_until_ready()
+
+
 def test_connections_that_end_are_made_again(cluster: RedisCluster, channel: str) -> None:
     """All are cut, again and again, while messages go through: none is lost, none comes twice."""
     chain = Chain(cluster, channel, cursor=cluster.wait_until_one())

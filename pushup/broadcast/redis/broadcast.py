@@ -41,15 +41,13 @@ from pushup.broadcast.redis.epochs import age, beginning, next_epoch
 from pushup.broadcast.redis.limits import RedisLimits
 from pushup.broadcast.redis.log import LEASE_SECONDS, READ_SECONDS, Incomplete, Loaded, LogEntry, RedisLog, Report
 from pushup.broadcast.redis.pending import Pending
+from pushup.broadcast.waiting import WaitingLimits, WaitingRoom
 from pushup.core.commands import Ack, Command, Confirmation
 from pushup.core.cursor import Cursor
-from pushup.core.errors import OutOfOrder, Overloaded, Unavailable
+from pushup.core.errors import OutOfOrder, Unavailable
 from pushup.core.limits import Limits
 from pushup.core.message_queue import MessageQueue
 from pushup.core.snapshot import Snapshot, new_epoch
-
-WAITING_LIMIT = 20_000
-"""Commands that wait for their places; beyond it publishers are told to come again."""
 
 REPORT_SECONDS = 0.25
 """How often a node shows that it lives, and looks where the log is."""
@@ -95,6 +93,7 @@ class RedisBroadcast:
         queue: MessageQueue[Any],
         limits: Limits,
         redis_limits: RedisLimits,
+        waiting_limits: WaitingLimits,
         clock: IReactorTime,
         random: Callable[[], float],
     ) -> None:
@@ -117,7 +116,8 @@ class RedisBroadcast:
         self._stands_at, self._stands_since = -1, 0.0  # where reading has not gone on from, though there is more
         # Why the log is not followed, if it is not.
         self._trouble: Unavailable | None = refusals.unreachable("Redis has not been reached yet")
-        self._pending = Pending(clock, self._timeout)
+        self._room = WaitingRoom(waiting_limits)
+        self._pending = Pending(clock, self._timeout, self._room)
         self._members: list[Member] = []
         self._saves: deque[tuple[float, int]] = deque()
         self._confirmations = Confirmations(self._connect, clock)
@@ -137,6 +137,10 @@ class RedisBroadcast:
             return None
         return self._trouble or refusals.unreachable(f"Redis has not answered for {silent:.0f} s")
 
+    @property
+    def waiting_bytes(self) -> int:
+        return self._room.bytes
+
     def awaits(self, epoch: str) -> bool:
         """Whether it is later than ours, and may have begun since the log was seen to be in ours."""
         began = beginning(epoch)
@@ -151,12 +155,11 @@ class RedisBroadcast:
         if self._commands is None:
             then(self._trouble or refusals.stopping())
             return
-        if len(self._pending) >= WAITING_LIMIT:
-            then(Overloaded("too many wait for Redis already", retry_after=1))
-            return
         tag = f"{self.id}.{next(self._numbers)}"
-        self._pending.add(tag.encode(), then)
-        self._commands.append(self.epoch, tag, command, partial(self._appended, tag.encode()))
+        if self._pending.add(tag.encode(), command, then):
+            self._commands.append(self.epoch, tag, command, partial(self._appended, tag.encode()))
+        else:
+            then(self._room.full())
 
     def confirm(self, ack: Ack, cursor: Cursor, seconds: float, then: Callable[[Confirmation], None]) -> None:
         self._confirmations.confirm(ack, cursor, seconds, then)
@@ -176,6 +179,7 @@ class RedisBroadcast:
 
     def _appended(self, tag: bytes, reply: Reply) -> None:
         """The entry has its place; whoever waits for it is answered when it is read. Or else it has none."""
+        self._pending.answered(tag)
         if isinstance(reply, int) and reply > 0:
             return
         if isinstance(reply, Lost):

@@ -1,4 +1,8 @@
-"""The publishers that wait until what they appended is read back."""
+"""The publishers that wait until what they appended is read back, and the commands that Redis has not answered.
+
+A command counts in the waiting room until both have come: a publisher that was told at its deadline waits no longer,
+but what it sent may still lie in a buffer.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,8 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from pushup.broadcast import Then, refusals
-from pushup.core.commands import Outcome
+from pushup.broadcast.waiting import WaitingRoom
+from pushup.core.commands import Command, Outcome
 from pushup.timer import Timer
 
 _log = Logger()
@@ -15,28 +20,42 @@ _log = Logger()
 class Pending:
     """Who waits for which entry, by its tag; each is told once."""
 
-    def __init__(self, clock: IReactorTime, timeout: float) -> None:
+    def __init__(self, clock: IReactorTime, timeout: float, room: WaitingRoom) -> None:
         """`timeout`: after so many seconds a publisher is told that it is not known."""
         self._clock = clock
         self._timeout = timeout
-        self._waiting: dict[bytes, tuple[float, Then]] = {}
+        self._room = room
+        self._waiting: dict[bytes, tuple[float, Then, int]] = {}  # in the order of their deadlines
+        self._unanswered: dict[bytes, int] = {}  # sizes of the commands
         self._deadline = Timer(clock, self._give_up_overdue)
 
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def add(self, tag: bytes, then: Then) -> None:
+    def add(self, tag: bytes, command: Command, then: Then) -> bool:
+        """Let somebody wait; or there is no room, and nobody does."""
+        size = self._room.enter(command)
+        if not size:
+            return False
         deadline = self._clock.seconds() + self._timeout
-        self._waiting[tag] = (deadline, then)
+        self._waiting[tag] = (deadline, then, size)
+        self._unanswered[tag] = size
         if len(self._waiting) == 1:
             self._deadline.not_after(deadline)
+        return True
+
+    def answered(self, tag: bytes) -> None:
+        """Redis has answered the command, or the connection has ended: nothing of it lies in a buffer any more."""
+        size = self._unanswered.pop(tag)
+        if tag not in self._waiting:
+            self._room.leave(size)
 
     def tell(self, tag: bytes, outcome: Outcome) -> None:
         """The entry was applied, or has no place, or that is not known: whoever waits for it here is told so."""
         waiting = self._waiting.pop(tag, None)
         if waiting is not None:
+            _, then, size = waiting
+            if tag not in self._unanswered:
+                self._room.leave(size)
             try:
-                waiting[1](outcome)
+                then(outcome)
             except Exception:
                 _log.failure("a publisher could not be told")
 
@@ -47,6 +66,9 @@ class Pending:
 
     def _give_up_overdue(self) -> None:
         now = self._clock.seconds()
-        for tag in [tag for tag, (deadline, _) in self._waiting.items() if deadline <= now]:
+        while self._waiting:
+            tag, (deadline, _, _) = next(iter(self._waiting.items()))
+            if deadline > now:
+                self._deadline.not_after(deadline)
+                return
             self.tell(tag, refusals.unknown(f"the entry was not read back within {self._timeout:g} s"))
-        self._deadline.not_after(next((deadline for deadline, _ in self._waiting.values()), None))

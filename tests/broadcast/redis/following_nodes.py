@@ -12,6 +12,7 @@ from twisted.internet.task import Clock
 
 from pushup.broadcast.redis.broadcast import Connects, RedisBroadcast
 from pushup.broadcast.redis.limits import RedisLimits
+from pushup.broadcast.waiting import WaitingLimits
 from pushup.core.answer import Answer
 from pushup.core.commands import Ack, Command, Confirmation, Outcome, Published
 from pushup.core.cursor import Cursor
@@ -47,6 +48,7 @@ class FollowingNode:
         *,
         limits: Limits | None = None,
         name: str,
+        waiting_limit_bytes: int = WaitingLimits().waiting_limit_bytes,
         random: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.clock = clock
@@ -58,6 +60,7 @@ class FollowingNode:
             queue=self.queue,
             limits=self.limits,
             redis_limits=RedisLimits(redis_timeout_seconds=TIMEOUT),
+            waiting_limits=WaitingLimits(waiting_limit_bytes=waiting_limit_bytes),
             clock=clock,
             random=random,
         )

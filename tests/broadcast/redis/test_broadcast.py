@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from pushup.broadcast.redis.broadcast import WAITING_LIMIT
 from pushup.broadcast.redis.connection import RedisConnection
 from pushup.broadcast.redis.connector import NotThere
 from pushup.broadcast.redis.epochs import age
 from pushup.broadcast.redis.log import SCRIPTS
+from pushup.broadcast.waiting import size_of
 from pushup.core.commands import Confirmation, Create, Entry, Outcome, Published
 from pushup.core.errors import Overloaded, Unavailable
 from pushup.core.limits import Limits
@@ -182,17 +182,83 @@ def test_what_goes_away_with_a_new_connection_has_one_made(
     cluster.publish(node, "a")
 
 
-def test_only_so_many_wait_for_redis(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
-    """The next are told to come again, and nothing is sent; when Redis answers there is room."""
-    cluster.redis.hangs = True
-    waiting = [node.append(publish("a")) for _ in range(WAITING_LIMIT)]
-    (outcome,) = node.append(publish("a"))
-    assert isinstance(outcome, Overloaded)
-    assert outcome.retry_after == 1
-    assert waiting[0] == waiting[-1] == []
-    cluster.redis.hangs = False
-    node.broadcast._pending._waiting.clear()
-    assert node.append(publish("a")) == []
+LARGE = publish("a", data="7" * 100_000)
+
+
+def overloaded(outcomes: list[Outcome]) -> bool:
+    return bool(outcomes) and isinstance(outcomes[0], Overloaded)
+
+
+@pytest.fixture
+def narrow(cluster: Cluster) -> FollowingNode:
+    """A node where ten large publications may wait."""
+    return cluster.start(waiting_limit_bytes=10 * size_of(LARGE))
+
+
+def test_only_so_many_bytes_wait_for_redis(cluster: Cluster, narrow: FollowingNode) -> None:
+    """The next are told to come again, and nothing is sent; when Redis has answered there is room for as many."""
+    for _ in range(3):
+        cluster.redis.hangs = True
+        waiting = [narrow.append(LARGE) for _ in range(10)]
+        assert waiting == [[]] * 10
+        assert narrow.broadcast.waiting_bytes == 10 * size_of(LARGE)
+        assert overloaded(narrow.append(LARGE))
+        assert overloaded(narrow.append(publish("a")))
+        cluster.redis.hangs = False
+        cluster.settle()
+        assert all(isinstance(outcomes[0], Published) for outcomes in waiting)
+        assert narrow.broadcast.waiting_bytes == 0
+
+
+@pytest.mark.parametrize("how", ["refused", "lost", "new epoch", "read first"])
+def test_however_a_publication_ends_there_is_room_again(
+    cluster: Cluster, narrow: FollowingNode, log: list[str], how: str
+) -> None:
+    """Redis refuses it, the connection ends, the epoch is over, or it is read back before its reply comes."""
+    waiting = [narrow.append(LARGE) for _ in range(10)]
+    if how == "refused":
+        cluster.redis.denies = "OOM"
+    elif how == "lost":
+        cluster.redis.cut()
+    elif how == "new epoch":
+        cluster.redis.data[b"{pushup}:state"][b"epoch"] = b"another"
+    else:
+        reading, appending = links_of(cluster, narrow)
+        for _ in range(10):
+            appending.carry_out()
+        reading.step()
+        assert all(waiting)
+        assert narrow.broadcast.waiting_bytes == 10 * size_of(LARGE)  # their replies are not there yet
+    cluster.settle()
+    assert [len(outcomes) for outcomes in waiting] == [1] * 10
+    assert narrow.broadcast.waiting_bytes == 0
+    cluster.redis.denies = ""
+    cluster.advance(5.0)
+    assert isinstance(cluster.do(narrow, LARGE), Published)
+
+
+def test_a_publication_that_was_given_up_counts_while_it_may_lie_in_a_buffer(
+    cluster: Cluster, narrow: FollowingNode, log: list[str]
+) -> None:
+    """Its publisher has been told that it is not known, but Redis has not answered, and the connection lives."""
+    cluster.advance(1.0)
+    reading, appending = links_of(cluster, narrow)
+    reading.blind = True
+    appending.rate = 1
+    waiting = [narrow.append(LARGE) for _ in range(10)]
+    cluster.advance(5.1)
+    assert all("it is not known" in reason(outcomes) for outcomes in waiting)
+    assert appending.open
+    assert 7 * size_of(LARGE) <= narrow.broadcast.waiting_bytes <= 9 * size_of(LARGE)
+    accepted = 0
+    while not overloaded(narrow.append(LARGE)):
+        accepted += 1
+    assert 1 <= accepted <= 3
+    appending.rate = 0
+    reading.blind = False
+    cluster.advance(1.0)
+    assert narrow.broadcast.waiting_bytes == 0
+    assert is_one(cluster)
 
 
 def test_a_publisher_that_fails_when_it_is_told_harms_nobody(

@@ -306,6 +306,7 @@ class Simulation:
             while not chain.steps or chain.steps[-1][1] != nodes[0].queue.cursor:
                 self.poll_by(chain, self.random.choice(nodes), 0.0)
                 assert chain.holder is None, "somebody is held though there is something to tell"
+        assert [node.broadcast.waiting_bytes for node in nodes] == [0] * len(nodes), "somebody waits for ever"
         for publication in self.publications:
             assert publication.outcomes or publication.node not in nodes, "a publisher was not told"
         for publication in self.publications:

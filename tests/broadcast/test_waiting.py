@@ -1,0 +1,59 @@
+"""The waiting room: what a command counts for, and when there is no more room."""
+
+from __future__ import annotations
+
+import pytest
+
+from pushup.broadcast.waiting import COMMAND_BYTES, WaitingLimits, WaitingRoom, size_of
+from pushup.core.commands import Create, Expire
+from pushup.core.errors import Overloaded
+from tests.core.builders import batch, draft, publish
+
+
+def room(limit: int) -> WaitingRoom:
+    return WaitingRoom(WaitingLimits(waiting_limit_bytes=limit))
+
+
+def test_a_command_counts_for_what_it_takes() -> None:
+    """Data and names, and what each message, each name and each publisher takes besides."""
+    assert size_of(Expire()) == size_of(Create("a")) == COMMAND_BYTES
+    assert size_of(publish("abc", data="x" * 1000)) == COMMAND_BYTES + 1000 + 2 * 100 + 3
+    many = batch(draft("a", "b", data="1"), draft("c", data="22"))
+    assert size_of(many) == COMMAND_BYTES + 3 + 5 * 100 + 3
+
+
+def test_there_is_room_up_to_the_limit_and_again_when_somebody_leaves() -> None:
+    """Small commands find room where a large one does not."""
+    command = publish("a", data="x" * 10_000)
+    size = size_of(command)
+    full = room(2 * size + COMMAND_BYTES)
+    assert [full.enter(command), full.enter(command), full.enter(command)] == [size, size, 0]
+    assert full.enter(Expire()) == COMMAND_BYTES
+    assert full.enter(Expire()) == 0
+    full.leave(size)
+    assert full.bytes == size + COMMAND_BYTES
+    assert full.enter(command) == size
+
+
+def test_a_command_may_always_wait_alone() -> None:
+    """Whatever its size: it would be refused for ever."""
+    small = room(10)
+    assert small.enter(Expire()) == COMMAND_BYTES
+    assert small.enter(Expire()) == 0
+    small.leave(COMMAND_BYTES)
+    assert small.enter(publish("a", data="x" * 10_000)) > 10_000
+
+
+def test_nobody_leaves_who_was_not_in() -> None:
+    """A size that is given back twice would let more in than there is room for."""
+    empty = room(10_000)
+    with pytest.raises(AssertionError):
+        empty.leave(1)
+
+
+def test_who_finds_no_room_is_told_when_to_come_again() -> None:
+    """And which setting it is."""
+    told = room(10_000).full()
+    assert isinstance(told, Overloaded)
+    assert told.retry_after == 1
+    assert "waiting_limit_bytes of 10000" in told.detail
