@@ -1,20 +1,51 @@
-"""A certificate of one's own, for servers on this machine."""
+"""Certificates made for a test, each signed by nobody but itself."""
 
 from __future__ import annotations
 
-import subprocess
+import datetime as dt
+import ipaddress
 from pathlib import Path
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
-def make_certificate(directory: Path, name: str) -> tuple[Path, Path]:
-    """The certificate of 127.0.0.1, which is its own authority, and its key."""
-    certificate, key = directory / f"{name}.pem", directory / f"{name}.key"
-    subprocess.run(
-        [
-            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-            "-days", "2", "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1",
-            "-out", certificate, "-keyout", key,
-        ],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return certificate, key
+DAY = dt.timedelta(days=1)
+
+
+def make_certificate(*names: str, age: dt.timedelta = DAY) -> tuple[bytes, bytes]:
+    """A certificate for these host names and addresses, and its key, in PEM; it is good for two days."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    begins = dt.datetime.now(dt.UTC) - age
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begins)
+        .not_valid_after(begins + 2 * DAY)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    )
+    if names:
+        builder = builder.add_extension(x509.SubjectAlternativeName([_name(name) for name in names]), critical=False)
+    certificate = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    pem, format_ = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return certificate, key.private_bytes(pem, format_, serialization.NoEncryption())
+
+
+def write_certificate(directory: Path, *names: str) -> tuple[Path, Path]:
+    """The same in files of a directory, which is made if it is missing."""
+    directory.mkdir(exist_ok=True)
+    files = directory / "certificate.pem", directory / "key.pem"
+    for file, text in zip(files, make_certificate(*names), strict=True):
+        file.write_bytes(text)
+    return files
+
+
+def _name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import ipaddress
 import itertools
 import random
 import signal
@@ -17,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.server.caller import Caller, data_of, poll_path
+from tests.server.certificates import write_certificate
 from tests.server.raw_client import WAIT_SECONDS
 from tests.server.redis_cluster import Chain, RedisCluster, cluster_at, place, try_to_publish
 from tests.server.redis_server import RedisServer, free_port
@@ -668,55 +667,71 @@ def test_sentinels_say_who_the_master_is_by_now(redis: RedisServer, tmp_path: Pa
         assert cluster.trouble() == []
 
 
-def make_certificate(directory: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that nobody has signed but itself, and its key."""
-    x509 = pytest.importorskip("cryptography.x509")
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "redis")])
-    now = dt.datetime.now(dt.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    files = directory / "certificate.pem", directory / "key.pem"
-    files[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    files[1].write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return files
-
-
-def test_tls(redis: RedisServer, tmp_path: Path, channel: str) -> None:
-    """A certificate that the system trusts is taken; another is refused, and the log says why."""
-    certificate, key = make_certificate(tmp_path)
+def start_with_tls(redis: RedisServer, directory: Path, *names: str) -> tuple[int, dict[str, str]]:
+    """Start it with a certificate for these names; returns the port where it speaks TLS, and what to trust it takes."""
+    certificate, key = write_certificate(directory, *names)
     port = free_port()
     redis.start(
         "--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key),
         "--tls-auth-clients", "no",
     )  # fmt: skip
+    return port, {"SSL_CERT_FILE": str(certificate)}
+
+
+def told_once(server: Server, part: str) -> None:
+    """Wait until the log says so, and then see, after some more tries, that it has said nothing else of it."""
+    wait_until(lambda: any(part in line for line in server.log_lines()), part)
+    time.sleep(1.5)
+    (line,) = [line for line in server.log_lines() if " error " in line or " critical " in line]
+    assert part in line
+    assert not any("Traceback" in line for line in server.log_lines())
+
+
+def test_tls(redis: RedisServer, tmp_path: Path, channel: str) -> None:
+    """A certificate that the system trusts is taken; another is refused, and the log says why, once."""
+    port, trust = start_with_tls(redis, tmp_path, "127.0.0.1")
     with ExitStack() as stack:
         cluster = RedisCluster(redis, tmp_path, stack)
-        url = f"rediss://127.0.0.1:{port}"
-        cluster.start(url, environment={"SSL_CERT_FILE": str(certificate)})
+        cluster.start(f"rediss://127.0.0.1:{port}", environment=trust)
         cluster.publish([channel], 1)
         assert data_of(cluster.callers[0].poll(channel, timeout=0)) == [1]
-        cluster.start(url, ready=False)
-        wait_until(
-            lambda: any("certificate verify failed" in line for line in cluster.nodes[1].log_lines()), "the error"
-        )
+        untrusting = cluster.start(f"rediss://127.0.0.1:{port}", ready=False)
+        told_once(untrusting, "is not signed by an authority that this machine trusts: set SSL_CERT_FILE")
         refused(cluster.callers[1], channel, "the message log cannot be reached")
         assert not cluster.ready(1)
+        assert cluster.trouble() == []
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ((), "has no subjectAltName, so it names no server: have it issued again with subjectAltName=IP:127.0.0.1"),
+        (("elsewhere",), "does not name 127.0.0.1: connect by a name that it has"),
+    ],
+)
+def test_a_certificate_that_does_not_name_the_server_is_refused(
+    redis: RedisServer, tmp_path: Path, channel: str, names: tuple[str, ...], said: str
+) -> None:
+    """Though an authority that is trusted has signed it; one line says what to do, and no traceback."""
+    port, trust = start_with_tls(redis, tmp_path, *names)
+    with ExitStack() as stack:
+        cluster = RedisCluster(redis, tmp_path, stack)
+        node = cluster.start(f"rediss://127.0.0.1:{port}", environment=trust, ready=False)
+        told_once(node, said)
+        refused(cluster.callers[0], channel, "the message log cannot be reached")
+        assert cluster.trouble() == []
+
+
+@pytest.mark.parametrize("scheme", ["redis", "rediss"])
+def test_the_wrong_scheme_is_told_with_what_to_change(redis: RedisServer, tmp_path: Path, scheme: str) -> None:
+    """A Redis without TLS behind rediss://, and one with TLS behind redis://: once, however often it is tried."""
+    port, trust = start_with_tls(redis, tmp_path, "127.0.0.1")
+    with ExitStack() as stack:
+        cluster = RedisCluster(redis, tmp_path, stack)
+        url = f"redis://127.0.0.1:{port}" if scheme == "redis" else f"rediss://127.0.0.1:{redis.port}"
+        other = "redis" if scheme == "rediss" else "rediss"
+        node = cluster.start(url, environment=trust, ready=False)
+        told_once(node, f"use {other}:// instead of {scheme}://")
         assert cluster.trouble() == []
 
 

@@ -21,7 +21,7 @@ import pytest
 from pushup.backends.tickets import Tickets
 from tests.server.blocking_backend import WebBackend, web_backend
 from tests.server.caller import Caller, Reply, data_of, poll_path
-from tests.server.certificates import make_certificate
+from tests.server.certificates import write_certificate
 from tests.server.conftest import Serve
 from tests.server.raw_client import WAIT_SECONDS
 from tests.server.redis_cluster import RedisCluster
@@ -255,8 +255,8 @@ def test_a_ticket_key_that_stays(serve: Serve, backend: WebBackend) -> None:
 def test_certificates_of_the_application(serve: Serve, tmp_path: Path, stack: ExitStack) -> None:
     """After SIGHUP the application is asked over new connections, by the certificates that are trusted then; without
     it connections that are open stay in use."""
-    certificate, key = make_certificate(tmp_path, "application")
-    stranger, _ = make_certificate(tmp_path, "stranger")
+    certificate, key = write_certificate(tmp_path / "application", "127.0.0.1")
+    stranger, _ = write_certificate(tmp_path / "stranger", "127.0.0.1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     backend = stack.enter_context(web_backend(context))
@@ -286,8 +286,8 @@ def test_certificates_of_the_application(serve: Serve, tmp_path: Path, stack: Ex
 
 def test_certificates_of_redis(tmp_path: Path, stack: ExitStack) -> None:
     """Each connection to Redis is made by the certificates that are trusted at that moment; SIGHUP leaves it open."""
-    certificate, key = make_certificate(tmp_path, "redis")
-    stranger, _ = make_certificate(tmp_path, "stranger")
+    certificate, key = write_certificate(tmp_path / "redis", "127.0.0.1")
+    stranger, _ = write_certificate(tmp_path / "stranger", "127.0.0.1")
     trusted = tmp_path / "trusted.pem"
     trusted.write_bytes(stranger.read_bytes())
     redis = RedisServer(tmp_path / "redis")

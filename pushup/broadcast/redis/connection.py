@@ -20,8 +20,8 @@ import hiredis
 from msgspec import Struct
 from twisted.internet import protocol
 from twisted.internet.defer import Deferred
-from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IPushProducer, IReactorTime, ITCPTransport
+from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import IHandshakeListener, IPushProducer, IReactorTime, ITCPTransport
 from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -32,6 +32,9 @@ Reply = Any
 """bytes, int, None, a list of these; or an exception: `hiredis.ReplyError`, or `Lost`."""
 
 Word = str | bytes | int | float
+
+TLS_ALERT = b"\x15\x03"
+SPEAKS_TLS = "it speaks TLS: use rediss:// instead of redis://"
 
 PROGRESS_BYTES = 4096
 """Of one reply: as much in `timeout` is progress. A modem does better; a Redis that sends a byte a second does not."""
@@ -65,7 +68,7 @@ class _UnderWay(Struct, eq=False):
     taken: bool = True
 
 
-@implementer(IPushProducer)
+@implementer(IPushProducer, IHandshakeListener)
 class RedisConnection(protocol.Protocol):
     """One connection, from when it is made until it is lost."""
 
@@ -88,6 +91,13 @@ class RedisConnection(protocol.Protocol):
         self._taken_at = 0.0
         self._deadline = Timer(clock, self._overdue)
         self._reason = ""
+        self.shook_hands = False
+        """Whether there was a TLS handshake."""
+        self.was_refused = False
+        """Whether the other side has said by TLS that it does not go on, or its certificate was not accepted."""
+        self.closed_unheard = False
+        """Whether the other side has closed it without a word."""
+        self._heard = False
         self.lost: Deferred[None] = Deferred()
         """Fires when the connection has ended, for whatever reason."""
 
@@ -182,7 +192,11 @@ class RedisConnection(protocol.Protocol):
             # Under TLS lies the transport that reads and writes.
             self._adopted = self._adopt(getattr(self.transport, "transport", self.transport))
 
+    def handshakeCompleted(self) -> None:
+        self.shook_hands = True
+
     def dataReceived(self, data: bytes) -> None:
+        self._heard = True
         reader, waiting = self._reader, self._waiting
         reader.feed(data)
         self._partial += len(data)
@@ -193,7 +207,8 @@ class RedisConnection(protocol.Protocol):
                     self._received_at = self._clock.seconds()
                 waiting.popleft().then(reply)
         except hiredis.ProtocolError as error:
-            self.abort(f"this is not Redis: {error}")
+            is_tls = data[:2] == TLS_ALERT and not self.shook_hands
+            self.abort(SPEAKS_TLS if is_tls else f"this is not Redis: {error}")
         if self._partial >= PROGRESS_BYTES:
             self._partial = 0
             self._received_at = self.reply_grew_at = self._clock.seconds()
@@ -202,14 +217,26 @@ class RedisConnection(protocol.Protocol):
         self._deadline.stop()
         if self._adopted is not None:
             self._adopted.release()
-        ended = "Redis closed the connection" if reason.check(ConnectionDone) else reason.getErrorMessage()
-        lost = Lost(self._reason or ended)
+        lost = Lost(self._reason or self._ended(reason))
         waiting, self._waiting = self._waiting, deque()
         self._unsent.clear()
         self._untaken.clear()
         self.lost.callback(None)
         for command in waiting:
             command.then(lost)
+
+    def _ended(self, reason: Failure) -> str:
+        """How the other side, or the system, has ended the connection."""
+        if reason.check(ConnectionDone):
+            self.closed_unheard = not self._heard
+            return "Redis closed the connection"
+        arguments = getattr(reason.value, "args", ())
+        if arguments and isinstance(arguments[0], list):  # OpenSSL's errors: library, function and reason of each
+            text = ", ".join(str(error[-1]) for error in arguments[0])
+            self.was_refused = "alert" in text
+            return f"TLS failed: {text}"
+        self.was_refused = not isinstance(reason.value, ConnectionLost)
+        return reason.getErrorMessage()
 
     def _overdue(self) -> None:
         """There was no progress with the first that waits; or there was, and it may wait on."""

@@ -56,7 +56,7 @@ class Connector:
                 raise NotThere(f"{host}:{port} is not the master but a {role[0].decode()}")
         except (hiredis.ReplyError, Lost) as error:
             connection.abort("it cannot be used")
-            raise NotThere(f"{host}:{port}: {error}") from None
+            raise NotThere(f"{host}:{port}: {error}{_hint(connection, tls=address.tls)}") from None
         except NotThere:
             connection.abort("it cannot be used")
             raise
@@ -82,9 +82,9 @@ class Connector:
     async def _open(self, host: str, port: int, *, tls: bool) -> RedisConnection:
         endpoint: IStreamClientEndpoint = HostnameEndpoint(self._reactor, host, port, timeout=self._timeout)
         if tls:
-            from twisted.internet.ssl import optionsForClientTLS  # needs the extra `tls`
+            from pushup.broadcast.redis.tls import ClientTls  # needs the extra `tls`
 
-            endpoint = wrapClientTLS(optionsForClientTLS(host), endpoint)
+            endpoint = wrapClientTLS(ClientTls(host), endpoint)
         connection = RedisConnection(self._reactor, self._timeout, self._adopt)
         factory = Factory.forProtocol(lambda: connection)
         factory.noisy = False
@@ -93,3 +93,12 @@ class Connector:
         except Exception as error:
             raise NotThere(f"{host}:{port}: {str(error) or type(error).__name__}") from None
         return connection
+
+
+def _hint(connection: RedisConnection, *, tls: bool) -> str:
+    """What may be wrong with the URL of a connection that has ended before it was of use."""
+    if tls and not connection.shook_hands and not connection.was_refused:
+        return " (there was no TLS handshake; if this Redis does not speak TLS, use redis:// instead of rediss://)"
+    if not tls and connection.closed_unheard:
+        return " (it never replied; if this Redis speaks nothing but TLS, use rediss:// instead of redis://)"
+    return ""

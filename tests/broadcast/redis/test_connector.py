@@ -145,6 +145,32 @@ def test_a_redis_that_says_nothing_is_given_up() -> None:
     assert failed == ["127.0.0.1:6379: no reply within 5 s"]
 
 
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (
+            b"",
+            "Redis closed the connection (it never replied; if this Redis speaks nothing but TLS, use rediss://",
+        ),
+        (b"\x15\x03\x01\x00\x02\x02\x46", "it speaks TLS: use rediss:// instead of redis://"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "this is not Redis: Protocol error"),
+        (b"-DENIED protected mode\r\n", "DENIED protected mode"),
+    ],
+)
+def test_what_answers_and_is_no_plain_redis_is_named(data: bytes, why: str) -> None:
+    """A port where TLS is spoken closes without a word, or with an alert."""
+    reactor = MemoryReactorClock()
+    connector = Connector(parse_address("redis://127.0.0.1"), reactor=reactor, timeout=5.0, name="me")
+    failed: list[str] = []
+    Deferred.fromCoroutine(connector.connect()).addErrback(lambda failure: failed.append(str(failure.value)))
+    protocol: Any = reactor.tcpClients[0][2].buildProtocol(None)
+    protocol.makeConnection(StringTransport())
+    protocol.dataReceived(data) if data else None
+    protocol.connectionLost(Failure(ConnectionDone()))
+    (told,) = failed
+    assert told.startswith(f"127.0.0.1:6379: {why}")
+
+
 SENTINELS = "redis+sentinel://:pw@127.0.0.1,127.0.0.1:26380/mymaster/2"
 
 

@@ -1,0 +1,88 @@
+"""TLS to Redis: the server's certificate is checked, and if it does not do, why not is said in words.
+
+The name in the certificate is checked here and not by Twisted, some versions of which log that a certificate without
+subjectAltName cannot be checked, and then take it. This module needs the extra `tls`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import ref
+
+from OpenSSL.crypto import X509
+from OpenSSL.SSL import VERIFY_FAIL_IF_NO_PEER_CERT, VERIFY_PEER, Connection
+from service_identity.exceptions import VerificationError
+from service_identity.hazmat import DNS_ID, IPAddress_ID, verify_service_identity
+from service_identity.pyopenssl import extract_patterns
+from twisted.internet.abstract import isIPAddress, isIPv6Address
+from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
+from twisted.internet.ssl import optionsForClientTLS
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+_AUTHORITY = (
+    "is not signed by an authority that this machine trusts: set SSL_CERT_FILE to the authority's certificate, in PEM"
+)
+_VERDICTS = {
+    9: "is not valid yet",
+    10: "has expired",
+    18: _AUTHORITY,
+    19: _AUTHORITY,
+    20: _AUTHORITY,
+    21: _AUTHORITY,
+}
+"""What OpenSSL's numbers of a failed verification mean (X509_V_ERR_*)."""
+
+
+class NotTrusted(Exception):
+    """The server's certificate is not accepted; the text says why."""
+
+
+@implementer(IOpenSSLClientConnectionCreator)
+class ClientTls:
+    """Makes TLS connections to one host, whose certificate has to name it."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host if host.isascii() else host.encode("idna").decode()
+        self._options = optionsForClientTLS(self._host)
+
+    def clientConnectionForTLS(self, tlsProtocol: Any) -> Connection:  # noqa: N803
+        connection = self._options.clientConnectionForTLS(tlsProtocol)
+        protocol = ref(tlsProtocol)
+
+        def verify(connection: Connection, certificate: X509, error: int, depth: int, ok: int) -> bool:
+            try:
+                why = certificate_mistake(self._host, certificate, error, depth, is_trusted=bool(ok))
+            except Exception as mistake:  # it would be lost in OpenSSL
+                why = f"cannot be read: {mistake}"
+            tls = protocol()
+            if why and tls is not None:
+                tls.failVerification(Failure(NotTrusted(f"its certificate {why}")))
+            return not why
+
+        connection.set_verify(VERIFY_PEER | VERIFY_FAIL_IF_NO_PEER_CERT, verify)
+        return connection
+
+
+def certificate_mistake(host: str, certificate: X509, error: int, depth: int, *, is_trusted: bool) -> str:
+    """Why this certificate is not accepted, if so; at depth 0 it is the server's own.
+
+    Raises: service_identity.CertificateError, ValueError when it cannot be read.
+    """
+    if not is_trusted:
+        return _VERDICTS.get(error, f"is not accepted (OpenSSL's verification error {error})")
+    if depth:
+        return ""
+    is_address = isIPAddress(host) or isIPv6Address(host)
+    wanted = f"subjectAltName={'IP' if is_address else 'DNS'}:{host}"
+    patterns = extract_patterns(certificate)
+    if not patterns:
+        return f"has no subjectAltName, so it names no server: have it issued again with {wanted}"
+    try:
+        verify_service_identity(patterns, [IPAddress_ID(host) if is_address else DNS_ID(host)], [])
+    except VerificationError:
+        return f"does not name {host}: connect by a name that it has, or have it issued again with {wanted}"
+    return ""
+
+
+_check: type[IOpenSSLClientConnectionCreator] = ClientTls

@@ -1,0 +1,148 @@
+"""TLS to Redis, between two ends in memory: whose certificate is accepted, and what is said of the others."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.x509 import load_pem_x509_certificate
+from OpenSSL.crypto import FILETYPE_PEM, X509, load_certificate
+from OpenSSL.SSL import TLS_METHOD, Connection, Context
+from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
+from twisted.internet.protocol import Factory
+from twisted.internet.ssl import Certificate, optionsForClientTLS
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.protocols.tls import TLSMemoryBIOFactory
+from zope.interface import implementer
+
+from pushup.broadcast.redis.connection import RedisConnection
+from pushup.broadcast.redis.tls import ClientTls, certificate_mistake
+from tests.server.certificates import DAY, make_certificate
+
+
+def certificate(*names: str) -> X509:
+    return load_certificate(FILETYPE_PEM, make_certificate(*names)[0])
+
+
+@pytest.mark.parametrize(
+    ("host", "names"),
+    [
+        ("127.0.0.1", ("127.0.0.1",)),
+        ("::1", ("10.0.0.1", "::1")),
+        ("redis.example.org", ("redis.example.org",)),
+        ("a.example.org", ("*.example.org",)),
+        ("localhost", ("127.0.0.1", "localhost")),
+    ],
+)
+def test_a_certificate_that_names_the_host_is_accepted(host: str, names: tuple[str, ...]) -> None:
+    """By its address or by its name, whatever else it names."""
+    assert certificate_mistake(host, certificate(*names), 0, 0, is_trusted=True) == ""
+
+
+@pytest.mark.parametrize(
+    ("host", "names", "why"),
+    [
+        (
+            "127.0.0.1",
+            (),
+            "has no subjectAltName, so it names no server: have it issued",
+        ),
+        (
+            "redis",
+            (),
+            "has no subjectAltName, so it names no server: have it issued",
+        ),
+        (
+            "127.0.0.1",
+            ("localhost",),
+            "does not name 127.0.0.1: connect by a name that it has, or have",
+        ),
+        ("localhost", ("127.0.0.1",), "does not name localhost: "),
+        ("a.b.example.org", ("*.example.org",), "does not name a.b.example.org: "),
+        ("::1", ("127.0.0.1",), "again with subjectAltName=IP:::1"),
+    ],
+)
+def test_one_that_does_not_is_refused_with_what_to_do(host: str, names: tuple[str, ...], why: str) -> None:
+    """The name in its subject does not count, as in browsers."""
+    assert why in certificate_mistake(host, certificate(*names), 0, 0, is_trusted=True)
+
+
+def test_one_that_is_not_trusted_is_refused_whatever_it_names() -> None:
+    """An unknown number is told as it is; names are looked for in the server's own certificate only."""
+    good, nameless = certificate("127.0.0.1"), certificate()
+    for number, why in ((18, "set SSL_CERT_FILE"), (20, "set SSL_CERT_FILE"), (10, "has expired"), (77, "error 77")):
+        assert why in certificate_mistake("127.0.0.1", good, number, 0, is_trusted=False)
+    assert certificate_mistake("127.0.0.1", nameless, 0, 1, is_trusted=True) == ""
+
+
+@implementer(IOpenSSLServerConnectionCreator)
+class ServerTls:
+    """A server with this certificate."""
+
+    def __init__(self, names: tuple[str, ...], age: dt.timedelta) -> None:
+        self.certificate, key = make_certificate(*names, age=age)
+        self._context = Context(TLS_METHOD)
+        self._context.use_certificate(load_pem_x509_certificate(self.certificate))
+        self._context.use_privatekey(load_pem_private_key(key, None))  # type: ignore[arg-type]
+
+    def serverConnectionForTLS(self, tls_protocol: Any) -> Connection:
+        return Connection(self._context, None)
+
+
+class Wire(StringTransport):
+    """A TCP connection in memory."""
+
+    def setTcpNoDelay(self, enabled: bool) -> None:
+        pass
+
+    def setTcpKeepAlive(self, enabled: bool) -> None:
+        pass
+
+
+class Talk:
+    """A connection of ours to such a server, and what came of it."""
+
+    def __init__(self, *names: str, host: str = "127.0.0.1", trusted: bool = True, age: dt.timedelta = DAY) -> None:
+        clock = Clock()
+        server_tls = ServerTls(names, age)
+        client_tls = ClientTls(host)
+        if trusted:
+            trust = Certificate.loadPEM(server_tls.certificate)
+            client_tls._options = optionsForClientTLS(host, trustRoot=trust)
+        self.connection = RedisConnection(clock, 5.0)
+        self.server = RedisConnection(clock, 5.0)
+        client = TLSMemoryBIOFactory(client_tls, True, Factory.forProtocol(lambda: self.connection), clock)
+        server = TLSMemoryBIOFactory(server_tls, False, Factory.forProtocol(lambda: self.server), clock)
+        ends = [(factory.buildProtocol(None), Wire()) for factory in (client, server)]
+        for protocol, transport in ends:
+            protocol.makeConnection(transport)
+        self.told: list[str] = []
+        self.connection.send(("AUTH", "secret"), lambda reply: self.told.append(str(reply)))
+        for _ in range(20):
+            clock.advance(0)
+            for (_, source), (target, to) in zip(ends, ends[::-1], strict=True):
+                data = source.value()
+                source.clear()
+                if data and not to.disconnected:
+                    target.dataReceived(data)
+        if ends[0][1].disconnected:
+            ends[0][0].connectionLost(ends[0][0]._reason)
+
+
+def test_what_is_said_of_a_certificate_reaches_whoever_asked() -> None:
+    """It is accepted; or the connection ends with the reason, before anything was sent by it."""
+    for talk, why in (
+        (Talk("127.0.0.1"), None),
+        (Talk(), "its certificate has no subjectAltName, so it names no server"),
+        (Talk("10.0.0.1"), "its certificate does not name 127.0.0.1"),
+        (Talk("127.0.0.1", trusted=False), "its certificate is not signed by an authority that this machine trusts"),
+        (Talk("127.0.0.1", age=3 * DAY), "its certificate has expired"),
+    ):
+        assert talk.connection.shook_hands is (why is None)
+        assert talk.server._heard is (why is None)
+        assert [text.partition(":")[0] for text in talk.told] == ([] if why is None else [why])
+        if why is not None:
+            assert talk.connection.was_refused
