@@ -12,7 +12,7 @@ goes back to whoever appended the command, on that node.
 
 `checkpoint` is how journal and Redis keep what the entries of the past have come to; `members`, what a node shows of
 itself to the others; `waiting`, how much may wait for its place; `refusals`, what publishers are told when a command
-gets none.
+gets none; `outage`, what the log says of it.
 """
 
 from __future__ import annotations

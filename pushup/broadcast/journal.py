@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 
 from pushup.broadcast import Broadcast, Follower, OneNode, Then, refusals
 from pushup.broadcast.journal_file import JournalFile
+from pushup.broadcast.outage import Outage
 from pushup.broadcast.waiting import WaitingLimits, WaitingRoom
 from pushup.core.commands import Command, Entry, Outcome
 from pushup.core.errors import Unavailable
@@ -92,6 +93,7 @@ class Journal(OneNode):
         self._waiting: deque[_Waiting] = deque()
         self._group: deque[_Waiting] = deque()  # those that the disk is writing, or has written
         self._busy = False
+        self._outage = Outage(clock, "publishing is refused: {}".format)
         self._trouble: Unavailable | None = None  # why the disk is not written to, if it is not
         self._retry: IDelayedCall | None = None
         self._at_rest: Deferred[None] | None = None
@@ -225,8 +227,7 @@ class Journal(OneNode):
         """Refuse what waits; and see, until it works again, what the disk has got after all."""
         self._busy = False
         reason = failure.getErrorMessage()
-        if not self._trouble:
-            _log.error("publishing is refused: {reason}", reason=reason)
+        self._outage.refused(reason)
         trouble = self._trouble = refusals.unwritable(reason)
         while self._group:
             self._tell(self._group, refusals.unknown(reason))
@@ -239,7 +240,9 @@ class Journal(OneNode):
 
     def _not_applied(self, failure: Failure) -> None:
         """An entry that is on the disk could not be applied, by a fault of ours: no other may get its place."""
-        _log.failure("an entry could not be applied", failure)
+        is_news = self._outage.refused(failure.getErrorMessage())
+        if is_news:
+            _log.failure("an entry could not be applied", failure)
         self._failed(failure)
 
     def _recover(self) -> None:
@@ -252,7 +255,7 @@ class Journal(OneNode):
         for entry in entries:
             self._follower.apply(entry)
         self._trouble = None
-        _log.info("the journal can be written again")
+        self._outage.over()
 
 
 _check: type[Broadcast] = Journal

@@ -416,8 +416,9 @@ def test_a_full_disk_is_told_once(serve: Serve, disk: Disk) -> None:
         assert caller.call("POST", "/v1/messages", {"channels": ["a"], "data": 2}).status == 503
         disk.make_room(server)
         wait_until(lambda: caller.call("GET", "/readyz").status == 200, "the server to be ready")
-        lines = "\n".join(server.log_lines())
-        assert (lines.count("publishing is refused"), lines.count("the journal can be written again")) == (1, 1)
+        told = [line for line in server.log_lines() if "refused" in line]
+        assert ["is refused: " in told[0], "publishing works again; it was refused for " in told[1]] == [True, True]
+        assert len(told) == 2
 
 
 def test_a_server_on_a_full_disk_stops_in_good_order(serve: Serve, disk: Disk) -> None:

@@ -266,6 +266,9 @@ def test_while_redis_is_gone_polls_wait_and_publishing_is_refused(cluster: Redis
     chain.poll_until("after")
     assert chain.data == ["before", "after"]
     assert chain.gaps == []
+    cluster.wait_until_publishing()
+    for node in cluster.nodes:
+        assert any("publishing works again; it was refused for " in line for line in node.log_lines())
 
 
 def test_a_redis_that_hangs_is_seen_by_readyz_and_publishers(cluster: RedisCluster, channel: str) -> None:
@@ -353,8 +356,14 @@ def test_a_redis_that_is_full_refuses_publications_and_polls_go_on(cluster: Redi
         chain.poll_until("before")
         assert [cluster.ready(n) for n in range(3)] == [True] * 3
         assert len(cluster.callers[0].call("GET", "/v1/nodes").value["nodes"]) == 3
+        full = [line for node in cluster.nodes[:2] for line in node.log_lines() if "Redis: OOM" in line]
+        assert len(full) == 2  # once at each that was published to
     finally:
         cluster.redis.ask("CONFIG", "SET", "maxmemory", "0")
+    for caller in cluster.callers:
+        caller.publish([f"{channel} other"], "again")
+    for node in cluster.nodes[:2]:
+        assert any("it was refused for" in line and "OOM" in line for line in node.log_lines())
     cluster.publish([channel], "after")
     chain.poll_until("after")
     assert (chain.data, chain.gaps) == (["before", "after"], [])

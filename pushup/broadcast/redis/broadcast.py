@@ -34,6 +34,7 @@ from twisted.logger import Logger
 
 from pushup.broadcast import Broadcast, Follower, Then, refusals
 from pushup.broadcast.members import Member
+from pushup.broadcast.outage import Outage
 from pushup.broadcast.redis.confirmations import Confirmations
 from pushup.broadcast.redis.connection import Lost, RedisConnection, Reply
 from pushup.broadcast.redis.connector import NotThere
@@ -114,6 +115,7 @@ class RedisBroadcast:
         self._heard = 0.0
         self._current = 0.0  # when the log was last asked, and was in our epoch
         self._stands_at, self._stands_since = -1, 0.0  # where reading has not gone on from, though there is more
+        self._outage = Outage(clock, "Redis: {}; publishing is refused until it is back".format)
         # Why the log is not followed, if it is not.
         self._trouble: Unavailable | None = refusals.unreachable("Redis has not been reached yet")
         self._room = WaitingRoom(waiting_limits)
@@ -181,14 +183,17 @@ class RedisBroadcast:
         """The entry has its place; whoever waits for it is answered when it is read. Or else it has none."""
         self._pending.answered(tag)
         if isinstance(reply, int) and reply > 0:
+            self._outage.over()
             return
         if isinstance(reply, Lost):
             self._pending.tell(tag, refusals.unknown(str(reply)))
             return
-        reason = f"Redis: {reply}" if reply else "a new epoch has begun"
-        self._pending.tell(tag, refusals.refused(reason) if reply else refusals.replaced())
+        reason = str(reply) if reply else "a new epoch has begun"
+        self._pending.tell(tag, refusals.refused(f"Redis: {reason}") if reply else refusals.replaced())
+        if reply:
+            self._outage.refused(reason)
         # Either goes away with new connections: to the master that has taken over, to a Redis that knows the scripts.
-        if self._commands is not None and reason.startswith(("a new epoch", "Redis: READONLY", "Redis: NOSCRIPT")):
+        if self._commands is not None and reason.startswith(("a new epoch", "READONLY", "NOSCRIPT")):
             self._commands.connection.abort(reason)
 
     # Following the log.
@@ -214,8 +219,8 @@ class RedisBroadcast:
             except (_OtherLimits, hiredis.ReplyError, _Diverged) as error:
                 self._failed(refusals.unusable(str(error)))
             except Exception as error:
-                _log.failure("following the log failed")
-                self._failed(refusals.unusable(f"{type(error).__name__}: {error}"))
+                if self._failed(refusals.unusable(f"{type(error).__name__}: {error}")):
+                    _log.failure("following the log failed")
             finally:
                 self._commands = None
                 self._confirmations.follows("")
@@ -234,11 +239,10 @@ class RedisBroadcast:
             raise
         return log
 
-    def _failed(self, trouble: Unavailable) -> None:
-        reason = trouble.operator_detail
-        if self._trouble is None or reason != self._trouble.operator_detail:
-            _log.error("Redis: {reason}; publishing is refused until it is back", reason=reason)
+    def _failed(self, trouble: Unavailable) -> bool:
+        """The log is not followed; whether that is news."""
         self._trouble = trouble
+        return self._outage.refused(trouble.operator_detail)
 
     async def _follow(self, reading: RedisLog, commands: RedisLog) -> None:
         """Read and apply, while commands may be appended, until a connection is lost. Raises: _Diverged."""
@@ -247,7 +251,8 @@ class RedisBroadcast:
         self._commands = commands
         self._confirmations.follows(reading.run)
         self._trouble = None
-        _log.info("the log in Redis is followed, from {cursor} on", cursor=self._queue.cursor)
+        if not self._outage.over():
+            _log.info("following the log in Redis, from {cursor} on", cursor=self._queue.cursor)
         reporting = Deferred.fromCoroutine(self._keep_reporting(commands, reading))
         try:
             while True:
@@ -362,7 +367,8 @@ class RedisBroadcast:
         except (Lost, hiredis.ReplyError, _Diverged) as error:
             reading.connection.abort(str(error))
         except Exception as error:
-            _log.failure("reporting failed")
+            if self._outage.refused(str(error)):
+                _log.failure("reporting failed")
             reading.connection.abort(str(error))
 
     async def _report(self, log: RedisLog, reading: RedisLog) -> None:

@@ -152,15 +152,28 @@ def test_publications_under_way_when_the_connection_ends_are_not_known(
     assert ids(node.poll(poll("a", "b"))) == [1]
 
 
-def test_what_redis_refuses_is_told_with_its_reason(cluster: Cluster, node: FollowingNode) -> None:
-    """And the next publication goes through once it is over."""
+def test_what_redis_refuses_is_told_with_its_reason(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
+    """To each publisher, and once in the log; the next publication goes through once it is over."""
     cluster.redis.denies = "OOM command not allowed"
-    refused = node.append(publish("a"))
-    cluster.settle()
-    assert reason(refused) == "the message log refused this (Redis: OOM command not allowed)"
+    for _ in range(5):
+        refused = node.append(publish("a"))
+        cluster.settle()
+        assert reason(refused) == "the message log refused this (Redis: OOM command not allowed)"
     assert node.follows
+    assert log == ["Redis: OOM command not allowed; publishing is refused until it is back"]
     cluster.redis.denies = ""
     cluster.publish(node, "a")
+
+
+def test_a_log_that_fails_again_and_again_does_not_fill_the_other_log(cluster: Cluster, log: list[str]) -> None:
+    """Nodes connect, follow, fail at the same entry, and again: each says so once, with one traceback."""
+    cluster.advance(1.0)
+    cluster.nodes[0].append(publish("a"))
+    links_of(cluster, cluster.nodes[0])[1].carry_out()
+    cluster.redis.data[b"{pushup}:log"].rows[-1][1][7] = b'{"type": "strange"}'
+    cluster.advance(20.0)
+    assert sum("following the log failed" in line for line in log) == len(cluster.nodes)
+    assert len(log) <= 3 * len(cluster.nodes)
 
 
 @pytest.mark.parametrize("how", ["NOSCRIPT", "READONLY"])
