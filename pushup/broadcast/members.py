@@ -17,7 +17,11 @@ class Member(Struct, frozen=True):
     held_polls: int
     version: str
 
-    def has_applied(self, cursor: Cursor) -> bool:
-        """Whether it has applied the entry at this cursor, as far as it has told; in another epoch it has not."""
-        epoch, _, sequence = self.cursor.rpartition("-")
-        return epoch == cursor.epoch and int(sequence) >= cursor.sequence
+
+def applied_by_all(members: list[Member]) -> Cursor | None:
+    """The last entry that all have applied, as far as they have told; none where they differ in their epochs."""
+    places = [member.cursor.rpartition("-") for member in members]
+    epochs = {epoch for epoch, _, _ in places}
+    if len(epochs) != 1:
+        return None
+    return Cursor(epochs.pop(), min(int(sequence) for _, _, sequence in places))

@@ -31,6 +31,11 @@ class Outage:
         self._is_told = False
         self._told: dict[str, float] = {}  # when each reason was logged last
 
+    @property
+    def lasts(self) -> bool:
+        """Whether publishing is refused now."""
+        return self._since is not None
+
     def refused(self, reason: str) -> bool:
         """Publishing is refused for this reason; whether a line was logged about it now."""
         now = self._clock.seconds()

@@ -16,6 +16,11 @@ def unreachable(specifics: str) -> Unavailable:
     return _unavailable("the message log cannot be reached", specifics)
 
 
+def loading() -> Unavailable:
+    """This node has reached the log, for the first time, and is not where it can follow it yet."""
+    return _unavailable("this node is still loading the message log", "")
+
+
 def unusable(specifics: str) -> Unavailable:
     """The log can be reached, but this node cannot follow it."""
     return _unavailable("this node cannot follow the message log", specifics)

@@ -209,6 +209,8 @@ class RedisBroadcast:
                 logs.append(await self._connect())
                 if logs[0].run != logs[1].run:
                     raise NotThere("two connections led to two runs of Redis: it was restarted, or a replica took over")
+                if not self._tag and not self._outage.lasts:
+                    self._trouble = refusals.loading()
                 await self._catch_up(logs[0])
                 wait = shortest
                 await self._follow(*logs)

@@ -20,7 +20,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from pushup.broadcast.members import Member
+from pushup.broadcast.members import Member, applied_by_all
 from pushup.broadcast.redis.connection import Lost
 from pushup.broadcast.redis.connector import NotThere
 from pushup.broadcast.redis.log import LEASE_SECONDS, RedisLog
@@ -77,9 +77,11 @@ class Confirmations:
             self._members_known_at = self._clock.seconds() + LEASE_SECONDS
         if not self._waiting:
             return
-        if members and self._clock.seconds() >= self._members_known_at:
+        applied = applied_by_all(members)
+        if applied is not None and self._clock.seconds() >= self._members_known_at:
+            epoch, sequence = applied.epoch, applied.sequence
             for waiting in [w for w in self._waiting if w.ack == "stable"]:
-                if all(member.has_applied(waiting.cursor) for member in members):
+                if waiting.cursor.epoch == epoch and waiting.cursor.sequence <= sequence:
                     self._tell(waiting, Confirmation("stable", nodes=len(members)))
         if any(w.ack == "replicated" for w in self._waiting):
             self._begin_round()

@@ -57,7 +57,7 @@ class Connector:
         except (hiredis.ReplyError, Lost) as error:
             connection.abort("it cannot be used")
             raise NotThere(f"{host}:{port}: {error}{_hint(connection, tls=address.tls)}") from None
-        except NotThere:
+        except Exception:  # this node stops, too
             connection.abort("it cannot be used")
             raise
         return connection

@@ -410,6 +410,7 @@ def test_a_node_loads_what_takes_longer_than_the_timeout(log: list[str]) -> None
     node = cluster.start()
     cluster.advance(25.0)
     assert not node.follows
+    assert shown(node.broadcast.why_not_ready()) == "this node is still loading the message log ()"
     assert log == []
     cluster.advance(15.0)
     assert is_one(cluster)

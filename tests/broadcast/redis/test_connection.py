@@ -169,7 +169,7 @@ def test_a_reply_that_trickles_ends_the_connection(ends: Ends) -> None:
     ends.send("LOAD")
     data = encode_reply(b"x" * PROGRESS_BYTES)
     seconds = 0
-    while not ends.aborted():
+    while not ends.aborted() and seconds < 60:
         ends.clock.advance(1.0)
         seconds += 1
         ends.connection.dataReceived(data[seconds - 1 : seconds])

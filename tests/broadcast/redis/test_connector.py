@@ -6,7 +6,7 @@ from typing import Any
 
 import hiredis
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectError, ConnectionDone
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
@@ -169,6 +169,20 @@ def test_what_answers_and_is_no_plain_redis_is_named(data: bytes, why: str) -> N
     protocol.connectionLost(Failure(ConnectionDone()))
     (told,) = failed
     assert told.startswith(f"127.0.0.1:6379: {why}")
+
+
+def test_a_connection_that_is_not_wanted_any_more_does_not_stay_open() -> None:
+    """The node stops while it is introduced."""
+    reactor = MemoryReactorClock()
+    connector = Connector(parse_address("redis://127.0.0.1"), reactor=reactor, timeout=5.0, name="me")
+    connecting = Deferred.fromCoroutine(connector.connect())
+    transport = StringTransport()
+    protocol: Any = reactor.tcpClients[0][2].buildProtocol(None)
+    protocol.makeConnection(transport)
+    assert transport.value()
+    connecting.addErrback(lambda failure: failure.trap(CancelledError) and None)
+    connecting.cancel()
+    assert transport.disconnected
 
 
 SENTINELS = "redis+sentinel://:pw@127.0.0.1,127.0.0.1:26380/mymaster/2"
