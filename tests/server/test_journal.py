@@ -30,6 +30,9 @@ KILLS = 20
 KILL_SECONDS = 22.0
 """After so long no more servers are started: a slow machine kills fewer."""
 
+STRANGER = {"X-Forwarded-For": "192.0.2.7"}
+"""What a proxy adds to the request of somebody else."""
+
 CHANNELS = ("a", "b", "c", "tag:é")
 
 
@@ -370,7 +373,7 @@ def test_while_the_disk_is_full_publishing_is_refused_and_polls_go_on(serve: Ser
         ids = [caller.publish(["a"], n)["id"] for n in range(20)]
         disk.fill(server)
         for n in range(20, 2000):
-            reply = caller.call("POST", "/v1/messages", {"channels": ["a"], "data": n})
+            reply = caller.call("POST", "/v1/messages", {"channels": ["a"], "data": n}, STRANGER)
             if reply.status != 201:
                 break
             ids.append(reply.value["id"])
@@ -386,7 +389,7 @@ def test_while_the_disk_is_full_publishing_is_refused_and_polls_go_on(serve: Ser
             assert caller.call("GET", "/healthz").status == 200
             assert [m["id"] for m in everything(reader, "a", cursor=start)] == ids
             assert reader.poll("a", cursor=ids[-1], timeout=0.6)["messages"] == []
-            reply = caller.call("POST", "/v1/channels", {"name": "b"})
+            reply = caller.call("POST", "/v1/channels", {"name": "b"}, STRANGER)
         reader.begin_poll("a", cursor=ids[-1], timeout=20)
         disk.make_room(server)
         wait_until(lambda: caller.call("GET", "/readyz").status == 200, "the server to be ready")

@@ -22,6 +22,9 @@ from tests.server.redis_server import RedisServer, free_port
 from tests.server.server_process import Server, wait_until
 from tests.server.slow_proxy import SlowProxy
 
+STRANGER = {"X-Forwarded-For": "192.0.2.7"}
+"""What a proxy adds to the request of somebody else."""
+
 ALWAYS = {"appendonly": "yes", "appendfsync": "always"}
 
 KEYS = ("state", "log", "channels", "messages", "keys", "leases", "members")
@@ -56,9 +59,9 @@ def epoch_of(cursor: str) -> str:
 
 
 def refused(caller: Caller, channel: str, part: str = "") -> float:
-    """Publish in vain; the reply says why (not where Redis is) and when to try again. Returns the seconds it took."""
+    """Publish in vain; the reply says why (to strangers not where Redis is) and when to try again, and took so long."""
     began = time.monotonic()
-    reply = try_to_publish(caller, [channel], "refused")
+    reply = caller.call("POST", "/v1/messages", {"channels": [channel], "data": "refused"}, STRANGER)
     assert reply.status == 503, reply
     assert int(reply.headers["Retry-After"]) >= 1
     assert part in reply.value["detail"], reply
@@ -538,7 +541,7 @@ def test_a_node_that_starts_while_redis_is_away_waits_for_it(redis: RedisServer,
         cluster.start(ready=False)
         caller = cluster.callers[0]
         assert caller.call("GET", "/healthz").status == 200
-        reply = caller.call("GET", "/readyz")
+        reply = caller.call("GET", "/readyz", headers=STRANGER)
         assert reply.status == 503
         assert reply.value["reason"] == "the message log cannot be reached"
         for path in (poll_path(channel, timeout=1), poll_path(channel, cursor="now", timeout=1), "/v1/cursor"):
