@@ -141,9 +141,13 @@ class Api:
 
     def _refuse(self, error: PushUpError, request: Request, exchange: Exchange) -> None:
         """Answer with an error, and with its details if whoever asks may see them."""
+        is_operator = bool(error.operator_detail) and self._access.is_operator(request, exchange.client)
+        self._tell_error(error, exchange, is_operator=is_operator)
+
+    def _tell_error(self, error: PushUpError, exchange: Exchange, *, is_operator: bool) -> None:
+        """Answer with an error to somebody who may see its details, or not."""
         self._refusals.note(error, exchange.client)
-        for_operator = bool(error.operator_detail) and self._access.is_operator(request, exchange.client)
-        exchange.respond(problem(error, for_operator=for_operator))
+        exchange.respond(problem(error, for_operator=is_operator and bool(error.operator_detail)))
 
     def _options(self, request: Request, allow: str, exchange: Exchange) -> None:
         """Which methods a path takes; browsers ask for leave with it (Fetch standard)."""
@@ -186,11 +190,12 @@ class Api:
             raise BadRequest(f"Idempotency-Key has at most {KEY_LIMIT} characters", field="Idempotency-Key")
         command, as_list, ack, seconds = wire.read_publication(request.body, key or None, self._publication_limits)
 
-        # `then` may be kept for long, by a Redis that hangs or for `ack`: neither the body nor the command with it.
-        request.body = b""
+        # `then` may be kept for long, by a Redis that hangs or for `ack`: neither the request nor the command with it.
+        is_operator = self._access.is_operator(request, exchange.client)
+
         def then(outcome: Outcome) -> None:
             if not isinstance(outcome, Published):
-                self._refuse(_error(outcome), request, exchange)
+                self._tell_error(_error(outcome), exchange, is_operator=is_operator)
             elif ack == "accepted":
                 exchange.respond(Response(201, wire.write_published(outcome, as_list)))
             else:
@@ -219,9 +224,11 @@ class Api:
     def _command(
         self, command: Command, request: Request, exchange: Exchange, succeeded: Callable[[Outcome], Response]
     ) -> None:
+        is_operator = self._access.is_operator(request, exchange.client)
+
         def then(outcome: Outcome) -> None:
             if isinstance(outcome, PushUpError):
-                self._refuse(outcome, request, exchange)
+                self._tell_error(outcome, exchange, is_operator=is_operator)
             else:
                 exchange.respond(succeeded(outcome))
 

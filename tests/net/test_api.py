@@ -189,6 +189,10 @@ def test_whoever_waits_for_the_order_keeps_no_message_alive(node: InMemoryNode) 
     node.node.confirm = lambda ack, cursor, seconds, then: waiting.append(then)  # type: ignore[method-assign]
     node.begin("POST", "/v1/messages", {"channels": ["a"], "data": 1, "ack": "stable"})
     waiting[0](Published("e", 1, 1, START))
+    node.begin("POST", "/v1/channels", {"name": "a"})
+    node.begin("POST", "/v1/channels/a/renew", {})
+    node.begin("DELETE", "/v1/channels/a")
+    assert len(waiting) == 5
     for then in waiting:
         kept = [type(cell.cell_contents) for cell in then.__closure__]
         assert not {Publish, Publication, Request, Draft, bytes} & set(kept), kept
