@@ -285,7 +285,8 @@ def _make_authorization(settings: AuthorizationLimits, reactor: Any, metrics: Me
         from pushup.backends.web_backend import WebBackend
 
         counters = metrics.backend("authorization")
-        requestor = ServiceRequestor("the application", limits, reactor=reactor, counters=counters)
+        tls = settings.authorize_url.startswith("https:")
+        requestor = ServiceRequestor("the application", limits, reactor=reactor, counters=counters, tls=tls)
         ask, stop, renew = WebBackend(settings.authorize_url, requestor), requestor.stop, requestor.renew_connections
     elif settings.authorizer:
         try:

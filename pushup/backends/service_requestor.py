@@ -54,10 +54,15 @@ class ServiceRequestor:
         reactor: Any,
         counters: BackendCounters,
         agent: IAgent | None = None,
+        tls: bool = False,
     ) -> None:
-        """`reactor` is an IReactorTCP and IReactorTime; `agent` is one with connections of its own unless given."""
+        """`reactor` is an IReactorTCP and IReactorTime; `agent` is one with connections of its own unless given.
+
+        `tls`: the service is asked over https, which needs the extra `tls`.
+        """
         self._name = name
         self._limits = limits
+        self._tls = tls
         self._clock = reactor
         self._service = LimitedService(name, limits, clock=reactor, give_up=Deferred.cancel, counters=counters)
         self._connections: HTTPConnectionPool | None = None
@@ -70,7 +75,12 @@ class ServiceRequestor:
         connections = HTTPConnectionPool(self._clock)
         connections.maxPersistentPerHost = self._limits.at_most
         connections.cachedConnectionTimeout = IDLE_SECONDS
-        return connections, Agent(self._clock, connectTimeout=self._limits.deadline_seconds, pool=connections)
+        timeout = self._limits.deadline_seconds
+        if not self._tls:
+            return connections, Agent(self._clock, connectTimeout=timeout, pool=connections)
+        from pushup.tls import TlsPolicy
+
+        return connections, Agent(self._clock, TlsPolicy(), connectTimeout=timeout, pool=connections)
 
     def renew_connections(self) -> None:
         """Send what is sent from now on over new connections, which are made by the certificates that are trusted now.

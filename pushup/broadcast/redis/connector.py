@@ -82,7 +82,7 @@ class Connector:
     async def _open(self, host: str, port: int, *, tls: bool) -> RedisConnection:
         endpoint: IStreamClientEndpoint = HostnameEndpoint(self._reactor, host, port, timeout=self._timeout)
         if tls:
-            from pushup.broadcast.redis.tls import ClientTls  # needs the extra `tls`
+            from pushup.tls import ClientTls  # needs the extra `tls`
 
             endpoint = wrapClientTLS(ClientTls(host), endpoint)
         connection = RedisConnection(self._reactor, self._timeout, self._adopt)

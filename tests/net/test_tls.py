@@ -1,4 +1,4 @@
-"""TLS to Redis, between two ends in memory: whose certificate is accepted, and what is said of the others."""
+"""TLS to other servers, between two ends in memory: whose certificate is accepted, and what is said of the others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 from zope.interface import implementer
 
 from pushup.broadcast.redis.connection import RedisConnection
-from pushup.broadcast.redis.tls import ClientTls, certificate_mistake
+from pushup.tls import ClientTls, certificate_mistake
 from tests.server.certificates import DAY, make_certificate
 
 

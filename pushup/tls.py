@@ -1,4 +1,4 @@
-"""TLS to Redis: the server's certificate is checked, and if it does not do, why not is said in words.
+"""TLS to other servers, Redis and the application: their certificates are checked, and a refusal says why.
 
 The name in the certificate is checked here and not by Twisted, some versions of which log that a certificate without
 subjectAltName cannot be checked, and then take it. This module needs the extra `tls`.
@@ -18,6 +18,7 @@ from twisted.internet.abstract import isIPAddress, isIPv6Address
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
 from twisted.internet.ssl import optionsForClientTLS
 from twisted.python.failure import Failure
+from twisted.web.iweb import IPolicyForHTTPS
 from zope.interface import implementer
 
 _AUTHORITY = (
@@ -85,4 +86,13 @@ def certificate_mistake(host: str, certificate: X509, error: int, depth: int, *,
     return ""
 
 
+@implementer(IPolicyForHTTPS)
+class TlsPolicy:
+    """The same for Twisted's HTTP client."""
+
+    def creatorForNetloc(self, hostname: bytes, port: int) -> ClientTls:
+        return ClientTls(hostname.decode("ascii"))
+
+
 _check: type[IOpenSSLClientConnectionCreator] = ClientTls
+_check_policy: type[IPolicyForHTTPS] = TlsPolicy
