@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -31,15 +33,42 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "journal"
 
 
+class Servers:
+    """Servers with the same file, one after the other."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._started: list[JournaledQueue] = []
+
+    def start(self, **how: Any) -> JournaledQueue:
+        """Start one, after the one before has stopped; `how` is what JournaledQueue takes."""
+        node = JournaledQueue(self._path, **how)
+        self._started.append(node)
+        return node
+
+    def restart(self) -> JournaledQueue:
+        """Kill the newest, and start the next with its clock."""
+        self.close()
+        return self.start(clock=self._started[-1].clock)
+
+    def close(self) -> None:
+        """Close the file, whoever has it open."""
+        for node in self._started:
+            node.file.close()
+
+
 @pytest.fixture
-def node(path: Path) -> JournaledQueue:
-    return JournaledQueue(path)
+def servers(path: Path) -> Iterator[Servers]:
+    """None runs at first. Whatever file is open when the test ends is closed."""
+    servers = Servers(path)
+    yield servers
+    servers.close()
 
 
-def restarted(node: JournaledQueue, path: Path) -> JournaledQueue:
-    """The next server with the same file, after this one has died."""
-    node.file.close()
-    return JournaledQueue(path, clock=node.clock)
+@pytest.fixture
+def node(servers: Servers) -> JournaledQueue:
+    """The first of the servers."""
+    return servers.start()
 
 
 def cached(node: JournaledQueue) -> list[int]:
@@ -89,7 +118,7 @@ def test_a_command_is_applied_and_acknowledged_once_it_is_on_the_disk(node: Jour
     assert (entry.sequence, entry.time) == (1, START)
 
 
-def test_what_comes_while_a_commit_runs_goes_into_the_next(node: JournaledQueue, path: Path) -> None:
+def test_what_comes_while_a_commit_runs_goes_into_the_next(node: JournaledQueue) -> None:
     """A commit for each publisher would be slow; two commits are enough here, and the order is kept."""
     first = node.append(publish("a"))
     later = [node.append(batch(draft("a"), draft("b"))), node.append(Create("c")), node.append(publish("c"))]
@@ -142,7 +171,7 @@ def test_each_is_told_before_the_next_is_applied(node: JournaledQueue) -> None:
     assert seen == [2, 3, 4]
 
 
-def test_who_appends_while_being_told_comes_after_the_group(node: JournaledQueue, path: Path) -> None:
+def test_who_appends_while_being_told_comes_after_the_group(node: JournaledQueue, servers: Servers) -> None:
     """A connection that pipelines publications begins the next when one is answered: it gets a place of its own."""
     told: list[Outcome] = []
 
@@ -157,11 +186,11 @@ def test_who_appends_while_being_told_comes_after_the_group(node: JournaledQueue
     node.helpers.run()
     sequences = [outcome.sequence for outcome in (*told, *(o[0] for o in others)) if isinstance(outcome, Published)]
     assert sorted(sequences) == list(range(2, 14))
-    assert cached(restarted(node, path)) == list(range(2, 14))
+    assert cached(servers.restart()) == list(range(2, 14))
 
 
 def test_one_who_cannot_be_told_does_not_harm_the_others(
-    node: JournaledQueue, logged_failures: list[str], path: Path
+    node: JournaledQueue, logged_failures: list[str], servers: Servers
 ) -> None:
     """An error in one publisher's connection is logged; the rest of the group is applied, and the order goes on."""
 
@@ -176,26 +205,26 @@ def test_one_who_cannot_be_told_does_not_harm_the_others(
     logged_failures.clear()
     assert [len(told) for told in rest] == [1, 1]
     assert node.publish(publish("a")).sequence == 5
-    assert cached(restarted(node, path)) == [2, 3, 4, 5]
+    assert cached(servers.restart()) == [2, 3, 4, 5]
 
 
-def test_time_never_falls(node: JournaledQueue, path: Path) -> None:
+def test_time_never_falls(node: JournaledQueue, servers: Servers) -> None:
     """A clock that is set back, or is behind after a restart, does not turn the order round; later it goes on."""
     node.clock.advance(10.0)
     assert node.publish(publish("a")).time == START + 10
     node.clock.rightNow -= 100.0
     assert node.publish(publish("a")).time == START + 10
-    node = restarted(node, path)
+    node = servers.restart()
     assert node.publish(publish("a")).time == START + 10
     node.clock.advance(100.5)
     assert node.publish(publish("a")).time == START + 10.5
 
 
-def test_the_epoch_is_the_files(node: JournaledQueue, path: Path) -> None:
+def test_the_epoch_is_the_files(node: JournaledQueue, servers: Servers) -> None:
     """The one it began with, so that cursors go on."""
     node.publish(publish("a"))
     node.file.close()
-    again = JournaledQueue(path, epoch="another")
+    again = servers.start(epoch="another")
     assert again.journal.epoch == node.journal.epoch == "e1"
     assert again.publish(publish("a")) == Published("e1", 2, 1, START)
 
@@ -339,7 +368,7 @@ def test_a_checkpoint_is_due_after_many_bytes(node: JournaledQueue) -> None:
     assert node.helpers.made.count("save") == 1
 
 
-def test_nothing_is_appended_while_a_checkpoint_is_made(node: JournaledQueue, path: Path) -> None:
+def test_nothing_is_appended_while_a_checkpoint_is_made(node: JournaledQueue, servers: Servers) -> None:
     """What comes meanwhile waits, and is after it."""
     node.publish(publish("a"))
     node.clock.advance(SAVE_SECONDS)
@@ -351,7 +380,7 @@ def test_nothing_is_appended_while_a_checkpoint_is_made(node: JournaledQueue, pa
     assert outcomes == other == []
     node.helpers.step()
     assert node.told[1:] == [Published("e1", 2, 1, START + 1), Published("e1", 3, 1, START + 1)]
-    assert cached(restarted(node, path)) == [1, 2, 3]
+    assert cached(servers.restart()) == [1, 2, 3]
 
 
 # A disk that fails.
@@ -380,7 +409,9 @@ def test_in_trouble_new_commands_are_refused_at_once(node: JournaledQueue, logge
     assert node.helpers.names == []
 
 
-def test_trouble_is_retried_until_it_is_over(node: JournaledQueue, logged_failures: list[str], path: Path) -> None:
+def test_trouble_is_retried_until_it_is_over(
+    node: JournaledQueue, logged_failures: list[str], servers: Servers
+) -> None:
     """Each second, and each reason is logged once; then the order goes on without a hole."""
     node.publish(publish("a"))
     in_trouble(node, logged_failures)
@@ -402,7 +433,7 @@ def test_trouble_is_retried_until_it_is_over(node: JournaledQueue, logged_failur
     logged_failures.clear()
     node.clock.advance(10 * RETRY_SECONDS)
     assert "recover" not in node.helpers.names
-    assert cached(restarted(node, path)) == [1, 2]
+    assert cached(servers.restart()) == [1, 2]
 
 
 def test_who_asks_while_it_recovers_is_refused(node: JournaledQueue, logged_failures: list[str]) -> None:
@@ -413,7 +444,7 @@ def test_who_asks_while_it_recovers_is_refused(node: JournaledQueue, logged_fail
     assert node.helpers.names == ["recover"]
 
 
-def test_a_commit_that_was_late_is_found(node: JournaledQueue, logged_failures: list[str], path: Path) -> None:
+def test_a_commit_that_was_late_is_found(node: JournaledQueue, logged_failures: list[str], servers: Servers) -> None:
     """Its publishers were told that it is not known; it is applied once, and by its key the first outcome is told."""
     node.publish(publish("a"))
     late = [node.append(publish("a", key="k"))]
@@ -429,14 +460,16 @@ def test_a_commit_that_was_late_is_found(node: JournaledQueue, logged_failures: 
     found = [entry.sequence for entry in node.applied]
     assert node.publish(publish("a", key="k")) == Published("e1", 2, 1, START)
     assert cached(node) == found
-    again = restarted(node, path)
+    again = servers.restart()
     assert cached(again) == found
     assert again.publish(publish("a", key="k")) == Published("e1", 2, 1, START)
     assert len(logged_failures) == 1
     logged_failures.clear()
 
 
-def test_a_whole_group_that_was_late_is_found(node: JournaledQueue, logged_failures: list[str], path: Path) -> None:
+def test_a_whole_group_that_was_late_is_found(
+    node: JournaledQueue, logged_failures: list[str], servers: Servers
+) -> None:
     """Each entry of it in its order, with the time it had; those of before are not applied again."""
     node.publish(publish("a"))
     for command in (Expire(), batch(draft("a"), draft("b"), key="l"), publish("b", key="m")):
@@ -450,7 +483,7 @@ def test_a_whole_group_that_was_late_is_found(node: JournaledQueue, logged_failu
     assert node.sequences() == [1, 2, 3, 5]
     assert node.publish(publish("c")).sequence == 6
     assert node.publish(publish("b", key="m")).sequence == 5
-    assert cached(restarted(node, path)) == [1, 3, 4, 5, 6]
+    assert cached(servers.restart()) == [1, 3, 4, 5, 6]
     logged_failures.clear()
 
 
@@ -471,7 +504,9 @@ def test_recovering_may_be_late_too(node: JournaledQueue, logged_failures: list[
     logged_failures.clear()
 
 
-def test_a_checkpoint_that_fails_loses_nothing(node: JournaledQueue, logged_failures: list[str], path: Path) -> None:
+def test_a_checkpoint_that_fails_loses_nothing(
+    node: JournaledQueue, logged_failures: list[str], servers: Servers
+) -> None:
     """Who waited behind it is refused; what was acknowledged is in the entries, and the next one has it all."""
     node.publish(publish("a", key="k"))
     node.clock.advance(SAVE_SECONDS)
@@ -485,12 +520,14 @@ def test_a_checkpoint_that_fails_loses_nothing(node: JournaledQueue, logged_fail
     assert node.publish(publish("a")).sequence == 2
     assert len(logged_failures) == 1
     logged_failures.clear()
-    again = restarted(node, path)
+    again = servers.restart()
     assert cached(again) == [1, 2]
     assert again.publish(publish("a", key="k")).sequence == 1
 
 
-def test_a_checkpoint_that_was_late_is_made_twice(node: JournaledQueue, logged_failures: list[str], path: Path) -> None:
+def test_a_checkpoint_that_was_late_is_made_twice(
+    node: JournaledQueue, logged_failures: list[str], servers: Servers
+) -> None:
     """What it has written is written again with what is new, and no message or key comes twice of it."""
     for number in range(3):
         node.publish(publish("a", key=f"k{number}"))
@@ -509,7 +546,7 @@ def test_a_checkpoint_that_was_late_is_made_twice(node: JournaledQueue, logged_f
     node.clock.advance(SAVE_SECONDS)
     node.publish(publish("a", key="k4"))
     state = node.queue.snapshot()
-    again = restarted(node, path)
+    again = servers.restart()
     assert cached(again) == [1, 2, 3, 4, 5]
     assert again.queue.snapshot() == state
     assert len(logged_failures) == 2
@@ -517,7 +554,7 @@ def test_a_checkpoint_that_was_late_is_made_twice(node: JournaledQueue, logged_f
 
 
 def test_a_failed_append_is_not_in_a_later_checkpoint(
-    node: JournaledQueue, logged_failures: list[str], path: Path
+    node: JournaledQueue, logged_failures: list[str], servers: Servers
 ) -> None:
     """What was refused and is not on the disk stays away; its places go to what comes next."""
     node.publish(publish("a"))
@@ -526,12 +563,12 @@ def test_a_failed_append_is_not_in_a_later_checkpoint(
     node.helpers.run()
     assert node.publish(publish("a", data='"next"')).sequence == 2
     node.stop_at_once()
-    again = JournaledQueue(path)
+    again = servers.start()
     assert [(m.sequence, m.channels) for m in again.queue.snapshot().messages] == [(1, ("a",)), (2, ("a",))]
 
 
 def test_a_file_that_is_locked_in_a_transaction_recovers(
-    node: JournaledQueue, logged_failures: list[str], path: Path
+    node: JournaledQueue, logged_failures: list[str], servers: Servers
 ) -> None:
     """A checkpoint that failed in the middle is rolled back before anything else is done."""
     node.publish(publish("a"))
@@ -548,14 +585,14 @@ def test_a_file_that_is_locked_in_a_transaction_recovers(
     node.helpers.run()
     assert node.journal.why_not_ready() is None
     assert node.publish(publish("a")).sequence == 2
-    assert cached(restarted(node, path)) == [1, 2]
+    assert cached(servers.restart()) == [1, 2]
     logged_failures.clear()
 
 
 # The end.
 
 
-def test_stopping_finishes_what_was_appended(node: JournaledQueue, path: Path) -> None:
+def test_stopping_finishes_what_was_appended(node: JournaledQueue, servers: Servers, path: Path) -> None:
     """All that waits is written, applied and acknowledged; then the checkpoint is brought up to it, and it closes."""
     first, second = node.append(publish("a")), node.append(publish("b"))
     stopped = node.stop()
@@ -577,7 +614,7 @@ def test_stopping_finishes_what_was_appended(node: JournaledQueue, path: Path) -
     file = JournalFile(path)  # nobody holds it any more
     assert list(file.entries()) == []
     file.close()
-    assert cached(JournaledQueue(path)) == [1, 2]
+    assert cached(servers.start()) == [1, 2]
 
 
 def test_stopping_with_nothing_to_do(node: JournaledQueue, path: Path) -> None:
@@ -588,7 +625,7 @@ def test_stopping_with_nothing_to_do(node: JournaledQueue, path: Path) -> None:
     JournalFile(path).close()
 
 
-def test_stopping_while_in_trouble(node: JournaledQueue, logged_failures: list[str], path: Path) -> None:
+def test_stopping_while_in_trouble(node: JournaledQueue, logged_failures: list[str], servers: Servers) -> None:
     """The disk is not tried again; the file is let go of, and the next server finds all that was acknowledged."""
     node.publish(publish("a"))
     in_trouble(node, logged_failures)
@@ -598,10 +635,10 @@ def test_stopping_while_in_trouble(node: JournaledQueue, logged_failures: list[s
     node.helpers.run()
     assert done(stopped)
     assert refused(node.append(publish("a")), "the disk is full")
-    assert cached(JournaledQueue(path)) == [1]
+    assert cached(servers.start()) == [1]
 
 
-def test_stopping_while_it_recovers(node: JournaledQueue, logged_failures: list[str], path: Path) -> None:
+def test_stopping_while_it_recovers(node: JournaledQueue, logged_failures: list[str], servers: Servers) -> None:
     """What is found on the disk is applied; and if nothing can be found, it ends, too."""
     node.append(publish("a"))
     node.helpers.give_up()
@@ -611,7 +648,7 @@ def test_stopping_while_it_recovers(node: JournaledQueue, logged_failures: list[
     node.helpers.run()
     assert done(stopped)
     assert node.sequences() == [1]
-    node = JournaledQueue(path, clock=node.clock)
+    node = servers.start(clock=node.clock)
     assert cached(node) == [1]
     logged_failures.clear()
     in_trouble(node, logged_failures)
@@ -622,10 +659,10 @@ def test_stopping_while_it_recovers(node: JournaledQueue, logged_failures: list[
     assert done(stopped)
     assert node.helpers.made[-2:] == ["recover", "close"]
     assert node.clock.getDelayedCalls() == []
-    assert cached(JournaledQueue(path)) == [1]
+    assert cached(servers.start()) == [1]
 
 
-def test_a_commit_that_fails_while_stopping(node: JournaledQueue, logged_failures: list[str], path: Path) -> None:
+def test_a_commit_that_fails_while_stopping(node: JournaledQueue, logged_failures: list[str], servers: Servers) -> None:
     """Those who wait are refused, and it ends without a checkpoint."""
     node.publish(publish("a"))
     outcomes = [node.append(publish("a")), node.append(publish("a"))]
@@ -637,11 +674,13 @@ def test_a_commit_that_fails_while_stopping(node: JournaledQueue, logged_failure
     assert node.helpers.made[-1] == "close"
     assert "save" not in node.helpers.made
     assert node.clock.getDelayedCalls() == []
-    assert cached(JournaledQueue(path)) == [1]
+    assert cached(servers.start()) == [1]
     logged_failures.clear()
 
 
-def test_a_last_checkpoint_that_fails_is_logged(node: JournaledQueue, logged_failures: list[str], path: Path) -> None:
+def test_a_last_checkpoint_that_fails_is_logged(
+    node: JournaledQueue, logged_failures: list[str], servers: Servers
+) -> None:
     """The server ends all the same, and the next one has the entries."""
     node.publish(publish("a"))
     stopped = node.stop()
@@ -651,14 +690,14 @@ def test_a_last_checkpoint_that_fails_is_logged(node: JournaledQueue, logged_fai
     assert len(logged_failures) == 1
     assert "the last checkpoint failed, the next start will take longer: the disk is full" in logged_failures.pop()
     assert node.helpers.made[-1] == "close"
-    assert cached(restarted(node, path)) == [1]
+    assert cached(servers.restart()) == [1]
 
 
-def test_a_restart_is_as_if_nothing_had_been(path: Path) -> None:
+def test_a_restart_is_as_if_nothing_had_been(servers: Servers, path: Path) -> None:
     """Two queues, one of which is restarted after each command, have equal states."""
     limits = Limits(retention_seconds=5.0, channel_ttl_seconds=3.0, retention_messages=2)
     steady: MessageQueue[object] = MessageQueue(limits, epoch="e1")
-    node = JournaledQueue(path, limits=limits)
+    node = servers.start(limits=limits)
     commands: list[Command] = [
         publish("a", key="k"),
         batch(draft("a"), draft("a", "b"), draft("b")),
@@ -676,7 +715,7 @@ def test_a_restart_is_as_if_nothing_had_been(path: Path) -> None:
             node.stop_at_once()
         else:
             node.file.close()
-        node = JournaledQueue(path, limits=limits, clock=node.clock)
+        node = servers.start(limits=limits, clock=node.clock)
         assert set(node.queue.snapshot().channels) == set(steady.snapshot().channels)
         assert node.queue.snapshot().messages == steady.snapshot().messages
         assert node.queue.snapshot().keys == steady.snapshot().keys
