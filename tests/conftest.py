@@ -1,18 +1,84 @@
-"""Fixtures for all tests: whatever was logged as a failure, or lost in a Deferred, fails the test that did it."""
+"""Fixtures for all tests: whatever was logged as a failure, or lost in a Deferred, fails the test that did it.
+
+And which tests are of what kind. A test that may start processes or use sockets is marked `processes`, all of some
+folders are; any other that does so fails. The markers are described in pyproject.toml, the commands that select by them
+are in the Makefile.
+"""
 
 from __future__ import annotations
 
 import gc
 import signal
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent, globalLogPublisher
 from zope.interface import implementer
 
+FOLDERS = {
+    "server": ("processes",),
+    "deploy": ("processes",),
+    "loadtest": ("processes", "long"),
+}
+"""The markers of all tests of a folder."""
+
+SHARED = {"_shared_cluster": "session", "_shared_server": "module", "shared": "module"}
+"""Fixtures that start much for many tests, and their scope. With several workers one of them runs all these tests, or
+each would start them for itself."""
+
+OUTSIDE = frozenset({
+    "subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "pty.spawn",
+    "socket.bind", "socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo", "socket.gethostbyname",
+})  # fmt: skip
+"""Python's audit events of what needs the world outside of this process."""
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell runs the tests in the background. What they start is to be interrupted all the same.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tests = Path(__file__).parent
+    for item in items:
+        path = item.path.relative_to(tests)
+        for marker in FOLDERS.get(path.parts[0], ()):
+            item.add_marker(marker)
+        if isinstance(item, pytest.Function):
+            strategy = str(item.callspec.params.get("wait_strategy", "")) if hasattr(item, "callspec") else ""
+            for fixture in SHARED.keys() & set(item.fixturenames):
+                group = path.stem + strategy if SHARED[fixture] == "module" else fixture.strip("_")
+                item.add_marker(pytest.mark.xdist_group(group))
+
+
+class _Guard:
+    """Sees what this process does to the world outside; while it is `closed` that is an error, and is remembered."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.seen: list[str] = []
+
+    def __call__(self, event: str, arguments: tuple[object, ...]) -> None:
+        if self.closed and event in OUTSIDE:
+            self.seen.append(f"{event} {arguments}")
+            raise RuntimeError(f"a test without the marker `processes` calls {event}: {arguments}")
+
+
+_guard = _Guard()
+sys.addaudithook(_guard)
+
+
+@pytest.fixture(autouse=True)
+def gone_outside(request: pytest.FixtureRequest) -> Iterator[list[str]]:
+    """What a test without the marker `processes` has tried. A test that means to try clears the list."""
+    _guard.closed = request.node.get_closest_marker("processes") is None
+    yield _guard.seen
+    _guard.closed = False
+    seen = _guard.seen.copy()
+    _guard.seen.clear()
+    assert not seen, "move this test to one of the folders that may, or mark it `processes`:\n" + "\n".join(seen)
 
 
 @pytest.fixture(autouse=True)

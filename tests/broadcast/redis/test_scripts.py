@@ -22,6 +22,8 @@ from tests.core.builders import draft, publish
 from tests.core.test_changes import NAMES, random_commands, sorted_snapshot
 from tests.server.redis_server import RedisClient, RedisServer
 
+pytestmark = pytest.mark.processes
+
 LIMITS = Limits(retention_seconds=1e6, retention_messages=7, keys_limit=5)
 
 STRANGE = (

@@ -1,0 +1,60 @@
+"""Which tests are of which kind, and that those of the inside stay inside."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+
+def _bind() -> None:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+
+
+def _connect() -> None:
+    with socket.socket() as sock:
+        sock.connect(("127.0.0.1", 9))
+
+
+def _send() -> None:
+    with socket.socket(type=socket.SOCK_DGRAM) as sock:
+        sock.sendto(b"x", ("127.0.0.1", 9))
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        lambda: subprocess.run([sys.executable, "-c", ""]),
+        _bind,
+        _connect,
+        _send,
+        lambda: socket.getaddrinfo("localhost", 80),
+    ],
+    ids=["process", "bind", "connect", "send", "name"],
+)
+def test_a_test_inside_stays_inside(attempt: Callable[[], object], gone_outside: list[str]) -> None:
+    """It can start no process and use no socket; if the code under test swallows the error, it fails all the same."""
+    with pytest.raises(RuntimeError, match="without the marker `processes`"):
+        attempt()
+    assert len(gone_outside) == 1
+    gone_outside.clear()
+
+
+@pytest.mark.processes
+def test_a_test_that_says_so_may_go_outside() -> None:
+    """The marker is enough, in whichever folder."""
+    _bind()
+    assert subprocess.run([sys.executable, "-c", "print(6 * 7)"], capture_output=True).stdout == b"42\n"
+
+
+def test_a_socket_pair_is_inside(gone_outside: list[str]) -> None:
+    """Nobody else is at the other end of it."""
+    one, other = socket.socketpair()
+    with one, other:
+        one.send(b"x")
+        assert other.recv(1) == b"x"
+    assert gone_outside == []
