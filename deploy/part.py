@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import click
+
 START_SECONDS = 20.0
 """How long a part may take until it is ready; all take less than 2 s on an idle machine."""
 
@@ -106,6 +108,8 @@ class Part:
         deadline = time.monotonic() + STOP_SECONDS
         while self.runs and time.monotonic() < deadline:
             time.sleep(0.01)
+        if self.runs:
+            click.echo(f"{self.name} has not ended after {STOP_SECONDS:.0f} s and is killed.", err=True)
         self.kill()
 
     def ask_to_stop(self) -> None:

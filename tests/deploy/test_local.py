@@ -21,6 +21,7 @@ import pytest
 from deploy import cluster as cluster_module
 from deploy.cluster import Cluster, ClusterError, PartFailed, free_ports
 from deploy.front import HERE
+from deploy.part import Part
 from tests.deploy.conversations import caller, wait_until
 
 
@@ -82,9 +83,7 @@ def test_it_runs_until_it_is_told_to_stop(temporary: Path, stack: ExitStack, num
     for node in ("node1", "node2"):
         assert caller(str(urls[node]), stack).call("GET", "/readyz").status == 200
     assert len(command.left_behind()) > len(pids)
-    began = time.monotonic()
-    assert command.end(number) == (0, "")
-    assert time.monotonic() - began < 10, "some part did not end, and was killed"
+    assert command.end(number) == (0, ""), "some part did not end by itself, or not in good order"
     assert command.left_behind() == []
 
 
@@ -104,9 +103,7 @@ def test_ctrl_c_while_it_waits(temporary: Path) -> None:
     [port] = free_ports(1)
     command = Command(temporary, "--port", "0", "--json", "--broadcast", f"redis://127.0.0.1:{port}")
     wait_until(lambda: any(temporary.glob("*/node4.log")), "it to begin")
-    began = time.monotonic()
     assert command.end(signal.SIGINT) == (0, "")
-    assert time.monotonic() - began < 10
     assert command.left_behind() == []
 
 
@@ -175,7 +172,22 @@ def test_a_part_that_is_never_ready(monkeypatch: pytest.MonkeyPatch) -> None:
         Cluster(nodes=1, broadcast=f"redis://127.0.0.1:{port}", without=["haproxy", "example"]).start()
 
 
-def test_parts_come_and_go(stack: ExitStack) -> None:
+def test_a_part_that_does_not_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is killed after a while, and whoever waits for it is told."""
+    monkeypatch.setattr("deploy.part.STOP_SECONDS", 1.0)
+    deaf = "trap '' TERM; touch deaf; while true; do sleep 0.1; done"
+    part = Part(
+        "node1", ["sh", "-c", deaf], environment=os.environ, folder=tmp_path, is_ready=(tmp_path / "deaf").exists
+    )
+    part.start()
+    part.stop()
+    assert not part.runs
+    assert capsys.readouterr().err == "node1 has not ended after 1 s and is killed.\n"
+
+
+def test_parts_come_and_go(stack: ExitStack, capsys: pytest.CaptureFixture[str]) -> None:
     """A part that was killed, frozen or stopped comes back where it was, and Redis with what it had."""
     with Cluster(nodes=1, without=["example", "haproxy"]) as cluster:
         node = caller(cluster.urls["node1"], stack)
@@ -195,6 +207,5 @@ def test_parts_come_and_go(stack: ExitStack) -> None:
         assert node.call("GET", "/healthz").status == 200
         cluster.freeze_part("node1")  # and it can be ended all the same
         folder = cluster.folder
-        began = time.monotonic()
-    assert time.monotonic() - began < 10
+    assert capsys.readouterr().err == "", "nothing had to be killed"
     assert not folder.exists()

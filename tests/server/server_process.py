@@ -58,6 +58,12 @@ class Server:
         times = self.process.cpu_times()
         return float(times.user + times.system)
 
+    def busy_share(self, seconds: float = 1.0) -> float:
+        """The share of a processor that it takes over some time: 1 when it spins."""
+        began, taken = time.monotonic(), self.cpu_seconds
+        time.sleep(seconds)
+        return (self.cpu_seconds - taken) / (time.monotonic() - began)
+
     def caller(self) -> Caller:
         """A new client that calls the HTTP interface."""
         return Caller(self.address)

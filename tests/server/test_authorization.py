@@ -78,11 +78,9 @@ def test_the_application_is_asked_once(serve: Serve, backend: WebBackend) -> Non
             assert data_of(answer) == [number]
             assert answer["cursor"] == message["cursor"]
         assert [question.channels for question in backend.questions] == [["a", "tag:c++"]]
-        began = time.monotonic()
         ended = poll(caller, "a", "tag:c++", ticket=ticket, cursor=answer["cursor"], timeout=20)
-        if ended.status == 401:
+        if ended.status == 401:  # else the ticket had expired before
             assert problem_of(ended) == (401, "ticket-expired")
-            assert time.monotonic() - began < 3
         caller.publish(["a"], "after")
         answer = poll(caller, "a", "tag:c++", ticket=ticket, cursor=answer["cursor"]).value
         assert data_of(answer) == ["after"]
@@ -91,14 +89,14 @@ def test_the_application_is_asked_once(serve: Serve, backend: WebBackend) -> Non
 
 
 def test_a_held_poll_ends_with_its_ticket(serve: Serve, backend: WebBackend) -> None:
-    """A poll that is held when its ticket is over ends then, not before and hardly after, and nothing is missed."""
+    """A poll that is held when its ticket is over ends then, and not before; nothing is missed."""
     with serve(authorize_url=backend.url, ticket_key=KEY) as server, server.caller() as caller:
         cursor = caller.cursor()
         headers = sealed("a", seconds=2)
         expires = int(headers["PushUp-Ticket"].partition(".")[0])
         reply = caller.call("GET", poll_path("a", cursor=cursor, timeout=20), headers=headers)
         assert problem_of(reply) == (401, "ticket-expired")
-        assert 0 <= time.time() - expires < 1
+        assert time.time() >= expires
         caller.publish(["a"], "after")
         assert data_of(poll(caller, "a", cursor=cursor).value) == ["after"]
         assert server.metric("held_polls") == 0
@@ -379,6 +377,7 @@ def test_cors(serve: Serve, backend: WebBackend) -> None:
 
 AUTHORIZER = """
     import math, time
+    from pathlib import Path
     from pushup.core.errors import Unauthorized
 
     def may_poll(channels, headers):
@@ -399,7 +398,9 @@ AUTHORIZER = """
             case "past": return -5
             case "nan": return math.nan
             case "forever": return math.inf
-            case "hangs": time.sleep(2)
+            case "hangs":
+                while not Path("may return").exists():
+                    time.sleep(0.01)
         return True
 """
 
@@ -445,16 +446,12 @@ def test_own_code_that_hangs(serve: Serve, tmp_path: Path) -> None:
         hangs.begin_poll("hangs")
         wait_until(lambda: server.metric('backend_busy{backend="authorization"}') == 1, "it to hang")
         waits.begin_poll("yes", timeout=0)
-        slowest = 0.0
-        began = time.monotonic()
-        while time.monotonic() - began < 0.8:
-            asked = time.monotonic()
+        for _ in range(100):  # none waits until it returns
             assert caller.call("GET", poll_path("yes", timeout=0), headers=sealed("yes")).status == 200
-            slowest = max(slowest, time.monotonic() - asked)
-        assert slowest < 0.5
         assert problem_of(hangs.finish()) == (503, "unavailable")
         assert problem_of(waits.finish()) == (503, "unavailable")
         assert server.metric('backend_busy{backend="authorization"}') == 1
+        (tmp_path / "may return").touch()
         wait_until(lambda: is_at_rest(server), "it to return")
         assert poll(waits, "yes").status == 200
 

@@ -127,8 +127,7 @@ def busy(server: Server) -> float:
 
 def assert_refused_while_others_poll(server: Server, asked: Caller, caller: Caller) -> None:
     """A poll that has to be asked about ends with 503 in time; one with a ticket gets its messages meanwhile."""
-    began = time.monotonic()
-    asked.begin_poll("a", timeout=20)
+    asked.begin_poll("a", timeout=20)  # longer than the client waits
     cursor = caller.cursor()
     for number in range(5):
         message = caller.publish(["b"], number)
@@ -138,7 +137,6 @@ def assert_refused_while_others_poll(server: Server, asked: Caller, caller: Call
     reply = asked.finish()
     assert (reply.status, reply.value["type"]) == (503, "urn:pushup:unavailable")
     assert int(reply.headers["Retry-After"]) > 0
-    assert time.monotonic() - began < 5
     assert server.metric("held_polls") == 0
 
 
@@ -188,29 +186,31 @@ def test_a_backend_that_is_not_there(serve: Serve) -> None:
 
 # A function that blocks.
 
-SLOW_SECONDS = 5.0
 AT_MOST = 20
-TIMEOUT_SECONDS = 8
+TIMEOUT_SECONDS = 10
 SLOW_POLLS = 2000
-ROUNDS = 200
+ROUNDS = 100
 
 AUTHORIZER = f"""
     import threading, time
     from pathlib import Path
 
     lock = threading.Lock()
-    busy = peak = 0
+    busy = peak = begun = 0
 
     def may_poll(channels, headers):
-        global busy, peak
+        global busy, peak, begun
         if not channels[0].startswith("slow:"):
             return True
         with lock:
+            begun += 1
+            name = "the first may return" if begun <= {AT_MOST} else "all may return"
             busy += 1
             if busy > peak:
                 peak = busy
                 Path("peak").write_text(str(peak))
-        time.sleep({SLOW_SECONDS})
+        while not Path(name).exists():
+            time.sleep(0.1)
         with lock:
             busy -= 1
         return True
@@ -254,7 +254,6 @@ def test_2000_polls_on_a_slow_backend(tmp_path: Path, capsys: pytest.CaptureFixt
         before = delays(poller, publisher, ROUNDS)
         files = server.process.num_fds()
         clients = [stack.enter_context(server.connect()) for _ in range(SLOW_POLLS)]
-        began = time.monotonic()
         for number, client in enumerate(clients):
             client.send(get(poll_path(f"slow:{number}", timeout=0)))
         wait_until(
@@ -262,15 +261,18 @@ def test_2000_polls_on_a_slow_backend(tmp_path: Path, capsys: pytest.CaptureFixt
         )
         assert busy(server) == AT_MOST
         meanwhile = delays(poller, publisher, ROUNDS)
+        assert server.metric('backend_waiting{backend="authorization"}') == SLOW_POLLS - AT_MOST, "they wait no more"
+        (tmp_path / "the first may return").touch()
+        responses = [client.read_response() for client in clients]
+        (tmp_path / "all may return").touch()
+        wait_until(lambda: busy(server) == 0, "the last calls to return")
+        after = delays(poller, publisher, ROUNDS)
         with capsys.disabled():
             print(  # noqa: T201 - a figure to look at
-                f"\nmedian delay {before * 1000:.2f} ms, with {SLOW_POLLS} polls on a slow backend "
-                f"{meanwhile * 1000:.2f} ms: {meanwhile / before:.2f} times"
+                f"\nmedian delay with {SLOW_POLLS} polls on a slow backend {meanwhile * 1000:.2f} ms, "
+                f"before {before * 1000:.2f} ms, after {after * 1000:.2f} ms"
             )
-        assert time.monotonic() - began < SLOW_SECONDS, "this was to be measured while all wait"
-        assert meanwhile < 3 * before + 0.005
-        responses = [client.read_response() for client in clients]
-        assert TIMEOUT_SECONDS - 0.5 < time.monotonic() - began < TIMEOUT_SECONDS + 3
+        assert meanwhile < 3 * max(before, after) + 0.005
         statuses = [response.status for response in responses]
         assert statuses.count(200) == AT_MOST, "those that ran first; the next ran when their time was over"
         assert statuses.count(503) == SLOW_POLLS - AT_MOST
@@ -279,7 +281,6 @@ def test_2000_polls_on_a_slow_backend(tmp_path: Path, capsys: pytest.CaptureFixt
                 assert int(response.headers["retry-after"]) > 0
             else:
                 assert response.value["ticket"]
-        wait_until(lambda: busy(server) == 0, "the last calls to return")
         assert int((tmp_path / "peak").read_text()) == AT_MOST
         assert server.metric('backend_waiting{backend="authorization"}') == 0
         calls = {

@@ -144,9 +144,7 @@ def test_without_file_descriptors_it_neither_spins_nor_dies(serve: Serve, stack:
         served = [client for client in clients[:40] if client.read_response().status == 200]
         assert len(served) == 40
         assert clients[-1].silent(0.5)
-        before = server.cpu_seconds
-        time.sleep(1)
-        assert server.cpu_seconds - before < 0.3
+        assert server.busy_share() < 0.3
         served[0].send(get("/healthz"))
         assert served[0].read_response().status == 200
         for client in served:
@@ -187,6 +185,4 @@ def test_idle_server_does_not_spin(serve: Serve, stack: ExitStack) -> None:
         full.send(get(poll_path("a", timeout=60)) * 100)
         full.half_close()
         time.sleep(0.3)
-        before = server.cpu_seconds
-        time.sleep(1)
-        assert server.cpu_seconds - before < 0.3
+        assert server.busy_share() < 0.3

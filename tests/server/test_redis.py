@@ -58,15 +58,18 @@ def epoch_of(cursor: str) -> str:
     return cursor.rpartition("-")[0]
 
 
-def refused(caller: Caller, channel: str, part: str = "") -> float:
-    """Publish in vain; the reply says why (to strangers not where Redis is) and when to try again, and took so long."""
-    began = time.monotonic()
+UNKNOWN = "not known whether this was published"
+"""What a publisher is told that has waited for Redis in vain, and not one that is refused at once."""
+
+
+def refused(caller: Caller, channel: str) -> str:
+    """Publish in vain; the reply says when to try again, and to strangers not where Redis is. Returns why."""
     reply = caller.call("POST", "/v1/messages", {"channels": [channel], "data": "refused"}, STRANGER)
     assert reply.status == 503, reply
     assert int(reply.headers["Retry-After"]) >= 1
-    assert part in reply.value["detail"], reply
     assert "127.0.0.1" not in reply.text
-    return time.monotonic() - began
+    detail: str = reply.value["detail"]
+    return detail
 
 
 # All is well.
@@ -143,7 +146,7 @@ def test_the_nodes_are_listed(cluster: RedisCluster) -> None:
 
 
 def test_who_is_killed_is_listed_until_its_lease_ends_and_who_stops_is_not(cluster: RedisCluster) -> None:
-    """`kill -9`: gone within some seconds, SIGTERM: gone when the process is."""
+    """`kill -9`: gone when its lease ends, SIGTERM: gone when the process is."""
     with ExitStack() as stack:
         killed, stopped = (
             RedisCluster(cluster.redis, cluster._directory / name, stack) for name in ("killed", "stopped")
@@ -157,14 +160,14 @@ def test_who_is_killed_is_listed_until_its_lease_ends_and_who_stops_is_not(clust
 
         everybody = ["killed", "node0", "node1", "node2", "stopped"]
         wait_until(lambda: names() == everybody, "all to be listed")
-        killed.nodes[0].signal(signal.SIGKILL)
-        began = time.monotonic()
         stopped.stop(0)
-        wait_until(lambda: "stopped" not in names(), "who stopped to be gone")
-        assert time.monotonic() - began < 2
-        assert "killed" in names()
+        assert cluster.redis.ask("ZCARD", "{pushup}:leases") == 4
+        wait_until(lambda: names() == ["killed", "node0", "node1", "node2"], "who stopped to be gone")
+        leases = cluster.redis.ask("ZRANGE", "{pushup}:leases", 0, -1, "WITHSCORES")
+        killed.nodes[0].signal(signal.SIGKILL)
         wait_until(lambda: names() == ["node0", "node1", "node2"], "who was killed to be gone")
-        assert 2 < time.monotonic() - began < 5
+        now = int(cluster.redis.ask("TIME")[0]) + 1
+        assert now >= min(float(end) for end in leases[1::2])
         assert stopped.trouble() == []
 
 
@@ -185,7 +188,7 @@ def test_stable_is_not_claimed_while_a_node_stands_still(cluster: RedisCluster, 
     try:
         began = time.monotonic()
         reply = try_to_publish(cluster.callers[0], [channel], 1, ack="stable", ack_timeout=0.7)
-        assert 0.6 < time.monotonic() - began < 1.5
+        assert time.monotonic() - began > 0.6
         assert (reply.status, reply.value["ack"]) == (201, "accepted")
         reply = try_to_publish(cluster.callers[1], [channel], 2, ack="stable", ack_timeout=10)
         assert (reply.value["ack"], reply.value["nodes"]) == ("stable", 2)
@@ -221,7 +224,7 @@ def test_replicated_is_not_claimed_without_a_replica(cluster: RedisCluster, chan
     """Within the time that the publisher gave it is told "accepted", and the message is published."""
     began = time.monotonic()
     reply = try_to_publish(cluster.callers[0], [channel], 1, ack="replicated", ack_timeout=0.5)
-    assert 0.4 < time.monotonic() - began < 1.5
+    assert time.monotonic() - began > 0.4
     assert (reply.status, reply.value["ack"]) == (201, "accepted")
     assert data_of(cluster.callers[0].poll(channel, timeout=0)) == [1]
 
@@ -256,7 +259,7 @@ def test_while_redis_is_gone_polls_wait_and_publishing_is_refused(cluster: Redis
     cluster.redis.kill()
     for caller in cluster.callers:
         wait_until(lambda c=caller: try_to_publish(c, [channel], "refused").status == 503, "refusal")  # type: ignore[misc]
-        assert refused(caller, channel) < 0.5
+        assert UNKNOWN not in refused(caller, channel)
         assert data_of(caller.poll(channel, timeout=0)) == ["before"]
         assert caller.call("GET", "/healthz").status == 200
     cluster.redis.roll_back(dump)
@@ -280,14 +283,12 @@ def test_a_redis_that_hangs_is_seen_by_readyz_and_publishers(cluster: RedisClust
     with cluster.nodes[1].caller() as held:
         held.begin_poll(channel, cursor=start, timeout=20)
         cluster.redis.signal(signal.SIGSTOP)
-        began = time.monotonic()
         try:
             assert cluster.ready(0)
-            assert 0.5 < refused(cluster.callers[0], channel, "not known") < 2.0
+            assert UNKNOWN in refused(cluster.callers[0], channel)
             wait_until(lambda: not any(cluster.ready(n) for n in range(3)), "all to be not ready")
-            assert time.monotonic() - began < 3.5
             assert data_of(cluster.callers[2].poll(channel, timeout=0)) == []
-            assert refused(cluster.callers[2], channel) < 1.5
+            refused(cluster.callers[2], channel)
         finally:
             cluster.redis.signal(signal.SIGCONT)
         cluster.wait_until_ready()
@@ -353,9 +354,9 @@ def test_a_redis_that_is_full_refuses_publications_and_polls_go_on(cluster: Redi
     cluster.publish([channel], "before")
     cluster.redis.ask("CONFIG", "SET", "maxmemory", "1")
     try:
-        refused(cluster.callers[0], channel, "the message log refused this")
+        assert "the message log refused this" in refused(cluster.callers[0], channel)
         time.sleep(1.0)  # nodes report, and one of them saves
-        refused(cluster.callers[1], channel, "the message log refused this")
+        assert "the message log refused this" in refused(cluster.callers[1], channel)
         chain.poll_until("before")
         assert [cluster.ready(n) for n in range(3)] == [True] * 3
         assert len(cluster.callers[0].call("GET", "/v1/nodes").value["nodes"]) == 3
@@ -549,7 +550,7 @@ def test_a_node_that_starts_while_redis_is_away_waits_for_it(redis: RedisServer,
             assert (reply.status, reply.headers["Retry-After"]) == (503, "1")
             assert "has not read the log" in reply.value["detail"]
         wait_until(lambda: any("refused by" in line for line in cluster.nodes[0].log_lines()), "the reason")
-        refused(caller, channel, "the message log cannot be reached")
+        assert "the message log cannot be reached" in refused(caller, channel)
         redis.start()
         cluster.wait_until_ready()
         caller.publish([channel], 1)
@@ -581,7 +582,7 @@ def test_a_node_with_other_limits_does_not_take_part(cluster: RedisCluster, tmp_
         odd.start(ready=False, retention_messages=7, channels_limit=9)
         reason = "differ in retention_messages, channels_limit"
         wait_until(lambda: any(reason in line for line in odd.nodes[0].log_lines()), "the reason")
-        refused(odd.callers[0], channel, "this node cannot follow the message log")
+        assert "this node cannot follow the message log" in refused(odd.callers[0], channel)
         assert not odd.ready(0)
         assert odd.callers[0].call("GET", poll_path(channel, timeout=0)).status == 503
         assert cluster.publish([channel], 1)
@@ -626,7 +627,7 @@ def test_password_user_and_database(tmp_path: Path, channel: str) -> None:
             assert client.ask("EXISTS", "{pushup}:state") == 0
         cluster.start(f"redis://:wr0ng@{place}/3", ready=False)
         wait_until(lambda: any("WRONGPASS" in line for line in cluster.nodes[2].log_lines()), "the error")
-        refused(cluster.callers[2], channel, "the message log cannot be reached")
+        assert "the message log cannot be reached" in refused(cluster.callers[2], channel)
         cluster.start(f"redis://{place}", ready=False)
         wait_until(lambda: any("NOAUTH" in line for line in cluster.nodes[3].log_lines()), "the error")
         logged = "\n".join(line for node in cluster.nodes for line in node.log_lines())
@@ -709,7 +710,7 @@ def test_tls(redis: RedisServer, tmp_path: Path, channel: str) -> None:
         assert data_of(cluster.callers[0].poll(channel, timeout=0)) == [1]
         untrusting = cluster.start(f"rediss://127.0.0.1:{port}", ready=False)
         told_once(untrusting, "is not signed by an authority that this machine trusts: set SSL_CERT_FILE")
-        refused(cluster.callers[1], channel, "the message log cannot be reached")
+        assert "the message log cannot be reached" in refused(cluster.callers[1], channel)
         assert not cluster.ready(1)
         assert cluster.trouble() == []
 
@@ -730,7 +731,7 @@ def test_a_certificate_that_does_not_name_the_server_is_refused(
         cluster = RedisCluster(redis, tmp_path, stack)
         node = cluster.start(f"rediss://127.0.0.1:{port}", environment=trust, ready=False)
         told_once(node, said)
-        refused(cluster.callers[0], channel, "the message log cannot be reached")
+        assert "the message log cannot be reached" in refused(cluster.callers[0], channel)
         assert cluster.trouble() == []
 
 

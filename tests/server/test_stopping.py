@@ -61,13 +61,19 @@ def test_few_polls_use_the_drain_window_too(serve: Serve, stack: ExitStack) -> N
         server.signal(signal.SIGTERM)
         assert held.read_response().headers["connection"] == "close"
         held.close()
-        while time.monotonic() - began < 1.2:
-            with server.connect() as client:
-                client.send(get("/readyz"))
-                assert client.read_response().status == 503
+        answered = 0
+        while server.runs:
+            try:
+                with server.connect() as client:
+                    client.send(get("/readyz"))
+                    assert client.read_response().status == 503
+            except OSError:
+                break  # it has just ended
+            answered += 1
             time.sleep(0.1)
+        assert answered > 0
         assert server.wait() == 0
-        assert 1.4 < time.monotonic() - began < 4
+        assert time.monotonic() - began > 1.4
 
 
 def test_sigterm_makes_the_node_not_ready(serve: Serve, stack: ExitStack) -> None:
