@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent, globalLogPublisher
 from zope.interface import implementer
 
@@ -21,6 +22,7 @@ FOLDERS = {
     "server": ("processes",),
     "deploy": ("processes",),
     "loadtest": ("processes", "long"),
+    "tools": ("processes",),
 }
 """The markers of all tests of a folder."""
 
@@ -28,11 +30,20 @@ SHARED = {"_shared_cluster": "session", "_shared_server": "module", "shared": "m
 """Fixtures that start much for many tests, and their scope. With several workers one of them runs all these tests, or
 each would start them for itself."""
 
+ONE_AT_A_TIME = ("long", "containers")
+"""Markers of tests that would be in each other's way: experiments measure."""
+
 OUTSIDE = frozenset({
     "subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "pty.spawn",
     "socket.bind", "socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo", "socket.gethostbyname",
 })  # fmt: skip
 """Python's audit events of what needs the world outside of this process."""
+
+# The same examples each time, however slow the machine is.
+settings.register_profile(
+    "pushup", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("pushup")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell runs the tests in the background. What they start is to be interrupted all the same.
@@ -46,6 +57,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         path = item.path.relative_to(tests)
         for marker in FOLDERS.get(path.parts[0], ()):
             item.add_marker(marker)
+        for marker in ONE_AT_A_TIME:
+            if item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.xdist_group(marker))
         if isinstance(item, pytest.Function):
             strategy = str(item.callspec.params.get("wait_strategy", "")) if hasattr(item, "callspec") else ""
             for fixture in SHARED.keys() & set(item.fixturenames):

@@ -95,7 +95,6 @@ def test_what_is_not_the_answer_is_counted_as_none(answer: bytes | None) -> None
     with _listening(answer) as address:
         served = Crowd(address, clients=4, each=1, patience=0.3).run()
     assert (served.answered, served.refused, served.unanswered) == (0, 0, 4)
-    assert served.seconds < 2
 
 
 def test_refused_connections_are_counted() -> None:

@@ -254,8 +254,8 @@ def test_probes_agree_with_the_theorems() -> None:
 def test_probes_in_service() -> None:
     """The table's are near the theorem's; the pipes' are, only if the search does not begin at the first each time."""
     insert, take = probes.table_in_service(clients=60, workers=20, delay=0.005, seconds=1.0, capacity=53)
-    assert 0.5 < take.load < 1.0
-    assert take.mean == pytest.approx(take.exact, rel=0.25)
+    assert 0.0 < take.load < 1.0
+    assert abs(take.mean - take.exact) < max(take.exact / 4, 4 * take.error)
     assert insert.mean >= 1
     first, last, anywhere = probes.workers_in_service(busy=20, delay=0.01, seconds=0.3, workers=30)
     assert first.mean > 2 * first.bound
