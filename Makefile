@@ -5,10 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-# Debian keeps what `python3 -m venv` needs in a package of its own.
 SUDO := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)
 APT_INSTALL := $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq
-APT := { $(APT_INSTALL) python3-venv; }
 
 # What a cluster needs of the system, and what its tests need, too. HAProxy is not on everybody's path.
 export PATH := $(PATH):/usr/sbin
@@ -17,7 +15,7 @@ CLUSTER_PACKAGES := redis-server haproxy openssl
 TEST_PROGRAMS := $(CLUSTER_PROGRAMS) curl chromium chromedriver
 TEST_PACKAGES := $(CLUSTER_PACKAGES) curl chromium chromium-driver
 
-.PHONY: run test cluster lint clean
+.PHONY: run test cluster lint clean FORCE
 
 run: $(VENV)/run.stamp
 	$(BIN)/pushup serve
@@ -40,20 +38,14 @@ lint: $(VENV)/test.stamp
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-$(VENV)/run.stamp: pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "PushUp needs Python 3.11 or later"; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || $(APT) || { echo "Install Debian's python3-venv first"; exit 1; }
-	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
-	touch $@
+# Looked at each time, which takes a tenth of a second: an environment can be moved, or its Python be upgraded.
+$(VENV)/%.stamp: FORCE
+	@for python in $(PYTHON) $(BIN)/python; do \
+	if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then \
+	exec $$python tools/environment.py $(VENV) $*; fi; done; \
+	echo "PushUp needs Python 3.11 or later, and $(PYTHON) is not. Try make PYTHON=python3.13 ..."; exit 1
 
-$(VENV)/cluster.stamp: pyproject.toml $(VENV)/run.stamp
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[example]'
-	touch $@
-
-$(VENV)/test.stamp: pyproject.toml $(VENV)/run.stamp
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	touch $@
+FORCE:
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV).old .mypy_cache .pytest_cache .ruff_cache .hypothesis
