@@ -1,35 +1,60 @@
-# Two commands: `make run` serves on http://127.0.0.1:8080, `make test` checks everything. Both set up what is missing.
-# And a third: `make cluster` runs Redis, four nodes, HAProxy and the example application (deploy/README.md).
+# `make run` serves on http://127.0.0.1:8080, `make test` checks everything that takes minutes at most. Whatever is missing
+# is set up. `make cluster` runs Redis, four nodes, HAProxy and the example application (deploy/README.md).
+#
+# | command | a developer runs it | what it does |
+# |---|---|---|
+# | make check | after each change | lint, types, every test that needs no process |
+# | make test | before each commit | that, and the tests with real processes |
+# | make test-all | CI | that, and the experiments, containers, whatever takes long |
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-SUDO := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)
-APT_INSTALL := $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq
+# With several processes, tests of one group stay together (tests/conftest.py, docs/decisions/0010-tests-in-parallel.md).
+# Tests with servers wait more than they work.
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+WORKERS := $(CORES)
+PYTEST = $(BIN)/pytest -n $(WORKERS) --maxprocesses 8 --dist loadgroup
 
-# What a cluster needs of the system, and what its tests need, too. HAProxy is not on everybody's path.
-export PATH := $(PATH):/usr/sbin
+SUDO := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)
+APT_INSTALL := $(SUDO) apt-get update -qq && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq
+
+# What a cluster needs of the system, and what tests need (those with containers install theirs themselves). HAProxy is
+# not on everybody's path.
+export PATH := $(PATH):/usr/sbin:/sbin
 CLUSTER_PROGRAMS := redis-server haproxy openssl
 CLUSTER_PACKAGES := redis-server haproxy openssl
 TEST_PROGRAMS := $(CLUSTER_PROGRAMS) curl chromium chromedriver
 TEST_PACKAGES := $(CLUSTER_PACKAGES) curl chromium chromium-driver
 
-.PHONY: run test cluster lint clean FORCE
+# $(call need,PROGRAMS,PACKAGES): install the packages if a program is missing, and fail if that fails.
+need = @for program in $(1); do command -v $$program > /dev/null || missing="$$missing $$program"; done; \
+	[ -z "$$missing" ] || { $(APT_INSTALL) $(2); } || \
+	{ echo "Missing:$$missing. Install these first: $(2)"; exit 1; }
+
+.PHONY: run check check-inside test test-all cluster lint clean FORCE
 
 run: $(VENV)/run.stamp
 	$(BIN)/pushup serve
 
-test: $(VENV)/test.stamp lint
-	@for program in $(TEST_PROGRAMS); do command -v $$program > /dev/null || missing=1; done; \
-	[ -z "$$missing" ] || { $(APT_INSTALL) $(TEST_PACKAGES); } || \
-	{ echo "Install these first, the tests need them: $(TEST_PACKAGES)"; exit 1; }
-	$(BIN)/pytest
+check: lint check-inside
+
+check-inside: $(VENV)/test.stamp
+	$(PYTEST) -m "not processes"
+
+test: WORKERS = $$(($(CORES) + 1))
+test: lint
+	$(call need,$(TEST_PROGRAMS),$(TEST_PACKAGES))
+	$(PYTEST) -m "not long and not containers"
+
+test-all: WORKERS = $$(($(CORES) + 1))
+test-all: lint
+	$(call need,$(TEST_PROGRAMS),$(TEST_PACKAGES))
+	$(PYTEST)
 
 cluster: $(VENV)/cluster.stamp
-	@for program in $(CLUSTER_PROGRAMS); do command -v $$program > /dev/null || missing=1; done; \
-	[ -z "$$missing" ] || { $(APT_INSTALL) $(CLUSTER_PACKAGES); } || \
-	{ echo "Install these first: $(CLUSTER_PACKAGES)"; exit 1; }
+	$(call need,$(CLUSTER_PROGRAMS),$(CLUSTER_PACKAGES))
 	@exec $(BIN)/python -m deploy.local
 
 lint: $(VENV)/test.stamp
