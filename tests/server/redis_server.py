@@ -9,23 +9,22 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import hiredis
 
+from deploy.cluster import free_ports
 from tests.server.raw_client import WAIT_SECONDS
 
 PROGRAM = shutil.which("redis-server") or "redis-server"
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
-        port: int = listening.getsockname()[1]
-        return port
+    """A port that nobody listens on, and that the kernel gives to no client: a server can come back to it."""
+    (port,) = free_ports(1)
+    return port
 
 
 class RedisClient:
