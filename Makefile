@@ -67,7 +67,7 @@ lint: $(VENV)/test.stamp
 $(VENV)/%.stamp: FORCE
 	@for python in $(PYTHON) $(BIN)/python; do \
 	if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then \
-	exec $$python tools/environment.py $(VENV) $*; fi; done; \
+	exec $$python deploy/environment.py $(VENV) $*; fi; done; \
 	echo "PushUp needs Python 3.11 or later, and $(PYTHON) is not. Try make PYTHON=python3.13 ..."; exit 1
 
 FORCE:

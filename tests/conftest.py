@@ -22,7 +22,6 @@ FOLDERS = {
     "server": ("processes",),
     "deploy": ("processes",),
     "loadtest": ("processes", "long"),
-    "tools": ("processes",),
 }
 """The markers of all tests of a folder."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.environment import EnvironmentFailed, set_up, why_not_usable
+from deploy.environment import EnvironmentFailed, set_up, why_not_usable
 
 BACKEND = """
 import zipfile
