@@ -258,7 +258,7 @@ class Connection:
         """Let the edge know what the requests take that wait here, behind another or for their end."""
         bytes_ = self._backlog_bytes if self._backlog is not None else 0
         if self._parser is not None:
-            bytes_ += self._parser.kept_bytes
+            bytes_ += self._parser.size
         self._edge.waiting_bytes += bytes_ - self._counted_bytes
         self._counted_bytes = bytes_
 

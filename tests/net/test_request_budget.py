@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from random import Random
 
 import pytest
@@ -105,6 +106,35 @@ def test_what_has_come_in_part_is_bounded_in_all() -> None:
     again.send(post(b"/echo", BODY) + b"x" * (BODY - 1))
     again.send(b"x")
     assert len(again.reply().body) == BODY
+
+
+MANY_FIELDS = b"".join(b"%x:\r\n" % number for number in range(2000))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"G",
+        b"GET / HTTP/1.1\r\nHost: a\r\n" + MANY_FIELDS,
+        get(b"/held") + get(b"/") * 60,
+        get(b"/held") + get(b"/", MANY_FIELDS),
+    ],
+    ids=["one byte", "many fields", "pipeline", "pipeline with many fields"],
+)
+def test_what_counts_is_what_it_takes(data: bytes) -> None:
+    """Small parts take many times their bytes in memory, so more than their bytes counts."""
+    server = serve()
+    clients = [server.connect() for _ in range(10)]
+    tracemalloc.start()
+    try:
+        for client in clients:
+            client.send(data)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [client.take() for client in clients] == [b""] * 10
+    # In the pipelines a held poll takes some, too, which counts elsewhere.
+    assert 0.7 * taken < server.edge.waiting_bytes < 3 * taken
 
 
 def test_what_waits_behind_held_polls_is_bounded_in_all() -> None:
