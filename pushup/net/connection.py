@@ -116,8 +116,14 @@ class Connection:
             self._take(requests)
         if self._parser is not None or self._backlog is not None or self._counted_bytes:
             self._count()
-            if edge.waiting_bytes > edge.limits.waiting_requests_limit_bytes and not self._deaf:
+            # Nothing may wait here any more, when the last request has become whole and was begun.
+            too_much = edge.waiting_bytes > edge.limits.waiting_requests_limit_bytes
+            if too_much and self._counted_bytes and not self._deaf:
+                if self._backlog is not None:
+                    self._backlog.clear()
+                    self._backlog_bytes = 0
                 self._refuse_the_rest(Overloaded("too many requests have come in part only", retry_after=5))
+                self._count()
         if parser.wants_continue:
             self._let_continue()
 

@@ -152,6 +152,35 @@ def test_what_waits_behind_held_polls_is_bounded_in_all() -> None:
     assert server.edge.waiting_bytes == 0
 
 
+def test_a_request_that_has_become_whole_is_not_refused() -> None:
+    """However much waits on other connections: it gets one response, and its connection lives on."""
+    server = serve(limits=EdgeLimits(waiting_requests_limit_bytes=50_000))
+    client, poller = server.connect(), server.connect()
+    client.send(post(b"/echo", 10) + b"x" * 5)
+    poller.send(get(b"/held")[:-1])
+    for _ in range(20):
+        server.connect().send(get(b"/held") + (post(b"/echo", 3000) + b"x" * 3000) * 2)
+    client.send(b"x" * 5)
+    poller.send(b"\n")
+    assert [reply.status for reply in client.replies()] == [200]
+    server.application.answer_held()
+    assert [reply.status for reply in poller.replies()] == [200]
+    assert not client.told_to_go()
+    assert not poller.told_to_go()
+
+
+def test_past_the_bound_no_connection_keeps_anything() -> None:
+    """What waits on one that goes past it is given up, too, so that any number of them cannot go far past it."""
+    server = serve(limits=EdgeLimits(waiting_requests_limit_bytes=50_000))
+    clients = [server.connect() for _ in range(40)]
+    for client in clients:
+        client.send(get(b"/held") + (post(b"/echo", 3000) + b"x" * 3000) * 2)
+        assert server.edge.waiting_bytes <= 50_000
+    server.application.answer_held()
+    assert [reply.status for reply in clients[-1].replies()] == [200, 503]
+    assert clients[-1].told_to_go()
+
+
 def _do(random: Random, client: Client, server: ScriptedServer) -> None:
     if client.closed():
         return
