@@ -104,10 +104,15 @@ class Api:
             call, argument = self._find(request)
             call.answer(self, request, argument, exchange)
         except PushUpError as error:
-            self._refuse(error, request, exchange)
+            self.refuse(error, request, exchange)
         except Exception:
             _log.failure("a request failed")
             exchange.respond(problem(InternalError("the reason is in the server's log")))
+
+    def refuse(self, error: PushUpError, request: Request, exchange: Exchange) -> None:
+        """Answer with an error, and with its details if whoever asks may see them."""
+        is_operator = bool(error.operator_detail) and self._access.is_operator(request, exchange.client)
+        self._tell_error(error, exchange, is_operator=is_operator)
 
     def abandon(self, held: Held) -> None:
         """The client of an open request is gone."""
@@ -139,11 +144,6 @@ class Api:
             call.requires(self._access, request)
         return call, argument
 
-    def _refuse(self, error: PushUpError, request: Request, exchange: Exchange) -> None:
-        """Answer with an error, and with its details if whoever asks may see them."""
-        is_operator = bool(error.operator_detail) and self._access.is_operator(request, exchange.client)
-        self._tell_error(error, exchange, is_operator=is_operator)
-
     def _tell_error(self, error: PushUpError, exchange: Exchange, *, is_operator: bool) -> None:
         """Answer with an error to somebody who may see its details, or not."""
         self._refusals.note(error, exchange.client)
@@ -171,7 +171,7 @@ class Api:
 
     def _poll(self, poll: Poll, request: Request, exchange: Exchange) -> None:
         if self._authorized_polls is not None:
-            self._authorized_polls.begin(poll, request, exchange, lambda error: self._refuse(error, request, exchange))
+            self._authorized_polls.begin(poll, request, exchange, lambda error: self.refuse(error, request, exchange))
             return
         result = self._node.poll(poll, exchange)
         if isinstance(result, Subscription):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pushup.core.answer import Answer
 from pushup.core.errors import Overloaded, PushUpError, RequestTimeout
@@ -46,6 +46,14 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CLOSING = Manner(close=True)
 
 
+class Refusal(NamedTuple):
+    """What is answered to a request that will not be whole."""
+
+    error: PushUpError
+    head: Request | None
+    """The request without its body, if so much has come and its response is not put off."""
+
+
 class Connection:
     """One client. Most of the time it is a held poll, so what a held poll does not need is None then."""
 
@@ -65,7 +73,7 @@ class Connection:
         # of the request that is coming in
         self.read_bytes = READ_BYTES
         self._parser: RequestParser | None = None
-        self._backlog: deque[Request | PushUpError] | None = None
+        self._backlog: deque[Request | Refusal] | None = None
         self._backlog_bytes = 0
         self._counted_bytes = 0
         # of the request that is open, and of its response
@@ -86,12 +94,13 @@ class Connection:
         if self._deaf:
             return
         parser = self._parser or edge.parser
-        requests: Sequence[Request | PushUpError]
+        requests: Sequence[Request | Refusal]
         try:
             requests = parser.feed(data)
             self._deaf = parser.ended
         except PushUpError as error:
-            requests = [*parser.requests, error.with_traceback(None)]  # it would lead back here
+            # Without the traceback, which would lead back here.
+            requests = [*parser.requests, Refusal(error.with_traceback(None), parser.head)]
             self._deaf = True
         except Exception:
             if self._parser is None:
@@ -238,7 +247,7 @@ class Connection:
 
     # Inside.
 
-    def _take(self, requests: Sequence[Request | PushUpError]) -> None:
+    def _take(self, requests: Sequence[Request | Refusal]) -> None:
         """Begin the next requests, or put them behind the one that is open."""
         if len(requests) == 1 and not self._open and self._backlog is None and self._output is None:
             self._begin(requests[0])
@@ -249,6 +258,8 @@ class Connection:
         self._backlog += requests
         self._backlog_bytes += sum(r.size for r in requests if isinstance(r, Request))
         self._proceed()
+        if self._backlog and isinstance(self._backlog[-1], Refusal):
+            self._backlog[-1] = Refusal(self._backlog[-1].error, None)  # a head is too large to wait uncounted
         if self._backlog is not None and (
             len(self._backlog) >= PIPELINE_LIMIT or self._backlog_bytes >= PIPELINE_LIMIT_BYTES
         ):
@@ -257,8 +268,9 @@ class Connection:
     def _refuse_the_rest(self, error: PushUpError) -> None:
         """The request that is coming in will not be whole: answer the error in its turn, and pass over what comes."""
         self._deaf = True
+        head = None if self._parser is None else self._parser.head
         self._drop_parser()
-        self._take([error])
+        self._take([Refusal(error, head)])
 
     def _count(self) -> None:
         """Let the edge know what the requests take that wait here, behind another or for their end."""
@@ -268,18 +280,26 @@ class Connection:
         self._edge.waiting_bytes += bytes_ - self._counted_bytes
         self._counted_bytes = bytes_
 
-    def _begin(self, request: Request | PushUpError) -> None:
+    def _begin(self, request: Request | Refusal) -> None:
         self._open = True
-        if isinstance(request, PushUpError):
-            self._manner = _CLOSING
-            self._edge.refusals.note(request, self.client)
-            self.respond(problem(request))
+        if isinstance(request, Refusal):
+            self._refuse(*request)
             return
         if request.keep_alive and request.method != b"HEAD" and b"origin" not in request.headers:
             self._manner = None
         else:
             self._manner = self._edge.manner(request)
         self._edge.application(request, self)
+
+    def _refuse(self, error: PushUpError, head: Request | None) -> None:
+        """Answer the error, in the way that the request wants if that is known; the connection ends with it."""
+        if head is None:
+            self._manner = _CLOSING
+            self._edge.refusals.note(error, self.client)
+            self.respond(problem(error))
+        else:
+            self._manner = (self._edge.manner(head) or _CLOSING)._replace(close=True)
+            self._edge.application.refuse(error, head, self)
 
     def _drop_parser(self) -> None:
         """The parser here is used up, or its request will not be whole any more."""

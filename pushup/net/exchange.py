@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 from twisted.internet.defer import Deferred
 
 from pushup.core.answer import Answer
+from pushup.core.errors import PushUpError
 from pushup.core.subscription import Subscription
 from pushup.net.http1 import Request
 from pushup.net.responses import Response
@@ -63,6 +64,9 @@ class Application(Protocol):
 
         Raises: PushUpError when the head is enough to refuse it; then the body is not read.
         """
+
+    def refuse(self, error: PushUpError, request: Request, exchange: Exchange) -> None:
+        """Answer a request with an error, of which only the head has come."""
 
     def __call__(self, request: Request, exchange: Exchange) -> None:
         """See to it that a whole request is answered, now or later, once."""

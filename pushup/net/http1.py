@@ -152,6 +152,11 @@ class RequestParser:
         return BadRequest(f"this is not HTTP/1.1: {error}")
 
     @property
+    def head(self) -> Request | None:
+        """The request whose head has come, and whose body has not, or not yet."""
+        return self._request
+
+    @property
     def body_left(self) -> int:
         """Bytes of the body that are still to come, as far as is known: of a chunked one it is not."""
         return 0 if self._request is None else self._length - self._size

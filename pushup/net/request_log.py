@@ -8,6 +8,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from pushup.core.answer import Answer
+from pushup.core.errors import PushUpError
 from pushup.net.exchange import Application, Client, Exchange, Held
 from pushup.net.http1 import Request
 from pushup.net.responses import Response
@@ -30,6 +31,9 @@ class RequestLog:
 
     def admit(self, request: Request) -> int:
         return self._application.admit(request)
+
+    def refuse(self, error: PushUpError, request: Request, exchange: Exchange) -> None:
+        self._application.refuse(error, request, _LoggedExchange(request, exchange, self._clock))
 
     def __call__(self, request: Request, exchange: Exchange) -> None:
         self._application(request, _LoggedExchange(request, exchange, self._clock))

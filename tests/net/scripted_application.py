@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from pushup.core.answer import Answer
-from pushup.core.errors import Forbidden
+from pushup.core.errors import Forbidden, PushUpError
 from pushup.core.poll import Selection
 from pushup.core.subscription import Subscription
 from pushup.net.edge import EdgeLimits
 from pushup.net.exchange import Exchange, Held
 from pushup.net.http1 import Request, RequestLimits
-from pushup.net.responses import Response
+from pushup.net.responses import Response, problem
 from tests.net.in_memory_server import InMemoryServer
 
 NOTHING = Answer("e-0", (), False, (), ())
@@ -51,6 +51,9 @@ class ScriptedApplication:
         if request.target == b"/refused":
             raise Forbidden("not here")
         return 100 if request.target == b"/small" else 1024 * 1024
+
+    def refuse(self, error: PushUpError, request: Request, exchange: Exchange) -> None:
+        exchange.respond(problem(error))
 
     def abandon(self, subscription: Held) -> None:
         assert subscription not in self.abandoned

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from pushup.net.edge import EdgeLimits
+from pushup.net.edge import SWEEP_SECONDS, EdgeLimits
 from pushup.net.http1 import RequestLimits
 from pushup.net.responses import Response
 from tests.net.in_memory_server import Client
@@ -19,6 +19,8 @@ BODY = 200_000
 def post(target: bytes, length: int, fields: bytes = b"") -> bytes:
     return b"POST %b HTTP/1.1\r\nHost: a\r\n%bContent-Length: %d\r\n\r\n" % (target, fields, length)
 
+
+ORIGIN = b"Origin: https://example.org\r\n"
 
 CHUNKED = b"POST %b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -35,6 +37,35 @@ def test_a_request_is_refused_when_its_head_is_there(head: bytes) -> None:
     assert server.edge.waiting_bytes == 0
     assert server.application.targets == []
     assert client.told_to_go()
+
+
+@pytest.mark.parametrize("head", [post(b"/refused", 1, ORIGIN), post(b"/small", 101, ORIGIN)])
+@pytest.mark.parametrize("before", [b"", get(b"/before")])
+def test_scripts_may_read_why_a_request_is_refused(before: bytes, head: bytes) -> None:
+    """The response says so to a page that may read other responses (CORS)."""
+    server = serve(cors_origins=["https://example.org"])
+    client = server.connect()
+    client.send(before + head)
+    assert client.replies()[-1].headers["access-control-allow-origin"] == "https://example.org"
+    assert client.told_to_go()
+
+
+def test_scripts_may_read_that_a_request_took_too_long() -> None:
+    """That response, too."""
+    server = serve(cors_origins=["https://example.org"])
+    client = server.connect()
+    client.send(post(b"/echo", BODY, ORIGIN))
+    server.advance(EdgeLimits().request_timeout_seconds + 2 * SWEEP_SECONDS)
+    reply = client.reply()
+    assert (reply.status, reply.headers["access-control-allow-origin"]) == (408, "https://example.org")
+
+
+def test_a_head_request_is_refused_without_a_body() -> None:
+    """As every response to HEAD."""
+    server = serve()
+    client = server.connect()
+    client.send(get(b"/refused", b"Content-Length: 1\r\n", b"HEAD"))
+    assert client.reply(head=True).status == 403
 
 
 def test_a_request_behind_a_held_poll_is_refused_in_its_turn() -> None:

@@ -52,6 +52,16 @@ def test_each_request_is_a_line(lines: list[str]) -> None:
     ]
 
 
+def test_a_request_that_is_refused_by_its_head_is_a_line(lines: list[str]) -> None:
+    """Though the application never gets it: a wrong key is what an operator looks for."""
+    node = InMemoryNode(publish_keys=("a-key-that-is-long-enough",))
+    server = InMemoryServer(RequestLog(node.api, node.clock), clock=node.clock)
+    client = server.connect()
+    client.send(PUBLICATION % (len(BODY), BODY))
+    assert client.reply().status == 403
+    assert lines == ["POST /v1/messages 403 0.0 ms 127.0.0.1:50000"]
+
+
 def test_a_client_that_goes_is_forgotten(lines: list[str]) -> None:
     """A held poll is abandoned through the log as without it."""
     node = InMemoryNode()
