@@ -226,6 +226,7 @@ class Connection:
         elif (
             self._parser is not None
             and last - self._parser.since > limits.request_timeout_seconds
+            and self._reading  # else the rest may have come
             and not (self._open and self._parser.wants_continue)  # it waits for its turn to go on
         ):
             self._refuse_the_rest(RequestTimeout(f"no whole request within {limits.request_timeout_seconds:g} s"))
@@ -332,6 +333,8 @@ class Connection:
                     self.lost()
             elif not self._reading and not self._lingering:
                 self._reading = True
+                if self._parser is not None:
+                    self._parser.since = self._edge.now
                 self._edge.demultiplexer.want(self, reading=True, writing=self._output is not None)
 
     def _proceed_again(self) -> None:

@@ -67,6 +67,29 @@ def test_a_partial_request_behind_a_held_poll_times_out(server: ScriptedServer, 
     assert server.edge.waiting_bytes == 0
 
 
+def test_a_request_is_not_late_while_nothing_is_read(server: ScriptedServer) -> None:
+    """It has come in part only because too many wait before it; its time goes on when reading does."""
+    client = server.connect()
+    client.send(get(b"/held") + get(b"/next") * 300)
+    server.advance(LIMITS.request_timeout_seconds + 5)
+    server.application.answer_held()
+    server.advance(5)
+    assert [reply.status for reply in client.replies()] == [200] * 301
+    client.send(b"GET /never HT")
+    server.advance(LIMITS.request_timeout_seconds + 2 * SWEEP_SECONDS)
+    assert client.reply().status == 408
+
+
+def test_a_part_that_came_before_reading_stopped_times_out_after_it_has_gone_on(server: ScriptedServer) -> None:
+    """However little was missing of it."""
+    client = server.connect()
+    client.send(get(b"/held") + get(b"/next") * 70 + b"GET /never HT")
+    server.advance(LIMITS.request_timeout_seconds + 5)
+    server.application.answer_held()
+    server.advance(LIMITS.request_timeout_seconds + 3 * SWEEP_SECONDS)
+    assert [reply.status for reply in client.replies()] == [200] * 71 + [408]
+
+
 def test_a_second_request_has_its_own_time(server: ScriptedServer) -> None:
     """The time of a request begins with its own first byte, however long the one before it was held."""
     client = server.connect()
