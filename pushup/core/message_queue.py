@@ -222,7 +222,7 @@ class MessageQueue(Generic[H]):
         if deadline <= now or (answer is not None and answer.tells_something):
             self._leave(channels)
             return answer or self._read(channels, selection, after)
-        full = self._why_not_hold(selection)
+        full = self._why_not_hold(selection, channels)
         if full is not None:
             self._leave(channels)
             raise full
@@ -234,10 +234,11 @@ class MessageQueue(Generic[H]):
         self._waiting.hold(subscription)
         return subscription
 
-    def _why_not_hold(self, selection: Selection) -> Overloaded | None:
+    def _why_not_hold(self, selection: Selection, channels: tuple[Channel, ...]) -> Overloaded | None:
         """Why a poll cannot be held whose channels are awaited already, if it cannot."""
         limits = self._hold_limits
-        if self._directory.awaited_count > limits.awaited_channels_limit:
+        # Forgotten closed channels that polls wait for can go past the limit; those polls refuse nobody else.
+        if self._directory.awaited_count > limits.awaited_channels_limit and any(map(_is_only_awaited_now, channels)):
             return Overloaded(f"awaited_channels_limit of {limits.awaited_channels_limit} is reached", retry_after=5)
         if self._waiting.bytes + selection.size > limits.held_limit_bytes:
             return Overloaded(f"held_limit_bytes of {limits.held_limit_bytes} is reached", retry_after=5)
@@ -470,6 +471,11 @@ def _state(channel: Channel) -> ChannelState:
 def _key_reused() -> KeyReused:
     text = "this key was used for other messages, and nothing was published; use a new key for each publication"
     return KeyReused(text, field="Idempotency-Key")
+
+
+def _is_only_awaited_now(channel: Channel) -> bool:
+    """Whether the channel is there for a poll that is not held yet, and for nothing else."""
+    return not (channel.living or channel.closed or channel.subscribers)
 
 
 def _unknown(name: str) -> UnknownChannel:

@@ -184,6 +184,24 @@ def test_channels_that_are_only_waited_for_are_limited() -> None:
     feed.hold(poll("d", "e", timeout=9.0), 2.0)
 
 
+def test_past_the_limit_of_awaited_channels_only_further_ones_are_refused() -> None:
+    """A closed channel that is forgotten while polls wait for it goes past the limit; all other polls are held on."""
+    feed = with_hold_limits(awaited_channels_limit=1)
+    feed.apply(publish("living"), 1.0)
+    feed.apply(publish("closed"), 1.0)
+    feed.apply(Close("closed"), 2.0)
+    feed.hold(poll("awaited", cursor="now", timeout=9999.0), 2.0)
+    feed.hold(poll("closed", cursor="now", timeout=9999.0), 2.0)
+    feed.apply(Expire(), 2000.0)
+    feed.apply(publish("living"), 2000.0)
+    assert feed.queue.awaited_count == 2
+    feed.hold(poll("living", cursor="now", timeout=9.0), 2000.0)
+    feed.hold(poll("living", "closed", "awaited", cursor="now", timeout=9.0), 2000.0)
+    with pytest.raises(Overloaded, match="awaited_channels_limit"):
+        feed.hold(poll("living", "further", cursor="now", timeout=9.0), 2000.0)
+    feed.queue.check()
+
+
 def test_what_held_polls_take_is_limited() -> None:
     """By the bytes of the names, and a share for each channel; however the polls end, their bytes are free again."""
     size = 10 + CHANNEL_OVERHEAD_BYTES
