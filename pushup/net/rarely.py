@@ -12,7 +12,7 @@ class Rarely:
     """Lets one event of each kind through in `LOG_SECONDS`. There must be few kinds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
-        """`now` returns seconds, since whenever."""
+        """`now` returns seconds, since whenever; it may be set back."""
         self._now = now
         self._last: dict[str, float] = {}
         self._counts: dict[str, int] = {}
@@ -21,7 +21,7 @@ class Rarely:
         """How many events of this kind there were since the last that passed, with this one; 0 if it does not pass."""
         count = self._counts.get(kind, 0) + 1
         now = self._now()
-        if kind in self._last and now < self._last[kind] + LOG_SECONDS:
+        if kind in self._last and 0 <= now - self._last[kind] < LOG_SECONDS:
             self._counts[kind] = count
             return 0
         self._last[kind] = now

@@ -1,0 +1,27 @@
+"""Events that are logged only now and then."""
+
+from __future__ import annotations
+
+from pushup.net.rarely import LOG_SECONDS, Rarely
+
+
+def test_one_of_a_kind_passes_in_a_while() -> None:
+    """It says how many there were since the last; each kind has its own time."""
+    now = 1000.0
+    rarely = Rarely(lambda: now)
+    assert [rarely.passes(kind) for kind in "aabab"] == [1, 0, 1, 0, 0]
+    now += LOG_SECONDS - 1
+    assert rarely.passes("a") == 0
+    now += 1
+    assert [rarely.passes(kind) for kind in "aaab"] == [4, 0, 0, 2]
+
+
+def test_a_clock_that_is_set_back_silences_nothing() -> None:
+    """The next event passes, and from it on the time is counted."""
+    now = 1000.0
+    rarely = Rarely(lambda: now)
+    assert rarely.passes("a") == 1
+    now = 10.0
+    assert [rarely.passes("a"), rarely.passes("a")] == [1, 0]
+    now += LOG_SECONDS
+    assert rarely.passes("a") == 2
