@@ -43,10 +43,11 @@ class RequestLog:
 
 
 class _LoggedExchange:
-    """Logs how its request was answered."""
+    """Logs how its request was answered, of which it keeps what it logs: a poll may be held for long."""
 
     def __init__(self, request: Request, exchange: Exchange, clock: IReactorTime) -> None:
-        self._request = request
+        self._method = request.method
+        self._target = request.target
         self._exchange = exchange
         self._clock = clock
         self._began = clock.seconds()
@@ -69,8 +70,8 @@ class _LoggedExchange:
     def _line(self, status: int) -> None:
         _log.debug(
             "{method} {target} {status} {milliseconds:.1f} ms {client}",
-            method=self._request.method.decode(),
-            target=shown_target(self._request.target),
+            method=self._method.decode(),
+            target=shown_target(self._target),
             status=status,
             milliseconds=1000 * (self._clock.seconds() - self._began),
             client=self.client,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
 from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent, globalLogPublisher
 from zope.interface import implementer
 
+from pushup.net.http1 import Request
 from pushup.net.request_log import TARGET_LIMIT, RequestLog, shown_target
-from tests.net.in_memory_node import InMemoryNode
+from tests.net.in_memory_node import InMemoryNode, RecordingExchange
 from tests.net.in_memory_server import InMemoryServer
 from tests.net.scripted_application import get
 
@@ -60,6 +62,18 @@ def test_a_request_that_is_refused_by_its_head_is_a_line(lines: list[str]) -> No
     client.send(PUBLICATION % (len(BODY), BODY))
     assert client.reply().status == 403
     assert lines == ["POST /v1/messages 403 0.0 ms 127.0.0.1:50000"]
+
+
+def test_a_held_poll_keeps_nothing_of_its_request_but_its_line() -> None:
+    """Its fields and its body may take 80 KB."""
+    node = InMemoryNode()
+    application = RequestLog(node.api, node.clock)
+    exchange = RecordingExchange()
+    request = Request(b"POST", b"/v1/poll", {b"host": b"a"}, keep_alive=True, body=b'{"channels": ["a"]}')
+    references = sys.getrefcount(request)
+    application(request, exchange)
+    assert node.queue.held == 1
+    assert sys.getrefcount(request) == references
 
 
 def test_a_client_that_goes_is_forgotten(lines: list[str]) -> None:
