@@ -20,6 +20,10 @@ KNOWN_HOSTS = 64
 """Values of `Host` whose verdict is remembered; clients mostly send one and the same."""
 
 
+_FOR_SOMEBODY_ELSE = frozenset((b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via", b"origin"))
+"""Fields of requests that proxies, and browsers for scripts, send on behalf of somebody else."""
+
+
 class Access:
     """The checks, by the settings `publish_keys`, `cors_origins` and `hosts`."""
 
@@ -92,12 +96,13 @@ class Access:
     def is_operator(self, request: Request, client: Client) -> bool:
         """May the sender see what concerns the server's surroundings, such as where its Redis is?
 
-        With a key; or where there are none, on this machine, unless a proxy passes on somebody else's request.
+        With a key; or where there are none, on this machine, unless a proxy passes on somebody else's request, or a
+        browser that of a page.
         """
         if self._keys:
             scheme, _, key = request.header(b"authorization").partition(" ")
             return scheme.lower() == "bearer" and self._is_key(key)
-        return client.is_local and not (b"x-forwarded-for" in request.headers or b"forwarded" in request.headers)
+        return client.is_local and _FOR_SOMEBODY_ELSE.isdisjoint(request.headers)
 
     def _is_welcome_origin(self, request: Request) -> bool:
         origin, host = request.header(b"origin"), request.header(b"host").lower()
