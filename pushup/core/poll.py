@@ -28,7 +28,9 @@ class Selection(Struct, frozen=True, eq=False):
     size: int = 0
 
     def __post_init__(self) -> None:
-        size = sum([len(name.encode()) + CHANNEL_OVERHEAD_BYTES for name in self.channels])
+        # One character beyond Unicode's first 65,536 is enough for Python to keep each of a name in 4 bytes.
+        names = sum([len(name) if name.isascii() else 4 * len(name) for name in self.channels])
+        size = names + CHANNEL_OVERHEAD_BYTES * len(self.channels)
         force_setattr(self, "size", size)
 
 

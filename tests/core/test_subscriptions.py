@@ -203,19 +203,19 @@ def test_past_the_limit_of_awaited_channels_only_further_ones_are_refused() -> N
 
 
 def test_what_held_polls_take_is_limited() -> None:
-    """By the bytes of the names, and a share for each channel; however the polls end, their bytes are free again."""
-    size = 10 + CHANNEL_OVERHEAD_BYTES
+    """By what the names take in memory, and a share for each channel; however the polls end, their bytes are free again."""
+    size = 12 + CHANNEL_OVERHEAD_BYTES
     feed = with_hold_limits(held_limit_bytes=4 * size)
-    abandoned = feed.hold(poll("é" * 5, "b" * 10, timeout=9.0), 1.0)
+    abandoned = feed.hold(poll("é" * 3, "b" * 12, timeout=9.0), 1.0)
     assert feed.queue.held_bytes == 2 * size
     with pytest.raises(Overloaded, match="held_limit_bytes"):
-        feed.hold(poll("c" * 10, "d" * 10, "e" * 10, timeout=9.0), 1.0)
+        feed.hold(poll("c" * 12, "d" * 12, "e" * 12, timeout=9.0), 1.0)
     assert (feed.queue.held_bytes, feed.queue.awaited_count) == (2 * size, 2)
-    feed.hold(poll("a" * 10, timeout=2.0), 1.0)
-    feed.hold(poll("b" * 10, timeout=9.0), 1.0)
+    feed.hold(poll("a" * 12, timeout=2.0), 1.0)
+    feed.hold(poll("b" * 12, timeout=9.0), 1.0)
     feed.queue.abandon(abandoned)
     feed.expire(3.0)
-    feed.apply(publish("b" * 10), 3.0)
+    feed.apply(publish("b" * 12), 3.0)
     feed.deliver()
     assert (feed.queue.held_bytes, feed.queue.awaited_count) == (0, 0)
 
