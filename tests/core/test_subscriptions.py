@@ -203,7 +203,7 @@ def test_past_the_limit_of_awaited_channels_only_further_ones_are_refused() -> N
 
 
 def test_what_held_polls_take_is_limited() -> None:
-    """By what the names take in memory, and a share for each channel; however the polls end, their bytes are free again."""
+    """By what the names take, and a share for each channel; however the polls end, their bytes are free again."""
     size = 12 + CHANNEL_OVERHEAD_BYTES
     feed = with_hold_limits(held_limit_bytes=4 * size)
     abandoned = feed.hold(poll("é" * 3, "b" * 12, timeout=9.0), 1.0)
