@@ -39,7 +39,8 @@ READ_BODY_BYTES = 64 * 1024
 """What one read takes while a body of at least as much is still to come."""
 
 LINGER_SECONDS = 2.0
-"""How long a closed connection is read on, so that the last response is not lost to a reset (RFC 9112 §9.6)."""
+"""How long a closed connection is read on while nothing comes, so that the last response is not lost to a reset (RFC
+9112 §9.6). A client that sends the body of a refused request has as long for it as for any request."""
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -58,8 +59,8 @@ class Connection:
     """One client. Most of the time it is a held poll, so what a held poll does not need is None then."""
 
     __slots__ = (
-        "_backlog", "_backlog_bytes", "_counted_bytes", "_deaf", "_edge", "_ended", "_lingering", "_manner", "_open",
-        "_output", "_parser", "_proceeding", "_reading", "held", "read_bytes", "since", "socket",
+        "_backlog", "_backlog_bytes", "_counted_bytes", "_deaf", "_edge", "_ended", "_lingering_until", "_manner",
+        "_open", "_output", "_parser", "_proceeding", "_reading", "held", "read_bytes", "since", "socket",
     )  # fmt: skip
 
     def __init__(self, edge: Edge, sock: socket.socket) -> None:
@@ -67,7 +68,7 @@ class Connection:
         self._edge = edge
         self.socket = sock
         self._ended = False
-        self._lingering = False
+        self._lingering_until = 0.0
         self._deaf = False
         self._reading = True
         # of the request that is coming in
@@ -92,6 +93,8 @@ class Connection:
         edge = self._edge
         edge.metrics.received_bytes += len(data)
         if self._deaf:
+            if self._lingering_until:
+                self.since = edge.now
             return
         parser = self._parser or edge.parser
         requests: Sequence[Request | Refusal]
@@ -138,7 +141,7 @@ class Connection:
 
     def ended(self) -> None:
         """The client sends no more. One that waits for a message has left; what else is open is still answered."""
-        if self.held is not None or self._lingering or not (self._open or self._output or self._backlog):
+        if self.held is not None or self._lingering_until or not (self._open or self._output or self._backlog):
             self.lost()
         else:
             self._ended = True
@@ -220,8 +223,8 @@ class Connection:
         """
         limits = self._edge.limits
         waited = last - self.since
-        if self._lingering:
-            if waited > LINGER_SECONDS:
+        if self._lingering_until:
+            if waited > LINGER_SECONDS or last > self._lingering_until:
                 self.lost()
         elif (
             self._parser is not None
@@ -243,7 +246,7 @@ class Connection:
     def close_if_idle(self) -> None:
         """Close it now if nothing is open on it: the node is to stop."""
         waiting = self._backlog is not None or self._parser is not None
-        if not self._open and self._output is None and not waiting and not self._lingering:
+        if not self._open and self._output is None and not waiting and not self._lingering_until:
             self._linger()
 
     # Inside.
@@ -331,7 +334,7 @@ class Connection:
             if self._ended:
                 if not self._open and self._output is None:
                     self.lost()
-            elif not self._reading and not self._lingering:
+            elif not self._reading and not self._lingering_until:
                 self._reading = True
                 if self._parser is not None:
                     self._parser.since = self._edge.now
@@ -402,7 +405,8 @@ class Connection:
 
     def _linger(self) -> None:
         """Say that no more comes, and read on until the client has closed, too."""
-        self._lingering = self._deaf = True
+        self._deaf = True
+        self._lingering_until = self._edge.now + self._edge.limits.request_timeout_seconds
         self._backlog = None
         self._drop_parser()
         self._count()

@@ -276,11 +276,24 @@ def test_lingering(server: ScriptedServer) -> None:
     assert server.edge.connection_count == 0
 
 
-def test_sending_does_not_prolong_lingering(server: ScriptedServer) -> None:
-    """A client that sends on and on after an error is closed as soon as any other."""
+def test_a_slow_client_can_send_what_was_refused_and_read_why(server: ScriptedServer) -> None:
+    """It is read on while something comes, so that no reset destroys the response; then it is closed."""
+    client = server.connect()
+    client.send(PARTIAL.replace(b"/echo", b"/refused"))
+    for _ in range(round(LIMITS.request_timeout_seconds) - 1):
+        server.advance(1)
+        assert not client.closed()
+        client.send(b"x" * 30)
+    assert client.reply().status == 403
+    server.advance(LINGER_SECONDS + 2 * SWEEP_SECONDS)
+    assert client.closed()
+
+
+def test_sending_does_not_prolong_lingering_for_ever(server: ScriptedServer) -> None:
+    """A client that sends on and on after an error is closed when a request would have timed out."""
     client = server.connect()
     client.send(b"NONSENSE\r\n\r\n")
-    for _ in range(round(LINGER_SECONDS) + 2):
+    for _ in range(round(LIMITS.request_timeout_seconds) + 2):
         server.advance(1)
         if not client.closed():
             client.send(get(b"/"))
