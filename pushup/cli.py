@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
@@ -94,8 +95,10 @@ def serve(**given: Any) -> None:
     from pushup.broadcast.journal_file import JournalError
     from pushup.logs import start_logging
     from pushup.service import make_service, raise_file_limit, tune_garbage_collector
+    from pushup.supervisor import make_supervisor
     from pushup.surroundings import warnings
 
+    faulthandler.enable()  # a watchdog ends a server that is stuck with SIGABRT: then it says where it was
     reactor: Any = any_reactor
     _check_surroundings(settings)
     tune_garbage_collector()
@@ -141,11 +144,15 @@ def serve(**given: Any) -> None:
     signal.signal(signal.SIGHUP, hang_up)
     if early:
         reactor.callWhenRunning(reload)
+    supervisor = make_supervisor(os.environ, clock=reactor, why_not_ready=service.why_not_ready)
+    reactor.addSystemEventTrigger("before", "shutdown", supervisor.stopping)
     reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
+    reactor.addSystemEventTrigger("during", "shutdown", supervisor.end)
     try:
         service.startService()
     except OSError as error:
         raise click.ClickException(error.strerror or str(error)) from None
+    supervisor.begin()
     _greet(service.addresses, with_key=bool(settings.server.publish_keys))
     reactor.run(installSignalHandlers=False)
 

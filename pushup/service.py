@@ -115,6 +115,11 @@ class PushUpService(Service):
             self._asking.renew_connections()
         return reloaded
 
+    def why_not_ready(self) -> str | None:
+        """Why no new clients should be sent here, if so, as exactly as an operator wants to know."""
+        error = self._node.why_not_ready()
+        return None if error is None else error.operator_detail or error.detail
+
     async def _stop(self) -> None:
         """Not ready; held polls answered over the drain window; nothing acknowledged is lost."""
         held = self._node.queue.held

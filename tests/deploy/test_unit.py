@@ -1,0 +1,19 @@
+"""pushup.service, as far as it can be checked without systemd as the first process."""
+
+from __future__ import annotations
+
+import re
+
+from deploy.front import HERE
+from pushup.supervisor import EXTEND_SECONDS, STEP_SECONDS
+
+
+def test_the_unit_watches_the_server() -> None:
+    """systemd waits until the server is ready, and restarts one that gives no sign of life."""
+    unit = dict(re.findall(r"(?m)^(\w+)=(.*)$", (HERE / "pushup.service").read_text()))
+    assert unit["Type"] == "notify"
+    assert unit["Restart"] == "always"
+    assert unit["ExecReload"] == "/bin/kill -HUP $MAINPID"
+    assert "AF_UNIX" in unit["RestrictAddressFamilies"].split()
+    assert STEP_SECONDS < int(unit["WatchdogSec"].removesuffix("s")) < 30
+    assert STEP_SECONDS < EXTEND_SECONDS

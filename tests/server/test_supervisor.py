@@ -1,0 +1,121 @@
+"""A real server and the socket of a supervisor, with a name in the file system or an abstract one."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.raw_client import WAIT_SECONDS
+from tests.server.redis_server import RedisServer
+from tests.server.server_process import Server, wait_until
+
+WATCHDOG_SECONDS = 0.5
+
+
+class Supervisor:
+    """Reads what a server tells it."""
+
+    def __init__(self, name: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(name.replace("@", "\0"))
+        self._socket.settimeout(WAIT_SECONDS)
+        self.environment = {"NOTIFY_SOCKET": name, "WATCHDOG_USEC": f"{WATCHDOG_SECONDS * 1e6:.0f}"}
+
+    def hears(self, line: str) -> list[str]:
+        """Wait for such a line, a regular expression; returns those before it."""
+        before: list[str] = []
+        deadline = time.monotonic() + WAIT_SECONDS
+        while re.fullmatch(line, heard := self._socket.recv(4096).decode()) is None:
+            before.append(heard)
+            assert time.monotonic() < deadline, f"waited in vain for {line}, and heard {before}"
+        return before
+
+    def hears_nothing(self, seconds: float) -> bool:
+        """Whether it is silent for so long; what has arrived before does not count."""
+        self._socket.setblocking(False)
+        try:
+            while True:
+                self._socket.recv(4096)
+        except BlockingIOError:
+            pass
+        self._socket.settimeout(seconds)
+        try:
+            return not self._socket.recv(4096)
+        except TimeoutError:
+            return True
+        finally:
+            self._socket.settimeout(WAIT_SECONDS)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture(params=["file", "abstract"])
+def supervisor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Supervisor]:
+    supervisor = Supervisor(f"@pushup-{uuid4()}" if request.param == "abstract" else str(tmp_path / "notify"))
+    yield supervisor
+    supervisor.close()
+
+
+def test_from_start_to_end(serve: Serve, supervisor: Supervisor) -> None:
+    """Ready once it listens, then signs of life, none from a process that hangs, and a word when it stops."""
+    with serve(environment=supervisor.environment) as server:
+        assert supervisor.hears("READY=1") == []
+        assert supervisor.hears("STATUS=Ready") == ["WATCHDOG=1"]
+        for _ in range(3):
+            assert supervisor.hears("WATCHDOG=1") == []
+        server.signal(signal.SIGSTOP)
+        _wait_until_stopped(server)
+        assert supervisor.hears_nothing(2 * WATCHDOG_SECONDS)
+        server.signal(signal.SIGCONT)
+        assert supervisor.hears("WATCHDOG=1") == []
+        server.signal(signal.SIGTERM)
+        assert set(supervisor.hears("STOPPING=1")) <= {"WATCHDOG=1"}
+        assert "READY=1" not in supervisor.hears("STATUS=Stopping: answering held polls")
+        assert server.wait() == 0
+
+
+def test_ready_when_the_log_was_read(serve: Serve, supervisor: Supervisor, stack: ExitStack, tmp_path: Path) -> None:
+    """A node that listens but has not found Redis says that it starts; it is ready when it has."""
+    redis = RedisServer(tmp_path)
+    with serve("--broadcast", redis.url, environment=supervisor.environment) as server:
+        server.expect_log("Redis: |there is nothing in Redis")
+        assert len(supervisor.hears("STATUS=Starting: Redis .*")) == 1
+        stack.enter_context(redis)
+        assert "READY=1" not in supervisor.hears("READY=1")
+        with server.caller() as caller:
+            assert caller.call("GET", "/readyz").status == 200
+
+
+def test_a_server_that_is_stuck_says_where(serve: Serve) -> None:
+    """SIGABRT, as from a watchdog, ends it, and the log shows the line of code it was at."""
+    with serve() as server:
+        server.expect_log("")
+        with server.caller() as caller:  # its event loop runs
+            assert caller.call("GET", "/healthz").status == 200
+        server.signal(signal.SIGABRT)
+        assert server.wait() == -signal.SIGABRT
+        assert any("demultiplexer.py" in line or "epollreactor.py" in line for line in server.log_lines())
+
+
+def test_a_supervisor_that_is_gone(serve: Serve, tmp_path: Path) -> None:
+    """It serves all the same, and the log has a line about it, once."""
+    with serve(environment={"NOTIFY_SOCKET": str(tmp_path / "nobody"), "WATCHDOG_USEC": "100000"}) as server:
+        server.expect_log("cannot notify the supervisor")
+        wait_until(lambda: any("cannot notify" in line for line in server.log_lines()), "it to be logged")
+        with server.caller() as caller:
+            assert caller.call("GET", "/readyz").status == 200
+        assert sum("cannot notify the supervisor" in line for line in server.log_lines()) == 1
+
+
+def _wait_until_stopped(server: Server) -> None:
+    wait_until(lambda: server.process.status() == "stopped", "it to be stopped")
