@@ -19,7 +19,7 @@ from contextlib import ExitStack, closing, contextmanager
 
 from deploy.cluster import free_ports, installed
 from loadtest.results import Progress
-from loadtest.witnesses import Found, Witnesses
+from loadtest.witnesses import Found, Longest, Witnesses
 from pushup.client import Client, ClientError
 
 NODES = 8
@@ -35,7 +35,7 @@ def is_possible() -> bool:
     return os.geteuid() == 0 and shutil.which("ip") is not None
 
 
-def measure(cuts: int, seconds: float, settings: Mapping[str, object], progress: Progress) -> Found:
+def measure(cuts: int, seconds: float, settings: Mapping[str, object], progress: Progress) -> tuple[Found, Longest]:
     """So many times a node is cut off from Redis, under load."""
     chance = random.Random(7)  # noqa: S311  # the same cuts each time
     key = secrets.token_urlsafe(24)
@@ -63,7 +63,7 @@ def measure(cuts: int, seconds: float, settings: Mapping[str, object], progress:
             _wait_until_ready(urls)
         time.sleep(2.0)
         witnesses.end()
-        return witnesses.compare()
+        return witnesses.compare(), witnesses.longest()
 
 
 class _Link:

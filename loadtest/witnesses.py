@@ -1,8 +1,9 @@
 """Publishers and readers that witness what a server, or a cluster, loses while it is harmed.
 
 Publishers publish as fast as they are acknowledged, each message with an idempotency key, and again with the same key
-when they are not. Readers follow with their cursors, from before the first message to after the last fault. Everybody
-takes the servers in turn. In the end everything is read once more from the beginning, and compared.
+when they are not. Readers follow with their cursors, from before the first message to after the last fault. They take
+the servers in turn, except those that stay at one server whatever happens to it. In the end everything is read once
+more from the beginning, and compared.
 """
 
 from __future__ import annotations
@@ -41,25 +42,51 @@ class Found(NamedTuple):
     chains_alike: str
 
 
+class Longest(NamedTuple):
+    """The longest waits of those who take the servers in turn, in seconds."""
+
+    publication: float
+    """From the first attempt to publish until it was acknowledged."""
+
+    delivery: float
+    """From a message's place in the order until a reader had it."""
+
+
+LONGEST_COLUMNS = ("longest publication s", "longest delivery s")
+"""The fields of `Longest`, for people."""
+
 COLUMNS = ("acknowledged", "found", "lost", "repeated", "out of order", "gaps told", "cursor chains alike")
 """The fields of `Found`, for people."""
 
 
 class Witnesses:
-    """Load on servers at these URLs; publishers pause for so many seconds between publications."""
+    """Load on servers at these URLs; publishers pause for so many seconds between publications.
+
+    stay_at: servers that get one more publisher and one more reader each, who go nowhere else
+    """
 
     def __init__(
-        self, urls: Sequence[str], *, key: str | None = None, publishers: int = 6, readers: int = 3, pause: float = 0.0
+        self,
+        urls: Sequence[str],
+        *,
+        key: str | None = None,
+        publishers: int = 6,
+        readers: int = 3,
+        pause: float = 0.0,
+        stay_at: Sequence[str] = (),
     ) -> None:
         self._urls = urls
         self._key = key
         self._over = threading.Event()
         with closing(Client(urls[0], key)) as client:
             self._start = str(client.call("GET", "/v1/cursor")["cursor"])
-        self._publishers = [
-            _Publisher(number, self._servers(number), self._over, pause) for number in range(publishers)
-        ]
-        self._readers = [_Reader(self._servers(number), self._over, self._start) for number in range(readers)]
+        each = [self._servers(number) for number in range(publishers)]
+        each += [_Servers([url], key) for url in stay_at]
+        self._publishers = [_Publisher(number, servers, self._over, pause) for number, servers in enumerate(each)]
+        each = [self._servers(number) for number in range(readers)]
+        each += [_Servers([url], key) for url in stay_at]
+        self._readers = [_Reader(servers, self._over, self._start) for servers in each]
+        self._moving = publishers, readers
 
     def begin(self) -> None:
         for thread in (*self._publishers, *self._readers):
@@ -88,6 +115,14 @@ class Witnesses:
             sum(map(_out_of_order, chains)),
             sum(reader.gaps for reader in self._readers),
             f"{sum(reader.messages == everything for reader in self._readers)} of {len(self._readers)}",
+        )
+
+    def longest(self) -> Longest:
+        """How long those who take the servers in turn have waited at most."""
+        publishers, readers = self._moving
+        return Longest(
+            max(publisher.longest for publisher in self._publishers[:publishers]),
+            max(reader.longest for reader in self._readers[:readers]),
         )
 
     def _servers(self, number: int) -> _Servers:
@@ -145,6 +180,7 @@ class _Publisher(threading.Thread):
     def __init__(self, number: int, servers: _Servers, over: threading.Event, pause: float) -> None:
         super().__init__(daemon=True)
         self.acknowledged: dict[str, list[int]] = {}
+        self.longest = 0.0
         self._number = number
         self._servers = servers
         self._over = over
@@ -161,6 +197,7 @@ class _Publisher(threading.Thread):
 
     def _publish(self, data: list[int]) -> None:
         channels = random.sample(CHANNELS, random.randint(1, len(CHANNELS)))  # noqa: S311  # no secret
+        began = time.monotonic()
         while not self._over.is_set():
             try:
                 told = self._servers.next().publish(channels, data, idempotency_key="-".join(map(str, data)))
@@ -169,6 +206,7 @@ class _Publisher(threading.Thread):
                     raise
                 time.sleep(AGAIN_SECONDS)
             else:
+                self.longest = max(self.longest, time.monotonic() - began)
                 self.acknowledged[told["id"]] = data
                 return
 
@@ -180,6 +218,7 @@ class _Reader(threading.Thread):
         super().__init__(daemon=True)
         self.messages: list[Message] = []
         self.gaps = 0
+        self.longest = 0.0
         self.cursor = cursor
         self._servers = servers
         self._over = over
@@ -195,6 +234,8 @@ class _Reader(threading.Thread):
                         raise
                     time.sleep(AGAIN_SECONDS)
                 else:
+                    now = time.time()
+                    self.longest = max(self.longest, *(now - message["time"] for message in answer["messages"]), 0.0)
                     self.cursor = answer["cursor"]
                     self.messages += answer["messages"]
                     self.gaps += len(answer["gaps"])

@@ -72,15 +72,16 @@ def test_what_redis_costs() -> None:
 
 
 def test_faults_of_a_cluster_lose_nothing() -> None:
-    """Whatever is killed, everything acknowledged is there once, in order, on each chain of cursors."""
-    ((table,), _) = cluster_kills.measure(2, cut_seconds=7.0)
+    """Whatever is killed or frozen, everything acknowledged is there once, in order, on each chain of cursors."""
+    ((table,), _) = cluster_kills.measure(2, freezes=2, freeze_seconds=6.0, cut_seconds=7.0)
     kinds = [row[0] for row in table.rows]
-    assert kinds[:3] == ["node killed", "Redis killed", "HAProxy reloaded"]
-    for kind, times, acknowledged, found, lost, repeated, out_of_order, gaps, chains in table.rows:
+    assert kinds[:4] == ["node killed", "Redis killed", "HAProxy reloaded", "node frozen"]
+    for kind, times, acknowledged, found, lost, repeated, out_of_order, gaps, chains, *longest in table.rows:
         assert times == 2, kind
         assert float(found) >= float(acknowledged) > 0, kind
         assert (lost, repeated, out_of_order, gaps) == (0, 0, 0, 0), kind
-        assert chains == "3 of 3", kind
+        assert chains == ("7 of 7" if kind == "node frozen" else "3 of 3"), kind
+        assert all(float(seconds) > 0 for seconds in longest), kind
 
 
 def test_peers_do_the_same_work() -> None:
