@@ -11,6 +11,7 @@ from typing import Literal
 import click
 
 from deploy.cluster import Cluster, ClusterError, Interrupted, PartFailed
+from deploy.restarts import Restarts
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -38,12 +39,17 @@ from deploy.cluster import Cluster, ClusterError, Interrupted, PartFailed
 )
 @click.option("--without", multiple=True, type=click.Choice(["haproxy", "example"]), help="Do not start this part.")
 @click.option("--set", "others", multiple=True, metavar="NAME=VALUE", help="A setting of the nodes.")
-@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, for programs, and nothing else.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one line of JSON, for programs, and nothing else on standard output."
+)
 def main(
     *, nodes: int, first_port: int, broadcast: str, front: Literal["http", "tcp"], without: tuple[str, ...],
     others: tuple[str, ...], as_json: bool,
 ) -> None:  # fmt: skip
-    """Run Redis, PushUp nodes, HAProxy and the example on this machine, until Ctrl-C or SIGTERM."""
+    """Run Redis, PushUp nodes, HAProxy and the example on this machine, until Ctrl-C or SIGTERM.
+
+    A part that dies is started again.
+    """
     asked: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: asked.append(number))
@@ -56,10 +62,10 @@ def main(
         with cluster:
             click.echo(json.dumps(_facts(cluster)) if as_json else _greeting(cluster))
             sys.stdout.flush()
+            restarts = Restarts(cluster.parts, cluster.nodes, say=lambda text: click.echo(text, err=True))
             while not asked:
                 time.sleep(0.1)
-                if (failure := cluster.failed()) is not None and not asked:
-                    raise PartFailed(failure)
+                restarts.look(time.monotonic())
             if not as_json:
                 click.echo("Stopping.")
     except Interrupted:

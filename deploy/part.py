@@ -87,6 +87,11 @@ class Part:
                 raise PartFailed(f"{self.name} was not ready after {START_SECONDS:.0f} s. {self._last_words()}")
             time.sleep(0.03)
 
+    def begin_again(self) -> None:
+        """Start it after it has ended by itself, without waiting."""
+        self.kill()  # its children, and what the kernel remembers of it
+        self.begin()
+
     def start(self) -> None:
         """Start it and wait until it is ready. Raises: PartFailed."""
         self.begin()

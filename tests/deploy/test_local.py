@@ -21,7 +21,11 @@ import pytest
 from deploy import cluster as cluster_module
 from deploy.cluster import Cluster, ClusterError, PartFailed, free_ports
 from deploy.front import HERE
+<<<<<<< HEAD
 from deploy.part import Part
+=======
+from deploy.restarts import PAUSE_SECONDS, RESTARTS_LIMIT, WITHIN_SECONDS, Restarts
+>>>>>>> a9d7408 (make cluster: a part that dies is started again)
 from tests.deploy.conversations import caller, wait_until
 
 
@@ -52,6 +56,21 @@ class Command:
         _, errors = self.process.communicate(timeout=20)
         return self.process.returncode, errors
 
+    def pid_of(self, address: str, *, not_: int) -> int | None:
+        """The process that serves at this address, another one than before; None when the command has ended."""
+        found: list[int] = []
+
+        def is_there() -> bool:
+            found[:] = [
+                process.pid
+                for process in psutil.process_iter()
+                if process.pid != not_ and address in _command_line(process) and "setpriv" not in _command_line(process)
+            ]
+            return bool(found) or self.process.poll() is not None
+
+        wait_until(is_there, f"another process at {address}")
+        return found[0] if found else None
+
     def left_behind(self) -> list[object]:
         """Processes and files that are still there."""
         found: list[object] = list(self.temporary.iterdir())
@@ -62,6 +81,13 @@ class Command:
             except psutil.Error:
                 continue
         return found
+
+
+def _command_line(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 @pytest.fixture
@@ -117,17 +143,115 @@ def test_a_part_that_does_not_start(temporary: Path) -> None:
     assert command.left_behind() == []
 
 
-def test_a_part_that_dies(temporary: Path) -> None:
-    """It says which, and how; the others end, too."""
-    command = Command(temporary, "--port", "0", "--nodes", "1", "--json")
-    pid = command.facts()["pids"]["node1"]
-    assert isinstance(pid, int)
-    os.kill(pid, signal.SIGKILL)
-    code, errors = command.wait()
-    assert code == 1
+def test_a_part_that_dies(temporary: Path, stack: ExitStack) -> None:
+    """It says which, and how, and starts it again; meanwhile HAProxy goes by the others, and nothing else ends."""
+    command = Command(temporary, "--port", "0", "--nodes", "2", "--json", "--without", "example")
+    facts = command.facts()
+    urls, pids = facts["urls"], facts["pids"]
+    for part in ("node1", "redis", "haproxy"):
+        pid = pids[part]
+        assert isinstance(pid, int)
+        os.kill(pid, signal.SIGKILL)
+        if part == "node1":
+            assert caller(str(urls["inside"]), stack).call("GET", "/v1/cursor").status == 200
+        wait_until(lambda: _is_ready(str(urls["node1"]), stack), f"all to go on without the first {part}")
+    wait_until(lambda: caller(str(urls["inside"]), stack).call("GET", "/v1/cursor").status == 200, "HAProxy to be back")
+    code, errors = command.end(signal.SIGTERM)
+    assert code == 0
     assert "node1 was ended by signal 9" in errors
     assert "listening on" in errors
+    assert "Starting node1 again in 1 s." in errors
+    assert "Starting redis again in 1 s." in errors
     assert command.left_behind() == []
+
+
+def _is_ready(url: str, stack: ExitStack) -> bool:
+    return caller(url, stack).call("GET", "/readyz").status == 200
+
+
+def test_a_part_that_dies_again_and_again(temporary: Path) -> None:
+    """After the sixth time in a minute it is left alone; without its only node the cluster ends, with 1."""
+    command = Command(
+        temporary, "--port", "0", "--nodes", "1", "--json", "--broadcast", "memory:", "--without", "example"
+    )
+    facts = command.facts()
+    address = str(facts["urls"]["node1"]).removeprefix("http://")
+    pid: object = facts["pids"]["node1"]
+    for _ in range(6):
+        assert isinstance(pid, int)
+        os.kill(pid, signal.SIGKILL)
+        pid = command.pid_of(address, not_=pid)
+    code, errors = command.wait()
+    assert code == 1
+    assert errors.count("Starting node1 again") == 5
+    assert "node1 has died 6 times in a minute and stays down." in errors
+    assert command.left_behind() == []
+
+
+class Patient:
+    """A part that runs until it is told that it does not."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.runs = True
+        self.starts = 0
+
+    def obituary(self) -> str:
+        return f"{self.name} died."
+
+    def begin_again(self) -> None:
+        self.runs = True
+        self.starts += 1
+
+
+class Patients:
+    """Parts, and what is said of them."""
+
+    def __init__(self, *names: str) -> None:
+        self.parts = {name: Patient(name) for name in names}
+        self.said: list[str] = []
+        nodes = [name for name in names if name.startswith("node")]
+        self.restarts = Restarts(self.parts, nodes, say=self.said.append)
+
+    def die(self, name: str, now: float) -> None:
+        """Die, be seen, and be started again if that comes."""
+        self.parts[name].runs = False
+        self.restarts.look(now)
+        self.restarts.look(now + PAUSE_SECONDS)
+
+
+def test_a_restart_takes_a_moment() -> None:
+    """A part is started again after a pause, once, and each death is told once."""
+    patients = Patients("node1", "node2")
+    patients.parts["node1"].runs = False
+    for hundredths in range(round(100 * PAUSE_SECONDS)):
+        patients.restarts.look(10 + hundredths / 100)
+    assert (patients.parts["node1"].starts, patients.said) == (0, ["node1 died.\nStarting node1 again in 1 s."])
+    patients.restarts.look(10 + PAUSE_SECONDS)
+    patients.restarts.look(11 + PAUSE_SECONDS)
+    assert (patients.parts["node1"].starts, patients.parts["node2"].starts, len(patients.said)) == (1, 0, 1)
+
+
+def test_deaths_that_are_long_ago_do_not_count() -> None:
+    """Whoever dies rarely is always started again."""
+    patients = Patients("node1", "node2")
+    for number in range(50):
+        patients.die("node1", number * (WITHIN_SECONDS / RESTARTS_LIMIT + 1))
+    assert patients.parts["node1"].starts == 50
+
+
+def test_some_nodes_may_stay_down() -> None:
+    """A node that is given up leaves the others; the last one does not, and nor does any other part."""
+    patients = Patients("redis", "node1", "node2")
+    for number in range(RESTARTS_LIMIT + 3):
+        patients.die("node1", float(number))
+    assert patients.parts["node1"].starts == RESTARTS_LIMIT
+    assert patients.said[-1] == "node1 died.\nnode1 has died 6 times in a minute and stays down."
+    for name in ("node2", "redis"):
+        for number in range(RESTARTS_LIMIT):
+            patients.die(name, 100.0 + number)
+        with pytest.raises(PartFailed, match=f"{name} has died 6 times"):
+            patients.die(name, 100.0 + RESTARTS_LIMIT)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process does not end with its parent")
