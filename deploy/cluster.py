@@ -15,6 +15,7 @@ import contextlib
 import csv
 import http.client
 import os
+import pwd
 import random
 import secrets
 import shutil
@@ -114,6 +115,11 @@ class Cluster:
     def pids(self) -> dict[str, int | None]:
         """The processes of all parts; None for those that do not run."""
         return {name: part.pid for name, part in self.parts.items()}
+
+    @property
+    def admin_socket(self) -> Path:
+        """Where HAProxy takes an operator's commands."""
+        return self.folder / "haproxy.sock"
 
     def address(self, name: str) -> str:
         """127.0.0.1 and a port."""
@@ -291,9 +297,12 @@ class Cluster:
             "FRONT_TLS": self.address("tls"),
             "FRONT_PUBLIC": f"https://localhost:{self.ports['tls']}",
             "FRONT_CERTIFICATE": str(self.folder / "localhost.pem"),
+            "FRONT_HSTS": "max-age=0",  # what else a developer serves on localhost has no TLS
             "FRONT_INSIDE": self.address("inside"),
             "FRONT_STATS": self.address("stats"),
             "FRONT_TCP": self.address("tcp"),
+            "FRONT_ADMIN": str(self.admin_socket),
+            **({} if can_drop_privileges() else {"FRONT_UNPRIVILEGED": "1"}),
             "APPLICATION": self.address("application"),
             **{name.upper(): self.address(name) for name in self.nodes},
         }
@@ -316,6 +325,13 @@ def installed(program: str) -> str:
     if found is None:
         raise ClusterError(f"not installed: {program}. On Debian: apt-get install {PACKAGES[program]}")
     return found
+
+
+def can_drop_privileges() -> bool:
+    """Whether HAProxy can become the user that its configuration names: as root, where Debian's package is."""
+    with contextlib.suppress(KeyError):
+        return os.geteuid() == 0 and pwd.getpwnam("haproxy").pw_uid != 0 and Path("/var/lib/haproxy").is_dir()
+    return False
 
 
 def free_ports(count: int) -> list[int]:

@@ -34,7 +34,14 @@ def caller(url: str, stack: ExitStack) -> Caller:
 
 def hold(cluster: Cluster, count: int, stack: ExitStack, channel: str, method: str = "GET") -> list[Caller]:
     """So many polls, from outside and from here on, held by the nodes when this returns."""
-    before = sum(held(cluster).values())
+    return hold_at(cluster, cluster.nodes, count, stack, channel, method)
+
+
+def hold_at(
+    cluster: Cluster, nodes: Sequence[str], count: int, stack: ExitStack, channel: str, method: str = "GET"
+) -> list[Caller]:
+    """So many polls, as in `hold`, where only these nodes take polls."""
+    before = sum(held(cluster, nodes).values())
     cursor = caller(cluster.urls["plain"], stack).cursor()
     clients = [caller(cluster.urls["plain"], stack) for _ in range(count)]
     for client in clients:
@@ -42,22 +49,26 @@ def hold(cluster: Cluster, count: int, stack: ExitStack, channel: str, method: s
             client.begin_poll(channel, cursor=cursor, timeout=50)
         else:
             client.begin("POST", "/v1/poll", {"channels": [channel], "cursor": cursor, "timeout": 50})
-    wait_until(lambda: sum(held(cluster).values()) == before + count, f"{count} held polls")
+    wait_until(lambda: sum(held(cluster, nodes).values()) == before + count, f"{count} held polls")
     return clients
 
 
-def held(cluster: Cluster) -> dict[str, int]:
-    """How many polls each node holds that runs."""
-    return {name: int(_metric(cluster.address(name), "held_polls")) for name in cluster.nodes if cluster.pids[name]}
+def held(cluster: Cluster, nodes: Sequence[str] = ()) -> dict[str, int]:
+    """How many polls each of these nodes holds; of all nodes, unless they are named. A node must run to say so."""
+    return {
+        name: int(_metric(cluster.address(name), "held_polls")) for name in nodes or cluster.nodes if cluster.pids[name]
+    }
 
 
-def publish(cluster: Cluster, channels: Sequence[str], data: object) -> Reply:
-    """Publish from the inside, with the key."""
+def publish(cluster: Cluster, channels: Sequence[str], data: object, idempotency_key: str = "") -> Reply:
+    """Publish from the inside, with the publish key."""
+    headers = {"Authorization": f"Bearer {cluster.publish_key}"}
+    if idempotency_key:
+        headers["Idempotency-Key"] = idempotency_key
     with ExitStack() as stack:
         return caller(cluster.urls["inside"], stack).call(
-            "POST", "/v1/messages", {"channels": list(channels), "data": data},
-            {"Authorization": f"Bearer {cluster.publish_key}"},
-        )  # fmt: skip
+            "POST", "/v1/messages", {"channels": list(channels), "data": data}, headers
+        )
 
 
 def _metric(address: str, name: str) -> float:

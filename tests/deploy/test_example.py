@@ -175,7 +175,7 @@ def test_pushup_away_loses_no_question(
     """While Redis is away a question is kept and its author told; readers get it when they load the page."""
     cluster.stop_part("redis")
     try:
-        wait_until(lambda: cluster.server_states()["polls/node1"].startswith("DOWN"), "the nodes to be not ready")
+        wait_until(lambda: cluster.server_states()["polls/node1"] == "NOLB", "the nodes to be not ready")
         question = post("/questions", author="Ann", title="Who hears me?", text="Nobody?", tags="redis")
         assert question.endswith("?told=no")
         browser.get(cluster.urls["plain"] + question)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import select
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from http.client import HTTPException
 from threading import Event
+from typing import Any
 
 import psutil
 import pytest
 
 from deploy.cluster import Cluster
-from tests.deploy.conversations import caller, held, hold, publish, wait_until
-from tests.server.caller import data_of, poll_path
+from tests.deploy.conversations import caller, held, hold, hold_at, publish, wait_until
+from tests.server.caller import Caller, data_of, poll_path
+from tests.server.raw_client import WAIT_SECONDS, RawClient, get
 
 FORBIDDEN = [
     ("POST", "/v1/messages"),
@@ -115,6 +118,103 @@ def test_the_polls_of_a_node_that_dies_go_on_elsewhere(
         cluster.start_part("node2")
 
 
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_the_polls_of_a_node_that_hangs_go_on_elsewhere(
+    cluster: Cluster, stack: ExitStack, channel: str, method: str
+) -> None:
+    """SIGSTOP of a node: its clients notice nothing, and publications with a key come out well, wherever they went."""
+    clients = hold(cluster, 12, stack, channel, method)
+    cluster.freeze_part("node2")
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            replies = [threads.submit(publish, cluster, [f"{channel}-other"], n, f"{channel}-{n}") for n in range(8)]
+            assert [reply.result().status for reply in replies] == [201] * 8
+        wait_until(lambda: _held_elsewhere(cluster, "node2") == 12, "the polls at the other nodes")
+        assert publish(cluster, [channel], "after").status == 201
+        assert [data_of(client.answer()) for client in clients] == [["after"]] * 12
+    finally:
+        cluster.thaw_part("node2")
+    reader = caller(cluster.urls["plain"], stack)
+    for _ in range(2):  # when the node works off what it was sent, nothing comes a second time
+        assert sorted(data_of(reader.poll(f"{channel}-other", timeout=0))) == [*range(8)]
+        wait_until(lambda: cluster.server_states()["polls/node2"] == "UP", "HAProxy to use it again")
+
+
+def test_a_node_that_wakes_up_goes_on_where_it_was(cluster: Cluster, stack: ExitStack, channel: str) -> None:
+    """After longer than its lease and Redis' timeout: no answer from the past, no gap, nothing twice, for anybody."""
+    cursor = caller(cluster.urls["node2"], stack).cursor()
+    held_there, late, other = (caller(cluster.urls[name], stack) for name in ("node2", "node2", "node1"))
+    held_there.begin_poll(channel, cursor=cursor, timeout=50)
+    wait_until(lambda: held(cluster)["node2"] == 1, "the held poll")
+    cluster.freeze_part("node2")
+    try:
+        for number in range(5):
+            assert publish(cluster, [channel], number, f"{channel}-{number}").status == 201
+        newest = other.poll(channel, cursor=cursor, timeout=0)
+        assert data_of(newest) == [*range(5)]
+        # Both are in its socket when it wakes, before it has read any of the log.
+        late.begin_poll(channel, cursor=newest["cursor"], timeout=50)
+        again = caller(cluster.urls["node2"], stack)
+        again.begin(
+            "POST", "/v1/messages", {"channels": [channel], "data": 4},
+            {"Authorization": f"Bearer {cluster.publish_key}", "Idempotency-Key": f"{channel}-4"},
+        )  # fmt: skip
+        wait_until(lambda: len(_nodes(cluster, stack)) == 3, "the others to count it out")
+    finally:
+        cluster.thaw_part("node2")
+    chain: list[object] = []
+    answer = held_there.answer()
+    while True:
+        assert answer["gaps"] == []
+        chain += data_of(answer)
+        if len(chain) >= 5:
+            break
+        answer = held_there.poll(channel, cursor=answer["cursor"], timeout=10)
+    assert chain == [*range(5)]
+    told = again.finish()
+    assert told.status in (201, 503)  # it knows the log, or does not yet
+    wait_until(lambda: len(_nodes(cluster, stack)) == 4, "the others to count it in")
+    assert publish(cluster, [channel], "after").status == 201
+    answer = _answer_or_again(late, channel, newest["cursor"])
+    assert (data_of(answer), answer["gaps"]) == (["after"], [])
+
+
+def _answer_or_again(client: Caller, channel: str, cursor: str) -> dict[str, Any]:
+    """The answer to a poll that was begun; what a node could not take it asks again."""
+    reply = client.finish()
+    while reply.status == 503 or not reply.value["messages"]:
+        cursor = reply.value.get("cursor", cursor)
+        reply = client.call("GET", poll_path(channel, cursor=cursor, timeout=10))
+    answer: dict[str, Any] = reply.value
+    return answer
+
+
+def _nodes(cluster: Cluster, stack: ExitStack) -> list[object]:
+    """The nodes that live, as the first of them sees it."""
+    key = {"Authorization": f"Bearer {cluster.publish_key}"}
+    nodes: list[object] = caller(cluster.urls["node1"], stack).call("GET", "/v1/nodes", headers=key).value["nodes"]
+    return nodes
+
+
+def _held_elsewhere(cluster: Cluster, name: str) -> int:
+    """How many polls all nodes but this one hold; this one cannot say."""
+    return sum(held(cluster, [other for other in cluster.nodes if other != name]).values())
+
+
+def test_a_node_that_drains_answers_what_it_holds(stack: ExitStack, channel: str) -> None:
+    """SIGTERM of a node is not a death: HAProxy sends it nothing more, and cuts off nothing."""
+    with Cluster(nodes=2, settings={"drain_seconds": 4}, without=["example"]) as cluster:
+        clients = hold(cluster, 40, stack, channel)
+        cluster.parts["node1"].ask_to_stop()
+        wait_until(lambda: cluster.server_states()["polls/node1"] == "NOLB", "HAProxy to see that it drains")
+        new = hold_at(cluster, ["node2"], 5, stack, channel)
+        wait_until(lambda: not cluster.parts["node1"].runs, "it to end")
+        assert held(cluster, ["node2"]) == {"node2": 25}, "polls of the node that stopped were asked again"
+        assert publish(cluster, [channel], "after").status == 201
+        answers = [data_of(client.answer()) for client in clients + new]
+        assert (answers.count([]), answers.count(["after"])) == (20, 25)
+
+
 def test_requests_go_to_the_nodes_that_are_left(cluster: Cluster, stack: ExitStack, channel: str) -> None:
     """From the instant a node is gone, before HAProxy has noticed, nothing fails; and then neither."""
     client = caller(cluster.urls["plain"], stack)
@@ -187,7 +287,7 @@ def test_without_redis_polls_are_held_all_the_same(cluster: Cluster, stack: Exit
     cluster.stop_part("redis")
     try:
         wait_until(
-            lambda: all(cluster.server_states()[f"polls/{name}"].startswith("DOWN") for name in cluster.nodes),
+            lambda: all(cluster.server_states()[f"polls/{name}"] == "NOLB" for name in cluster.nodes),
             "all nodes to be not ready",
         )
         client = caller(cluster.urls["plain"], stack)
@@ -251,3 +351,36 @@ def test_plain_tcp_deals_out_connections_in_turn(stack: ExitStack, channel: str)
         cluster.kill_part("node1")
         assert caller(cluster.urls["plain"], stack).call("GET", "/v1/cursor").status == 200
         cluster.start_part("node1")
+
+
+def test_plain_tcp_ends_the_connections_of_a_node_that_hangs(stack: ExitStack, channel: str) -> None:
+    """haproxy-tcp.cfg: its clients connect again, to another node. Nobody else is cut off."""
+    with Cluster(nodes=2, front="tcp", without=["example"]) as cluster:
+        clients = [stack.enter_context(RawClient(cluster.address("tcp"))) for _ in range(8)]
+        for client in clients:
+            client.send(get(poll_path(channel, cursor="now", timeout=50)))
+        wait_until(lambda: held(cluster) == {"node1": 4, "node2": 4}, "the held polls")
+        cluster.freeze_part("node1")
+        cut_off: list[RawClient] = []
+        while len(cut_off) < 4:
+            readable, _, _ = select.select([c.socket for c in clients if c not in cut_off], [], [], WAIT_SECONDS)
+            assert readable, f"{len(cut_off)} of 4 clients of the node were cut off"
+            cut_off += [client for client in clients if client.socket in readable]
+        assert [client.read_to_end() for client in cut_off] == [b""] * 4
+        assert publish(cluster, [channel], "after").status == 201
+        left = [client.read_response().value for client in clients if client not in cut_off]
+        assert [data_of(answer) for answer in left] == [["after"]] * 4
+
+
+def test_plain_tcp_leaves_a_node_that_drains_its_clients(stack: ExitStack, channel: str) -> None:
+    """haproxy-tcp.cfg: it gets no new ones, and answers those it has."""
+    with Cluster(nodes=2, front="tcp", settings={"drain_seconds": 4}, without=["example"]) as cluster:
+        clients = [caller(cluster.urls["plain"], stack) for _ in range(40)]
+        for client in clients:
+            client.begin_poll(channel, cursor="now", timeout=50)
+        wait_until(lambda: held(cluster) == {"node1": 20, "node2": 20}, "the held polls")
+        cluster.parts["node1"].ask_to_stop()
+        wait_until(lambda: not cluster.parts["node1"].runs, "it to end")
+        assert publish(cluster, [channel], "after").status == 201
+        answers = [data_of(client.answer()) for client in clients]
+        assert (answers.count([]), answers.count(["after"])) == (20, 20)

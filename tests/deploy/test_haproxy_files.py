@@ -2,37 +2,54 @@
 
 from __future__ import annotations
 
+import csv
+import http.client
 import os
+import pwd
 import re
 import socket
+import ssl
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import psutil
 import pytest
 
-from deploy.cluster import free_ports, installed
+from deploy.cluster import can_drop_privileges, free_ports, installed
 from deploy.front import HERE, front_configuration
 from deploy.part import Part
-from tests.deploy.conversations import caller
-from tests.server.caller import Caller
-from tests.server.raw_client import RawClient, post
+from tests.deploy.conversations import wait_until
+from tests.server.caller import Caller, Reply
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+HELD_SECONDS = 30.0
+"""No test holds a request for as long."""
+
 NOT_NOW = ANSWER.replace(b"200 OK", b"503 Service Unavailable")
 
 
 class Stub:
-    """A server that answers checks, and keeps what else it is sent; `breaks` makes it hang up instead of answering."""
+    """A server that answers checks, and keeps what else it is sent.
+
+    answer: to all but checks
+    ready_answer: to /readyz; other checks are answered well
+    breaks: it hangs up instead of answering, unless it is a check
+    hangs: whatever it has not answered yet is never answered
+    holds: it answers nothing but checks until it is set
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self.address = "{}:{}".format(*sock.getsockname())
         self.requests: list[str] = []
-        self.answer = ANSWER
-        self.breaks = False
+        self.answer = self.ready_answer = ANSWER
+        self.breaks = self.hangs = False
+        self.holds: threading.Event | None = None
 
     def run(self) -> None:
         while True:
@@ -41,6 +58,12 @@ class Stub:
             except OSError:
                 return
             threading.Thread(target=self._converse, args=[connection], daemon=True).start()
+
+    def close(self) -> None:
+        """Take no connections any more."""
+        with suppress(OSError):  # it is closed already
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self._sock.close()
 
     def _converse(self, connection: socket.socket) -> None:
         with suppress(ConnectionError), connection, connection.makefile("rb") as file:
@@ -52,9 +75,15 @@ class Stub:
                     self.requests.append(head)
                 if self.breaks and not is_check:
                     return
-                connection.sendall(ANSWER if is_check else self.answer)
-                if is_check:
+                if self.holds is not None and not is_check:
+                    self.holds.wait(HELD_SECONDS)
+                if self.hangs:
+                    file.read()  # until HAProxy has had enough
                     return
+                if is_check:
+                    connection.sendall(self.ready_answer if is_check[1] == "readyz" else ANSWER)
+                    return
+                connection.sendall(self.answer)
 
     def _read(self, readline: Callable[[], bytes]) -> str:
         lines = []
@@ -73,18 +102,52 @@ def stub() -> Iterator[Stub]:
         try:
             yield server
         finally:
-            sock.shutdown(socket.SHUT_RDWR)
+            server.close()
             thread.join(5)
 
 
 class Front:
     """HAProxy with haproxy.cfg before three such servers."""
 
-    def __init__(self, nodes: list[Stub], application: Stub, outside: Caller, inside_address: str) -> None:
+    def __init__(self, nodes: list[Stub], application: Stub, part: Part, ports: Mapping[str, int]) -> None:
         self.nodes = nodes
         self.application = application
-        self.outside = outside
-        self.inside_address = inside_address
+        self.part = part
+        self.ports = ports
+        self.outside = Caller(f"127.0.0.1:{ports['plain']}")
+        self.inside_address = f"127.0.0.1:{ports['inside']}"
+
+    def states(self) -> dict[str, str]:
+        """What HAProxy thinks of each server, `polls/node1` for one."""
+        return {name: row["status"] for name, row in self._statistics().items()}
+
+    def counted(self, name: str) -> int:
+        """How many responses with 5xx HAProxy has counted, of `publications/BACKEND` for one."""
+        return int(self._statistics()[name]["hrsp_5xx"])
+
+    def log_lines(self, backend: str) -> list[str]:
+        """What the log says of requests that went to a backend."""
+        return [line for line in self.part.log.read_text().splitlines() if f" {backend}/" in line and '"' in line]
+
+    def command(self, text: str) -> None:
+        """What an operator says to the admin socket."""
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(str(self.part.log.parent / "admin.sock"))
+            sock.sendall(text.encode() + b"\n")
+            answer = sock.makefile().read()
+        assert answer.strip() == "", answer
+
+    def publish(self, *, key: str = "", data: object = 1, ack: str = "") -> Reply:
+        """Publish from the inside, in one connection for each, and in one piece."""
+        headers = {"Idempotency-Key": key} if key else {}
+        body = {"channels": ["a"], "data": data} | ({"ack": ack} if ack else {})
+        with Caller(self.inside_address) as publisher:
+            return publisher.call("POST", "/v1/messages", body, headers)
+
+    def _statistics(self) -> dict[str, dict[str, str]]:
+        with Caller(f"127.0.0.1:{self.ports['stats']}") as stats:
+            text = stats.call("GET", "/;csv").text.removeprefix("# ")
+        return {f"{row['pxname']}/{row['svname']}": row for row in csv.DictReader(text.splitlines())}
 
     def sent_to_nodes(self) -> list[str]:
         """What the nodes were sent, checks left out."""
@@ -100,37 +163,45 @@ class Front:
 def front(tmp_path: Path, stack: ExitStack) -> Front:
     """HAProxy, which has seen that all are ready."""
     nodes, application = [stack.enter_context(stub()) for _ in range(2)], stack.enter_context(stub())
-    plain, tls, inside, stats = free_ports(4)
-    certificate = tmp_path / "localhost.pem"
-    subprocess.run(["sh", HERE / "certificate.sh", certificate], check=True)
-    configuration = tmp_path / "haproxy.cfg"
-    configuration.write_text(front_configuration("haproxy.cfg", 2))
+    front = start_front(nodes, application, tmp_path, stack)
+    stack.callback(front.outside.close)
+    return front
+
+
+def start_front(
+    nodes: list[Stub], application: Stub, folder: Path, stack: ExitStack, *, as_user: int | None = None
+) -> Front:
+    """HAProxy with haproxy.cfg before these servers; as another user if we may."""
+    ports = dict(zip(("plain", "tls", "inside", "stats"), free_ports(4), strict=True))
+    subprocess.run(["sh", HERE / "certificate.sh", folder / "localhost.pem"], check=True)
+    configuration = folder / "haproxy.cfg"
+    configuration.write_text(front_configuration("haproxy.cfg", len(nodes)))
     environment = os.environ | {
-        "FRONT_PLAIN": f"127.0.0.1:{plain}", "FRONT_TLS": f"127.0.0.1:{tls}", "FRONT_CERTIFICATE": str(certificate),
-        "FRONT_INSIDE": f"127.0.0.1:{inside}", "FRONT_STATS": f"127.0.0.1:{stats}",
+        "FRONT_PLAIN": f"127.0.0.1:{ports['plain']}", "FRONT_TLS": f"127.0.0.1:{ports['tls']}",
+        "FRONT_CERTIFICATE": str(folder / "localhost.pem"), "FRONT_ADMIN": str(folder / "admin.sock"),
+        "FRONT_INSIDE": f"127.0.0.1:{ports['inside']}", "FRONT_STATS": f"127.0.0.1:{ports['stats']}",
         "APPLICATION": application.address, "NODE1": nodes[0].address, "NODE2": nodes[1].address,
     }  # fmt: skip
-
-    def listens() -> bool:
-        with socket.create_connection(("127.0.0.1", plain)):
-            return True
-
+    if as_user is not None or not can_drop_privileges():
+        environment["FRONT_UNPRIVILEGED"] = "1"
+    command = [installed("haproxy"), "-W", "-f", str(configuration)]
+    if as_user is not None:
+        command = ["setpriv", f"--reuid={as_user}", f"--regid={as_user}", "--clear-groups", *command]
+        for path in (folder, *folder.iterdir()):
+            os.chown(path, as_user, as_user)
     part = Part(
-        "haproxy", [installed("haproxy"), "-W", "-f", str(configuration)],
-        environment=environment, folder=tmp_path, is_ready=listens,
+        "haproxy", command, environment=environment, folder=folder,
+        is_ready=lambda: all(server.states()[f"ready/node{n}"] == "UP" for n in (1, 2)),
     )  # fmt: skip
+    server = Front(nodes, application, part, ports)
     stack.callback(part.stop)
     part.start()
-    return Front(
-        nodes, application,
-        caller(f"http://127.0.0.1:{plain}", stack), f"127.0.0.1:{inside}",
-    )  # fmt: skip
+    return server
 
 
 @pytest.mark.parametrize("file", ["haproxy.cfg", "haproxy-tcp.cfg"])
 def test_haproxy_takes_the_file_without_a_warning(file: str, tmp_path: Path) -> None:
-    """As it is in the repository, with its own defaults."""
-    subprocess.run(["sh", HERE / "certificate.sh", tmp_path / "certificate/localhost.pem"], check=True)
+    """As it is in the repository, with its own defaults, and no certificate anywhere."""
     done = subprocess.run(
         [installed("haproxy"), "-c", "-f", HERE / file], cwd=tmp_path, capture_output=True, text=True, check=False
     )
@@ -170,9 +241,7 @@ def test_a_node_that_cannot_is_not_the_last_word(front: Front) -> None:
     front.nodes[0].answer = front.nodes[1].answer = NOT_NOW
     assert front.outside.call("GET", "/v1/poll?channel=a").status == 503
     assert len(front.sent_to_nodes()) == 3
-    with RawClient(front.inside_address) as publisher:
-        publisher.send(post("/v1/messages", {"channels": ["a"], "data": 1}))
-        assert publisher.read_response().status == 503
+    assert front.publish(key="k").status == 503
     assert len(front.sent_to_nodes()) == 4
     front.nodes[1].answer = ANSWER
     assert [front.outside.call("GET", "/v1/poll?channel=a").status for _ in range(4)] == [200] * 4
@@ -196,11 +265,28 @@ def test_polls_are_asked_again(front: Front, method: str) -> None:
 def test_publications_are_sent_once(front: Front) -> None:
     """A node that hangs up may have published. The publisher is told what to do, and nothing is repeated."""
     front.break_nodes()
-    with RawClient(front.inside_address) as publisher:  # in one piece, so that HAProxy has all of it at once
-        publisher.send(post("/v1/messages", {"channels": ["a"], "data": 1}))
-        reply = publisher.read_response()
+    reply = front.publish()
     assert (reply.status, reply.value["type"]) == (502, "urn:pushup:unavailable")
     assert "Idempotency-Key" in reply.value["detail"]
+    assert len(front.sent_to_nodes()) == 1
+
+
+def test_publications_with_a_key_are_sent_again(front: Front) -> None:
+    """With an Idempotency-Key the same publication goes to another node, three times in all."""
+    front.break_nodes()
+    assert front.publish(key="k").status == 502
+    sent = front.sent_to_nodes()
+    assert len(sent) == 3
+    assert len(set(sent)) == 1
+    assert '"data": 1' in sent[0]
+    front.nodes[1].breaks = False
+    assert [front.publish(key=f"k{number}").status for number in range(4)] == [200] * 4
+
+
+def test_a_publication_that_does_not_fit_the_buffer_is_sent_once(front: Front) -> None:
+    """What HAProxy no longer has it cannot send again."""
+    front.break_nodes()
+    assert front.publish(key="k", data="x" * 40_000).status == 502
     assert len(front.sent_to_nodes()) == 1
 
 
@@ -209,3 +295,172 @@ def test_questions_are_sent_once(front: Front) -> None:
     front.application.breaks = True
     assert front.outside.call("POST", "/questions", {}).status == 502
     assert len(front.application.requests) == 1
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_polls_at_a_node_that_hangs_go_on_elsewhere(front: Front, method: str) -> None:
+    """A node that no longer answers its checks loses what it holds: it is asked again at another node."""
+    front.nodes[0].holds = front.nodes[1].holds = threading.Event()
+    with ExitStack() as stack:
+        clients = [stack.enter_context(Caller(f"127.0.0.1:{front.ports['plain']}")) for _ in range(4)]
+        for client in clients:
+            client.begin(method, "/v1/poll?channel=a", {"channels": ["a"]} if method == "POST" else None)
+        wait_until(lambda: len(front.sent_to_nodes()) == 4, "the polls to be held")
+        front.nodes[0].hangs = True
+        wait_until(lambda: len(front.sent_to_nodes()) == 6, "two of them to be asked again")
+        assert front.states()["polls/node1"] == "DOWN"
+        assert len(front.nodes[1].requests) == 4
+        front.nodes[1].holds.set()
+        assert [client.finish().status for client in clients] == [200] * 4
+
+
+def test_publications_at_a_node_that_hangs(front: Front) -> None:
+    """They are told that it is not known; those with a key are published by another node."""
+    front.nodes[0].hangs = True
+    front.nodes[0].requests.clear()
+    with ThreadPoolExecutor(8) as threads:
+        replies = [threads.submit(front.publish, key=f"k{number}" if number < 4 else "") for number in range(8)]
+        told = sorted(reply.result().status for reply in replies[4:])
+        assert [reply.result().status for reply in replies[:4]] == [200] * 4
+    assert set(told) <= {200, 502, 504}
+    assert len([status for status in told if status != 200]) == sum(
+        "idempotency-key" not in request.lower() for request in front.nodes[0].requests
+    )
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_a_node_that_is_not_ready_keeps_what_it_holds(front: Front, is_last: bool) -> None:
+    """503 to a check is not a hang: held polls stay and are answered there. New ones go to others, if there are any."""
+    front.nodes[0].holds = front.nodes[1].holds = threading.Event()
+    with ExitStack() as stack:
+        clients = [stack.enter_context(Caller(f"127.0.0.1:{front.ports['plain']}")) for _ in range(6)]
+        for client in clients[:4]:
+            client.begin("GET", "/v1/poll?channel=a")
+        wait_until(lambda: len(front.sent_to_nodes()) == 4, "the polls to be held")
+        stopping = front.nodes if is_last else front.nodes[:1]
+        for node in stopping:
+            node.ready_answer = NOT_NOW
+        wait_until(lambda: [*front.states().values()].count("NOLB") == 3 * len(stopping), "HAProxy to see it")
+        for client in clients[4:]:
+            client.begin("GET", "/v1/poll?channel=new")
+        wait_until(lambda: len(front.sent_to_nodes()) == 6, "the new polls")
+        assert [len(node.requests) for node in front.nodes] == ([3, 3] if is_last else [2, 4])
+        front.nodes[0].holds.set()
+        assert [client.finish().status for client in clients] == [200] * 6
+        assert len(front.sent_to_nodes()) == 6, "some were asked again"
+
+
+def test_a_publication_that_takes_long(front: Front) -> None:
+    """4 s are enough for any, unless the publisher asked for an acknowledgement that may take longer."""
+    front.nodes[0].holds = front.nodes[1].holds = threading.Event()
+    with ThreadPoolExecutor(2) as threads:
+        plain, stable = threads.submit(front.publish), threads.submit(front.publish, ack="stable")
+        reply = plain.result()
+        assert (reply.status, reply.value["type"]) == (504, "urn:pushup:unavailable")
+        assert "Idempotency-Key" in reply.value["detail"]
+        front.nodes[0].holds.set()
+        assert stable.result().status == 200
+
+
+def test_it_gives_up_root(front: Front) -> None:
+    """The process that has to do with clients has no rights, and no files, unless we have none to begin with."""
+    (worker,) = psutil.Process(front.part.pid).children()
+    root = Path(f"/proc/{worker.pid}/root").resolve()
+    if os.geteuid() == 0:
+        user = pwd.getpwnam("haproxy")
+        assert set(worker.uids()) == {user.pw_uid}
+        assert set(worker.gids()) == {user.pw_gid}
+        assert root == Path("/var/lib/haproxy")
+    assert worker.uids().effective != 0
+    assert (front.part.log.parent / "admin.sock").stat().st_mode & 0o777 == 0o600
+
+
+def test_it_runs_without_root() -> None:
+    """With FRONT_UNPRIVILEGED it stays the user that has started it."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory()))
+        nodes, application = [stack.enter_context(stub()) for _ in range(2)], stack.enter_context(stub())
+        user = 65534 if os.geteuid() == 0 else os.geteuid()
+        front = start_front(nodes, application, folder, stack, as_user=user if os.geteuid() == 0 else None)
+        stack.callback(front.outside.close)
+        (worker,) = psutil.Process(front.part.pid).children()
+        assert set(worker.uids()) == {user}
+        assert front.outside.call("GET", "/v1/poll?channel=a").status == 200
+
+
+def test_what_browsers_are_told(front: Front) -> None:
+    """nosniff on every response; over TLS, to come back by TLS. The application's own word counts."""
+    paths = ["/v1/poll?channel=a", "/v1/messages", "/page"]
+    plain = [front.outside.call("GET", path) for path in paths]
+    tls = _TlsCaller(front.ports["tls"])
+    told = [tls.call(path) for path in paths]
+    assert [reply.status for reply in plain] == [headers.status for headers in told] == [200, 403, 200]
+    for reply in plain:
+        assert reply.headers["X-Content-Type-Options"] == "nosniff"
+        assert reply.headers["Strict-Transport-Security"] is None
+    for response in told:
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+        assert response.headers["Strict-Transport-Security"] == "max-age=31536000"
+    front.application.answer = ANSWER.replace(b"Content-Type", b"Strict-Transport-Security: max-age=5\r\nContent-Type")
+    assert tls.call("/page").headers.get_all("Strict-Transport-Security") == ["max-age=5"]
+
+
+class _TlsCaller:
+    """GET over TLS, whoever has signed the certificate."""
+
+    def __init__(self, port: int) -> None:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        self._port, self._context = port, context
+
+    def call(self, path: str) -> http.client.HTTPResponse:
+        connection = http.client.HTTPSConnection("127.0.0.1", self._port, context=self._context, timeout=10)
+        with closing(connection):
+            connection.request("GET", path)
+            response = connection.getresponse()
+            response.read()
+            return response
+
+
+@pytest.mark.parametrize("are_gone", [False, True])
+def test_many_refusals_are_few_lines(front: Front, are_gone: bool) -> None:
+    """What nodes refuse, or nobody takes, is counted; the log has some lines of it, and not one for each."""
+    if are_gone:
+        for node in front.nodes:
+            node.close()
+        wait_until(lambda: front.states()["publications/BACKEND"] == "DOWN", "HAProxy to notice")
+    front.nodes[0].answer = front.nodes[1].answer = NOT_NOW
+    assert {front.publish().status for _ in range(300)} == {503}
+    assert {front.outside.call("GET", "/v1/poll?channel=a").status for _ in range(100)} == {503}
+    assert front.counted("publications/BACKEND") == 300
+    assert front.counted("polls/BACKEND") >= 100
+    assert len(front.log_lines("publications")) < 30
+    assert len(front.log_lines("polls")) < 30
+    if not are_gone:
+        assert front.log_lines("publications")
+
+
+def test_a_single_failure_is_a_line(front: Front) -> None:
+    """Rare ones are logged, each."""
+    front.break_nodes()
+    assert [front.publish().status for _ in range(3)] == [502] * 3
+    wait_until(lambda: len(front.log_lines("publications")) == 3, "the lines")
+
+
+def test_an_operator_drains_a_node(front: Front) -> None:
+    """By the admin socket: what it holds stays, new requests go to others, until it is taken back."""
+    front.nodes[0].holds = front.nodes[1].holds = threading.Event()
+    with ExitStack() as stack:
+        clients = [stack.enter_context(Caller(f"127.0.0.1:{front.ports['plain']}")) for _ in range(6)]
+        for client in clients[:2]:
+            client.begin("GET", "/v1/poll?channel=a")
+        wait_until(lambda: [len(node.requests) for node in front.nodes] == [1, 1], "one held poll each")
+        front.command("set server ready/node1 state drain")
+        assert front.states()["polls/node1"].startswith("DRAIN")
+        for client in clients[2:]:
+            client.begin("GET", "/v1/poll?channel=a")
+        wait_until(lambda: [len(node.requests) for node in front.nodes] == [1, 5], "the others")
+        front.command("set server ready/node1 state ready")
+        assert front.states()["polls/node1"] == "UP"
+        front.nodes[0].holds.set()
+        assert [client.finish().status for client in clients] == [200] * 6
