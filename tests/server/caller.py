@@ -34,10 +34,10 @@ class _Connection(http.client.HTTPConnection):
 
 
 class Caller:
-    """A client with one connection, which is opened again when it was closed."""
+    """A client with one connection, to an address or made elsewhere, which is opened again when it was closed."""
 
-    def __init__(self, address: str) -> None:
-        self._connection = _Connection(address)
+    def __init__(self, to: str | http.client.HTTPConnection) -> None:
+        self._connection = _Connection(to) if isinstance(to, str) else to
 
     def begin(self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> None:
         """Send a request; its reply is to be had from `finish`. A body of bytes is sent as it is, others as JSON."""

@@ -1,0 +1,227 @@
+"""compose.yaml as it stands, running: whom to call, what became of whom, and readers who must miss nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from tests.deploy.containers.docker import Docker, DockerError
+from tests.server.caller import Caller, Reply, data_of, poll_path
+
+WAIT_SECONDS = 60.0
+"""How long anything here is waited for at most."""
+
+PAUSE_SECONDS = 0.05
+"""Between publications, so that what is published in a minute stays below retention_messages."""
+
+NODES = ["node1", "node2", "node3", "node4"]
+
+
+class ComposeCluster:
+    """The services of a compose file; `key` is the publish key."""
+
+    def __init__(self, docker: Docker, file: Path, *, key: str, environment: Mapping[str, str]) -> None:
+        self._docker = docker
+        self._file = file
+        self._key = key
+        self._environment = dict(environment)
+        self._trusted: ssl.SSLContext | None = None
+
+    def compose(self, *command: str) -> str:
+        """What `docker compose ...` prints."""
+        return self._docker.compose([self._file], *command, environment=self._environment)
+
+    def up(self) -> None:
+        """Start everything and wait until it is healthy; the images are there.
+
+        Raises: DockerError, with what the containers and their health checks said.
+        """
+        try:
+            self.compose("up", "--detach", "--no-build", "--wait", "--wait-timeout", "120")
+        except DockerError as error:
+            checks = {
+                name: state["State"].get("Health", {}).get("Log", [])[-1:] for name, state in self.states().items()
+            }
+            raise DockerError(
+                f"{error}\n{self.compose('logs', '--tail', '15')}\n{json.dumps(checks, indent=1)}"
+            ) from None
+
+    # --- what became of it ---
+
+    def states(self) -> dict[str, dict[str, Any]]:
+        """What Docker knows of each service's container."""
+        ids = self._docker.run("ps", "--all", "--quiet", "--filter", "label=com.docker.compose.project").split()
+        containers = json.loads(self._docker.run("inspect", *ids)) if ids else []
+        return {each["Config"]["Labels"]["com.docker.compose.service"]: each for each in containers}
+
+    def ill(self) -> dict[str, str]:
+        """The services that do not run, or are not healthy; the one that makes the certificate has ended well."""
+        found = {name: _health(state["State"]) for name, state in self.states().items()}
+        return {name: how for name, how in found.items() if how != ("exited 0" if name == "certificate" else "healthy")}
+
+    def wait_until_well(self) -> None:
+        """Wait until all services run and are healthy."""
+        wait_until(lambda: not self.ill(), lambda: f"all services to be healthy: {self.ill()}")
+
+    def kill(self, name: str) -> None:
+        """Kill a service's process from outside, and wait until Docker has started it again and it is healthy."""
+        before = self.states()[name]["RestartCount"]
+        self._docker.kill_process(self.states()[name]["Id"])
+        wait_until(lambda: self.states()[name]["RestartCount"] > before, lambda: f"{name} to be started again")
+        self.wait_until_well()
+
+    def execute(self, name: str, *command: str) -> str:
+        """What a command prints that is run inside a service's container."""
+        return self._docker.run("exec", self.states()[name]["Id"], *command)
+
+    # --- whom to call ---
+
+    @contextlib.contextmanager
+    def outside(self) -> Iterator[Caller]:
+        """A browser: over TLS, at the port that HAProxy publishes, with the certificate verified."""
+        if self._trusted is None:
+            pem = self.execute("haproxy", "cat", "/certificate/localhost.pem")
+            self._trusted = ssl.create_default_context(cadata=pem[pem.index("-----BEGIN CERTIFICATE") :])
+        with Caller(_Connection(self._docker, ("127.0.0.1", 8443), self._trusted)) as caller:
+            yield caller
+
+    @contextlib.contextmanager
+    def at(self, name: str, port: int) -> Iterator[Caller]:
+        """Another container: over plain HTTP, at a service's own address."""
+        with Caller(self.connection(name, port)) as caller:
+            yield caller
+
+    def connection(self, name: str, port: int) -> http.client.HTTPConnection:
+        """A connection to another container."""
+        return _Connection(self._docker, (self._address(name), port))
+
+    @contextlib.contextmanager
+    def published(self, port: int) -> Iterator[Caller]:
+        """This machine: over plain HTTP, at a port that is published on loopback."""
+        with Caller(_Connection(self._docker, ("127.0.0.1", port))) as caller:
+            yield caller
+
+    def publish(self, channel: str, data: object, *, to: str) -> Reply:
+        """Publish at a node, with the publish key."""
+        with self.at(to, 8080) as caller:
+            return self._publish(caller, channel, data)
+
+    def publish_while(self, channel: str, happens: Callable[[], None]) -> list[int]:
+        """Publish numbers through HAProxy, some before, many while something happens, and some after; returns them.
+
+        As a publisher who knows what to do: with an Idempotency-Key, and again until it is acknowledged.
+        """
+        numbers: list[int] = []
+        with self.at("haproxy", 8100) as caller, ThreadPoolExecutor() as pool:
+
+            def publish(count: int) -> None:
+                for _ in range(count):
+                    numbers.append(len(numbers))
+                    wait_until(
+                        lambda: self._publish(caller, channel, numbers[-1]).status == 201, lambda: "a publication"
+                    )
+
+            publish(10)
+            happening = pool.submit(happens)
+            while not happening.done():
+                publish(1)
+                time.sleep(PAUSE_SECONDS)
+            happening.result()
+            publish(10)
+        return numbers
+
+    def _publish(self, caller: Caller, channel: str, data: object) -> Reply:
+        headers = {"Authorization": f"Bearer {self._key}", "Idempotency-Key": f"{channel}-{data}"}
+        try:
+            return caller.call("POST", "/v1/messages", {"channels": [channel], "data": data}, headers)
+        except (OSError, http.client.HTTPException):
+            caller.close()
+            raise
+
+    def _address(self, name: str) -> str:
+        networks = self.states()[name]["NetworkSettings"]["Networks"]
+        address: str = networks["pushup_inside"]["IPAddress"]
+        if not address:
+            raise ConnectionError(f"{name} has no address")
+        return address
+
+
+class Reader(threading.Thread):
+    """A browser's page, or a client of one node: polls with its cursor again and again, and again when that failed."""
+
+    def __init__(self, cluster: ComposeCluster, channel: str, cursor: str, *, at: str | None = None) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
+        self.gaps: list[Any] = []
+        self.failed: list[str] = []
+        self._called = cluster.outside() if at is None else cluster.at(at, 8080)
+        self._channel = channel
+        self._cursor = cursor
+        self._last: object = None
+        self._deadline = time.monotonic() + 3 * WAIT_SECONDS
+
+    def run(self) -> None:
+        with self._called as caller:
+            while time.monotonic() < self._deadline and (self._last is None or self._last not in self.seen):
+                try:
+                    reply = caller.call("GET", poll_path(self._channel, cursor=self._cursor, timeout=5))
+                except (OSError, http.client.HTTPException) as error:
+                    self._try_again(caller, repr(error))
+                    continue
+                if reply.status != 200:
+                    self._try_again(caller, reply.text)
+                    continue
+                self.seen += data_of(reply.value)
+                self.gaps += reply.value["gaps"]
+                self._cursor = reply.value["cursor"]
+
+    def read_until(self, last: object) -> None:
+        """Wait until it has got this message, or has given up."""
+        self._last = last
+        self.join()
+
+    def _try_again(self, caller: Caller, why: str) -> None:
+        self.failed.append(why)
+        caller.close()
+        time.sleep(0.1)
+
+
+def wait_until(condition: Callable[[], bool], what: Callable[[], str]) -> None:
+    """Wait until the condition is true; fails when it does not come true. Not reaching somebody is not true."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            if condition():
+                return
+        assert time.monotonic() < deadline, f"waited in vain for {what()}"
+        time.sleep(0.2)
+
+
+class _Connection(http.client.HTTPConnection):
+    """A connection into the daemon's network, with TLS if there is somebody to trust."""
+
+    def __init__(self, docker: Docker, address: tuple[str, int], trusted: ssl.SSLContext | None = None) -> None:
+        super().__init__("localhost", timeout=WAIT_SECONDS)
+        self._docker = docker
+        self._address = address
+        self._trusted = trusted
+
+    def connect(self) -> None:
+        self.sock = self._docker.connect(self._address, WAIT_SECONDS)
+        if self._trusted is not None:
+            self.sock = self._trusted.wrap_socket(self.sock, server_hostname="localhost")
+
+
+def _health(state: dict[str, Any]) -> str:
+    if state["Status"] != "running":
+        return f"{state['Status']} {state['ExitCode']}"
+    health: str = state["Health"]["Status"] if "Health" in state else "without a health check"
+    return health

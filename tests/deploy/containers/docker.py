@@ -1,0 +1,171 @@
+"""Docker with a daemon of its own: in namespaces, with all its files in one folder, gone when it is closed.
+
+The daemon has its own processes, mounts and network. It sees no other Docker of this machine, its ports are not this
+machine's ports, and when its first process ends the kernel ends all others, containers included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+import psutil
+
+HERE = Path(__file__).parent
+
+START_SECONDS = 60.0
+"""How long the daemon may take until it answers; 2 s on an idle machine."""
+
+COMMAND_SECONDS = 400.0
+"""How long one command may take; a build that downloads its packages takes the longest."""
+
+FILES_LIMIT = 8192
+"""Open files that containers may have at most: as on a small machine, and nobody here has the right to raise it."""
+
+_CLONE_NEWNET = 0x40000000
+
+Network = Literal["own", "host"]
+
+
+class DockerError(Exception):
+    """A command failed, or the daemon did not start; the text says what was said."""
+
+
+class Docker:
+    """A daemon and its commands; `compose` is the program docker-compose, everything else is kept in `folder`."""
+
+    def __init__(self, folder: Path, *, compose: Path) -> None:
+        self.folder = folder
+        self._compose = compose
+        self._process: subprocess.Popen[bytes] | None = None
+        self._environment = {
+            key: value for key, value in os.environ.items() if not key.startswith(("DOCKER_", "COMPOSE_"))
+        }
+        self._environment |= {
+            "DOCKER_HOST": f"unix://{folder}/docker.sock", "DOCKER_CONFIG": str(folder / "client"),
+            "DOCKER_BUILDKIT": "0",
+        }  # fmt: skip
+
+    def start(self, network: Network) -> None:
+        """Start the daemon, with a network of its own or with this machine's. Raises: DockerError."""
+        assert self._process is None
+        log = self.folder / "dockerd.log"
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [
+                    "setpriv", "--pdeathsig", "KILL", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource",
+                    "prlimit", f"--nofile={FILES_LIMIT}",
+                    "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", *_NAMESPACES[network],
+                    "sh", HERE / "isolate.sh", self.folder, network,
+                ],
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+            )  # fmt: skip
+        deadline = time.monotonic() + START_SECONDS
+        while subprocess.run(["docker", "version"], env=self._environment, capture_output=True, check=False).returncode:
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                last = "\n".join(log.read_text().splitlines()[-15:])
+                raise DockerError(f"the Docker daemon did not start. It said last:\n{last}")
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """End the daemon; what it made stays in the folder for the next one."""
+        if self._process is None:
+            return
+        with contextlib.suppress(psutil.Error):
+            for first in psutil.Process(self._process.pid).children():
+                first.terminate()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+        _remove_groups(self.folder.name)
+
+    def run(self, *command: str | Path) -> str:
+        """What `docker ...` prints. Raises: DockerError."""
+        return self._run("docker", *command)
+
+    def compose(self, files: Sequence[Path], *command: str, environment: Mapping[str, str] | None = None) -> str:
+        """What `docker compose -f FILE ...` prints. Raises: DockerError."""
+        given = [part for file in files for part in ("--file", file)]
+        return self._run(self._compose, *given, "--progress", "plain", *command, environment=environment)
+
+    def connect(self, address: tuple[str, int], timeout: float) -> socket.socket:
+        """A connection to an address of the daemon's network."""
+        assert self._process is not None
+        [first] = psutil.Process(self._process.pid).children()
+        result: list[socket.socket | OSError] = []
+        thread = threading.Thread(target=_connect, args=(first.pid, address, timeout, result))
+        thread.start()
+        thread.join()
+        [connection] = result
+        if isinstance(connection, OSError):
+            raise connection
+        return connection
+
+    def kill_process(self, container: str) -> None:
+        """Kill the first process of a container from outside, as the kernel does when memory is short.
+
+        `docker kill` counts as the operator's wish, and is no reason to start it again.
+        """
+        assert self._process is not None
+        [first] = psutil.Process(self._process.pid).children()
+        process = self.run("inspect", "--format", "{{.State.Pid}}", container).strip()
+        command = ["nsenter", "--target", str(first.pid), "--pid", "--mount", "kill", "-KILL", process]
+        subprocess.run(command, check=True, timeout=COMMAND_SECONDS)
+
+    def _run(self, *command: str | Path, environment: Mapping[str, str] | None = None) -> str:
+        try:
+            done = subprocess.run(
+                command, env=self._environment | dict(environment or {}), stdin=subprocess.DEVNULL,
+                capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            raise DockerError(f"{_shown(command)} took longer than {COMMAND_SECONDS:.0f} s") from error
+        if done.returncode:
+            raise DockerError(f"{_shown(command)} failed:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
+        return done.stdout + done.stderr
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+        shutil.rmtree(self.folder)
+
+
+_NAMESPACES: dict[Network, Sequence[str]] = {"own": ["--net"], "host": []}
+
+
+def _connect(process: int, address: tuple[str, int], timeout: float, result: list[socket.socket | OSError]) -> None:
+    """Connect in the network of a process. Only this thread enters it; the socket belongs to it from then on."""
+    try:
+        with open(f"/proc/{process}/ns/net", "rb") as namespace:
+            if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), "setns")
+        result.append(socket.create_connection(address, timeout))
+    except OSError as error:
+        result.append(error)
+
+
+def _remove_groups(name: str) -> None:
+    """Remove the control groups of containers that were killed; they are empty."""
+    for top in (*Path("/sys/fs/cgroup").glob(name), *Path("/sys/fs/cgroup").glob(f"*/{name}")):
+        for folder, _, _ in os.walk(top, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+
+
+def _shown(command: Sequence[str | Path]) -> str:
+    return " ".join(map(str, command))

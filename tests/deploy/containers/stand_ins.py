@@ -1,0 +1,59 @@
+"""Images under the names of the official ones, which compose.yaml and the Dockerfile use, from Debian's packages."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.deploy.containers.docker import HERE, Docker, DockerError
+
+_PIP_SETTINGS = ("index-url", "extra-index-url", "trusted-host", "proxy", "default-timeout", "timeout", "retries")
+"""What pip on this machine needs to know to reach the package index. Paths of this machine mean nothing in an image."""
+
+_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+"""Where Debian keeps whom to trust."""
+
+
+def official_images(dockerfile: str, services: Iterable[dict[str, object]]) -> set[str]:
+    """The images that are not built here: those that stages begin from, and services without `build`."""
+    stages = set(re.findall(r"(?m)^FROM \S+ AS (\S+)", dockerfile))
+    begun = set(re.findall(r"(?m)^FROM (\S+)", dockerfile)) - stages
+    return begun | {str(service["image"]) for service in services if "build" not in service}
+
+
+def make_stand_ins(docker: Docker, root: Path, names: Iterable[str]) -> None:
+    """Make an image of each name; `root` is the tar file that install.sh has made. Raises: DockerError."""
+    docker.run("import", root, "base")
+    context = docker.folder / "images"
+    shutil.copytree(HERE / "images", context)
+    settings = _pip_settings()
+    certificates = settings.get("cert") or ssl.get_default_verify_paths().cafile or _CERTIFICATES
+    shutil.copy(certificates, context / "certificates.pem")
+    lines = [f"{name} = {settings[name]}" for name in _PIP_SETTINGS if name in settings]
+    (context / "pip.conf").write_text("\n".join(["[global]", f"cert = {_CERTIFICATES}", *lines, ""]))
+    targets = re.findall(r"(?m)^FROM base AS (\S+)", (context / "Dockerfile").read_text())
+    for name in names:
+        target = name.partition(":")[0]
+        if target not in targets:
+            raise DockerError(f"there is no stand-in for the image {name}: add one to {HERE / 'images' / 'Dockerfile'}")
+        docker.run("build", "--network", "none", "--target", target, "--tag", name, context)
+
+
+def proxies() -> dict[str, str]:
+    """The build arguments by which a build goes through the proxy that this machine goes through."""
+    return {
+        name: value for name, value in os.environ.items() if name.upper() in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+    }
+
+
+def _pip_settings() -> dict[str, str]:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    files = dict(re.findall(r"(?m)^\w+\.(\S+)='(.*)'$", output))
+    return files | dict(re.findall(r"(?m)^:env:\.(\S+)='(.*)'$", output))
