@@ -1,4 +1,7 @@
-"""compose.yaml and the Dockerfile, without containers: each command is run as it stands there, on loopback."""
+"""compose.yaml and the Dockerfile, without containers: each command is run as it stands there, on loopback.
+
+With containers: test_containers.py.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,11 +20,13 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
+from packaging.requirements import Requirement
 
 from deploy.cluster import free_ports, installed
 from deploy.front import HERE
 from deploy.part import Part
 from pushup.cli import main as pushup
+from tests.deploy.containers.stand_ins import official_images
 from tests.deploy.conversations import caller, wait_until
 from tests.server.caller import Caller, data_of
 
@@ -61,9 +67,13 @@ def test_only_haproxy_is_reached_from_outside() -> None:
 
 
 def test_the_front_is_told_where_everything_is() -> None:
-    """Its environment has every variable of haproxy.cfg and no other, with names and ports of services."""
+    """Its environment has every address and file of haproxy.cfg, with names and ports of services."""
     environment = SERVICES["haproxy"]["environment"]
-    assert environment.keys() == set(re.findall(r"presetenv (\w+)", (HERE / "haproxy.cfg").read_text()))
+    text = (HERE / "haproxy.cfg").read_text()
+    defaults = dict(re.findall(r"presetenv (\w+) +(\S+)", text))
+    places = {name for name, default in defaults.items() if re.search(r"127\.0\.0\.1|localhost|/", default)}
+    assert len(places) > 5
+    assert places | set(re.findall(r"[a-z] \"\$\{(FRONT_\w+)\}\"", text)) <= environment.keys()
     for name in NODES:
         assert environment[name.upper()] == f"{name}:{_port(SERVICES[name]['command'], '--listen')}"
     assert environment["APPLICATION"] == f"example:{_port(SERVICES['example']['command'], '--bind')}"
@@ -122,6 +132,58 @@ def test_the_front_waits_longer_than_the_longest_hold() -> None:
             assert int(found[1]) >= float(hold[1]) + 10, (file, name)
 
 
+@pytest.mark.parametrize("name", [*NODES, "haproxy", "redis", "example"])
+def test_a_service_has_no_rights_and_no_demands(name: str) -> None:
+    """It runs on a machine that grants few open files, and has what it needs to be stopped and started again."""
+    service = SERVICES[name]
+    assert "ulimits" not in service
+    assert (service["cap_drop"], service["read_only"], service["init"]) == (["ALL"], True, True)
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["restart"] == "unless-stopped"
+
+
+def test_a_node_has_time_to_let_its_clients_go() -> None:
+    """The drain window and 5 s, as long as the unit of systemd has; Docker would kill it after 10 s."""
+    defaults = dict(re.findall(r"(?m)^(\w+) = (.*)$", CliRunner().invoke(pushup, ["check-config"]).output))
+    for name in NODES:
+        assert float(SERVICES[name]["stop_grace_period"].rstrip("s")) >= float(defaults["drain_seconds"]) + 5
+
+
+def test_nothing_floats() -> None:
+    """Each image of others is named with its minor version, each Python package with its version."""
+    text = (HERE / "Dockerfile").read_text()
+    images = official_images(text, SERVICES.values())
+    assert len(images) == 3
+    assert all(re.fullmatch(r"\w+:\d+\.\d+(-[\w-]+)?", image) for image in images), images
+    pinned = {_normal(name): version for name, version in re.findall(r"(?m)^(\S+)==(\S+)$", _constraints())}
+    project = tomllib.loads((HERE.parent / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"]
+    wanted = [
+        *project["build-system"]["requires"],
+        *project["project"]["dependencies"],
+        *extras["example"],
+        *extras["tls"],
+    ]
+    for requirement in map(Requirement, wanted):
+        assert requirement.specifier.contains(pinned[_normal(requirement.name)]), requirement
+    assert "PIP_CONSTRAINT=/source/deploy/constraints.txt" in text
+
+
+def test_the_builder_is_sent_what_is_copied() -> None:
+    """.dockerignore lets through each file that the Dockerfile copies, and excludes all else; both builders read it."""
+    lines = (HERE.parent / ".dockerignore").read_text().splitlines()
+    patterns = [line for line in lines if line and not line.startswith("#")]
+    let_through = {pattern.removeprefix("!") for pattern in patterns if pattern.startswith("!")}
+    copied = {
+        source
+        for line in re.findall(r"(?m)^COPY (?!--from)(.*)", (HERE / "Dockerfile").read_text())
+        for source in line.split()[:-1]
+    }
+    assert patterns[0] == "*"
+    assert let_through == copied
+    assert not list(HERE.glob("*.dockerignore"))  # BuildKit would read this one, and the classic builder would not
+
+
 def test_the_images_copy_what_there_is() -> None:
     """Each COPY of the Dockerfile names files of the repository, or a stage that is built before."""
     text = (HERE / "Dockerfile").read_text()
@@ -148,6 +210,7 @@ def test_the_commands_run(tmp_path: Path, stack: ExitStack) -> None:
         assert _redis(at, "config", "get", setting) == f"{setting}\n{value}\n"
     for name in (*NODES, "example"):
         _run_health_check(at[name], "node" if name in NODES else name)
+    subprocess.run(_health_check_of_haproxy(), env={**os.environ, "FRONT_INSIDE": at["FRONT_INSIDE"]}, check=True)
     outside = caller(f"http://{at['FRONT_PLAIN']}", stack)
     wait_until(lambda: outside.call("GET", "/").status == 200, "HAProxy to find the example")
     outside.begin_poll("tag:java", cursor=outside.cursor(), timeout=20)
@@ -196,7 +259,8 @@ def _here(text: str, name: str, at: Mapping[str, str], folder: Path) -> str:
     text = re.sub(r"\b(node\d|redis|example):\d+", lambda found: at[found[1]], text)
     for there, here in {
         "/usr/local/etc/haproxy": str(HERE), "/etc/pushup.toml": str(HERE / "pushup.toml"),
-        "/certificate.sh": str(HERE / "certificate.sh"), "/certificate/": f"{folder}/", "/var/lib/example": str(folder),
+        "/certificate.sh": str(HERE / "certificate.sh"), "/certificate/": f"{folder}/",
+        "/run/haproxy/": f"{folder}/", "/var/lib/example": str(folder),
     }.items():  # fmt: skip
         text = text.replace(there, here)
     return text
@@ -222,6 +286,12 @@ def _run_health_check(address: str, target: str) -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+def _health_check_of_haproxy() -> list[str]:
+    kind, *command = SERVICES["haproxy"]["healthcheck"]["test"]
+    assert kind == "CMD"
+    return [part.replace("$$", "$") for part in command]
+
+
 def _is_ready(name: str, at: Mapping[str, str]) -> bool:
     if name == "redis":
         return _redis(at, *SERVICES["redis"]["healthcheck"]["test"][2:]) == "PONG\n"
@@ -241,6 +311,15 @@ def _post_form(address: str, path: str, form: bytes) -> None:
     connection.request("POST", path, form, {"Content-Type": "application/x-www-form-urlencoded"})
     assert connection.getresponse().status == 303
     connection.close()
+
+
+def _constraints() -> str:
+    return (HERE / "constraints.txt").read_text()
+
+
+def _normal(name: str) -> str:
+    """The name of a package as package indexes compare them."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _port(command: list[str], flag: str) -> str:

@@ -1,0 +1,253 @@
+"""The Dockerfile and compose.yaml for real: images are built, containers run, nodes are killed, HAProxy reloads.
+
+It brings a Docker daemon of its own and stand-ins for the official images (tests/deploy/containers), since no registry
+of images need be reached. Nothing is left of them afterwards, but the folder that install.sh keeps.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from deploy.front import HERE
+from tests.deploy.containers.cluster import NODES, ComposeCluster, Reader, wait_until
+from tests.deploy.containers.docker import Docker, DockerError
+from tests.deploy.containers.stand_ins import make_stand_ins, official_images, proxies
+from tests.server.caller import data_of, poll_path
+
+pytestmark = pytest.mark.containers
+
+REPOSITORY = HERE.parent
+INSTALL_SECONDS = 1500
+"""How long install.sh may take on a machine that has nothing yet; most of it compiles compose."""
+
+KEY = "of-the-tests-only"
+USERS = {"haproxy": "99", "redis": "999", "example": "1000"} | dict.fromkeys(NODES, "1000")
+
+
+class Built(NamedTuple):
+    """A Docker daemon with all images, and what the builders said."""
+
+    docker: Docker
+    source: Path
+    classic: str
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
+    tools = _install()
+    with Docker(Path(tempfile.mkdtemp(prefix="pushup-docker-")), compose=tools / "docker-compose") as docker:
+        source = tmp_path_factory.mktemp("source")
+        _copy_repository(source)
+        file = source / "deploy" / "compose.yaml"
+        services = yaml.safe_load(file.read_text())["services"]
+        docker.start("host")  # pip reaches the package index
+        names = official_images((source / "deploy" / "Dockerfile").read_text(), services.values())
+        make_stand_ins(docker, tools / "base.tar", names)
+        arguments = [part for name, value in proxies().items() for part in ("--build-arg", f"{name}={value}")]
+        classic = docker.run(
+            "build", "--network", "host", *arguments, "--file", source / "deploy" / "Dockerfile", "--target", "node",
+            "--tag", "built-by-the-classic-builder", source,
+        )  # fmt: skip
+        build = {"network": "host", "args": proxies()}
+        override = {"services": {name: {"build": build} for name, service in services.items() if "build" in service}}
+        (source / "network.yaml").write_text(yaml.safe_dump(override))
+        docker.compose([file, source / "network.yaml"], "build", environment={"DOCKER_BUILDKIT": "1"})
+        docker.stop()
+        docker.start("own")
+        yield Built(docker, source, classic)
+
+
+@pytest.fixture(scope="module")
+def _cluster(built: Built) -> Iterator[ComposeCluster]:
+    cluster = ComposeCluster(
+        built.docker, built.source / "deploy" / "compose.yaml", key=KEY, environment={"PUBLISH_KEY": KEY}
+    )
+    try:
+        cluster.up()
+        yield cluster
+    finally:
+        cluster.compose("down", "--volumes")
+
+
+@pytest.fixture
+def cluster(_cluster: ComposeCluster) -> ComposeCluster:
+    """All services run and are healthy. A test that kills one waits until it is back."""
+    _cluster.wait_until_well()
+    return _cluster
+
+
+# --- the images ---
+
+
+def test_the_builder_gets_what_the_images_need(built: Built) -> None:
+    """Without BuildKit, too: not the repository's history, not an environment with hundreds of megabytes."""
+    sent = re.search(r"Sending build context to Docker daemon +([\d.]+)(\w+)", built.classic)
+    assert sent is not None
+    assert float(sent[1]) * {"kB": 1e3, "MB": 1e6}[sent[2]] < 5e6
+
+
+@pytest.mark.parametrize("image", ["pushup", "pushup-example", "built-by-the-classic-builder"])
+def test_an_image_has_the_pinned_packages(built: Built, image: str) -> None:
+    """What pip installed is what constraints.txt says."""
+    pinned = set(re.findall(r"(?m)^\S+==\S+", (HERE / "constraints.txt").read_text()))
+    command = ["run", "--rm", "--network", "none", "--entrypoint", "pip", image, "freeze", "--exclude", "pushup"]
+    assert {line for line in built.docker.run(*command).splitlines() if "==" in line} <= pinned
+
+
+def test_an_image_is_told_its_extras(built: Built) -> None:
+    """Without them, PushUp says what it needs for TLS to Redis."""
+    command = ["run", "--rm", "--network", "none", "pushup", "check-config", "--broadcast", "rediss://redis"]
+    with pytest.raises(DockerError, match=re.escape("pushup[tls]")):
+        built.docker.run(*command)
+
+
+# --- everything together ---
+
+
+def test_everything_runs_without_rights(cluster: ComposeCluster) -> None:
+    """Each service's process is an ordinary user's, with no capability, in a file system that it cannot write to."""
+    states = cluster.states()
+    assert states.keys() == {*USERS, "certificate"}
+    for name, user in USERS.items():
+        status = cluster.execute(name, "cat", "/proc/self/status")
+        assert re.search(r"(?m)^Uid:\t(\d+)", status)[1] == user, name  # type: ignore[index]
+        assert re.search(r"(?m)^CapEff:\t0+$", status), name
+        assert re.search(r"(?m)^NoNewPrivs:\t1$", status), name
+        assert states[name]["HostConfig"]["ReadonlyRootfs"], name
+
+
+def test_a_message_is_published_at_a_node_and_polled_through_tls(cluster: ComposeCluster) -> None:
+    """Through the port that HAProxy publishes; nobody publishes there."""
+    with cluster.outside() as browser:
+        browser.begin_poll("news", cursor=browser.cursor(), timeout=30)
+        assert cluster.publish("news", "hello", to="node3").status == 201
+        assert data_of(browser.answer()) == ["hello"]
+        assert browser.call("POST", "/v1/messages", {"channels": ["news"], "data": 1}).status == 403
+
+
+def test_plain_requests_are_sent_to_tls(cluster: ComposeCluster) -> None:
+    """To the address that the world has for it."""
+    with cluster.published(8000) as browser:
+        reply = browser.call("GET", "/tags/c++")
+    assert (reply.status, reply.headers["Location"]) == (308, "https://localhost:8443/tags/c++")
+
+
+def test_the_example_publishes_a_question(cluster: ComposeCluster) -> None:
+    """Asked in a page, it is polled by the readers of its tags."""
+    form = "author=John&title=What+is+a+B-tree%3F&text=I+wonder.&tags=c%2B%2B+java"
+    with cluster.outside() as reader, closing(cluster.connection("example", 5000)) as page:
+        reader.begin_poll("tag:java", cursor=reader.cursor(), timeout=30)
+        page.request("POST", "/questions", form, {"Content-Type": "application/x-www-form-urlencoded"})
+        assert page.getresponse().status == 303
+        assert data_of(reader.answer())[0]["title"] == "What is a B-tree?"
+
+
+def test_a_killed_node_comes_back_and_nobody_notices(cluster: ComposeCluster) -> None:
+    """Compose starts it again, it has everything from Redis, and readers get each message once and in order."""
+    with cluster.outside() as browser:
+        begin = browser.cursor()
+    readers = [Reader(cluster, "killed", begin) for _ in range(6)]
+    for reader in readers:
+        reader.start()
+    numbers = cluster.publish_while("killed", lambda: cluster.kill("node2"))
+    for reader in readers:
+        reader.read_until(numbers[-1])
+        assert (reader.seen, reader.gaps, reader.failed) == (numbers, [], [])
+    alone = Reader(cluster, "killed", begin, at="node2")
+    alone.start()
+    alone.read_until(numbers[-1])
+    assert (alone.seen, alone.gaps) == (numbers, [])
+
+
+def test_a_killed_redis_comes_back_with_what_was_acknowledged(cluster: ComposeCluster) -> None:
+    """Publications wait or are refused meanwhile, and are published when they are tried again."""
+    with cluster.outside() as browser:
+        begin = browser.cursor()
+    readers = [Reader(cluster, "redis", begin) for _ in range(6)]
+    for reader in readers:
+        reader.start()
+    numbers = cluster.publish_while("redis", lambda: cluster.kill("redis"))
+    for reader in readers:
+        reader.read_until(numbers[-1])
+        assert (reader.seen, reader.gaps, reader.failed) == (numbers, [], [])
+
+
+def test_haproxy_reloads(cluster: ComposeCluster, built: Built) -> None:
+    """By the command of README.md: new connections go by the changed file, a poll that is held ends where it is."""
+    file = built.source / "deploy" / "haproxy.cfg"
+    before = file.read_text()
+    [command] = re.findall(r"docker compose (kill -s SIGUSR2 haproxy)`", (HERE / "README.md").read_text())
+    with cluster.outside() as browser:
+        browser.begin_poll("reload", cursor=browser.cursor(), timeout=50)
+        file.write_text(before + "\nfrontend added\n    bind :8999\n    http-request return status 200\n")
+        cluster.compose(*command.split())
+        wait_until(lambda: _status(cluster, 8999) == 200, lambda: "HAProxy to go by the changed file")
+        assert cluster.publish("reload", "still here", to="node1").status == 201
+        assert data_of(browser.answer()) == ["still here"]
+    assert cluster.states()["haproxy"]["RestartCount"] == 0
+    file.write_text(before)
+    cluster.compose(*command.split())
+
+
+def test_haproxy_takes_a_file_that_replaces_its_own_when_it_restarts(cluster: ComposeCluster, built: Built) -> None:
+    """Not before: the container has the file that was there when it began."""
+    file = built.source / "deploy" / "haproxy.cfg"
+    new = file.with_name("new.cfg")
+    new.write_text(file.read_text() + "\n# a later version\n")
+    new.replace(file)
+    show = ["cat", "/usr/local/etc/haproxy/haproxy.cfg"]
+    assert "# a later version" not in cluster.execute("haproxy", *show)
+    [command] = re.findall(r"docker compose (restart haproxy)`", (HERE / "README.md").read_text())
+    cluster.compose(*command.split())
+    assert "# a later version" in cluster.execute("haproxy", *show)
+
+
+def test_it_stops_in_time_and_leaves_nothing(cluster: ComposeCluster, built: Built) -> None:
+    """Nodes answer the polls that they hold, nobody has to be killed, and all containers and networks are gone."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(cluster.at(name, 8080)) for name in NODES]
+        for client in clients:
+            client.begin("GET", poll_path("stop", cursor=client.cursor(), timeout=50))
+        cluster.compose("stop")
+        assert [client.answer()["messages"] for client in clients] == [[], [], [], []]
+    ended = {name: state["State"]["ExitCode"] for name, state in cluster.states().items()}
+    assert ended == dict.fromkeys(ended, 0)
+    cluster.compose("down", "--volumes")
+    assert built.docker.run("ps", "--all", "--quiet").split() == []
+    assert built.docker.run("volume", "ls", "--quiet").split() == []
+    assert "pushup" not in built.docker.run("network", "ls")
+
+
+def _install() -> Path:
+    done = subprocess.run(
+        ["sh", HERE.parent / "tests" / "deploy" / "containers" / "install.sh"],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=INSTALL_SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip())
+
+
+def _copy_repository(source: Path) -> None:
+    """What a builder finds in a working copy: the files, their history, and an environment of 50 MB."""
+    left_out = shutil.ignore_patterns(
+        ".git", ".venv", ".hypothesis", ".*_cache", "__pycache__", "*.egg-info", "results"
+    )
+    shutil.copytree(REPOSITORY, source, dirs_exist_ok=True, ignore=left_out)
+    for folder in (".git", ".venv"):
+        (source / folder).mkdir()
+        (source / folder / "large").write_bytes(bytes(25_000_000))
+
+
+def _status(cluster: ComposeCluster, port: int) -> int:
+    with cluster.at("haproxy", port) as caller:
+        return caller.call("GET", "/").status
