@@ -182,6 +182,22 @@ def test_a_killed_redis_comes_back_with_what_was_acknowledged(cluster: ComposeCl
         assert (reader.seen, reader.gaps, reader.failed) == (numbers, [], [])
 
 
+def test_polls_are_held_while_redis_is_away(cluster: ComposeCluster) -> None:
+    """No node is ready then, and HAProxy soon knows. All are alive: it gives them polls as a last resort."""
+    cluster.compose("stop", "redis")
+    wait_until(lambda: not any(_is_ready(cluster, name) for name in NODES), lambda: "the nodes to miss Redis")
+    with cluster.outside() as browser:
+        cursor = browser.cursor()
+        for _ in range(8):
+            assert browser.poll("away", cursor=cursor, timeout=1)["messages"] == []
+        browser.begin_poll("away", cursor=cursor, timeout=50)
+        cluster.compose("start", "redis")
+        cluster.wait_until_well()
+        wait_until(lambda: _is_ready(cluster, "node1"), lambda: "a node to reach Redis again")
+        assert cluster.publish("away", "it is back", to="node1").status == 201
+        assert data_of(browser.answer()) == ["it is back"]
+
+
 def test_haproxy_reloads(cluster: ComposeCluster, built: Built) -> None:
     """By the command of README.md: new connections go by the changed file, a poll that is held ends where it is."""
     file = built.source / "deploy" / "haproxy.cfg"
@@ -246,6 +262,11 @@ def _copy_repository(source: Path) -> None:
     for folder in (".git", ".venv"):
         (source / folder).mkdir()
         (source / folder / "large").write_bytes(bytes(25_000_000))
+
+
+def _is_ready(cluster: ComposeCluster, name: str) -> bool:
+    with cluster.at(name, 8080) as caller:
+        return caller.call("GET", "/readyz").status == 200
 
 
 def _status(cluster: ComposeCluster, port: int) -> int:
