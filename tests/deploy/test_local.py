@@ -21,11 +21,8 @@ import pytest
 from deploy import cluster as cluster_module
 from deploy.cluster import Cluster, ClusterError, PartFailed, free_ports
 from deploy.front import HERE
-<<<<<<< HEAD
 from deploy.part import Part
-=======
 from deploy.restarts import PAUSE_SECONDS, RESTARTS_LIMIT, WITHIN_SECONDS, Restarts
->>>>>>> a9d7408 (make cluster: a part that dies is started again)
 from tests.deploy.conversations import caller, wait_until
 
 
