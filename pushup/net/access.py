@@ -20,6 +20,9 @@ KNOWN_HOSTS = 64
 """Values of `Host` whose verdict is remembered; clients mostly send one and the same."""
 
 
+SHOWN_HOST_LENGTH = 100
+"""Characters of a `Host` that an error shows."""
+
 _FOR_SOMEBODY_ELSE = frozenset((b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via", b"origin"))
 """Fields of requests that proxies, and browsers for scripts, send on behalf of somebody else."""
 
@@ -55,8 +58,9 @@ class Access:
         if host is None or host in self._good_hosts:
             return
         if not self._is_welcome_host(host.decode("latin-1").lower()):
+            shown = host[:SHOWN_HOST_LENGTH].decode("latin-1")
             raise MisdirectedRequest(
-                f"this server is not known as {host.decode('latin-1')!r}: use its IP address or localhost, "
+                f"this server is not known as {shown!r}: use its IP address or localhost, "
                 "or add the name to the setting hosts",
                 field="Host",
             )

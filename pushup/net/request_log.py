@@ -19,6 +19,9 @@ TARGET_LIMIT = 200
 _HARMLESS = re.compile(r"(channel|cursor|timeout|limit|from|to|after|_)=")
 """Parameters that are logged with their values. The value of another means nothing here, but may be a secret."""
 
+_USER = re.compile(r"^([A-Za-z]+://)[^/@]*@")
+"""What may stand before the host of a target in absolute form."""
+
 _log = Logger()
 
 
@@ -81,9 +84,15 @@ class _LoggedExchange:
 def shown_target(target: bytes) -> str:
     """The target as it may be logged: printable, of bounded length, and without the values of unknown parameters."""
     path, mark, query = target.decode("latin-1").partition("?")
-    pairs = [pair if _HARMLESS.match(pair) else f"{pair.partition('=')[0]}=..." for pair in query.split("&")]
+    path = _USER.sub(r"\1...@", path)
+    pairs = [pair if _HARMLESS.match(pair) else _without_value(pair) for pair in query.split("&")]
     text = ascii(path + mark + ("&".join(pairs) if mark else ""))[1:-1]
     return text if len(text) <= TARGET_LIMIT else text[:TARGET_LIMIT] + "..."
+
+
+def _without_value(pair: str) -> str:
+    name, equals, _ = pair.partition("=")
+    return f"{name}=..." if equals else "..."
 
 
 _check: type[Exchange] = _LoggedExchange
