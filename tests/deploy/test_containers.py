@@ -184,14 +184,15 @@ def test_a_killed_redis_comes_back_with_what_was_acknowledged(cluster: ComposeCl
 
 def test_polls_are_held_while_redis_is_away(cluster: ComposeCluster) -> None:
     """No node is ready then, and HAProxy soon knows. All are alive: it gives them polls as a last resort."""
-    cluster.compose("stop", "redis")
-    wait_until(lambda: not any(_is_ready(cluster, name) for name in NODES), lambda: "the nodes to miss Redis")
-    with cluster.outside() as browser:
+    with cluster.outside() as browser, ExitStack() as stack:
+        stack.callback(cluster.compose, "start", "redis")
+        cluster.compose("stop", "redis")
+        wait_until(lambda: not any(_is_ready(cluster, name) for name in NODES), lambda: "the nodes to miss Redis")
         cursor = browser.cursor()
         for _ in range(8):
             assert browser.poll("away", cursor=cursor, timeout=1)["messages"] == []
         browser.begin_poll("away", cursor=cursor, timeout=50)
-        cluster.compose("start", "redis")
+        stack.close()
         cluster.wait_until_well()
         wait_until(lambda: _is_ready(cluster, "node1"), lambda: "a node to reach Redis again")
         assert cluster.publish("away", "it is back", to="node1").status == 201
