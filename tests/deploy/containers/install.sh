@@ -23,6 +23,7 @@ folder=${XDG_CACHE_HOME:-$HOME/.cache}/pushup-containers
 mkdir -p "$folder"
 work=$(mktemp -d "$folder/new.XXXXXX")
 trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM
 
 compose=$folder/docker-compose-$COMPOSE
 if [ ! -x "$compose" ]; then
