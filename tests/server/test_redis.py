@@ -510,7 +510,7 @@ def test_all_are_restarted_and_so_is_redis(tmp_path: Path, channel: str, durable
             if durable:
                 assert [data_of(answer) for answer in answers] == [["kept"]] * 2
                 assert [answer["gaps"] for answer in answers] == [[]] * 2
-                assert cluster.next().publish([channel], "not this", key="k") == published
+                assert cluster.next().publish([channel], "kept", key="k") == published
                 assert epoch_of(cluster.wait_until_one()) == epoch_of(last)
             else:
                 assert [data_of(answer) for answer in answers] == [[]] * 2
