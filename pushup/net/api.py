@@ -111,8 +111,8 @@ class Api:
 
     def refuse(self, error: PushUpError, request: Request, exchange: Exchange) -> None:
         """Answer with an error, and with its details if whoever asks may see them."""
-        is_operator = bool(error.operator_detail) and self._access.is_operator(request, exchange.client)
-        self._tell_error(error, exchange, is_operator=is_operator)
+        may_be_operator = bool(error.operator_detail) and self._access.may_be_operator(request)
+        self._tell_error(error, exchange, may_be_operator=may_be_operator)
 
     def abandon(self, held: Held) -> None:
         """The client of an open request is gone."""
@@ -144,10 +144,11 @@ class Api:
             call.requires(self._access, request)
         return call, argument
 
-    def _tell_error(self, error: PushUpError, exchange: Exchange, *, is_operator: bool) -> None:
-        """Answer with an error to somebody who may see its details, or not."""
-        self._refusals.note(error, exchange.client)
-        exchange.respond(problem(error, for_operator=is_operator and bool(error.operator_detail)))
+    def _tell_error(self, error: PushUpError, exchange: Exchange, *, may_be_operator: bool) -> None:
+        """Answer with an error; with its details, if the sender may see them and is near enough."""
+        client = exchange.client
+        self._refusals.note(error, client)
+        exchange.respond(problem(error, for_operator=may_be_operator and self._access.is_near(client)))
 
     def _options(self, request: Request, allow: str, exchange: Exchange) -> None:
         """Which methods a path takes; browsers ask for leave with it (Fetch standard)."""
@@ -191,11 +192,11 @@ class Api:
         command, as_list, ack, seconds = wire.read_publication(request.body, key or None, self._publication_limits)
 
         # `then` may be kept for long, by a Redis that hangs or for `ack`: neither the request nor the command with it.
-        is_operator = self._access.is_operator(request, exchange.client)
+        may_be_operator = self._access.may_be_operator(request)
 
         def then(outcome: Outcome) -> None:
             if not isinstance(outcome, Published):
-                self._tell_error(_error(outcome), exchange, is_operator=is_operator)
+                self._tell_error(_error(outcome), exchange, may_be_operator=may_be_operator)
             elif ack == "accepted":
                 exchange.respond(Response(201, wire.write_published(outcome, as_list)))
             else:
@@ -224,11 +225,11 @@ class Api:
     def _command(
         self, command: Command, request: Request, exchange: Exchange, succeeded: Callable[[Outcome], Response]
     ) -> None:
-        is_operator = self._access.is_operator(request, exchange.client)
+        may_be_operator = self._access.may_be_operator(request)
 
         def then(outcome: Outcome) -> None:
             if isinstance(outcome, PushUpError):
-                self._tell_error(outcome, exchange, is_operator=is_operator)
+                self._tell_error(outcome, exchange, may_be_operator=may_be_operator)
             else:
                 exchange.respond(succeeded(outcome))
 
