@@ -233,9 +233,9 @@ LARGE = publish("a", data="7" * 100_000)
 
 
 @pytest.fixture
-def narrow(path: Path) -> JournaledQueue:
+def narrow(servers: Servers) -> JournaledQueue:
     """A journal for which ten large publications may wait."""
-    return JournaledQueue(path, waiting_limit_bytes=10 * size_of(LARGE))
+    return servers.start(waiting_limit_bytes=10 * size_of(LARGE))
 
 
 def test_only_so_many_bytes_wait_for_the_disk(narrow: JournaledQueue) -> None:
@@ -302,9 +302,8 @@ def test_a_group_that_cannot_be_applied_is_told_to_all_who_wait_for_it(
     logged_failures.clear()
 
 
-def test_a_group_ends_when_it_has_many_bytes(path: Path) -> None:
+def test_a_group_ends_when_it_has_many_bytes(node: JournaledQueue) -> None:
     """What is written at a time is a copy of all of them."""
-    node = JournaledQueue(path)
     node.append(Expire())
     for _ in range(100):
         node.append(LARGE)
