@@ -149,7 +149,7 @@ class _Connection:
         self._held: Subscription[Any] | None = None
 
     def run(self) -> None:
-        parser = RequestParser(RequestLimits())
+        parser = RequestParser(RequestLimits(), self._api.admit)
         try:
             with self._socket as sock:
                 while not parser.ended and (data := sock.recv(READ_BYTES)):
