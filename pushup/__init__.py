@@ -5,7 +5,8 @@
     net/        everything HTTP, down to the socket
     node        the meeting point of queue, clock and broadcast
     service     joins all parts on one page
-    settings, logs, metrics, client, cli
+    settings (with secret_files), surroundings: what a server is told, and whether it can run here
+    tls, supervisor, logs, metrics, timer, client, cli
 
 The three journeys, of a publication, a poll and an expiry: docs/architecture.md.
 """

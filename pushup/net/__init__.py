@@ -12,6 +12,7 @@
 | `exchange` | one open request, as the application sees it |
 | `api` | requests -> calls on the node |
 | `access` | who may do what: keys, origins, names of this server |
+| `origins` | how browsers write the origin of a page |
 | `authorized_polls` | polls of clients that the application is asked about |
 | `poll_parameters` | the parameters of a poll |
 | `refusals`, `request_log`, `rarely` | what is counted and logged of requests |

@@ -10,6 +10,5 @@ Redis carries publications and never polls: each node reads the log and answers 
 | `limits` | the settings |
 | `epochs` | their names, which have an order |
 | `connector`, `address` | where Redis is: a URL, with Sentinels or without |
-| `tls` | whether a server's certificate is accepted, and why not |
 | `connection` | Redis' protocol, on hiredis |
 """
