@@ -51,7 +51,7 @@ class WaitingRoom:
         assert self.bytes >= 0
 
     def full(self) -> Overloaded:
-        """What a publisher is told that may not wait."""
+        """The error for a publisher when there is no room."""
         detail = f"waiting_limit_bytes of {self._limit} is reached: too much waits for the message log"
         return Overloaded(detail, retry_after=RETRY_AFTER_SECONDS)
 

@@ -104,7 +104,7 @@ class Loaded(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """What a node is told that reports: where the log and its checkpoint are, and what is known of each node (JSON).
+    """The answer to a report: where the log and its checkpoint are, and what is known of each node (JSON).
 
     `complete`: no node that lives can be missing among the members.
     """
