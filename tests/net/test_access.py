@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent, globalLogPublisher
-from zope.interface import implementer
 
 from pushup.broadcast.memory import MemoryBroadcast
 from pushup.core.commands import Command
@@ -17,6 +15,7 @@ from pushup.net.rarely import LOG_SECONDS
 from pushup.settings import SettingsError, read_settings
 from tests.net.in_memory_node import InMemoryNode
 from tests.net.in_memory_server import InMemoryServer
+from tests.net.observed_log import logged_at
 from tests.net.scripted_application import get
 
 KEY = "a-key-of-sixteen-characters"
@@ -34,16 +33,8 @@ EVIL = [
 @pytest.fixture
 def log_lines() -> Iterator[list[str]]:
     """What is logged at level info, as text."""
-    lines: list[str] = []
-
-    @implementer(ILogObserver)
-    def observe(event: LogEvent) -> None:
-        if event["log_level"] == LogLevel.info:
-            lines.append(formatEvent(event))
-
-    globalLogPublisher.addObserver(observe)
-    yield lines
-    globalLogPublisher.removeObserver(observe)
+    with logged_at("info") as lines:
+        yield lines
 
 
 def polled(node: InMemoryNode, host: str | None) -> int:

@@ -175,7 +175,7 @@ def test_what_waits_behind_held_polls_is_bounded_in_all() -> None:
     for client in clients:
         client.send(get(b"/held") + post(b"/echo", 3000) + b"x" * 3000)
         client.send(post(b"/echo", 3000) + b"x" * 3000)
-    assert server.edge.waiting_bytes < 50_000 + 20 * 8_000
+    assert 0 < server.edge.waiting_bytes <= 50_000
     server.application.answer_held()
     statuses = [[reply.status for reply in client.replies()] for client in clients]
     assert [200, 200, 200] in statuses

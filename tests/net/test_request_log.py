@@ -6,13 +6,12 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent, globalLogPublisher
-from zope.interface import implementer
 
 from pushup.net.http1 import Request
 from pushup.net.request_log import TARGET_LIMIT, RequestLog, shown_target
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
 from tests.net.in_memory_server import InMemoryServer
+from tests.net.observed_log import logged_at
 from tests.net.scripted_application import get
 
 BODY = b'{"channels": ["a"], "data": "secret"}'
@@ -21,16 +20,8 @@ PUBLICATION = b"POST /v1/messages HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer s
 
 @pytest.fixture
 def lines() -> Iterator[list[str]]:
-    lines: list[str] = []
-
-    @implementer(ILogObserver)
-    def observe(event: LogEvent) -> None:
-        if event["log_level"] == LogLevel.debug:
-            lines.append(formatEvent(event))
-
-    globalLogPublisher.addObserver(observe)
-    yield lines
-    globalLogPublisher.removeObserver(observe)
+    with logged_at("debug") as lines:
+        yield lines
 
 
 def test_each_request_is_a_line(lines: list[str]) -> None:

@@ -1,0 +1,26 @@
+"""What is logged at one level while a test runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
+from zope.interface import implementer
+
+
+@contextmanager
+def logged_at(level: str) -> Iterator[list[str]]:
+    """The lines of this level (`debug`, `info` ...), as they come."""
+    lines: list[str] = []
+
+    @implementer(ILogObserver)
+    def observe(event: LogEvent) -> None:
+        if event["log_level"].name == level:
+            lines.append(formatEvent(event))
+
+    globalLogPublisher.addObserver(observe)
+    try:
+        yield lines
+    finally:
+        globalLogPublisher.removeObserver(observe)
