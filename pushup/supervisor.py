@@ -36,7 +36,7 @@ EXTEND_SECONDS = 20.0
 _log = Logger()
 
 
-class Listener(Protocol):
+class Recipient(Protocol):
     """Takes one line after the other."""
 
     def send(self, line: str) -> None: ...
@@ -44,20 +44,20 @@ class Listener(Protocol):
 
 
 class Supervisor:
-    """Tells a listener how a server is, at least twice in `watchdog_seconds`; `why_not_ready` says None if it is.
+    """Tells a recipient how a server is, at least twice in `watchdog_seconds`; `why_not_ready` says None if it is.
 
-    Without a listener it does nothing.
+    Without a recipient it does nothing.
     """
 
     def __init__(
         self,
-        listener: Listener | None,
+        recipient: Recipient | None,
         *,
         watchdog_seconds: float,
         clock: IReactorTime,
         why_not_ready: Callable[[], str | None],
     ) -> None:
-        self._listener = listener
+        self._recipient = recipient
         self._step_seconds = min(STEP_SECONDS, watchdog_seconds / 2)
         self._clock = clock
         self._why_not_ready = why_not_ready
@@ -73,19 +73,19 @@ class Supervisor:
     def stopping(self) -> None:
         """The server begins to stop."""
         self._is_stopping = True
-        if self._listener is not None:
-            self._listener.send("STOPPING=1")
+        if self._recipient is not None:
+            self._recipient.send("STOPPING=1")
         self._step()
 
     def end(self) -> None:
         """The server has stopped."""
         self._timer.stop()
-        if self._listener is not None:
-            self._listener.close()
+        if self._recipient is not None:
+            self._recipient.close()
 
     def _step(self) -> None:
         """Tell what has changed, and that the reactor turns."""
-        if self._listener is None:
+        if self._recipient is None:
             return
         reason = self._why_not_ready()
         if self._is_stopping:
@@ -96,14 +96,14 @@ class Supervisor:
             status = "Ready"
             if not self._was_ready:
                 self._was_ready = True
-                self._listener.send("READY=1")
+                self._recipient.send("READY=1")
         if self._was_ready and not self._is_stopping:
-            self._listener.send("WATCHDOG=1")
+            self._recipient.send("WATCHDOG=1")
         else:
-            self._listener.send(f"EXTEND_TIMEOUT_USEC={EXTEND_SECONDS * 1e6:.0f}")
+            self._recipient.send(f"EXTEND_TIMEOUT_USEC={EXTEND_SECONDS * 1e6:.0f}")
         if status != self._status:
             self._status = status
-            self._listener.send(f"STATUS={' '.join(status.split())}")  # a second line would be another command
+            self._recipient.send(f"STATUS={' '.join(status.split())}")  # a second line would be another command
         pause = self._step_seconds if self._was_ready else min(STARTING_STEP_SECONDS, self._step_seconds)
         self._timer.not_after(self._clock.seconds() + pause)
 
