@@ -109,7 +109,7 @@ def serve(**given: Any) -> None:
     raise_file_limit()
     try:
         service = make_service(settings, reactor)
-    except (SettingsError, JournalError) as error:
+    except SettingsError as error:
         raise click.ClickException(str(error)) from None
 
     def stop(number: int, frame: object) -> None:
@@ -150,6 +150,8 @@ def serve(**given: Any) -> None:
     reactor.addSystemEventTrigger("during", "shutdown", supervisor.end)
     try:
         service.startService()
+    except JournalError as error:
+        raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(error.strerror or str(error)) from None
     supervisor.begin()

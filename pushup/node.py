@@ -1,15 +1,15 @@
-"""A node: where the message queue, the clock and the broadcast meet, and nowhere else.
+"""A node: where the replicated state, the held polls, the clock and the broadcast meet, and nowhere else.
 
-publish   -> broadcast.append -> (every node) apply -> outcome to the publisher, deliveries in slices
-poll      -> queue.subscribe -> answered now, or held until there is something or its deadline
-expire    <- one reactor timer, at the queue's next deadline
+submit  -> broadcast.append -> (every node) apply -> outcome to the publisher; whoever was woken is answered in slices
+poll    -> polls.subscribe  -> answered now, or held until there is something for it or its deadline
+expire  <- one reactor timer, at the next deadline
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 from twisted.internet.defer import Deferred
@@ -18,46 +18,42 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from pushup import __version__
-from pushup.broadcast import Broadcast, Then
+from pushup.broadcast import Broadcast, OnConfirmation, OnOutcome
 from pushup.broadcast.members import Member
 from pushup.core.answer import Answer
 from pushup.core.channel import Channel
-from pushup.core.commands import Ack, Command, Confirmation, Entry, Expire, Outcome
+from pushup.core.commands import Ack, Command, Entry, Expire, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError, Unavailable
-from pushup.core.message_queue import MessageQueue
+from pushup.core.held_polls import HeldPolls
+from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll
-from pushup.core.snapshot import Snapshot
-from pushup.core.subscription import Subscription
+from pushup.core.snapshot import Changes, Snapshot
+from pushup.core.state import ReplicatedState
+from pushup.core.subscription import Holder, Subscription
 from pushup.metrics import Metrics
 from pushup.timer import Timer
 
 SLICE = 256
-"""Answers given in one turn of the reactor: about 4 ms, so that others get theirs in between."""
+"""Answers in one turn of the reactor: about 4 ms, so that other connections get their turn in between."""
 
 DEADLINE_STEP_SECONDS = 1 / 64
-"""Deadlines are rounded down to it, so that many subscriptions share a place in the tree."""
+"""Deadlines are rounded down to a multiple of this, so that many subscriptions share a place in the tree."""
 
 HOLD_JITTER = 0.15
-"""A hold ends early by a random part up to this, so that clients do not come back in step (docs/http.md)."""
+"""A held poll ends early by a random part up to this, so that clients do not return in step (docs/http.md)."""
 
 EXPIRY_SECONDS = 1.0
-"""How often it is looked whether shared state is due to go, if no entry comes by; that late it may be."""
+"""How often to check whether anything is due to expire while no entry comes; how late it may expire."""
 
 DRAIN_STEP_SECONDS = 0.1
-"""How often some of the held polls are answered while the node drains."""
+"""How often a draining node answers some of its held polls."""
 
 DRAIN_HOLD_SECONDS = 1.0
-"""A draining node holds a new poll for this long at most and half of it at least, at random. If it were answered at
-once, its client would come back at once, hundreds of times a second: balancers prefer the node with few connections."""
+"""A draining node holds a new poll for at most this long, and at least half of it, at random. If it answered at once,
+the client would return at once, hundreds of times a second: balancers prefer the node with few connections."""
 
 _log = Logger()
-
-
-class Holder(Protocol):
-    """What holds a poll open."""
-
-    def answer(self, answer: Answer) -> None: ...
 
 
 H = TypeVar("H", bound=Holder)
@@ -67,20 +63,21 @@ class DrainLimits(Struct, frozen=True, kw_only=True):
     """How a node stops."""
 
     drain_seconds: float = 5.0
-    """Over so long held polls are answered, so that their clients do not reach the other nodes all at once."""
+    """On shutdown, held polls are answered over this many seconds, so that their clients do not reach the other nodes
+    all at once."""
 
 
 class Node(Generic[H]):
-    """One queue that follows one broadcast by one clock.
+    """One replica of the state, the polls held here, and the broadcast that both follow, on one clock.
 
-    `soon` calls what it is given later, in this turn of the reactor or the next, but not now; `random` returns a
-    number in [0, 1).
+    `soon` calls its argument later, in this turn of the reactor or the next; `random` returns a number in [0, 1).
     """
 
     def __init__(
         self,
         *,
-        queue: MessageQueue[H],
+        limits: Limits,
+        hold_limits: HoldLimits,
         broadcast: Broadcast,
         clock: IReactorTime,
         soon: Callable[[Callable[[], None]], None],
@@ -88,7 +85,11 @@ class Node(Generic[H]):
         metrics: Metrics,
         name: str = "",
     ) -> None:
-        self._queue = queue
+        self._limits = limits
+        self.state = ReplicatedState(limits)
+        """To be read; it changes by `apply` and `start_from`."""
+        self.polls: HeldPolls[H] = HeldPolls(self.state, hold_limits)
+        """To be read; polls come by `poll` and go by `abandon`."""
         self._broadcast = broadcast
         self._clock = clock
         self._random = random
@@ -97,98 +98,87 @@ class Node(Generic[H]):
         self._delivering = False
         self._deadline_timer = Timer(clock, self._answer_due)
         self._expiring = False
-        self._expiry = LoopingCall(self._let_time_pass)
+        self._expiry = LoopingCall(self._expire)
         self._expiry.clock = clock
-        self._expiry.start(EXPIRY_SECONDS, now=False).addErrback(
-            lambda failure: _log.failure("letting time pass failed", failure)
-        )
         self._drain_end: float | None = None
         """When a draining node has answered everybody, seconds since the epoch."""
-        self._starting = False
         self._name = name
         self.addresses: tuple[str, ...] = ()
         """Where it listens, once it does."""
-        broadcast.follow(self)
+
+    def start(self) -> None:
+        """Follow the broadcast. Raises: what `Broadcast.start` does."""
+        self._broadcast.start(self)
+        self._expiry.start(EXPIRY_SECONDS, now=False).addErrback(
+            lambda failure: _log.failure("the expiry loop failed; messages and channels no longer expire", failure)
+        )
+
+    async def stop(self) -> None:
+        """Stop the timers, and then the broadcast: commands it has accepted are finished."""
+        self._deadline_timer.stop()
+        if self._expiry.running:
+            self._expiry.stop()
+        await self._broadcast.stop()
+
+    # What the HTTP interface asks.
 
     @property
-    def queue(self) -> MessageQueue[H]:
-        """To look at."""
-        return self._queue
-
-    @property
-    def cursor(self) -> Cursor:
+    def here(self) -> Cursor:
         """Where "from here on" begins. Raises: Unavailable."""
-        if not self._queue.cursor.epoch:
-            raise Unavailable("this node has not read the log yet", retry_after=1)
-        return self._queue.cursor
+        if not self.state.cursor.epoch:
+            raise _not_loaded()
+        return self.state.cursor
 
     def channel(self, name: str) -> Channel:
-        """Raises: UnknownChannel."""
-        return self._queue.channel(name)
-
-    def name_of(self, channel: str) -> str:
-        """The channel's name, by its name or id; what does not live goes by what it was called."""
-        return self._queue.name_of(channel)
+        """The open channel with this name or id. Raises: UnknownChannel."""
+        return self.state.channels.get(name)
 
     def channels(self, after: int, most: int) -> list[Channel]:
-        """The first living channels with an id after this one."""
-        return self._queue.channels(after, most)
+        """Open channels with an id above `after`, at most `most`, by id."""
+        return self.state.channels.page(after, most)
+
+    def name_of(self, channel: str) -> str:
+        """The name of the open channel with this name or id; where there is none, what was given."""
+        found = self.state.channels.find(channel)
+        return channel if found is None else found.name
+
+    def subscribers(self, channel: Channel) -> int:
+        """How many polls wait for this channel here."""
+        return self.polls.subscribers(channel.name)
 
     def why_not_ready(self) -> Unavailable | None:
-        """Why no new clients should be sent here, if so."""
+        """Why load balancers should send no new clients here, if so."""
         if self._drain_end is not None:
             return Unavailable("this node is draining", retry_after=1)
         return self._broadcast.why_not_ready()
 
-    def publish(self, command: Command, then: Then) -> None:
-        """Have a command done on every node; `then` takes what came of it, before it is delivered."""
-        self._broadcast.append(command, then)
-
-    def apply(self, entry: Entry) -> Outcome:
-        """The next entry, from this node or another: delivery exists once."""
-        outcome = self._queue.apply(entry)
-        self._metrics.applied(entry.command, outcome)
-        self._deliver_soon()
-        return outcome
-
-    async def start_from(self, snapshot: Snapshot) -> None:
-        """Go on from another state: who is held is answered from the old one, and comes again with that cursor."""
-        self._starting = True
-        while self._queue.held:
-            self._answer(self._queue.end_all(SLICE))
-            next_turn: Deferred[None] = Deferred()
-            self._soon(lambda turn=next_turn: turn.callback(None))  # type: ignore[misc]
-            await next_turn
-        self._queue.start_from(snapshot)
-        self._starting = False
-
-    def member(self, id: str) -> Member:  # noqa: A002
-        """What this node shows of itself."""
-        return Member(id, self._name, self.addresses, str(self._queue.cursor), self._queue.held, __version__)
+    def submit(self, command: Command, on_outcome: OnOutcome) -> None:
+        """Have a command carried out on every node; `on_outcome` takes its outcome before anybody is delivered to."""
+        self._broadcast.append(command, on_outcome)
 
     def members(self) -> list[Member]:
-        """All nodes that live."""
+        """All nodes of the cluster that are alive."""
         return self._broadcast.members() or [self.member("1")]
 
-    def confirm(self, ack: Ack, cursor: Cursor, seconds: float, then: Callable[[Confirmation], None]) -> None:
-        """See within so many seconds how sure the publisher of this message can be."""
-        self._broadcast.confirm(ack, cursor, seconds, then)
+    def confirm(self, ack: Ack, cursor: Cursor, seconds: float, on_confirmation: OnConfirmation) -> None:
+        """Find out within this many seconds which acknowledgement the message at `cursor` has reached."""
+        self._broadcast.confirm(ack, cursor, seconds, on_confirmation)
 
     def poll(self, poll: Poll, holder: H, until: float = math.inf) -> Answer | Subscription[H]:
         """Answer a poll now, or hold it: then `holder.answer` is called, unless the subscription is abandoned.
 
         It is held for its timeout, and until `until` (seconds since the epoch) at most.
-        Raises: UnknownChannel; Unavailable while nothing is known, or the cursor's epoch is not.
+        Raises: UnknownChannel; Unavailable before this node has a state, or while it does not know the cursor's epoch.
         """
         now = self._clock.seconds()
-        epoch, cursor = self._queue.cursor.epoch, poll.cursor
+        epoch, cursor = self.state.cursor.epoch, poll.cursor
         if not epoch:
-            raise Unavailable("this node has not read the log yet", retry_after=1)
+            raise _not_loaded()
         if isinstance(cursor, Cursor) and cursor.epoch != epoch and self._broadcast.awaits(cursor.epoch):
             # Answering from the epoch before would repeat what this client has seen.
-            raise Unavailable("this node has not come to the epoch of this cursor yet", retry_after=1)
+            raise Unavailable("this node has not yet loaded the epoch of this cursor", retry_after=1)
         deadline = min((now + self._hold_seconds(poll, now)) // DEADLINE_STEP_SECONDS * DEADLINE_STEP_SECONDS, until)
-        result = self._queue.subscribe(poll, holder, now, deadline)
+        result = self.polls.subscribe(poll, holder, now, deadline)
         if isinstance(result, Subscription):
             if result.deadline < self._deadline_timer.time:
                 self._deadline_timer.not_after(result.deadline)
@@ -197,9 +187,7 @@ class Node(Generic[H]):
         return result
 
     def _hold_seconds(self, poll: Poll, now: float) -> float:
-        """How long this poll is held if there is nothing for it."""
-        if self._starting:
-            return 0.0
+        """How long to hold this poll if there is nothing for it."""
         if self._drain_end is not None:
             hold = DRAIN_HOLD_SECONDS * (1 - self._random() / 2)
             return max(0.0, min(poll.timeout, hold, self._drain_end - now))
@@ -207,54 +195,96 @@ class Node(Generic[H]):
 
     def abandon(self, subscription: Subscription[Any]) -> None:
         """The client of a held poll is gone."""
-        self._queue.abandon(subscription)
+        self.polls.abandon(subscription)
+
+    # What the broadcast follows (`pushup.broadcast.Follower`).
+
+    @property
+    def cursor(self) -> Cursor:
+        """The last entry applied; its epoch is empty while there is no state."""
+        return self.state.cursor
+
+    @property
+    def time(self) -> float:
+        return self.state.time
+
+    def apply(self, entry: Entry) -> Outcome:
+        """Apply the next entry, whichever node it came from: delivery exists once in the code."""
+        state = self.state
+        outcome = state.apply(entry)
+        self.polls.wake(state.touched)
+        self._metrics.applied(entry.command, outcome)
+        self._deliver_soon()
+        return outcome
+
+    def start_from(self, snapshot: Snapshot) -> None:
+        """Go on from another state. Held polls stay; those with something to learn from it are answered."""
+        self.state = ReplicatedState.restore(self._limits, snapshot)
+        self.polls.use(self.state)
+        self._deliver_soon()
+
+    def snapshot(self) -> Snapshot:
+        return self.state.snapshot()
+
+    def note_changes(self, after: int | None = None) -> None:
+        self.state.note_changes(after)
+
+    @property
+    def changed_count(self) -> int:
+        return self.state.changed_count
+
+    def changes(self, after: int | None = None) -> Changes:
+        return self.state.changes(after)
+
+    def member(self, id: str) -> Member:  # noqa: A002
+        """What the other nodes are shown of this one."""
+        return Member(id, self._name, self.addresses, str(self.cursor), self.polls.count, __version__)
+
+    # Stopping.
 
     def drain(self, seconds: float) -> Deferred[None]:
         """Answer all held polls, spread evenly over some time, and hold new ones briefly; fires at its end."""
         self._drain_end = self._clock.seconds() + seconds
         done: Deferred[None] = Deferred()
-        self._drain_step(self._queue.held, self._drain_end, done)
+        self._drain_step(self.polls.count, self._drain_end, done)
         return done
-
-    def stop(self) -> None:
-        """Let no timer run on."""
-        self._deadline_timer.stop()
-        self._expiry.stop()
 
     def _drain_step(self, waiting: int, end: float, done: Deferred[None]) -> None:
         """Answer the part of the held polls whose turn it is, a slice at most.
 
-        `waiting`: those that were held when the drain began and are still. New ones are held briefly, so those have
-        the latest deadlines; and at the end everybody is answered.
+        `waiting`: how many of those held when the drain began still are. New polls are held briefly, so the old ones
+        have the latest deadlines; at the end everybody is answered.
         """
-        held, left = self._queue.held, max(0.0, end - self._clock.seconds())
+        held, left = self.polls.count, max(0.0, end - self._clock.seconds())
         if not held and not left:
             done.callback(None)
             return
         waiting = min(waiting, held) if left else held
         steps = max(1, math.ceil(waiting / SLICE), min(waiting, math.ceil(left / DRAIN_STEP_SECONDS)))
         share = math.ceil(waiting / steps)
-        self._answer(self._queue.end_all(share))
+        self._answer(self.polls.end_all(share))
         self._clock.callLater(left / steps, self._drain_step, waiting - share, end, done)
 
+    # Answers.
+
     def _deliver_soon(self) -> None:
-        if not self._delivering and self._queue.has_deliveries:
+        if not self._delivering and self.polls.has_deliveries:
             self._delivering = True
             self._soon(self._deliver)
 
     def _deliver(self) -> None:
-        """One slice of what entries have woken; then the others get their turn."""
+        """Answer one slice of the polls that entries have woken; then others get their turn."""
         self._delivering = False
-        self._answer(self._queue.deliver(SLICE))
+        self._answer(self.polls.deliver(SLICE))
         self._deliver_soon()
 
     def _answer_due(self) -> None:
-        """One slice of the polls whose deadline has come."""
-        self._answer(self._queue.expire(self._clock.seconds(), SLICE))
-        self._deadline_timer.not_after(self._queue.next_deadline)
+        """Answer one slice of the polls whose deadline has come."""
+        self._answer(self.polls.expire(self._clock.seconds(), SLICE))
+        self._deadline_timer.not_after(self.polls.next_deadline)
 
     def _answer(self, answers: list[tuple[H, Answer]]) -> None:
-        """Give the answers to their holders; equal ones stand together and are counted together."""
+        """Give the answers to their holders. Equal answers come one after the other, and are counted together."""
         metrics, now = self._metrics, self._clock.seconds
         last: Answer | None = None
         count = 0
@@ -268,15 +298,21 @@ class Node(Generic[H]):
         if last is not None:
             metrics.delivered(last, count, now())
 
-    def _let_time_pass(self) -> None:
-        """Let shared state go that is due; that takes an entry, as everything shared does."""
-        due = self._queue.next_expiry
+    # Expiry of shared state.
+
+    def _expire(self) -> None:
+        """Have what is due expire; that takes an entry, as every change of the replicated state does."""
+        due = self.state.next_expiry
         if due is not None and due <= self._clock.seconds() and not self._expiring:
             self._expiring = True
-            self._broadcast.append(Expire(), self._time_passed)
+            self._broadcast.append(Expire(), self._expired)
 
-    def _time_passed(self, outcome: Outcome) -> None:
+    def _expired(self, outcome: Outcome) -> None:
         self._expiring = False
-        due = self._queue.next_expiry
-        if not isinstance(outcome, PushUpError) and due is not None and due <= self._queue.time:
-            self._soon(self._let_time_pass)  # there is more than one entry lets go
+        due = self.state.next_expiry
+        if not isinstance(outcome, PushUpError) and due is not None and due <= self.state.time:
+            self._soon(self._expire)  # more was due than one entry expires
+
+
+def _not_loaded() -> Unavailable:
+    return Unavailable("this node is still loading the message log", retry_after=1)

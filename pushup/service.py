@@ -7,6 +7,7 @@ import resource
 import secrets
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import random
 from typing import Any
@@ -27,7 +28,7 @@ from pushup.broadcast import Broadcast
 from pushup.broadcast.journal import Journal
 from pushup.broadcast.journal_file import open_journal
 from pushup.broadcast.memory import MemoryBroadcast
-from pushup.core.message_queue import MessageQueue
+from pushup.core.subscription import Holder
 from pushup.metrics import Metrics, MetricsPage
 from pushup.net.access import Access
 from pushup.net.api import Api
@@ -35,7 +36,7 @@ from pushup.net.authorized_polls import AuthorizedPolls
 from pushup.net.connection import Connection
 from pushup.net.demultiplexer import STRATEGIES, Demultiplexer
 from pushup.net.edge import Edge
-from pushup.net.exchange import Application, Holder
+from pushup.net.exchange import Application
 from pushup.net.listener import open_socket
 from pushup.net.poll_parameters import PollReader
 from pushup.net.refusals import Refusals
@@ -70,7 +71,6 @@ class PushUpService(Service):
         clock: IReactorTime,
         node: Node[Holder],
         edge: Edge,
-        broadcast: Broadcast,
         api: Api,
         access: Access,
         asking: Asking | None,
@@ -79,14 +79,14 @@ class PushUpService(Service):
         self._clock = clock
         self._node = node
         self._edge = edge
-        self._broadcast = broadcast
         self._api = api
         self._access = access
         self._asking = asking
         self.addresses: list[str] = []
 
     def startService(self) -> None:
-        """Raises: OSError when an address cannot be listened on; then nothing listens."""
+        """Raises: JournalError; OSError when an address cannot be listened on, and then nothing listens."""
+        self._node.start()
         sockets: list[socket.socket] = []
         try:
             for address in self._settings.server.listen:
@@ -122,7 +122,7 @@ class PushUpService(Service):
 
     async def _stop(self) -> None:
         """Not ready; held polls answered over the drain window; nothing acknowledged is lost."""
-        held = self._node.queue.held
+        held = self._node.polls.count
         _log.info("draining {held} held polls", held=held)
         self._edge.drain()
         await self._node.drain(self._settings.drain.drain_seconds if held else 0.0)
@@ -131,10 +131,9 @@ class PushUpService(Service):
         while self._edge.connection_count and self._clock.seconds() < deadline:
             await deferLater(self._clock, 0.05, lambda: None)
         self._edge.close()
-        self._node.stop()
+        await self._node.stop()
         if self._asking is not None:
             await maybeDeferred(self._asking.stop)
-        await self._broadcast.stop()
         _log.info("stopped")
 
     def stopService(self) -> Deferred[None]:
@@ -147,14 +146,14 @@ def make_service(
 ) -> PushUpService:
     """A server by these settings, on this reactor (an IReactorFDSet, IReactorTime, IReactorTCP, IReactorFromThreads).
 
-    Reads the journal, if there is one, and so blocks; it is called before the reactor runs.
-    Raises: JournalError, SettingsError.
+    Raises: SettingsError.
     """
     metrics = Metrics()
     demultiplexer = STRATEGIES[settings.server.wait_strategy](reactor)
-    queue, broadcast = _make_broadcast(settings, reactor, metrics, demultiplexer)
-    node = Node(
-        queue=queue,
+    broadcast = _make_broadcast(settings, reactor, metrics, demultiplexer)
+    node: Node[Holder] = Node(
+        limits=settings.queue,
+        hold_limits=settings.hold,
         broadcast=broadcast,
         clock=reactor,
         soon=demultiplexer.soon,
@@ -166,7 +165,7 @@ def make_service(
     page = MetricsPage(
         metrics,
         {
-            "held_polls": ("Polls held", lambda: queue.held),
+            "held_polls": ("Polls held", lambda: node.polls.count),
             "ready": ("1 when new clients may be sent here, else 0", lambda: node.why_not_ready() is None),
             "nodes": ("Nodes that live, as far as this one knows", lambda: len(node.members())),
             "connections": ("Connections open", lambda: edge.connection_count),
@@ -175,11 +174,11 @@ def make_service(
                 "Bytes that count against waiting_requests_limit_bytes",
                 lambda: edge.waiting_bytes,
             ),
-            "held_bytes": ("Bytes that count against held_limit_bytes", lambda: queue.held_bytes),
-            "channels": ("Channels living", lambda: queue.channel_count),
-            "awaited_channels": ("Channels that do not exist and are waited for", lambda: queue.awaited_count),
-            "cached_messages": ("Messages cached", lambda: queue.message_count),
-            "cached_bytes": ("Bytes that count against retention_bytes", lambda: queue.message_bytes),
+            "held_bytes": ("Bytes that count against held_limit_bytes", lambda: node.polls.bytes),
+            "channels": ("Channels living", lambda: len(node.state.channels)),
+            "awaited_channels": ("Channels that do not exist and are waited for", lambda: node.polls.awaited_count),
+            "cached_messages": ("Messages cached", lambda: node.state.message_count),
+            "cached_bytes": ("Bytes that count against retention_bytes", lambda: node.state.message_bytes),
             "waiting_bytes": ("Bytes that count against waiting_limit_bytes", lambda: broadcast.waiting_bytes),
         },
     )
@@ -210,9 +209,7 @@ def make_service(
         metrics=metrics,
         connect=connect,
     )
-    return PushUpService(
-        settings, clock=reactor, node=node, edge=edge, broadcast=broadcast, api=api, access=access, asking=asking
-    )
+    return PushUpService(settings, clock=reactor, node=node, edge=edge, api=api, access=access, asking=asking)
 
 
 def _application(api: Api, clock: IReactorTime, settings: Settings) -> Application:
@@ -220,41 +217,29 @@ def _application(api: Api, clock: IReactorTime, settings: Settings) -> Applicati
     return RequestLog(api, clock) if settings.server.log_level == "debug" else api
 
 
-def _make_broadcast(
-    settings: Settings, reactor: Any, metrics: Metrics, demultiplexer: Demultiplexer
-) -> tuple[MessageQueue[Holder], Broadcast]:
-    """The message queue, and the broadcast that it goes on with."""
+def _make_broadcast(settings: Settings, reactor: Any, metrics: Metrics, demultiplexer: Demultiplexer) -> Broadcast:
     epoch = secrets.token_hex(4)
     kind, _, path = settings.server.broadcast.partition(":")
     if kind == "memory":
-        return _queue(settings, epoch), MemoryBroadcast(epoch=epoch, now=reactor.seconds)
+        return MemoryBroadcast(epoch=epoch, now=reactor.seconds)
     if kind != "journal":
         return _make_redis_broadcast(settings, reactor, demultiplexer)
-    file, snapshot = open_journal(Path(path), settings.queue, epoch)
-    queue = _queue(settings, snapshot.epoch)
-    queue.start_from(snapshot)
     limits = ServiceLimits(at_most=1, queue_limit=1, deadline_seconds=settings.journal.journal_timeout_seconds)
-    helpers = HelperPool("journal", limits, reactor=reactor, counters=metrics.backend("journal"))
-    journal = Journal(
-        file, queue=queue, limits=settings.queue, waiting_limits=settings.waiting, helpers=helpers, clock=reactor
+    return Journal(
+        partial(open_journal, Path(path), settings.queue, epoch),
+        limits=settings.queue,
+        waiting_limits=settings.waiting,
+        helpers=HelperPool("journal", limits, reactor=reactor, counters=metrics.backend("journal")),
+        clock=reactor,
     )
-    return queue, journal
 
 
-def _queue(settings: Settings, epoch: str) -> MessageQueue[Holder]:
-    return MessageQueue(settings.queue, epoch=epoch, hold_limits=settings.hold)
-
-
-def _make_redis_broadcast(
-    settings: Settings, reactor: Any, demultiplexer: Demultiplexer
-) -> tuple[MessageQueue[Holder], Broadcast]:
-    """A queue that knows nothing yet, and the broadcast that will tell it."""
-    # Here, so that whoever has one node does not load what it does not need.
+def _make_redis_broadcast(settings: Settings, reactor: Any, demultiplexer: Demultiplexer) -> Broadcast:
+    # Imported here, so that a single node does not load what it does not need.
     from pushup.broadcast.redis.address import parse_address
     from pushup.broadcast.redis.broadcast import RedisBroadcast
     from pushup.broadcast.redis.connector import Connector
 
-    queue = _queue(settings, "")
     connector = Connector(
         parse_address(settings.server.broadcast),
         reactor=reactor,
@@ -262,16 +247,14 @@ def _make_redis_broadcast(
         name="pushup",
         adopt=demultiplexer.adopt,
     )
-    broadcast = RedisBroadcast(
+    return RedisBroadcast(
         connector,
-        queue=queue,
         limits=settings.queue,
         redis_limits=settings.redis,
         waiting_limits=settings.waiting,
         clock=reactor,
         random=random,
     )
-    return queue, broadcast
 
 
 def _make_authorization(settings: AuthorizationLimits, reactor: Any, metrics: Metrics) -> Asking | None:

@@ -17,28 +17,29 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
 from random import random
 from typing import Any
 
 import click
 
-from pushup.broadcast import Then
+from pushup.broadcast import OnConfirmation, OnOutcome
 from pushup.broadcast.memory import MemoryBroadcast
 from pushup.core.answer import Answer
 from pushup.core.channel import Channel
-from pushup.core.commands import Ack, Command, Confirmation, Entry, Outcome
+from pushup.core.commands import Ack, Command, Entry, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError
+from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import Limits
-from pushup.core.message_queue import MessageQueue
 from pushup.core.poll import Poll
-from pushup.core.subscription import Subscription
+from pushup.core.snapshot import Changes, Snapshot
+from pushup.core.state import ReplicatedState
+from pushup.core.subscription import Holder, Subscription
 from pushup.core.wire import PublicationLimits
 from pushup.metrics import Metrics
 from pushup.net.access import Access
 from pushup.net.api import Api, NodeInterface
-from pushup.net.exchange import Client, Held, Holder
+from pushup.net.exchange import Client, Held
 from pushup.net.http1 import Request, RequestLimits, RequestParser
 from pushup.net.listener import open_socket
 from pushup.net.poll_parameters import PollLimits, PollReader
@@ -53,46 +54,75 @@ WOKEN_AT_A_TIME = 256
 
 
 class _Node:
-    """One queue for all threads. Everything but `wake` and `expire` is called with the lock held."""
+    """One replica for all threads. Everything but `wake` and `expire` is called with the lock held."""
 
     def __init__(self) -> None:
-        epoch = secrets.token_hex(4)
         self.lock = threading.Lock()
-        self._queue: MessageQueue[Holder] = MessageQueue(Limits(), epoch=epoch)
-        self._broadcast = MemoryBroadcast(epoch=epoch, now=time.time)
-        self._broadcast.follow(self)
+        self._broadcast = MemoryBroadcast(epoch=secrets.token_hex(4), now=time.time)
+        self._broadcast.start(self)
+
+    # What the broadcast follows.
+
+    def start_from(self, snapshot: Snapshot) -> None:
+        self._state = ReplicatedState.restore(Limits(), snapshot)
+        self._polls: HeldPolls[Holder] = HeldPolls(self._state)
 
     def apply(self, entry: Entry) -> Outcome:
-        return self._queue.apply(entry)
-
-    async def start_from(self, snapshot: object) -> None:
-        raise NotImplementedError("it begins empty")
-
-    def member(self, id: str) -> Any:  # noqa: A002
-        raise NotImplementedError("it is alone")
+        outcome = self._state.apply(entry)
+        self._polls.wake(self._state.touched)
+        return outcome
 
     @property
     def cursor(self) -> Cursor:
-        return self._queue.cursor
+        return self._state.cursor
+
+    @property
+    def time(self) -> float:
+        return self._state.time
+
+    def snapshot(self) -> Snapshot:
+        return self._state.snapshot()
+
+    def note_changes(self, after: int | None = None) -> None:
+        self._state.note_changes(after)
+
+    @property
+    def changed_count(self) -> int:
+        return self._state.changed_count
+
+    def changes(self, after: int | None = None) -> Changes:
+        return self._state.changes(after)
+
+    def member(self, id: str) -> Any:  # noqa: A002
+        raise NotImplementedError("there is only one node")
+
+    # What the HTTP interface asks.
+
+    @property
+    def here(self) -> Cursor:
+        return self._state.cursor
 
     def poll(self, poll: Poll, holder: Holder, until: float = float("inf")) -> Answer | Subscription[Holder]:
         now = time.time()
-        return self._queue.subscribe(poll, holder, now, min(now + poll.timeout * (1 - HOLD_JITTER * random()), until))  # noqa: S311
+        return self._polls.subscribe(poll, holder, now, min(now + poll.timeout * (1 - HOLD_JITTER * random()), until))  # noqa: S311
 
     def abandon(self, subscription: Subscription[Any]) -> None:
-        self._queue.abandon(subscription)
+        self._polls.abandon(subscription)
 
-    def publish(self, command: Command, then: Then) -> None:
-        self._broadcast.append(command, then)
+    def submit(self, command: Command, on_outcome: OnOutcome) -> None:
+        self._broadcast.append(command, on_outcome)
 
     def channel(self, name: str) -> Channel:
-        return self._queue.channel(name)
+        return self._state.channels.get(name)
 
     def channels(self, after: int, most: int) -> list[Channel]:
-        return self._queue.channels(after, most)
+        return self._state.channels.page(after, most)
 
-    def confirm(self, ack: Ack, cursor: Cursor, seconds: float, then: Callable[[Confirmation], None]) -> None:
-        self._broadcast.confirm(ack, cursor, seconds, then)
+    def subscribers(self, channel: Channel) -> int:
+        return self._polls.subscribers(channel.name)
+
+    def confirm(self, ack: Ack, cursor: Cursor, seconds: float, on_confirmation: OnConfirmation) -> None:
+        self._broadcast.confirm(ack, cursor, seconds, on_confirmation)
 
     def members(self) -> list[Any]:
         return []
@@ -102,14 +132,14 @@ class _Node:
 
     def wake(self) -> None:
         """Give those their answers whom entries have woken."""
-        while self._queue.has_deliveries:
+        while self._polls.has_deliveries:
             with self.lock:
-                _give(self._queue.deliver(WOKEN_AT_A_TIME))
+                _give(self._polls.deliver(WOKEN_AT_A_TIME))
 
     def expire(self) -> None:
         """Give those their answers whose deadline has come."""
         with self.lock:
-            _give(self._queue.expire(time.time(), WOKEN_AT_A_TIME))
+            _give(self._polls.expire(time.time(), WOKEN_AT_A_TIME))
 
 
 def _give(answers: list[tuple[Holder, Answer]]) -> None:

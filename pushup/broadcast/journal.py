@@ -17,14 +17,14 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from pushup.broadcast import Broadcast, Follower, OneNode, Then, refusals
+from pushup.broadcast import Broadcast, Follower, OneNode, OnOutcome, refusals
 from pushup.broadcast.journal_file import JournalFile
 from pushup.broadcast.outage import Outage
 from pushup.broadcast.waiting import WaitingLimits, WaitingRoom
 from pushup.core.commands import Command, Entry, Outcome
 from pushup.core.errors import Unavailable
 from pushup.core.limits import Limits
-from pushup.core.message_queue import MessageQueue
+from pushup.core.snapshot import Snapshot
 
 GROUP_LIMIT = 256
 """Messages in a group, after which no further command is put into it: about 10 ms of the reactor to apply."""
@@ -63,32 +63,30 @@ class Helpers(Protocol):
 
 
 class _Waiting(NamedTuple):
-    """A command that waits for the disk, who is to be told, and its size in the waiting room."""
+    """A command that waits for the disk, who takes its outcome, and its size in the waiting room."""
 
     command: Command
-    then: Then
+    on_outcome: OnOutcome
     size: int
 
 
 class Journal(OneNode):
-    """The broadcast of a node that is alone with its journal; `queue` is the node's, as the file left it."""
+    """The broadcast of a single node with its journal."""
 
     def __init__(
         self,
-        file: JournalFile,
+        open_file: Callable[[], tuple[JournalFile, Snapshot]],
         *,
-        queue: MessageQueue[Any],
         limits: Limits,
         waiting_limits: WaitingLimits,
         helpers: Helpers,
         clock: IReactorTime,
     ) -> None:
-        self._file = file
-        self._queue = queue
+        """`open_file` opens the file and returns the state that is in it; called by `start`, and blocks."""
+        self._open_file = open_file
         self._limits = limits
         self._helpers = helpers
         self._clock = clock
-        self._follower: Follower | None = None
         self._room = WaitingRoom(waiting_limits)
         self._waiting: deque[_Waiting] = deque()
         self._group: deque[_Waiting] = deque()  # those that the disk is writing, or has written
@@ -97,14 +95,12 @@ class Journal(OneNode):
         self._trouble: Unavailable | None = None  # why the disk is not written to, if it is not
         self._retry: IDelayedCall | None = None
         self._at_rest: Deferred[None] | None = None
-        self._begin_checkpoint()
 
-    @property
-    def epoch(self) -> str:
-        return self._queue.cursor.epoch
-
-    def follow(self, follower: Follower) -> None:
+    def start(self, follower: Follower) -> None:
+        self._file, snapshot = self._open_file()
         self._follower = follower
+        follower.start_from(snapshot)
+        self._begin_checkpoint()
 
     def why_not_ready(self) -> Unavailable | None:
         return self._trouble or (None if self._at_rest is None else refusals.stopping())
@@ -113,16 +109,16 @@ class Journal(OneNode):
     def waiting_bytes(self) -> int:
         return self._room.bytes
 
-    def append(self, command: Command, then: Then) -> None:
+    def append(self, command: Command, on_outcome: OnOutcome) -> None:
         if self._trouble:
-            then(self._trouble)
+            on_outcome(self._trouble)
         elif self._at_rest is not None:
-            then(refusals.stopping())
+            on_outcome(refusals.stopping())
         elif size := self._room.enter(command):
-            self._waiting.append(_Waiting(command, then, size))
+            self._waiting.append(_Waiting(command, on_outcome, size))
             self._go_on()
         else:
-            then(self._room.full())
+            on_outcome(self._room.full())
 
     async def stop(self) -> None:
         """Finish what was appended, and close the file."""
@@ -133,7 +129,7 @@ class Journal(OneNode):
         await self._at_rest
         try:
             if not self._trouble:
-                await self._helpers.call(self._file.save, self._queue.changes(), self._limits)
+                await self._helpers.call(self._file.save, self._follower.changes(), self._limits)
         except Exception as error:
             _log.error("the last checkpoint failed, the next start will take longer: {error}", error=error)
         try:
@@ -148,7 +144,7 @@ class Journal(OneNode):
         if self._trouble:
             self._rest()
         elif self._save_is_due():
-            self._run(self._helpers.call(self._file.save, self._queue.changes(), self._limits), self._saved)
+            self._run(self._helpers.call(self._file.save, self._follower.changes(), self._limits), self._saved)
         elif self._waiting:
             entries = self._next_group()
             self._run(self._helpers.call(self._file.append, entries), lambda size: self._written(entries, size))
@@ -175,8 +171,8 @@ class Journal(OneNode):
 
     def _next_group(self) -> tuple[Entry, ...]:
         """The next commands with their places; who waits for them is in the group then."""
-        epoch, sequence = self._queue.cursor.epoch, self._queue.cursor.sequence + 1
-        time = max(self._queue.time, self._clock.seconds())  # a clock that is set back must not turn the order round
+        epoch, sequence = self._follower.cursor.epoch, self._follower.cursor.sequence + 1
+        time = max(self._follower.time, self._clock.seconds())  # a clock that is set back must not turn the order round
         entries: list[Entry] = []
         end = sequence + GROUP_LIMIT
         size = 0
@@ -189,24 +185,23 @@ class Journal(OneNode):
         return tuple(entries)
 
     def _written(self, entries: tuple[Entry, ...], size: int) -> None:
-        assert self._follower is not None
         self._unsaved_bytes += size
         for entry in entries:
             self._tell(self._group, self._follower.apply(entry))
 
     def _tell(self, waiting: deque[_Waiting], outcome: Outcome) -> None:
         """Tell the first of those who wait what came of its command."""
-        _, then, size = waiting.popleft()
+        _, on_outcome, size = waiting.popleft()
         self._room.leave(size)
         try:
-            then(outcome)
+            on_outcome(outcome)
         except Exception:
             _log.failure("a publisher could not be told")  # the others can, and their entries have their places
 
     # The checkpoint.
 
     def _save_is_due(self) -> bool:
-        count = self._queue.changed_count
+        count = self._follower.changed_count
         return count > 0 and (
             count >= SAVE_CHANGES
             or self._unsaved_bytes >= SAVE_BYTES
@@ -217,7 +212,7 @@ class Journal(OneNode):
         self._begin_checkpoint()
 
     def _begin_checkpoint(self) -> None:
-        self._queue.note_changes()
+        self._follower.note_changes()
         self._saved_at = self._clock.seconds()
         self._unsaved_bytes = 0
 
@@ -247,11 +242,10 @@ class Journal(OneNode):
 
     def _recover(self) -> None:
         self._retry = None
-        self._run(self._helpers.call(self._file.recover, self._queue.cursor.sequence), self._recovered)
+        self._run(self._helpers.call(self._file.recover, self._follower.cursor.sequence), self._recovered)
 
     def _recovered(self, entries: list[Entry]) -> None:
         """What had failed may have been written; then it has its place, and whoever asks again by its key is told."""
-        assert self._follower is not None
         for entry in entries:
             self._follower.apply(entry)
         self._trouble = None

@@ -29,8 +29,8 @@ from pushup.broadcast.checkpoint import Head, encode, head_of, read_checkpoint
 from pushup.core.commands import Entry
 from pushup.core.errors import OutOfOrder
 from pushup.core.limits import Limits
-from pushup.core.message_queue import MessageQueue
-from pushup.core.snapshot import Changes, Snapshot
+from pushup.core.snapshot import Changes, Snapshot, empty_snapshot
+from pushup.core.state import ReplicatedState
 
 APPLICATION_ID = 0x50557368
 """Marks the file as ours: `PUsh`."""
@@ -234,22 +234,21 @@ def _text(value: object) -> str:
 def open_journal(path: Path, limits: Limits, epoch: str) -> tuple[JournalFile, Snapshot]:
     """Open a journal, and bring its checkpoint up to its last entry; a new one begins the epoch.
 
-    Returns the file, and the state that a message queue with these limits goes on from. Raises: JournalError.
+    Returns the file, and the state to go on from with these limits. Raises: JournalError.
     """
     file = JournalFile(path)
     try:
-        loaded = file.load()
-        old_limits, snapshot = loaded or (limits, MessageQueue(limits, epoch=epoch).snapshot())
-        # Entries come to what they came to, whatever the limits are now.
-        queue: MessageQueue[object] = MessageQueue.restore(old_limits, snapshot)
-        queue.note_changes()
+        old_limits, snapshot = file.load() or (limits, empty_snapshot(epoch))
+        # The old entries are applied by the limits that were in force then; their outcomes must not change.
+        state = ReplicatedState.restore(old_limits, snapshot)
+        state.note_changes()
         for entry in file.entries():
-            queue.apply(entry)
-        file.save(queue.changes(), limits)
+            state.apply(entry)
+        file.save(state.changes(), limits)
     except OutOfOrder as error:
         file.close()
         raise JournalError(file._corrupt(str(error))) from None
     except JournalError:
         file.close()
         raise
-    return file, queue.snapshot()
+    return file, state.snapshot()

@@ -4,33 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pushup.broadcast import Broadcast, Follower, OneNode, Then
+from pushup.broadcast import Broadcast, Follower, OneNode, OnOutcome
 from pushup.core.commands import Command, Entry
 from pushup.core.errors import Unavailable
+from pushup.core.snapshot import empty_snapshot
 
 
 class MemoryBroadcast(OneNode):
     """Gives each command its place in the same turn. `now` returns seconds since the epoch."""
 
     def __init__(self, *, epoch: str, now: Callable[[], float]) -> None:
-        self.epoch = epoch
+        self._epoch = epoch
         self._now = now
         self._next = 1
         self._time = 0.0
         self._follower: Follower | None = None
 
-    def follow(self, follower: Follower) -> None:
+    def start(self, follower: Follower) -> None:
         self._follower = follower
-
-    def append(self, command: Command, then: Then) -> None:
-        assert self._follower is not None
-        self._time = max(self._time, self._now())  # a clock that is set back must not turn the order round
-        entry = Entry(self.epoch, self._next, self._time, command)
-        self._next += command.width
-        then(self._follower.apply(entry))
+        follower.start_from(empty_snapshot(self._epoch))
 
     async def stop(self) -> None:
         pass
+
+    def append(self, command: Command, on_outcome: OnOutcome) -> None:
+        assert self._follower is not None
+        self._time = max(self._time, self._now())  # a clock that is set back must not reverse the order
+        entry = Entry(self._epoch, self._next, self._time, command)
+        self._next += command.width
+        on_outcome(self._follower.apply(entry))
 
     @property
     def waiting_bytes(self) -> int:

@@ -1,18 +1,21 @@
-"""The pure core: channels, messages, subscriptions. No Twisted, no clock, no I/O.
+"""The pure core: no Twisted, no clock, no I/O. Time comes in as an argument, answers are returned as values.
+
+Below is the replicated state, a pure function of the entries; above it the polls that one node holds.
 
 | file | what it defines |
 |---|---|
-| `message_queue` | the message queue: `apply` entries, `subscribe`, `deliver`, `expire` |
-| `commands` | commands, entries, and what comes of them |
-| `channel`, `directory` | one channel; all channels and their lives |
-| `message`, `cache` | one message; all messages, bounded |
-| `poll` | what a client asks |
-| `subscription`, `waiting` | one held poll; all held polls |
-| `answer` | what a poll gets |
-| `cursor` | how far a client has seen |
-| `time_tree` | things by the time they are due |
+| `state` | the replicated state: `apply` an entry, expiry, snapshots, changes |
+| `channels`, `channel` | all channels by name and id; one channel and its messages |
+| `cache`, `message` | all cached messages, bounded; one message |
 | `keys` | idempotency keys |
-| `snapshot` | the shared state as a value |
+| `change_log` | which channels changed since the last checkpoint |
+| `snapshot` | the state as a value |
+| `commands` | commands, entries and outcomes |
+| `held_polls` | the polls of one node: `subscribe`, `abandon`, `deliver`, `expire` |
+| `waiting`, `waiters` | who waits, by deadline and by name; who waits on one name |
+| `subscription` | one held poll |
+| `poll`, `cursor` | what a client asks for, and how far it has seen |
+| `answer` | what a poll gets: messages, gaps, closings, the next cursor |
+| `time_tree` | things by the time they are due |
 | `limits`, `errors` | the bounds; what can go wrong |
-| `wire` | JSON <-> values |
 """

@@ -58,17 +58,19 @@ def read(
     last: Cursor,
     limit_bytes: int,
     *,
-    held: bool = False,
+    missed: Sequence[int] | None = None,
 ) -> Answer:
     """The answer for a client at `cursor` when the node has applied all entries up to `last`.
 
-    `held`: it has waited on these channels since it was there, so that no gap need be assumed.
+    `missed`: for each channel, the highest sequence that the client can have missed, where that is known because its
+    poll was held; otherwise anything the channel may have dropped is a gap.
 
-    A gap is told to every cursor before its end, so again on each page until a chain has passed it. Leaving it to the
-    page that gets there would lose it: that may come from a node which has not dropped yet what earlier pages passed.
+    A gap is reported to every cursor before its end, so again on each page until a chain has passed it. Reporting it on
+    the last such page only would lose it: that page may come from a node that has not yet dropped what earlier pages
+    passed.
 
-    A client without a cursor gets all that is cached, and to it nothing is missing. A cursor of another epoch says
-    nothing about this one: its client gets all that is cached, and a gap for each channel.
+    A client without a cursor gets everything cached, and misses nothing. A cursor of another epoch says nothing about
+    this one: its client gets everything cached, and a gap for each channel.
     """
     gaps: tuple[Gap, ...] = ()
     closed: tuple[str, ...] = ()
@@ -79,10 +81,10 @@ def read(
         gaps = tuple(Gap(c.name, "lost") for c in channels)
     else:
         after = cursor.sequence
-        for channel in channels:
-            if (channel.missed if held else channel.dropped) > after:
+        for n, channel in enumerate(channels):
+            if (channel.dropped_sequence if missed is None else missed[n]) > after:
                 gaps = (*gaps, Gap(channel.name, channel.reason))
-            if channel.closed > after:
+            if channel.closed_sequence > after:
                 closed = (*closed, channel.name)
     messages, upto = _take(channels, selection, after, last.epoch, limit_bytes)
     sequence = max(after, last.sequence) if upto is None else upto

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from itertools import takewhile
 
+from pushup.core.change_log import ChangeLog
 from pushup.core.channel import Channel, GapReason
 from pushup.core.limits import Limits
 from pushup.core.message import Message
@@ -14,12 +15,12 @@ from pushup.core.message import Message
 class Cache:
     """The messages that channels keep, oldest first."""
 
-    def __init__(self, limits: Limits, find: Callable[[str], Channel | None], note: Callable[[Channel], None]) -> None:
-        """`find` gives the channel of a name, if it lives; `note` is told of those that lose messages."""
+    def __init__(self, limits: Limits, find: Callable[[str], Channel | None], changes: ChangeLog) -> None:
+        """`find` returns the open channel with a name; `changes` records the channels that lose messages."""
         self._limits = limits
         self._find = find
-        self._note = note
-        # Messages only ever come at the end; the channels' trees are for looking things up in them.
+        self._changes = changes
+        # Messages are only ever appended; the channels' trees are for finding them.
         self._messages: OrderedDict[int, Message] = OrderedDict()
         self.bytes = 0
 
@@ -35,12 +36,12 @@ class Cache:
         return self._oldest().sequence if self._messages else None
 
     def messages(self, after: int = 0) -> list[Message]:
-        """Those after this sequence, oldest first. O(their number)."""
+        """Messages after this sequence, oldest first. O(their number)."""
         newest_first = takewhile(lambda message: message.sequence > after, reversed(self._messages.values()))
         return list(newest_first)[::-1]
 
     def add(self, message: Message, channels: Iterable[Channel]) -> None:
-        """Keep a new message on its channels, and let go what is too much. O(log n) a channel."""
+        """Keep a new message on its channels, and evict what exceeds the limits. O(log n) a channel."""
         self._messages[message.sequence] = message
         self.bytes += message.size
         for channel in channels:
@@ -51,14 +52,14 @@ class Cache:
             self._drop_oldest("evicted")
 
     def restore(self, message: Message, channels: Iterable[Channel]) -> None:
-        """Put in a message from a snapshot, newer than all that are here."""
+        """Add a message from a snapshot, newer than all that are here."""
         self._messages[message.sequence] = message
         self.bytes += message.size
         for channel in channels:
             channel.keep(message)
 
     def expire(self, time: float, most: int) -> int:
-        """Let go of at most `most` messages that were published at `time` or before; returns how many went."""
+        """Drop at most `most` messages published at `time` or before; returns how many."""
         gone = 0
         while gone < most and self._messages and self._oldest().time <= time:
             self._drop_oldest("expired")
@@ -66,7 +67,7 @@ class Cache:
         return gone
 
     def drop_channel(self, channel: Channel) -> None:
-        """Let go of all messages of a channel that closes. O(k log n)."""
+        """Drop all messages of a channel that is being closed. O(k log n)."""
         while channel.messages:
             self._release(channel.drop_oldest("closed"))
 
@@ -74,12 +75,12 @@ class Cache:
         return next(iter(self._messages.values()))
 
     def _drop_oldest(self, reason: GapReason) -> None:
-        """The oldest message of the node is the oldest of each channel that still keeps it."""
+        """The oldest message in the cache is the oldest of each channel that still keeps it."""
         message = self._oldest()
         for name in message.channels:
             channel = self._find(name)
             if channel is not None and channel.messages and channel.messages[0] is message:
-                self._note(channel)
+                self._changes.note(name)
                 self._release(channel.drop_oldest(reason))
 
     def _release(self, message: Message) -> None:

@@ -1,8 +1,11 @@
-"""The shared state of a message queue as a value: a second node starts from one, and equal queues have equal ones."""
+"""The replicated state as a value: another node starts from one, and equal states have equal snapshots.
+
+Journals and Redis keep these values as JSON, so the field names are a file format.
+"""
 
 from __future__ import annotations
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 from msgspec.structs import replace
 
 from pushup.core.channel import Channel, GapReason
@@ -11,34 +14,36 @@ from pushup.core.message import Message
 
 
 class ChannelSnapshot(Struct, frozen=True):
-    """A channel that lives (`id` > 0) or is remembered; the fields of `Channel`."""
+    """A channel that is open (`id` > 0) or remembered; the fields of `Channel`."""
 
     name: str
     id: int
     ttl: float
     expires: float
     due: int
-    newest: int
-    dropped: int
+    newest_sequence: int = field(name="newest")
+    dropped_sequence: int = field(name="dropped")
     reason: GapReason
-    closed: int
+    closed_sequence: int = field(name="closed")
 
     @classmethod
     def of(cls, c: Channel) -> ChannelSnapshot:
-        return cls(c.name, c.id, c.ttl, c.expires, c.due, c.newest, c.dropped, c.reason, c.closed)
+        return cls(
+            c.name, c.id, c.ttl, c.expires, c.due, c.newest_sequence, c.dropped_sequence, c.reason, c.closed_sequence
+        )
 
     def restore(self) -> Channel:
-        """A channel as that one was, without messages and subscriptions."""
+        """That channel without its messages."""
         channel = Channel(self.name)
         channel.id, channel.ttl, channel.expires, channel.due = self.id, self.ttl, self.expires, self.due
-        channel.newest, channel.dropped, channel.reason = self.newest, self.dropped, self.reason
-        channel.closed = self.closed
-        channel.latest = max(self.newest, self.dropped, self.closed)
+        channel.newest_sequence, channel.dropped_sequence = self.newest_sequence, self.dropped_sequence
+        channel.closed_sequence, channel.reason = self.closed_sequence, self.reason
+        channel.latest_sequence = max(self.newest_sequence, self.dropped_sequence, self.closed_sequence)
         return channel
 
 
 class MessageSnapshot(Struct, frozen=True):
-    """A cached message; each of its channels that lives keeps it, unless it has dropped this sequence."""
+    """A cached message; each of its open channels keeps it, unless it has dropped this sequence."""
 
     sequence: int
     time: float
@@ -50,15 +55,15 @@ class MessageSnapshot(Struct, frozen=True):
         return cls(m.sequence, m.time, m.channels, m.data)
 
     def restore(self) -> Message:
-        """That message; with a copy of its data, if that is a part of something larger, which it would hold on to."""
+        """That message, with a copy of its data, which may be part of a larger buffer that should be freed."""
         return Message(self.sequence, self.time, self.channels, self.data.copy())
 
 
 class Changes(Struct, frozen=True):
-    """What has become different in a message queue since some entry: laid over the state of then it gives a snapshot.
+    """What has changed in the replicated state since some entry; applied to a snapshot of then, it gives today's.
 
-    `channels` are those that changed, `forgotten` names that are to be left out; `messages` and `keys` are the new
-    ones, and of the old those count from `first_message` and `first_key` on (sequences; 0 is all).
+    `channels` are those that changed, `forgotten` the names to remove; `messages` and `keys` are the new ones. Of the
+    old messages and keys, those before the sequences `first_message` and `first_key` are to be removed.
     """
 
     epoch: str
@@ -75,7 +80,7 @@ class Changes(Struct, frozen=True):
 
 
 class Snapshot(Struct, frozen=True):
-    """All of a message queue but its subscriptions, which are each node's own. Everything in its order."""
+    """The whole replicated state, everything in its order."""
 
     epoch: str
     sequence: int
@@ -87,18 +92,27 @@ class Snapshot(Struct, frozen=True):
     keys: tuple[tuple[str, Remembered], ...]
 
 
+def empty_snapshot(epoch: str) -> Snapshot:
+    """A state to which the first entry of the epoch comes next."""
+    return Snapshot(epoch=epoch, sequence=0, time=0.0, last_id=0, floor=0, channels=(), messages=(), keys=())
+
+
 def new_epoch(state: Snapshot, epoch: str) -> Changes:
-    """What makes an empty queue one that begins a new epoch: the channels that live, and nothing in them."""
+    """What a new epoch begins with: the open channels of this state, without messages."""
     return Changes(
         epoch=epoch,
         sequence=0,
         time=state.time,
         last_id=state.last_id,
         floor=0,
-        channels=tuple([replace(c, newest=0, dropped=0, reason="expired", closed=0) for c in state.channels if c.id]),
+        channels=tuple([_emptied(c) for c in state.channels if c.id]),
         forgotten=(),
         messages=(),
         first_message=1,
         keys=(),
         first_key=1,
     )
+
+
+def _emptied(channel: ChannelSnapshot) -> ChannelSnapshot:
+    return replace(channel, newest_sequence=0, dropped_sequence=0, reason="expired", closed_sequence=0)

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from pushup.core.channel import Channel
+from pushup.core.answer import Answer
 from pushup.core.poll import Selection
+from pushup.core.waiters import Waiters
+
+
+class Holder(Protocol):
+    """What holds a poll open, and takes its answer."""
+
+    def answer(self, answer: Answer) -> None: ...
+
 
 H = TypeVar("H")
-"""What holds a poll open, whatever the caller uses: it goes in with the poll and comes out with the answer."""
+"""What holds a poll open, whatever the caller uses: passed in with the poll and returned with the answer."""
 
 
 class Subscription(Struct, Generic[H], eq=False):
     """A poll that is held until one of its channels has something for it, or until its deadline.
 
-    `seen`: all entries of its channels up to this sequence were seen. It is the same for all subscriptions that
+    `waiters`: where it waits, one for each of its channels. `seen`: the client has seen all entries of its channels up
+    to this sequence; `EPOCH_ENDED` if they were of an epoch that is over. It is the same for all subscriptions that
     wait for the same next message, so that their answers are equal and are made once. `holder` is None once it was
-    answered or abandoned. `looked`: the last entry after which it was looked at in vain, and put back to wait.
+    answered or abandoned. `looked`: the last entry up to which there was nothing for it, though it was woken.
     """
 
     selection: Selection
-    channels: tuple[Channel, ...]
+    waiters: tuple[Waiters, ...]
     seen: int
     deadline: float
     holder: H | None
     looked: int = 0
+
+
+EPOCH_ENDED = -1

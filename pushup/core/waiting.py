@@ -1,80 +1,106 @@
-"""The subscriptions that wait: by channel, to be woken, and by deadline, to be answered in time (PushUp §3.2).
+"""The subscriptions that wait: by name, to be woken, and by deadline, to be answered in time (PushUp §3.2).
 
-Waking a channel takes its whole tree away in one step, however many wait in it; they are then answered in slices, so
-that no turn of the reactor takes long. Who subscribes meanwhile waits in a new tree and is not looked at again.
+Waking a name takes its whole tree away in one step, however many wait in it; they are then answered in slices, so that
+no turn of the reactor takes long. A poll that arrives meanwhile waits in a new tree.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Generic
 
 from pushup.core.channel import Channel
+from pushup.core.poll import Selection
 from pushup.core.subscription import H, Subscription
 from pushup.core.time_tree import TimeTree
+from pushup.core.waiters import Waiters
 
 SHARE = 32
-"""Subscriptions of one channel that are looked at before another channel has its turn."""
+"""Subscriptions of one name that are looked at before those of another name get their turn."""
 
 
 class Waiting(Generic[H]):
     """All held subscriptions of a node."""
 
     def __init__(self) -> None:
+        self._by_name: dict[str, Waiters] = {}
         self._by_deadline: TimeTree[Subscription[H]] = TimeTree()
-        self.woken_channels: deque[Iterator[Subscription[H]]] = deque()
-        """Who waited on each woken channel and is to be looked at; empty when there is nobody."""
+        self.woken_names: deque[Iterator[Subscription[H]]] = deque()
+        """The subscriptions to look at, an iterator for each woken name; empty when there are none."""
         self.count = 0
         self.bytes = 0
         """What the held subscriptions count against `held_limit_bytes`."""
+        self.awaited_count = 0
+        """Names without a channel that somebody waits for."""
+
+    def __iter__(self) -> Iterator[Subscription[H]]:
+        return iter(self._by_deadline)
+
+    @property
+    def names(self) -> Iterator[Waiters]:
+        return iter(self._by_name.values())
 
     @property
     def next_deadline(self) -> float | None:
         return self._by_deadline.first_time
 
-    def hold(self, subscription: Subscription[H]) -> None:
-        """Let it wait on its channels until its deadline."""
-        deadline = subscription.deadline
+    def get(self, name: str) -> Waiters | None:
+        return self._by_name.get(name)
+
+    def hold(
+        self, selection: Selection, channels: Sequence[Channel], seen: int, deadline: float, holder: H
+    ) -> Subscription[H]:
+        """A new subscription that waits on these channels until its deadline."""
+        waiters = tuple([self._waiters_of(channel) for channel in channels])
+        subscription = Subscription(selection, waiters, seen, deadline, holder)
         self._by_deadline.add(deadline, subscription)
         self.count += 1
-        self.bytes += subscription.selection.size
-        for channel in subscription.channels:
-            channel.subscribers += 1
-            waiting = channel.waiting
-            if waiting is None:
-                waiting = channel.waiting = TimeTree()
-            waiting.add(deadline, subscription)
+        self.bytes += selection.size
+        for each in waiters:
+            each.subscribers += 1
+            each.add(deadline, subscription)
+        return subscription
+
+    def _waiters_of(self, channel: Channel) -> Waiters:
+        waiters = self._by_name.get(channel.name)
+        if waiters is None:
+            waiters = self._by_name[channel.name] = Waiters(channel.name, is_awaited=not channel.is_remembered)
+            self.awaited_count += waiters.is_awaited
+        return waiters
 
     def wait_again(self, subscription: Subscription[H]) -> None:
-        """Put a woken subscription back where it is not: there was nothing for it."""
-        for channel in subscription.channels:
-            if channel.waiting is None:
-                channel.waiting = TimeTree()
-            channel.waiting.add(subscription.deadline, subscription)
+        """Put a woken subscription back where it was taken out: there was nothing for it."""
+        for waiters in subscription.waiters:
+            waiters.add(subscription.deadline, subscription)
 
-    def wake(self, channel: Channel) -> None:
-        """Let all who wait on the channel be looked at, the nearest deadline first. O(1)."""
-        if channel.waiting is not None:
-            self.woken_channels.append(iter(channel.waiting))
-            channel.waiting = None
+    def wake(self, waiters: Waiters) -> None:
+        """Have everybody who waits on this name looked at, the nearest deadline first. O(1)."""
+        if waiters.tree is not None:
+            self.woken_names.append(iter(waiters.tree))
+            waiters.tree = None
+
+    def set_awaited(self, waiters: Waiters, is_awaited: bool) -> None:
+        """Whether the name has no channel now."""
+        self.awaited_count += is_awaited - waiters.is_awaited
+        waiters.is_awaited = is_awaited
 
     def woken(self) -> Iterator[Subscription[H]]:
-        """Those to be looked at; the caller may stop anywhere and go on with another call.
+        """The subscriptions to look at; the caller may stop anywhere and go on with another call.
 
-        Channels take turns, `SHARE` subscriptions each: who waits on a small one is not behind 10,000 of a large one.
+        Names take turns, `SHARE` subscriptions each: a small channel does not wait behind 10,000 of a large one.
         """
-        while self.woken_channels:
+        while self.woken_names:
             share = 0
-            for subscription in islice(self.woken_channels[0], SHARE):
+            for subscription in islice(self.woken_names[0], SHARE):
                 share += 1
                 if subscription.holder is not None:
                     yield subscription
             if share < SHARE:
-                self.woken_channels.popleft()
+                self.woken_names.popleft()
             else:
-                self.woken_channels.rotate(-1)
+                self.woken_names.rotate(-1)
 
     def pop_due(self, now: float) -> Subscription[H] | None:
         """The subscription with the earliest deadline, if it has come."""
@@ -85,7 +111,7 @@ class Waiting(Generic[H]):
         return self._by_deadline.pop_last()
 
     def release(self, subscription: Subscription[H]) -> H:
-        """It is answered or abandoned: let nothing hold on to it; returns its holder."""
+        """Remove a subscription that is answered or abandoned; returns its holder."""
         holder = subscription.holder
         assert holder is not None
         subscription.holder = None
@@ -93,21 +119,26 @@ class Waiting(Generic[H]):
         self.bytes -= subscription.selection.size
         deadline = subscription.deadline
         self._by_deadline.discard(deadline, subscription)
-        for channel in subscription.channels:
-            channel.subscribers -= 1
-            waiting = channel.waiting
-            if waiting is not None:
-                waiting.discard(deadline, subscription)
-                if not waiting:
-                    channel.waiting = None
+        for waiters in subscription.waiters:
+            waiters.discard(deadline, subscription)
+            waiters.subscribers -= 1
+            if not waiters.subscribers:
+                del self._by_name[waiters.name]
+                self.awaited_count -= waiters.is_awaited
         return holder
 
     def check(self) -> None:
-        """Assert the invariants: who waits has a holder and waits on each of its channels."""
+        """Assert the invariants: every held subscription has a holder and waits on each of its names."""
         self._by_deadline.check()
         assert len(self._by_deadline) == self.count
         assert sum(subscription.selection.size for subscription in self._by_deadline) == self.bytes
+        assert sum(waiters.is_awaited for waiters in self.names) == self.awaited_count
+        assert sum(w.subscribers for w in self.names) == sum(len(s.waiters) for s in self._by_deadline)
+        for name, waiters in self._by_name.items():
+            waiters.check()
+            assert waiters.name == name
         for subscription in self._by_deadline:
             assert subscription.holder is not None
-            if not self.woken_channels:
-                assert all(c.waiting is not None and subscription in c.waiting for c in subscription.channels)
+            assert all(self._by_name[w.name] is w for w in subscription.waiters)
+            if not self.woken_names:
+                assert all(w.tree is not None and subscription in w.tree for w in subscription.waiters)

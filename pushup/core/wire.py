@@ -19,8 +19,8 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from pushup.core.channels import is_id
 from pushup.core.commands import Ack, Confirmation, Create, Draft, Publish, Published, Renew
-from pushup.core.directory import is_id
 from pushup.core.errors import BadRequest, MessageTooLarge
 
 NAME_LIMIT_BYTES = 255

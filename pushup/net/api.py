@@ -20,10 +20,10 @@ from pushup.core.commands import Ack, ChannelState, Close, Command, Confirmation
 from pushup.core.cursor import Cursor
 from pushup.core.errors import BadRequest, InternalError, MethodNotAllowed, PushUpError, UnknownResource
 from pushup.core.poll import Poll
-from pushup.core.subscription import Subscription
+from pushup.core.subscription import Holder, Subscription
 from pushup.net.access import Access
 from pushup.net.authorized_polls import AuthorizedPolls
-from pushup.net.exchange import Application, Exchange, Held, Holder
+from pushup.net.exchange import Application, Exchange, Held
 from pushup.net.http1 import Request
 from pushup.net.poll_parameters import PollReader
 from pushup.net.refusals import Refusals
@@ -43,12 +43,13 @@ class NodeInterface(Protocol):
     """What this interface needs of a node."""
 
     @property
-    def cursor(self) -> Cursor: ...
+    def here(self) -> Cursor: ...
     def poll(self, poll: Poll, holder: Holder, until: float = ..., /) -> Answer | Subscription[Holder]: ...
     def abandon(self, subscription: Subscription[Any], /) -> None: ...
-    def publish(self, command: Command, then: Callable[[Outcome], None]) -> None: ...
+    def submit(self, command: Command, on_outcome: Callable[[Outcome], None]) -> None: ...
     def channel(self, name: str) -> Channel: ...
     def channels(self, after: int, most: int) -> list[Channel]: ...
+    def subscribers(self, channel: Channel) -> int: ...
     def confirm(self, ack: Ack, cursor: Cursor, seconds: float, then: Callable[[Confirmation], None], /) -> None: ...
     def members(self) -> list[Any]: ...
     def why_not_ready(self) -> PushUpError | None: ...
@@ -181,7 +182,7 @@ class Api:
             exchange.answer(result)
 
     def _cursor(self, request: Request, query: bytes, exchange: Exchange) -> None:
-        exchange.respond(_json({"cursor": str(self._node.cursor)}))
+        exchange.respond(_json({"cursor": str(self._node.here)}))
 
     # Publishing.
 
@@ -202,7 +203,7 @@ class Api:
             else:
                 self._confirm(outcome, as_list, ack, seconds, exchange)
 
-        self._node.publish(command, then)
+        self._node.submit(command, then)
 
     def _confirm(self, published: Published, as_list: bool, ack: Ack, seconds: float, exchange: Exchange) -> None:
         """Answer a publisher who wants to be surer than that the message has its place."""
@@ -233,18 +234,29 @@ class Api:
             else:
                 exchange.respond(succeeded(outcome))
 
-        self._node.publish(command, then)
+        self._node.submit(command, then)
 
     # Looking.
 
     def _list(self, request: Request, query: bytes, exchange: Exchange) -> None:
         after = _page_start(query)
         page = self._node.channels(after, PAGE_LIMIT + 1)
-        shown = [_view(channel) for channel in page[:PAGE_LIMIT]]
+        shown = [self._view(channel) for channel in page[:PAGE_LIMIT]]
         exchange.respond(_json({"channels": shown, "more": len(page) > PAGE_LIMIT}))
 
     def _show(self, request: Request, name: str, exchange: Exchange) -> None:
-        exchange.respond(_json(_view(self._node.channel(name))))
+        exchange.respond(_json(self._view(self._node.channel(name))))
+
+    def _view(self, channel: Channel) -> _ChannelView:
+        return _ChannelView(
+            channel.id,
+            channel.name,
+            channel.ttl,
+            channel.expires,
+            len(channel.messages or ()),
+            channel.bytes,
+            self._node.subscribers(channel),
+        )
 
     def _nodes(self, request: Request, query: bytes, exchange: Exchange) -> None:
         exchange.respond(_json({"nodes": self._node.members()}))
@@ -345,18 +357,6 @@ def _json(value: object) -> Response:
 def _created(outcome: Outcome) -> Response:
     assert isinstance(outcome, ChannelState)
     return Response(201, wire.write(outcome))
-
-
-def _view(channel: Channel) -> _ChannelView:
-    return _ChannelView(
-        channel.id,
-        channel.name,
-        channel.ttl,
-        channel.expires,
-        len(channel.messages or ()),
-        channel.bytes,
-        channel.subscribers,
-    )
 
 
 def _page_start(query: bytes) -> int:

@@ -15,10 +15,11 @@ from twisted.logger import Logger
 
 from pushup.core import wire
 from pushup.core.answer import Answer
-from pushup.core.errors import InternalError, Overloaded, PushUpError, TicketExpired, UnknownChannel
+from pushup.core.channels import unknown_channel
+from pushup.core.errors import InternalError, Overloaded, PushUpError, TicketExpired
 from pushup.core.poll import Poll
-from pushup.core.subscription import Subscription
-from pushup.net.exchange import Exchange, Holder
+from pushup.core.subscription import Holder, Subscription
+from pushup.net.exchange import Exchange
 from pushup.net.http1 import Request
 from pushup.net.responses import Response, problem
 
@@ -108,7 +109,7 @@ class AuthorizedPolls:
         for channel in poll.selection.channels:
             if self._node.name_of(channel) != channel:
                 # The application said yes to a number, not to the name that the channel has.
-                raise UnknownChannel(f"channel {channel!r} does not exist", field="channel")
+                raise unknown_channel(channel)
         guest = _Guest(exchange, expires, ticket, self._clock)
         result = self._node.poll(poll, guest, expires)
         if isinstance(result, Subscription):

@@ -33,12 +33,6 @@ class Client(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Holder(Protocol):
-    """Takes the answer to a poll."""
-
-    def answer(self, answer: Answer) -> None: ...
-
-
 class Exchange(Protocol):
     """One request that is open; a connection. Each is answered once, by `answer` or `respond`."""
 

@@ -11,14 +11,16 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from pushup.broadcast.journal import Helpers, Journal
-from pushup.broadcast.journal_file import JournalError, open_journal
+from pushup.broadcast.journal_file import JournalError, JournalFile, open_journal
 from pushup.broadcast.members import Member
 from pushup.broadcast.waiting import WaitingLimits
 from pushup.core.commands import Command, Entry, Outcome, Publish, Published
+from pushup.core.cursor import Cursor
 from pushup.core.errors import Unavailable
+from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import Limits
-from pushup.core.message_queue import MessageQueue
-from pushup.core.snapshot import Snapshot
+from pushup.core.snapshot import Changes, Snapshot
+from pushup.core.state import ReplicatedState
 
 T = TypeVar("T")
 
@@ -110,8 +112,8 @@ class SteppedHelpers:
         call.result.errback(error)
 
 
-class JournaledQueue:
-    """A message queue that follows its journal, as a node does; the file, the helper and the clock are at hand."""
+class JournaledReplica:
+    """A replica that follows its journal, as a node does; the file, the helper and the clock are at hand."""
 
     def __init__(
         self,
@@ -124,32 +126,61 @@ class JournaledQueue:
     ) -> None:
         self.limits = limits or Limits()
         self.clock = clock or make_clock()
-        self.file, snapshot = open_journal(path, self.limits, epoch)
-        self.queue: MessageQueue[Any] = MessageQueue.restore(self.limits, snapshot)
         self.helpers = SteppedHelpers()
+
+        def open_file() -> tuple[JournalFile, Snapshot]:
+            self.file, snapshot = open_journal(path, self.limits, epoch)
+            return self.file, snapshot
+
         self.journal = Journal(
-            self.file,
-            queue=self.queue,
+            open_file,
             limits=self.limits,
             waiting_limits=WaitingLimits(waiting_limit_bytes=waiting_limit_bytes),
             helpers=self.helpers,
             clock=self.clock,
         )
-        self.journal.follow(self)
         self.applied: list[Entry] = []
         self.outcomes: list[Outcome] = []
         """What the entries applied came to."""
         self.told: list[Outcome] = []
         """What all commands came to, in the order in which it was told."""
+        self.journal.start(self)
 
     def apply(self, entry: Entry) -> Outcome:
-        outcome = self.queue.apply(entry)
+        outcome = self.state.apply(entry)
+        self.polls.wake(self.state.touched)
         self.applied.append(entry)
         self.outcomes.append(outcome)
         return outcome
 
-    async def start_from(self, snapshot: Snapshot) -> None:
-        raise AssertionError("a journal does not do that")
+    def start_from(self, snapshot: Snapshot) -> None:
+        self.state = ReplicatedState.restore(self.limits, snapshot)
+        self.polls: HeldPolls[int] = HeldPolls(self.state)
+
+    @property
+    def cursor(self) -> Cursor:
+        return self.state.cursor
+
+    @property
+    def time(self) -> float:
+        return self.state.time
+
+    def snapshot(self) -> Snapshot:
+        return self.state.snapshot()
+
+    def note_changes(self, after: int | None = None) -> None:
+        self.state.note_changes(after)
+
+    @property
+    def changed_count(self) -> int:
+        return self.state.changed_count
+
+    def changes(self, after: int | None = None) -> Changes:
+        return self.state.changes(after)
+
+    def check(self) -> None:
+        self.state.check()
+        self.polls.check()
 
     def member(self, id: str) -> Member:  # noqa: A002
         raise AssertionError("a journal does not ask")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 import pytest
@@ -21,9 +21,10 @@ from pushup.core.answer import Answer
 from pushup.core.commands import Command, Entry, Published
 from pushup.core.cursor import Start
 from pushup.core.errors import BadRequest, PushUpError
+from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import Limits
-from pushup.core.message_queue import MessageQueue
 from pushup.core.poll import Poll, Selection
+from pushup.core.state import ReplicatedState
 
 T = TypeVar("T")
 
@@ -106,7 +107,7 @@ def test_a_second_node_reads_and_answers_whatever_one_accepts(body: bytes) -> No
     command = deeper(lambda: _command.decode(written))
     assert command == publication.command
 
-    second: MessageQueue[Any] = MessageQueue(Limits(), epoch="e")
+    second = ReplicatedState(Limits(), epoch="e")
     second.note_changes()
     outcome = second.apply(Entry("e", 1, 1000.0, command))
     if not isinstance(outcome, Published):
@@ -116,11 +117,11 @@ def test_a_second_node_reads_and_answers_whatever_one_accepts(body: bytes) -> No
     head, channels = head_of(saved), [encode(channel) for channel in saved.channels]
     messages, keys = [encode(saved.messages)], [encode(saved.keys)]
     snapshot = deeper(lambda: read_checkpoint(head, channels, messages, keys))
-    third: MessageQueue[Any] = MessageQueue.restore(Limits(), snapshot)
+    third = ReplicatedState.restore(Limits(), snapshot)
 
     names = tuple(dict.fromkeys(name for draft in publication.command.messages for name in draft.channels))
-    for queue in (second, third):
-        answer = queue.subscribe(Poll(Selection(names), Start.EARLIEST), None, 1000.0, 1000.0)
+    for state in (second, third):
+        answer = HeldPolls[None](state).subscribe(Poll(Selection(names), Start.EARLIEST), None, 1000.0, 1000.0)
         assert isinstance(answer, Answer)
         read = json.loads(wire.write(answer))
         sent = [json.loads(bytes(draft.data)) for draft in publication.command.messages]

@@ -23,8 +23,8 @@ from pushup.broadcast.waiting import size_of
 from pushup.core.commands import Close, Closed, Command, Create, Entry, Expire, Expired, Outcome, Publish, Published
 from pushup.core.errors import Overloaded, Unavailable, UnknownChannel
 from pushup.core.limits import Limits
-from pushup.core.message_queue import MessageQueue
-from tests.broadcast.stepped_helpers import START, JournaledQueue
+from pushup.core.state import ReplicatedState
+from tests.broadcast.stepped_helpers import START, JournaledReplica
 from tests.core.builders import batch, draft, publish
 
 
@@ -38,15 +38,15 @@ class Servers:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._started: list[JournaledQueue] = []
+        self._started: list[JournaledReplica] = []
 
-    def start(self, **how: Any) -> JournaledQueue:
-        """Start one, after the one before has stopped; `how` is what JournaledQueue takes."""
-        node = JournaledQueue(self._path, **how)
+    def start(self, **how: Any) -> JournaledReplica:
+        """Start one, after the one before has stopped; `how` is what JournaledReplica takes."""
+        node = JournaledReplica(self._path, **how)
         self._started.append(node)
         return node
 
-    def restart(self) -> JournaledQueue:
+    def restart(self) -> JournaledReplica:
         """Kill the newest, and start the next with its clock."""
         self.close()
         return self.start(clock=self._started[-1].clock)
@@ -66,13 +66,13 @@ def servers(path: Path) -> Iterator[Servers]:
 
 
 @pytest.fixture
-def node(servers: Servers) -> JournaledQueue:
+def node(servers: Servers) -> JournaledReplica:
     """The first of the servers."""
     return servers.start()
 
 
-def cached(node: JournaledQueue) -> list[int]:
-    return [message.sequence for message in node.queue.snapshot().messages]
+def cached(node: JournaledReplica) -> list[int]:
+    return [message.sequence for message in node.state.snapshot().messages]
 
 
 def done(stopped: Deferred[None]) -> bool:
@@ -93,7 +93,7 @@ UNKNOWN = "it is not known whether this was published"
 STOPPING = "the server is stopping"
 
 
-def in_trouble(node: JournaledQueue, logged: list[str]) -> None:
+def in_trouble(node: JournaledReplica, logged: list[str]) -> None:
     """Let a commit fail, which is logged once."""
     outcomes = node.append(publish("lost"))
     node.helpers.fail()
@@ -105,20 +105,20 @@ def in_trouble(node: JournaledQueue, logged: list[str]) -> None:
 # Groups.
 
 
-def test_a_command_is_applied_and_acknowledged_once_it_is_on_the_disk(node: JournaledQueue) -> None:
+def test_a_command_is_applied_and_acknowledged_once_it_is_on_the_disk(node: JournaledReplica) -> None:
     """Before the commit returns nobody sees anything of it; whoever appended it is told what the queue made of it."""
     outcomes = node.append(publish("a", "b"))
     assert node.helpers.names == ["append"]
-    assert (outcomes, node.queue.cursor.sequence) == ([], 0)
+    assert (outcomes, node.state.cursor.sequence) == ([], 0)
     assert list(node.file.entries()) == []
     node.helpers.step()
     assert outcomes == [Published("e1", 1, 1, START)]
-    assert node.queue.cursor.sequence == 1
+    assert node.state.cursor.sequence == 1
     (entry,) = node.file.entries()
     assert (entry.sequence, entry.time) == (1, START)
 
 
-def test_what_comes_while_a_commit_runs_goes_into_the_next(node: JournaledQueue) -> None:
+def test_what_comes_while_a_commit_runs_goes_into_the_next(node: JournaledReplica) -> None:
     """A commit for each publisher would be slow; two commits are enough here, and the order is kept."""
     first = node.append(publish("a"))
     later = [node.append(batch(draft("a"), draft("b"))), node.append(Create("c")), node.append(publish("c"))]
@@ -132,10 +132,10 @@ def test_what_comes_while_a_commit_runs_goes_into_the_next(node: JournaledQueue)
     assert node.helpers.names == []
     assert node.told == [first[0], *(told[0] for told in later)]
     assert node.sequences() == [1, 2, 4, 5]
-    assert node.queue.cursor.sequence == 5
+    assert node.state.cursor.sequence == 5
 
 
-def test_a_group_ends_when_it_is_large(node: JournaledQueue) -> None:
+def test_a_group_ends_when_it_is_large(node: JournaledReplica) -> None:
     """By the messages in it; the command that fills it is its last, however wide."""
     node.append(Expire())
     commands: list[Command] = [batch(*[draft("a")] * 100) for _ in range(4)]
@@ -152,7 +152,7 @@ def test_a_group_ends_when_it_is_large(node: JournaledQueue) -> None:
     assert node.sequences() == sorted(set(node.sequences()))
 
 
-def test_errors_are_outcomes_with_a_place(node: JournaledQueue) -> None:
+def test_errors_are_outcomes_with_a_place(node: JournaledReplica) -> None:
     """What the queue refuses is in the order like anything else."""
     assert isinstance(node.do(Close("never")), UnknownChannel)
     assert node.publish(publish("a")).sequence == 2
@@ -161,17 +161,17 @@ def test_errors_are_outcomes_with_a_place(node: JournaledQueue) -> None:
     assert node.sequences() == [1, 2, 3, 4]
 
 
-def test_each_is_told_before_the_next_is_applied(node: JournaledQueue) -> None:
+def test_each_is_told_before_the_next_is_applied(node: JournaledReplica) -> None:
     """A publisher knows of its message before a later one can be delivered."""
     node.append(Expire())
     seen = []
     for _ in range(3):
-        node.journal.append(publish("a"), lambda _: seen.append(node.queue.cursor.sequence))
+        node.journal.append(publish("a"), lambda _: seen.append(node.state.cursor.sequence))
     node.helpers.run()
     assert seen == [2, 3, 4]
 
 
-def test_who_appends_while_being_told_comes_after_the_group(node: JournaledQueue, servers: Servers) -> None:
+def test_who_appends_while_being_told_comes_after_the_group(node: JournaledReplica, servers: Servers) -> None:
     """A connection that pipelines publications begins the next when one is answered: it gets a place of its own."""
     told: list[Outcome] = []
 
@@ -190,7 +190,7 @@ def test_who_appends_while_being_told_comes_after_the_group(node: JournaledQueue
 
 
 def test_one_who_cannot_be_told_does_not_harm_the_others(
-    node: JournaledQueue, logged_failures: list[str], servers: Servers
+    node: JournaledReplica, logged_failures: list[str], servers: Servers
 ) -> None:
     """An error in one publisher's connection is logged; the rest of the group is applied, and the order goes on."""
 
@@ -208,7 +208,7 @@ def test_one_who_cannot_be_told_does_not_harm_the_others(
     assert cached(servers.restart()) == [2, 3, 4, 5]
 
 
-def test_time_never_falls(node: JournaledQueue, servers: Servers) -> None:
+def test_time_never_falls(node: JournaledReplica, servers: Servers) -> None:
     """A clock that is set back, or is behind after a restart, does not turn the order round; later it goes on."""
     node.clock.advance(10.0)
     assert node.publish(publish("a")).time == START + 10
@@ -220,12 +220,12 @@ def test_time_never_falls(node: JournaledQueue, servers: Servers) -> None:
     assert node.publish(publish("a")).time == START + 10.5
 
 
-def test_the_epoch_is_the_files(node: JournaledQueue, servers: Servers) -> None:
+def test_the_epoch_is_the_files(node: JournaledReplica, servers: Servers) -> None:
     """The one it began with, so that cursors go on."""
     node.publish(publish("a"))
     node.file.close()
     again = servers.start(epoch="another")
-    assert again.journal.epoch == node.journal.epoch == "e1"
+    assert again.cursor.epoch == node.cursor.epoch == "e1"
     assert again.publish(publish("a")) == Published("e1", 2, 1, START)
 
 
@@ -233,12 +233,12 @@ LARGE = publish("a", data="7" * 100_000)
 
 
 @pytest.fixture
-def narrow(servers: Servers) -> JournaledQueue:
+def narrow(servers: Servers) -> JournaledReplica:
     """A journal for which ten large publications may wait."""
     return servers.start(waiting_limit_bytes=10 * size_of(LARGE))
 
 
-def test_only_so_many_bytes_wait_for_the_disk(narrow: JournaledQueue) -> None:
+def test_only_so_many_bytes_wait_for_the_disk(narrow: JournaledReplica) -> None:
     """Those that are being written count; beyond the limit a publisher is told to come again, and nobody else loses."""
     for round_ in range(3):
         waiting = [narrow.append(LARGE) for _ in range(10)]
@@ -253,12 +253,12 @@ def test_only_so_many_bytes_wait_for_the_disk(narrow: JournaledQueue) -> None:
         assert narrow.append(LARGE) == []
         narrow.helpers.run()
         assert narrow.journal.waiting_bytes == 0
-        assert narrow.queue.cursor.sequence == 11 * (round_ + 1)
+        assert narrow.state.cursor.sequence == 11 * (round_ + 1)
 
 
 @pytest.mark.parametrize("how", ["fails", "late", "stopped"])
 def test_however_publications_end_there_is_room_again(
-    narrow: JournaledQueue, logged_failures: list[str], how: str
+    narrow: JournaledReplica, logged_failures: list[str], how: str
 ) -> None:
     """Refused with the group they are in or behind it, not known, or written before the end."""
     waiting = [narrow.append(LARGE) for _ in range(10)]
@@ -274,7 +274,7 @@ def test_however_publications_end_there_is_room_again(
 
 
 def test_a_group_that_cannot_be_applied_is_told_to_all_who_wait_for_it(
-    narrow: JournaledQueue, logged_failures: list[str]
+    narrow: JournaledReplica, logged_failures: list[str]
 ) -> None:
     """By a fault of ours: what is on the disk is not known to be applied, and nobody waits for ever."""
     narrow.append(Expire())
@@ -282,7 +282,7 @@ def test_a_group_that_cannot_be_applied_is_told_to_all_who_wait_for_it(
     behind = []
     narrow.helpers.step()
     behind.append(narrow.append(publish("a")))
-    apply = narrow.queue.apply
+    apply = narrow.state.apply
     calls = iter(range(9))
 
     def fails(entry: Entry) -> Outcome:
@@ -290,7 +290,7 @@ def test_a_group_that_cannot_be_applied_is_told_to_all_who_wait_for_it(
             raise RuntimeError("a fault of ours")
         return apply(entry)
 
-    narrow.queue.apply = fails  # type: ignore[method-assign]
+    narrow.state.apply = fails  # type: ignore[method-assign]
     narrow.helpers.step()
     assert isinstance(waiting[0][0], Published)
     assert all(refused(told, "a fault of ours") for told in (*waiting[1:], *behind))
@@ -302,7 +302,7 @@ def test_a_group_that_cannot_be_applied_is_told_to_all_who_wait_for_it(
     logged_failures.clear()
 
 
-def test_a_group_ends_when_it_has_many_bytes(node: JournaledQueue) -> None:
+def test_a_group_ends_when_it_has_many_bytes(node: JournaledReplica) -> None:
     """What is written at a time is a copy of all of them."""
     node.append(Expire())
     for _ in range(100):
@@ -319,7 +319,7 @@ def test_a_group_ends_when_it_has_many_bytes(node: JournaledQueue) -> None:
 # Checkpoints.
 
 
-def test_a_checkpoint_is_due_after_some_time(node: JournaledQueue) -> None:
+def test_a_checkpoint_is_due_after_some_time(node: JournaledReplica) -> None:
     """With the first command after a second, if there is something new; then the entries go."""
     node.publish(publish("a"))
     node.clock.advance(SAVE_SECONDS - 0.01)
@@ -334,7 +334,7 @@ def test_a_checkpoint_is_due_after_some_time(node: JournaledQueue) -> None:
     assert node.helpers.made[4:] == ["append"]
 
 
-def test_a_checkpoint_is_due_after_many_messages(node: JournaledQueue) -> None:
+def test_a_checkpoint_is_due_after_many_messages(node: JournaledReplica) -> None:
     """However little time has gone by."""
     for _ in range(SAVE_CHANGES // 64):
         assert "save" not in node.helpers.made
@@ -345,7 +345,7 @@ def test_a_checkpoint_is_due_after_many_messages(node: JournaledQueue) -> None:
     assert node.helpers.made.count("save") == 1
 
 
-def test_a_checkpoint_is_due_after_many_channels(node: JournaledQueue) -> None:
+def test_a_checkpoint_is_due_after_many_channels(node: JournaledReplica) -> None:
     """However few messages they are."""
     for number in range(SAVE_CHANGES // 101):
         node.publish(publish(*[f"{number}:{n}" for n in range(100)]))
@@ -354,7 +354,7 @@ def test_a_checkpoint_is_due_after_many_channels(node: JournaledQueue) -> None:
     assert node.helpers.made[-1] == "save"
 
 
-def test_a_checkpoint_is_due_after_many_bytes(node: JournaledQueue) -> None:
+def test_a_checkpoint_is_due_after_many_bytes(node: JournaledReplica) -> None:
     """However few messages they are."""
     data = '"' + "x" * 2**16 + '"'
     for _ in range(math.ceil(SAVE_BYTES / (2**16 + 100)) - 1):
@@ -367,7 +367,7 @@ def test_a_checkpoint_is_due_after_many_bytes(node: JournaledQueue) -> None:
     assert node.helpers.made.count("save") == 1
 
 
-def test_nothing_is_appended_while_a_checkpoint_is_made(node: JournaledQueue, servers: Servers) -> None:
+def test_nothing_is_appended_while_a_checkpoint_is_made(node: JournaledReplica, servers: Servers) -> None:
     """What comes meanwhile waits, and is after it."""
     node.publish(publish("a"))
     node.clock.advance(SAVE_SECONDS)
@@ -385,7 +385,7 @@ def test_nothing_is_appended_while_a_checkpoint_is_made(node: JournaledQueue, se
 # A disk that fails.
 
 
-def test_a_commit_that_fails_refuses_those_who_wait_for_it(node: JournaledQueue, logged_failures: list[str]) -> None:
+def test_a_commit_that_fails_refuses_those_who_wait_for_it(node: JournaledReplica, logged_failures: list[str]) -> None:
     """They, and those behind them, are told why and when to come again; nothing is applied."""
     in_group = node.append(publish("a"))
     behind = [node.append(publish("a")), node.append(Create("b"))]
@@ -393,12 +393,12 @@ def test_a_commit_that_fails_refuses_those_who_wait_for_it(node: JournaledQueue,
     for outcomes in (in_group, *behind):
         assert refused(outcomes, "the disk is full: /j cannot grow")
     assert [getattr(told[0], "detail", "") for told in (in_group, *behind)] == [UNKNOWN, UNWRITABLE, UNWRITABLE]
-    assert (node.queue.cursor.sequence, node.queue.message_count) == (0, 0)
+    assert (node.state.cursor.sequence, node.state.message_count) == (0, 0)
     assert len(logged_failures) == 1
     assert "publishing is refused: the disk is full: /j cannot grow" in logged_failures.pop()
 
 
-def test_in_trouble_new_commands_are_refused_at_once(node: JournaledQueue, logged_failures: list[str]) -> None:
+def test_in_trouble_new_commands_are_refused_at_once(node: JournaledReplica, logged_failures: list[str]) -> None:
     """The node is not ready, and the disk is left alone until it is tried again."""
     assert node.journal.why_not_ready() is None
     in_trouble(node, logged_failures)
@@ -409,7 +409,7 @@ def test_in_trouble_new_commands_are_refused_at_once(node: JournaledQueue, logge
 
 
 def test_trouble_is_retried_until_it_is_over(
-    node: JournaledQueue, logged_failures: list[str], servers: Servers
+    node: JournaledReplica, logged_failures: list[str], servers: Servers
 ) -> None:
     """Each second, and each reason is logged once; then the order goes on without a hole."""
     node.publish(publish("a"))
@@ -435,7 +435,7 @@ def test_trouble_is_retried_until_it_is_over(
     assert cached(servers.restart()) == [1, 2]
 
 
-def test_who_asks_while_it_recovers_is_refused(node: JournaledQueue, logged_failures: list[str]) -> None:
+def test_who_asks_while_it_recovers_is_refused(node: JournaledReplica, logged_failures: list[str]) -> None:
     """A place before that of what may be found on the disk would be a fork."""
     in_trouble(node, logged_failures)
     node.clock.advance(RETRY_SECONDS)
@@ -443,7 +443,7 @@ def test_who_asks_while_it_recovers_is_refused(node: JournaledQueue, logged_fail
     assert node.helpers.names == ["recover"]
 
 
-def test_a_commit_that_was_late_is_found(node: JournaledQueue, logged_failures: list[str], servers: Servers) -> None:
+def test_a_commit_that_was_late_is_found(node: JournaledReplica, logged_failures: list[str], servers: Servers) -> None:
     """Its publishers were told that it is not known; it is applied once, and by its key the first outcome is told."""
     node.publish(publish("a"))
     late = [node.append(publish("a", key="k"))]
@@ -451,7 +451,7 @@ def test_a_commit_that_was_late_is_found(node: JournaledQueue, logged_failures: 
     node.helpers.give_up()
     assert refused(late[0], "journal has not answered within 10 s")
     assert refused(late[1], "journal has not answered within 10 s")
-    assert node.queue.cursor.sequence == 1
+    assert node.state.cursor.sequence == 1
     node.clock.advance(RETRY_SECONDS)
     assert node.helpers.names == ["append", "recover"]
     node.helpers.run()
@@ -467,7 +467,7 @@ def test_a_commit_that_was_late_is_found(node: JournaledQueue, logged_failures: 
 
 
 def test_a_whole_group_that_was_late_is_found(
-    node: JournaledQueue, logged_failures: list[str], servers: Servers
+    node: JournaledReplica, logged_failures: list[str], servers: Servers
 ) -> None:
     """Each entry of it in its order, with the time it had; those of before are not applied again."""
     node.publish(publish("a"))
@@ -486,7 +486,7 @@ def test_a_whole_group_that_was_late_is_found(
     logged_failures.clear()
 
 
-def test_recovering_may_be_late_too(node: JournaledQueue, logged_failures: list[str]) -> None:
+def test_recovering_may_be_late_too(node: JournaledReplica, logged_failures: list[str]) -> None:
     """It is tried again; what the first try has done is done."""
     node.append(publish("a"))
     node.helpers.give_up()
@@ -504,7 +504,7 @@ def test_recovering_may_be_late_too(node: JournaledQueue, logged_failures: list[
 
 
 def test_a_checkpoint_that_fails_loses_nothing(
-    node: JournaledQueue, logged_failures: list[str], servers: Servers
+    node: JournaledReplica, logged_failures: list[str], servers: Servers
 ) -> None:
     """Who waited behind it is refused; what was acknowledged is in the entries, and the next one has it all."""
     node.publish(publish("a", key="k"))
@@ -525,7 +525,7 @@ def test_a_checkpoint_that_fails_loses_nothing(
 
 
 def test_a_checkpoint_that_was_late_is_made_twice(
-    node: JournaledQueue, logged_failures: list[str], servers: Servers
+    node: JournaledReplica, logged_failures: list[str], servers: Servers
 ) -> None:
     """What it has written is written again with what is new, and no message or key comes twice of it."""
     for number in range(3):
@@ -544,16 +544,16 @@ def test_a_checkpoint_that_was_late_is_made_twice(
     node.publish(publish("a", key="k3"))
     node.clock.advance(SAVE_SECONDS)
     node.publish(publish("a", key="k4"))
-    state = node.queue.snapshot()
+    state = node.state.snapshot()
     again = servers.restart()
     assert cached(again) == [1, 2, 3, 4, 5]
-    assert again.queue.snapshot() == state
+    assert again.state.snapshot() == state
     assert len(logged_failures) == 2
     logged_failures.clear()
 
 
 def test_a_failed_append_is_not_in_a_later_checkpoint(
-    node: JournaledQueue, logged_failures: list[str], servers: Servers
+    node: JournaledReplica, logged_failures: list[str], servers: Servers
 ) -> None:
     """What was refused and is not on the disk stays away; its places go to what comes next."""
     node.publish(publish("a"))
@@ -563,11 +563,11 @@ def test_a_failed_append_is_not_in_a_later_checkpoint(
     assert node.publish(publish("a", data='"next"')).sequence == 2
     node.stop_at_once()
     again = servers.start()
-    assert [(m.sequence, m.channels) for m in again.queue.snapshot().messages] == [(1, ("a",)), (2, ("a",))]
+    assert [(m.sequence, m.channels) for m in again.state.snapshot().messages] == [(1, ("a",)), (2, ("a",))]
 
 
 def test_a_file_that_is_locked_in_a_transaction_recovers(
-    node: JournaledQueue, logged_failures: list[str], servers: Servers
+    node: JournaledReplica, logged_failures: list[str], servers: Servers
 ) -> None:
     """A checkpoint that failed in the middle is rolled back before anything else is done."""
     node.publish(publish("a"))
@@ -591,7 +591,7 @@ def test_a_file_that_is_locked_in_a_transaction_recovers(
 # The end.
 
 
-def test_stopping_finishes_what_was_appended(node: JournaledQueue, servers: Servers, path: Path) -> None:
+def test_stopping_finishes_what_was_appended(node: JournaledReplica, servers: Servers, path: Path) -> None:
     """All that waits is written, applied and acknowledged; then the checkpoint is brought up to it, and it closes."""
     first, second = node.append(publish("a")), node.append(publish("b"))
     stopped = node.stop()
@@ -616,7 +616,7 @@ def test_stopping_finishes_what_was_appended(node: JournaledQueue, servers: Serv
     assert cached(servers.start()) == [1, 2]
 
 
-def test_stopping_with_nothing_to_do(node: JournaledQueue, path: Path) -> None:
+def test_stopping_with_nothing_to_do(node: JournaledReplica, path: Path) -> None:
     """It saves and closes at once, and leaves no timer."""
     node.stop_at_once()
     assert node.helpers.made == ["save", "close"]
@@ -624,7 +624,7 @@ def test_stopping_with_nothing_to_do(node: JournaledQueue, path: Path) -> None:
     JournalFile(path).close()
 
 
-def test_stopping_while_in_trouble(node: JournaledQueue, logged_failures: list[str], servers: Servers) -> None:
+def test_stopping_while_in_trouble(node: JournaledReplica, logged_failures: list[str], servers: Servers) -> None:
     """The disk is not tried again; the file is let go of, and the next server finds all that was acknowledged."""
     node.publish(publish("a"))
     in_trouble(node, logged_failures)
@@ -637,7 +637,7 @@ def test_stopping_while_in_trouble(node: JournaledQueue, logged_failures: list[s
     assert cached(servers.start()) == [1]
 
 
-def test_stopping_while_it_recovers(node: JournaledQueue, logged_failures: list[str], servers: Servers) -> None:
+def test_stopping_while_it_recovers(node: JournaledReplica, logged_failures: list[str], servers: Servers) -> None:
     """What is found on the disk is applied; and if nothing can be found, it ends, too."""
     node.append(publish("a"))
     node.helpers.give_up()
@@ -661,7 +661,9 @@ def test_stopping_while_it_recovers(node: JournaledQueue, logged_failures: list[
     assert cached(servers.start()) == [1]
 
 
-def test_a_commit_that_fails_while_stopping(node: JournaledQueue, logged_failures: list[str], servers: Servers) -> None:
+def test_a_commit_that_fails_while_stopping(
+    node: JournaledReplica, logged_failures: list[str], servers: Servers
+) -> None:
     """Those who wait are refused, and it ends without a checkpoint."""
     node.publish(publish("a"))
     outcomes = [node.append(publish("a")), node.append(publish("a"))]
@@ -678,7 +680,7 @@ def test_a_commit_that_fails_while_stopping(node: JournaledQueue, logged_failure
 
 
 def test_a_last_checkpoint_that_fails_is_logged(
-    node: JournaledQueue, logged_failures: list[str], servers: Servers
+    node: JournaledReplica, logged_failures: list[str], servers: Servers
 ) -> None:
     """The server ends all the same, and the next one has the entries."""
     node.publish(publish("a"))
@@ -695,7 +697,7 @@ def test_a_last_checkpoint_that_fails_is_logged(
 def test_a_restart_is_as_if_nothing_had_been(servers: Servers, path: Path) -> None:
     """Two queues, one of which is restarted after each command, have equal states."""
     limits = Limits(retention_seconds=5.0, channel_ttl_seconds=3.0, retention_messages=2)
-    steady: MessageQueue[object] = MessageQueue(limits, epoch="e1")
+    steady = ReplicatedState(limits, epoch="e1")
     node = servers.start(limits=limits)
     commands: list[Command] = [
         publish("a", key="k"),
@@ -715,11 +717,11 @@ def test_a_restart_is_as_if_nothing_had_been(servers: Servers, path: Path) -> No
         else:
             node.file.close()
         node = servers.start(limits=limits, clock=node.clock)
-        assert set(node.queue.snapshot().channels) == set(steady.snapshot().channels)
-        assert node.queue.snapshot().messages == steady.snapshot().messages
-        assert node.queue.snapshot().keys == steady.snapshot().keys
-        assert node.queue.snapshot().floor == steady.snapshot().floor
-        node.queue.check()
+        assert set(node.state.snapshot().channels) == set(steady.snapshot().channels)
+        assert node.state.snapshot().messages == steady.snapshot().messages
+        assert node.state.snapshot().keys == steady.snapshot().keys
+        assert node.state.snapshot().floor == steady.snapshot().floor
+        node.check()
     node.file.close()
     file, snapshot = open_journal(path, limits, "e2")
     file.close()

@@ -21,8 +21,8 @@ from pushup.broadcast.journal_file import JournalError, JournalFile, open_journa
 from pushup.core.commands import Close, Command, Create, Entry, Expire, Outcome, Published
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
-from pushup.core.message_queue import MessageQueue
 from pushup.core.snapshot import Snapshot
+from pushup.core.state import ReplicatedState
 from tests.core.builders import EPOCH, batch, draft, publish
 from tests.core.test_changes import LIMITS, random_entries, sorted_snapshot
 
@@ -42,25 +42,25 @@ class Opened:
     def __init__(self, path: Path, limits: Limits | None = None, epoch: str = EPOCH) -> None:
         self.limits = limits or Limits()
         self.file, snapshot = open_journal(path, self.limits, epoch)
-        self.queue: MessageQueue[object] = MessageQueue.restore(self.limits, snapshot)
-        self.queue.check()
-        self.queue.note_changes()
+        self.state = ReplicatedState.restore(self.limits, snapshot)
+        self.state.check()
+        self.state.note_changes()
 
     def append(self, *entries: Entry) -> list[Outcome]:
         self.file.append(entries)
-        return [self.queue.apply(entry) for entry in entries]
+        return [self.state.apply(entry) for entry in entries]
 
     def do(self, command: Command, time: float) -> Outcome:
         """The next entry, in a group of its own."""
-        (outcome,) = self.append(Entry(self.queue.cursor.epoch, self.queue.cursor.sequence + 1, time, command))
+        (outcome,) = self.append(Entry(self.state.cursor.epoch, self.state.cursor.sequence + 1, time, command))
         return outcome
 
     def save(self) -> None:
-        self.file.save(self.queue.changes(), self.limits)
-        self.queue.note_changes()
+        self.file.save(self.state.changes(), self.limits)
+        self.state.note_changes()
 
-    def state(self) -> Snapshot:
-        return sorted_snapshot(self.queue)
+    def snapshot(self) -> Snapshot:
+        return sorted_snapshot(self.state)
 
     def close(self) -> None:
         self.file.close()
@@ -108,7 +108,7 @@ def count(path: Path, table: str) -> int:
 def test_a_file_holds_the_queue_whatever_happened(path: Path, limits: str, seed: int) -> None:
     """Groups, checkpoints and restarts at random moments; the queue that goes on is equal to one that never ended."""
     random = Random(f"{limits} {seed}")
-    steady: MessageQueue[object] = MessageQueue(LIMITS[limits], epoch=EPOCH)
+    steady = ReplicatedState(LIMITS[limits], epoch=EPOCH)
     opened = Opened(path, LIMITS[limits])
     group: list[Entry] = []
     for entry in random_entries(random, 250):
@@ -117,14 +117,14 @@ def test_a_file_holds_the_queue_whatever_happened(path: Path, limits: str, seed:
             continue
         outcomes = [repr(steady.apply(entry)) for entry in group]
         assert [repr(outcome) for outcome in opened.append(*group)] == outcomes
-        assert opened.state() == sorted_snapshot(steady)
+        assert opened.snapshot() == sorted_snapshot(steady)
         group = []
         if random.random() < 0.2:
             opened.save()
         if random.random() < 0.15:
             opened.close()
             opened = Opened(path, LIMITS[limits], epoch="another")
-            assert opened.state() == sorted_snapshot(steady)
+            assert opened.snapshot() == sorted_snapshot(steady)
             assert list(opened.file.entries()) == []
     opened.close()
 
@@ -132,11 +132,11 @@ def test_a_file_holds_the_queue_whatever_happened(path: Path, limits: str, seed:
 def test_a_new_file_begins_the_epoch(path: Path) -> None:
     """At its first place, with nothing in it; and the next server finds that epoch, and nothing else."""
     opened = Opened(path, epoch="first")
-    assert opened.state() == MessageQueue[object](Limits(), epoch="first").snapshot()
+    assert opened.snapshot() == ReplicatedState(Limits(), epoch="first").snapshot()
     opened.close()
     opened = Opened(path, epoch="second")
-    assert opened.queue.cursor.epoch == "first"
-    assert opened.queue.cursor.sequence == 0
+    assert opened.state.cursor.epoch == "first"
+    assert opened.state.cursor.sequence == 0
     opened.close()
 
 
@@ -147,7 +147,7 @@ def test_an_empty_file_is_a_new_one(path: Path) -> None:
     opened.do(publish("a"), 1.0)
     opened.close()
     opened = Opened(path)
-    assert opened.queue.message_count == 1
+    assert opened.state.message_count == 1
     opened.close()
 
 
@@ -158,7 +158,7 @@ def test_a_file_that_was_only_begun_is_a_new_one(path: Path) -> None:
     assert list(file.entries()) == []
     file.close()
     opened = Opened(path)
-    assert opened.queue.cursor.epoch == EPOCH
+    assert opened.state.cursor.epoch == EPOCH
     opened.close()
 
 
@@ -193,7 +193,7 @@ def test_data_is_kept_as_it_was_written(path: Path) -> None:
     opened = Opened(path)
     opened.do(publish("a", data=data), 1.0)
     for _ in range(3):
-        (message,) = opened.queue.snapshot().messages
+        (message,) = opened.state.snapshot().messages
         assert bytes(message.data).decode() == data
         opened.save()
         opened.close()
@@ -216,10 +216,10 @@ def test_a_channel_is_found_by_any_name(path: Path, name: str) -> None:
     opened.close()
     assert count(path, "channels") == 2
     opened = Opened(path, limits)
-    assert opened.queue.channel(name).newest == 3
+    assert opened.state.channels.get(name).newest_sequence == 3
     opened.do(Close(name), 2.0)
     opened.do(publish("a"), 8.0)
-    assert opened.queue.changes().forgotten == (name,)
+    assert opened.state.changes().forgotten == (name,)
     opened.save()
     opened.close()
     assert count(path, "channels") == 1
@@ -236,7 +236,7 @@ def test_what_is_loaded_is_in_its_order(path: Path) -> None:
     opened.save()
     loaded = opened.file.load()
     assert loaded is not None
-    assert loaded[1] == replace(opened.queue.snapshot(), messages=loaded[1].messages)
+    assert loaded[1] == replace(opened.state.snapshot(), messages=loaded[1].messages)
     assert [c.name for c in loaded[1].channels] == ["d", "c", "a", "b"]
     assert [m.sequence for m in loaded[1].messages] == [2, 4, 6, 8]
     opened.close()
@@ -246,20 +246,20 @@ def test_a_checkpoint_saved_twice_has_everything_once(path: Path) -> None:
     """One that seemed to have failed is laid over again, with what is new since: no message and no key twice."""
     opened = Opened(path)
     opened.do(batch(draft("a"), draft("b"), key="k"), 1.0)
-    opened.file.save(opened.queue.changes(), opened.limits)
+    opened.file.save(opened.state.changes(), opened.limits)
     opened.do(publish("a", key="l"), 2.0)
-    opened.file.save(opened.queue.changes(), opened.limits)
-    opened.file.save(opened.queue.changes(), opened.limits)
+    opened.file.save(opened.state.changes(), opened.limits)
+    opened.file.save(opened.state.changes(), opened.limits)
     loaded = opened.file.load()
     assert loaded is not None
     _, snapshot = loaded
     assert [m.sequence for m in snapshot.messages] == [1, 2, 3]
     assert [key for key, _ in snapshot.keys] == ["k", "l"]
     opened.save()
-    state = opened.state()
+    state = opened.snapshot()
     opened.close()
     opened = Opened(path)
-    assert opened.state() == state
+    assert opened.snapshot() == state
     opened.close()
 
 
@@ -310,10 +310,10 @@ def test_a_file_that_cannot_grow(path: Path) -> None:
     assert opened.file.recover(after=10) == []
     opened.append(entry)
     opened.save()
-    state = opened.state()
+    state = opened.snapshot()
     opened.close()
     opened = Opened(path)
-    assert opened.state() == state
+    assert opened.snapshot() == state
     opened.close()
 
 
@@ -330,7 +330,7 @@ def test_recovering_sees_that_the_file_can_be_written(path: Path) -> None:
     assert count(path, "state") == 2
     change(path, "INSERT INTO state VALUES ('room', zeroblob(100000))")  # a server died while it tried
     opened = Opened(path)
-    assert opened.queue.message_count == 1
+    assert opened.state.message_count == 1
     opened.close()
 
 
@@ -345,17 +345,17 @@ def test_entries_come_to_what_they_came_to(path: Path) -> None:
     opened.close()
     strict = Limits(retention_messages=2, keys_limit=100, strict_channels=True, channel_ttl_seconds=7.0)
     opened = Opened(path, strict)
-    assert [m.sequence for m in opened.queue.snapshot().messages] == [1, 2, 3, 4, 5, 6]
+    assert [m.sequence for m in opened.state.snapshot().messages] == [1, 2, 3, 4, 5, 6]
     assert [opened.do(publish("a", key=f"k{n}"), 1.0) for n in range(6)] == outcomes
-    assert opened.queue.channel("b").ttl == 3600.0
+    assert opened.state.channels.get("b").ttl == 3600.0
     assert opened.do(publish("a"), 2.0) == Published(EPOCH, 14, 1, 2.0)
-    assert [m.sequence for m in opened.queue.snapshot().messages] == [6, 14]
+    assert [m.sequence for m in opened.state.snapshot().messages] == [6, 14]
     assert not isinstance(opened.do(publish("never created"), 2.0), Published)
     opened.save()
-    state = opened.state()
+    state = opened.snapshot()
     opened.close()
     opened = Opened(path, strict)
-    assert opened.state() == state
+    assert opened.snapshot() == state
     opened.close()
 
 
@@ -370,12 +370,12 @@ def test_any_limits_may_follow_any(path: Path, seed: int) -> None:
         if random.random() < 0.1:
             opened.save()
         if random.random() < 0.1:
-            state = opened.state()
+            state = opened.snapshot()
             opened.close()
             limits = random.choice(list(LIMITS.values()))
             opened = Opened(path, limits)
             kept = -limits.keys_limit
-            assert opened.state() == replace(state, keys=state.keys[kept:])
+            assert opened.snapshot() == replace(state, keys=state.keys[kept:])
     opened.close()
 
 
@@ -421,7 +421,7 @@ def test_eviction_by_bytes_trims_the_file(path: Path) -> None:
     for number in range(40):
         opened.do(publish(f"c{number}"), 1.0)
         opened.save()
-    assert opened.queue.message_count == 4
+    assert opened.state.message_count == 4
     opened.close()
     assert count(path, "messages") == 4
 
@@ -460,7 +460,7 @@ def test_a_second_opener_is_told(path: Path) -> None:
     opened.save()
     opened.close()
     opened = Opened(path)
-    assert opened.queue.message_count == 1
+    assert opened.state.message_count == 1
     opened.close()
 
 
@@ -646,7 +646,7 @@ def test_a_copy_of_an_open_file_is_good(path: Path, tmp_path: Path) -> None:
         copy = tmp_path / f"copy{number}"
         _copy(path, copy)
         other = Opened(copy)
-        assert other.state() == opened.state()
+        assert other.snapshot() == opened.snapshot()
         other.close()
     opened.close()
 

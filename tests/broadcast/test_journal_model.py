@@ -19,9 +19,9 @@ from pushup.core.commands import Draft, Entry, Expire, Outcome, Publish, Publish
 from pushup.core.cursor import Cursor, Start, parse_cursor
 from pushup.core.errors import UnknownChannel
 from pushup.core.limits import Limits
-from pushup.core.message_queue import MessageQueue
 from pushup.core.poll import Poll, Selection
-from tests.broadcast.stepped_helpers import JournaledQueue, make_clock
+from pushup.core.state import ReplicatedState
+from tests.broadcast.stepped_helpers import JournaledReplica, make_clock
 from tests.core.builders import ids, publish, sequence_of
 from tests.core.test_changes import NAMES, random_commands, sorted_snapshot
 
@@ -35,7 +35,7 @@ LIMITS = {
 }
 
 
-def _go_on(node: JournaledQueue, outcome: Outcome) -> None:
+def _go_on(node: JournaledReplica, outcome: Outcome) -> None:
     node.append(publish("a"))
 
 
@@ -74,7 +74,7 @@ class Simulation:
         self.random = random
         self.limits = limits
         self.clock = make_clock()
-        self.order: MessageQueue[object] = MessageQueue(limits, epoch="e0")
+        self.order = ReplicatedState(limits, epoch="e0")
         self.messages: dict[int, Draft] = {}
         self.publications: list[Publication] = []
         self.clients: list[Client] = []
@@ -84,9 +84,9 @@ class Simulation:
         self.path = directory / "0"
         self.node = self.start()
 
-    def start(self) -> JournaledQueue:
+    def start(self) -> JournaledReplica:
         """The next server; a new epoch would be told by its first entry."""
-        return JournaledQueue(self.path, limits=self.limits, clock=self.clock, epoch=f"e{self.crashes}")
+        return JournaledReplica(self.path, limits=self.limits, clock=self.clock, epoch=f"e{self.crashes}")
 
     def step(self) -> None:
         random, node = self.random, self.node
@@ -152,7 +152,7 @@ class Simulation:
         """Poll once, and see that nothing is left out in silence or comes again; whether there may be more."""
         now = self.clock.seconds()
         try:
-            answer = self.node.queue.subscribe(Poll(Selection(client.channels, 3), client.cursor), 0, now, now)
+            answer = self.node.polls.subscribe(Poll(Selection(client.channels, 3), client.cursor), 0, now, now)
         except UnknownChannel:
             assert self.limits.strict_channels
             return False
@@ -214,16 +214,16 @@ class Simulation:
 
     def compare(self, unknown: list[Entry]) -> None:
         """The new server has all of the order; and all that was on its way, or nothing."""
-        queue = self.node.queue
-        queue.check()
-        if unknown and queue.cursor.sequence > self.order.cursor.sequence:
+        state = self.node.state
+        self.node.check()
+        if unknown and state.cursor.sequence > self.order.cursor.sequence:
             self.found += 1
             for entry in unknown:
                 self.feed(entry)
         elif unknown:
             self.lost += 1
-        assert sorted_snapshot(queue) == sorted_snapshot(self.order)
-        assert self.node.journal.epoch == "e0"
+        assert sorted_snapshot(state) == sorted_snapshot(self.order)
+        assert self.node.cursor.epoch == "e0"
         assert list(self.node.file.entries()) == []
 
     def finish(self) -> None:

@@ -10,9 +10,10 @@ from msgspec import Raw
 from pushup.core.answer import Answer
 from pushup.core.commands import Command, Draft, Entry, Outcome, Publish
 from pushup.core.cursor import Cursor, Start, parse_cursor
-from pushup.core.limits import Limits
-from pushup.core.message_queue import MessageQueue
+from pushup.core.held_polls import HeldPolls
+from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll, Selection
+from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Subscription
 
 EPOCH = "e1"
@@ -43,17 +44,30 @@ def poll(
 
 
 class Feed:
-    """One queue, and the entries for it: each gets the next place in the order."""
+    """A replicated state with the polls held above it; each command gets the next place in the order."""
 
-    def __init__(self, **limits: Any) -> None:
+    def __init__(self, *, hold_limits: HoldLimits = HoldLimits(), **limits: Any) -> None:  # noqa: B008  # frozen
         self.limits = Limits(**limits)
-        self.queue: MessageQueue[str] = MessageQueue(self.limits, epoch=EPOCH)
+        self.state = ReplicatedState(self.limits, epoch=EPOCH)
+        self.polls: HeldPolls[str] = HeldPolls(self.state, hold_limits)
 
     def apply(self, command: Command, time: float) -> Outcome:
-        return self.queue.apply(Entry(EPOCH, self.queue.cursor.sequence + 1, time, command))
+        outcome = self.state.apply(Entry(self.state.cursor.epoch, self.state.cursor.sequence + 1, time, command))
+        self.polls.wake(self.state.touched)
+        return outcome
+
+    def use(self, state: ReplicatedState) -> None:
+        """Go on from another state."""
+        self.state = state
+        self.polls.use(state)
+        self.check()
+
+    def check(self) -> None:
+        self.state.check()
+        self.polls.check()
 
     def subscribe(self, asked: Poll, now: float, holder: str = "client") -> Answer | Subscription[str]:
-        return self.queue.subscribe(asked, holder, now, now + asked.timeout)
+        return self.polls.subscribe(asked, holder, now, now + asked.timeout)
 
     def ask(self, asked: Poll, now: float = 0.0) -> Answer:
         """The answer to a poll that is not held."""
@@ -68,13 +82,13 @@ class Feed:
         return subscription
 
     def deliver(self, most: int = 100) -> list[tuple[str, Answer]]:
-        answers = self.queue.deliver(most)
-        self.queue.check()
+        answers = self.polls.deliver(most)
+        self.check()
         return answers
 
     def expire(self, now: float, most: int = 100) -> list[tuple[str, Answer]]:
-        answers = self.queue.expire(now, most)
-        self.queue.check()
+        answers = self.polls.expire(now, most)
+        self.check()
         return answers
 
 

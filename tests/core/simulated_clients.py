@@ -10,9 +10,10 @@ from pushup.core.answer import Answer
 from pushup.core.commands import Command, Entry, Outcome
 from pushup.core.cursor import Cursor, Start, parse_cursor
 from pushup.core.errors import PushUpError, UnknownChannel
+from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import Limits
-from pushup.core.message_queue import MessageQueue
 from pushup.core.poll import Poll, Selection
+from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Subscription
 
 from .builders import EPOCH, ids, sequence_of
@@ -68,6 +69,8 @@ class Held:
     since: int
     deadline: float
     subscription: Subscription[int]
+    was_moved: bool = False
+    """Whether another state took the place of the one it was subscribed to."""
 
 
 class Node:
@@ -80,42 +83,44 @@ class Node:
         self.limits = limits
         self.delay = delay
         self.delivered = 0.0
-        self.queue: MessageQueue[int] = MessageQueue(limits, epoch=EPOCH)
+        self.state = ReplicatedState(limits, epoch=EPOCH)
+        self.polls: HeldPolls[int] = HeldPolls(self.state)
         self.naive = NaiveQueue(limits, EPOCH)
         self.applied = 0
         self.held: dict[int, Held] = {}
-        self.polls = 0
+        self.poll_count = 0
 
     def start_from(self, other: Node) -> None:
-        """Begin anew with another node's state; whoever was held here polls again."""
+        """Go on from another node's state. Held polls stay; from here on they may be told of gaps that are assumed."""
         for held in self.held.values():
-            if held.client is not None:
-                held.client.waits = False
-        self.held.clear()
-        self.queue = MessageQueue.restore(self.limits, other.queue.snapshot())
+            held.was_moved = True
+        self.state = ReplicatedState.restore(self.limits, other.state.snapshot())
+        self.polls.use(self.state)
         self.naive = copy.deepcopy(other.naive)
         self.applied = other.applied
+        self.check()
 
     def apply(self, entry: Entry) -> Outcome:
         if entry.time - self.delivered >= self.delay:
             self.deliver_all()
-        outcome, expected = self.queue.apply(entry), self.naive.apply(entry)
+        outcome, expected = self.state.apply(entry), self.naive.apply(entry)
+        self.polls.wake(self.state.touched)
         if isinstance(expected, PushUpError):
             assert type(outcome) is type(expected)
         else:
             assert outcome == expected
         self.applied += 1
-        self.naive.agree(self.queue.snapshot())
+        self.naive.agree(self.state.snapshot())
         self.check()
         return outcome
 
     def poll(self, poll: Poll, client: Client | None, now: float) -> None:
-        self.polls += 1
+        self.poll_count += 1
         selection, last = poll.selection, self.naive.last
         names = self.naive.awaited(selection.channels)
         deadline = now + poll.timeout
         try:
-            result = self.queue.subscribe(poll, self.polls, now, deadline)
+            result = self.polls.subscribe(poll, self.poll_count, now, deadline)
         except UnknownChannel:
             assert names is None
             return
@@ -130,7 +135,7 @@ class Node:
             assert nothing, "held although there is something to tell"
             since = since if isinstance(poll.cursor, Cursor) else last
             assert result.deadline == min(deadline, selection.end) > now
-            self.held[self.polls] = Held(self.polls, client, names, selection, since, result.deadline, result)
+            self.held[self.poll_count] = Held(self.poll_count, client, names, selection, since, result.deadline, result)
             if client is not None:
                 client.waits = True
         elif isinstance(poll.cursor, Cursor) and poll.cursor.epoch != EPOCH:
@@ -148,7 +153,9 @@ class Node:
         for number, answer in answers:
             held = self.held.pop(number)
             assert held.subscription.holder is None
-            self.naive.assert_answer(answer, held.names, held.selection, held.since, held=True)
+            self.naive.assert_answer(
+                answer, held.names, held.selection, held.since, held=True, was_moved=held.was_moved
+            )
             if held.client is not None:
                 held.client.waits = False
                 held.client.take(answer, held.names, held.since, self.naive)
@@ -156,14 +163,14 @@ class Node:
         return [number for number, _ in answers]
 
     def deliver(self, most: int) -> None:
-        answers = self.queue.deliver(most)
+        answers = self.polls.deliver(most)
         assert len(answers) <= most
         assert all(answer.tells_something for _, answer in answers)
         self.answered(answers)
 
     def deliver_all(self) -> None:
         """Deliver until nobody is woken; then nobody waits whom there is something to tell."""
-        while self.queue.has_deliveries:
+        while self.polls.has_deliveries:
             self.deliver(7)
         self.delivered = self.naive.time
         for held in self.held.values():
@@ -171,26 +178,29 @@ class Node:
 
     def expire(self, now: float, most: int) -> None:
         due = sorted((h for h in self.held.values() if h.deadline <= now), key=lambda h: (h.deadline, h.number))
-        assert self.answered(self.queue.expire(now, most)) == [h.number for h in due[:most]]
+        assert self.answered(self.polls.expire(now, most)) == [h.number for h in due[:most]]
 
     def abandon(self, random: Random) -> None:
         if self.held:
             held = self.held.pop(random.choice(sorted(self.held)))
-            self.queue.abandon(held.subscription)
-            self.queue.abandon(held.subscription)
+            self.polls.abandon(held.subscription)
+            self.polls.abandon(held.subscription)
             if held.client is not None:
                 held.client.waits = False
             self.check()
 
     def check(self) -> None:
-        self.queue.check()
-        assert self.queue.held == len(self.held)
-        assert self.queue.next_deadline == min((h.deadline for h in self.held.values()), default=None)
-        assert self.queue.message_count == len(self.naive.kept)
-        assert self.queue.message_bytes == self.naive.bytes
-        assert self.queue.channel_count == len(self.naive.living)
-        for channel in self.queue.channels():
-            assert channel.subscribers == sum(channel.name in held.names for held in self.held.values())
+        self.state.check()
+        self.polls.check()
+        assert self.polls.count == len(self.held)
+        assert self.polls.next_deadline == min((h.deadline for h in self.held.values()), default=None)
+        assert self.state.message_count == len(self.naive.kept)
+        assert self.state.message_bytes == self.naive.bytes
+        assert len(self.state.channels) == len(self.naive.living)
+        for channel in self.state.channels.page():
+            assert self.polls.subscribers(channel.name) == sum(
+                channel.name in held.names for held in self.held.values()
+            )
 
 
 class Cluster:

@@ -61,7 +61,6 @@ def test_an_answer_is_the_json_of_the_interface() -> None:
     """Fields, their order and their names are those of the HTTP interface; data stays as it was written."""
     stream = Stream()
     stream.add("ab", 1.5, '{"q": 1.0}')
-    stream.channels["a"].forget_up_to(0, "expired")
     assert write(stream.ask("ba")) == (
         b'{"cursor":"e1-1","messages":[{"id":"e1-1","time":1.5,"channels":["b","a"],"data":{"q": 1.0}}],'
         b'"more":false,"gaps":[],"closed":[]}'
@@ -101,7 +100,7 @@ def test_from_now_on_there_is_nothing_yet() -> None:
     """A client that begins now gets the node's cursor, no message, and no gap."""
     stream = stream_of("a", "a")
     stream.channels["a"].drop_oldest("expired")
-    stream.channels["a"].closed = 2
+    stream.channels["a"].closed_sequence = 2
     answer = stream.ask("a", Start.NOW)
     assert answer == Answer("e1-2", (), False, (), ())
     assert not answer.tells_something
@@ -167,7 +166,7 @@ def test_who_has_no_cursor_misses_nothing() -> None:
     """A client that begins with all that is cached is told of no gap and no closing."""
     stream = stream_of("a", "a")
     stream.channels["a"].drop_oldest("expired")
-    stream.channels["a"].closed = 1
+    stream.channels["a"].closed_sequence = 1
     answer = stream.ask("a")
     assert (ids(answer), answer.gaps, answer.closed) == ([2], (), ())
 
@@ -175,7 +174,7 @@ def test_who_has_no_cursor_misses_nothing() -> None:
 def test_a_closing_is_told_to_those_who_have_not_seen_it() -> None:
     """A cursor before the closing is told, one at it is not, whether or not the channel lives again."""
     stream = stream_of("a", "b", "a")
-    stream.channels["a"].closed = 2
+    stream.channels["a"].closed_sequence = 2
     assert stream.ask("ab", 1).closed == ("a",)
     assert stream.ask("ab", 2).closed == ()
     assert stream.ask("b", 0).closed == ()

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Raw
 
 from pushup.core.cache import Cache
+from pushup.core.change_log import ChangeLog
 from pushup.core.channel import Channel
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES, Message
@@ -19,7 +20,7 @@ class Shelf:
         self.channels = {name: Channel(name) for name in "abc"}
         for number, channel in enumerate(self.channels.values(), 1):
             channel.id = number
-        self.cache = Cache(Limits(**limits), self.channels.get, lambda channel: None)
+        self.cache = Cache(Limits(**limits), self.channels.get, ChangeLog(0))
 
     def add(self, sequence: int, names: str, time: float = 1.0, data: bytes = b"1") -> Message:
         message = Message(sequence, time, tuple(names), Raw(data))
@@ -34,7 +35,7 @@ class Shelf:
         return [m.sequence for m in self.cache.messages()]
 
     def gap(self, name: str) -> tuple[int, str]:
-        return self.channels[name].dropped, self.channels[name].reason
+        return self.channels[name].dropped_sequence, self.channels[name].reason
 
     def check(self) -> None:
         self.cache.check()

@@ -11,14 +11,15 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from pushup.core.cache import Cache
+from pushup.core.change_log import ChangeLog
 from pushup.core.channel import Channel
+from pushup.core.channels import Channels, Touched
 from pushup.core.commands import Close, Command, Create, Entry, Expire, Publish, Renew
-from pushup.core.directory import Directory
 from pushup.core.keys import Keys, Remembered
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES, Message
-from pushup.core.message_queue import MessageQueue
 from pushup.core.snapshot import Changes, ChannelSnapshot, MessageSnapshot, Snapshot
+from pushup.core.state import ReplicatedState
 
 from .builders import EPOCH, Feed, batch, draft, poll, publish
 
@@ -71,7 +72,7 @@ def laid_over(old: Snapshot, changes: Changes) -> Snapshot:
 
     def kept(name: str, sequence: int) -> bool:
         channel = channels.get(name)
-        return channel is not None and channel.id > 0 and channel.dropped < sequence
+        return channel is not None and channel.id > 0 and channel.dropped_sequence < sequence
 
     return Snapshot(
         epoch=changes.epoch,
@@ -89,7 +90,7 @@ def laid_over(old: Snapshot, changes: Changes) -> Snapshot:
     )
 
 
-def sorted_snapshot(queue: MessageQueue[object]) -> Snapshot:
+def sorted_snapshot(queue: ReplicatedState) -> Snapshot:
     """The queue's state with its channels by name."""
     snapshot = queue.snapshot()
     return replace(snapshot, channels=_by_name(snapshot.channels))
@@ -104,7 +105,7 @@ def _by_name(channels: tuple[ChannelSnapshot, ...]) -> tuple[ChannelSnapshot, ..
 def test_changes_laid_over_the_state_of_then_are_the_state_of_now(limits: str, seed: int) -> None:
     """Whatever has happened between two moments, the changes tell of it, and a queue goes on from the result."""
     random = Random(f"{limits} {seed}")
-    queue: MessageQueue[object] = MessageQueue(LIMITS[limits], epoch=EPOCH)
+    queue = ReplicatedState(LIMITS[limits], epoch=EPOCH)
     queue.note_changes()
     state = sorted_snapshot(queue)
     seen = {"forgotten": 0, "evicted": 0, "expired": 0, "closed": 0, "keys went": 0}
@@ -121,13 +122,13 @@ def test_changes_laid_over_the_state_of_then_are_the_state_of_now(limits: str, s
         seen["forgotten"] += len(changes.forgotten)
         seen["keys went"] += len(before.keys) + len(changes.keys) - len(state.keys)
         for channel in state.channels:
-            seen[channel.reason] += channel.dropped > 0
+            seen[channel.reason] += channel.dropped_sequence > 0
         if random.random() < 0.8:
             queue.note_changes()
         else:
             state = before  # it was not laid over after all; the next changes tell of both
         if random.random() < 0.1:
-            queue = MessageQueue.restore(LIMITS[limits], queue.snapshot())
+            queue = ReplicatedState.restore(LIMITS[limits], queue.snapshot())
             queue.check()
             queue.note_changes()
             state = sorted_snapshot(queue)
@@ -143,7 +144,7 @@ def test_changes_laid_over_the_state_of_then_are_the_state_of_now(limits: str, s
 def test_a_queue_goes_on_from_a_state_with_messages_that_went_since(limits: str, seed: int) -> None:
     """Messages that an older state still has are left out when a queue is restored, and so is what they weighed."""
     random = Random(f"{limits} {seed}")
-    queue: MessageQueue[object] = MessageQueue(LIMITS[limits], epoch=EPOCH)
+    queue = ReplicatedState(LIMITS[limits], epoch=EPOCH)
     everything: list[MessageSnapshot] = []
     for entry in random_entries(random, 200):
         queue.note_changes()
@@ -151,7 +152,7 @@ def test_a_queue_goes_on_from_a_state_with_messages_that_went_since(limits: str,
         everything += queue.changes().messages
         snapshot = queue.snapshot()
         laden = replace(snapshot, messages=tuple(everything))
-        again: MessageQueue[object] = MessageQueue.restore(LIMITS[limits], laden)
+        again = ReplicatedState.restore(LIMITS[limits], laden)
         again.check()
         assert again.snapshot() == snapshot
         assert (again.message_count, again.message_bytes) == (queue.message_count, queue.message_bytes)
@@ -162,9 +163,9 @@ def test_a_restored_queue_lists_its_channels_by_id() -> None:
     feed = Feed()
     for number in range(6):
         feed.apply(Create(f"c{number}", 100.0 - number), 1.0)
-    again: MessageQueue[object] = MessageQueue.restore(feed.limits, feed.queue.snapshot())
-    assert [c.id for c in again.channels()] == [c.id for c in feed.queue.channels()]
-    assert [c.name for c in again.channels(after=again.channel("c2").id, most=2)] == ["c3", "c4"]
+    again = ReplicatedState.restore(feed.limits, feed.state.snapshot())
+    assert [c.id for c in again.channels.page()] == [c.id for c in feed.state.channels.page()]
+    assert [c.name for c in again.channels.page(again.channels.get("c2").id, 2)] == ["c3", "c4"]
 
 
 def test_changes_are_those_since_they_are_noted() -> None:
@@ -172,11 +173,14 @@ def test_changes_are_those_since_they_are_noted() -> None:
     feed = Feed(channel_ttl_seconds=60.0, retention_seconds=30.0)
     feed.apply(publish("old", key="k1"), 10.0)
     feed.apply(publish("closing"), 10.0)
-    feed.queue.note_changes()
+    feed.state.note_changes()
     feed.apply(batch(draft("new"), draft("new"), key="k2"), 10.5)
     feed.apply(Close("closing"), 10.5)
-    changes = feed.queue.changes()
-    assert [(c.name, c.newest, c.closed) for c in changes.channels] == [("new", 4, 0), ("closing", 2, 5)]
+    changes = feed.state.changes()
+    assert [(c.name, c.newest_sequence, c.closed_sequence) for c in changes.channels] == [
+        ("new", 4, 0),
+        ("closing", 2, 5),
+    ]
     assert changes.forgotten == ()
     assert [(m.sequence, m.channels, bytes(m.data)) for m in changes.messages] == [
         (3, ("new",), b"1"),
@@ -193,9 +197,9 @@ def test_changes_tell_what_is_forgotten() -> None:
     feed = Feed(retention_seconds=5.0)
     feed.apply(publish("a", key="k"), 1.0)
     feed.apply(Close("a"), 2.0)
-    feed.queue.note_changes()
+    feed.state.note_changes()
     feed.apply(Expire(), 8.0)
-    changes = feed.queue.changes()
+    changes = feed.state.changes()
     assert (changes.channels, changes.forgotten, changes.floor) == ((), ("a",), 2)
     assert (changes.messages, changes.keys) == ((), ())
     assert (changes.first_message, changes.first_key) == (4, 4)
@@ -207,9 +211,9 @@ def test_a_forgotten_channel_that_somebody_waits_for_is_forgotten() -> None:
     feed.apply(publish("a"), 1.0)
     feed.apply(Close("a"), 2.0)
     feed.hold(poll("a", "never", cursor="now", timeout=100.0), 2.0)
-    feed.queue.note_changes()
+    feed.state.note_changes()
     feed.apply(Expire(), 8.0)
-    assert (feed.queue.changes().channels, feed.queue.changes().forgotten) == ((), ("a",))
+    assert (feed.state.changes().channels, feed.state.changes().forgotten) == ((), ("a",))
 
 
 def test_a_channel_that_lives_again_is_not_forgotten() -> None:
@@ -217,10 +221,10 @@ def test_a_channel_that_lives_again_is_not_forgotten() -> None:
     feed = Feed(retention_seconds=5.0)
     feed.apply(publish("a"), 1.0)
     feed.apply(Close("a"), 2.0)
-    feed.queue.note_changes()
+    feed.state.note_changes()
     feed.apply(Expire(), 8.0)
     feed.apply(publish("a"), 8.0)
-    changes = feed.queue.changes()
+    changes = feed.state.changes()
     assert ([c.name for c in changes.channels], changes.forgotten) == (["a"], ())
 
 
@@ -229,10 +233,10 @@ def test_a_channel_whose_messages_are_evicted_by_others_has_changed() -> None:
     feed = Feed(retention_bytes=2 * MESSAGE_OVERHEAD_BYTES + 10)
     feed.apply(publish("quiet"), 1.0)
     feed.apply(publish("busy"), 1.0)
-    feed.queue.note_changes()
+    feed.state.note_changes()
     feed.apply(publish("busy"), 1.0)
-    changes = feed.queue.changes()
-    assert {c.name: (c.dropped, c.reason) for c in changes.channels} == {
+    changes = feed.state.changes()
+    assert {c.name: (c.dropped_sequence, c.reason) for c in changes.channels} == {
         "busy": (0, "expired"),
         "quiet": (1, "evicted"),
     }
@@ -242,82 +246,89 @@ def test_a_channel_whose_messages_are_evicted_by_others_has_changed() -> None:
 def test_changes_are_counted() -> None:
     """By the places that entries take, whether or not anything came of them, and by channels; noting begins anew."""
     feed = Feed()
-    feed.queue.note_changes()
-    assert feed.queue.changed_count == 0
+    feed.state.note_changes()
+    assert feed.state.changed_count == 0
     feed.apply(batch(draft("a"), draft("b"), draft("a")), 1.0)
-    assert feed.queue.changed_count == 3 + 2
+    assert feed.state.changed_count == 3 + 2
     feed.apply(Close("unknown"), 1.0)
-    assert feed.queue.changed_count == 4 + 2
+    assert feed.state.changed_count == 4 + 2
     feed.apply(publish("a"), 1.0)
-    assert feed.queue.changed_count == 5 + 2
-    feed.queue.note_changes()
-    assert feed.queue.changed_count == 0
-    assert feed.queue.changes().channels == ()
-    assert feed.queue.changes().messages == ()
+    assert feed.state.changed_count == 5 + 2
+    feed.state.note_changes()
+    assert feed.state.changed_count == 0
+    assert feed.state.changes().channels == ()
+    assert feed.state.changes().messages == ()
 
 
-def test_nothing_is_noted_where_nobody_wants_to_know() -> None:
-    """A node without a journal does not gather the names of all that ever changed."""
-    directory = Directory(Limits(retention_seconds=1.0))
-    channel = directory.open("a", None, 1.0)
-    directory.renew(channel, None, 2.0)
-    directory.close(channel, 1, 2.0)
-    assert directory.forget_due(9.0)
-    assert directory.changed is None
+def channels_and_changes() -> tuple[Channels, ChangeLog]:
+    changes = ChangeLog(0)
+    return Channels(Limits(retention_seconds=1.0), changes, Touched()), changes
+
+
+def test_changes_are_recorded_only_where_somebody_wants_them() -> None:
+    """A node without a journal does not collect the names of all channels that ever changed."""
+    channels, changes = channels_and_changes()
+    channel = channels.open("a", None, 1.0)
+    channels.renew(channel, None, 2.0)
+    channels.close(channel, 1, 2.0)
+    assert channels.forget_due(9.0)
+    assert (len(changes), changes.names(0)) == (0, [])
     feed = Feed()
     feed.apply(publish("a"), 1.0)
-    assert (feed.queue.changes().channels, feed.queue.changes().forgotten) == ((), ())
+    assert (feed.state.changes().channels, feed.state.changes().forgotten) == ((), ())
 
 
-def test_a_directory_notes_each_change_of_a_channel() -> None:
-    """Opening, renewing, looking whether it has expired, closing and forgetting are noted, each name once."""
-    directory = Directory(Limits(retention_seconds=1.0))
+def test_each_change_of_a_channel_is_recorded() -> None:
+    """Opening, renewing, checking whether it has expired, closing and forgetting are recorded, each name once."""
+    channels, changes = channels_and_changes()
+    changes.start(0)
 
-    def noted() -> list[str]:
-        names = list(directory.changed or ())
-        directory.changed = {}
+    def recorded() -> list[str]:
+        names = changes.names(changes.sequence - 1)
+        changes.sequence += 1
         return names
 
-    directory.changed = {}
-    a, b = directory.open("a", 5.0, 1.0), directory.open("b", 5.0, 1.0)
-    assert noted() == ["a", "b"]
-    directory.renew(a, 9.0, 1.0)
-    directory.renew(a, 9.0, 2.0)
-    assert noted() == ["a"]
-    b.expires = 20.0  # a publication has put it off
-    assert [directory.next_due(6.0) for _ in range(3)] == [a, b, None]
-    assert noted() == ["a", "b"]
+    changes.sequence = 1
+    a, b = channels.open("a", 5.0, 1.0), channels.open("b", 5.0, 1.0)
+    assert recorded() == ["a", "b"]
+    channels.renew(a, 9.0, 1.0)
+    channels.renew(a, 9.0, 2.0)
+    assert recorded() == ["a"]
+    b.expires = 20.0  # a publication has extended it
+    assert [channels.next_due(6.0) for _ in range(3)] == [a, b, None]
+    assert recorded() == ["a", "b"]
     assert (a.due, b.due) == (11, 20)
-    directory.close(a, 3, 7.0)
-    assert noted() == ["a"]
-    assert directory.forget_due(8.0)
-    assert noted() == ["a"]
-    directory.note(b)
-    directory.note(b)
-    assert noted() == ["b"]
+    channels.close(a, 3, 7.0)
+    assert recorded() == ["a"]
+    assert channels.forget_due(8.0)
+    assert recorded() == ["a"]
+    changes.note("b")
+    changes.note("b")
+    assert recorded() == ["b"]
+    changes.start(4)
+    assert changes.names(0) == ["a", "b"], "what changed up to there is no longer recorded"
+    assert len(changes) == 2
 
 
-def test_a_directory_remembers_what_lives_or_was_closed() -> None:
-    """By its very name, not by its id; one that is only waited for is not remembered."""
-    directory = Directory(Limits(retention_seconds=1.0))
-    channel = directory.open("a", None, 1.0)
-    waited_for = directory.wait_for("b")
-    waited_for.subscribers += 1
-    assert directory.remembers("a") is channel
-    assert directory.remembers(str(channel.id)) is None
-    assert directory.remembers("b") is None
-    assert directory.remembers("c") is None
-    directory.close(channel, 1, 2.0)
-    assert directory.remembers("a") is channel
-    directory.forget_due(9.0)
-    assert directory.remembers("a") is None
+def test_open_and_closed_channels_are_remembered() -> None:
+    """By exactly their name, not by their id; a name that is only waited for is not."""
+    channels, _ = channels_and_changes()
+    channel = channels.open("a", None, 1.0)
+    assert channels.remembered("a") is channel
+    assert channels.remembered(str(channel.id)) is None
+    assert not channels.resolve("b").is_remembered
+    assert channels.remembered("b") is None
+    channels.close(channel, 1, 2.0)
+    assert channels.remembered("a") is channel
+    channels.forget_due(9.0)
+    assert channels.remembered("a") is None
 
 
 def test_a_cache_gives_the_messages_after_a_sequence() -> None:
     """Oldest first, exclusive; all of them without one."""
     channel = Channel("a")
     channel.id = 1
-    cache = Cache(Limits(), {"a": channel}.get, lambda _: None)
+    cache = Cache(Limits(), {"a": channel}.get, ChangeLog(0))
     for sequence in (2, 5, 6):
         cache.add(Message(sequence, 1.0, ("a",), Raw(b"1")), [channel])
     assert [m.sequence for m in cache.messages()] == [2, 5, 6]

@@ -34,7 +34,7 @@ def test_a_channel_keeps_messages_and_counts_itself_as_holder() -> None:
     """The newest message is the latest thing there is to tell."""
     channel = channel_of((3, 1.0), (5, 1.0))
     channel.check()
-    assert (channel.newest, channel.latest, channel.dropped) == (5, 5, 0)
+    assert (channel.newest_sequence, channel.latest_sequence, channel.dropped_sequence) == (5, 5, 0)
     assert channel.messages is not None
     assert [m.holders for m in channel.messages] == [1, 1]
 
@@ -43,23 +43,25 @@ def test_what_is_dropped_is_remembered() -> None:
     """The oldest goes first; the highest sequence that went and why it went are kept."""
     channel = channel_of((3, 1.0), (5, 1.0))
     first = channel.drop_oldest("evicted")
-    assert (first.sequence, first.holders, channel.dropped, channel.reason) == (3, 0, 3, "evicted")
+    assert (first.sequence, first.holders, channel.dropped_sequence, channel.reason) == (3, 0, 3, "evicted")
     channel.check()
     channel.drop_oldest("expired")
-    assert (channel.messages, channel.dropped, channel.reason, channel.latest) == (None, 5, "expired", 5)
+    assert (channel.messages, channel.dropped_sequence, channel.reason) == (None, 5, "expired")
+    assert channel.latest_sequence == 5
     channel.check()
 
 
-def test_a_gap_never_shrinks() -> None:
-    """To forget up to an older sequence changes neither the gap nor its reason."""
-    channel = channel_of()
-    channel.forget_up_to(9, "closed")
-    channel.forget_up_to(9, "expired")
-    channel.forget_up_to(4, "evicted")
-    assert (channel.dropped, channel.reason, channel.latest) == (9, "closed", 9)
+def test_what_precedes_a_new_channel_may_have_been_dropped() -> None:
+    """It is assumed, not known, and what is dropped later is known."""
+    channel = Channel("a")
+    channel.assume_dropped(9)
+    assert (channel.dropped_sequence, channel.known_dropped_sequence, channel.latest_sequence) == (9, 0, 9)
+    channel.id = 1
     channel.keep(Message(12, 1.0, ("a",), Raw(b"1")))
-    channel.forget_up_to(10, "expired")
-    assert (channel.dropped, channel.reason, channel.latest) == (10, "expired", 12)
+    assert (channel.dropped_sequence, channel.known_dropped_sequence, channel.latest_sequence) == (9, 0, 12)
+    channel.drop_oldest("evicted")
+    assert (channel.dropped_sequence, channel.known_dropped_sequence, channel.latest_sequence) == (12, 12, 12)
+    channel.check()
 
 
 @pytest.mark.parametrize(
@@ -124,8 +126,8 @@ def test_many_messages_are_found_as_few_are() -> None:
     for sequence in range(1, count + 1):
         channel.keep(Message(sequence, sequence / 4, ("a",), Raw(b"1")))
     for dropped in (0, 10, count - LIST_LIMIT, count - 3):
-        while channel.dropped < dropped:
-            assert channel.drop_oldest("evicted").sequence == channel.dropped
+        while channel.dropped_sequence < dropped:
+            assert channel.drop_oldest("evicted").sequence == channel.dropped_sequence
         channel.check()
         for cursor in (0, dropped, dropped + 1, LIST_LIMIT, count - 2, count - 1, count):
             found = [m.sequence for m in channel.after(cursor, Selection(("a",), 10_000))]

@@ -25,12 +25,12 @@ def test_deliveries_come_in_slices() -> None:
     feed.apply(publish("a"), 2.0)
     assert feed.deliver(0) == []
     assert [holder for holder, _ in feed.deliver(2)] == ["4", "3"]
-    assert feed.queue.has_deliveries
+    assert feed.polls.has_deliveries
     feed.apply(publish("a"), 2.0)
     slices = feed.deliver(2)
     assert [(holder, ids(answer)) for holder, answer in slices] == [("2", [1, 2]), ("1", [1, 2])]
     assert [holder for holder, _ in feed.deliver(2)] == ["0"]
-    assert (feed.deliver(2), feed.queue.has_deliveries) == ([], False)
+    assert (feed.deliver(2), feed.polls.has_deliveries) == ([], False)
 
 
 def test_a_new_subscription_does_not_get_what_others_are_woken_for() -> None:
@@ -86,7 +86,7 @@ def test_who_is_answered_late_does_not_tear_down_a_channel_that_lives_again() ->
     subscription = feed.hold(poll("a", cursor="e1-1", timeout=100.0), 1.0)
     feed.apply(Close("a"), 2.0)
     feed.apply(publish("a"), 8.0)
-    feed.queue.abandon(subscription)
-    feed.queue.check()
-    assert feed.queue.channel("a").newest == 3
+    feed.polls.abandon(subscription)
+    feed.check()
+    assert feed.state.channels.get("a").newest_sequence == 3
     assert ids(feed.ask(poll("a"))) == [3]

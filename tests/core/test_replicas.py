@@ -7,13 +7,14 @@ from random import Random
 import msgspec
 import pytest
 
-from pushup.core.commands import Close, Command, Create, Entry, Expire, Publish, Renew
+from pushup.core.commands import Close, Command, Create, Entry, Expire, Outcome, Publish, Renew
 from pushup.core.cursor import Cursor, Start
+from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
-from pushup.core.message_queue import MessageQueue
 from pushup.core.poll import Poll, Selection
 from pushup.core.snapshot import Snapshot
+from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Subscription
 
 from .builders import EPOCH, Feed, draft, poll, publish
@@ -50,25 +51,32 @@ def entries(random: Random, count: int) -> list[Entry]:
 class Local:
     """What goes on at one node alone: polls, deliveries, deadlines, clients that leave."""
 
-    def __init__(self, queue: MessageQueue[int], random: Random) -> None:
-        self.queue = queue
+    def __init__(self, state: ReplicatedState, random: Random) -> None:
+        self.state = state
+        self.polls: HeldPolls[int] = HeldPolls(state)
         self.random = random
         self.subscriptions: list[Subscription[int]] = []
 
     def goes_on(self, now: float) -> None:
-        random, queue = self.random, self.queue
+        random, state, polls = self.random, self.state, self.polls
         for number in range(random.randrange(4)):
-            cursor = random.choice((Start.EARLIEST, Start.NOW, Cursor(EPOCH, random.randrange(40)), queue.cursor))
+            cursor = random.choice((Start.EARLIEST, Start.NOW, Cursor(EPOCH, random.randrange(40)), state.cursor))
             selection = Selection(tuple(random.sample((*NAMES, "never"), 2)), end=now + random.choice((0.5, 50.0)))
-            result = queue.subscribe(Poll(selection, cursor), number, now, now + random.choice((0.0, 1.0, 30.0)))
+            result = polls.subscribe(Poll(selection, cursor), number, now, now + random.choice((0.0, 1.0, 30.0)))
             if isinstance(result, Subscription):
                 self.subscriptions.append(result)
-        queue.deliver(random.randrange(4))
+        polls.deliver(random.randrange(4))
         if random.random() < 0.3:
-            queue.expire(now, random.randrange(3))
+            polls.expire(now, random.randrange(3))
         if self.subscriptions and random.random() < 0.3:
-            queue.abandon(random.choice(self.subscriptions))
-        queue.check()
+            polls.abandon(random.choice(self.subscriptions))
+        state.check()
+        polls.check()
+
+    def apply(self, entry: Entry) -> Outcome:
+        outcome = self.state.apply(entry)
+        self.polls.wake(self.state.touched)
+        return outcome
 
 
 def through_json(snapshot: Snapshot) -> Snapshot:
@@ -79,18 +87,18 @@ def through_json(snapshot: Snapshot) -> Snapshot:
 @pytest.mark.parametrize("seed", range(6))
 def test_queues_fed_the_same_entries_are_equal_at_every_step(limits: Limits, seed: int) -> None:
     """Outcomes and snapshots are equal, though each node has subscribers of its own and one has none."""
-    quiet: MessageQueue[int] = MessageQueue(limits, epoch=EPOCH)
-    locals_ = [Local(MessageQueue(limits, epoch=EPOCH), Random(seed + 100 * n)) for n in (1, 2)]
+    quiet = ReplicatedState(limits, epoch=EPOCH)
+    locals_ = [Local(ReplicatedState(limits, epoch=EPOCH), Random(seed + 100 * n)) for n in (1, 2)]
     for entry in entries(Random(seed), 150):
         outcome = quiet.apply(entry)
         for local in locals_:
             local.goes_on(entry.time)
             # Two errors are equal when they say the same.
-            assert repr(local.queue.apply(entry)) == repr(outcome)
-            assert local.queue.snapshot() == quiet.snapshot()
-            assert local.queue.next_expiry == quiet.next_expiry
+            assert repr(local.apply(entry)) == repr(outcome)
+            assert local.state.snapshot() == quiet.snapshot()
+            assert local.state.next_expiry == quiet.next_expiry
             local.goes_on(entry.time)
-            assert local.queue.snapshot() == quiet.snapshot()
+            assert local.state.snapshot() == quiet.snapshot()
 
 
 @pytest.mark.parametrize("limits", LIMITS)
@@ -100,24 +108,24 @@ def test_a_queue_goes_on_where_its_snapshot_was_taken(limits: Limits, seed: int)
     random = Random(seed)
     order = entries(random, 150)
     turn = random.randrange(10, 120)
-    first: MessageQueue[int] = MessageQueue(limits, epoch=EPOCH)
+    first = ReplicatedState(limits, epoch=EPOCH)
     local = Local(first, random)
     for entry in order[:turn]:
-        first.apply(entry)
+        local.apply(entry)
         local.goes_on(entry.time)
     snapshot = through_json(first.snapshot())
     assert snapshot == first.snapshot()
-    second: MessageQueue[int] = MessageQueue.restore(limits, snapshot)
+    second = ReplicatedState.restore(limits, snapshot)
     second.check()
     assert second.snapshot() == snapshot
     assert (second.message_count, second.message_bytes) == (first.message_count, first.message_bytes)
     for entry in order[turn:]:
-        assert repr(second.apply(entry)) == repr(first.apply(entry))
+        assert repr(second.apply(entry)) == repr(local.apply(entry))
         local.goes_on(entry.time)
         second.check()
         assert second.snapshot() == first.snapshot()
         asked = Poll(Selection(NAMES, 5), Cursor(EPOCH, random.randrange(first.cursor.sequence + 1)))
-        answers = [queue.subscribe(asked, 0, entry.time, entry.time) for queue in (first, second)]
+        answers = [HeldPolls[int](state).subscribe(asked, 0, entry.time, entry.time) for state in (first, second)]
         assert answers[0] == answers[1]
 
 
@@ -131,10 +139,10 @@ def test_a_subscriber_leaves_no_trace_in_a_channel_that_lives_again() -> None:
             feed.hold(poll("a", cursor="now", timeout=100.0), 2.0)
         feed.apply(Expire(), 7.0)
         feed.apply(publish("a"), 8.0)
-        feed.queue.check()
-    assert waited_for.queue.snapshot() == alone.queue.snapshot()
-    [channel] = alone.queue.snapshot().channels
-    assert (channel.dropped, channel.reason, channel.closed) == (2, "expired", 0)
+        feed.check()
+    assert waited_for.state.snapshot() == alone.state.snapshot()
+    [channel] = alone.state.snapshot().channels
+    assert (channel.dropped_sequence, channel.reason, channel.closed_sequence) == (2, "expired", 0)
 
 
 def test_a_snapshot_holds_all_that_is_shared() -> None:
@@ -144,7 +152,7 @@ def test_a_snapshot_holds_all_that_is_shared() -> None:
     fingerprint = publication.fingerprint
     feed.apply(publication, time=10.5)
     feed.apply(Close("b"), time=11.0)
-    assert msgspec.json.decode(msgspec.json.encode(feed.queue.snapshot())) == {
+    assert msgspec.json.decode(msgspec.json.encode(feed.state.snapshot())) == {
         "epoch": EPOCH,
         "sequence": 2,
         "time": 11.0,
@@ -163,7 +171,7 @@ def test_a_snapshot_holds_all_that_is_shared() -> None:
         "messages": [{"sequence": 1, "time": 10.5, "channels": ["a", "b"], "data": [1.5, 2]}],
         "keys": [["k", {"epoch": EPOCH, "sequence": 1, "count": 1, "time": 10.5, "fingerprint": fingerprint}]],
     }  # fmt: skip
-    assert b'"data":[1.50, 2]' in msgspec.json.encode(feed.queue.snapshot())
+    assert b'"data":[1.50, 2]' in msgspec.json.encode(feed.state.snapshot())
 
 
 def test_channels_are_listed_by_id_after_a_restart() -> None:
@@ -171,15 +179,15 @@ def test_channels_are_listed_by_id_after_a_restart() -> None:
     feed = Feed()
     for name, ttl in (("a", 100.0), ("b", 50.0), ("c", 10.0)):
         feed.apply(Create(name, ttl), 1.0)
-    again: MessageQueue[int] = MessageQueue.restore(feed.limits, through_json(feed.queue.snapshot()))
-    first = again.channels(0, 2)
+    again = ReplicatedState.restore(feed.limits, through_json(feed.state.snapshot()))
+    first = again.channels.page(0, 2)
     assert [channel.name for channel in first] == ["a", "b"]
-    assert [channel.name for channel in again.channels(first[-1].id, 2)] == ["c"]
+    assert [channel.name for channel in again.channels.page(first[-1].id, 2)] == ["c"]
 
 
 def test_an_empty_queue_survives_its_snapshot() -> None:
     """A queue that begins at some place in the order begins there again."""
-    queue: MessageQueue[int] = MessageQueue(Limits(), epoch=EPOCH, sequence=41, time=7.0)
-    again: MessageQueue[int] = MessageQueue.restore(Limits(), through_json(queue.snapshot()))
+    queue = ReplicatedState(Limits(), epoch=EPOCH, sequence=41, time=7.0)
+    again = ReplicatedState.restore(Limits(), through_json(queue.snapshot()))
     assert again.cursor == Cursor(EPOCH, 41)
     assert again.snapshot() == queue.snapshot()

@@ -7,9 +7,9 @@ import pytest
 from pushup.core.answer import Answer
 from pushup.core.commands import Close, Create, Expire
 from pushup.core.errors import Overloaded, UnknownChannel
-from pushup.core.limits import HoldLimits
-from pushup.core.message_queue import MessageQueue
+from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import CHANNEL_OVERHEAD_BYTES, Poll, Selection
+from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Subscription
 from pushup.core.wire import write
 
@@ -25,8 +25,8 @@ def test_what_is_cached_is_answered_at_once() -> None:
     feed = Feed()
     feed.apply(publish("a"), 1.0)
     assert ids(feed.ask(poll("a", timeout=10.0), 1.0)) == [1]
-    assert feed.queue.held == 0
-    assert feed.queue.next_deadline is None
+    assert feed.polls.count == 0
+    assert feed.polls.next_deadline is None
 
 
 def test_a_poll_that_would_not_wait_is_answered_with_a_fresh_cursor() -> None:
@@ -36,7 +36,7 @@ def test_a_poll_that_would_not_wait_is_answered_with_a_fresh_cursor() -> None:
     assert feed.ask(poll("a"), 1.0) == empty(1)
     assert feed.ask(poll("a", cursor="e1-0"), 1.0) == empty(1)
     assert feed.ask(poll("b", cursor="e1-1"), 1.0) == empty(1)
-    feed.queue.check()
+    feed.check()
 
 
 @pytest.mark.parametrize("cursor", ["", "now", "e1-1"])
@@ -45,16 +45,16 @@ def test_a_held_poll_gets_the_next_message(cursor: str) -> None:
     feed = Feed()
     feed.apply(publish("b"), 1.0)
     feed.hold(poll("a", cursor=cursor, timeout=10.0), 1.0)
-    assert (feed.queue.held, feed.queue.next_deadline, feed.queue.has_deliveries) == (1, 11.0, False)
+    assert (feed.polls.count, feed.polls.next_deadline, feed.polls.has_deliveries) == (1, 11.0, False)
     feed.apply(publish("b"), 2.0)
-    assert (feed.queue.held, feed.queue.has_deliveries) == (1, False)
+    assert (feed.polls.count, feed.polls.has_deliveries) == (1, False)
     feed.apply(publish("a", "b"), 2.0)
-    assert feed.queue.has_deliveries
+    assert feed.polls.has_deliveries
     [(holder, answer)] = feed.deliver()
     assert (holder, ids(answer), answer.cursor) == ("client", [3], "e1-3")
     assert answer.messages[0].channels == ("a",)
     assert feed.deliver() == []
-    assert (feed.queue.held, feed.queue.has_deliveries) == (0, False)
+    assert (feed.polls.count, feed.polls.has_deliveries) == (0, False)
 
 
 def test_a_message_wakes_those_of_each_of_its_channels() -> None:
@@ -74,7 +74,7 @@ def test_what_is_forgotten_meanwhile_is_no_gap_for_who_waits_for_a_new_channel()
     feed.apply(Close("old"), 1.0)
     feed.hold(poll("new", timeout=100.0), 2.0)
     feed.apply(Expire(), 6.0)
-    assert feed.queue.snapshot().floor == 2
+    assert feed.state.snapshot().floor == 2
     feed.apply(publish("new"), 7.0)
     [(_, answer)] = feed.deliver()
     assert (ids(answer), gaps(answer)) == ([4], [])
@@ -104,7 +104,7 @@ def test_a_channel_that_does_not_exist_yet_can_be_waited_for() -> None:
         feed.apply(publish("a"), 2.0)
         [(_, answer)] = feed.deliver()
         assert (ids(answer), answer.gaps, answer.closed) == ([2], (), ())
-        assert feed.queue.channel_count == 1
+        assert len(feed.state.channels) == 1
 
 
 def test_an_id_that_does_not_live_cannot_be_waited_for() -> None:
@@ -112,8 +112,8 @@ def test_an_id_that_does_not_live_cannot_be_waited_for() -> None:
     feed = Feed()
     with pytest.raises(UnknownChannel):
         feed.subscribe(poll("a", "4711", timeout=10.0), 1.0)
-    feed.queue.check()
-    assert feed.queue.held == 0
+    feed.check()
+    assert feed.polls.count == 0
 
 
 def test_a_channel_can_be_polled_by_its_id() -> None:
@@ -135,10 +135,10 @@ def test_a_poll_that_times_out_gets_a_cursor_that_moved_on() -> None:
     assert feed.expire(5.999) == []
     assert feed.expire(6.0, most=1) == [("early", empty(1))]
     assert feed.expire(6.0) == [("early too", empty(1))]
-    assert (feed.queue.held, feed.queue.next_deadline) == (1, 10.0)
-    assert feed.queue.end_all(100) == [("late", empty(1))]
-    assert (feed.queue.held, feed.queue.next_deadline) == (0, None)
-    feed.queue.check()
+    assert (feed.polls.count, feed.polls.next_deadline) == (1, 10.0)
+    assert feed.polls.end_all(100) == [("late", empty(1))]
+    assert (feed.polls.count, feed.polls.next_deadline) == (0, None)
+    feed.check()
 
 
 def test_those_with_the_latest_deadlines_are_ended_first() -> None:
@@ -146,17 +146,15 @@ def test_those_with_the_latest_deadlines_are_ended_first() -> None:
     feed = Feed()
     for holder, timeout in (("early", 5.0), ("late", 9.0), ("late too", 9.0), ("middle", 7.0)):
         feed.hold(poll("a", timeout=timeout), 1.0, holder)
-    assert [holder for holder, _ in feed.queue.end_all(3)] == ["late too", "late", "middle"]
-    feed.queue.check()
-    assert [holder for holder, _ in feed.queue.end_all(3)] == ["early"]
-    assert feed.queue.end_all(3) == []
-    feed.queue.check()
+    assert [holder for holder, _ in feed.polls.end_all(3)] == ["late too", "late", "middle"]
+    feed.check()
+    assert [holder for holder, _ in feed.polls.end_all(3)] == ["early"]
+    assert feed.polls.end_all(3) == []
+    feed.check()
 
 
 def with_hold_limits(**limits: int) -> Feed:
-    feed = Feed()
-    feed.queue = MessageQueue(feed.limits, epoch=EPOCH, hold_limits=HoldLimits(**limits))
-    return feed
+    return Feed(hold_limits=HoldLimits(**limits))
 
 
 def test_channels_that_are_only_waited_for_are_limited() -> None:
@@ -169,18 +167,18 @@ def test_channels_that_are_only_waited_for_are_limited() -> None:
     with pytest.raises(Overloaded, match="awaited_channels_limit") as refused:
         feed.hold(poll("c", "d", timeout=9.0), 1.0)
     assert refused.value.retry_after
-    assert feed.queue.awaited_count == 2
+    assert feed.polls.awaited_count == 2
     feed.hold(poll("b", "c", "living", "closed", cursor="now", timeout=9.0), 1.0)
     feed.hold(poll("a", timeout=9.0), 1.0)
     assert feed.ask(poll("x", "y", "z", "living"), 1.0).messages, "what can be answered is"
-    assert feed.queue.awaited_count == 3
-    feed.queue.check()
-    feed.queue.abandon(held)
-    assert feed.queue.awaited_count == 3, "others wait for these still"
+    assert feed.polls.awaited_count == 3
+    feed.check()
+    feed.polls.abandon(held)
+    assert feed.polls.awaited_count == 3, "others wait for these still"
     feed.apply(publish("c"), 2.0)
-    assert feed.queue.awaited_count == 2, "it lives now"
+    assert feed.polls.awaited_count == 2, "it lives now"
     feed.deliver()
-    assert feed.queue.awaited_count == 1
+    assert feed.polls.awaited_count == 1
     feed.hold(poll("d", "e", timeout=9.0), 2.0)
 
 
@@ -194,12 +192,12 @@ def test_past_the_limit_of_awaited_channels_only_further_ones_are_refused() -> N
     feed.hold(poll("closed", cursor="now", timeout=9999.0), 2.0)
     feed.apply(Expire(), 2000.0)
     feed.apply(publish("living"), 2000.0)
-    assert feed.queue.awaited_count == 2
+    assert feed.polls.awaited_count == 2
     feed.hold(poll("living", cursor="now", timeout=9.0), 2000.0)
     feed.hold(poll("living", "closed", "awaited", cursor="now", timeout=9.0), 2000.0)
     with pytest.raises(Overloaded, match="awaited_channels_limit"):
         feed.hold(poll("living", "further", cursor="now", timeout=9.0), 2000.0)
-    feed.queue.check()
+    feed.check()
 
 
 def test_what_held_polls_take_is_limited() -> None:
@@ -207,24 +205,24 @@ def test_what_held_polls_take_is_limited() -> None:
     size = 12 + CHANNEL_OVERHEAD_BYTES
     feed = with_hold_limits(held_limit_bytes=4 * size)
     abandoned = feed.hold(poll("é" * 3, "b" * 12, timeout=9.0), 1.0)
-    assert feed.queue.held_bytes == 2 * size
+    assert feed.polls.bytes == 2 * size
     with pytest.raises(Overloaded, match="held_limit_bytes"):
         feed.hold(poll("c" * 12, "d" * 12, "e" * 12, timeout=9.0), 1.0)
-    assert (feed.queue.held_bytes, feed.queue.awaited_count) == (2 * size, 2)
+    assert (feed.polls.bytes, feed.polls.awaited_count) == (2 * size, 2)
     feed.hold(poll("a" * 12, timeout=2.0), 1.0)
     feed.hold(poll("b" * 12, timeout=9.0), 1.0)
-    feed.queue.abandon(abandoned)
+    feed.polls.abandon(abandoned)
     feed.expire(3.0)
     feed.apply(publish("b" * 12), 3.0)
     feed.deliver()
-    assert (feed.queue.held_bytes, feed.queue.awaited_count) == (0, 0)
+    assert (feed.polls.bytes, feed.polls.awaited_count) == (0, 0)
 
 
 def test_a_held_poll_ends_at_the_end_of_its_time_range() -> None:
     """Nothing that comes later can be for it, so it is not held on."""
     feed = Feed()
     subscription = feed.hold(poll("a", end=4.0, timeout=100.0), 1.0)
-    assert subscription.deadline == feed.queue.next_deadline == 4.0
+    assert subscription.deadline == feed.polls.next_deadline == 4.0
     feed.apply(publish("a"), 4.0)
     assert feed.deliver() == []
     assert feed.expire(4.0) == [("client", empty(1))]
@@ -236,9 +234,9 @@ def test_what_lies_outside_of_its_time_range_does_not_answer_a_poll() -> None:
     feed = Feed()
     feed.hold(poll("a", "b", start=3.0, timeout=100.0), 1.0)
     feed.apply(publish("a", "b"), 2.0)
-    assert feed.queue.has_deliveries
+    assert feed.polls.has_deliveries
     assert feed.deliver() == []
-    assert (feed.queue.held, feed.queue.has_deliveries) == (1, False)
+    assert (feed.polls.count, feed.polls.has_deliveries) == (1, False)
     feed.apply(publish("a", "b"), 3.0)
     [(_, answer)] = feed.deliver()
     assert (ids(answer), answer.cursor) == ([2], "e1-2")
@@ -250,7 +248,7 @@ def test_a_poll_of_many_channels_is_looked_at_once_for_one_message(monkeypatch: 
     feed.hold(poll("a", "b", "c", cursor="e1-2", start=5.0, timeout=100.0), 1.0, "ahead")
     feed.hold(poll("a", "b", "c", start=5.0, timeout=100.0), 1.0)
     waits_again: list[str | None] = []
-    waiting = feed.queue._waiting
+    waiting = feed.polls._waiting
     wait_again = waiting.wait_again
 
     def recording(subscription: Subscription[str]) -> None:
@@ -266,7 +264,7 @@ def test_a_poll_of_many_channels_is_looked_at_once_for_one_message(monkeypatch: 
     assert feed.deliver(1) == []
     feed.apply(publish("b", "c"), 5.0)
     assert {holder: ids(answer) for holder, answer in feed.deliver()} == {"ahead": [4], "client": [4]}
-    assert (feed.queue.held, feed.queue.has_deliveries) == (0, False)
+    assert (feed.polls.count, feed.polls.has_deliveries) == (0, False)
 
 
 def test_equal_polls_share_one_answer() -> None:
@@ -295,7 +293,7 @@ def test_a_cursor_ahead_of_the_node_waits_and_never_gets_the_past() -> None:
     assert feed.deliver() == []
     feed.apply(publish("b"), 2.0)
     assert feed.deliver() == []
-    assert feed.queue.held == 1
+    assert feed.polls.count == 1
     feed.apply(publish("b"), 2.0)
     [(_, answer)] = feed.deliver()
     assert (ids(answer), answer.cursor) == ([4], "e1-4")
@@ -332,13 +330,13 @@ def test_who_is_gone_gets_nothing() -> None:
     feed = Feed()
     first = feed.hold(poll("a", timeout=10.0), 1.0, "first")
     second = feed.hold(poll("a", "b", timeout=10.0), 1.0, "second")
-    feed.queue.abandon(first)
-    feed.queue.abandon(first)
-    feed.queue.check()
-    assert feed.queue.held == 1
+    feed.polls.abandon(first)
+    feed.polls.abandon(first)
+    feed.check()
+    assert feed.polls.count == 1
     feed.apply(publish("a"), 2.0)
-    feed.queue.abandon(second)
-    assert (feed.deliver(), feed.queue.held, feed.queue.next_deadline) == ([], 0, None)
+    feed.polls.abandon(second)
+    assert (feed.deliver(), feed.polls.count, feed.polls.next_deadline) == ([], 0, None)
     assert feed.expire(99.0) == []
 
 
@@ -346,18 +344,17 @@ def test_a_channel_counts_its_subscribers() -> None:
     """Those woken and not answered yet count, those answered, timed out or gone do not."""
     feed = Feed()
     feed.apply(Create("a"), 1.0)
-    channel = feed.queue.channel("a")
     gone = feed.hold(poll("a", timeout=10.0), 1.0, "gone")
     for holder in ("x", "y", "z"):
         feed.hold(poll("a", "b", timeout=10.0), 1.0, holder)
-    feed.queue.abandon(gone)
-    counts = [channel.subscribers]
+    feed.polls.abandon(gone)
+    counts = [feed.polls.subscribers("a")]
     feed.apply(publish("a"), 2.0)
-    counts.append(channel.subscribers)
+    counts.append(feed.polls.subscribers("a"))
     feed.deliver(1)
-    counts.append(channel.subscribers)
+    counts.append(feed.polls.subscribers("a"))
     feed.expire(99.0)
-    counts.append(channel.subscribers)
+    counts.append(feed.polls.subscribers("a"))
     assert counts == [3, 3, 2, 0]
 
 
@@ -365,14 +362,69 @@ def test_an_awaited_channel_is_no_channel() -> None:
     """Who waits for a name does not open it, and nothing is left when nobody waits any more."""
     feed = Feed(channels_limit=1)
     subscriptions = [feed.hold(poll(f"never{n}", timeout=10.0), 1.0) for n in range(3)]
-    assert (feed.queue.channel_count, feed.queue.snapshot().channels) == (0, ())
+    assert (len(feed.state.channels), feed.state.snapshot().channels) == (0, ())
     for subscription in subscriptions:
-        feed.queue.abandon(subscription)
-    feed.queue.check()
+        feed.polls.abandon(subscription)
+    feed.check()
     feed.apply(publish("a"), 1.0)
-    assert feed.queue.channel_count == 1
+    assert len(feed.state.channels) == 1
 
 
 def test_an_answer_is_json() -> None:
     """Nothing new, as it goes over the wire."""
     assert write(empty(97)) == b'{"cursor":"e1-97","messages":[],"more":false,"gaps":[],"closed":[]}'
+
+
+def test_held_polls_stay_when_an_equal_state_takes_over() -> None:
+    """A node that loads the checkpoint of the same order ends no poll; the next message reaches whoever waits."""
+    feed = Feed()
+    feed.apply(publish("a"), 1.0)
+    feed.hold(poll("a", "never", cursor="e1-1", timeout=10.0), 1.0)
+    feed.use(ReplicatedState.restore(feed.limits, feed.state.snapshot()))
+    assert feed.deliver() == []
+    assert (feed.polls.count, feed.polls.awaited_count, feed.polls.next_deadline) == (1, 1, 11.0)
+    feed.apply(publish("a"), 2.0)
+    [(_, answer)] = feed.deliver()
+    assert (ids(answer), gaps(answer), answer.cursor) == ([2], [], "e1-2")
+
+
+def test_held_polls_get_what_another_state_has_for_them() -> None:
+    """Messages that this node has not applied itself, and gaps where it cannot know what was dropped between."""
+    feed, ahead = Feed(), Feed(retention_messages=1)
+    feed.hold(poll("a", cursor="e1-0", timeout=10.0), 1.0, "one message")
+    feed.hold(poll("b", cursor="e1-0", timeout=10.0), 1.0, "a gap")
+    feed.hold(poll("c", cursor="e1-0", timeout=10.0), 1.0, "nothing")
+    for name in ("a", "b", "b"):
+        ahead.apply(publish(name), 2.0)
+    feed.use(ReplicatedState.restore(ahead.limits, ahead.state.snapshot()))
+    told = {holder: (ids(answer), gaps(answer)) for holder, answer in feed.deliver()}
+    assert told == {"one message": ([1], []), "a gap": ([3], [("b", "evicted")])}
+    assert feed.polls.count == 1
+    feed.check()
+
+
+def test_held_polls_are_told_that_their_epoch_is_over() -> None:
+    """Every poll is answered with a gap for each of its channels and a cursor of the new epoch, once."""
+    feed, other = Feed(), ReplicatedState(Limits(), epoch="e2", sequence=7)
+    feed.apply(publish("a"), 1.0)
+    feed.hold(poll("a", "b", cursor="e1-1", timeout=10.0), 1.0)
+    feed.use(other)
+    feed.hold(poll("a", "b", cursor="e2-7", timeout=10.0), 1.0, "of the new epoch")
+    [(holder, answer)] = feed.deliver()
+    assert (holder, gaps(answer), answer.cursor) == ("client", [("a", "lost"), ("b", "lost")], "e2-7")
+    assert feed.polls.count == 1
+    feed.apply(publish("b"), 2.0)
+    [(holder, answer)] = feed.deliver()
+    assert (holder, ids(answer), gaps(answer)) == ("of the new epoch", [8], [])
+
+
+def test_a_poll_that_was_looked_at_in_vain_is_looked_at_in_another_epoch() -> None:
+    """Sequences of two epochs cannot be compared: the new one may be at a lower sequence."""
+    feed = Feed()
+    feed.hold(poll("a", start=5.0, timeout=100.0), 1.0)
+    for _ in range(3):
+        feed.apply(publish("a"), 2.0)
+        assert feed.deliver() == []
+    feed.use(ReplicatedState(Limits(), epoch="e2"))
+    [(_, answer)] = feed.deliver()
+    assert (gaps(answer), answer.cursor) == ([("a", "lost")], "e2-0")

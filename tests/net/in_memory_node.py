@@ -10,16 +10,17 @@ from twisted.internet.task import Clock
 
 from pushup.broadcast.memory import MemoryBroadcast
 from pushup.core.answer import Answer
-from pushup.core.limits import Limits
-from pushup.core.message_queue import MessageQueue
+from pushup.core.held_polls import HeldPolls
+from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll, Selection
-from pushup.core.subscription import Subscription
+from pushup.core.state import ReplicatedState
+from pushup.core.subscription import Holder, Subscription
 from pushup.core.wire import PublicationLimits
 from pushup.metrics import Metrics, MetricsPage
 from pushup.net.access import Access
 from pushup.net.api import Api
 from pushup.net.authorized_polls import AuthorizedPolls
-from pushup.net.exchange import Client, Exchange, Held, Holder
+from pushup.net.exchange import Client, Exchange, Held
 from pushup.net.http1 import Request
 from pushup.net.poll_parameters import PollLimits, PollReader
 from pushup.net.refusals import Refusals
@@ -92,18 +93,19 @@ class InMemoryNode:
         self.clock = clock or make_clock()
         self.metrics = Metrics()
         self.soon: list[Callable[[], None]] = []
-        self.queue: MessageQueue[Holder] = MessageQueue(limits or Limits(), epoch="e")
         self.broadcast = broadcast(epoch="e", now=self.clock.seconds)
         self.node: Node[Holder] = Node(
-            queue=self.queue,
+            limits=limits or Limits(),
+            hold_limits=HoldLimits(),
             broadcast=self.broadcast,
             clock=self.clock,
             soon=soon or self.soon.append,
             random=random,
             metrics=self.metrics,
         )
+        self.node.start()
         self.access = Access(publish_keys=publish_keys, cors_origins=frozenset(cors_origins), hosts=hosts)
-        page = MetricsPage(self.metrics, {"held_polls": ("Polls held", lambda: self.queue.held)})
+        page = MetricsPage(self.metrics, {"held_polls": ("Polls held", lambda: self.polls.count)})
         self.api = Api(
             self.node,
             polls=PollReader(poll_limits or PollLimits()),
@@ -114,6 +116,18 @@ class InMemoryNode:
             metrics_text=page.text,
             authorized_polls=authorized_polls and authorized_polls(self.node, self.clock),
         )
+
+    @property
+    def state(self) -> ReplicatedState:
+        return self.node.state
+
+    @property
+    def polls(self) -> HeldPolls[Holder]:
+        return self.node.polls
+
+    def check(self) -> None:
+        self.state.check()
+        self.polls.check()
 
     def turn(self) -> None:
         """What was due soon by now."""

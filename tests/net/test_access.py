@@ -69,7 +69,7 @@ def test_without_keys_it_answers_to_no_other_name(host: str, method: str, path: 
     told = node.call(method, path, body, Host=host, Origin=f"http://{host}")
     assert (told.status, told.json["type"], told.json["field"]) == (421, "urn:pushup:misdirected-request", "Host")
     assert "hosts" in told.json["detail"]
-    assert (node.queue.message_count, node.queue.channel_count) == (0, 0)
+    assert (node.state.message_count, len(node.state.channels)) == (0, 0)
 
 
 def test_names_of_its_own() -> None:

@@ -55,11 +55,11 @@ def test_poll_that_is_held(node: InMemoryNode) -> None:
     """A poll for which there is nothing is held, and answered by a publication."""
     exchange = node.begin("GET", "/v1/poll?channel=a&cursor=now")
     assert exchange.held is not None
-    assert node.queue.held == 1
+    assert node.polls.count == 1
     node.publish("a", data=5)
     (answer,) = exchange.answers
     assert [bytes(message.data) for message in answer.messages] == [b"5"]
-    assert node.queue.held == 0
+    assert node.polls.count == 0
 
 
 def test_publish_one(node: InMemoryNode) -> None:
@@ -107,7 +107,7 @@ def test_bad_publications(node: InMemoryNode, body: object, status: int, field: 
     """A bad publication names what is wrong, and publishes nothing."""
     told = node.call("POST", "/v1/messages", body)
     assert (told.status, told.json["status"], told.json.get("field")) == (status, status, field)
-    assert (node.queue.message_count, node.queue.channel_count) == (0, 0)
+    assert (node.state.message_count, len(node.state.channels)) == (0, 0)
 
 
 def test_too_many_channels(node: InMemoryNode) -> None:
@@ -116,7 +116,7 @@ def test_too_many_channels(node: InMemoryNode) -> None:
         node.publish(f"c{n}")
     told = node.call("POST", "/v1/messages", {"channels": ["x", "y"], "data": 1})
     assert (told.status, told.headers[b"Retry-After"].isdigit()) == (503, True)
-    assert node.queue.channel_count == 4
+    assert len(node.state.channels) == 4
     assert node.call("POST", "/v1/messages", {"channels": ["x"], "data": 1}).status == 201
     assert node.call("POST", "/v1/channels", {"name": "y"}).status == 503
 
@@ -128,9 +128,9 @@ def test_idempotency_key(node: InMemoryNode) -> None:
     node.publish("a")
     node.clock.advance(1.0)
     assert node.call("POST", "/v1/messages", body, Idempotency_Key="k1").json == first.json
-    assert node.queue.message_count == 2
+    assert node.state.message_count == 2
     assert node.call("POST", "/v1/messages", body, Idempotency_Key="k2").json != first.json
-    assert node.queue.message_count == 3
+    assert node.state.message_count == 3
 
 
 def test_an_idempotency_key_has_a_length(node: InMemoryNode) -> None:
@@ -185,8 +185,8 @@ def test_a_channel_by_its_name_and_id(node: InMemoryNode, name: str) -> None:
 def test_whoever_waits_for_the_order_keeps_no_message_alive(node: InMemoryNode) -> None:
     """A publisher may wait for a minute for its `ack`; what it has published is not kept for that."""
     waiting: list[Any] = []
-    node.node.publish = lambda command, then: waiting.append(then)  # type: ignore[method-assign]
-    node.node.confirm = lambda ack, cursor, seconds, then: waiting.append(then)  # type: ignore[method-assign]
+    node.node.submit = lambda command, on_outcome: waiting.append(on_outcome)  # type: ignore[method-assign]
+    node.node.confirm = lambda ack, cursor, seconds, on_confirmation: waiting.append(on_confirmation)  # type: ignore[method-assign]
     node.begin("POST", "/v1/messages", {"channels": ["a"], "data": 1, "ack": "stable"})
     waiting[0](Published("e", 1, 1, START))
     node.begin("POST", "/v1/channels", {"name": "a"})

@@ -81,8 +81,8 @@ class AuthorizedNode(InMemoryNode):
 
     def is_quiet(self) -> bool:
         """Whether nothing is held, on any channel."""
-        self.queue.check()
-        return self.queue.held == 0
+        self.check()
+        return self.polls.count == 0
 
 
 def response_of(exchange: RecordingExchange) -> Response:
@@ -163,7 +163,7 @@ def test_the_ticket_comes_with_the_answer_to_a_held_poll() -> None:
     exchange = node.begin_poll("channel=a&timeout=20")
     node.application.allow()
     assert isinstance(exchange.held, Subscription)
-    assert node.queue.held == 1
+    assert node.polls.count == 1
     node.publish("a", data="hello")
     body = body_of(exchange)
     assert body["messages"][0]["data"] == "hello"
@@ -174,7 +174,7 @@ def test_the_ticket_comes_with_the_answer_to_a_held_poll() -> None:
 def test_a_message_between_the_question_and_the_verdict() -> None:
     """What is published while the application is asked is not missed."""
     node = AuthorizedNode()
-    exchange = node.begin_poll(f"channel=a&timeout=20&cursor={node.queue.cursor}")
+    exchange = node.begin_poll(f"channel=a&timeout=20&cursor={node.state.cursor}")
     node.publish("a", data="meanwhile")
     assert not exchange.responses
     assert not exchange.answers
@@ -406,7 +406,7 @@ def test_the_cursor_stays_good() -> None:
     """A client whose ticket ended while it was held misses nothing when it comes again with its old cursor."""
     node = AuthorizedNode()
     node.publish("a", data="before")
-    cursor = str(node.queue.cursor)
+    cursor = str(node.state.cursor)
     exchange = node.begin_poll(f"channel=a&cursor={cursor}&timeout=100", node.ticket("a"))
     node.advance(SECONDS)
     assert problem_of(exchange) == (401, "ticket-expired")
@@ -430,7 +430,7 @@ def test_a_message_just_before_the_end() -> None:
 def test_a_message_that_comes_out_too_late() -> None:
     """A message whose slice comes when the ticket is over is not delivered; it is there for the next poll."""
     node = AuthorizedNode()
-    cursor = str(node.queue.cursor)
+    cursor = str(node.state.cursor)
     ticket = node.ticket("a")
     exchanges = [node.begin_poll(f"channel=a&cursor={cursor}&timeout=100", ticket) for _ in range(SLICE + 1)]
     node.call("POST", "/v1/messages", {"channels": ["a"], "data": "secret"})
@@ -478,7 +478,7 @@ def test_a_client_that_goes_while_it_is_held() -> None:
     exchange = node.begin_poll("channel=a&timeout=20")
     node.application.allow()
     assert exchange.held is not None
-    assert node.queue.held == 1
+    assert node.polls.count == 1
     node.api.abandon(exchange.held)
     assert node.application.cancelled == 0
     assert node.is_quiet()
@@ -613,7 +613,7 @@ def test_many_that_are_asked_about_at_once() -> None:
     for number in range(1000):
         if number % 3:
             node.application.allow(number)
-    assert node.queue.held == 1000 - len(clients[::3])
+    assert node.polls.count == 1000 - len(clients[::3])
     for number in range(1000):
         if number % 3:
             node.publish(f"c{number}", data=number)

@@ -81,7 +81,7 @@ def test_nothing_leaks() -> None:
                 client = parts.connect(capacity)
                 client.send(way)
                 clients.append((client, leave))
-    assert parts.node.queue.held > 0
+    assert parts.node.polls.count > 0
     for client, leave in clients:
         if leave != "stay" and not client.closed():
             getattr(client, leave)()
@@ -91,8 +91,8 @@ def test_nothing_leaks() -> None:
             client.reset()
     assert parts.server.edge.connection_count == 0
     assert parts.server.demultiplexer.wanted == {}
-    assert parts.node.queue.held == 0
-    parts.node.queue.check()
+    assert parts.node.polls.count == 0
+    parts.node.check()
 
 
 def test_connections_limit() -> None:

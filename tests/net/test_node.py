@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from msgspec import Raw
+from twisted.internet.defer import Deferred
 
 from pushup.core.answer import Answer
 from pushup.core.commands import ChannelState, Create, Draft, Outcome, Publish, Published
@@ -42,7 +43,7 @@ def test_hold_jitter(random: float) -> None:
     node.clock.advance(DEADLINE_STEP_SECONDS + 0.001)
     assert exchange.answers == [Answer("e-0", (), False, (), ())]
     assert 0.85 * 20 - DEADLINE_STEP_SECONDS <= node.clock.seconds() - START <= 20
-    assert node.queue.held == 0
+    assert node.polls.count == 0
 
 
 def test_deadlines_in_any_order() -> None:
@@ -69,8 +70,8 @@ def test_no_time_to_wait() -> None:
     """A poll without a timeout is answered at once, and leaves nothing behind."""
     node = InMemoryNode()
     assert node.node.poll(waiting_poll(timeout=0.0), RecordingExchange()) == Answer("e-0", (), False, (), ())
-    assert node.queue.held == 0
-    node.queue.check()
+    assert node.polls.count == 0
+    node.check()
 
 
 def test_many_deadlines_at_once_are_answered_in_slices() -> None:
@@ -96,15 +97,15 @@ def test_an_abandoned_poll_is_never_answered() -> None:
     node.publish("a")
     node.advance(6.0)
     assert exchange.answers == []
-    assert node.queue.held == 0
-    node.queue.check()
+    assert node.polls.count == 0
+    node.check()
 
 
 def test_one_that_leaves_during_a_fan_out() -> None:
     """A client that leaves after a message woke it and before its slice is not answered."""
     node = InMemoryNode()
     exchanges = [hold(node, waiting_poll()) for _ in range(SLICE + 2)]
-    node.node.publish(publication("a"), lambda outcome: None)
+    node.node.submit(publication("a"), lambda outcome: None)
     node.turn()
     late = [exchange for exchange in exchanges if exchange.held is not None]
     assert len(late) == 2
@@ -120,7 +121,7 @@ def test_the_publisher_comes_first() -> None:
     order: list[object] = []
     record: list[RecordingExchange] = []
     hold(node, waiting_poll(), record)
-    node.node.publish(publication("a"), lambda outcome: order.append((outcome, len(record))))
+    node.node.submit(publication("a"), lambda outcome: order.append((outcome, len(record))))
     assert order == [(Published("e", 1, 1, START), 0)]
     node.run()
     assert len(record) == 1
@@ -133,7 +134,7 @@ def test_a_large_fan_out_comes_in_slices() -> None:
     selection = Selection(("a",))
     for n in range(10_000):
         hold(node, waiting_poll(timeout=20.0 + n % 5, selection=selection), record)
-    node.node.publish(publication("a"), lambda outcome: None)
+    node.node.submit(publication("a"), lambda outcome: None)
     assert record == []
     turns = []
     while node.soon:
@@ -145,17 +146,17 @@ def test_a_large_fan_out_comes_in_slices() -> None:
     assert sum(turns) == 10_000
     assert len({id(exchange.answers[0]) for exchange in record}) == 1
     assert (node.metrics.messages, node.metrics.deliveries, node.metrics.answers) == (1, 10_000, 10_000)
-    assert node.queue.held == 0
-    node.queue.check()
+    assert node.polls.count == 0
+    node.check()
 
 
 def test_a_second_message_during_a_fan_out() -> None:
     """Who is answered after the second message gets both; nobody gets one of them twice."""
     node = InMemoryNode()
     exchanges = [hold(node, waiting_poll()) for _ in range(2 * SLICE)]
-    node.node.publish(publication("a"), lambda outcome: None)
+    node.node.submit(publication("a"), lambda outcome: None)
     node.turn()
-    node.node.publish(publication("a"), lambda outcome: None)
+    node.node.submit(publication("a"), lambda outcome: None)
     node.run()
     got = [[message.id for message in exchange.answers[0].messages] for exchange in exchanges]
     assert sorted(got) == [["e-1"]] * SLICE + [["e-1", "e-2"]] * SLICE
@@ -166,7 +167,7 @@ def test_an_unknown_channel_is_told() -> None:
     node = InMemoryNode(limits=Limits(strict_channels=True))
     with pytest.raises(UnknownChannel):
         node.node.poll(waiting_poll(), RecordingExchange())
-    assert node.queue.held == 0
+    assert node.polls.count == 0
 
 
 def test_time_lets_shared_state_go() -> None:
@@ -174,17 +175,17 @@ def test_time_lets_shared_state_go() -> None:
     node = InMemoryNode(limits=Limits(retention_seconds=10.0, channel_ttl_seconds=30.0))
     node.publish("a")
     outcomes: list[Outcome] = []
-    node.node.publish(Create("b", 5.0), outcomes.append)
+    node.node.submit(Create("b", 5.0), outcomes.append)
     assert isinstance(outcomes[0], ChannelState)
     seen = []
     for _ in range(50):
-        seen.append((node.queue.message_count, node.queue.channel_count))
+        seen.append((node.state.message_count, len(node.state.channels)))
         node.advance(1.0)
     changes = [second for second in range(1, 50) if seen[second] != seen[second - 1]]
     assert [seen[second] for second in (0, *changes)] == [(1, 2), (1, 1), (0, 1), (0, 0)]
     for change, due in zip(changes, (5, 10, 30), strict=True):
         assert due <= change <= due + 1 + EXPIRY_SECONDS
-    assert node.queue.cursor.sequence >= 2 + 3, "each took an entry"
+    assert node.state.cursor.sequence >= 2 + 3, "each took an entry"
 
 
 def test_nothing_due_takes_no_entry() -> None:
@@ -192,22 +193,22 @@ def test_nothing_due_takes_no_entry() -> None:
     node = InMemoryNode(limits=Limits(retention_seconds=100.0))
     node.publish("a")
     node.advance(50.0)
-    assert node.queue.cursor.sequence == 1
+    assert node.state.cursor.sequence == 1
 
 
 def test_very_much_is_due_at_once() -> None:
     """More than one entry lets go is let go by several, one after the other, in turns of their own."""
     node = InMemoryNode(limits=Limits(retention_seconds=10.0, retention_messages=10_000))
     drafts = tuple(Draft(("a",), Raw(b"1")) for _ in range(5000))
-    node.node.publish(Publish(drafts), lambda outcome: None)
+    node.node.submit(Publish(drafts), lambda outcome: None)
     node.clock.advance(12.0)
     turns = 0
     while node.soon:
-        before = node.queue.message_count
+        before = node.state.message_count
         node.turn()
-        assert before - node.queue.message_count <= 1000
+        assert before - node.state.message_count <= 1000
         turns += 1
-    assert node.queue.message_count == 0
+    assert node.state.message_count == 0
     assert turns >= 4
 
 
@@ -311,5 +312,6 @@ def test_stop_leaves_no_timer() -> None:
     """A node that has stopped has nothing to do any more."""
     node = InMemoryNode()
     hold(node, waiting_poll())
-    node.node.stop()
+    stopped = Deferred.fromCoroutine(node.node.stop())
+    assert stopped.called
     assert node.clock.getDelayedCalls() == []

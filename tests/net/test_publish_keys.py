@@ -47,7 +47,7 @@ def test_no_key_and_wrong_keys(node: InMemoryNode, method: str, path: str, body:
     for key in (KEYS[0][:-1], KEYS[0] + "x", KEYS[0].upper(), f"{KEYS[0]} {KEYS[1]}", "\xe9" * 20):
         assert node.call(method, path, body, Authorization=f"Bearer {key}").status == 403
     assert node.call(method, path, body).status == 401
-    assert (node.queue.channel_count, node.queue.message_count) == (1, 0)
+    assert (len(node.state.channels), node.state.message_count) == (1, 0)
 
 
 def test_a_key_comes_before_the_body(node: InMemoryNode) -> None:
@@ -83,7 +83,7 @@ def test_without_keys_a_page_of_another_origin_may_not(method: str, path: str, b
     for origin in ("https://evil.example", "http://127.0.0.1", "http://127.0.0.1:8081", "null", "", f"ftp://{host}"):
         told = node.call(method, path, body, Origin=origin, Host=host)
         assert (told.status, told.json["field"]) == (403, "Origin")
-    assert (node.queue.channel_count, node.queue.message_count) == (1, 0)
+    assert (len(node.state.channels), node.state.message_count) == (1, 0)
     assert node.call("POST", "/v1/channels", b"nonsense", Origin="http://", Host="").status == 403
     for headers in (
         {"Origin": f"http://{host}", "Host": host},

@@ -63,7 +63,7 @@ def test_a_held_poll_keeps_nothing_of_its_request_but_its_line() -> None:
     request = Request(b"POST", b"/v1/poll", {b"host": b"a"}, keep_alive=True, body=b'{"channels": ["a"]}')
     references = sys.getrefcount(request)
     application(request, exchange)
-    assert node.queue.held == 1
+    assert node.polls.count == 1
     assert sys.getrefcount(request) == references
 
 
@@ -73,9 +73,9 @@ def test_a_client_that_goes_is_forgotten(lines: list[str]) -> None:
     server = InMemoryServer(RequestLog(node.api, node.clock), clock=node.clock)
     client = server.connect()
     client.send(get(b"/v1/poll?channel=a"))
-    assert node.queue.held == 1
+    assert node.polls.count == 1
     client.reset()
-    assert (node.queue.held, lines) == (0, [])
+    assert (node.polls.count, lines) == (0, [])
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from typing import Any, Protocol
+from typing import Protocol
 
 import hiredis
 import msgspec
@@ -32,7 +32,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from pushup.broadcast import Broadcast, Follower, Then, refusals
+from pushup.broadcast import Broadcast, Follower, OnConfirmation, OnOutcome, refusals
 from pushup.broadcast.members import Member
 from pushup.broadcast.outage import Outage
 from pushup.broadcast.redis.confirmations import Confirmations
@@ -43,11 +43,10 @@ from pushup.broadcast.redis.limits import RedisLimits
 from pushup.broadcast.redis.log import LEASE_SECONDS, READ_SECONDS, Incomplete, Loaded, LogEntry, RedisLog, Report
 from pushup.broadcast.redis.pending import Pending
 from pushup.broadcast.waiting import WaitingLimits, WaitingRoom
-from pushup.core.commands import Ack, Command, Confirmation
+from pushup.core.commands import Ack, Command
 from pushup.core.cursor import Cursor
 from pushup.core.errors import OutOfOrder, Unavailable
 from pushup.core.limits import Limits
-from pushup.core.message_queue import MessageQueue
 from pushup.core.snapshot import Snapshot, new_epoch
 
 REPORT_SECONDS = 0.25
@@ -85,13 +84,12 @@ class Connects(Protocol):
 
 
 class RedisBroadcast:
-    """One node's share in the log; `queue` is the node's, and knows nothing until the log was read."""
+    """One node's share in the log. Its follower has no state until the log was read."""
 
     def __init__(
         self,
         connector: Connects,
         *,
-        queue: MessageQueue[Any],
         limits: Limits,
         redis_limits: RedisLimits,
         waiting_limits: WaitingLimits,
@@ -99,7 +97,6 @@ class RedisBroadcast:
         random: Callable[[], float],
     ) -> None:
         self._connector = connector
-        self._queue = queue
         self._limits = limits
         self._timeout = redis_limits.redis_timeout_seconds
         self._prefix = redis_limits.redis_prefix
@@ -107,7 +104,6 @@ class RedisBroadcast:
         self._random = random
         self.id = secrets.token_hex(4)
         self._numbers = count(1)
-        self._follower: Follower | None = None
         self._kept_up: Deferred[None] | None = None
         self._commands: RedisLog | None = None  # while the log is followed
         self._leaving = False
@@ -124,11 +120,7 @@ class RedisBroadcast:
         self._saves: deque[tuple[float, int]] = deque()
         self._confirmations = Confirmations(self._connect, clock)
 
-    @property
-    def epoch(self) -> str:
-        return self._queue.cursor.epoch
-
-    def follow(self, follower: Follower) -> None:
+    def start(self, follower: Follower) -> None:
         self._follower = follower
         self._kept_up = Deferred.fromCoroutine(self._keep_up())
         self._kept_up.addErrback(lambda failure: failure.trap(CancelledError) and None)  # it waited to try again
@@ -146,25 +138,25 @@ class RedisBroadcast:
     def awaits(self, epoch: str) -> bool:
         """Whether it is later than ours, and may have begun since the log was seen to be in ours."""
         began = beginning(epoch)
-        if age(epoch) <= age(self.epoch) or began is None:
+        if age(epoch) <= age(self._follower.cursor.epoch) or began is None:
             return False
         return self._current - AWAITED_SECONDS < began < self._clock.seconds() + AWAITED_SECONDS
 
     def members(self) -> list[Member]:
         return self._members
 
-    def append(self, command: Command, then: Then) -> None:
+    def append(self, command: Command, on_outcome: OnOutcome) -> None:
         if self._commands is None:
-            then(self._trouble or refusals.stopping())
+            on_outcome(self._trouble or refusals.stopping())
             return
         tag = f"{self.id}.{next(self._numbers)}"
-        if self._pending.add(tag.encode(), command, then):
-            self._commands.append(self.epoch, tag, command, partial(self._appended, tag.encode()))
+        if self._pending.add(tag.encode(), command, on_outcome):
+            self._commands.append(self._follower.cursor.epoch, tag, command, partial(self._appended, tag.encode()))
         else:
-            then(self._room.full())
+            on_outcome(self._room.full())
 
-    def confirm(self, ack: Ack, cursor: Cursor, seconds: float, then: Callable[[Confirmation], None]) -> None:
-        self._confirmations.confirm(ack, cursor, seconds, then)
+    def confirm(self, ack: Ack, cursor: Cursor, seconds: float, on_confirmation: OnConfirmation) -> None:
+        self._confirmations.confirm(ack, cursor, seconds, on_confirmation)
 
     async def stop(self) -> None:
         self._leaving = True
@@ -254,11 +246,11 @@ class RedisBroadcast:
         self._confirmations.follows(reading.run)
         self._trouble = None
         if not self._outage.over():
-            _log.info("following the log in Redis, from {cursor} on", cursor=self._queue.cursor)
+            _log.info("following the log in Redis, from {cursor} on", cursor=self._follower.cursor)
         reporting = Deferred.fromCoroutine(self._keep_reporting(commands, reading))
         try:
             while True:
-                last = self._queue.cursor
+                last = self._follower.cursor
                 entries = await reading.read(last.epoch, last.sequence)
                 self._heard = self._clock.seconds()
                 for entry in entries:
@@ -268,9 +260,8 @@ class RedisBroadcast:
 
     def _take(self, logged: LogEntry) -> None:
         """Apply the next entry. Raises: _Diverged."""
-        assert self._follower is not None
         if logged.after != self._tag:
-            raise _Diverged(f"{logged.entry.sequence} comes after another entry than {self._queue.cursor}")
+            raise _Diverged(f"{logged.entry.sequence} comes after another entry than {self._follower.cursor}")
         self._tag = b""
         try:
             outcome = self._follower.apply(logged.entry)
@@ -281,7 +272,7 @@ class RedisBroadcast:
 
     async def _catch_up(self, log: RedisLog) -> None:
         """Be where the log can be read on from."""
-        last = self._queue.cursor
+        last = self._follower.cursor
         goes_on = await log.goes_on_from(last.epoch, last.sequence, self._tag) if self._tag else None
         if goes_on:
             if await log.last_run() != log.run:  # a Redis that is full would refuse it
@@ -293,15 +284,14 @@ class RedisBroadcast:
 
     async def _start(self, log: RedisLog, has_lost: bool) -> bool:
         """Start from what is in Redis, as a new node does; False when that has to be another first."""
-        assert self._follower is not None
         loaded = await log.load()
         if loaded is None:
             await self._begin(log, loaded, "there is nothing in Redis")
         elif not loaded.is_whole:
             await self._begin(log, loaded, "a part of the log is missing in Redis: was it removed, or evicted?")
-        elif has_lost and age(loaded.tail.epoch) <= age(self.epoch):
+        elif has_lost and age(loaded.tail.epoch) <= age(self._follower.cursor.epoch):
             await self._begin(
-                log, loaded, f"Redis has lost entries that were acknowledged, before {self._queue.cursor}"
+                log, loaded, f"Redis has lost entries that were acknowledged, before {self._follower.cursor}"
             )
         elif not self._tag and loaded.run != log.run and not log.durable:
             if not await self._is_witnessed(log):
@@ -309,8 +299,8 @@ class RedisBroadcast:
         elif loaded.saved.limits != self._limits:
             await self._change_limits(log, loaded)
         else:
-            await self._follower.start_from(loaded.snapshot)
-            self._queue.note_changes()
+            self._follower.start_from(loaded.snapshot)
+            self._follower.note_changes()
             self._saves.clear()
             self._tag = loaded.saved.tag.encode()
             for entry in loaded.entries:
@@ -321,13 +311,13 @@ class RedisBroadcast:
     async def _begin(self, log: RedisLog, loaded: Loaded | None, why: str) -> None:
         """Begin a new epoch with the channels that are in Redis, or else with those of this node."""
         if loaded is None:
-            await self._begin_after(log, "", self._queue.snapshot(), why)
+            await self._begin_after(log, "", self._follower.snapshot(), why)
         else:
             await self._begin_after(log, loaded.tail.epoch, loaded.state().snapshot(), why)
 
     async def _begin_after(self, log: RedisLog, over: str, state: Snapshot, why: str) -> None:
         """Begin a new epoch with these channels, unless somebody else has ended that one already."""
-        epoch = next_epoch(max(over, self.epoch, key=age), self._clock.seconds())
+        epoch = next_epoch(max(over, self._follower.cursor.epoch, key=age), self._clock.seconds())
         if await log.begin(over, new_epoch(state, epoch), self._limits, log.run):
             _log.warn("{why}; epoch {epoch} begins, and subscribers are told of gaps", why=why, epoch=epoch)
 
@@ -352,8 +342,7 @@ class RedisBroadcast:
                 if getattr(self._limits, name) != getattr(loaded.saved.limits, name)
             ]
             raise _OtherLimits(f"this node and those that run differ in {', '.join(names)}; stop all to change that")
-        queue = loaded.state()
-        changes = queue.changes()
+        changes = loaded.state().changes()
         await log.save(loaded.saved.head.sequence, changes, loaded.tail.tag.decode(), self._limits, keep_after=0)
 
     # Reporting, and what goes with it.
@@ -375,8 +364,7 @@ class RedisBroadcast:
 
     async def _report(self, log: RedisLog, reading: RedisLog) -> None:
         """Show that this node lives, and learn of the others and of the log. Raises: _Diverged."""
-        assert self._follower is not None
-        last, tag = self._queue.cursor, self._tag
+        last, tag = self._follower.cursor, self._tag
         member = msgspec.json.encode(self._follower.member(self.id))
         asked = self._clock.seconds()
         report = await log.report(self.id, member, LEASE_SECONDS)
@@ -387,7 +375,7 @@ class RedisBroadcast:
         self._current = asked
         self._confirmations.reported(self._members, complete=report.complete)
         self._see_whether_behind(report, reading)
-        self._queue.note_changes(min(report.saved, self._queue.cursor.sequence))
+        self._follower.note_changes(min(report.saved, self._follower.cursor.sequence))
         if self._members and self._members[0].id == self.id and self._save_is_due(report):
             await self._save(log, report.saved)
 
@@ -396,7 +384,7 @@ class RedisBroadcast:
 
         Raises: _Diverged.
         """
-        now, at = self._clock.seconds(), self._queue.cursor.sequence
+        now, at = self._clock.seconds(), self._follower.cursor.sequence
         if report.tail.sequence <= at or at != self._stands_at:
             self._stands_at, self._stands_since = at, now
         elif now - max(self._stands_since, reading.connection.reply_grew_at) > READ_SECONDS + self._timeout:
@@ -404,12 +392,12 @@ class RedisBroadcast:
 
     def _save_is_due(self, report: Report) -> bool:
         last_save = self._saves[-1][0] if self._saves else 0.0
-        return self._queue.cursor.sequence > report.saved and self._clock.seconds() >= last_save + SAVE_SECONDS
+        return self._follower.cursor.sequence > report.saved and self._clock.seconds() >= last_save + SAVE_SECONDS
 
     async def _save(self, log: RedisLog, saved: int) -> None:
         """Bring the checkpoint up to what this node has applied; one node does so for all."""
         now = self._clock.seconds()
-        changes = self._queue.changes(saved)
+        changes = self._follower.changes(saved)
         keep_after = 0
         while self._saves and self._saves[0][0] <= now - LOG_SECONDS:
             keep_after = self._saves.popleft()[1]
@@ -417,7 +405,7 @@ class RedisBroadcast:
         try:
             await log.save(saved, changes, self._tag.decode(), self._limits, keep_after=keep_after)
         except Incomplete as error:
-            await self._begin_after(log, self.epoch, self._queue.snapshot(), str(error))
+            await self._begin_after(log, self._follower.cursor.epoch, self._follower.snapshot(), str(error))
 
 
 _log = Logger()

@@ -20,6 +20,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from pushup.broadcast import OnConfirmation
 from pushup.broadcast.members import Member, applied_by_all
 from pushup.broadcast.redis.connection import Lost
 from pushup.broadcast.redis.connector import NotThere
@@ -40,7 +41,7 @@ class _Waiting(Struct, eq=False):
     ack: Ack
     cursor: Cursor
     deadline: float
-    then: Callable[[Confirmation], None]
+    on_confirmation: OnConfirmation
 
 
 class Confirmations:
@@ -57,9 +58,9 @@ class Confirmations:
         self._last_run = ""
         self._members_known_at = 0.0
 
-    def confirm(self, ack: Ack, cursor: Cursor, seconds: float, then: Callable[[Confirmation], None]) -> None:
+    def confirm(self, ack: Ack, cursor: Cursor, seconds: float, on_confirmation: OnConfirmation) -> None:
         deadline = math.ceil((self._clock.seconds() + seconds) / DEADLINE_STEP_SECONDS) * DEADLINE_STEP_SECONDS
-        self._waiting[_Waiting(ack, cursor, deadline, then)] = None
+        self._waiting[_Waiting(ack, cursor, deadline, on_confirmation)] = None
         self._timer.not_after(deadline)
         if ack == "replicated":
             self._begin_round()
@@ -98,7 +99,7 @@ class Confirmations:
         if waiting in self._waiting:
             del self._waiting[waiting]
             try:
-                waiting.then(confirmation)
+                waiting.on_confirmation(confirmation)
             except Exception:
                 _log.failure("a publisher could not be told")  # the others can
 

@@ -29,8 +29,8 @@ from pushup.core.commands import Command, Draft, Entry, Publish
 from pushup.core.cursor import Cursor
 from pushup.core.errors import OutOfOrder
 from pushup.core.limits import Limits
-from pushup.core.message_queue import MessageQueue
 from pushup.core.snapshot import Changes, Snapshot
+from pushup.core.state import ReplicatedState
 
 READ_SECONDS = 1.0
 """So long Redis waits for an entry before it says that there is none: the heartbeat of a node that reads."""
@@ -91,16 +91,16 @@ class Loaded(Struct, frozen=True):
             tag = logged.tag
         return self.complete and (sequence, tag) == (self.tail.sequence, self.tail.tag)
 
-    def state(self) -> MessageQueue[object]:
+    def state(self) -> ReplicatedState:
         """What the entries make of the checkpoint, as far as they follow it; its changes since then are noted."""
-        queue: MessageQueue[object] = MessageQueue.restore(self.saved.limits, self.snapshot)
-        queue.note_changes()
+        state = ReplicatedState.restore(self.saved.limits, self.snapshot)
+        state.note_changes()
         for logged in self.entries:
             try:
-                queue.apply(logged.entry)
+                state.apply(logged.entry)
             except OutOfOrder:
                 break
-        return queue
+        return state
 
 
 class Report(Struct, frozen=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from pushup.broadcast import Then, refusals
+from pushup.broadcast import OnOutcome, refusals
 from pushup.broadcast.waiting import WaitingRoom
 from pushup.core.commands import Command, Outcome
 from pushup.timer import Timer
@@ -25,17 +25,17 @@ class Pending:
         self._clock = clock
         self._timeout = timeout
         self._room = room
-        self._waiting: dict[bytes, tuple[float, Then, int]] = {}  # in the order of their deadlines
+        self._waiting: dict[bytes, tuple[float, OnOutcome, int]] = {}  # in the order of their deadlines
         self._unanswered: dict[bytes, int] = {}  # sizes of the commands
         self._deadline = Timer(clock, self._give_up_overdue)
 
-    def add(self, tag: bytes, command: Command, then: Then) -> bool:
+    def add(self, tag: bytes, command: Command, on_outcome: OnOutcome) -> bool:
         """Let somebody wait; or there is no room, and nobody does."""
         size = self._room.enter(command)
         if not size:
             return False
         deadline = self._clock.seconds() + self._timeout
-        self._waiting[tag] = (deadline, then, size)
+        self._waiting[tag] = (deadline, on_outcome, size)
         self._unanswered[tag] = size
         if len(self._waiting) == 1:
             self._deadline.not_after(deadline)
@@ -51,11 +51,11 @@ class Pending:
         """The entry was applied, or has no place, or that is not known: whoever waits for it here is told so."""
         waiting = self._waiting.pop(tag, None)
         if waiting is not None:
-            _, then, size = waiting
+            _, on_outcome, size = waiting
             if tag not in self._unanswered:
                 self._room.leave(size)
             try:
-                then(outcome)
+                on_outcome(outcome)
             except Exception:
                 _log.failure("a publisher could not be told")
 

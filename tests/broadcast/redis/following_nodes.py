@@ -16,9 +16,10 @@ from pushup.broadcast.waiting import WaitingLimits
 from pushup.core.answer import Answer
 from pushup.core.commands import Ack, Command, Confirmation, Outcome, Published
 from pushup.core.cursor import Cursor
-from pushup.core.limits import Limits
-from pushup.core.message_queue import MessageQueue
+from pushup.core.held_polls import HeldPolls
+from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll
+from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Subscription
 from pushup.metrics import Metrics
 from pushup.node import Node
@@ -54,10 +55,8 @@ class FollowingNode:
         self.clock = clock
         self.limits = limits or Limits()
         self.soon: list[Callable[[], None]] = []
-        self.queue: MessageQueue[Any] = MessageQueue(self.limits, epoch="")
         self.broadcast = RedisBroadcast(
             redis,
-            queue=self.queue,
             limits=self.limits,
             redis_limits=RedisLimits(redis_timeout_seconds=TIMEOUT),
             waiting_limits=WaitingLimits(waiting_limit_bytes=waiting_limit_bytes),
@@ -66,7 +65,8 @@ class FollowingNode:
         )
         self.broadcast.id = name  # so that a seed has the same nodes each time
         self.node: Node[Any] = Node(
-            queue=self.queue,
+            limits=self.limits,
+            hold_limits=HoldLimits(),
             broadcast=self.broadcast,
             clock=clock,
             soon=self.soon.append,
@@ -75,9 +75,23 @@ class FollowingNode:
             name=name,
         )
 
+        self.node.start()
+
+    @property
+    def state(self) -> ReplicatedState:
+        return self.node.state
+
+    @property
+    def polls(self) -> HeldPolls[Any]:
+        return self.node.polls
+
+    def check(self) -> None:
+        self.state.check()
+        self.polls.check()
+
     @property
     def cursor(self) -> str:
-        return str(self.queue.cursor)
+        return str(self.state.cursor)
 
     @property
     def follows(self) -> bool:
@@ -100,7 +114,7 @@ class FollowingNode:
             assert not outcomes, "told twice"
             outcomes.append(outcome)
 
-        self.node.publish(command, then)
+        self.node.submit(command, then)
         return outcomes
 
     def confirm(self, ack: Ack, published: Published, seconds: float) -> list[Confirmation]:
@@ -124,7 +138,8 @@ class FollowingNode:
 
     def crash(self) -> None:
         """Be gone without a word."""
-        self.node.stop()
+        self.node._deadline_timer.stop()
+        self.node._expiry.stop()
         self.broadcast._leaving = True
         assert self.broadcast._kept_up is not None
         self.broadcast._kept_up.cancel()
@@ -133,8 +148,7 @@ class FollowingNode:
 
     def stop(self) -> Deferred[None]:
         """Begin to stop in good order."""
-        self.node.stop()
-        return Deferred.fromCoroutine(self.broadcast.stop())
+        return Deferred.fromCoroutine(self.node.stop())
 
 
 class Cluster:

@@ -80,7 +80,7 @@ def shown(outcome: object) -> str:
 
 def is_one(cluster: Cluster) -> bool:
     """Whether all nodes follow, and are at the same entry with the same state."""
-    snapshots = [sorted_snapshot(node.queue) for node in cluster.nodes]
+    snapshots = [sorted_snapshot(node.state) for node in cluster.nodes]
     return all(node.follows for node in cluster.nodes) and all(snapshot == snapshots[0] for snapshot in snapshots)
 
 
@@ -282,7 +282,7 @@ def test_a_publisher_that_fails_when_it_is_told_harms_nobody(
     def fail(outcome: Outcome) -> None:
         raise RuntimeError("gone")
 
-    node.node.publish(publish("a"), fail)
+    node.node.submit(publish("a"), fail)
     assert isinstance(cluster.do(node, publish("a")), Published)
     assert any("could not be told" in line for line in log)
     assert node.follows
@@ -296,13 +296,13 @@ def test_before_redis_was_reached_nothing_is_known(log: list[str]) -> None:
     cluster = Cluster()
     cluster.redis.refuses = "127.0.0.1:6379: refused"
     node = cluster.start()
-    assert (node.broadcast.epoch, node.node.members()[0].cursor) == ("", "-0")
+    assert (node.node.cursor.epoch, node.node.members()[0].cursor) == ("", "-0")
     assert shown(node.broadcast.why_not_ready()) == "the message log cannot be reached (127.0.0.1:6379: refused)"
     for asked in (poll("a"), poll("a", cursor="now", timeout=9.0), poll("a", cursor="e1-5")):
         with pytest.raises(Unavailable):
             node.poll(asked)
     with pytest.raises(Unavailable):
-        _ = node.node.cursor
+        _ = node.node.here
     assert reason(node.append(publish("a"))) == "the message log cannot be reached (127.0.0.1:6379: refused)"
     cluster.redis.refuses = ""
     cluster.advance(1.0)
@@ -414,7 +414,7 @@ def test_a_node_loads_what_takes_longer_than_the_timeout(log: list[str]) -> None
     assert log == []
     cluster.advance(15.0)
     assert is_one(cluster)
-    assert len(node.queue.snapshot().messages) == 50
+    assert len(node.state.snapshot().messages) == 50
     cluster.end()
 
 
@@ -496,31 +496,27 @@ def test_an_entry_that_cannot_be_read_is_not_passed_over(cluster: Cluster, log: 
 def test_a_node_that_fails_within_an_entry_starts_again(cluster: Cluster, log: list[str]) -> None:
     """What its queue is then, is not known; it begins anew with what is in Redis, and the others go on."""
     node = cluster.nodes[0]
-    epoch = node.broadcast.epoch
-    node.broadcast._follower = Failing(node)
+    epoch = node.node.cursor.epoch
+    fail_once(node)
     cluster.publish(cluster.nodes[1], "a")
     cluster.publish(cluster.nodes[1], "a")
     cluster.advance(2.0)
     assert is_one(cluster)
-    assert node.broadcast.epoch == epoch
+    assert node.node.cursor.epoch == epoch
     assert ids(node.poll(poll("a"))) == [1, 2]
     assert any("RuntimeError" in line for line in log)
 
 
-class Failing:
-    """A follower that fails with its first entry, when it has applied it."""
+def fail_once(node: FollowingNode) -> None:
+    """Let the node fail with its next entry, once it has applied it."""
+    apply = node.node.apply
 
-    def __init__(self, node: FollowingNode) -> None:
-        self.node = node.node
-        self.start_from, self.member = self.node.start_from, self.node.member
-        self.failed = False
+    def failing(entry: Entry) -> Outcome:
+        node.node.apply = apply  # type: ignore[method-assign]
+        apply(entry)
+        raise RuntimeError("failed within an entry")
 
-    def apply(self, entry: Entry) -> Outcome:
-        outcome = self.node.apply(entry)
-        if not self.failed:
-            self.failed = True
-            raise RuntimeError("failed within an entry")
-        return outcome
+    node.node.apply = failing  # type: ignore[method-assign]
 
 
 # The log is not what it was.
@@ -535,7 +531,7 @@ def test_a_loss_begins_one_new_epoch_for_all(cluster: Cluster, log: list[str], h
     made = cluster.do(node, Create("named", 500.0))
     dump = cluster.redis.dump()
     cluster.publish(node, "a", key="k")
-    before = node.queue.cursor
+    before = node.state.cursor
     if how == "flushed":
         cluster.redis.data.clear()
     elif how == "rolled back":
@@ -554,7 +550,7 @@ def test_a_loss_begins_one_new_epoch_for_all(cluster: Cluster, log: list[str], h
             append_as_a_stranger(cluster.redis, before.epoch)
     cluster.advance(5.0)
     assert is_one(cluster)
-    epochs = {each.broadcast.epoch for each in cluster.nodes}
+    epochs = {each.node.cursor.epoch for each in cluster.nodes}
     assert len(epochs) == 1
     assert before.epoch not in epochs
     for each in cluster.nodes:
@@ -590,14 +586,14 @@ def test_who_has_seen_a_loss_and_comes_late_follows_the_epoch_that_others_have_b
             link.step()
     cluster.advance(2.0)
     begun = cluster.redis.data[b"{pushup}:state"][b"epoch"].decode()
-    assert sum(node.broadcast.epoch == begun for node in cluster.nodes) == 2
+    assert sum(node.node.cursor.epoch == begun for node in cluster.nodes) == 2
     late.stuck = False
     cluster.advance(3.0)
-    assert [node.broadcast.epoch for node in cluster.nodes] == [begun] * 3
+    assert [node.node.cursor.epoch for node in cluster.nodes] == [begun] * 3
 
 
-def test_who_is_held_when_an_epoch_ends_comes_again_with_its_cursor(cluster: Cluster, log: list[str]) -> None:
-    """The answer is of the epoch in which it was held, with nothing in it; the next poll tells of the gap."""
+def test_held_polls_are_told_when_their_epoch_ends(cluster: Cluster, log: list[str]) -> None:
+    """The answer is a gap and a cursor of the new epoch; whoever polls later with the old cursor is told the same."""
     node = cluster.nodes[0]
     cluster.publish(node, "a")
     cursor = node.cursor
@@ -606,20 +602,20 @@ def test_who_is_held_when_an_epoch_ends_comes_again_with_its_cursor(cluster: Clu
     cluster.advance(3.0)
     for poller in held:
         (answer,) = poller.answers
-        assert (answer.cursor, answer.messages, answer.gaps) == (cursor, (), ())
+        assert (answer.cursor, answer.messages, gaps(answer)) == (node.cursor, (), [("a", "lost")])
     assert gaps(node.poll(poll("a", cursor=cursor))) == [("a", "lost")]
 
 
 def test_a_log_of_an_epoch_that_was_over_begins_another(cluster: Cluster, log: list[str]) -> None:
     """Redis comes back with an epoch of before: nobody goes on in it."""
-    first = cluster.nodes[0].broadcast.epoch
+    first = cluster.nodes[0].node.cursor.epoch
     dump = cluster.redis.dump()
     cluster.redis.data.clear()
     cluster.advance(3.0)
-    second = cluster.nodes[0].broadcast.epoch
+    second = cluster.nodes[0].node.cursor.epoch
     cluster.redis.restart(dump)
     cluster.advance(3.0)
-    third = cluster.nodes[0].broadcast.epoch
+    third = cluster.nodes[0].node.cursor.epoch
     assert len({first, second, third}) == 3
     assert is_one(cluster)
 
@@ -633,12 +629,12 @@ def test_epochs_go_on_where_the_clock_was_set_back(log: list[str]) -> None:
     cluster = Cluster()
     cluster.redis.data = ahead.redis.dump()
     node = cluster.start()
-    before = node.broadcast.epoch
+    before = node.node.cursor.epoch
     assert before == ahead.redis.data[b"{pushup}:state"][b"epoch"].decode()
     cluster.redis.data.clear()
     cluster.advance(2.0)
     assert node.follows
-    assert age(node.broadcast.epoch) > age(before)
+    assert age(node.node.cursor.epoch) > age(before)
     cluster.end()
 
 
@@ -653,7 +649,7 @@ def test_cursors_of_an_epoch_to_come_wait(cluster: Cluster, node: FollowingNode,
     new = cluster.nodes[1].cursor
     old = node.cursor
     assert new.partition("-")[0] != old.partition("-")[0]
-    with pytest.raises(Unavailable, match="not come to the epoch"):
+    with pytest.raises(Unavailable, match="not yet loaded the epoch"):
         node.poll(poll("a", cursor=new))
     assert ids(node.poll(poll("a"))) == [1]
     assert node.poll(poll("a", cursor=old)).messages == ()
@@ -681,12 +677,12 @@ def test_a_cursor_of_an_epoch_that_never_comes_does_not_wait_for_ever(
 def test_a_redis_that_comes_back_with_everything_costs_nothing(cluster: Cluster, log: list[str]) -> None:
     """Another run, the same log: cursors are good, and a node that is new then trusts those that know."""
     cluster.publish(cluster.nodes[0], "a")
-    epoch = cluster.nodes[0].broadcast.epoch
+    epoch = cluster.nodes[0].node.cursor.epoch
     cluster.redis.restart()
     new = cluster.start()
     cluster.advance(3.0)
     assert is_one(cluster)
-    assert new.broadcast.epoch == epoch
+    assert new.node.cursor.epoch == epoch
     assert ids(new.poll(poll("a"))) == [1]
 
 
@@ -769,7 +765,7 @@ def test_the_log_reaches_back_for_a_minute(cluster: Cluster, log: list[str]) -> 
             cluster.publish(cluster.nodes[0], "a", data=str(n))
             cluster.advance(5.0, 0.25)
         rows = cluster.redis.data[b"{pushup}:log"].rows
-        assert (rows[0][0] <= node.queue.cursor.sequence + 1) is read_on
+        assert (rows[0][0] <= node.state.cursor.sequence + 1) is read_on
         node.broadcast._connector = cluster.redis
         cluster.advance(8.0, 0.25)
         assert is_one(cluster)
@@ -793,12 +789,12 @@ def test_what_is_missing_in_redis_is_noticed_by_who_saves(cluster: Cluster, log:
     """Before a new node could start without it: a new epoch, with the channels that live."""
     cluster.do(cluster.nodes[0], Create("named", 500.0))
     cluster.advance(1.5)
-    epoch = cluster.nodes[0].broadcast.epoch
+    epoch = cluster.nodes[0].node.cursor.epoch
     del cluster.redis.data[b"{pushup}:channels"]
     cluster.publish(cluster.nodes[0], "a")
     cluster.advance(3.0)
     assert is_one(cluster)
-    assert cluster.nodes[0].broadcast.epoch != epoch
+    assert cluster.nodes[0].node.cursor.epoch != epoch
     assert [channel.name for channel in cluster.nodes[1].node.channels(0, 9)] == ["named", "a"]
 
 
@@ -854,11 +850,11 @@ def test_a_node_that_stands_still_in_the_epoch_before_has_not_applied_the_new_on
     still.broadcast._connector = Unreachable()
     cluster.redis.data[b"{pushup}:state"].clear()  # and no connection ends
     cluster.advance(1.0)
-    assert node.broadcast.epoch != still.broadcast.epoch
+    assert node.node.cursor.epoch != still.node.cursor.epoch
     told = node.confirm("stable", cluster.publish(node, "a"), 30.0)
     cluster.advance(0.5)
     shown = node.node.members()[2]
-    assert shown.cursor == f"{still.broadcast.epoch}-20"
+    assert shown.cursor == f"{still.node.cursor.epoch}-20"
     assert told == []
     cluster.advance(3.0)
     assert told == [Confirmation("stable", nodes=2)]
@@ -895,13 +891,13 @@ def test_a_fork_of_the_same_length_is_seen_when_a_node_reports(cluster: Cluster,
     node = cluster.nodes[0]
     cluster.publish(node, "a")
     dump = cluster.redis.dump()
-    epoch = node.broadcast.epoch
+    epoch = node.node.cursor.epoch
     told = node.confirm("stable", cluster.publish(node, "a"), 20.0)
     cluster.redis.data = dump
     append_as_a_stranger(cluster.redis, epoch)
     cluster.advance(20.1)
     assert is_one(cluster)
-    assert node.broadcast.epoch != epoch
+    assert node.node.cursor.epoch != epoch
     assert told == [Confirmation("accepted")]
 
 

@@ -14,8 +14,8 @@ from pushup.broadcast.redis.epochs import age
 from pushup.broadcast.redis.log import BATCH, RedisLog
 from pushup.core.commands import Create, Entry, Publish
 from pushup.core.limits import Limits
-from pushup.core.message_queue import MessageQueue
 from pushup.core.snapshot import new_epoch
+from pushup.core.state import ReplicatedState
 from tests.broadcast.redis.fake_redis import FakeRedis
 from tests.core.builders import batch, draft, publish
 
@@ -29,7 +29,7 @@ class ReadLog:
         self.redis = FakeRedis(self.clock)
         self.log = RedisLog(self.redis.link().connection, prefix)
         self.now(self.log.prepare())
-        changes = new_epoch(MessageQueue[Any](Limits(), epoch="").snapshot(), "e1")
+        changes = new_epoch(ReplicatedState(Limits(), epoch="").snapshot(), "e1")
         assert self.now(self.log.begin("", changes, Limits(), "r"))
 
     def now(self, asked: Coroutine[Deferred[Any], Any, Any]) -> Any:
@@ -185,7 +185,7 @@ def test_the_checkpoint_is_the_queue_that_was_saved(log: ReadLog) -> None:
     """With the limits it was made by, the tag of its last entry, and the entries after it."""
     limits = Limits(retention_messages=3)
     log.append(publish("a", key="k"), Create("é", 5.0))
-    queue: MessageQueue[Any] = MessageQueue(limits, epoch="e1")
+    queue = ReplicatedState(limits, epoch="e1")
     queue.note_changes()
     for logged in log.now(log.log.read("e1", 0)):
         queue.apply(logged.entry)

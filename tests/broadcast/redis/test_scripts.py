@@ -15,8 +15,8 @@ from twisted.internet.task import Clock
 from pushup.broadcast.redis.log import Incomplete, Loaded, LogEntry, RedisLog, Report
 from pushup.core.commands import Close, Command, Create, Entry, Expire, Publish, Renew
 from pushup.core.limits import Limits
-from pushup.core.message_queue import MessageQueue
 from pushup.core.snapshot import new_epoch
+from pushup.core.state import ReplicatedState
 from tests.broadcast.redis.fake_redis import FakeRedis, Stream
 from tests.core.builders import draft, publish
 from tests.core.test_changes import NAMES, random_commands, sorted_snapshot
@@ -70,7 +70,7 @@ class Log:
         return reply
 
     def begin(self, epoch: str = "e1", over: str = "", run: str = "r") -> bool:
-        changes = new_epoch(MessageQueue[Any](LIMITS, epoch="").snapshot(), epoch)
+        changes = new_epoch(ReplicatedState(LIMITS, epoch="").snapshot(), epoch)
         begun: bool = self.now(self.log.begin(over, changes, LIMITS, run))
         return begun
 
@@ -83,18 +83,18 @@ class Log:
         entries: list[LogEntry] = self.now(self.log.read(epoch, after))
         return entries
 
-    def queue(self) -> MessageQueue[Any]:
+    def queue(self) -> ReplicatedState:
         """What a node is like that starts from it."""
         loaded = self.load()
-        queue: MessageQueue[Any] = MessageQueue.restore(loaded.saved.limits, loaded.snapshot)
+        queue = ReplicatedState.restore(loaded.saved.limits, loaded.snapshot)
         queue.note_changes()
         for logged in loaded.entries:
             queue.apply(logged.entry)
         queue.check()
         return queue
 
-    def save(self, queue: MessageQueue[Any], saved: int, tag: str = "t", keep_after: int = 0) -> Any:
-        return self.now(self.log.save(saved, queue.changes(saved), tag, queue._limits, keep_after=keep_after))
+    def save(self, queue: ReplicatedState, saved: int, tag: str = "t", keep_after: int = 0) -> Any:
+        return self.now(self.log.save(saved, queue.changes(saved), tag, queue.limits, keep_after=keep_after))
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +181,7 @@ class Pair:
         loaded = self.fake.now(self.fake.log.load())
         if not isinstance(loaded, Loaded):
             return
-        random, queue = self.random, MessageQueue[Any].restore(loaded.saved.limits, loaded.snapshot)
+        random, queue = self.random, ReplicatedState.restore(loaded.saved.limits, loaded.snapshot)
         queue.note_changes()
         tag = loaded.saved.tag
         for logged in loaded.entries[: random.choice((None, 3))]:
@@ -211,7 +211,7 @@ class Pair:
         random = self.random
         if random.random() < 0.5:
             over = random.choice((self.epoch, self.epoch, "e0", ""))
-            queue: MessageQueue[Any] = MessageQueue(LIMITS, epoch="e")
+            queue = ReplicatedState(LIMITS, epoch="e")
             for n, name in enumerate(random.sample(STRANGE, 4)):
                 queue.apply(Entry("e", n + 1, 1e9 + n, Create(name)))
             new = f"e{self.epochs + 1}"
@@ -424,7 +424,7 @@ def test_what_the_queue_has_let_go_goes_from_redis(log: Log, client: RedisClient
     """Old messages and keys, and channels that are forgotten; what is left is the queue."""
     log.begin()
     limits = Limits(retention_seconds=8.0, retention_messages=3, keys_limit=2, channel_ttl_seconds=4.0)
-    queue: MessageQueue[Any] = MessageQueue(limits, epoch="e1")
+    queue = ReplicatedState(limits, epoch="e1")
     queue.note_changes()
     for n in range(30):
         queue.apply(Entry("e1", n + 1, 1000.0 + n, publish(f"c{n}", "all", key=f"k{n}")))
@@ -433,7 +433,7 @@ def test_what_the_queue_has_let_go_goes_from_redis(log: Log, client: RedisClient
         remembered = {channel.name.encode() for channel in queue.snapshot().channels}
         assert set(client.ask("HKEYS", "{pushup}:channels")) == remembered
         assert client.ask("XLEN", "{pushup}:keys") <= 2
-        queue_again: MessageQueue[Any] = MessageQueue.restore(limits, log.load().snapshot)
+        queue_again = ReplicatedState.restore(limits, log.load().snapshot)
         assert sorted_snapshot(queue_again) == sorted_snapshot(queue)
     assert len(remembered) < 20
     assert client.ask("XLEN", "{pushup}:messages") < 10
@@ -441,7 +441,7 @@ def test_what_the_queue_has_let_go_goes_from_redis(log: Log, client: RedisClient
 
 def test_time_does_not_fall_from_one_epoch_to_the_next(log: Log) -> None:
     """A new epoch begins at the time of the one that is over."""
-    queue: MessageQueue[Any] = MessageQueue(LIMITS, epoch="e0")
+    queue = ReplicatedState(LIMITS, epoch="e0")
     queue.apply(Entry("e0", 1, 4e9, Create("c")))
     assert log.now(log.log.begin("", new_epoch(queue.snapshot(), "e1"), LIMITS, "r")) is True
     assert log.append(publish("a"), tag="t") == 1

@@ -156,10 +156,10 @@ class Steps:
         for node in self.cluster.nodes:
             self.cluster.follow(node, 1000)
             node.deliver_all()
-            while node.queue.held:
-                node.answered(node.queue.end_all(3))
+            while node.polls.count:
+                node.answered(node.polls.end_all(3))
         first, second = self.cluster.nodes
-        assert first.queue.snapshot() == second.queue.snapshot()
+        assert first.state.snapshot() == second.state.snapshot()
         for client in self.clients:
             assert not client.waits
             for _ in range(1000):

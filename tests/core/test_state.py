@@ -21,7 +21,7 @@ from pushup.core.cursor import Cursor
 from pushup.core.errors import ChannelExists, KeyReused, OutOfOrder, Overloaded, UnknownChannel
 from pushup.core.keys import Remembered
 from pushup.core.limits import Limits
-from pushup.core.message_queue import EXPIRE_AT_MOST, MessageQueue
+from pushup.core.state import EXPIRE_AT_MOST, ReplicatedState
 
 from .builders import EPOCH, Feed, batch, draft, gaps, ids, poll, publish
 
@@ -30,11 +30,11 @@ def test_each_message_of_a_batch_has_a_place_of_its_own() -> None:
     """A publication of three messages takes three places, and the next entry follows them."""
     feed = Feed()
     assert feed.apply(batch(draft("a"), draft("b"), draft("a", "b")), 1.0) == Published(EPOCH, 1, 3, 1.0)
-    assert feed.queue.cursor == Cursor(EPOCH, 3)
+    assert feed.state.cursor == Cursor(EPOCH, 3)
     assert feed.apply(publish("a"), 1.0) == Published(EPOCH, 4, 1, 1.0)
     assert ids(feed.ask(poll("a"))) == [1, 3, 4]
-    assert (feed.queue.message_count, feed.queue.channel_count) == (4, 2)
-    feed.queue.check()
+    assert (feed.state.message_count, len(feed.state.channels)) == (4, 2)
+    feed.check()
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,11 @@ def test_an_entry_that_does_not_follow_is_refused(entry: Entry) -> None:
     """A hole, a repetition, a fork or falling time raises, and nothing changes."""
     feed = Feed()
     feed.apply(batch(draft("a"), draft("a")), 5.0)
-    before = feed.queue.snapshot()
+    before = feed.state.snapshot()
     with pytest.raises(OutOfOrder):
-        feed.queue.apply(entry)
-    assert feed.queue.snapshot() == before
-    assert feed.queue.apply(Entry(EPOCH, 3, 5.0, Expire())) == Expired()
+        feed.state.apply(entry)
+    assert feed.state.snapshot() == before
+    assert feed.state.apply(Entry(EPOCH, 3, 5.0, Expire())) == Expired()
 
 
 def test_a_key_gives_the_first_outcome_and_publishes_nothing() -> None:
@@ -64,8 +64,8 @@ def test_a_key_gives_the_first_outcome_and_publishes_nothing() -> None:
     feed = Feed()
     first = feed.apply(batch(draft("a"), draft("b"), key="k"), 1.0)
     assert feed.apply(batch(draft("a"), draft("b"), key="k"), 2.0) == first == Published(EPOCH, 1, 2, 1.0)
-    assert feed.queue.cursor == Cursor(EPOCH, 4)
-    assert (feed.queue.message_count, feed.queue.channel_count) == (2, 2)
+    assert feed.state.cursor == Cursor(EPOCH, 4)
+    assert (feed.state.message_count, len(feed.state.channels)) == (2, 2)
     assert feed.apply(publish("a", key="other"), 3.0) == Published(EPOCH, 5, 1, 3.0)
 
 
@@ -84,15 +84,15 @@ def test_a_key_is_refused_for_other_messages(other: Publish) -> None:
     feed = Feed()
     first = feed.apply(batch(draft("a", data="1"), draft("b", data="1"), key="k"), 1.0)
     assert isinstance(feed.apply(other, 2.0), KeyReused)
-    assert feed.queue.message_count == 2
+    assert feed.state.message_count == 2
     assert feed.apply(batch(draft("a", data="1"), draft("b", data="1"), key="k"), 3.0) == first
 
 
 def test_a_key_from_an_old_checkpoint_stands_for_any_messages() -> None:
     """It was saved without a fingerprint; what is published again with it may well be the same."""
-    snapshot = Feed().queue.snapshot()
+    snapshot = Feed().state.snapshot()
     old = replace(snapshot, sequence=1, time=1.0, keys=(("k", Remembered(EPOCH, 1, 1, 1.0)),))
-    queue: MessageQueue[str] = MessageQueue.restore(Limits(), old)
+    queue = ReplicatedState.restore(Limits(), old)
     assert queue.apply(Entry(EPOCH, 2, 2.0, publish("a", key="k"))) == Published(EPOCH, 1, 1, 1.0)
 
 
@@ -118,12 +118,12 @@ def test_a_batch_is_published_as_a_whole_or_not_at_all(strict: bool) -> None:
     feed.apply(Create("a"), 1.0)
     feed.hold(poll("a", timeout=10.0), 1.0)
     for bad in (batch(draft("a"), draft("4711")), batch(draft("a"), draft("b", "c"), draft("d"))):
-        before = feed.queue.snapshot()
+        before = feed.state.snapshot()
         outcome = feed.apply(bad, 1.0)
         assert isinstance(outcome, UnknownChannel if strict or bad.width == 2 else Overloaded)
-        after = feed.queue.snapshot()
+        after = feed.state.snapshot()
         assert (after.channels, after.messages, after.last_id) == (before.channels, before.messages, before.last_id)
-        assert not feed.queue.has_deliveries
+        assert not feed.polls.has_deliveries
 
 
 def test_publishing_opens_channels_up_to_the_limit() -> None:
@@ -151,7 +151,7 @@ def test_strict_channels_must_be_created_first() -> None:
     assert ids(feed.ask(poll("a"))) == [3]
     with pytest.raises(UnknownChannel):
         feed.ask(poll("a", "b"))
-    feed.queue.check()
+    feed.check()
 
 
 def test_a_channel_is_created_renewed_and_closed() -> None:
@@ -165,10 +165,10 @@ def test_a_channel_is_created_renewed_and_closed() -> None:
     assert feed.apply(Close("1001"), 3.0) == Closed("1001")
     assert isinstance(feed.apply(Close("1001"), 3.0), UnknownChannel)
     assert isinstance(feed.apply(Renew("b"), 3.0), UnknownChannel)
-    assert [c.name for c in feed.queue.channels()] == ["a"]
-    assert feed.queue.channel("1000").name == "a"
+    assert [c.name for c in feed.state.channels.page()] == ["a"]
+    assert feed.state.channels.get("1000").name == "a"
     with pytest.raises(UnknownChannel):
-        feed.queue.channel("1001")
+        feed.state.channels.get("1001")
     assert feed.apply(Create("1b", 5.0), 4.0) == ChannelState(4000, "1b", 9.0)
 
 
@@ -179,7 +179,7 @@ def test_a_message_named_by_name_and_by_id_is_one_message() -> None:
     feed.apply(publish("a", "1000"), 1.0)
     answer = feed.ask(poll("1000", "a"))
     assert [(m.id, m.channels) for m in answer.messages] == [("e1-2", ("a",))]
-    feed.queue.check()
+    feed.check()
 
 
 def test_an_idle_channel_closes_and_publishing_keeps_it_open() -> None:
@@ -188,10 +188,10 @@ def test_an_idle_channel_closes_and_publishing_keeps_it_open() -> None:
     feed.apply(publish("a"), 1.0)
     feed.apply(publish("a"), 9.0)
     feed.apply(Expire(), 18.9)
-    assert feed.queue.channel_count == 1
-    assert feed.queue.next_expiry == 19.0
+    assert len(feed.state.channels) == 1
+    assert feed.state.next_expiry == 19.0
     feed.apply(Expire(), 19.0)
-    assert (feed.queue.channel_count, feed.queue.message_count) == (0, 0)
+    assert (len(feed.state.channels), feed.state.message_count) == (0, 0)
     answer = feed.ask(poll("a", cursor="e1-1"))
     assert (answer.closed, gaps(answer), ids(answer)) == (("a",), [("a", "closed")], [])
 
@@ -201,12 +201,12 @@ def test_messages_expire_and_cursors_from_before_are_told() -> None:
     feed = Feed(retention_seconds=10.0)
     feed.apply(publish("a"), 1.0)
     feed.apply(publish("a"), 2.0)
-    assert feed.queue.next_expiry == 11.0
+    assert feed.state.next_expiry == 11.0
     feed.apply(publish("b"), 11.0)
     answer = feed.ask(poll("a", cursor="e1-0"))
     assert (ids(answer), gaps(answer)) == ([2], [("a", "expired")])
     assert gaps(feed.ask(poll("a", cursor="e1-1"))) == []
-    assert feed.queue.next_expiry == 12.0
+    assert feed.state.next_expiry == 12.0
 
 
 def test_the_next_expiry_is_when_something_goes() -> None:
@@ -215,15 +215,15 @@ def test_the_next_expiry_is_when_something_goes() -> None:
     feed.apply(publish("a", key="k"), 1.25)
     feed.apply(Create("b", 30.0), 2.5)
     times: list[float] = []
-    while (due := feed.queue.next_expiry) is not None:
-        before = feed.queue.snapshot()
+    while (due := feed.state.next_expiry) is not None:
+        before = feed.state.snapshot()
         feed.apply(Expire(), due)
-        after = feed.queue.snapshot()
+        after = feed.state.snapshot()
         assert (after.channels, after.messages, after.keys) != (before.channels, before.messages, before.keys)
         times.append(due)
     # a closes at 6 (1.25 + 4, by whole seconds), the key goes, a is forgotten, b closes, b is forgotten.
     assert times == [6.0, 11.25, 16.0, 33.0, 43.0]
-    assert feed.queue.snapshot().floor == 6
+    assert feed.state.snapshot().floor == 6
 
 
 def test_a_backlog_goes_with_the_entries_that_follow() -> None:
@@ -233,21 +233,21 @@ def test_a_backlog_goes_with_the_entries_that_follow() -> None:
     feed.apply(batch(*[draft("a")] * (EXPIRE_AT_MOST + left)), 1.0)
     feed.apply(batch(*[draft(f"c{n}") for n in range(EXPIRE_AT_MOST)]), 1.0)
     feed.apply(Expire(), 11.0)
-    assert feed.queue.message_count == EXPIRE_AT_MOST + left
-    assert feed.queue.next_expiry == 11.0
+    assert feed.state.message_count == EXPIRE_AT_MOST + left
+    assert feed.state.next_expiry == 11.0
     feed.apply(Expire(), 11.0)
-    assert feed.queue.message_count == left
+    assert feed.state.message_count == left
     feed.apply(Expire(), 11.0)
-    assert (feed.queue.message_count, feed.queue.channel_count) == (0, EXPIRE_AT_MOST + 1)
+    assert (feed.state.message_count, len(feed.state.channels)) == (0, EXPIRE_AT_MOST + 1)
     feed.apply(Expire(), 21.0)
-    assert feed.queue.channel_count == 1
+    assert len(feed.state.channels) == 1
     feed.apply(Expire(), 21.0)
-    assert feed.queue.channel_count == 0
+    assert len(feed.state.channels) == 0
     feed.apply(Expire(), 31.0)
-    assert len(feed.queue.snapshot().channels) == 1
+    assert len(feed.state.snapshot().channels) == 1
     feed.apply(Expire(), 31.0)
-    assert feed.queue.snapshot().channels == ()
-    feed.queue.check()
+    assert feed.state.snapshot().channels == ()
+    feed.check()
 
 
 def test_a_message_is_kept_until_the_cache_is_full() -> None:
@@ -265,7 +265,7 @@ def test_a_channel_that_was_forgotten_still_warns_old_cursors() -> None:
     feed.apply(publish("a"), 1.0)
     feed.apply(Close("a"), 2.0)
     feed.apply(Expire(), 12.0)
-    assert feed.queue.snapshot().channels == ()
+    assert feed.state.snapshot().channels == ()
     assert gaps(feed.ask(poll("a", cursor="e1-0"))) == [("a", "expired")]
     assert gaps(feed.ask(poll("a", cursor="e1-1"))) == [("a", "expired")]
     assert gaps(feed.ask(poll("a", cursor="e1-2"))) == []
@@ -284,7 +284,7 @@ def test_a_closing_is_told_where_channels_must_exist(name: str | None) -> None:
     feed.apply(Close(created.name), 2.0)
     answer = feed.ask(poll(created.name, cursor="e1-1"), 3.0)
     assert (gaps(answer), answer.closed) == ([(created.name, "closed")], (created.name,))
-    feed.queue.check()
+    feed.check()
     feed.apply(Expire(), 8.0)
     with pytest.raises(UnknownChannel):
         feed.ask(poll(created.name, cursor="e1-1"), 8.0)
@@ -298,11 +298,11 @@ def test_channels_that_were_renewed_are_put_off_a_part_with_each_entry() -> None
         feed.apply(batch(*(draft(name) for name in names)), time)
     for time in (40.0, 40.0, 40.0, 40.0, 40.0, 40.0):
         feed.apply(Expire(), time)
-    assert feed.queue.message_count == 0
+    assert feed.state.message_count == 0
     due = []
     for _ in range(3):
         feed.apply(Expire(), 70.0)
-        due.append(sum(channel.due == 70 for channel in feed.queue.channels()))
-        assert (feed.queue.next_expiry == 70.0) == bool(due[-1])
+        due.append(sum(channel.due == 70 for channel in feed.state.channels.page()))
+        assert (feed.state.next_expiry == 70.0) == bool(due[-1])
     assert due == [EXPIRE_AT_MOST + 1, 1, 0]
-    assert feed.queue.channel_count == len(names)
+    assert len(feed.state.channels) == len(names)

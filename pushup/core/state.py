@@ -1,0 +1,267 @@
+"""The replicated state: channels, messages and idempotency keys, the same on every node (PushUp §3.3).
+
+A deterministic state machine. It changes only by `apply`, so that states which were given the same entries are equal.
+It knows nothing of polls: `touched` tells whoever holds some what the last entry was about.
+"""
+
+from __future__ import annotations
+
+from pushup.core.cache import Cache
+from pushup.core.change_log import ChangeLog
+from pushup.core.channel import Channel
+from pushup.core.channels import Channels, Touched, is_id, unknown_channel
+from pushup.core.commands import (
+    ChannelState,
+    Close,
+    Closed,
+    Create,
+    Draft,
+    Entry,
+    Expire,
+    Expired,
+    Outcome,
+    Publish,
+    Published,
+    Renew,
+)
+from pushup.core.cursor import Cursor
+from pushup.core.errors import ChannelExists, KeyReused, OutOfOrder, PushUpError
+from pushup.core.keys import Keys, Remembered
+from pushup.core.limits import Limits
+from pushup.core.message import Message
+from pushup.core.snapshot import Changes, ChannelSnapshot, MessageSnapshot, Snapshot
+
+EXPIRE_AT_MOST = 1000
+"""Messages and channels that one entry expires, or finds renewed, and as many keys: about 5 ms of work."""
+
+
+class ReplicatedState:
+    """The state after some entry. `epoch` is empty while nothing is known of any."""
+
+    def __init__(self, limits: Limits, *, epoch: str = "", sequence: int = 0, time: float = 0.0) -> None:
+        """An empty state, to which the entry `sequence + 1` of the epoch comes next."""
+        self.limits = limits
+        self.touched = Touched()
+        """What the last entry has done to channels; valid until the next `apply`."""
+        self._last = Cursor(epoch, sequence)
+        self._time = time
+        self._changes = ChangeLog(sequence)
+        self.channels = Channels(limits, self._changes, self.touched)
+        """To be read; only entries change them."""
+        self._cache = Cache(limits, self.channels.find, self._changes)
+        self._keys = Keys(limits.keys_limit)
+
+    @property
+    def cursor(self) -> Cursor:
+        """The last entry applied: where "from here on" begins."""
+        return self._last
+
+    @property
+    def time(self) -> float:
+        """The time of the last entry applied, seconds since the epoch."""
+        return self._time
+
+    @property
+    def message_count(self) -> int:
+        return len(self._cache)
+
+    @property
+    def message_bytes(self) -> int:
+        """What the messages count against `retention_bytes`."""
+        return self._cache.bytes
+
+    # Entries.
+
+    def apply(self, entry: Entry) -> Outcome:
+        """Do what the entry says, and expire what is due by its time. O(log n) a channel.
+
+        Raises: OutOfOrder unless it follows the last entry.
+        """
+        epoch, sequence = self._last.epoch, self._last.sequence
+        if entry.epoch != epoch or entry.sequence != sequence + 1 or entry.time < self._time:
+            raise OutOfOrder(f"entry {entry.epoch}-{entry.sequence} at {entry.time} after {self._last} at {self._time}")
+        command = entry.command
+        new_second = entry.time // 1 > self._time // 1
+        self._time = entry.time
+        sequence += command.width
+        self._last = Cursor(epoch, sequence)
+        self._changes.sequence = sequence
+        self.touched.clear()
+        if new_second or isinstance(command, Expire):
+            self._expire(entry)
+        match command:
+            case Publish():
+                return self._publish(entry, command)
+            case Create(name=name, ttl=ttl):
+                return self._create(name, ttl, entry.time)
+            case Renew(channel=name, ttl=ttl):
+                return self._renew(name, ttl, entry.time)
+            case Close(channel=name):
+                return self._close_by_name(name, entry)
+            case _:
+                return Expired()
+
+    @property
+    def next_expiry(self) -> float | None:
+        """When something is due to expire: then an `Expire` entry is wanted, if no other entry comes."""
+        keep = self.limits.retention_seconds
+        times = (
+            self.channels.next_time,
+            _later(self._cache.oldest_time, keep),
+            _later(self._keys.oldest_time, keep),
+        )
+        return min((t for t in times if t is not None), default=None)
+
+    def _expire(self, entry: Entry) -> None:
+        """Expire what is due by the entry's time, up to `EXPIRE_AT_MOST`; with the first entry of each second."""
+        horizon = entry.time - self.limits.retention_seconds
+        self._keys.expire(horizon, EXPIRE_AT_MOST)
+        count = self._cache.expire(horizon, EXPIRE_AT_MOST)
+        while count < EXPIRE_AT_MOST and (channel := self.channels.next_due(entry.time)) is not None:
+            if channel.due <= entry.time:
+                self._close(channel, entry)
+            count += 1
+        while count < EXPIRE_AT_MOST and self.channels.forget_due(entry.time):
+            count += 1
+
+    def _publish(self, entry: Entry, command: Publish) -> Outcome:
+        key = command.key
+        if key is not None and (before := self._keys.get(key)) is not None:
+            if before.fingerprint in ("", command.fingerprint):
+                return before.outcome
+            return _key_reused()
+        error = self._why_not(command.messages)
+        if error is not None:
+            return error
+        for sequence, draft in enumerate(command.messages, entry.sequence):
+            self._add(draft, sequence, entry.time)
+        outcome = Published(entry.epoch, entry.sequence, len(command.messages), entry.time)
+        if key is not None:
+            self._keys.add(key, Remembered.of(outcome, command.fingerprint))
+        return outcome
+
+    def _why_not(self, drafts: tuple[Draft, ...]) -> PushUpError | None:
+        """Why these messages cannot all be published, if they cannot."""
+        find = self.channels.find
+        # In order, so that the outcome names the same one on every node.
+        new = {name: None for draft in drafts for name in draft.channels if find(name) is None}
+        for name in new:
+            if self.limits.strict_channels or is_id(name):
+                return unknown_channel(name, field="channels")
+        return self.channels.room_for(len(new)) if new else None
+
+    def _add(self, draft: Draft, sequence: int, time: float) -> None:
+        """Put one message on its channels, opening those that are not open."""
+        find, open_ = self.channels.find, self.channels.open
+        channels = [find(name) or open_(name, None, time) for name in draft.channels]
+        if len(channels) > 1:
+            channels = list(dict.fromkeys(channels))  # a channel may be given by its name and by its id
+        self._cache.add(Message(sequence, time, tuple([c.name for c in channels]), draft.data), channels)
+        for channel in channels:
+            channel.expires = time + channel.ttl
+            self._changes.note(channel.name)
+        self.touched.woken += channels
+
+    def _create(self, name: str | None, ttl: float | None, time: float) -> Outcome:
+        if name is not None and self.channels.find(name) is not None:
+            return ChannelExists(f"channel {name!r} already exists", field="name")
+        full = self.channels.room_for(1)
+        return full or _state(self.channels.open(name, ttl, time))
+
+    def _renew(self, name: str, ttl: float | None, time: float) -> Outcome:
+        channel = self.channels.find(name)
+        if channel is None:
+            return unknown_channel(name)
+        self.channels.renew(channel, ttl, time)
+        return _state(channel)
+
+    def _close_by_name(self, name: str, entry: Entry) -> Outcome:
+        channel = self.channels.find(name)
+        if channel is None:
+            return unknown_channel(name)
+        self._close(channel, entry)
+        return Closed(channel.name)
+
+    def _close(self, channel: Channel, entry: Entry) -> None:
+        self._cache.drop_channel(channel)
+        self.channels.close(channel, entry.sequence, entry.time)
+
+    # Snapshots.
+
+    def snapshot(self) -> Snapshot:
+        """The state as a value. O(all)."""
+        return Snapshot(
+            epoch=self._last.epoch,
+            sequence=self._last.sequence,
+            time=self._time,
+            last_id=self.channels.last_id,
+            floor=self.channels.floor,
+            channels=tuple([ChannelSnapshot.of(c) for c in self.channels.all_remembered()]),
+            messages=tuple([MessageSnapshot.of(m) for m in self._cache.messages()]),
+            keys=tuple(self._keys.items()),
+        )
+
+    def note_changes(self, after: int | None = None) -> None:
+        """Record what changes after this sequence, by default from here on, and drop the record of what did before."""
+        self._changes.start(self._last.sequence if after is None else after)
+
+    @property
+    def changed_count(self) -> int:
+        """How much `changes` has to look at: sequences and channels."""
+        return self._last.sequence - self._changes.start_sequence + len(self._changes)
+
+    def changes(self, after: int | None = None) -> Changes:
+        """What has changed after this sequence, by default everything recorded. O(that)."""
+        after = self._changes.start_sequence if after is None else after
+        changed = [(name, self.channels.remembered(name)) for name in self._changes.names(after)]
+        return Changes(
+            epoch=self._last.epoch,
+            sequence=self._last.sequence,
+            time=self._time,
+            last_id=self.channels.last_id,
+            floor=self.channels.floor,
+            channels=tuple([ChannelSnapshot.of(c) for _, c in changed if c is not None]),
+            forgotten=tuple([name for name, c in changed if c is None]),
+            messages=tuple([MessageSnapshot.of(m) for m in self._cache.messages(after)]),
+            first_message=_first(self._cache.oldest_sequence, self._last.sequence),
+            keys=tuple(self._keys.items(after)),
+            first_key=_first(self._keys.oldest_sequence, self._last.sequence),
+        )
+
+    @classmethod
+    def restore(cls, limits: Limits, snapshot: Snapshot) -> ReplicatedState:
+        """The state that the snapshot was taken of. Changes are not recorded yet. O(all)."""
+        state = cls(limits, epoch=snapshot.epoch, sequence=snapshot.sequence, time=snapshot.time)
+        channels = state.channels
+        channels.last_id, channels.floor = snapshot.last_id, snapshot.floor
+        channels.restore(c.restore() for c in snapshot.channels)
+        for m in snapshot.messages:
+            holders = [c for c in map(channels.find, m.channels) if c is not None and c.dropped_sequence < m.sequence]
+            if holders:  # else all its channels have dropped it
+                state._cache.restore(m.restore(), holders)
+        for key, remembered in snapshot.keys:
+            state._keys.add(key, remembered)
+        return state
+
+    def check(self) -> None:
+        """Assert every invariant of every part. O(all); for tests."""
+        self.channels.check()
+        self._cache.check()
+
+
+def _first(oldest: int | None, last: int) -> int:
+    """The sequence of the oldest that is kept; if nothing is, the next one."""
+    return last + 1 if oldest is None else oldest
+
+
+def _later(time: float | None, seconds: float) -> float | None:
+    return None if time is None else time + seconds
+
+
+def _state(channel: Channel) -> ChannelState:
+    return ChannelState(channel.id, channel.name, channel.expires)
+
+
+def _key_reused() -> KeyReused:
+    text = "this key was used for other messages, and nothing was published; use a new key for each publication"
+    return KeyReused(text, field="Idempotency-Key")

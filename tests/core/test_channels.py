@@ -1,0 +1,229 @@
+"""All channels by name and id: opened, renewed, closed, remembered, forgotten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pushup.core.change_log import ChangeLog
+from pushup.core.channel import Channel
+from pushup.core.channels import Channels, Touched, is_id
+from pushup.core.errors import UnknownChannel
+from pushup.core.limits import Limits
+
+
+def channels_of(*names: str, **limits: Any) -> Channels:
+    """Channels that were opened at time 100."""
+    all_limits = Limits(channel_ttl_seconds=60.0, retention_seconds=30.0, **limits)
+    channels = Channels(all_limits, ChangeLog(0), Touched())
+    for name in names:
+        channels.open(name, None, 100.0)
+    return channels
+
+
+def expired(channels: Channels, time: float) -> list[str]:
+    """The channels that are to be closed at a time; they are."""
+    names = []
+    while (channel := channels.next_due(time)) is not None:
+        if channel.due <= time:
+            channels.close(channel, 50, time)
+            names.append(channel.name)
+        channels.check()
+    return names
+
+
+def channel_of(channels: Channels, name: str) -> Channel:
+    channel = channels.find(name)
+    assert channel is not None
+    return channel
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("7", True), ("007", True), ("7a", False), ("", False), ("٧", False), ("-7", False)]
+)
+def test_names_of_digits_only_are_ids(name: str, told: bool) -> None:
+    """ASCII digits and nothing else."""
+    assert is_id(name) == told
+
+
+def test_a_channel_is_found_by_name_and_by_id() -> None:
+    """Both lead to the same channel, and nothing else does."""
+    channels = channels_of("a", "b")
+    a = channel_of(channels, "a")
+    assert channel_of(channels, str(a.id)) is a
+    assert channels.find("c") is None
+    assert channels.find("99") is None
+    assert (len(channels), [c.name for c in channels]) == (2, ["a", "b"])
+
+
+def test_ids_come_from_the_time_and_are_unique() -> None:
+    """Two channels of one millisecond have ids of their own, and an id is never given again."""
+    channels = channels_of("a", "b")
+    assert [c.id for c in channels] == [100_000, 100_001]
+    assert channels.open("c", None, 100.0005).id == 100_002
+    assert channels.open("d", None, 200.0).id == 200_000
+    assert channels.open("e", None, 150.0).id == 200_001
+
+
+def test_a_channel_without_a_name_goes_by_its_id() -> None:
+    """Its id is its name, for publishers and pollers."""
+    channels = channels_of()
+    channel = channels.open(None, None, 100.0)
+    assert channel.name == str(channel.id) == "100000"
+    assert channels.find("100000") is channel
+    assert channels.resolve("100000") is channel
+    channels.check()
+
+
+def test_an_idle_channel_is_due_at_its_expiry() -> None:
+    """Channels close in the order in which they are due, not before their time."""
+    channels = channels_of("a")
+    channels.open("b", 10.0, 100.0)
+    channels.open("c", 10.0, 99.5)
+    assert channels.next_time == 110.0
+    assert expired(channels, 109.9) == []
+    assert expired(channels, 110.0) == ["b", "c"]
+    assert expired(channels, 159.9) == []
+    assert expired(channels, 160.0) == ["a"]
+    assert len(channels) == 0
+
+
+def test_renewing_begins_the_ttl_anew() -> None:
+    """The expiry moves, and a ttl that is given stays."""
+    channels = channels_of("a")
+    a = channel_of(channels, "a")
+    channels.renew(a, None, 130.0)
+    assert (a.ttl, a.expires) == (60.0, 190.0)
+    assert expired(channels, 189.0) == []
+    channels.renew(a, 20.0, 189.0)
+    channels.renew(a, None, 195.0)
+    assert (a.ttl, a.expires) == (20.0, 215.0)
+    assert expired(channels, 214.0) == []
+    channels.check()
+    assert expired(channels, 215.0) == ["a"]
+
+
+def test_a_shorter_ttl_brings_the_expiry_forward() -> None:
+    """A channel that is renewed with a shorter ttl closes earlier than it would have, once."""
+    channels = channels_of("a", "b")
+    channels.renew(channel_of(channels, "a"), 5.0, 101.0)
+    assert channels.next_time == 106.0
+    assert expired(channels, 105.9) == []
+    assert expired(channels, 106.0) == ["a"]
+    assert expired(channels, 160.0) == ["b"]
+
+
+def test_publishing_puts_the_expiry_off_without_touching_the_tree() -> None:
+    """A channel whose expiry moved on is looked at in vain and comes back at its new time."""
+    channels = channels_of("a")
+    channel_of(channels, "a").expires = 175.5
+    assert expired(channels, 175.0) == []
+    assert channels.next_time == 176.0
+    assert expired(channels, 176.0) == ["a"]
+
+
+def test_a_closed_channel_is_remembered_and_then_forgotten() -> None:
+    """For as long as its messages would have been kept it tells of its closing; then the floor does."""
+    channels = channels_of("a")
+    a = channel_of(channels, "a")
+    channels.close(a, 7, 110.0)
+    assert channels.find("a") is None
+    assert channels.find("100000") is None
+    assert channels.resolve("a") is a
+    assert (a.closed_sequence, a.latest_sequence, channels.next_time) == (7, 7, 140.0)
+    assert not channels.forget_due(139.9)
+    assert channels.forget_due(140.0)
+    assert not channels.forget_due(999.0)
+    channels.check()
+    assert (channels.floor, channels.next_time, list(channels.all_remembered())) == (7, None, [])
+    again = channels.resolve("a")
+    assert again is not a
+    assert (again.closed_sequence, again.dropped_sequence, again.reason) == (0, 7, "expired")
+    channels.check()
+
+
+def test_the_floor_is_the_highest_that_was_forgotten() -> None:
+    """It never falls, and a channel that was never there has it as its gap."""
+    channels = channels_of("a", "b")
+    channels.close(channel_of(channels, "b"), 9, 101.0)
+    channels.close(channel_of(channels, "a"), 7, 102.0)
+    assert channels.forget_due(131.0)
+    assert channels.floor == 9
+    assert channels.forget_due(132.0)
+    assert channels.floor == 9
+    assert channels.open("new", None, 133.0).dropped_sequence == 9
+
+
+def test_a_channel_that_lives_again_remembers_its_former_life() -> None:
+    """It is not forgotten while it lives, and cursors from before its closing are still told."""
+    channels = channels_of("a")
+    a = channel_of(channels, "a")
+    channels.close(a, 7, 110.0)
+    assert channels.open("a", None, 120.0) is a
+    assert (a.closed_sequence, a.id, a.expires) == (7, 120_000, 180.0)
+    assert not channels.forget_due(999.0)
+    channels.check()
+    assert channels.find("100000") is None
+
+
+def test_no_more_closed_channels_are_remembered_than_may_live() -> None:
+    """When there are too many, the one that closed first is forgotten early, and the floor says so."""
+    channels = channels_of("a", "b", channels_limit=2)
+    for sequence, name in enumerate(("a", "b", "c"), 1):
+        if name == "c":
+            channels.open("c", None, 100.0)
+        channels.close(channel_of(channels, name), sequence, 100.0 + sequence)
+    channels.check()
+    assert (channels.floor, [c.name for c in channels.all_remembered()]) == (1, ["b", "c"])
+
+
+def test_there_is_room_up_to_the_limit_of_channels() -> None:
+    """As many as the limit live at a time; then the error says when to try again."""
+    channels = channels_of("a", channels_limit=3)
+    assert channels.room_for(2) is None
+    full = channels.room_for(3)
+    assert full is not None
+    assert full.retry_after == 10
+    assert "3" in full.detail
+
+
+def test_a_name_can_be_awaited_and_an_id_cannot() -> None:
+    """A channel that does not exist reads as empty and is not kept; an id that no channel has is an error."""
+    channels = channels_of()
+    awaited = channels.resolve("a")
+    assert (awaited.is_open, awaited.is_remembered, channels.remembered("a")) == (False, False, None)
+    opened = channels.open("a", None, 100.0)
+    assert opened is not awaited
+    assert channels.resolve("a") is opened
+    with pytest.raises(UnknownChannel) as caught:
+        channels.resolve("4711")
+    assert caught.value.field == "channel"
+
+
+def test_strict_channels_are_not_awaited() -> None:
+    """When channels are strict, an unknown name is an error; a closed one is when its closing is forgotten."""
+    channels = channels_of("a", strict_channels=True)
+    assert channels.resolve("a").is_open
+    with pytest.raises(UnknownChannel):
+        channels.resolve("b")
+    channels.close(channel_of(channels, "a"), 7, 110.0)
+    assert channels.resolve("a").closed_sequence == 7
+    assert channels.forget_due(140.0)
+    with pytest.raises(UnknownChannel):
+        channels.resolve("a")
+
+
+def test_what_comes_and_goes_is_touched() -> None:
+    """Whoever holds polls is told of channels opened, closed (there is something new) and forgotten."""
+    touched = Touched()
+    channels = Channels(Limits(retention_seconds=30.0), ChangeLog(0), touched)
+    a = channels.open("a", None, 100.0)
+    assert (touched.opened, touched.woken, touched.forgotten) == ([a], [], [])
+    touched.clear()
+    channels.close(a, 7, 110.0)
+    assert (touched.opened, touched.woken, touched.forgotten) == ([], [a], [])
+    touched.clear()
+    channels.forget_due(140.0)
+    assert (touched.opened, touched.woken, touched.forgotten) == ([], [], [a])
+    assert a.closed_sequence == 7, "as it was when it was forgotten"
