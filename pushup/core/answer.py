@@ -1,4 +1,4 @@
-"""Answers: what a poll gets. Made from the cache alone, so that equal polls get the very same answer."""
+"""Answers: what a poll gets. Made from the replicated state alone, so that equal polls get equal answers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pushup.core.message import Message
 from pushup.core.poll import Selection
 
 RECEIVED_OVERHEAD_BYTES = 320
-"""What a message takes in an answer beside its data, for each name: a name has at most 255 bytes."""
+"""What a message takes in an answer besides its data, for each of its names: a name has at most 255 bytes."""
 
 
 class Received(Struct, frozen=True):
-    """A message as one subscriber gets it; `channels`: of those it asked for, `time`: seconds since the epoch."""
+    """A message as one subscriber gets it; `channels`: those of its channels that were asked for; `time`: Unix time."""
 
     id: str
     time: float
@@ -27,7 +27,7 @@ class Received(Struct, frozen=True):
 
 
 class Gap(Struct, frozen=True):
-    """Messages of a channel after the client's cursor are not kept any more."""
+    """Messages of this channel after the client's cursor have been dropped."""
 
     channel: str
     reason: GapReason
@@ -36,7 +36,7 @@ class Gap(Struct, frozen=True):
 class Answer(Struct, frozen=True):
     """What a poll gets; its fields are the JSON of the HTTP interface (docs/http.md).
 
-    `more`: there is more at once. `closed`: channels that were closed after the client's cursor.
+    `more`: poll again at once, there are further messages. `closed`: channels closed after the client's cursor.
     """
 
     cursor: str
@@ -47,7 +47,7 @@ class Answer(Struct, frozen=True):
 
     @property
     def tells_something(self) -> bool:
-        """Whether there is anything in it but a new cursor."""
+        """Whether it contains anything but a new cursor."""
         return bool(self.messages or self.gaps or self.closed)
 
 
@@ -94,7 +94,7 @@ def read(
 def _take(
     channels: Sequence[Channel], selection: Selection, after: int, epoch: str, limit_bytes: int
 ) -> tuple[tuple[Received, ...], int | None]:
-    """The first messages after `after`; and where they end, if there are more."""
+    """The first messages after `after`; and the last one's sequence if there are more."""
     taken: list[Received] = []
     size = upto = 0
     for message in channels[0].after(after, selection) if len(channels) == 1 else _merged(channels, selection, after):

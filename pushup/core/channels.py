@@ -9,7 +9,7 @@ have had something for a reader.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from pushup.core.change_log import ChangeLog
@@ -46,8 +46,10 @@ class Touched:
 
     def clear(self) -> None:
         self.woken.clear()
-        self.opened.clear()
-        self.forgotten.clear()
+        if self.opened:
+            self.opened.clear()
+        if self.forgotten:
+            self.forgotten.clear()
 
 
 class Channels:
@@ -58,6 +60,8 @@ class Channels:
         self._changes = changes
         self._touched = touched
         self._by_name: dict[str, Channel] = {}
+        self.remembered: Callable[[str], Channel | None] = self._by_name.get
+        """The channel with exactly this name, whether it is open or closed."""
         self._names_by_id: dict[int, str] = {}  # in order of the ids, for a new channel has the highest
         # Open channels by the whole second at which to check whether they have expired. One that was renewed since is
         # put back then, so that publishing does not touch the tree. Closed channels by the second to forget them.
@@ -90,10 +94,6 @@ class Channels:
         if channel is None:
             raise unknown_channel(name)
         return channel
-
-    def remembered(self, name: str) -> Channel | None:
-        """The channel with exactly this name, whether it is open or closed."""
-        return self._by_name.get(name)
 
     def resolve(self, name: str) -> Channel:
         """The channel that a poll for this name or id reads.

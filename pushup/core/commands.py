@@ -1,7 +1,7 @@
-"""What can be asked of the message queue, the order it is asked in, and what comes of it.
+"""Commands, entries and outcomes: what is asked of the replicated state, in which order, and what comes of it.
 
 A command becomes an entry when the broadcast gives it its place in the order. Every node applies the same entries in
-the same order, so every node comes to the same state and the same outcome (PushUp §3.4).
+the same order, so every node arrives at the same state and the same outcomes (PushUp §3.4).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pushup.core.errors import PushUpError
 
 
 class Draft(Struct, frozen=True):
-    """A message that has no place in the order yet; `channels` are distinct names or ids."""
+    """A message without a place in the order yet; `channels` are distinct names or ids."""
 
     channels: tuple[str, ...]
     data: Raw
@@ -24,8 +24,8 @@ class Draft(Struct, frozen=True):
 class Publish(Struct, frozen=True, tag="publish"):
     """Publish all these messages or none (PushUp §3.3, batch publication).
 
-    With a `key` that is still remembered nothing is published: the outcome is the first one again, or `KeyReused` if
-    these are other messages.
+    If the `key` is still remembered, nothing is published: the outcome is the first one again, or `KeyReused` if these
+    are different messages.
     """
 
     messages: tuple[Draft, ...]
@@ -47,7 +47,7 @@ class Publish(Struct, frozen=True, tag="publish"):
 
 
 class Create(Struct, frozen=True, tag="create"):
-    """Create a channel; without a name it goes by its id. `ttl` in seconds, None: the queue's."""
+    """Create a channel; without a name, its id is its name. `ttl` in seconds; None: `channel_ttl_seconds`."""
 
     width = 1
     name: str | None = None
@@ -55,7 +55,7 @@ class Create(Struct, frozen=True, tag="create"):
 
 
 class Renew(Struct, frozen=True, tag="renew"):
-    """Begin the channel's `ttl` anew, and change it where one is given."""
+    """Restart the channel's `ttl`, and change it if one is given."""
 
     width = 1
     channel: str
@@ -63,14 +63,14 @@ class Renew(Struct, frozen=True, tag="renew"):
 
 
 class Close(Struct, frozen=True, tag="close"):
-    """Close a channel: its messages go, its subscribers are told."""
+    """Close a channel: its messages are dropped, its subscribers are told."""
 
     width = 1
     channel: str
 
 
 class Expire(Struct, frozen=True, tag="expire"):
-    """Let time pass where nothing else happens: all that is due by the entry's time goes."""
+    """Expire what is due by the entry's time; appended by nodes while nothing else happens."""
 
     width = 1
 
@@ -93,7 +93,7 @@ class Entry(Struct, frozen=True):
 
 
 class Published(Struct, frozen=True):
-    """The places that a publication's messages got: `count` from `sequence` on."""
+    """The places that a publication's messages got: `count` places, the first is `sequence`."""
 
     epoch: str
     sequence: int
@@ -102,7 +102,7 @@ class Published(Struct, frozen=True):
 
 
 class ChannelState(Struct, frozen=True):
-    """What a channel is like; `expires` in seconds since the epoch."""
+    """A channel after `Create` or `Renew`; `expires` in seconds since the epoch."""
 
     id: int
     name: str
@@ -116,20 +116,20 @@ class Closed(Struct, frozen=True):
 
 
 class Expired(Struct, frozen=True):
-    """Time has passed."""
+    """What was due has expired."""
 
 
 Outcome = Published | ChannelState | Closed | Expired | PushUpError
-"""An error is a value here: it is as much a part of the order as a success, and the same on every node."""
+"""Errors are values here: an error is as much a part of the order as a success, and the same on every node."""
 
 
 Ack = Literal["accepted", "replicated", "stable"]
-"""How sure a publisher wants to be: the message has its place in the order; a replica of the order has it, too; every
-node that lives has applied it (Mishra §2, stability)."""
+"""What a publisher wants to wait for: the message has its place in the order; a replica of the order has it as well;
+every node that is alive has applied it (Mishra §2, stability)."""
 
 
 class Confirmation(Struct, frozen=True):
-    """How sure a publisher can be: what was reached, and by so many replicas or nodes."""
+    """The acknowledgement that was reached, and by how many replicas or nodes."""
 
     ack: Ack
     replicas: int = 0

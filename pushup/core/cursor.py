@@ -1,7 +1,7 @@
 """The cursor: how far a client has seen the one order of all entries (docs/architecture.md).
 
-Wire format: `<epoch>-<sequence>`, e.g. `k3f9-41`. Its size does not depend on the channels, and since every node
-applies the same entries it is good on every node. Clients treat it as opaque.
+Wire format: `<epoch>-<sequence>`, e.g. `k3f9-41`. Its size does not depend on the channels, and it is valid on every
+node, since every node applies the same entries. Clients treat it as opaque.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Start(Enum):
     """Where a client without a cursor begins."""
 
     EARLIEST = "earliest"
-    """With all that is cached (PushUp §3.2: the start time defaults to 0)."""
+    """With everything cached (PushUp §3.2: the start time defaults to 0)."""
     NOW = "now"
-    """With what comes after."""
+    """With what is published from now on."""
 
 
 _STARTS = {"": Start.EARLIEST, "earliest": Start.EARLIEST, "now": Start.NOW}
@@ -41,11 +41,11 @@ _STARTS = {"": Start.EARLIEST, "earliest": Start.EARLIEST, "now": Start.NOW}
 def parse_cursor(text: str) -> Cursor | Start:
     """The cursor in a request; an empty one means `earliest`.
 
-    Raises: BadRequest when it is neither a cursor nor `earliest` nor `now`.
+    Raises: BadRequest if it is neither a cursor nor `earliest` nor `now`.
     """
     match = _CURSOR(text)
     if match is None:
         if text in _STARTS:
             return _STARTS[text]
-        raise BadRequest("cursor is not one that this service gave out, nor 'earliest' or 'now'", field="cursor")
+        raise BadRequest("not a cursor: use one from an earlier answer, 'earliest' or 'now'", field="cursor")
     return Cursor(match[1], int(match[2]))

@@ -74,14 +74,14 @@ class HeldPolls(Generic[H]):
             deadline = selection.end
         if deadline <= now or (answer is not None and answer.tells_something):
             return answer or read(channels, selection, cursor, last, state.limits.answer_limit_bytes)
-        full = self._why_not_hold(selection, channels)
-        if full is not None:
-            raise full
+        waiting = self._waiting
+        if not all_open or waiting.bytes + selection.size > self._limits.held_limit_bytes:
+            self._check_limits(selection, channels)
         # All who wait for the same next message are to have seen the same (Subscription.seen). A cursor ahead of this
         # node stays as it is, and a channel that does not exist may begin with anything after this moment.
         if after <= last.sequence:
             after = latest if all_open else last.sequence
-        return self._waiting.hold(selection, channels, after, deadline, holder)
+        return waiting.hold(selection, channels, after, deadline, holder)
 
     def abandon(self, subscription: Subscription[H]) -> None:
         """Forget a poll whose client is gone; one that was answered already is ignored."""
@@ -90,24 +90,25 @@ class HeldPolls(Generic[H]):
 
     def _resolve(self, names: tuple[str, ...]) -> tuple[tuple[Channel, ...], int, bool]:
         """The channels of these names, the highest `latest_sequence` among them, and whether all are open."""
-        resolve = self._state.channels.resolve
+        channels = self._state.channels
         if len(names) == 1:
-            channel = resolve(names[0])
+            channel = channels.remembered(names[0])
+            if channel is None or channel.id == 0:
+                channel = channels.resolve(names[0])
             return (channel,), channel.latest_sequence, channel.id != 0
         # A channel may be asked for by its name and by its id.
-        channels = tuple({channel.name: channel for channel in map(resolve, names)}.values())
-        return channels, max(c.latest_sequence for c in channels), all(c.is_open for c in channels)
+        found = tuple({channel.name: channel for channel in map(channels.resolve, names)}.values())
+        return found, max(c.latest_sequence for c in found), all(c.is_open for c in found)
 
-    def _why_not_hold(self, selection: Selection, channels: tuple[Channel, ...]) -> Overloaded | None:
-        """Why a poll cannot be held, if it cannot."""
+    def _check_limits(self, selection: Selection, channels: tuple[Channel, ...]) -> None:
+        """Raises: Overloaded if a poll of these channels cannot be held."""
         waiting, limits = self._waiting, self._limits
         new = sum([not c.is_remembered and waiting.get(c.name) is None for c in channels])
         # Channels that are forgotten while polls wait for them may exceed the limit; that refuses no other poll.
         if new and waiting.awaited_count + new > limits.awaited_channels_limit:
-            return Overloaded(f"awaited_channels_limit of {limits.awaited_channels_limit} is reached", retry_after=5)
+            raise Overloaded(f"awaited_channels_limit of {limits.awaited_channels_limit} is reached", retry_after=5)
         if waiting.bytes + selection.size > limits.held_limit_bytes:
-            return Overloaded(f"held_limit_bytes of {limits.held_limit_bytes} is reached", retry_after=5)
-        return None
+            raise Overloaded(f"held_limit_bytes of {limits.held_limit_bytes} is reached", retry_after=5)
 
     # The state changes.
 
@@ -116,9 +117,7 @@ class HeldPolls(Generic[H]):
         self._answers.clear()
         waiting = self._waiting
         for channel in touched.woken:
-            waiters = waiting.get(channel.name)
-            if waiters is not None:
-                waiting.wake(waiters)
+            waiting.wake(channel.name)
         for channel in touched.opened:
             waiters = waiting.get(channel.name)
             if waiters is not None:
@@ -145,7 +144,7 @@ class HeldPolls(Generic[H]):
             channel = state.channels.remembered(waiters.name)
             waiters.missed_sequence = state.channels.floor if channel is None else channel.dropped_sequence
             self._waiting.set_awaited(waiters, channel is None)
-            self._waiting.wake(waiters)
+            self._waiting.wake(waiters.name)
 
     # Answers.
 
@@ -206,12 +205,14 @@ class HeldPolls(Generic[H]):
         if answer is None:
             state = self._state
             last = state.cursor
+            remembered = state.channels.remembered
             channels, missed = [], []
             for waiters in subscription.waiters:
-                channel = state.channels.remembered(waiters.name) or state.channels.absent(waiters.name)
+                channel = remembered(waiters.name) or state.channels.absent(waiters.name)
+                known = channel.known_dropped_sequence
                 channels.append(channel)
-                missed.append(max(channel.known_dropped_sequence, waiters.missed_sequence))
-            cursor = Cursor("" if seen == EPOCH_ENDED else last.epoch, max(seen, 0))
+                missed.append(known if known > waiters.missed_sequence else waiters.missed_sequence)
+            cursor = Cursor("", 0) if seen == EPOCH_ENDED else Cursor(last.epoch, seen)
             answer = read(channels, selection, cursor, last, state.limits.answer_limit_bytes, missed=missed)
             if len(self._answers) >= ANSWERS_KEPT:
                 self._answers.clear()

@@ -1,4 +1,4 @@
-"""Idempotency keys: what each publication came to, for as long as messages are kept (docs/http.md)."""
+"""Idempotency keys: the outcome of each publication with a key, for as long as messages are kept (docs/http.md)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pushup.core.commands import Published
 class Remembered(Struct, frozen=True, omit_defaults=True):
     """A publication with a key: the fields of its `Published`, and the `fingerprint` of what was published.
 
-    The fingerprint is empty in a checkpoint saved before there were any; then all messages count as the same.
+    The fingerprint is empty in checkpoints saved by versions without one; then any messages count as the same.
     """
 
     epoch: str
@@ -52,7 +52,7 @@ class Keys:
             self._remembered.popitem(last=False)
 
     def expire(self, time: float, most: int) -> None:
-        """Forget at most `most` of those that were published at `time` or before."""
+        """Forget at most `most` keys used at `time` or before."""
         while most > 0 and (oldest := self.oldest_time) is not None and oldest <= time:
             self._remembered.popitem(last=False)
             most -= 1
@@ -62,6 +62,6 @@ class Keys:
         return next(iter(self._remembered.values())).sequence if self._remembered else None
 
     def items(self, after: int = 0) -> list[tuple[str, Remembered]]:
-        """Those that were published after this sequence, oldest first. O(their number)."""
+        """Keys used after this sequence, oldest first. O(their number)."""
         newest_first = takewhile(lambda item: item[1].sequence > after, reversed(self._remembered.items()))
         return list(newest_first)[::-1]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from msgspec import Raw, Struct
 
 MESSAGE_OVERHEAD_BYTES = 1024
-"""What a message costs beside its data: the object, its place in two trees, its names. Measured at 0.6-1.0 KiB."""
+"""What a message takes besides its data: the object, its place in two trees, its names. Measured: 0.6-1.0 KiB."""
 
 
 class Message(Struct, eq=False):
-    """One published value, in its place in the order.
+    """One published value with its place in the order.
 
-    `data` is JSON text as the publisher wrote it: never decoded here, so a number keeps all its digits. `size`: the
-    bytes that count against `retention_bytes`. `holders` counts the channels that still keep the message; with the last
-    of them it leaves the cache.
+    `data` is JSON text as the publisher wrote it; it is never decoded, so a number keeps all its digits. `size`: the
+    bytes that count against `retention_bytes`. `holders`: how many channels still keep the message; the cache drops it
+    with the last one.
     """
 
     sequence: int

@@ -43,23 +43,15 @@ class ReplicatedState:
         self.limits = limits
         self.touched = Touched()
         """What the last entry has done to channels; valid until the next `apply`."""
-        self._last = Cursor(epoch, sequence)
-        self._time = time
+        self.cursor = Cursor(epoch, sequence)
+        """The last entry applied: where "from here on" begins."""
+        self.time = time
+        """The time of the last entry applied, seconds since the epoch."""
         self._changes = ChangeLog(sequence)
         self.channels = Channels(limits, self._changes, self.touched)
         """To be read; only entries change them."""
         self._cache = Cache(limits, self.channels.find, self._changes)
         self._keys = Keys(limits.keys_limit)
-
-    @property
-    def cursor(self) -> Cursor:
-        """The last entry applied: where "from here on" begins."""
-        return self._last
-
-    @property
-    def time(self) -> float:
-        """The time of the last entry applied, seconds since the epoch."""
-        return self._time
 
     @property
     def message_count(self) -> int:
@@ -77,14 +69,14 @@ class ReplicatedState:
 
         Raises: OutOfOrder unless it follows the last entry.
         """
-        epoch, sequence = self._last.epoch, self._last.sequence
-        if entry.epoch != epoch or entry.sequence != sequence + 1 or entry.time < self._time:
-            raise OutOfOrder(f"entry {entry.epoch}-{entry.sequence} at {entry.time} after {self._last} at {self._time}")
+        epoch, sequence = self.cursor.epoch, self.cursor.sequence
+        if entry.epoch != epoch or entry.sequence != sequence + 1 or entry.time < self.time:
+            raise OutOfOrder(f"entry {entry.epoch}-{entry.sequence} at {entry.time} after {self.cursor} at {self.time}")
         command = entry.command
-        new_second = entry.time // 1 > self._time // 1
-        self._time = entry.time
+        new_second = entry.time // 1 > self.time // 1
+        self.time = entry.time
         sequence += command.width
-        self._last = Cursor(epoch, sequence)
+        self.cursor = Cursor(epoch, sequence)
         self._changes.sequence = sequence
         self.touched.clear()
         if new_second or isinstance(command, Expire):
@@ -160,7 +152,7 @@ class ReplicatedState:
         for channel in channels:
             channel.expires = time + channel.ttl
             self._changes.note(channel.name)
-        self.touched.woken += channels
+        self.touched.woken.extend(channels)
 
     def _create(self, name: str | None, ttl: float | None, time: float) -> Outcome:
         if name is not None and self.channels.find(name) is not None:
@@ -191,9 +183,9 @@ class ReplicatedState:
     def snapshot(self) -> Snapshot:
         """The state as a value. O(all)."""
         return Snapshot(
-            epoch=self._last.epoch,
-            sequence=self._last.sequence,
-            time=self._time,
+            epoch=self.cursor.epoch,
+            sequence=self.cursor.sequence,
+            time=self.time,
             last_id=self.channels.last_id,
             floor=self.channels.floor,
             channels=tuple([ChannelSnapshot.of(c) for c in self.channels.all_remembered()]),
@@ -203,29 +195,29 @@ class ReplicatedState:
 
     def note_changes(self, after: int | None = None) -> None:
         """Record what changes after this sequence, by default from here on, and drop the record of what did before."""
-        self._changes.start(self._last.sequence if after is None else after)
+        self._changes.start(self.cursor.sequence if after is None else after)
 
     @property
     def changed_count(self) -> int:
         """How much `changes` has to look at: sequences and channels."""
-        return self._last.sequence - self._changes.start_sequence + len(self._changes)
+        return self.cursor.sequence - self._changes.start_sequence + len(self._changes)
 
     def changes(self, after: int | None = None) -> Changes:
         """What has changed after this sequence, by default everything recorded. O(that)."""
         after = self._changes.start_sequence if after is None else after
         changed = [(name, self.channels.remembered(name)) for name in self._changes.names(after)]
         return Changes(
-            epoch=self._last.epoch,
-            sequence=self._last.sequence,
-            time=self._time,
+            epoch=self.cursor.epoch,
+            sequence=self.cursor.sequence,
+            time=self.time,
             last_id=self.channels.last_id,
             floor=self.channels.floor,
             channels=tuple([ChannelSnapshot.of(c) for _, c in changed if c is not None]),
             forgotten=tuple([name for name, c in changed if c is None]),
             messages=tuple([MessageSnapshot.of(m) for m in self._cache.messages(after)]),
-            first_message=_first(self._cache.oldest_sequence, self._last.sequence),
+            first_message=_first(self._cache.oldest_sequence, self.cursor.sequence),
             keys=tuple(self._keys.items(after)),
-            first_key=_first(self._keys.oldest_sequence, self._last.sequence),
+            first_key=_first(self._keys.oldest_sequence, self.cursor.sequence),
         )
 
     @classmethod

@@ -1,8 +1,8 @@
-"""A tree of things that are due at some time: the B-tree of PushUp §3.2, by `sortedcontainers`.
+"""A tree of items by the time they are due: the B-tree of PushUp §3.2, built on `sortedcontainers`.
 
-Subscriptions lie in one by deadline, channels by expiry, idempotency keys by age. Things due at the same time share
-one place and keep the order in which they came, so callers who round their times get a shallow tree. A tree of one,
-as most channels have, is two attributes and no tree at all (a `SortedDict` takes 1.9 KB).
+Subscriptions are kept in such trees by deadline, channels by expiry. Items due at the same time share one place, in the
+order in which they were added, so callers that round their times get a shallow tree. A tree with one item, the common
+case, is two attributes and no tree at all (a `SortedDict` takes 1.9 KB).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from sortedcontainers import SortedDict
 T = TypeVar("T")
 
 LARGE_PLACE = 64
-"""So many items at one time lie in an `OrderedDict`. A dict takes 45 bytes less for an item, but finds its first one by
-passing over all that were taken out before."""
+"""From this many items at one time on, they are kept in an `OrderedDict`. A dict takes 45 bytes less per item, but to
+find its first one it skips over all that were removed before."""
 
 
 class TimeTree(Generic[T]):
-    """Hashable items by time, earliest first; an item may lie at several times, but once at each.
+    """Hashable items by time, earliest first; an item may be at several times, but only once at each.
 
     Cost: `add`, `discard`, `pop_due` and `pop_last` O(1) at a time that has (further) items, else O(log n).
     """
@@ -74,7 +74,7 @@ class TimeTree(Generic[T]):
                 places[time] = OrderedDict(place)
 
     def discard(self, time: float, item: T) -> None:
-        """Take the item out of its place at `time`; nothing happens when it is not there."""
+        """Remove the item from `time`, if it is there."""
         places = self._places
         if places is None:
             if self._lone is item and self._time == time:
@@ -87,7 +87,7 @@ class TimeTree(Generic[T]):
                 del places[time]
 
     def pop_due(self, now: float) -> T | None:
-        """Take out the earliest item that is due at `now` or before."""
+        """Remove and return the earliest item that is due at `now` or before."""
         places = self._places
         if places is None:
             if self._lone is None or self._time > now:
@@ -104,7 +104,7 @@ class TimeTree(Generic[T]):
         return item
 
     def pop_last(self) -> T | None:
-        """Take out the latest item; of those at one time, the one that came last."""
+        """Remove and return the latest item; of several at one time, the one added last."""
         places = self._places
         if places is None:
             item, self._lone = self._lone, None
@@ -118,7 +118,7 @@ class TimeTree(Generic[T]):
         return item
 
     def check(self) -> None:
-        """Assert the invariants: no empty place, and never a lone item beside places."""
+        """Assert the invariants: no empty place, and never both a lone item and places."""
         if self._places is not None:
             self._places._check()  # type: ignore[attr-defined]  # the stubs leave it out
             assert self._lone is None

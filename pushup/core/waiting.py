@@ -53,31 +53,42 @@ class Waiting(Generic[H]):
         self, selection: Selection, channels: Sequence[Channel], seen: int, deadline: float, holder: H
     ) -> Subscription[H]:
         """A new subscription that waits on these channels until its deadline."""
-        waiters = tuple([self._waiters_of(channel) for channel in channels])
-        subscription = Subscription(selection, waiters, seen, deadline, holder)
+        found = []
+        for channel in channels:
+            waiters = self._by_name.get(channel.name) or self._waiters_of(channel)
+            waiters.subscribers += 1
+            found.append(waiters)
+        subscription = Subscription(selection, tuple(found), seen, deadline, holder)
         self._by_deadline.add(deadline, subscription)
         self.count += 1
         self.bytes += selection.size
-        for each in waiters:
-            each.subscribers += 1
-            each.add(deadline, subscription)
+        self._wait(subscription)
         return subscription
 
+    def _wait(self, subscription: Subscription[H]) -> None:
+        """Put the subscription into the tree of each of its names."""
+        for waiters in subscription.waiters:
+            if waiters.tree is None:
+                waiters.tree = TimeTree()
+            waiters.tree.add(subscription.deadline, subscription)
+
     def _waiters_of(self, channel: Channel) -> Waiters:
-        waiters = self._by_name.get(channel.name)
-        if waiters is None:
-            waiters = self._by_name[channel.name] = Waiters(channel.name, is_awaited=not channel.is_remembered)
-            self.awaited_count += waiters.is_awaited
+        """The first subscription on this name."""
+        name = channel.name
+        is_awaited = channel.id == 0 and channel.closed_sequence == 0
+        if is_awaited:
+            self.awaited_count += 1
+        waiters = self._by_name[name] = Waiters(name, is_awaited)
         return waiters
 
     def wait_again(self, subscription: Subscription[H]) -> None:
         """Put a woken subscription back where it was taken out: there was nothing for it."""
-        for waiters in subscription.waiters:
-            waiters.add(subscription.deadline, subscription)
+        self._wait(subscription)
 
-    def wake(self, waiters: Waiters) -> None:
+    def wake(self, name: str) -> None:
         """Have everybody who waits on this name looked at, the nearest deadline first. O(1)."""
-        if waiters.tree is not None:
+        waiters = self._by_name.get(name)
+        if waiters is not None and waiters.tree is not None:
             self.woken_names.append(iter(waiters.tree))
             waiters.tree = None
 
@@ -120,11 +131,16 @@ class Waiting(Generic[H]):
         deadline = subscription.deadline
         self._by_deadline.discard(deadline, subscription)
         for waiters in subscription.waiters:
-            waiters.discard(deadline, subscription)
+            tree = waiters.tree
+            if tree is not None:  # else it was woken
+                tree.discard(deadline, subscription)
+                if not tree:
+                    waiters.tree = None
             waiters.subscribers -= 1
             if not waiters.subscribers:
                 del self._by_name[waiters.name]
-                self.awaited_count -= waiters.is_awaited
+                if waiters.is_awaited:
+                    self.awaited_count -= 1
         return holder
 
     def check(self) -> None:

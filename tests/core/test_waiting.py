@@ -14,12 +14,6 @@ def hold(waiting: Waiting[str], holder: str, deadline: float, *channels: Channel
     return waiting.hold(Selection(tuple(c.name for c in channels)), channels, 0, deadline, holder)
 
 
-def wake(waiting: Waiting[str], name: str) -> None:
-    waiters = waiting.get(name)
-    assert waiters is not None
-    waiting.wake(waiters)
-
-
 def holders(waiting: Waiting[str], most: int = 100) -> list[str | None]:
     return [s.holder for s in islice(waiting.woken(), most)]
 
@@ -47,7 +41,7 @@ def test_waking_a_channel_takes_all_who_wait_on_it() -> None:
     hold(waiting, "y", 5.0, a, b)
     hold(waiting, "z", 1.0, b)
     assert (waiting.count, bool(waiting.woken_names)) == (3, False)
-    wake(waiting, "a")
+    waiting.wake("a")
     assert waiting.woken_names
     assert all(waiters.tree is None for waiters in waiting.names if waiters.name == "a")
     assert holders(waiting) == ["y", "x"]
@@ -61,8 +55,8 @@ def test_the_woken_can_be_looked_at_in_slices() -> None:
     for number in range(5):
         hold(waiting, f"a{number}", float(number), a)
     hold(waiting, "b", 1.0, b)
-    wake(waiting, "a")
-    wake(waiting, "b")
+    waiting.wake("a")
+    waiting.wake("b")
     assert holders(waiting, 2) == ["a0", "a1"]
     assert holders(waiting, 3) == ["a2", "a3", "a4"]
     assert holders(waiting, 3) == ["b"]
@@ -74,7 +68,7 @@ def test_who_was_answered_or_left_is_not_looked_at() -> None:
     waiting: Waiting[str] = Waiting()
     a = Channel("a")
     first, _ = hold(waiting, "first", 1.0, a), hold(waiting, "second", 2.0, a)
-    wake(waiting, "a")
+    waiting.wake("a")
     waiting.release(first)
     assert first.holder is None
     assert holders(waiting) == ["second"]
@@ -86,13 +80,13 @@ def test_who_subscribes_meanwhile_waits_for_the_next_time() -> None:
     waiting: Waiting[str] = Waiting()
     a, b = Channel("a"), Channel("b")
     first = hold(waiting, "first", 1.0, a, b)
-    wake(waiting, "a")
+    waiting.wake("a")
     hold(waiting, "second", 2.0, a)
     assert holders(waiting) == ["first"]
     waiting.wait_again(first)
     waiting.check()
     assert holders(waiting) == []
-    wake(waiting, "a")
+    waiting.wake("a")
     assert holders(waiting) == ["first", "second"]
 
 
@@ -103,8 +97,8 @@ def test_woken_names_take_turns() -> None:
     for number in range(3 * SHARE):
         hold(waiting, f"large {number}", float(number), large)
     hold(waiting, "small", 0.0, small)
-    wake(waiting, "large")
-    wake(waiting, "small")
+    waiting.wake("large")
+    waiting.wake("small")
     order = holders(waiting)
     assert order.index("small") == SHARE
     assert order == [f"large {n}" for n in range(SHARE)] + ["small"] + [f"large {n}" for n in range(SHARE, 3 * SHARE)]
