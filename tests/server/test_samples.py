@@ -31,7 +31,7 @@ from selenium.webdriver.chrome.service import Service
 from werkzeug.serving import make_server
 
 from pushup.backends.tickets import Tickets
-from tests.server.blocking_backend import web_backend
+from tests.server.blocking_backend import Question, Verdict, web_backend
 from tests.server.caller import Caller, poll_path
 from tests.server.conftest import Serve
 from tests.server.document_samples import TAKEN, sample, samples, samples_in
@@ -570,4 +570,27 @@ def test_a_page_of_another_origin(serve: Serve, browser: webdriver.Chrome, tmp_p
             paste(browser, script.replace('"now"', '""'))
             wait_until(lambda: server.metric("answers_total") >= 2, "two polls")
             assert logged(browser) == []
+            browser.get("about:blank")
+
+
+def test_a_page_that_may_not_poll(serve: Serve, browser: webdriver.Chrome) -> None:
+    """Refused, the page stops after one poll; with its credentials it follows."""
+
+    def may_poll(question: Question) -> Verdict:
+        return Verdict() if "session=mei" in question.headers.get("cookie", "") else Verdict(403, b"")
+
+    definition, _, call = FOLLOW.rstrip().removesuffix(");").rpartition("\nfollow(")
+    with web_backend() as backend, serve() as page:
+        backend.answer = may_poll
+        with serve(authorize_url=backend.url, cors_origins=page.url) as server, server.caller() as caller:
+            browser.get(f"{page.url}/healthz")
+            browser.execute_script("document.cookie = 'session=mei'")
+            definition, call = (text.replace("http://127.0.0.1:8080", server.url) for text in (definition, call))
+            paste(browser, f"{definition}\nconsole.log((await follow({call})).status);")
+            wait_until(lambda: logged(browser) == ["403"], "the refusal")
+            paste(browser, f'{definition}\nfollow({call}, {{credentials: "include"}});')
+            server.wait_for_held(1)
+            caller.publish(["news"], "for members")
+            wait_until(lambda: logged(browser) == ["for members"], "the message")
+            assert backend.count == 2
             browser.get("about:blank")
