@@ -47,6 +47,8 @@ NOT_RUN = {
     "docs/designs.md: python -m loadtest designs": "tests/loadtest/test_designs.py runs it in small",
     "docs/evaluation.md: python -m venv": "half an hour; tests/loadtest runs each experiment in small",
     "docs/evaluation.md: .venv/bin/pushup serve": "locust's page waits for somebody to press a button",
+    "docs/operations.md: upstream pushup": "run by hand, with the version that the page names: tests need no nginx",
+    "docs/operations.md: www.example.org": "run by hand, with the version that the page names: tests need no Caddy",
 }
 """How samples begin that no test runs, and why."""
 
@@ -65,6 +67,7 @@ CONFIGURATION = sample("docs/operations.md", 'listen = ["127.0.0.1:8080"')
 SECRETS = sample("docs/operations.md", 'publish_keys_file = "/etc/pushup/publish_keys"')
 MAKE_A_KEY = sample("docs/operations.md", "(umask 077; openssl")
 HANG_UP = sample("docs/operations.md", "kill -HUP")
+MY_MESSAGE = sample("docs/operations.md", "pushup poll news --cursor now")
 SERVE_A_JOURNAL = sample("docs/operations.md", "pushup serve --broadcast journal:")
 SERVE_WITH_REDIS = sample("docs/reliability.md", "pushup serve --broadcast redis://127.0.0.1:6379")
 STABLE = sample("docs/reliability.md", "curl http://127.0.0.1:8080/v1/messages")
@@ -180,6 +183,20 @@ def test_the_command_line_follows(serve: Serve, shell: Shell) -> None:
         output(shell(server, publish))
         assert following.stdout is not None
         assert json.loads(following.stdout.readline())["data"] == {"text": "hello again"}
+        following.terminate()
+
+
+def test_a_message_that_does_not_arrive(serve: Serve, shell: Shell) -> None:
+    """The first line prints what the second publishes, and the third shows one message and one poll."""
+    follow, publish, show = MY_MESSAGE.splitlines()
+    with serve() as server, shell(server, f"exec {follow}") as following:
+        server.wait_for_held(1)
+        said = json.loads(output(shell(server, publish)))
+        assert following.stdout is not None
+        assert json.loads(following.stdout.readline())["id"] == said["id"]
+        server.wait_for_held(1)
+        shown = json.loads(output(shell(server, show)))
+        assert (shown["messages"], shown["subscribers"]) == (1, 1)
         following.terminate()
 
 
