@@ -73,6 +73,9 @@ SERVE_WITH_REDIS = sample("docs/reliability.md", "pushup serve --broadcast redis
 STABLE = sample("docs/reliability.md", "curl http://127.0.0.1:8080/v1/messages")
 NODES = sample("docs/reliability.md", "curl http://127.0.0.1:8080/v1/nodes")
 IN_REDIS = sample("docs/reliability.md", "redis-cli hgetall")
+SERVE_PRIVATE = sample("docs/security.md", "pushup serve --set publish_keys_file=")
+PUBLISH_PRIVATE = sample("docs/security.md", "curl http://127.0.0.1:8080/v1/messages -H")
+FOLLOW_PRIVATE = sample("docs/security.md", 'follow("https://push.example.org"')
 SERVE_WITH_URL = sample("docs/security.md", "pushup serve --set authorize_url=")
 QUESTION = sample("docs/security.md", "GET /may-poll?")
 WITH_FLASK = sample("docs/security.md", "from flask import request")
@@ -610,4 +613,25 @@ def test_a_page_that_may_not_poll(serve: Serve, browser: webdriver.Chrome) -> No
             caller.publish(["news"], "for members")
             wait_until(lambda: logged(browser) == ["for members"], "the message")
             assert backend.count == 2
+            browser.get("about:blank")
+
+
+def test_a_private_channel(serve: Serve, shell: Shell, browser: webdriver.Chrome, tmp_path: Path) -> None:
+    """The user's page gets what the application publishes; nobody else polls, and nobody without the key publishes."""
+    definition = FOLLOW.rpartition("\nfollow(")[0]
+    subprocess.run(["sh", "-c", MAKE_A_KEY.splitlines()[0]], cwd=tmp_path, check=True)
+    with flask_application() as (app, url), serve() as page:
+        line = SERVE_PRIVATE.replace("\\\n", "").replace("https://www.example.org", page.url)
+        line = line.replace("http://127.0.0.1:5000", url).replace("=publish_keys", f"={tmp_path}/publish_keys")
+        with running(tmp_path / "log", flags(line)) as server, server.caller() as caller:
+            browser.get(f"{page.url}/healthz")
+            browser.execute_script(f"document.cookie = '{cookie_of(app, '7')}'")
+            follow = FOLLOW_PRIVATE.replace("https://push.example.org", server.url)
+            paste(browser, f"{definition}\nconst show = message => console.log(message.data);\n{follow}")
+            server.wait_for_held(1)
+            output(shell(server, PUBLISH_PRIVATE))
+            wait_until(lambda: logged(browser) == ["your order has shipped"], "the message")
+            assert polled(caller, "user:7") == 401
+            assert polled(caller, "user:7", cookie=cookie_of(app, "8")) == 403
+            assert caller.call("POST", "/v1/messages", {"channels": ["user:7"], "data": 1}).status == 401
             browser.get("about:blank")
