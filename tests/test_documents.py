@@ -43,6 +43,24 @@ def test_every_file_named_in_the_papers_page_exists() -> None:
         assert any((root / part / name).exists() for part in ("pushup", "tests", "")), name
 
 
+def test_every_link_leads_somewhere() -> None:
+    """A link from a document to another names a file, and a heading of it."""
+    root = DOCS.parent
+    documents = [root / "README.md", *DOCS.rglob("*.md"), root / "deploy" / "README.md"]
+    links = [(page, *link) for page in documents for link in re.findall(r"\]\(([^)#:]*)(#[^)]*)?\)", page.read_text())]
+    assert len(links) > 50
+    for page, path, anchor in links:
+        there = page.parent / path if path else page
+        assert there.exists(), f"{page.name}: {path}"
+        headings = re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE) if anchor else []
+        assert not anchor or anchor in map(_anchor, headings), f"{page.name}: {path}{anchor}"
+
+
+def _anchor(heading: str) -> str:
+    """A heading's address, as GitHub makes it."""
+    return "#" + re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
 def _shown(value: object) -> str:
     if value in ((), ""):
         return "none"
