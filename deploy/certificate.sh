@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes a certificate for trying things out: certificate.sh FILE [NAME ...]. Key and certificate in one file, as HAProxy
-# wants them, readable by nobody else, good for 30 days. Browsers warn of it: nobody has signed it. It leaves a file
-# alone that is there already.
+# Makes a self-signed certificate for testing: certificate.sh FILE [NAME ...]. The file contains key and certificate, as
+# HAProxy needs them, is readable only by its owner, and is valid for 30 days. Browsers warn about it. An existing file
+# is not changed.
 set -eu
 file=${1:?usage: certificate.sh FILE [NAME ...]}
 shift

@@ -1,11 +1,11 @@
 """The questions and answers of PushUp §3.3, as a small Flask application.
 
-John asks something about C++ and Java. The question goes into the database, and with one HTTP request to the channels
-`author:John`, `tag:c++` and `tag:java`; whoever reads a page of one of them sees it at once. Nothing here is
-event-driven, nothing waits: a request comes, a page goes. PushUp holds the readers.
+John asks a question about C++ and Java. The application stores it in its database and publishes it with one HTTP
+request on the channels `author:John`, `tag:c++` and `tag:java`; everyone who has one of these pages open sees it at
+once. Nothing here is event-driven or waits for events: PushUp holds the readers' requests.
 
-A page is made in this order: first the cursor, then the database. What is published in between is in both, and the
-page's script shows it once; what comes later, the first poll gets. So nothing is missed between page and poll.
+To render a page, the application fetches a cursor first and then reads the database. A question published in between is
+in both, and the page's script shows it once; the first poll gets whatever is published later. So nothing is missed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ AUTHOR_LIMIT = 40
 TITLE_LIMIT = 150
 TEXT_LIMIT = 5000
 TAGS_LIMIT = 5
-"""Characters, and tags. A question fits well into one message (`message_limit_bytes`)."""
+"""Maximum lengths in characters, and number of tags. A question fits into one message (`message_limit_bytes`)."""
 
 pages = Blueprint("pages", __name__)
 
@@ -38,7 +38,7 @@ _TAG = re.compile(r"[\w+#.-]{1,30}").fullmatch
 
 
 class Refused(Exception):
-    """What was entered cannot be taken; the text says why."""
+    """The input is invalid; the text says why."""
 
 
 def make_app(database: Path, pushup: PushUpClient) -> Flask:
@@ -110,12 +110,12 @@ def one_question(number: int) -> str:
     )  # fmt: skip
 
 
-# --- what people send ---
+# --- forms ---
 
 
 @pages.post("/questions")
 def ask() -> AnyResponse:
-    """Keep a question, and tell those who read its author, one of its tags, or everything."""
+    """Store a question, and publish it to readers of its author, its tags, and the front page."""
     try:
         question = _database().add_question(
             author=_field("author", AUTHOR_LIMIT), title=_field("title", TITLE_LIMIT),
@@ -130,7 +130,7 @@ def ask() -> AnyResponse:
 
 @pages.post("/question/<int:number>/answers")
 def answer(number: int) -> AnyResponse:
-    """Keep an answer, and tell those who read its question."""
+    """Store an answer, and publish it to readers of its question."""
     if _database().question(number) is None:
         abort(404)
     try:
@@ -142,12 +142,12 @@ def answer(number: int) -> AnyResponse:
 
 
 def _publish(channels: list[str], data: Row) -> bool:
-    """Whether PushUp has it. If not, nothing is lost: it is in the database, and on the page when it is next loaded."""
+    """Whether PushUp accepted it. If not, nothing is lost: readers see it when they reload the page."""
     pushup: PushUpClient = current_app.extensions["pushup"]
     try:
         pushup.publish(channels, data, idempotency_key=str(uuid4()))
     except OSError as error:
-        current_app.logger.warning("not published: %s", error)
+        current_app.logger.warning("cannot publish; readers see this when they reload: %s", error)
         return False
     return True
 
@@ -159,37 +159,37 @@ def _back_to(question: int, author: str, *, told: bool) -> AnyResponse:
 
 
 def _field(name: str, limit: int) -> str:
-    """One line that was entered. Raises: Refused."""
+    """A single-line form field. Raises: Refused."""
     value = " ".join(request.form.get(name, "").split())
     if not value or len(value) > limit or not value.isprintable():
-        raise Refused(f"The {name} needs 1 to {limit} printable characters.")
+        raise Refused(f"The {name} must have 1 to {limit} printable characters.")
     return value
 
 
 def _text_field() -> str:
     value = request.form.get("text", "").replace("\r\n", "\n").strip()
     if not value or len(value) > TEXT_LIMIT:
-        raise Refused(f"The text needs 1 to {TEXT_LIMIT} characters.")
+        raise Refused(f"The text must have 1 to {TEXT_LIMIT} characters.")
     return value
 
 
 def _tags() -> list[str]:
     tags = list(dict.fromkeys(re.split(r"[\s,]+", request.form.get("tags", "").lower().strip())))
     if not 0 < len(tags) <= TAGS_LIMIT or not all(_TAG(tag) for tag in tags):
-        raise Refused(f"A question needs 1 to {TAGS_LIMIT} tags of letters, digits and + # . - _, such as: c++ java")
+        raise Refused(f"Enter 1 to {TAGS_LIMIT} tags of letters, digits and + # . - _, such as: c++ java")
     return tags
 
 
-# --- what pages need ---
+# --- data for pages ---
 
 
 def _cursor() -> str:
-    """Where the page's script begins to poll; empty when PushUp does not answer, and the script finds out itself."""
+    """Where the page's script starts to poll; empty if PushUp does not respond, and then the script retries."""
     pushup: PushUpClient = current_app.extensions["pushup"]
     try:
         return pushup.cursor()
     except OSError as error:
-        current_app.logger.warning("no cursor: %s", error)
+        current_app.logger.warning("cannot get a cursor; the page updates when PushUp responds again: %s", error)
         return ""
 
 
@@ -210,7 +210,7 @@ def _close_database(_: BaseException | None) -> None:
 
 
 def _protect(response: Response) -> Response:
-    """Only this site's own scripts and styles run in its pages, whatever people enter."""
+    """Allow only this site's own scripts and styles, whatever users enter."""
     response.headers["Content-Security-Policy"] = (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -218,21 +218,21 @@ def _protect(response: Response) -> Response:
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers["Referrer-Policy"] = "same-origin"
     if request.endpoint != "static":
-        response.headers["Cache-Control"] = "no-store"  # a page's cursor is of the moment
+        response.headers["Cache-Control"] = "no-store"  # a page's cursor must be current
     return response
 
 
 def rfc3339(seconds: float) -> str:
-    """A time as `<time datetime>` has it."""
+    """A time in the format of `<time datetime>`."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def hue(name: str) -> int:
-    """The number of an author's colour; live.js finds the same."""
+    """The number of an author's colour; live.js computes the same one."""
     return sum(map(ord, name)) % 8
 
 
 def from_environment() -> Flask:
-    """The application by PUSHUP_URL, PUSHUP_KEY and DATABASE: `gunicorn 'deploy.example.app:from_environment()'`."""
+    """Configured by PUSHUP_URL, PUSHUP_KEY and DATABASE: `gunicorn 'deploy.example.app:from_environment()'`."""
     pushup = PushUpClient(os.environ.get("PUSHUP_URL", "http://127.0.0.1:8080"), os.environ.get("PUSHUP_KEY", ""))
     return make_app(Path(os.environ.get("DATABASE", "questions.db")), pushup)

@@ -1,4 +1,4 @@
-"""All that this application needs of PushUp: two plain HTTP requests, with a time limit."""
+"""The two HTTP requests that this application sends to PushUp, with a timeout."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from urllib.error import HTTPError
 
 TIMEOUT_SECONDS = 2.0
-"""A reader waits no longer for PushUp than this; then the page comes without."""
+"""Longest wait for PushUp; then the page is served without its cursor."""
 
 
 class PushUpClient:
@@ -19,9 +19,9 @@ class PushUpClient:
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
 
     def publish(self, channels: list[str], data: object, *, idempotency_key: str) -> None:
-        """Tell all who follow one of these channels. Tried twice: with the key, it is published once all the same.
+        """Publish on these channels. Tries twice; the idempotency key makes sure that it is published once.
 
-        Raises: OSError when PushUp does not answer, or says no.
+        Raises: OSError if PushUp does not respond, or refuses.
         """
         body = json.dumps({"channels": channels, "data": data}).encode()
         headers = {**self._headers, "Idempotency-Key": idempotency_key}
@@ -29,11 +29,11 @@ class PushUpClient:
             self._call("/v1/messages", body, headers)
         except OSError as error:
             if isinstance(error, HTTPError) and error.code < 500:
-                raise  # it would say the same again
+                raise  # a retry would fail in the same way
             self._call("/v1/messages", body, headers)
 
     def cursor(self) -> str:
-        """Where the order of messages is now. Raises: OSError."""
+        """The current cursor. Raises: OSError."""
         cursor: str = self._call("/v1/cursor")["cursor"]
         return cursor
 
@@ -43,4 +43,4 @@ class PushUpClient:
             with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
                 return json.load(response)
         except ValueError as error:
-            raise OSError(f"PushUp answered nonsense: {error}") from None
+            raise OSError(f"PushUp sent an unexpected response: {error}") from None

@@ -1,46 +1,46 @@
-// Makes a page live: polls PushUp for the page's channels, from the cursor that the page was rendered with, and puts
-// what comes into the list. Everything people wrote goes in as text, never as HTML.
+// Keeps a page up to date: polls PushUp for the page's channels, from the cursor that the page was rendered with, and
+// adds new messages to the list. User input is always inserted as text, never as HTML.
 "use strict";
 
 const POLL_SECONDS = 25;
-const PATIENCE_SECONDS = 15;      // beyond the poll's own time; then the connection is taken for dead
+const PATIENCE_SECONDS = 15;      // beyond the poll's own timeout; then the connection is considered dead
 const FIRST_PAUSE_SECONDS = 1;
 const LONGEST_PAUSE_SECONDS = 30;
-const SHOWN = 50;                 // questions in a list, as many as the server renders
+const SHOWN = 50;                 // maximum number of questions in a list, the same as on the server
 
 const channels = JSON.parse(document.body.dataset.channels);
 const list = document.getElementById("list");
 const title = document.title;
 let cursor = document.body.dataset.cursor;
 let unseen = 0;
-let wake = () => {};              // ends the pause before the next try
+let wake = () => {};              // ends the pause before the next attempt
 
 // --- polling ---
 
 async function follow() {
   let failures = 0;
-  let sure = false;               // whether PushUp has answered since the last failure
+  let connected = false;          // whether PushUp has responded since the last failure
   for (;;) {
     try {
       if (!cursor) await catchUp();
       const began = Date.now();
-      const answer = await poll(sure ? POLL_SECONDS : 0);   // the first one only asks whether there is somebody
+      const answer = await poll(connected ? POLL_SECONDS : 0);   // the first poll only checks that PushUp responds
       failures = 0;
       show("live");
       if (answer.gaps.length) {
-        await catchUp();          // something was missed that PushUp does not have any more; the database has it
+        await catchUp();          // messages were missed that PushUp no longer has; the database has them
       } else {
         answer.messages.forEach(take);
         cursor = answer.cursor;
       }
-      // A server that stops answers at once; do not ask it without a pause.
-      if (sure && !answer.more && !answer.messages.length && Date.now() - began < 1000) await pause(1);
-      sure = true;
+      // A server that is shutting down responds at once: pause, to avoid polling in a tight loop.
+      if (connected && !answer.more && !answer.messages.length && Date.now() - began < 1000) await pause(1);
+      connected = true;
     } catch (error) {
-      sure = false;
+      connected = false;
       show("away");
       const seconds = Math.min(FIRST_PAUSE_SECONDS * 2 ** failures++, LONGEST_PAUSE_SECONDS);
-      await pause(seconds * (0.5 + Math.random() / 2));     // not in step with all the others
+      await pause(seconds * (0.5 + Math.random() / 2));     // so that clients do not all retry at once
     }
   }
 }
@@ -51,16 +51,16 @@ async function poll(seconds) {
   query.set("timeout", seconds);
   const signal = AbortSignal.timeout((seconds + PATIENCE_SECONDS) * 1000);
   const response = await fetch(`/v1/poll?${query}`, {signal, cache: "no-store"});
-  if (!response.ok) throw new Error(`PushUp says ${response.status}`);
+  if (!response.ok) throw new Error(`PushUp responded with ${response.status}`);
   return response.json();
 }
 
-// The list as the application has it now, and the cursor to go on from.
+// Loads the current list from the application, and the cursor to continue from.
 async function catchUp() {
   const response = await fetch(location.href, {signal: AbortSignal.timeout(PATIENCE_SECONDS * 1000)});
-  if (!response.ok) throw new Error(`the application says ${response.status}`);
+  if (!response.ok) throw new Error(`the application responded with ${response.status}`);
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
-  if (!page.body.dataset.cursor) throw new Error("PushUp is away");
+  if (!page.body.dataset.cursor) throw new Error("the application cannot reach PushUp");
   const had = new Set([...list.children].map(card => card.id));
   const cards = [...page.getElementById("list").children].map(card => document.importNode(card, true));
   cards.filter(card => !had.has(card.id)).forEach(announce);
@@ -76,12 +76,12 @@ function pause(seconds) {
   });
 }
 
-// --- what comes ---
+// --- messages ---
 
 function take(message) {
   const data = message.data;
   const id = `${data.kind}-${data.id}`;
-  if (document.getElementById(id)) return;                  // the page had it already
+  if (document.getElementById(id)) return;                  // already on the page
   const card = data.kind === "question" ? questionCard(data) : answerCard(data);
   card.id = id;
   announce(card);
@@ -126,7 +126,7 @@ function filled(template, data) {
   return card;
 }
 
-// --- what people see ---
+// --- display ---
 
 function announce(card) {
   card.classList.add("new");
@@ -136,7 +136,7 @@ function announce(card) {
 function show(state) {
   const badge = document.getElementById("live");
   badge.dataset.state = state;
-  badge.querySelector("b").textContent = {live: "Live", away: "Connecting again"}[state];
+  badge.querySelector("b").textContent = {live: "Live", away: "Reconnecting"}[state];
 }
 
 const relative = new Intl.RelativeTimeFormat("en", {numeric: "auto"});
