@@ -47,7 +47,7 @@ def test_nobody_outside_reaches_more_than_polls(cluster: Cluster, stack: ExitSta
     reply = caller(cluster.urls["plain"], stack).call(method, path, body if method == "POST" else None, key)
     assert reply.status == reply.value["status"] == 403
     assert reply.headers["Content-Type"] == "application/problem+json"
-    assert "inside" in reply.value["detail"]
+    assert "internal address" in reply.value["detail"]
     assert caller(cluster.urls["inside"], stack).poll("forbidden", timeout=0)["messages"] == []
 
 
