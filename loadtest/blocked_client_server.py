@@ -1,6 +1,6 @@
 """The server of `blocked-client`: PushUp, with the output buffer (`serve`) or without it (`serve --plain-writes`).
 
-As in the paper the kernel's send buffer of a connection has 32 kB (Hsu §5.2).
+As in the paper, the kernel's send buffer of a connection has 32 kB (Hsu §5.2).
 """
 
 from __future__ import annotations
@@ -10,39 +10,41 @@ from typing import Any
 
 import click
 
-from pushup.net.connection import Connection
-from pushup.net.edge import Edge
+from pushup.net.wait.demultiplexer import Watched
+from pushup.net.wait.epoll import EpollDemultiplexer
+from pushup.net.wait.strategies import STRATEGIES
 from pushup.service import make_service
 from pushup.settings import read_settings
 
 SEND_BUFFER_BYTES = 16 * 1024
-"""Linux makes twice as much of it, for its own accounting, too."""
+"""Linux doubles it, for its own accounting."""
 
 
-class SmallBuffer(Connection):
-    """A connection as PushUp has it, with the paper's send buffer."""
+class SmallBuffers(EpollDemultiplexer):
+    """A wait strategy that gives each connection the paper's send buffer."""
 
-    __slots__ = ()
-
-    def __init__(self, edge: Edge, sock: socket.socket) -> None:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-        super().__init__(edge, sock)
+    def add(self, connection: Watched) -> None:
+        connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        super().add(connection)
 
 
-class PlainWrites(SmallBuffer):
-    """What Hsu §3.1 warns of: a write waits until the kernel has taken all of it, and everybody waits with it."""
+class PlainSocket(socket.socket):
+    """What Hsu §3.1 warns of: a write waits until the kernel has accepted all of it, and everybody waits with it."""
 
-    __slots__ = ()
+    def send(self, data: Any, flags: int = 0, /) -> int:
+        self.setblocking(True)
+        self.sendall(data, flags)
+        self.setblocking(False)
+        return len(data)
 
-    def _write(self, data: bytes) -> bool:
-        self.socket.setblocking(True)
-        try:
-            self.socket.sendall(data)
-        except OSError:
-            self.lost()
-            return False
-        self.socket.setblocking(False)
-        return True
+
+class PlainWrites(SmallBuffers):
+    """A wait strategy that also lets each connection write in the plain way."""
+
+    def add(self, connection: Watched) -> None:
+        connection.socket = PlainSocket(fileno=connection.socket.detach())
+        connection.socket.setblocking(False)
+        super().add(connection)
 
 
 @click.command()
@@ -57,8 +59,9 @@ def main(command: str, *, listen: str, log_level: str, plain_writes: bool) -> No
 
     reactor: Any = any_reactor
     start_logging(log_level, "text")
-    settings = read_settings(flags={"listen": [listen]})
-    service = make_service(settings, reactor, connect=PlainWrites if plain_writes else SmallBuffer)
+    STRATEGIES["small buffers"] = PlainWrites if plain_writes else SmallBuffers
+    settings = read_settings(flags={"listen": [listen], "wait_strategy": "small buffers"})
+    service = make_service(settings, reactor)
     reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
     service.startService()
     click.echo(f"PushUp listens on http://{service.addresses[0]}")

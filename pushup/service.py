@@ -33,14 +33,14 @@ from pushup.metrics import Metrics, MetricsPage
 from pushup.net.access import Access
 from pushup.net.api import Api
 from pushup.net.authorized_polls import AuthorizedPolls
-from pushup.net.connection import Connection
-from pushup.net.demultiplexer import STRATEGIES, Demultiplexer
 from pushup.net.edge import Edge
 from pushup.net.exchange import Application
 from pushup.net.listener import open_socket
 from pushup.net.poll_parameters import PollReader
 from pushup.net.refusals import Refusals
 from pushup.net.request_log import RequestLog
+from pushup.net.wait.demultiplexer import Demultiplexer
+from pushup.net.wait.strategies import STRATEGIES
 from pushup.node import Node
 from pushup.settings import Reloaded, Settings, SettingsError, reload_settings
 
@@ -95,6 +95,7 @@ class PushUpService(Service):
             for sock in sockets:
                 sock.close()
             raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
+        self._edge.start()
         self.addresses = [self._edge.listen(sock) for sock in sockets]
         self._node.addresses = tuple(self.addresses)
         super().startService()
@@ -108,7 +109,7 @@ class PushUpService(Service):
         reloaded = reload_settings(self._settings, settings)
         self._settings = reloaded.settings
         self._access.use_publish_keys(reloaded.settings.server.publish_keys)
-        self._edge.application = _application(self._api, self._clock, reloaded.settings)
+        self._edge.use_application(_application(self._api, self._clock, reloaded.settings))
         if self._asking is not None:
             if "ticket_key" in reloaded.applied:
                 self._asking.authorization.use_tickets(_make_tickets(reloaded.settings.authorization))
@@ -141,9 +142,7 @@ class PushUpService(Service):
         return Deferred.fromCoroutine(self._stop())
 
 
-def make_service(
-    settings: Settings, reactor: Any, *, connect: Callable[[Edge, socket.socket], Connection] = Connection
-) -> PushUpService:
+def make_service(settings: Settings, reactor: Any) -> PushUpService:
     """A server by these settings, on this reactor (an IReactorFDSet, IReactorTime, IReactorTCP, IReactorFromThreads).
 
     Raises: SettingsError.
@@ -193,6 +192,7 @@ def make_service(
         access=access,
         refusals=refusals,
         metrics_text=page.text,
+        cors_origins=cors_origins,
         authorized_polls=None
         if asking is None
         else AuthorizedPolls(node, asking.authorization, reactor, settings.authorization.authorize_queue_limit_bytes),
@@ -205,9 +205,7 @@ def make_service(
         clock=reactor,
         limits=structs.replace(settings.edge, connections_limit=connections_within(settings)),
         request_limits=settings.request,
-        cors_origins=cors_origins,
         metrics=metrics,
-        connect=connect,
     )
     return PushUpService(settings, clock=reactor, node=node, edge=edge, api=api, access=access, asking=asking)
 

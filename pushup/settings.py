@@ -32,13 +32,12 @@ from pushup.broadcast.waiting import WaitingLimits
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.wire import PublicationLimits
 from pushup.logs import FORMATS, LEVELS
-from pushup.net.demultiplexer import STRATEGIES
-from pushup.net.edge import EdgeLimits
-from pushup.net.http1 import RequestLimits
+from pushup.net.limits import EdgeLimits, RequestLimits
 from pushup.net.listener import is_public
 from pushup.net.listener import parse_address as split_address
 from pushup.net.origins import DEFAULT_PORTS, canonical_origin
 from pushup.net.poll_parameters import PollLimits
+from pushup.net.wait.strategies import STRATEGIES
 from pushup.node import DrainLimits
 from pushup.secret_files import SecretFileError, read_secret, read_secrets
 

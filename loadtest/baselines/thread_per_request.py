@@ -40,11 +40,12 @@ from pushup.metrics import Metrics
 from pushup.net.access import Access
 from pushup.net.api import Api, NodeInterface
 from pushup.net.exchange import Client, Held
-from pushup.net.http1 import Request, RequestLimits, RequestParser
+from pushup.net.http1 import Request, RequestParser
+from pushup.net.limits import RequestLimits
 from pushup.net.listener import open_socket
 from pushup.net.poll_parameters import PollLimits, PollReader
 from pushup.net.refusals import Refusals
-from pushup.net.responses import Manner, Response, ResponseWriter, problem
+from pushup.net.responses import Response, ResponseOptions, ResponseWriter, problem
 from pushup.node import HOLD_JITTER
 from pushup.service import raise_file_limit, tune_garbage_collector
 
@@ -175,7 +176,7 @@ class _Connection:
         self._writer = writer
         self._answered = threading.Event()
         self._response = b""
-        self._manner: Manner | None = None
+        self._options: ResponseOptions | None = None
         self._held: Subscription[Any] | None = None
 
     def run(self) -> None:
@@ -202,9 +203,9 @@ class _Connection:
     def _serve(self, request: Request) -> None:
         """Answer one request, however long that takes. Raises: OSError."""
         self._answered.clear()
-        self._manner = None
+        self._options = None
         if request.method == b"HEAD" or not request.keep_alive:
-            self._manner = Manner(request.method == b"HEAD", not request.keep_alive)
+            self._options = ResponseOptions(request.method == b"HEAD", not request.keep_alive)
         with self._node.lock:
             self._api(request, self)
         while not self._answered.is_set():
@@ -219,7 +220,7 @@ class _Connection:
 
     def _refuse(self, error: PushUpError) -> None:
         with self._node.lock:
-            data = self._writer.at_this_second().response(problem(error), Manner(close=True))
+            data = self._writer.at_this_second().response(problem(error), ResponseOptions(close=True))
         self._socket.sendall(data)
 
     # What the interface calls, with the lock held.
@@ -229,11 +230,11 @@ class _Connection:
         return Client(*self._socket.getpeername()[:2])
 
     def answer(self, answer: Answer) -> None:
-        self._response = self._writer.at_this_second().answer(answer, self._manner)
+        self._response = self._writer.at_this_second().answer(answer, self._options)
         self._answered.set()
 
     def respond(self, response: Response) -> None:
-        self._response = self._writer.at_this_second().response(response, self._manner)
+        self._response = self._writer.at_this_second().response(response, self._options)
         self._answered.set()
 
     def hold(self, held: Held) -> None:

@@ -1,19 +1,28 @@
 """Everything HTTP, from the socket to the call.
 
-| file | what passes through it |
+| file | what it holds |
 |---|---|
-| `listener` | new connections |
-| `demultiplexer` | readiness, and the bytes read; two wait strategies |
+| `edge` | all listeners and connections of a node |
+| `limits` | the limits of connections and requests |
+| `listener` | addresses, and accepting connections |
+| `wait` | the demultiplexer: waiting for sockets and reading them |
 | `connection` | one client: bytes in, requests one at a time, responses out |
+| `phases` | the phases of a connection and their transitions, as tables |
+| `pipeline` | the requests of a connection that are incomplete or wait behind another |
+| `timeouts` | which connections are given up |
+| `shared` | what all connections share |
+| `parser_pool` | the request parsers that connections share |
+| `input_budget` | how much all incomplete and waiting requests may take |
 | `http1` | bytes -> requests |
-| `output_buffer` | bytes that the kernel would not take yet |
+| `output_buffer` | bytes that the kernel has not accepted yet |
 | `responses` | answers, responses and errors -> bytes |
-| `edge` | all of the above together, and their bounds |
-| `exchange` | one open request, as the application sees it |
+| `exchange` | the interface between the edge and the application: one open request |
 | `api` | requests -> calls on the node |
 | `access` | who may do what: keys, origins, names of this server |
 | `origins` | how browsers write the origin of a page |
 | `authorized_polls` | polls of clients that the application is asked about |
 | `poll_parameters` | the parameters of a poll |
-| `refusals`, `request_log`, `rarely` | what is counted and logged of requests |
+| `refusals` | counting and logging of refused requests |
+| `request_log` | a log line for each request |
+| `rarely` | rate limiting of log lines |
 """

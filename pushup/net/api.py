@@ -27,7 +27,7 @@ from pushup.net.exchange import Application, Exchange, Held
 from pushup.net.http1 import Request
 from pushup.net.poll_parameters import PollReader
 from pushup.net.refusals import Refusals
-from pushup.net.responses import Response, problem
+from pushup.net.responses import Header, Response, problem
 
 _log = Logger()
 
@@ -81,6 +81,7 @@ class Api:
         refusals: Refusals,
         metrics_text: Callable[[], bytes],
         authorized_polls: AuthorizedPolls | None = None,
+        cors_origins: frozenset[str] = frozenset(),
     ) -> None:
         """`publication_limit_bytes` is of a publication's body; `authorized_polls` is None if everybody may poll
         everything.
@@ -93,6 +94,7 @@ class Api:
         self._refusals = refusals
         self._metrics_text = metrics_text
         self._authorized_polls = authorized_polls
+        self._cors_origins = cors_origins
 
     def admit(self, request: Request) -> int:
         """How many bytes the body may have; for the parser, which has read the head."""
@@ -114,6 +116,21 @@ class Api:
         """Answer with an error, and with its details if whoever asks may see them."""
         may_be_operator = bool(error.operator_detail) and self._access.may_be_operator(request)
         self._tell_error(error, exchange, may_be_operator=may_be_operator)
+
+    def headers_for(self, request: Request) -> tuple[Header, ...]:
+        """Who may read the response: the Fetch standard's CORS protocol."""
+        origin = request.headers.get(b"origin")
+        if origin is None or not self._cors_origins:
+            return ()
+        if "*" in self._cors_origins:
+            return ((b"Access-Control-Allow-Origin", b"*"),)
+        if origin.decode("latin-1") in self._cors_origins:
+            return (
+                (b"Access-Control-Allow-Origin", origin),
+                (b"Access-Control-Allow-Credentials", b"true"),
+                (b"Vary", b"Origin"),
+            )
+        return ((b"Vary", b"Origin"),)
 
     def abandon(self, held: Held) -> None:
         """The client of an open request is gone."""

@@ -1,384 +1,259 @@
 """A client's connection: bytes in, requests to the application one at a time, responses out (Hsu §3.2).
 
-Requests of a pipeline are answered in order: while one is open, a held poll say, those behind it wait, and when too
-many wait nothing more is read. A response goes straight to the kernel; what that refuses goes into an output buffer,
-and no further request is begun until it is empty, so that a client who does not read can make nothing grow.
+The phases and their transitions are tables in `phases`. Requests are answered in order: those behind an open one wait
+in the pipeline, and when too many wait, reading pauses. A response goes straight to the kernel. What the kernel does
+not accept is buffered, and no request begins until it has left, so a client that does not read makes nothing grow.
 """
 
 from __future__ import annotations
 
 import socket
-from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
 from pushup.core.answer import Answer
-from pushup.core.errors import Overloaded, PushUpError, RequestTimeout
-from pushup.net.exchange import Client, Held
+from pushup.core.errors import PushUpError
+from pushup.net.exchange import Client, Held, options_for
 from pushup.net.http1 import Request, RequestParser
 from pushup.net.output_buffer import OutputBuffer
-from pushup.net.responses import Manner, Response, problem
+from pushup.net.phases import INPUTS, PHASES, Input, Phase
+from pushup.net.pipeline import CONTINUE, READ_BYTES, Pipeline, Refusal
+from pushup.net.responses import Response, ResponseOptions, last, problem
+from pushup.net.shared import Shared
 
-if TYPE_CHECKING:
-    from pushup.net.edge import Edge
-
-PIPELINE_LIMIT = 64
-"""Requests that may wait behind an open one before reading stops; browsers pipeline none, HTTP libraries a few."""
-
-PIPELINE_LIMIT_BYTES = 64 * 1024
-"""What these requests may take before reading stops; the one that goes past it is still taken, whole."""
-
-PIPELINE_SHARE = 8
-"""Requests of one pipeline that are begun before other connections have their turn."""
-
-READ_BYTES = 4 * 1024
-"""What one read takes: ample for a poll, and no more requests than may well wait: 64 KiB would hold 3,000, which take a
-MiB. (Python allocates as much before it knows how much there is.)"""
-
-READ_BODY_BYTES = 64 * 1024
-"""What one read takes while a body of at least as much is still to come."""
-
-LINGER_SECONDS = 2.0
-"""How long a closed connection is read on while nothing comes, so that the last response is not lost to a reset (RFC
-9112 §9.6). A client that sends the body of a refused request has as long for it as for any request."""
-
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-
-_CLOSING = Manner(close=True)
-
-
-class Refusal(NamedTuple):
-    """What is answered to a request that will not be whole."""
-
-    error: PushUpError
-    head: Request | None
-    """The request without its body, if so much has come and its response is not put off."""
+# A poll needs several of these, and a global is cheaper than an attribute of an Enum.
+IDLE, OPEN, HELD, SENDING, LINGERING, CLOSED = Phase
+READING, IGNORED, ENDED = Input.READING, Input.IGNORED, Input.ENDED
+_READ = frozenset((READING, IGNORED))
 
 
 class Connection:
-    """One client. Most of the time it is a held poll, so what a held poll does not need is None then."""
+    """One client. Most are held polls, so whatever a held poll does not need is None then."""
 
     __slots__ = (
-        "_backlog", "_backlog_bytes", "_counted_bytes", "_deaf", "_edge", "_ended", "_lingering_until", "_manner",
-        "_open", "_output", "_parser", "_proceeding", "_reading", "held", "read_bytes", "since", "socket",
+        "_held", "_options", "_output", "_shared", "input", "lingers_until", "phase", "pipeline",
+        "read_bytes", "since", "socket",
     )  # fmt: skip
 
-    def __init__(self, edge: Edge, sock: socket.socket) -> None:
-        # for the connection's life; deaf: what still comes is passed over, and only its end is of interest
-        self._edge = edge
+    def __init__(self, shared: Shared, sock: socket.socket) -> None:
+        self._shared = shared
         self.socket = sock
-        self._ended = False
-        self._lingering_until = 0.0
-        self._deaf = False
-        self._reading = True
-        # of the request that is coming in
+        self.phase = IDLE
+        self.input = READING
         self.read_bytes = READ_BYTES
-        self._parser: RequestParser | None = None
-        self._backlog: deque[Request | Refusal] | None = None
-        self._backlog_bytes = 0
-        self._counted_bytes = 0
-        # of the request that is open, and of its response
-        self._open = False
-        self._proceeding = False
-        self._manner: Manner | None = None
-        self.held: Held | None = None
+        self.since = shared.now
+        """When it last made progress, seconds since the epoch."""
+        self.lingers_until = 0.0
+        self.pipeline: Pipeline | None = None
+        self._options: ResponseOptions | None = None
+        self._held: Held | None = None
         self._output: OutputBuffer | None = None
-        # when it last got anywhere, seconds since the epoch
-        self.since = edge.now
 
     # What the demultiplexer reports.
 
     def received(self, data: bytes) -> None:
-        """Bytes have come."""
-        edge = self._edge
-        edge.metrics.received_bytes += len(data)
-        if self._deaf:
-            if self._lingering_until:
-                self.since = edge.now
+        """Bytes have arrived."""
+        shared = self._shared
+        shared.metrics.received_bytes += len(data)
+        if self.input is IGNORED:
+            if self.phase is LINGERING:
+                self.since = shared.now
             return
-        parser = self._parser or edge.parser
-        requests: Sequence[Request | Refusal]
+        pipeline = self.pipeline
+        parser = shared.parsers.shared if pipeline is None else pipeline.parser
         try:
             requests = parser.feed(data)
-            self._deaf = parser.ended
         except PushUpError as error:
+            self.set_input(IGNORED)
             # Without the traceback, which would lead back here.
-            requests = [*parser.requests, Refusal(error.with_traceback(None), parser.head)]
-            self._deaf = True
+            self._take(parser, [*parser.requests, Refusal(error.with_traceback(None), parser.head)])
+            return
         except Exception:
-            if self._parser is None:
-                edge.renew_parser()  # who knows what is in this one: nobody else shall get it
+            if parser is shared.parsers.shared:
+                shared.parsers.take_shared()  # its state is unknown: no other connection may get it
             raise
-        if self._deaf or not parser.idle:
-            if self._parser is None:  # it is the one for all
-                edge.renew_parser()
-            if self._parser is None or requests:  # here begins the one that has come in part
-                parser.since = self.since = edge.now
-                parser.kept_bytes = 0
-            parser.kept_bytes += len(data)
-            self._parser = parser
-            self.read_bytes = READ_BODY_BYTES if parser.body_left >= READ_BODY_BYTES else READ_BYTES
-        elif self._parser is not None:
-            edge.give_parser(parser)
-            self._parser = None
-            self.read_bytes = READ_BYTES
-        if self._deaf:
-            self._drop_parser()
-        if requests:
-            self._take(requests)
-        if self._parser is not None or self._backlog is not None or self._counted_bytes:
-            self._count()
-            # Nothing may wait here any more, when the last request has become whole and was begun.
-            too_much = edge.waiting_bytes > edge.limits.waiting_requests_limit_bytes
-            if too_much and self._counted_bytes and not self._deaf:
-                if self._backlog is not None:
-                    self._backlog.clear()
-                    self._backlog_bytes = 0
-                self._refuse_the_rest(Overloaded("too many requests have come in part only", retry_after=5))
-                self._count()
-        if parser.wants_continue:
-            self._let_continue()
+        if pipeline is None and parser.idle and not parser.ended and len(requests) == 1 and self.phase is IDLE:
+            self.begin(requests[0])  # a poll, most of the time
+        else:
+            self._take(parser, requests)
 
     def ended(self) -> None:
-        """The client sends no more. One that waits for a message has left; what else is open is still answered."""
-        if self.held is not None or self._lingering_until or not (self._open or self._output or self._backlog):
+        """The client sends no more. If it waits for a message, it has left; any other request is still answered."""
+        phase, pipeline = self.phase, self.pipeline
+        if phase is HELD or phase is LINGERING or (phase is IDLE and not (pipeline and pipeline.has_waiting)):
             self.lost()
-        else:
-            self._ended = True
-            self._drop_parser()
-            self._stop_reading()
+            return
+        self.set_input(ENDED)
+        if pipeline is not None:
+            pipeline.discard_incomplete()
+            self._after_pipeline()
 
     def writable(self) -> None:
-        """The kernel takes bytes again."""
-        output = self._output
+        """The kernel accepts bytes again."""
+        output, shared = self._output, self._shared
         if output is None:
             return
-        before = output.size
         try:
-            output.write(self.socket.send)
-        except BlockingIOError:
-            pass
+            shared.metrics.sent_bytes += output.write(self.socket.send)
         except OSError:
             self.lost()
             return
-        self.since = self._edge.now
-        self._edge.metrics.sent_bytes += before - output.size
-        if output.size:
-            return
-        self._output = None
-        self._edge.demultiplexer.want(self, reading=self._reading, writing=False)
-        self._sent()
+        self.since = shared.now
+        if output.size == 0:
+            self._output = None
+            self._enter(IDLE)
+            self._want()
+            self._sent()
 
     def lost(self) -> None:
-        """The connection is gone, or is given up: forget all of it."""
-        if not self._edge.forget(self):
+        """The connection broke, or is given up: forget all of it."""
+        if self.phase is CLOSED:
             return
+        self._enter(CLOSED)
+        self._shared.forget(self)
         self.socket.close()
-        self._backlog = self._output = None
-        self._drop_parser()
-        self._count()
-        held, self.held = self.held, None
+        self._output = None
+        self._discard_pipeline()
+        held, self._held = self._held, None
         if held is not None:
-            self._edge.application.abandon(held)
+            self._shared.application.abandon(held)
 
-    # What the application says.
+    # What the application does (`Exchange`).
 
     @property
     def client(self) -> Client:
-        """Who is at the other end."""
-        try:
-            name = self.socket.getpeername()
-        except OSError:
-            return Client("gone")
-        return Client(*name[:2]) if isinstance(name, tuple) else Client("")
+        return Client.of(self.socket)
 
     def hold(self, held: Held) -> None:
         """The open request is a poll that waits."""
-        if self._ended:
-            self._edge.application.abandon(held)
+        if self.input is ENDED:
+            self._shared.application.abandon(held)
             self.lost()
+            return
+        if self.phase is OPEN:
+            self.phase = HELD
         else:
-            self.held = held
+            self._enter(HELD)
+        self._held = held
 
     def answer(self, answer: Answer) -> None:
         """The open request is a poll, and this is its answer."""
-        self.held = None
-        if self._edge.draining:
-            self._manner = (self._manner or _CLOSING)._replace(close=True)
-        self._respond(self._edge.writer.answer(answer, self._manner))
+        shared = self._shared
+        if shared.draining:
+            self._options = last(self._options)
+        self._respond(shared.writer.answer(answer, self._options))
 
     def respond(self, response: Response) -> None:
         """Answer the open request."""
-        self.held = None
-        if self._edge.draining:
-            self._manner = (self._manner or _CLOSING)._replace(close=True)
-        self._respond(self._edge.writer.response(response, self._manner))
-
-    # What time brings.
-
-    def sweep(self, last: float) -> None:
-        """Give up what has got nowhere for too long; called about once a second.
-
-        `last`: the sweep before this one, since times are taken from the last sweep and may be too early by as much.
-        """
-        limits = self._edge.limits
-        waited = last - self.since
-        if self._lingering_until:
-            if waited > LINGER_SECONDS or last > self._lingering_until:
-                self.lost()
-        elif (
-            self._parser is not None
-            and last - self._parser.since > limits.request_timeout_seconds
-            and self._reading  # else the rest may have come
-            and not (self._open and self._parser.wants_continue)  # it waits for its turn to go on
-        ):
-            self._refuse_the_rest(RequestTimeout(f"no whole request within {limits.request_timeout_seconds:g} s"))
-        elif self._output is not None:
-            if waited > limits.idle_timeout_seconds:
-                self.lost()
-        elif not self._reading and self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            self.lost()  # a reset, which the reactor does not report of a socket that is neither read nor written
-        elif self._open or self._parser is not None:
-            pass  # the application has it, and a held poll has a deadline of its own; or the next one is coming in
-        elif waited > limits.idle_timeout_seconds:
-            self.lost()
+        shared = self._shared
+        if shared.draining:
+            self._options = last(self._options)
+        self._respond(shared.writer.response(response, self._options))
 
     def close_if_idle(self) -> None:
-        """Close it now if nothing is open on it: the node is to stop."""
-        waiting = self._backlog is not None or self._parser is not None
-        if not self._open and self._output is None and not waiting and not self._lingering_until:
-            self._linger()
+        """Close the connection if nothing is open on it, because the node is stopping."""
+        if self.phase is IDLE and self.pipeline is None:
+            self._close()
 
-    # Inside.
+    # Transitions. Where a poll passes, the usual one is made without looking it up.
 
-    def _take(self, requests: Sequence[Request | Refusal]) -> None:
-        """Begin the next requests, or put them behind the one that is open."""
-        if len(requests) == 1 and not self._open and self._backlog is None and self._output is None:
-            self._begin(requests[0])
+    def _enter(self, phase: Phase) -> None:
+        assert phase in PHASES[self.phase], f"{self.phase.name} -> {phase.name}"
+        self.phase = phase
+
+    def set_input(self, state: Input) -> None:
+        """Change what happens to the client's bytes, and what the demultiplexer watches for."""
+        was = self.input
+        if state is was:
             return
-        if self._backlog is None:
-            self._backlog = deque()
-            self._backlog_bytes = 0
-        self._backlog += requests
-        self._backlog_bytes += sum(r.size for r in requests if isinstance(r, Request))
-        self._proceed()
-        if self._backlog and isinstance(self._backlog[-1], Refusal):
-            self._backlog[-1] = Refusal(self._backlog[-1].error, None)  # a head is too large to wait uncounted
-        if self._backlog is not None and (
-            len(self._backlog) >= PIPELINE_LIMIT or self._backlog_bytes >= PIPELINE_LIMIT_BYTES
-        ):
-            self._stop_reading()
+        assert state in INPUTS[was], f"{was.name} -> {state.name}"
+        self.input = state
+        if (was in _READ) != (state in _READ):
+            self._want()
 
-    def _refuse_the_rest(self, error: PushUpError) -> None:
-        """The request that is coming in will not be whole: answer the error in its turn, and pass over what comes."""
-        self._deaf = True
-        head = None if self._parser is None else self._parser.head
-        self._drop_parser()
-        self._take([Refusal(error, head)])
+    def _want(self) -> None:
+        self._shared.demultiplexer.want(self, reading=self.input in _READ, writing=self._output is not None)
 
-    def _count(self) -> None:
-        """Let the edge know what the requests take that wait here, behind another or for their end."""
-        bytes_ = self._backlog_bytes if self._backlog is not None else 0
-        if self._parser is not None:
-            bytes_ += self._parser.size
-        self._edge.waiting_bytes += bytes_ - self._counted_bytes
-        self._counted_bytes = bytes_
+    # Requests, one at a time.
 
-    def _begin(self, request: Request | Refusal) -> None:
-        self._open = True
-        if isinstance(request, Refusal):
-            self._refuse(*request)
-            return
-        if request.keep_alive and request.method != b"HEAD" and b"origin" not in request.headers:
-            self._manner = None
+    def begin(self, request: Request) -> None:
+        """Open a request; it may be answered before this returns."""
+        if self.phase is IDLE:
+            self.phase = OPEN
         else:
-            self._manner = self._edge.manner(request)
-        self._edge.application(request, self)
+            self._enter(OPEN)
+        application = self._shared.application
+        if request.keep_alive and request.method != b"HEAD" and b"origin" not in request.headers:
+            self._options = None
+        else:
+            self._options = options_for(request, application)
+        application(request, self)
 
-    def _refuse(self, error: PushUpError, head: Request | None) -> None:
-        """Answer the error, in the way that the request wants if that is known; the connection ends with it."""
+    def refuse(self, error: PushUpError, head: Request | None) -> None:
+        """Open an incomplete request and answer it with an error; the connection ends with it."""
+        self._enter(OPEN)
+        application = self._shared.application
         if head is None:
-            self._manner = _CLOSING
-            self._edge.refusals.note(error, self.client)
+            self._options = last(None)
+            self._shared.refusals.note(error, self.client)
             self.respond(problem(error))
         else:
-            self._manner = (self._edge.manner(head) or _CLOSING)._replace(close=True)
-            self._edge.application.refuse(error, head, self)
+            self._options = last(options_for(head, application))
+            application.refuse(error, head, self)
 
-    def _drop_parser(self) -> None:
-        """The parser here is used up, or its request will not be whole any more."""
-        if self._parser is not None:
-            self._parser.discard()
-            self._parser = None
-            self._count()
+    # The pipeline, where one is needed.
 
-    def _proceed(self) -> None:
-        """Begin the requests that wait, as far as they are answered at once; a share of them now, the others soon."""
-        if self._proceeding:
-            return  # an answer given at once comes back here; the loop below goes on with the next
-        self._proceeding = True
-        share = PIPELINE_SHARE
-        while self._backlog and not self._open and self._output is None:
-            if share == 0:
-                self._edge.demultiplexer.soon(self._proceed_again)
-                return
-            share -= 1
-            request = self._backlog.popleft()
-            if isinstance(request, Request):
-                self._backlog_bytes -= request.size
-            self._begin(request)
-        self._proceeding = False
-        if self._backlog is not None and not self._backlog:
-            self._backlog = None
-            self._count()
-            if self._ended:
-                if not self._open and self._output is None:
-                    self.lost()
-            elif not self._reading and not self._lingering_until:
-                self._reading = True
-                if self._parser is not None:
-                    self._parser.since = self._edge.now
-                self._edge.demultiplexer.want(self, reading=True, writing=self._output is not None)
+    def _take(self, parser: RequestParser, requests: Sequence[Request | Refusal]) -> None:
+        """A request is incomplete, is the last, or has to wait."""
+        if parser.ended:
+            self.set_input(IGNORED)
+        pipeline = self.pipeline = self.pipeline or Pipeline(self._shared)
+        pipeline.take(self, parser, requests)
+        self._after_pipeline()
 
-    def _proceed_again(self) -> None:
-        """The others have had their turn. An error in here ends this connection and no other."""
-        self._proceeding = False
-        try:
-            self._proceed()
-            self._let_continue()
-        except Exception:
-            self.lost()
-            raise
+    def resume(self) -> None:
+        """Continue with the pipeline: other connections have had their turn. An error in here ends only this one."""
+        if self.pipeline is not None:
+            try:
+                self.pipeline.resume(self)
+                self._after_pipeline()
+            except Exception:
+                self.lost()
+                raise
+
+    def _after_pipeline(self) -> None:
+        """The pipeline has changed: drop it if it is empty, and let a client send the body it waits with."""
+        pipeline = self.pipeline
+        if pipeline is None:
+            return
+        self.read_bytes = pipeline.read_bytes
+        if pipeline.is_empty:
+            self.pipeline = None
+        elif self.phase is IDLE and pipeline.lets_continue():
+            self._send(CONTINUE)
+
+    def _discard_pipeline(self) -> None:
+        if self.pipeline is not None:
+            self.pipeline.discard()
+            self.pipeline = None
+
+    # Writing.
 
     def _respond(self, data: bytes) -> None:
-        self._open = False
-        if self._write(data):
-            self.since = self._edge.now
-            if self._manner is not None or self._backlog is not None or self._parser is not None or self._ended:
+        if self.phase is CLOSED:
+            return  # the client left while the application had its request
+        self._held = None
+        if self._send(data):
+            if self.phase is HELD:
+                self.phase = IDLE
+            else:
+                self._enter(IDLE)
+            self.since = self._shared.now
+            if self._options is not None or self.pipeline is not None or self.input is not READING:
                 self._sent()
 
-    def _sent(self) -> None:
-        """All bytes of the response are with the kernel: what now?"""
-        if self._manner is not None and self._manner.close:
-            self._linger()
-        elif self._backlog is not None:
-            self._proceed()
-        elif self._ended and not self._open:
-            self.lost()
-        self._let_continue()
-
-    def _let_continue(self) -> None:
-        """Tell a client that waits with a body to send it, once its turn has come (RFC 9110 §10.1.1)."""
-        parser = self._parser
-        first = self._backlog is None and not self._open and self._output is None
-        if parser is not None and parser.wants_continue and first:
-            parser.wants_continue = False
-            parser.since = self._edge.now
-            self._write(CONTINUE)
-
-    def _write(self, data: bytes) -> bool:
-        """Whether the kernel took all of it; what it did not is buffered, or the connection is lost."""
-        edge = self._edge
+    def _send(self, data: bytes) -> bool:
+        """Whether the kernel accepts all of it. The rest is buffered, or the connection is lost."""
+        shared = self._shared
         try:
             sent = self.socket.send(data)
         except BlockingIOError:
@@ -386,34 +261,40 @@ class Connection:
         except OSError:
             self.lost()
             return False
-        edge.metrics.sent_bytes += sent
+        shared.metrics.sent_bytes += sent
         if sent == len(data):
             return True
-        self.since = edge.now
-        self._output = OutputBuffer(edge.limits.output_limit_bytes)
+        self._enter(SENDING)
+        self.since = shared.now
+        self._output = OutputBuffer(shared.limits.output_limit_bytes)
         if self._output.append(memoryview(data)[sent:]):
-            edge.demultiplexer.want(self, reading=self._reading, writing=True)
+            self._want()
         else:
-            edge.metrics.failed_outputs += 1
+            shared.metrics.failed_outputs += 1
             self.lost()
         return False
 
-    def _stop_reading(self) -> None:
-        if self._reading:
-            self._reading = False
-            self._edge.demultiplexer.want(self, reading=False, writing=self._output is not None)
+    def _sent(self) -> None:
+        """The kernel has accepted all of a response: decide what comes next."""
+        options, self._options = self._options, None
+        if options is not None and options.close:
+            self._close()
+        elif self.pipeline is not None:
+            self.pipeline.serve(self)
+            self._after_pipeline()
+        elif self.input is ENDED:
+            self.lost()
 
-    def _linger(self) -> None:
-        """Say that no more comes, and read on until the client has closed, too."""
-        self._deaf = True
-        self._lingering_until = self._edge.now + self._edge.limits.request_timeout_seconds
-        self._backlog = None
-        self._drop_parser()
-        self._count()
+    def _close(self) -> None:
+        """Send no more, and linger until the client closes its side as well."""
+        if self.input is ENDED:
+            self.lost()
+            return
+        self._enter(LINGERING)
+        self.lingers_until = self._shared.now + self._shared.limits.request_timeout_seconds
+        self._discard_pipeline()
+        self.set_input(IGNORED)
         try:
             self.socket.shutdown(socket.SHUT_WR)
         except OSError:
             self.lost()
-            return
-        self._reading = True
-        self._edge.demultiplexer.want(self, reading=True, writing=False)

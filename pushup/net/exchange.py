@@ -1,7 +1,8 @@
-"""One request that is open, as the application sees it."""
+"""The interface between the edge and the application: one open request, and what answers it."""
 
 from __future__ import annotations
 
+import socket
 from typing import Any, NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred
@@ -10,21 +11,30 @@ from pushup.core.answer import Answer
 from pushup.core.errors import PushUpError
 from pushup.core.subscription import Subscription
 from pushup.net.http1 import Request
-from pushup.net.responses import Response
+from pushup.net.responses import Header, Response, ResponseOptions
 
 Held = Subscription[Any] | Deferred[Any]
-"""What an open request waits for: a message, or leave to wait for one."""
+"""What an open request waits for: a message, or the authorization to wait for one."""
 
 
 class Client(NamedTuple):
-    """Where a connection comes from; on a Unix socket `host` is empty."""
+    """The address of a connection's other end; on a Unix socket `host` is empty."""
 
     host: str
     port: int = 0
 
+    @classmethod
+    def of(cls, sock: socket.socket) -> Client:
+        """The client of an accepted socket."""
+        try:
+            name = sock.getpeername()
+        except OSError:
+            return cls("gone")
+        return cls(*name[:2]) if isinstance(name, tuple) else cls("")
+
     @property
     def is_local(self) -> bool:
-        """Whether it comes from this machine. A proxy on this machine does, too, whoever it speaks for."""
+        """Whether it is on this machine. A proxy on this machine is, whoever it forwards."""
         return not self.host or self.host.startswith("127.") or self.host == "::1"
 
     def __str__(self) -> str:
@@ -34,36 +44,48 @@ class Client(NamedTuple):
 
 
 class Exchange(Protocol):
-    """One request that is open; a connection. Each is answered once, by `answer` or `respond`."""
+    """One open request; a connection. Each is answered exactly once, by `answer` or `respond`."""
 
     @property
     def client(self) -> Client:
-        """Who has sent it."""
+        """Who sent it."""
 
     def answer(self, answer: Answer) -> None:
-        """It was a poll, and this is its answer."""
+        """Answer a poll."""
 
     def hold(self, held: Held) -> None:
-        """It is a poll that waits. When its client goes meanwhile, `held` is abandoned."""
+        """The request is a poll that waits. If its client leaves, `held` is abandoned (`Application.abandon`)."""
 
     def respond(self, response: Response) -> None:
-        """Anything else."""
+        """Answer any other request, or a poll with an error."""
 
 
 class Application(Protocol):
     """What answers requests."""
 
     def admit(self, request: Request) -> int:
-        """How many bytes the body of this request may have, of which only the head has come.
+        """The maximum size of a request's body in bytes. Only the head of the request has arrived.
 
-        Raises: PushUpError when the head is enough to refuse it; then the body is not read.
+        Asked about requests that announce a body. Others go to `__call__` as soon as their head is complete.
+        Raises: PushUpError when the head is enough to refuse the request; its body is then not read.
         """
 
     def refuse(self, error: PushUpError, request: Request, exchange: Exchange) -> None:
-        """Answer a request with an error, of which only the head has come."""
+        """Answer a request with an error. Only its head has arrived."""
+
+    def headers_for(self, request: Request) -> tuple[Header, ...]:
+        """Header fields of every response to this request (CORS). Asked only about requests with an Origin."""
 
     def __call__(self, request: Request, exchange: Exchange) -> None:
-        """See to it that a whole request is answered, now or later, once."""
+        """Answer a complete request, now or later."""
 
     def abandon(self, held: Held) -> None:
-        """The client of an open request is gone, which was held for this."""
+        """The client of a request that waits for this has left."""
+
+
+def options_for(request: Request, application: Application) -> ResponseOptions | None:
+    """How the response to a request is to be written; None is the usual way."""
+    headers = application.headers_for(request) if b"origin" in request.headers else ()
+    if request.keep_alive and request.method != b"HEAD" and not headers:
+        return None
+    return ResponseOptions(request.method == b"HEAD", not request.keep_alive, headers)

@@ -20,13 +20,13 @@ ACCEPTS = 128
 """Connections accepted in one turn of the reactor."""
 
 BACKLOG = 4096
-"""Connections that wait in the kernel; it cuts the number to net.core.somaxconn, 4096 on today's Linux."""
+"""Connections that may wait in the kernel, which reduces it to net.core.somaxconn (4096 on today's Linux)."""
 
 PAUSE_SECONDS = 1.0
-"""How long nothing is accepted when the process has no file descriptor left; those who come wait in the kernel."""
+"""How long accepting pauses when the process has no file descriptor left. New clients wait in the kernel meanwhile."""
 
 UNIX_PATH_LIMIT_BYTES = 107
-"""What Linux's `sockaddr_un` holds."""
+"""The maximum length of a path in Linux's `sockaddr_un`."""
 
 _NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -36,7 +36,7 @@ _log = Logger()
 def open_socket(address: str) -> socket.socket:
     """A listening socket for `127.0.0.1:8080`, `[::1]:8080` or `unix:/run/pushup.sock`.
 
-    Raises: ValueError when it is none of these, OSError when the system refuses.
+    Raises: ValueError for any other form, OSError when the system refuses.
     """
     if address.startswith("unix:"):
         return _open_unix(address.removeprefix("unix:"))
@@ -55,9 +55,9 @@ def open_socket(address: str) -> socket.socket:
 
 
 def is_public(address: str) -> bool:
-    """Whether others than this machine reach the address.
+    """Whether other machines can reach the address.
 
-    Raises: ValueError when it is none.
+    Raises: ValueError when it is not an address (see `open_socket`).
     """
     if address.startswith("unix:"):
         size = len(os.fsencode(address.removeprefix("unix:")))
@@ -97,7 +97,7 @@ def _open_unix(path: str) -> socket.socket:
 
 
 def _remove_stale(path: str) -> None:
-    """Remove a socket that nobody listens on any more, as a killed server leaves it."""
+    """Remove the socket of a server that was killed: one on which nothing listens any more."""
     try:
         if not stat.S_ISSOCK(os.stat(path).st_mode):
             return
@@ -117,7 +117,7 @@ def _listen(sock: socket.socket) -> socket.socket:
 
 
 def address_of(sock: socket.socket) -> str:
-    """Where a listening socket listens, as `open_socket` takes it."""
+    """The address of a listening socket, in the form that `open_socket` takes."""
     name = sock.getsockname()
     if sock.family == socket.AF_UNIX:
         return f"unix:{name}"
@@ -126,7 +126,7 @@ def address_of(sock: socket.socket) -> str:
 
 @implementer(IReadDescriptor)
 class Listener:
-    """Hands each accepted socket, set to non-blocking, to `accepted`."""
+    """Passes each accepted socket, made non-blocking, to `accepted`, from `start` until `close`."""
 
     def __init__(
         self,
@@ -143,10 +143,13 @@ class Listener:
         self._rarely = Rarely(clock.seconds)
         self.address = address_of(sock)
         self._closed = False
-        reactor.addReader(self)
+
+    def start(self) -> None:
+        """Accept connections."""
+        self._reactor.addReader(self)
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting, and remove a Unix socket's path."""
         if self._closed:
             return
         self._closed = True
@@ -171,28 +174,28 @@ class Listener:
                 if error.errno in _NONE_LEFT:
                     self._pause(error)
                     return
-                continue  # this client was gone before it was accepted
+                continue  # the client left before it was accepted
             try:
                 sock.setblocking(False)
                 self._accepted(sock)
             except Exception:
-                _log.failure("a connection failed when it was accepted on {address}", address=self.address)
+                _log.failure("cannot serve a connection accepted on {address}, which is closed", address=self.address)
                 sock.close()
 
     def connectionLost(self, reason: Failure) -> None:
-        """The reactor gives up; never happens to a listening socket."""
+        """Part of the reactor's interface; never happens to a listening socket."""
 
     def logPrefix(self) -> str:
         return "listener"
 
     def _pause(self, error: OSError) -> None:
-        """Without a descriptor a connection cannot be accepted, and would be reported again and again: look away."""
+        """Stop watching for a while: a connection that cannot be accepted would be reported again and again."""
         if count := self._rarely.passes("pause"):
             _log.error(
-                "cannot accept on {address}: {error}; those who connect wait, and it is tried again each second{again}",
+                "cannot accept on {address}: {error}; new clients wait, and accepting is retried every second{again}",
                 address=self.address,
                 error=os.strerror(error.errno or 0),
-                again=f" (failed {count} times since this was last logged)" if count > 1 else "",
+                again=f" (failed {count} times since last logged)" if count > 1 else "",
             )
         self._reactor.removeReader(self)
         self._clock.callLater(PAUSE_SECONDS, self._resume)

@@ -1,4 +1,4 @@
-"""The output buffer: a client's bytes that the kernel would not take yet (Hsu §3.2)."""
+"""The output buffer: bytes for a client that the kernel has not accepted yet (Hsu §3.2)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 
 class OutputBuffer:
-    """Unsent bytes in order, bounded. Made when the kernel refuses bytes, let go when it has taken them.
+    """Unsent bytes in order. It exists from when the kernel refuses bytes until it has accepted them all.
 
-    Past `limit` bytes the client's link has been jammed for so long that the connection counts as failed.
+    A client that lags by more than `limit` bytes has failed.
     """
 
     __slots__ = ("_limit", "_parts", "size")
@@ -20,22 +20,27 @@ class OutputBuffer:
         self.size = 0
 
     def append(self, data: bytes | memoryview) -> bool:
-        """Add bytes to be sent; False when that is more than the limit."""
+        """Add bytes; whether the buffer is still within its limit."""
         part = memoryview(data)
         self._parts.append(part)
         self.size += len(part)
         return self.size <= self._limit
 
-    def write(self, send: Callable[[memoryview], int]) -> None:
-        """Send what can be sent.
+    def write(self, send: Callable[[memoryview], int]) -> int:
+        """Send what the kernel accepts; returns how many bytes that was.
 
-        Raises: what `send` raises; BlockingIOError when the kernel takes no more for now. Nothing is lost by it.
+        Raises: what `send` raises, except BlockingIOError; nothing is lost by it.
         """
+        before = self.size
         while self._parts:
             part = self._parts[0]
-            sent = send(part)
+            try:
+                sent = send(part)
+            except BlockingIOError:
+                break
             self.size -= sent
             if sent < len(part):
                 self._parts[0] = part[sent:]
             else:
                 self._parts.popleft()
+        return before - self.size

@@ -1,24 +1,24 @@
-"""Events that may be logged only now and then, however often they happen."""
+"""Rate limiting of log lines, for events that clients can cause at will."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 LOG_SECONDS = 60.0
-"""How long after a line of one kind the next may follow."""
+"""The minimum time between two lines of one kind."""
 
 
 class Rarely:
-    """Lets one event of each kind through in `LOG_SECONDS`. There must be few kinds."""
+    """Passes one event of each kind per `LOG_SECONDS`. Keeps every kind, so there must be few."""
 
     def __init__(self, now: Callable[[], float]) -> None:
-        """`now` returns seconds, since whenever; it may be set back."""
+        """`now` returns seconds since any moment; the clock may be set back."""
         self._now = now
         self._last: dict[str, float] = {}
         self._counts: dict[str, int] = {}
 
     def passes(self, kind: str) -> int:
-        """How many events of this kind there were since the last that passed, with this one; 0 if it does not pass."""
+        """The number of events of this kind since the last that passed, with this one; 0 if it must not pass."""
         count = self._counts.get(kind, 0) + 1
         now = self._now()
         if kind in self._last and 0 <= now - self._last[kind] < LOG_SECONDS:

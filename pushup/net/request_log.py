@@ -11,7 +11,7 @@ from pushup.core.answer import Answer
 from pushup.core.errors import PushUpError
 from pushup.net.exchange import Application, Client, Exchange, Held
 from pushup.net.http1 import Request
-from pushup.net.responses import Response
+from pushup.net.responses import Header, Response
 
 TARGET_LIMIT = 200
 """Characters of a target that are logged."""
@@ -37,6 +37,9 @@ class RequestLog:
 
     def refuse(self, error: PushUpError, request: Request, exchange: Exchange) -> None:
         self._application.refuse(error, request, _LoggedExchange(request, exchange, self._clock))
+
+    def headers_for(self, request: Request) -> tuple[Header, ...]:
+        return self._application.headers_for(request)
 
     def __call__(self, request: Request, exchange: Exchange) -> None:
         self._application(request, _LoggedExchange(request, exchange, self._clock))

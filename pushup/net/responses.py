@@ -1,4 +1,4 @@
-"""Responses as bytes: always JSON with a length, never cached, never chunked; errors as RFC 9457 problems."""
+"""Responses as bytes: always with a length, never cached, never chunked; errors as RFC 9457 problems."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Header = tuple[bytes, bytes]
 
 
 class Response(Struct, frozen=True):
-    """What a request is answered."""
+    """The response to a request."""
 
     status: int
     body: bytes = b""
@@ -24,15 +24,20 @@ class Response(Struct, frozen=True):
     headers: tuple[Header, ...] = ()
 
 
-class Manner(NamedTuple):
-    """How a request wants its response written, where that is not the usual way."""
+class ResponseOptions(NamedTuple):
+    """How the response to one request is written, where that is not the usual way."""
 
     head_only: bool = False
     """The request was a HEAD: no body, but its length."""
     close: bool = False
-    """The connection ends with it."""
+    """It is the last response of its connection."""
     headers: tuple[Header, ...] = ()
     """Header fields that depend on the request (CORS)."""
+
+
+def last(options: ResponseOptions | None) -> ResponseOptions:
+    """The same options for the last response of a connection."""
+    return ResponseOptions(close=True) if options is None else options._replace(close=True)
 
 
 class _Problem(Struct, omit_defaults=True):
@@ -65,40 +70,40 @@ _BODYLESS = (204, 304)
 
 
 class ResponseWriter:
-    """Writes responses. Equal answers are encoded once: in a fan-out one answer goes to many (docs/architecture.md)."""
+    """Writes responses. Equal answers are encoded once, since in a fan-out one goes to many (docs/architecture.md)."""
 
     def __init__(self) -> None:
         self._date = b""
         self._starts: dict[tuple[int, bytes], bytes] = {}
         self._answer: Answer | None = None
-        self._written: dict[Manner | None, bytes] = {}
+        self._written: dict[ResponseOptions | None, bytes] = {}
 
     def set_time(self, now: float) -> None:
-        """Seconds since the epoch, for the Date header (RFC 9110 §6.6.1); to be called every second."""
+        """Set the Date header (RFC 9110 §6.6.1) to `now`, seconds since the epoch; call this every second."""
         self._date = b"Date: " + formatdate(now, usegmt=True).encode() + b"\r\n"
         self._starts = {}
         self._answer = None
 
-    def answer(self, answer: Answer, manner: Manner | None) -> bytes:
-        """The response with a poll's answer."""
+    def answer(self, answer: Answer, options: ResponseOptions | None) -> bytes:
+        """The response that carries a poll's answer."""
         if answer is not self._answer:
             self._answer = answer
             self._written = {}
-        data = self._written.get(manner)
+        data = self._written.get(options)
         if data is None:
-            data = self._written[manner] = self.response(Response(200, wire.write(answer)), manner)
+            data = self._written[options] = self.response(Response(200, wire.write(answer)), options)
         return data
 
-    def response(self, response: Response, manner: Manner | None) -> bytes:
-        """Any response."""
+    def response(self, response: Response, options: ResponseOptions | None) -> bytes:
+        """The bytes of any response."""
         start = self._starts.get((response.status, response.content_type))
         if start is None:
             start = self._start(response.status, response.content_type)
-        if manner is None and not response.headers:
+        if options is None and not response.headers:
             if response.status in _BODYLESS:
                 return start + b"\r\n"
             return b"%bContent-Length: %d\r\n\r\n%b" % (start, len(response.body), response.body)
-        head_only, close, headers = manner or _USUAL
+        head_only, close, headers = options or _USUAL
         parts = [start]
         if response.status not in _BODYLESS:
             parts.append(b"Content-Length: %d\r\n" % len(response.body))
@@ -111,11 +116,11 @@ class ResponseWriter:
         return b"".join(parts)
 
     def _start(self, status: int, content_type: bytes) -> bytes:
-        """The status line and the fields that are the same for a second."""
+        """The status line and the header fields that stay the same for a second."""
         kind = b"" if status in _BODYLESS else b"Content-Type: %b\r\n" % content_type
         start = b"%b%b%bCache-Control: no-store\r\n" % (_STATUS_LINES[status], self._date, kind)
         self._starts[status, content_type] = start
         return start
 
 
-_USUAL = Manner()
+_USUAL = ResponseOptions()

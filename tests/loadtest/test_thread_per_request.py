@@ -90,7 +90,7 @@ def test_a_malformed_request_is_refused(threads: Server) -> None:
         sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
         data = b"".join(iter(lambda: sock.recv(4096), b""))
     assert data.startswith(b"HTTP/1.1 400 ")
-    assert b"Host is missing" in data
+    assert b"the Host header is missing" in data
     with closing(HTTPConnection(*threads.address)) as connection:
         assert _call(connection, Call("GET", "/healthz"), "")[0] == 200
 

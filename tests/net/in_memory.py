@@ -1,4 +1,4 @@
-"""Sockets, a reactor and a demultiplexer that are only memory."""
+"""Sockets, a reactor and a demultiplexer in memory."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import cast
 from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor, IWriteDescriptor
 from zope.interface import implementer
 
-from pushup.net.connection import Connection
-from pushup.net.demultiplexer import Adopted, Demultiplexer
+from pushup.net.wait.demultiplexer import Demultiplexer, Watched
+from pushup.shared_transport import SharedTransport
 
 _numbers = count(100)
 
 
 class InMemorySocket:
-    """The server's end of a connection. `capacity`: so many bytes more does the kernel take; None: any number."""
+    """The server's end of a connection. `capacity`: how many more bytes the kernel accepts; None for any number."""
 
     def __init__(self, capacity: int | None = None) -> None:
         self.capacity = capacity
@@ -84,7 +84,7 @@ class InMemorySocket:
 
 
 class InMemoryListeningSocket:
-    """Gives out what lies in `queue`: sockets, or errors to be raised."""
+    """Accepts the sockets in `queue`, and raises the errors in it."""
 
     family = socket.AF_INET
 
@@ -145,25 +145,28 @@ class InMemoryReactor:
 
 
 class InMemoryDemultiplexer:
-    """Watches in-memory sockets; a `turn` handles each connection that is ready, once, and then what is due soon."""
+    """Watches in-memory sockets; a `turn` handles each connection that is ready, once, and then the deferred calls."""
 
     def __init__(self) -> None:
-        self.wanted: dict[Connection, tuple[bool, bool]] = {}
+        self.wanted: dict[Watched, tuple[bool, bool]] = {}
         self._soon: list[Callable[[], None]] = []
 
-    def add(self, connection: Connection) -> None:
+    def start(self) -> None:
+        pass
+
+    def add(self, connection: Watched) -> None:
         assert connection not in self.wanted
         self.wanted[connection] = (True, False)
 
-    def want(self, connection: Connection, *, reading: bool, writing: bool) -> None:
+    def want(self, connection: Watched, *, reading: bool, writing: bool) -> None:
         assert connection in self.wanted, "not watched (any more)"
         self.wanted[connection] = (reading, writing)
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: Watched) -> None:
         assert connection.socket.fileno() >= 0, "the socket must still be open"
         del self.wanted[connection]
 
-    def adopt(self, transport: object) -> Adopted:
+    def adopt(self, transport: object) -> SharedTransport:
         raise AssertionError("there is no transport of Twisted's here")
 
     def soon(self, call: Callable[[], None]) -> None:
@@ -193,14 +196,14 @@ class InMemoryDemultiplexer:
         return busy
 
     def run(self) -> None:
-        """Turn until there is nothing to do."""
+        """Repeat `turn` until there is nothing to do."""
         for _ in range(10_000):
             if not self.turn():
                 return
         raise AssertionError("it does not come to rest")
 
 
-def _read(connection: Connection) -> None:
+def _read(connection: Watched) -> None:
     try:
         data = connection.socket.recv(connection.read_bytes)
     except OSError:

@@ -115,6 +115,7 @@ class InMemoryNode:
             refusals=Refusals(self.metrics, self.clock.seconds),
             metrics_text=page.text,
             authorized_polls=authorized_polls and authorized_polls(self.node, self.clock),
+            cors_origins=frozenset(cors_origins),
         )
 
     @property

@@ -1,7 +1,7 @@
 """A server without a network, and clients to try it with.
 
-Time is a `Clock`. A client's bytes reach the edge by the road that real ones take: an accepted socket, the
-demultiplexer that reads it, the connection.
+Time is a `Clock`. A client's bytes take the same way to the edge as real ones: an accepted socket, the demultiplexer
+that reads it, the connection.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import NamedTuple, cast
 from twisted.internet.task import Clock
 
 from pushup.metrics import Metrics
-from pushup.net.edge import Edge, EdgeLimits
+from pushup.net.edge import Edge
 from pushup.net.exchange import Application
-from pushup.net.http1 import RequestLimits
+from pushup.net.limits import EdgeLimits, RequestLimits
 from pushup.net.refusals import Refusals
 from tests.net.in_memory import InMemoryDemultiplexer, InMemoryListeningSocket, InMemoryReactor, InMemorySocket
 
 START = 1_800_000_000.0
-"""When the clocks of these tests begin, seconds since the epoch: 2027-01-15T08:00:00Z."""
+"""When the clocks of these tests start, seconds since the epoch: 2027-01-15T08:00:00Z."""
 
 
 class Reply(NamedTuple):
@@ -32,7 +32,7 @@ class Reply(NamedTuple):
 
 
 def read_replies(data: bytes, heads: Iterable[int] = ()) -> list[Reply]:
-    """All the responses in these bytes, which must be whole; those numbered in `heads` answer a HEAD."""
+    """All responses in these bytes, which must be complete; those numbered in `heads` answer a HEAD."""
     replies: list[Reply] = []
     without_body = set(heads)
     while data:
@@ -72,7 +72,7 @@ class Client:
         self._run()
 
     def read(self, size: int | None) -> None:
-        """Make room for so many bytes more; None: from now on for any number."""
+        """Make room for `size` more bytes; None for any number from now on."""
         if size is None or self.socket.capacity is None:
             self.socket.capacity = size
         else:
@@ -80,17 +80,17 @@ class Client:
         self._run()
 
     def take(self) -> bytes:
-        """The bytes that have come since this was last asked."""
+        """The bytes that have arrived since the last call."""
         data = bytes(self.socket.outgoing)
         self.socket.outgoing.clear()
         return data
 
     def replies(self, heads: Iterable[int] = ()) -> list[Reply]:
-        """The responses that have come since this was last asked."""
+        """The responses that have arrived since the last call."""
         return read_replies(self.take(), heads)
 
     def reply(self, *, head: bool = False) -> Reply:
-        """The one response that has come."""
+        """The one response that has arrived."""
         (reply,) = self.replies([0] if head else [])
         return reply
 
@@ -99,12 +99,12 @@ class Client:
         return self.socket.closed
 
     def told_to_go(self) -> bool:
-        """Whether the server has said that no more comes."""
+        """Whether the server has closed its side."""
         return self.socket.shut or self.socket.closed
 
 
 class InMemoryServer:
-    """An edge with in-memory parts round an application."""
+    """An edge with in-memory parts around an application."""
 
     def __init__(
         self,
@@ -114,7 +114,6 @@ class InMemoryServer:
         demultiplexer: InMemoryDemultiplexer | None = None,
         limits: EdgeLimits | None = None,
         request_limits: RequestLimits | None = None,
-        cors_origins: Iterable[str] = (),
     ) -> None:
         self.clock = clock or make_clock()
         self.demultiplexer = demultiplexer or InMemoryDemultiplexer()
@@ -128,9 +127,9 @@ class InMemoryServer:
             clock=self.clock,
             limits=limits or EdgeLimits(),
             request_limits=request_limits or RequestLimits(),
-            cors_origins=frozenset(cors_origins),
             metrics=self.metrics,
         )
+        self.edge.start()
         self.listening = InMemoryListeningSocket()
         self.edge.listen(cast(socket.socket, self.listening))
 
@@ -142,7 +141,7 @@ class InMemoryServer:
         return Client(sock, self.demultiplexer.run)
 
     def advance(self, seconds: float, step: float = 1.0) -> None:
-        """Let time pass, in steps that wake every sweep."""
+        """Let time pass, in steps that run every sweep."""
         for _ in range(round(seconds / step)):
             self.clock.advance(step)
             self.demultiplexer.run()

@@ -1,29 +1,31 @@
-"""An application for the edge that does what the request's target says, so that connections can be tried alone."""
+"""An application for the edge that does what the request's target says, to test connections alone."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from random import Random
 from typing import Any
 
 from pushup.core.answer import Answer
 from pushup.core.errors import Forbidden, PushUpError
 from pushup.core.poll import Selection
 from pushup.core.subscription import Subscription
-from pushup.net.edge import EdgeLimits
 from pushup.net.exchange import Exchange, Held
-from pushup.net.http1 import Request, RequestLimits
-from pushup.net.responses import Response, problem
-from tests.net.in_memory_server import InMemoryServer
+from pushup.net.http1 import Request
+from pushup.net.limits import EdgeLimits, RequestLimits
+from pushup.net.responses import Header, Response, problem
+from tests.net.in_memory_server import Client, InMemoryServer
 
 NOTHING = Answer("e-0", (), False, (), ())
 
 
 class ScriptedApplication:
-    """`/held` is a poll that is held, `/later` is answered when the test says, `/echo` gets its body back, `/big`
-    100,000 bytes, and everything else its own target."""
+    """`/held` is a poll that is held, `/later` is answered by the test, `/echo` gets its body back, `/big` gets 100,000
+    bytes, and everything else its own target."""
 
-    def __init__(self) -> None:
+    def __init__(self, cors_origins: Iterable[str] = ()) -> None:
+        self._cors_origins = frozenset(cors_origins)
         self.targets: list[bytes] = []
         self.held: list[tuple[Exchange, Subscription[Any]]] = []
         self.later: list[Exchange] = []
@@ -47,7 +49,7 @@ class ScriptedApplication:
             exchange.respond(Response(200, request.target))
 
     def admit(self, request: Request) -> int:
-        """`/small` takes a body of 100 bytes, `/refused` none."""
+        """`/small` accepts a body of 100 bytes, `/refused` none."""
         if request.target == b"/refused":
             raise Forbidden("not here")
         return 100 if request.target == b"/small" else 1024 * 1024
@@ -55,12 +57,17 @@ class ScriptedApplication:
     def refuse(self, error: PushUpError, request: Request, exchange: Exchange) -> None:
         exchange.respond(problem(error))
 
+    def headers_for(self, request: Request) -> tuple[Header, ...]:
+        """CORS for the pages of `cors_origins`."""
+        origin = request.header(b"origin")
+        return ((b"Access-Control-Allow-Origin", origin.encode()),) if origin in self._cors_origins else ()
+
     def abandon(self, subscription: Held) -> None:
         assert subscription not in self.abandoned
         self.abandoned.append(subscription)
 
     def answer_held(self, answer: Answer = NOTHING) -> None:
-        """Answer all held polls whose clients are still there."""
+        """Answer all held polls whose clients are still connected."""
         held, self.held = self.held, []
         for exchange, subscription in held:
             if subscription not in self.abandoned:
@@ -68,7 +75,7 @@ class ScriptedApplication:
 
 
 def _depth() -> int:
-    """How many calls there are inside each other from the test on."""
+    """How many calls are nested below the test."""
     frame, depth = sys._getframe(), 0
     while frame.f_back is not None and not frame.f_code.co_name.startswith("test_"):
         frame, depth = frame.f_back, depth + 1
@@ -89,10 +96,44 @@ def serve(
     request_limits: RequestLimits | None = None,
     cors_origins: Iterable[str] = (),
 ) -> ScriptedServer:
-    return ScriptedServer(
-        ScriptedApplication(), limits=limits, request_limits=request_limits, cors_origins=cors_origins
-    )
+    return ScriptedServer(ScriptedApplication(cors_origins), limits=limits, request_limits=request_limits)
 
 
 def get(target: bytes, fields: bytes = b"", method: bytes = b"GET") -> bytes:
     return b"%b %b HTTP/1.1\r\nHost: a\r\n%b\r\n" % (method, target, fields)
+
+
+def post(target: bytes, length: int, fields: bytes = b"") -> bytes:
+    return b"POST %b HTTP/1.1\r\nHost: a\r\n%bContent-Length: %d\r\n\r\n" % (target, fields, length)
+
+
+CHUNKED = b"POST %b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+"""A request with a chunked body; its target is to be filled in."""
+
+
+def act_at_random(random: Random, client: Client, server: ScriptedServer) -> None:
+    """Let the client, the application or time do something."""
+    if client.closed():
+        return
+    kind = random.random()
+    if kind < 0.75:
+        client.send(
+            random.choice(
+                [
+                    get(b"/held"), get(b"/a"), get(b"/big"), b"GET /a", b" HTTP/1.1\r\nHost: a\r\n", b"\r\n",
+                    post(b"/echo", 300), post(b"/echo", 300) + b"x" * 200, b"x" * 100, post(b"/refused", 10),
+                    post(b"/echo", 10, b"Expect: 100-continue\r\n"), CHUNKED % b"/echo", b"3\r\nabc\r\n", b"0\r\n\r\n",
+                    get(b"/last", b"Connection: close\r\n"), get(b"/later"),
+                ]
+            )
+        )  # fmt: skip
+    elif kind < 0.82:
+        client.read(random.choice([None, 50_000]))
+    elif kind < 0.85:
+        client.end()
+    elif kind < 0.88:
+        client.reset()
+    elif kind < 0.94:
+        server.application.answer_held()
+    else:
+        server.advance(random.choice([1, 1, 5, 12]))

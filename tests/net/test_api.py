@@ -14,8 +14,8 @@ from pushup.core.commands import Draft, Publish, Published
 from pushup.core.limits import Limits
 from pushup.core.wire import Publication, PublicationLimits
 from pushup.net.api import PAGE_LIMIT
-from pushup.net.edge import EdgeLimits
 from pushup.net.http1 import Request
+from pushup.net.limits import EdgeLimits
 from pushup.net.poll_parameters import PollLimits
 from tests.net.in_memory_node import InMemoryNode
 from tests.net.in_memory_server import START

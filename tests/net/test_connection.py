@@ -1,16 +1,16 @@
-"""A connection through the edge, with in-memory parts: requests one at a time and in order, responses as asked for."""
+"""A connection of the edge, on in-memory sockets: requests one at a time and in order, and their responses."""
 
 from __future__ import annotations
 
 import pytest
 
-from pushup.net.connection import PIPELINE_LIMIT, PIPELINE_LIMIT_BYTES, PIPELINE_SHARE
 from pushup.net.http1 import Request
+from pushup.net.pipeline import PIPELINE_LIMIT, PIPELINE_LIMIT_BYTES, PIPELINE_SHARE
 from tests.net.scripted_application import ScriptedServer, get, serve
 from tests.net.smuggling_vectors import REFUSED, SMUGGLED
 
 LAST = [b"GET / HTTP/1.0\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"]
-"""Requests after which the connection ends."""
+"""Requests that are the last of their connection."""
 
 ECHO_HEAD = b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n"
 
@@ -21,7 +21,7 @@ def server() -> ScriptedServer:
 
 
 def test_keep_alive(server: ScriptedServer) -> None:
-    """One connection carries many requests in turn."""
+    """One connection carries many requests, one after another."""
     client = server.connect()
     for n in range(5):
         client.send(get(b"/%d" % n))
@@ -32,7 +32,7 @@ def test_keep_alive(server: ScriptedServer) -> None:
 
 
 def test_the_date_goes_on(server: ScriptedServer) -> None:
-    """Responses carry the date of the second in which they are given."""
+    """Each response has the date of the second in which it was sent."""
     client = server.connect()
     dates = []
     for _ in range(3):
@@ -43,16 +43,16 @@ def test_the_date_goes_on(server: ScriptedServer) -> None:
 
 
 def test_bytes_one_by_one(server: ScriptedServer) -> None:
-    """A request that comes a byte at a time is answered like any other, and so is the next."""
+    """A request that arrives byte by byte is answered like any other, and so is the next."""
     client = server.connect()
     for byte in get(b"/a") + get(b"/b"):
         client.send(bytes([byte]))
     assert [reply.body for reply in client.replies()] == [b"/a", b"/b"]
 
 
-def test_a_parser_that_failed_is_lent_to_nobody(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the shared parser fails in a way that was not thought of, that is the end of one connection only."""
-    parser = server.edge.parser
+def test_a_parser_that_failed_is_not_used_again(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unexpected failure of the shared parser ends one connection only."""
+    parser = server.edge._shared.parsers.shared
 
     def fail(data: bytes) -> list[Request]:
         raise ZeroDivisionError
@@ -61,14 +61,14 @@ def test_a_parser_that_failed_is_lent_to_nobody(server: ScriptedServer, monkeypa
     client = server.connect()
     with pytest.raises(ZeroDivisionError):
         client.send(get(b"/a"))
-    assert server.edge.parser is not parser
+    assert server.edge._shared.parsers.shared is not parser
     client = server.connect()
     client.send(get(b"/b"))
     assert client.reply().body == b"/b"
 
 
 def test_connections_do_not_mix(server: ScriptedServer) -> None:
-    """Requests that come in pieces on several connections at once are put together each for itself."""
+    """Requests that arrive in pieces on several connections at once are kept apart."""
     clients = [server.connect() for _ in range(3)]
     wholes = [get(b"/%d" % n) for n in range(3)]
     for pieces in zip(*wholes, strict=True):
@@ -91,8 +91,8 @@ def test_pipelining_in_order_behind_a_held_poll(server: ScriptedServer) -> None:
     assert client.reply().body == b"/4"
 
 
-def test_a_long_pipeline_is_not_read_on(server: ScriptedServer) -> None:
-    """Past PIPELINE_LIMIT waiting requests nothing is read, until they are answered; then all of them are."""
+def test_a_long_pipeline_pauses_reading(server: ScriptedServer) -> None:
+    """Beyond PIPELINE_LIMIT waiting requests nothing is read until they are answered; in the end all are."""
     client = server.connect()
     client.send(get(b"/held"))
     for n in range(PIPELINE_LIMIT):
@@ -109,7 +109,7 @@ def test_a_long_pipeline_is_not_read_on(server: ScriptedServer) -> None:
 
 
 def test_a_pipeline_takes_turns_with_other_connections(server: ScriptedServer) -> None:
-    """Of many requests that come at once a share is answered, then another client, then those that are left."""
+    """Of many requests that arrive at once a share is answered, then another client's, then the rest."""
     pipelining, other = server.connect(), server.connect()
     requests = [get(b"/%d" % n) for n in range(3 * PIPELINE_SHARE)]
     pipelining.socket.incoming += b"".join(requests)
@@ -120,21 +120,21 @@ def test_a_pipeline_takes_turns_with_other_connections(server: ScriptedServer) -
     assert len(targets) <= 2 * PIPELINE_SHARE + 1
     server.edge.drain()
     assert not pipelining.told_to_go()
-    server.edge.draining = False
+    server.edge._shared.draining = False
     pipelining.end()
     assert [reply.body for reply in pipelining.replies()] == [b"/%d" % n for n in range(3 * PIPELINE_SHARE)]
     assert pipelining.closed()
 
 
 def test_continue_behind_a_long_pipeline(server: ScriptedServer) -> None:
-    """Whoever expects to be told to go on is told when all requests before are answered, not in between."""
+    """`100 Continue` is sent after all requests before it are answered, not in between."""
     client = server.connect()
     client.send(get(b"/a") * 3 * PIPELINE_SHARE + ECHO_HEAD)
     assert [reply.status for reply in client.replies()] == 3 * PIPELINE_SHARE * [200] + [100]
 
 
-def test_a_pipeline_of_large_requests_is_not_read_on(server: ScriptedServer) -> None:
-    """Few requests behind a held poll take much memory when their bodies are large: these count, too."""
+def test_a_pipeline_of_large_requests_pauses_reading(server: ScriptedServer) -> None:
+    """The bodies of waiting requests count as well: a few large ones pause reading."""
     client = server.connect()
     body = b"x" * (PIPELINE_LIMIT_BYTES // 2)
     echo = b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
@@ -150,7 +150,7 @@ def test_a_pipeline_of_large_requests_is_not_read_on(server: ScriptedServer) -> 
 
 @pytest.mark.parametrize("held", [False, True])
 def test_deep_pipelines_do_not_recurse(server: ScriptedServer, held: bool) -> None:
-    """Thousands of requests that come at once are answered without a thousand calls inside each other."""
+    """Thousands of requests that arrive at once are answered without thousands of nested calls."""
     client = server.connect()
     first = get(b"/held") if held else b""
     client.send(first + b"".join(get(b"/%d" % n) for n in range(3000)))
@@ -163,7 +163,7 @@ def test_deep_pipelines_do_not_recurse(server: ScriptedServer, held: bool) -> No
 
 
 def test_head(server: ScriptedServer) -> None:
-    """HEAD gets the headers of the GET without its body, and the next response comes right after."""
+    """HEAD gets the headers of the GET without its body, and the next response follows immediately."""
     client = server.connect()
     client.send(get(b"/abc", method=b"HEAD") + get(b"/abc"))
     head, whole = client.replies(heads=[0])
@@ -172,7 +172,7 @@ def test_head(server: ScriptedServer) -> None:
 
 
 def test_chunked_body(server: ScriptedServer) -> None:
-    """A chunked body arrives whole, with whatever extensions and trailers."""
+    """A chunked body is put together, whatever its extensions and trailers."""
     client = server.connect()
     client.send(b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n")
     assert client.take() == b""
@@ -186,7 +186,7 @@ def test_chunked_body(server: ScriptedServer) -> None:
     ids=["1.0", "1.1"],
 )
 def test_a_last_request_closes(server: ScriptedServer, request_: bytes) -> None:
-    """HTTP/1.0, and `Connection: close`, end the connection with the response, which says so."""
+    """After HTTP/1.0 or `Connection: close` the response says that it is the last, and the connection ends."""
     client = server.connect()
     client.send(request_)
     assert client.reply().headers["connection"] == "close"
@@ -202,7 +202,7 @@ def test_a_last_request_closes(server: ScriptedServer, request_: bytes) -> None:
     ids=["1.0", "1.1"],
 )
 def test_a_closed_connection_harms_no_other(server: ScriptedServer, request_: bytes) -> None:
-    """After one client closed its connection with its request, the next client's request is read as it should be."""
+    """After a last request of one client, the next client's request is read as usual."""
     server.connect().send(request_)
     client = server.connect()
     client.send(get(b"/next"))
@@ -210,7 +210,7 @@ def test_a_closed_connection_harms_no_other(server: ScriptedServer, request_: by
 
 
 def test_continue(server: ScriptedServer) -> None:
-    """A client that expects it is told to go on before it sends its body; one that sends it anyway is not."""
+    """A client that waits for `100 Continue` gets it; one that sends its body at once does not."""
     head = b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n"
     client = server.connect()
     client.send(head)
@@ -223,8 +223,8 @@ def test_continue(server: ScriptedServer) -> None:
     assert [reply.status for reply in client.replies()] == [200]
 
 
-def test_continue_is_said_once(server: ScriptedServer) -> None:
-    """A client that sends the head of a chunk and pauses is not told to go on again."""
+def test_continue_is_sent_once(server: ScriptedServer) -> None:
+    """A client that sends the head of a chunk and pauses gets no second `100 Continue`."""
     client = server.connect()
     client.send(b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n")
     for part in (b"3", b"\r\n", b"abc\r\n0\r\n\r\n"):
@@ -233,7 +233,7 @@ def test_continue_is_said_once(server: ScriptedServer) -> None:
 
 
 def test_continue_when_the_kernel_is_full(server: ScriptedServer) -> None:
-    """A `100 Continue` that the kernel took in two parts stands whole before the response."""
+    """A `100 Continue` that the kernel accepted in two parts is complete before the response begins."""
     client = server.connect(capacity=10)
     client.send(b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
     assert client.socket.outgoing == b"HTTP/1.1 1"
@@ -243,7 +243,7 @@ def test_continue_when_the_kernel_is_full(server: ScriptedServer) -> None:
 
 
 def test_continue_behind_a_held_poll(server: ScriptedServer) -> None:
-    """A request that expects to be told to go on is told once the poll before it is answered, without sending more."""
+    """`100 Continue` is sent as soon as the poll before it is answered, without another byte from the client."""
     client = server.connect()
     client.send(get(b"/held") + b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
     assert client.take() == b""
@@ -252,7 +252,7 @@ def test_continue_behind_a_held_poll(server: ScriptedServer) -> None:
 
 
 def test_other_expectations(server: ScriptedServer) -> None:
-    """Any other expectation is told that it cannot be met."""
+    """Any other expectation is refused."""
     client = server.connect()
     client.send(b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 200-ok\r\n\r\n")
     assert client.reply().status == 417
@@ -261,7 +261,7 @@ def test_other_expectations(server: ScriptedServer) -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_nothing_is_smuggled(server: ScriptedServer, name: str) -> None:
-    """What follows a bad request on its connection is never answered, however it arrives."""
+    """Nothing that follows a bad request on its connection is answered, however it arrives."""
     for follow in (False, True):
         client = server.connect()
         client.send(get(b"/good") + REFUSED[name] + (b"" if follow else SMUGGLED))
@@ -281,7 +281,7 @@ def test_nothing_is_smuggled(server: ScriptedServer, name: str) -> None:
 
 
 def test_a_bad_request_behind_a_held_poll(server: ScriptedServer) -> None:
-    """It is answered in its turn, after the poll."""
+    """It is answered in order, after the poll."""
     client = server.connect()
     client.send(get(b"/held") + b"NONSENSE\r\n\r\n" + get(b"/smuggled"))
     assert client.take() == b""
@@ -291,7 +291,7 @@ def test_a_bad_request_behind_a_held_poll(server: ScriptedServer) -> None:
 
 
 def test_an_upgrade_is_declined(server: ScriptedServer) -> None:
-    """A request that offers another protocol is answered in this one, and the connection ends with it."""
+    """A request that offers another protocol is answered in HTTP/1.1, and the connection ends."""
     client = server.connect()
     client.send(get(b"/a", b"Connection: Upgrade\r\nUpgrade: websocket\r\n") + b"\x81\x05hello" + SMUGGLED)
     reply = client.reply()

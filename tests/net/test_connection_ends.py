@@ -1,4 +1,4 @@
-"""How connections end: by time, by the client, by the server; and that nothing of them is left then."""
+"""How connections end: by timeout, by the client, by the server. Nothing is left of them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import gc
 
 import pytest
 
-from pushup.net.connection import LINGER_SECONDS, Connection
-from pushup.net.edge import SWEEP_SECONDS, EdgeLimits
+from pushup.net.connection import Connection
+from pushup.net.edge import SWEEP_SECONDS
 from pushup.net.http1 import Request
+from pushup.net.limits import EdgeLimits
+from pushup.net.pipeline import PIPELINE_LIMIT
+from pushup.net.responses import Response
+from pushup.net.timeouts import LINGER_SECONDS
 from tests.net.scripted_application import ScriptedServer, get, serve
 
 LIMITS = EdgeLimits(request_timeout_seconds=10, idle_timeout_seconds=30)
@@ -22,7 +26,7 @@ def server() -> ScriptedServer:
 
 @pytest.mark.parametrize("part", [b"G", b"GET / HTTP/1.1\r\nHo", PARTIAL, PARTIAL + b"abc"])
 def test_a_partial_request_times_out(server: ScriptedServer, part: bytes) -> None:
-    """A request that does not come to its end in time gets a 408, and its connection ends."""
+    """A request that is not completed in time gets a 408, and its connection ends."""
     client = server.connect()
     client.send(part)
     server.advance(LIMITS.request_timeout_seconds)
@@ -38,7 +42,7 @@ def test_a_partial_request_times_out(server: ScriptedServer, part: bytes) -> Non
 
 @pytest.mark.parametrize("before", [b"", get(b"/before")])
 def test_a_byte_a_second_does_not_help(server: ScriptedServer, before: bytes) -> None:
-    """A request that trickles in has as long as any other (slow loris)."""
+    """A request that trickles in gets no more time than any other (slow loris)."""
     client = server.connect()
     client.send(before + PARTIAL)
     client.take()
@@ -52,7 +56,7 @@ def test_a_byte_a_second_does_not_help(server: ScriptedServer, before: bytes) ->
 @pytest.mark.parametrize("part", [b"GET /second HT", PARTIAL + b"abc"])
 @pytest.mark.parametrize("between", [b"", get(b"/between")])
 def test_a_partial_request_behind_a_held_poll_times_out(server: ScriptedServer, part: bytes, between: bytes) -> None:
-    """Its memory is free then, though the poll is held on; it is answered 408 when its turn has come."""
+    """Its memory is freed while the poll is still held; it gets a 408 in its turn."""
     client = server.connect()
     client.send(get(b"/held") + between + part)
     assert server.edge.waiting_bytes > 0
@@ -68,7 +72,7 @@ def test_a_partial_request_behind_a_held_poll_times_out(server: ScriptedServer, 
 
 
 def test_a_request_is_not_late_while_nothing_is_read(server: ScriptedServer) -> None:
-    """It has come in part only because too many wait before it; its time goes on when reading does."""
+    """It is incomplete only because reading is paused; its time runs on when reading resumes."""
     client = server.connect()
     client.send(get(b"/held") + get(b"/next") * 300)
     server.advance(LIMITS.request_timeout_seconds + 5)
@@ -80,8 +84,8 @@ def test_a_request_is_not_late_while_nothing_is_read(server: ScriptedServer) -> 
     assert client.reply().status == 408
 
 
-def test_a_part_that_came_before_reading_stopped_times_out_after_it_has_gone_on(server: ScriptedServer) -> None:
-    """However little was missing of it."""
+def test_a_partial_request_times_out_after_reading_has_resumed(server: ScriptedServer) -> None:
+    """However little of it is missing."""
     client = server.connect()
     client.send(get(b"/held") + get(b"/next") * 70 + b"GET /never HT")
     server.advance(LIMITS.request_timeout_seconds + 5)
@@ -91,7 +95,7 @@ def test_a_part_that_came_before_reading_stopped_times_out_after_it_has_gone_on(
 
 
 def test_a_second_request_has_its_own_time(server: ScriptedServer) -> None:
-    """The time of a request begins with its own first byte, however long the one before it was held."""
+    """The time of a request starts at its own first byte, however long the one before it was held."""
     client = server.connect()
     client.send(get(b"/held"))
     server.advance(20)
@@ -103,8 +107,8 @@ def test_a_second_request_has_its_own_time(server: ScriptedServer) -> None:
     assert client.reply().body == b"/second"
 
 
-def test_a_client_that_waits_to_be_told_to_continue_is_not_late(server: ScriptedServer) -> None:
-    """Behind a held poll it is not its fault; once it was told, its time begins."""
+def test_a_client_that_waits_for_continue_is_not_late(server: ScriptedServer) -> None:
+    """Behind a held poll it has to wait; its time starts when it gets `100 Continue`."""
     client = server.connect()
     client.send(get(b"/held") + PARTIAL.replace(b"Host", b"Expect: 100-continue\r\nHost"))
     server.advance(3 * LIMITS.request_timeout_seconds)
@@ -117,7 +121,7 @@ def test_a_client_that_waits_to_be_told_to_continue_is_not_late(server: Scripted
 
 @pytest.mark.parametrize("before", [b"", get(b"/before")], ids=["never used", "used"])
 def test_an_idle_connection_is_closed(server: ScriptedServer, before: bytes) -> None:
-    """A connection on which nothing comes is closed without a word after the idle timeout."""
+    """A connection without a request is closed without a response after the idle timeout."""
     client = server.connect()
     client.send(before)
     client.take()
@@ -130,7 +134,7 @@ def test_an_idle_connection_is_closed(server: ScriptedServer, before: bytes) -> 
 
 
 def test_empty_lines_do_not_keep_a_connection(server: ScriptedServer) -> None:
-    """Empty lines are no requests: who sends nothing else is idle."""
+    """Empty lines are not requests: a client that sends nothing else is idle."""
     client = server.connect()
     for _ in range(8):
         client.send(b"\r\n")
@@ -139,7 +143,7 @@ def test_empty_lines_do_not_keep_a_connection(server: ScriptedServer) -> None:
 
 
 def test_requests_keep_a_connection(server: ScriptedServer) -> None:
-    """Each request begins the idle time anew."""
+    """Each request restarts the idle timeout."""
     client = server.connect()
     for _ in range(4):
         client.send(get(b"/a"))
@@ -150,7 +154,7 @@ def test_requests_keep_a_connection(server: ScriptedServer) -> None:
 
 @pytest.mark.parametrize("target", [b"/held", b"/later"])
 def test_an_open_request_does_not_time_out(server: ScriptedServer, target: bytes) -> None:
-    """What the application has is the application's to end."""
+    """It is up to the application when to answer it."""
     client = server.connect()
     client.send(get(target))
     server.advance(500)
@@ -158,8 +162,8 @@ def test_an_open_request_does_not_time_out(server: ScriptedServer, target: bytes
     assert client.take() == b""
 
 
-def test_a_held_client_that_leaves_is_let_go(server: ScriptedServer) -> None:
-    """The end of a held poll's client abandons its subscription at once, and closes."""
+def test_a_held_client_that_leaves_is_forgotten(server: ScriptedServer) -> None:
+    """When the client of a held poll leaves, its subscription is abandoned and the connection closed at once."""
     for leave in ("end", "reset"):
         client = server.connect()
         client.send(get(b"/held"))
@@ -180,8 +184,8 @@ def test_a_held_client_that_leaves_is_let_go(server: ScriptedServer) -> None:
     ],
     ids=["h2c", "close", "HTTP/1.0"],
 )
-def test_a_held_client_on_its_last_request_is_let_go(server: ScriptedServer, request_: bytes) -> None:
-    """The end of a client whose poll is its last request (nginx sends all so, Java offers h2c) is noticed at once."""
+def test_a_held_client_on_its_last_request_is_forgotten(server: ScriptedServer, request_: bytes) -> None:
+    """A client whose poll is its last request (nginx sends such, Java offers h2c) is noticed when it leaves."""
     client = server.connect()
     client.send(request_)
     client.end()
@@ -189,8 +193,41 @@ def test_a_held_client_on_its_last_request_is_let_go(server: ScriptedServer, req
     assert client.closed()
 
 
+def test_the_end_of_a_held_client_is_noticed_behind_a_full_pipeline(server: ScriptedServer) -> None:
+    """A full pipeline pauses reading, but not when the last request has arrived: then the client's end is noticed."""
+    client = server.connect()
+    client.send(get(b"/held") + get(b"/1") * PIPELINE_LIMIT + get(b"/last", b"Connection: close\r\n"))
+    client.end()
+    assert len(server.application.abandoned) == 1
+    assert client.closed()
+
+
+def test_a_connection_fails_behind_a_full_pipeline() -> None:
+    """When its output limit is exceeded by the last of many waiting requests, all of it is forgotten."""
+    server = serve(limits=EdgeLimits(output_limit_bytes=1000))
+    client = server.connect(capacity=20_000)
+    client.send(get(b"/held") + get(b"/1") * (PIPELINE_LIMIT - 1) + get(b"/big"))
+    server.application.answer_held()
+    server.demultiplexer.run()
+    assert len(server.application.targets) == PIPELINE_LIMIT + 1
+    assert client.closed()
+    assert server.edge.connection_count == 0
+    assert server.edge.waiting_bytes == 0
+
+
+def test_a_response_after_the_client_has_left(server: ScriptedServer) -> None:
+    """It is dropped: an application need not know which clients are still connected."""
+    client = server.connect()
+    client.send(get(b"/later"))
+    client.reset()
+    (connection,) = server.application.later
+    connection.respond(Response(204))
+    assert client.take() == b""
+    assert server.edge.connection_count == 0
+
+
 def test_a_reset_is_noticed_while_nothing_is_read(server: ScriptedServer) -> None:
-    """A client that vanishes behind a full pipeline is let go, too."""
+    """A client that vanishes behind a full pipeline is forgotten as well."""
     client = server.connect()
     client.send(get(b"/held") + get(b"/1") * 100)
     client.send(get(b"/unread"))
@@ -200,7 +237,7 @@ def test_a_reset_is_noticed_while_nothing_is_read(server: ScriptedServer) -> Non
 
 
 def test_half_closed_and_still_answered(server: ScriptedServer) -> None:
-    """A client that has ended after its request gets its response, and is then closed."""
+    """A client that closes its side after its request gets its response, and is then closed."""
     client = server.connect()
     client.send(get(b"/later"))
     client.end()
@@ -213,7 +250,7 @@ def test_half_closed_and_still_answered(server: ScriptedServer) -> None:
 
 
 def test_half_closed_behind_a_pipeline(server: ScriptedServer) -> None:
-    """A client that has ended after several requests gets all its responses, and is then closed."""
+    """A client that closes its side after several requests gets all its responses, and is then closed."""
     client = server.connect()
     client.send(get(b"/later") + get(b"/1") + get(b"/2"))
     client.end()
@@ -225,7 +262,7 @@ def test_half_closed_behind_a_pipeline(server: ScriptedServer) -> None:
 
 
 def test_half_closed_with_bytes_unsent(server: ScriptedServer) -> None:
-    """A client that has ended and reads slowly gets its whole response, and is then closed."""
+    """A client that has closed its side and reads slowly gets its complete response, and is then closed."""
     client = server.connect(capacity=1000)
     client.send(get(b"/big"))
     client.end()
@@ -235,7 +272,7 @@ def test_half_closed_with_bytes_unsent(server: ScriptedServer) -> None:
 
 
 def test_half_closed_and_then_held(server: ScriptedServer) -> None:
-    """A poll that would be held for a client that has ended is abandoned."""
+    """A poll that would be held for a client that has closed its side is abandoned."""
     client = server.connect()
     client.send(get(b"/later") + get(b"/held"))
     client.end()
@@ -249,7 +286,7 @@ def test_half_closed_and_then_held(server: ScriptedServer) -> None:
 
 @pytest.mark.parametrize("part", [b"", b"GET / HT", PARTIAL])
 def test_an_end_between_and_within_requests(server: ScriptedServer, part: bytes) -> None:
-    """A client that ends while nothing of it is open is closed."""
+    """A client that closes its side while none of its requests is open is closed."""
     client = server.connect()
     client.send(part)
     client.end()
@@ -259,7 +296,7 @@ def test_an_end_between_and_within_requests(server: ScriptedServer, part: bytes)
 
 
 def test_lingering(server: ScriptedServer) -> None:
-    """After an error the client's bytes are read and thrown away, so that no reset destroys the response."""
+    """After an error the client's bytes are read and dropped, so that no reset destroys the response."""
     client = server.connect()
     client.send(b"NONSENSE\r\n\r\n")
     assert client.reply().status == 400
@@ -277,7 +314,7 @@ def test_lingering(server: ScriptedServer) -> None:
 
 
 def test_a_slow_client_can_send_what_was_refused_and_read_why(server: ScriptedServer) -> None:
-    """It is read on while something comes, so that no reset destroys the response; then it is closed."""
+    """It is read while bytes arrive, so that no reset destroys the response; then it is closed."""
     client = server.connect()
     client.send(PARTIAL.replace(b"/echo", b"/refused"))
     for _ in range(round(LIMITS.request_timeout_seconds) - 1):
@@ -289,8 +326,8 @@ def test_a_slow_client_can_send_what_was_refused_and_read_why(server: ScriptedSe
     assert client.closed()
 
 
-def test_sending_does_not_prolong_lingering_for_ever(server: ScriptedServer) -> None:
-    """A client that sends on and on after an error is closed when a request would have timed out."""
+def test_sending_does_not_prolong_lingering_without_limit(server: ScriptedServer) -> None:
+    """A client that keeps sending after an error is closed when a request would have timed out."""
     client = server.connect()
     client.send(b"NONSENSE\r\n\r\n")
     for _ in range(round(LIMITS.request_timeout_seconds) + 2):
@@ -302,7 +339,7 @@ def test_sending_does_not_prolong_lingering_for_ever(server: ScriptedServer) -> 
 
 
 def test_drain(server: ScriptedServer) -> None:
-    """When the edge drains, idle connections end at once, and every response says that it is the last."""
+    """When the edge drains, idle connections end at once and every response says that it is the last."""
     idle, used, held, partial = (server.connect() for _ in range(4))
     used.send(get(b"/before"))
     used.take()
@@ -338,7 +375,7 @@ def test_close(server: ScriptedServer) -> None:
     "part", [b"", b"GET", get(b"/held"), get(b"/big"), get(b"/a", b"Connection: close\r\n"), b"NONSENSE\r\n\r\n"]
 )
 def test_nothing_of_a_connection_is_left(server: ScriptedServer, part: bytes) -> None:
-    """A connection that is gone is held by nobody; only an error's traceback may leave a reference cycle."""
+    """Nothing refers to a closed connection; only an error's traceback may leave a reference cycle."""
     client = server.connect(capacity=500)
     gc.collect()
     gc.disable()

@@ -1,12 +1,13 @@
-"""A client that reads slowly, or not at all, costs its output buffer and nothing else (DESIGN §6.3)."""
+"""A client that reads slowly, or not at all, costs its output buffer and nothing else (Hsu §3.2)."""
 
 from __future__ import annotations
 
 import pytest
 
 from pushup.core.answer import Answer
-from pushup.net.connection import PIPELINE_LIMIT, READ_BODY_BYTES, READ_BYTES
-from pushup.net.edge import SWEEP_SECONDS, EdgeLimits
+from pushup.net.edge import SWEEP_SECONDS
+from pushup.net.limits import EdgeLimits
+from pushup.net.pipeline import PIPELINE_LIMIT, READ_BODY_BYTES, READ_BYTES
 from tests.net.scripted_application import ScriptedServer, get, serve
 
 LIMITS = EdgeLimits(output_limit_bytes=200_000, idle_timeout_seconds=30)
@@ -19,7 +20,7 @@ def server() -> ScriptedServer:
 
 @pytest.mark.parametrize("step", [1, 7, 300])
 def test_what_the_kernel_refuses_is_sent_later(server: ScriptedServer, step: int) -> None:
-    """A response that the kernel takes in many small parts arrives whole, and then the next request goes on."""
+    """A response that the kernel accepts in many small parts arrives complete, and then the next request begins."""
     client = server.connect(capacity=0)
     client.send(get(b"/first") + get(b"/second"))
     assert server.application.targets == [b"/first"]
@@ -32,7 +33,7 @@ def test_what_the_kernel_refuses_is_sent_later(server: ScriptedServer, step: int
 
 
 def test_writing_is_watched_only_while_there_is_something_to_write(server: ScriptedServer) -> None:
-    """The demultiplexer is asked for writability exactly as long as bytes wait."""
+    """The demultiplexer is asked for writability exactly while unsent bytes wait."""
     client = server.connect(capacity=50)
     client.send(get(b"/a"))
     assert list(server.demultiplexer.wanted.values()) == [(True, True)]
@@ -41,7 +42,7 @@ def test_writing_is_watched_only_while_there_is_something_to_write(server: Scrip
 
 
 def test_output_limit(server: ScriptedServer) -> None:
-    """A response of more unsent bytes than the limit ends the connection, and only that."""
+    """More unsent bytes than the limit end this connection, and no other."""
     other, client = server.connect(), server.connect(capacity=100)
     client.send(get(b"/held"))
     (connection, _) = server.application.held[0]
@@ -54,7 +55,7 @@ def test_output_limit(server: ScriptedServer) -> None:
 
 
 def test_at_the_output_limit(server: ScriptedServer) -> None:
-    """What fits the limit is buffered, however large."""
+    """A response within the limit is buffered, however large."""
     client = server.connect(capacity=0)
     client.send(get(b"/held"))
     server.application.answer_held(Answer("e-1", (), False, (), ("x" * (LIMITS.output_limit_bytes - 1000),)))
@@ -64,7 +65,7 @@ def test_at_the_output_limit(server: ScriptedServer) -> None:
 
 
 def test_a_client_that_does_not_read_makes_nothing_grow(server: ScriptedServer) -> None:
-    """Only one response is made for a client that reads none, and no more of its requests are read than may wait."""
+    """For a client that reads nothing one response is made, and no more of its requests are read than may wait."""
     client = server.connect(capacity=10)
     for _ in range(20 * PIPELINE_LIMIT):
         client.send(get(b"/big"))
@@ -72,8 +73,8 @@ def test_a_client_that_does_not_read_makes_nothing_grow(server: ScriptedServer) 
     assert len(client.socket.incoming) == 19 * PIPELINE_LIMIT * len(get(b"/big")) - len(get(b"/big"))
 
 
-def test_a_client_that_reads_on_gets_everything(server: ScriptedServer) -> None:
-    """A pipeline that was stopped for a slow client goes on to its end when it reads."""
+def test_a_client_that_resumes_reading_gets_everything(server: ScriptedServer) -> None:
+    """A pipeline that was paused for a slow client is served to its end when the client reads."""
     client = server.connect(capacity=10)
     for _ in range(3 * PIPELINE_LIMIT):
         client.send(get(b"/big"))
@@ -84,7 +85,7 @@ def test_a_client_that_reads_on_gets_everything(server: ScriptedServer) -> None:
 
 
 def test_a_stuck_client_is_given_up(server: ScriptedServer) -> None:
-    """A client that takes no byte for the idle timeout is closed."""
+    """A client that accepts no byte for the idle timeout is closed."""
     client = server.connect(capacity=10)
     client.send(get(b"/big"))
     server.advance(LIMITS.idle_timeout_seconds)
@@ -95,7 +96,7 @@ def test_a_stuck_client_is_given_up(server: ScriptedServer) -> None:
 
 
 def test_a_slow_client_is_not_given_up(server: ScriptedServer) -> None:
-    """A client that takes some bytes now and then is waited for."""
+    """A client that accepts some bytes now and then stays connected."""
     client = server.connect(capacity=10)
     client.send(get(b"/big"))
     for _ in range(10):
@@ -105,7 +106,7 @@ def test_a_slow_client_is_not_given_up(server: ScriptedServer) -> None:
 
 
 def test_a_client_has_the_whole_time_after_a_long_hold(server: ScriptedServer) -> None:
-    """The time in which a client must take bytes begins with the response, however long the poll was held."""
+    """The time in which a client must accept bytes starts with the response, however long the poll was held."""
     client = server.connect(capacity=100)
     client.send(get(b"/held"))
     server.advance(LIMITS.idle_timeout_seconds + 10)
@@ -117,7 +118,7 @@ def test_a_client_has_the_whole_time_after_a_long_hold(server: ScriptedServer) -
 
 
 def test_a_last_response_is_sent_whole(server: ScriptedServer) -> None:
-    """`Connection: close` closes only when the kernel has all of the response."""
+    """`Connection: close` takes effect only when the kernel has accepted all of the response."""
     client = server.connect(capacity=1000)
     client.send(get(b"/big", b"Connection: close\r\n"))
     assert not client.told_to_go()
@@ -127,7 +128,7 @@ def test_a_last_response_is_sent_whole(server: ScriptedServer) -> None:
 
 
 def test_a_client_that_breaks_while_it_is_written_to(server: ScriptedServer) -> None:
-    """A connection that breaks under a response, at once or later, is forgotten without a word in the log."""
+    """A connection that breaks during a response, at once or later, is forgotten without a log line."""
     at_once, later = server.connect(), server.connect(capacity=100)
     at_once.send(get(b"/held"))
     at_once.socket.broken = True
@@ -139,7 +140,7 @@ def test_a_client_that_breaks_while_it_is_written_to(server: ScriptedServer) -> 
 
 
 def test_sent_and_received_bytes_are_counted(server: ScriptedServer) -> None:
-    """The metrics count every byte read, and every byte that the kernel took, buffered or not."""
+    """The metrics count every byte read, and every byte that the kernel accepted, buffered or not."""
     client = server.connect(capacity=10)
     client.send(get(b"/big"))
     client.read(500)
@@ -149,7 +150,7 @@ def test_sent_and_received_bytes_are_counted(server: ScriptedServer) -> None:
 
 
 def test_much_is_read_at_a_time_only_of_a_body(server: ScriptedServer) -> None:
-    """A flood of small requests is read in small pieces, so that few wait in memory; a large body in large ones."""
+    """Requests are read in small pieces, so that few of a flood wait in memory; a large body in large pieces."""
     client = server.connect()
     (connection,) = server.edge._connections
     assert connection.read_bytes == READ_BYTES

@@ -1,4 +1,4 @@
-"""The edge around the HTTP interface on a whole node: leave for other origins, limits, failures, and nothing left."""
+"""The edge with the HTTP interface of a complete node: CORS, limits, failures, and that nothing leaks."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from typing import NamedTuple
 import pytest
 
 from pushup.core.wire import PublicationLimits
+from pushup.metrics import Metrics
 from pushup.net.access import Access
 from pushup.net.api import Api
-from pushup.net.connection import Connection
-from pushup.net.edge import EdgeLimits
+from pushup.net.edge import Edge
+from pushup.net.limits import EdgeLimits, RequestLimits
 from pushup.net.listener import PAUSE_SECONDS
 from pushup.net.poll_parameters import PollLimits, PollReader
 from pushup.net.refusals import Refusals
-from tests.net.in_memory import InMemoryDemultiplexer
+from pushup.net.wait.demultiplexer import Watched
+from tests.net.in_memory import InMemoryDemultiplexer, InMemoryReactor
 from tests.net.in_memory_node import InMemoryNode
 from tests.net.in_memory_server import Client, InMemoryServer, make_clock
-from tests.net.scripted_application import get, serve
+from tests.net.scripted_application import ScriptedApplication, get, serve
 
 
 class Whole(NamedTuple):
@@ -34,13 +36,12 @@ class Whole(NamedTuple):
 
 def whole(limits: EdgeLimits | None = None, cors_origins: tuple[str, ...] = ()) -> Whole:
     clock, demultiplexer = make_clock(), InMemoryDemultiplexer()
-    node = InMemoryNode(clock=clock, soon=demultiplexer.soon)
+    node = InMemoryNode(clock=clock, soon=demultiplexer.soon, cors_origins=cors_origins)
     server = InMemoryServer(
         node.api,
         clock=clock,
         demultiplexer=demultiplexer,
         limits=limits,
-        cors_origins=cors_origins,
     )
     return Whole(node, server)
 
@@ -53,7 +54,7 @@ MESSAGE = post(b"/v1/messages", b'{"channels": ["a"], "data": "hello"}')
 
 
 def test_from_publication_to_clients() -> None:
-    """What one client publishes reaches all those who wait, in the same bytes."""
+    """What one client publishes reaches all clients that wait, in the same bytes."""
     parts = whole()
     waiting = [parts.connect() for _ in range(700)]
     for client in waiting:
@@ -69,7 +70,7 @@ def test_from_publication_to_clients() -> None:
 
 
 def test_nothing_leaks() -> None:
-    """After all clients have gone, each in its own way, the edge has no connection and the queue no subscription."""
+    """When all clients have left, each in its own way, the edge has no connection and the queue no subscription."""
     parts = whole()
     poll = get(b"/v1/poll?channel=a&channel=b&cursor=now&timeout=20")
     bad, last = b"NONSENSE\r\n\r\n", get(b"/v1/poll?channel=a&cursor=now", b"Connection: close\r\n")
@@ -95,8 +96,34 @@ def test_nothing_leaks() -> None:
     parts.node.check()
 
 
+def test_making_an_edge_starts_nothing() -> None:
+    """Timers run from `start` until `close`, and an edge that was never started can be closed."""
+    clock, reactor, metrics = make_clock(), InMemoryReactor(), Metrics()
+
+    def make() -> Edge:
+        return Edge(
+            application=ScriptedApplication(),
+            refusals=Refusals(metrics, clock.seconds),
+            demultiplexer=InMemoryDemultiplexer(),
+            reactor=reactor,
+            clock=clock,
+            limits=EdgeLimits(),
+            request_limits=RequestLimits(),
+            metrics=metrics,
+        )
+
+    make().close()
+    edge = make()
+    assert clock.getDelayedCalls() == []
+    edge.start()
+    assert len(clock.getDelayedCalls()) == 1
+    edge.close()
+    assert clock.getDelayedCalls() == []
+    assert reactor.readers == []
+
+
 def test_connections_limit() -> None:
-    """Who comes beyond connections_limit is told 503 and when to come again; when one has gone there is room."""
+    """A client beyond connections_limit gets 503 with Retry-After; when another leaves there is room."""
     server = serve(limits=EdgeLimits(connections_limit=2))
     first, _ = server.connect(), server.connect()
     refused = server.connect()
@@ -114,7 +141,7 @@ def test_connections_limit() -> None:
 
 
 def test_no_file_left(logged_failures: list[str]) -> None:
-    """Without a file descriptor nothing is accepted for a while, which is logged once; then all who waited are."""
+    """Without a file descriptor accepting pauses, which is logged once; then all clients that waited are accepted."""
     server = serve()
     server.listening.queue.append(OSError(errno.EMFILE, "Too many open files"))
     server.listening.queue.append(OSError(errno.ECONNABORTED, "gone"))
@@ -135,11 +162,11 @@ def _fail() -> bytes:
 
 
 def test_a_connection_that_cannot_be_watched(logged_failures: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is closed, that is logged, nothing is kept of it, and the next are accepted."""
+    """It is closed and logged, nothing of it is kept, and the next ones are accepted."""
     server = serve()
     add = server.demultiplexer.add
 
-    def none_left(connection: Connection) -> None:
+    def none_left(connection: Watched) -> None:
         monkeypatch.setattr(server.demultiplexer, "add", add)
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -155,7 +182,7 @@ def test_a_connection_that_cannot_be_watched(logged_failures: list[str], monkeyp
 
 
 def test_a_failure_in_the_application(logged_failures: list[str]) -> None:
-    """An unexpected exception is answered 500 once and logged once, tells the client nothing, and harms no other."""
+    """An unexpected exception is answered 500 and logged, once; it tells the client nothing and affects no other."""
     node = InMemoryNode()
     api = Api(
         node.node,
@@ -194,7 +221,7 @@ ALLOWED, OTHER = b"https://app.example", b"https://evil.example"
     ],
 )
 def test_other_origins(origins: tuple[str, ...], origin: bytes | None, allow: str | None, vary: str | None) -> None:
-    """An allowed origin's scripts may read answers, errors and preflights; others may not, and caches are told."""
+    """Scripts of an allowed origin may read answers, errors and preflights, others may not; `Vary` tells caches."""
     parts = whole(cors_origins=origins)
     field = b"Origin: %b\r\n" % origin if origin else b""
     client = parts.connect()
@@ -218,7 +245,7 @@ def test_other_origins(origins: tuple[str, ...], origin: bytes | None, allow: st
 
 
 def test_an_answer_for_each_origin() -> None:
-    """Held polls of several origins get each its own header with the same message."""
+    """Held polls of several origins get the same message, each with its own header."""
     parts = whole(cors_origins=("https://app.example",))
     clients = [parts.connect() for _ in range(3)]
     for client, origin in zip(clients, (ALLOWED, OTHER, None), strict=True):
@@ -234,14 +261,14 @@ def test_an_answer_for_each_origin() -> None:
 
 
 def test_options_of_the_server() -> None:
-    """`OPTIONS *` asks about the server as a whole, and is answered."""
+    """`OPTIONS *` asks about the server in general, and is answered."""
     client = whole().connect()
     client.send(get(b"*", method=b"OPTIONS") + get(b"*"))
     assert [reply.status for reply in client.replies()] == [204, 400]
 
 
-def test_what_a_malformed_request_of_another_origin_is_told() -> None:
-    """Two origins leave open which counts, so they are refused."""
+def test_a_request_with_two_origins() -> None:
+    """Two Origin headers are refused, because it is open which counts."""
     client = whole(cors_origins=("*",)).connect()
     client.send(get(b"/healthz", b"Origin: a\r\nOrigin: b\r\n"))
     assert client.reply().status == 400

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pushup.core.errors import HeadersTooLarge, PushUpError, RequestTooLarge
-from pushup.net.http1 import Request, RequestLimits, RequestParser
+from pushup.core.errors import BadRequest, HeadersTooLarge, PushUpError, RequestTooLarge, SpokeTls
+from pushup.net.http1 import Request, RequestParser
+from pushup.net.limits import RequestLimits
 from tests.net.smuggling_vectors import READ, REFUSED
 
 SMALL = RequestLimits(target_limit_bytes=30, header_limit_bytes=120, body_limit_bytes=40)
@@ -20,7 +21,7 @@ quick = settings(max_examples=600, deadline=None, database=None, derandomize=Tru
 
 
 class Reading(NamedTuple):
-    """What a connection gets out of bytes; `late`: bytes since the last request, when the error came."""
+    """What a connection reads from bytes; `late`: bytes since the last request when the error was raised."""
 
     requests: list[tuple[bytes, bytes, dict[bytes, bytes], bool, bytes]]
     error: type[PushUpError] | None
@@ -28,7 +29,7 @@ class Reading(NamedTuple):
 
 
 def read(parts: list[bytes], limits: RequestLimits) -> Reading:
-    """Feed one parser with all the parts, up to the first error or the last request."""
+    """Feed one parser with all parts, up to the first error or the last request."""
     parser = RequestParser(limits)
     requests: list[Request] = []
     failed: type[PushUpError] | None = None
@@ -38,19 +39,20 @@ def read(parts: list[bytes], limits: RequestLimits) -> Reading:
         try:
             parser.feed(part)
         except PushUpError as error:
-            failed = type(error)
+            # SpokeTls is a BadRequest with a better explanation, given when a read begins with a TLS handshake.
+            failed = BadRequest if isinstance(error, SpokeTls) else type(error)
         if parser.requests:
             late = len(part)
         requests += parser.requests
         if failed or parser.ended:
             break
     if requests and not requests[-1].keep_alive:
-        failed = None  # what comes after a last request is thrown away, whatever it is
+        failed = None  # whatever follows a last request is dropped
     return Reading([(r.method, r.target, r.headers, r.keep_alive, r.body) for r in requests], failed, late)
 
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
-    """The data in parts that end at these places."""
+    """The data in parts that end at these offsets."""
     ends = sorted({place % (len(data) + 1) for place in places} | {0, len(data)})
     return [data[a:b] for a, b in pairwise(ends)]
 
@@ -90,7 +92,7 @@ _mutations = st.lists(
 
 @st.composite
 def pipelines(draw: st.DrawFn) -> bytes:
-    """Nearly valid requests one behind the other, a few bytes of which are changed."""
+    """Nearly valid requests one after another, with a few bytes changed."""
     data = b"".join(draw(st.lists(_requests, min_size=1, max_size=4)))
     for place, new in draw(_mutations):
         data = data[:place] + new + data[place + 1 :]
@@ -116,7 +118,7 @@ def test_the_split_does_not_matter(data: bytes, places: list[int]) -> None:
 @given(data=st.binary(max_size=200), places=_places)
 @quick
 def test_the_split_of_anything_does_not_matter(data: bytes, places: list[int]) -> None:
-    """However bytes are split that are hardly HTTP, they come to the same."""
+    """However bytes that are hardly HTTP are split, the result is the same."""
     whole = read([data], AMPLE)
     for parts in (cut(data, places), cut(data, _every_place)):
         split = read(parts, AMPLE)
@@ -176,7 +178,7 @@ def _write(
 def test_what_was_sent_is_read(
     sound: list[tuple[bytes, bytes, dict[bytes, bytes], bytes | None, list[int]]], places: list[int]
 ) -> None:
-    """Requests written by the book are read as they were meant, each with its own headers and body and no others."""
+    """Requests that follow the RFC are read as intended, each with its own headers and body and no others."""
     written = [_write(*request) for request in sound]
     split = read(cut(b"".join(data for data, _ in written), places), AMPLE)
     assert split.error is None

@@ -7,7 +7,8 @@ import tracemalloc
 import pytest
 
 from pushup.core.errors import HeadersTooLarge, PushUpError, RequestTooLarge, TargetTooLong
-from pushup.net.http1 import RequestLimits, RequestParser
+from pushup.net.http1 import RequestParser
+from pushup.net.limits import RequestLimits
 from tests.net.test_http1 import AMPLE, GET, SMALL, read
 
 
@@ -34,7 +35,7 @@ def _in_parts(data: bytes, size: int = 7) -> list[bytes]:
     ids=["target", "one header", "many headers", "Content-Length", "one chunk", "many chunks"],
 )  # fmt: skip
 def test_limits(fits: bytes, too_much: bytes, error: type[PushUpError]) -> None:
-    """What is at a limit is read, what is past it is refused with the status for that, in one part or in many."""
+    """A request at a limit is read, one beyond it is refused with its status, in one part or in many."""
     for data in ([fits], _in_parts(fits)):
         reading = read(data, SMALL)
         assert (len(reading.requests), reading.error) == (1, None)
@@ -70,7 +71,7 @@ def test_limits(fits: bytes, too_much: bytes, error: type[PushUpError]) -> None:
     ],
 )
 def test_nothing_is_endless(start: bytes, more: bytes, error: type[PushUpError]) -> None:
-    """Whatever does not end is refused before a few times its limit has come."""
+    """Whatever does not end is refused before a few times its limit has arrived."""
     limits = SMALL
     parser = RequestParser(limits)
     parser.feed(start)
@@ -88,7 +89,7 @@ def test_nothing_is_endless(start: bytes, more: bytes, error: type[PushUpError])
 
 
 def test_a_body_of_many_small_chunks_takes_no_more_than_one_of_few() -> None:
-    """However small the parts are in which a body comes, what is kept of it is its bytes."""
+    """However small the parts in which a body arrives, only its bytes are kept."""
     parser = RequestParser(RequestLimits())
     parser.feed(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
     tracemalloc.start()
@@ -118,8 +119,8 @@ def test_one_parser_serves_many() -> None:
 
 
 @pytest.mark.parametrize("last", [b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"GET / HTTP/1.0\r\n\r\n"])
-def test_a_parser_that_is_done_for_says_so(last: bytes) -> None:
-    """A parser that would refuse another connection's request is not idle, or has ended: nobody else must get it."""
+def test_a_parser_that_cannot_be_reused_says_so(last: bytes) -> None:
+    """A parser that would refuse another connection's request is not idle, or has ended."""
     parser = RequestParser(AMPLE)
     assert len(parser.feed(last)) == 1
     if parser.idle and not parser.ended:
@@ -127,7 +128,7 @@ def test_a_parser_that_is_done_for_says_so(last: bytes) -> None:
 
 
 def test_expectations() -> None:
-    """A client that waits for `100 Continue` is seen until its body begins; HTTP/1.0 knows nothing of it."""
+    """A client waits for `100 Continue` until its body begins; with HTTP/1.0 it never does."""
     head = b"POST / HTTP/1.%d\r\nHost: a\r\nExpect: 100-Continue\r\nContent-Length: 2\r\n\r\n"
     for version, waits in ((1, [True, False, False]), (0, [False, False, False])):
         parser = RequestParser(AMPLE)
@@ -139,7 +140,7 @@ def test_expectations() -> None:
 
 
 def test_repeated_fields_are_joined() -> None:
-    """Of a field that comes twice the values are joined, except where that would leave open which one counts."""
+    """The values of a repeated field are joined, except where it would be open which one counts."""
     (request,) = RequestParser(AMPLE).feed(b"GET / HTTP/1.1\r\nHost: a\r\nAccept: x\r\nACCEPT: y\r\n\r\n")
     assert request.headers[b"accept"] == b"x, y"
     for name in (b"Authorization", b"Idempotency-Key", b"Origin"):

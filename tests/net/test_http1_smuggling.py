@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pushup.core.errors import PushUpError
-from pushup.net.http1 import Request, RequestLimits, RequestParser
+from pushup.net.http1 import Request, RequestParser
+from pushup.net.limits import RequestLimits
 from tests.net.smuggling_vectors import READ, REFUSED, SMUGGLED, chunked, get, post
 
 
@@ -49,7 +50,7 @@ def test_what_has_one_meaning_is_read(name: str) -> None:
 
 
 def test_a_refused_request_leaves_those_before_it() -> None:
-    """What came whole before a bad request is still there to be answered, and nothing after it."""
+    """Complete requests before a bad one are still answered, and nothing after it."""
     good = post(b"Content-Length: 3", b"abc")
     requests, error = read([good + good + REFUSED["CL and TE"] + good])
     assert [request.body for request in requests] == [b"abc", b"abc"]
@@ -67,7 +68,7 @@ def test_trailers_are_headers_of_nothing() -> None:
 
 @pytest.mark.parametrize("last", [b"Connection: close", b"Connection: keep-alive, close", b"connection: CLOSE"])
 def test_after_a_closing_request_comes_none(last: bytes) -> None:
-    """What follows a request that closes the connection is no request."""
+    """What follows a request that closes the connection is not a request."""
     requests, _ = read([get(b"Host: a\r\n" + last) + SMUGGLED])
     assert [(request.target, request.keep_alive) for request in requests] == [(b"/", False)]
 
@@ -80,7 +81,7 @@ def test_after_a_closing_request_comes_none(last: bytes) -> None:
     ],
     ids=["websocket", "h2c"],
 )
-def test_a_tunnel_is_not_read_on(data: bytes) -> None:
+def test_a_tunnel_is_not_read(data: bytes) -> None:
     """After a request that would change the protocol nothing is read as HTTP, whatever it looks like."""
     for parts in ([data + SMUGGLED], [data, SMUGGLED], in_bytes(data + SMUGGLED)):
         requests, error = read(parts)

@@ -1,33 +1,30 @@
-"""What requests may take before they are whole: refused by their heads, bounded in all, and free again afterwards."""
+"""The memory of incomplete and waiting requests: refused by their heads, limited in total, and freed afterwards."""
 
 from __future__ import annotations
 
 import tracemalloc
 from random import Random
+from typing import cast
 
 import pytest
 
-from pushup.net.edge import SWEEP_SECONDS, EdgeLimits
-from pushup.net.http1 import RequestLimits
+from pushup.net.connection import Connection
+from pushup.net.edge import SWEEP_SECONDS
+from pushup.net.limits import EdgeLimits, RequestLimits
+from pushup.net.phases import Phase
 from pushup.net.responses import Response
 from tests.net.in_memory_server import Client
-from tests.net.scripted_application import ScriptedServer, get, serve
+from tests.net.scripted_application import CHUNKED, act_at_random, get, post, serve
 
 BODY = 200_000
 
 
-def post(target: bytes, length: int, fields: bytes = b"") -> bytes:
-    return b"POST %b HTTP/1.1\r\nHost: a\r\n%bContent-Length: %d\r\n\r\n" % (target, fields, length)
-
-
 ORIGIN = b"Origin: https://example.org\r\n"
-
-CHUNKED = b"POST %b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 @pytest.mark.parametrize("head", [post(b"/refused", BODY), post(b"/refused", 1), CHUNKED % b"/refused"])
 def test_a_request_is_refused_when_its_head_is_there(head: bytes) -> None:
-    """Nothing of the body is kept, nothing of what follows is served, and the connection ends."""
+    """Nothing of the body is kept, nothing that follows is served, and the connection ends."""
     server = serve()
     client = server.connect()
     client.send(head)
@@ -42,7 +39,7 @@ def test_a_request_is_refused_when_its_head_is_there(head: bytes) -> None:
 @pytest.mark.parametrize("head", [post(b"/refused", 1, ORIGIN), post(b"/small", 101, ORIGIN)])
 @pytest.mark.parametrize("before", [b"", get(b"/before")])
 def test_scripts_may_read_why_a_request_is_refused(before: bytes, head: bytes) -> None:
-    """The response says so to a page that may read other responses (CORS)."""
+    """The response has the CORS headers of any other."""
     server = serve(cors_origins=["https://example.org"])
     client = server.connect()
     client.send(before + head)
@@ -51,7 +48,7 @@ def test_scripts_may_read_why_a_request_is_refused(before: bytes, head: bytes) -
 
 
 def test_scripts_may_read_that_a_request_took_too_long() -> None:
-    """That response, too."""
+    """That response has them as well."""
     server = serve(cors_origins=["https://example.org"])
     client = server.connect()
     client.send(post(b"/echo", BODY, ORIGIN))
@@ -61,7 +58,7 @@ def test_scripts_may_read_that_a_request_took_too_long() -> None:
 
 
 def test_a_head_request_is_refused_without_a_body() -> None:
-    """As every response to HEAD."""
+    """Like every response to HEAD."""
     server = serve()
     client = server.connect()
     client.send(get(b"/refused", b"Content-Length: 1\r\n", b"HEAD"))
@@ -69,7 +66,7 @@ def test_a_head_request_is_refused_without_a_body() -> None:
 
 
 def test_a_request_behind_a_held_poll_is_refused_in_its_turn() -> None:
-    """The poll is held on and answered as ever."""
+    """The poll stays held and is answered as usual."""
     server = serve()
     client = server.connect()
     client.send(get(b"/held") + post(b"/refused", BODY))
@@ -83,8 +80,8 @@ def test_a_request_behind_a_held_poll_is_refused_in_its_turn() -> None:
     "head",
     [get(b"/refused"), get(b"/refused", b"Content-Length: 0\r\n"), get(b"/refused", b"Expect: 100-continue\r\n")],
 )
-def test_without_a_body_the_application_is_asked_as_ever(head: bytes) -> None:
-    """It answers, and the connection lives on."""
+def test_without_a_body_the_application_answers(head: bytes) -> None:
+    """It gets the request, and the connection stays open."""
     server = serve()
     client = server.connect()
     client.send(head)
@@ -95,7 +92,7 @@ def test_without_a_body_the_application_is_asked_as_ever(head: bytes) -> None:
 @pytest.mark.parametrize(("size", "status"), [(100, 200), (101, 413)])
 @pytest.mark.parametrize("chunked", [False, True])
 def test_each_call_has_its_own_limit(size: int, status: int, chunked: bool) -> None:
-    """Announced or not: a body that is larger than its call takes is refused, before it is all there."""
+    """A body larger than its call allows is refused before all of it has arrived, announced or not."""
     server = serve()
     client = server.connect()
     if chunked:
@@ -106,7 +103,7 @@ def test_each_call_has_its_own_limit(size: int, status: int, chunked: bool) -> N
 
 
 def test_the_limit_of_all_holds_for_each_call() -> None:
-    """Whatever the application would take."""
+    """Whatever the application would accept."""
     server = serve(request_limits=RequestLimits(body_limit_bytes=1000))
     client = server.connect()
     client.send(post(b"/echo", 1001))
@@ -114,7 +111,7 @@ def test_the_limit_of_all_holds_for_each_call() -> None:
 
 
 def test_what_has_come_in_part_is_bounded_in_all() -> None:
-    """Who would go past it is told 503 and when to come again; the others are served, and then there is room."""
+    """A client that exceeds it gets 503 with Retry-After; the others are served, and then there is room."""
     server = serve(limits=EdgeLimits(waiting_requests_limit_bytes=3 * BODY))
     clients = [server.connect() for _ in range(5)]
     for client in clients:
@@ -153,7 +150,7 @@ MANY_FIELDS = b"".join(b"%x:\r\n" % number for number in range(2000))
     ids=["one byte", "many fields", "pipeline", "pipeline with many fields"],
 )
 def test_what_counts_is_what_it_takes(data: bytes) -> None:
-    """Small parts take many times their bytes in memory, so more than their bytes counts."""
+    """Small parts take many times their size in memory, so more than their size counts."""
     server = serve()
     clients = [server.connect() for _ in range(10)]
     tracemalloc.start()
@@ -169,7 +166,7 @@ def test_what_counts_is_what_it_takes(data: bytes) -> None:
 
 
 def test_what_waits_behind_held_polls_is_bounded_in_all() -> None:
-    """Requests of a pipeline, too; who goes past it is answered its polls first, and then 503."""
+    """Waiting requests count as well; a client that exceeds the limit gets its polls answered first, and then 503."""
     server = serve(limits=EdgeLimits(waiting_requests_limit_bytes=50_000))
     clients = [server.connect() for _ in range(20)]
     for client in clients:
@@ -184,7 +181,7 @@ def test_what_waits_behind_held_polls_is_bounded_in_all() -> None:
 
 
 def test_a_request_that_has_become_whole_is_not_refused() -> None:
-    """However much waits on other connections: it gets one response, and its connection lives on."""
+    """However much waits on other connections, it gets one response, and its connection stays open."""
     server = serve(limits=EdgeLimits(waiting_requests_limit_bytes=50_000))
     client, poller = server.connect(), server.connect()
     client.send(post(b"/echo", 10) + b"x" * 5)
@@ -201,7 +198,7 @@ def test_a_request_that_has_become_whole_is_not_refused() -> None:
 
 
 def test_past_the_bound_no_connection_keeps_anything() -> None:
-    """What waits on one that goes past it is given up, too, so that any number of them cannot go far past it."""
+    """A connection that exceeds it loses its waiting requests, so that no number of them can exceed it by much."""
     server = serve(limits=EdgeLimits(waiting_requests_limit_bytes=50_000))
     clients = [server.connect() for _ in range(40)]
     for client in clients:
@@ -212,45 +209,22 @@ def test_past_the_bound_no_connection_keeps_anything() -> None:
     assert clients[-1].told_to_go()
 
 
-def _do(random: Random, client: Client, server: ScriptedServer) -> None:
-    if client.closed():
-        return
-    kind = random.random()
-    if kind < 0.75:
-        client.send(
-            random.choice(
-                [
-                    get(b"/held"), get(b"/a"), get(b"/big"), b"GET /a", b" HTTP/1.1\r\nHost: a\r\n", b"\r\n",
-                    post(b"/echo", 300), post(b"/echo", 300) + b"x" * 200, b"x" * 100, post(b"/refused", 10),
-                    post(b"/echo", 10, b"Expect: 100-continue\r\n"), CHUNKED % b"/echo", b"3\r\nabc\r\n", b"0\r\n\r\n",
-                    get(b"/last", b"Connection: close\r\n"), get(b"/later"),
-                ]
-            )
-        )  # fmt: skip
-    elif kind < 0.82:
-        client.read(random.choice([None, 50_000]))
-    elif kind < 0.85:
-        client.end()
-    elif kind < 0.88:
-        client.reset()
-    elif kind < 0.94:
-        server.application.answer_held()
-    else:
-        server.advance(random.choice([1, 1, 5, 12]))
+def _counted_bytes(connection: Connection) -> int:
+    return 0 if connection.pipeline is None else connection.pipeline.counted_bytes
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_nothing_is_counted_twice_or_for_ever(seed: int) -> None:
-    """Whatever clients do, in whatever order: when all have gone, or all is answered, nothing is counted."""
+def test_nothing_is_counted_twice_or_forever(seed: int) -> None:
+    """Whatever clients do, in whatever order: when all have left or been answered, nothing is counted."""
     random = Random(seed)
     server = serve(limits=EdgeLimits(waiting_requests_limit_bytes=random.choice([2_000, 10_000, 10**6])))
     clients: list[Client] = []
     for _ in range(150):
         if not clients or random.random() < 0.1:
             clients.append(server.connect(random.choice([None, 1000])))
-        _do(random, random.choice(clients), server)
+        act_at_random(random, random.choice(clients), server)
         assert server.edge.waiting_bytes >= 0
-        assert server.edge.waiting_bytes == sum(c._counted_bytes for c in server.edge._connections)
+        assert server.edge.waiting_bytes == sum(_counted_bytes(c) for c in server.edge._connections.values())
     for _ in range(100):
         server.application.answer_held()
         later, server.application.later = server.application.later, []
@@ -258,7 +232,7 @@ def test_nothing_is_counted_twice_or_for_ever(seed: int) -> None:
             if not client.closed():
                 client.read(None)
         for exchange in later:
-            if exchange in server.edge._connections:
+            if cast(Connection, exchange).phase is not Phase.CLOSED:
                 exchange.respond(Response(204))
         server.advance(2)
     assert server.edge.waiting_bytes == 0

@@ -10,7 +10,7 @@ from msgspec import Raw
 from pushup.core import errors
 from pushup.core.answer import Answer, Gap, Received
 from pushup.core.errors import BadRequest, MethodNotAllowed, Overloaded, PushUpError, Unauthorized, Unavailable
-from pushup.net.responses import Manner, Response, ResponseWriter, problem
+from pushup.net.responses import Response, ResponseOptions, ResponseWriter, problem
 from tests.net.in_memory_server import START, Reply, read_replies
 
 EMPTY = Answer("e-7", (), False, (), ())
@@ -29,7 +29,7 @@ def read(data: bytes, *, head: bool = False) -> Reply:
 
 
 def test_an_answer(writer: ResponseWriter) -> None:
-    """A poll's answer is a 200 in JSON with a length, a date and leave for nobody to keep it."""
+    """A poll's answer is a 200 with JSON, a length and a date, and must not be cached."""
     message = Received("e-8", 1.5, ("a",), Raw(b'{"b": 1.10}'))
     reply = read(writer.answer(Answer("e-9", (message,), True, (Gap("a", "expired"),), ("c",)), None))
     assert reply.status == 200
@@ -50,7 +50,7 @@ def test_an_answer(writer: ResponseWriter) -> None:
 
 
 def _kinds() -> list[type[PushUpError]]:
-    """Every error that a client can be told."""
+    """Every error that a client can get."""
     return [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, PushUpError)]
 
 
@@ -71,7 +71,7 @@ def test_every_error_is_a_problem(writer: ResponseWriter, kind: type[PushUpError
 
 
 def test_a_problem_without_a_field(writer: ResponseWriter) -> None:
-    """A problem that no field is to blame for names none."""
+    """A problem that is not about a field names none."""
     assert "field" not in json.loads(read(writer.response(problem(BadRequest("so")), None)).body)
 
 
@@ -86,7 +86,7 @@ def test_what_is_for_the_operator_is_not_in_a_problem(writer: ResponseWriter) ->
 
 
 def test_headers_of_problems(writer: ResponseWriter) -> None:
-    """401 says how to authenticate, an overload when to come again, and 405 which methods there are."""
+    """401 says how to authenticate, an overload when to retry, and 405 which methods are allowed."""
     assert read(writer.response(problem(Unauthorized("x")), None)).headers["www-authenticate"].startswith("Bearer")
     assert read(writer.response(problem(Overloaded("x", retry_after=5)), None)).headers["retry-after"] == "5"
     assert "retry-after" not in read(writer.response(problem(Overloaded("x")), None)).headers
@@ -96,7 +96,7 @@ def test_headers_of_problems(writer: ResponseWriter) -> None:
 
 def test_head(writer: ResponseWriter) -> None:
     """HEAD has the length of the body and no body."""
-    head, usual = Manner(head_only=True), None
+    head, usual = ResponseOptions(head_only=True), None
     for data, whole in (
         (writer.answer(EMPTY, head), writer.answer(EMPTY, usual)),
         (writer.response(Response(200, b"abc"), head), writer.response(Response(200, b"abc"), usual)),
@@ -105,36 +105,36 @@ def test_head(writer: ResponseWriter) -> None:
         assert read(data, head=True).headers == read(whole).headers
 
 
-@pytest.mark.parametrize("manner", [None, Manner(close=True), Manner(head_only=True)])
-def test_no_content(writer: ResponseWriter, manner: Manner | None) -> None:
+@pytest.mark.parametrize("options", [None, ResponseOptions(close=True), ResponseOptions(head_only=True)])
+def test_no_content(writer: ResponseWriter, options: ResponseOptions | None) -> None:
     """204 has neither body nor length nor type (RFC 9110 §8.6)."""
-    data = writer.response(Response(204), manner)
+    data = writer.response(Response(204), options)
     assert data.endswith(b"\r\n\r\n")
     assert not {"content-length", "content-type"} & read(data).headers.keys()
 
 
-def test_manners(writer: ResponseWriter) -> None:
-    """A response closes, and has the request's header fields, when it is asked to; an answer too."""
-    manner = Manner(close=True, headers=((b"Vary", b"Origin"),))
-    for data in (writer.answer(EMPTY, manner), writer.response(Response(200, b"{}"), manner)):
+def test_optionss(writer: ResponseWriter) -> None:
+    """Responses and answers are the last of their connection, and have the request's header fields, if asked to."""
+    options = ResponseOptions(close=True, headers=((b"Vary", b"Origin"),))
+    for data in (writer.answer(EMPTY, options), writer.response(Response(200, b"{}"), options)):
         headers = read(data).headers
         assert (headers["connection"], headers["vary"]) == ("close", "Origin")
     assert "connection" not in read(writer.answer(EMPTY, None)).headers
 
 
 def test_equal_answers_are_encoded_once(writer: ResponseWriter) -> None:
-    """One answer given many times is the very same bytes each time, for each manner, and another one is not."""
-    close = Manner(close=True)
+    """One answer sent many times is one object of bytes for each set of options; another answer is another."""
+    close = ResponseOptions(close=True)
     first, closing = writer.answer(EMPTY, None), writer.answer(EMPTY, close)
     assert writer.answer(EMPTY, None) is first
-    assert writer.answer(EMPTY, Manner(close=True)) is closing
+    assert writer.answer(EMPTY, ResponseOptions(close=True)) is closing
     other = writer.answer(Answer("e-8", (), False, (), ()), None)
     assert json.loads(read(other).body)["cursor"] == "e-8"
     assert json.loads(read(writer.answer(EMPTY, None)).body)["cursor"] == "e-7"
 
 
 def test_the_date_goes_on(writer: ResponseWriter) -> None:
-    """With the time the Date changes, also of an answer and a response that were written before."""
+    """The Date follows the time, even in an answer and a response that were written before."""
     for second, date in ((0, "Fri, 15 Jan 2027 08:00:00 GMT"), (1, "Fri, 15 Jan 2027 08:00:01 GMT")):
         writer.set_time(START + second)
         for data in (writer.answer(EMPTY, None), writer.response(Response(200), None)):
@@ -142,6 +142,6 @@ def test_the_date_goes_on(writer: ResponseWriter) -> None:
 
 
 def test_content_type(writer: ResponseWriter) -> None:
-    """Responses of the same status and other types do not share their first lines."""
+    """Responses of the same status and different types do not share their first lines."""
     types = [read(writer.response(Response(200, b"x", t), None)).headers["content-type"] for t in (b"a/b", b"c/d")]
     assert types == ["a/b", "c/d"]

@@ -14,7 +14,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 import hiredis
 from msgspec import Struct
@@ -26,6 +26,7 @@ from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from pushup.shared_transport import SharedTransport
 from pushup.timer import Timer
 
 Reply = Any
@@ -41,13 +42,6 @@ PROGRESS_BYTES = 4096
 
 PIECE_BYTES = 64 * 1024
 """Given to the transport at a time; when it holds more, it says so and takes no more until all of that has left."""
-
-
-class Adopted(Protocol):
-    """A transport that is driven by others than the reactor (`pushup.net.demultiplexer`)."""
-
-    def flush_soon(self) -> None: ...
-    def release(self) -> None: ...
 
 
 class Lost(Exception):
@@ -72,10 +66,12 @@ class _UnderWay(Struct, eq=False):
 class RedisConnection(protocol.Protocol):
     """One connection, from when it is made until it is lost."""
 
-    def __init__(self, clock: IReactorTime, timeout: float, adopt: Callable[[Any], Adopted] | None = None) -> None:
+    def __init__(
+        self, clock: IReactorTime, timeout: float, adopt: Callable[[Any], SharedTransport] | None = None
+    ) -> None:
         """`timeout`: seconds without progress until it is given up; `adopt`: who drives its transport, if others do."""
         self._adopt = adopt
-        self._adopted: Adopted | None = None
+        self._adopted: SharedTransport | None = None
         self._timeout = timeout
         self._clock = clock
         self._reader = hiredis.Reader()

@@ -11,7 +11,8 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 
 from pushup.broadcast.redis.address import RedisAddress
-from pushup.broadcast.redis.connection import Adopted, Lost, RedisConnection
+from pushup.broadcast.redis.connection import Lost, RedisConnection
+from pushup.shared_transport import SharedTransport
 
 
 class NotThere(Exception):
@@ -28,7 +29,7 @@ class Connector:
         reactor: Any,
         timeout: float,
         name: str,
-        adopt: Callable[[Any], Adopted] | None = None,
+        adopt: Callable[[Any], SharedTransport] | None = None,
     ) -> None:
         """`timeout`: seconds to connect in, and for each reply; `name`: what Redis calls the connections.
 

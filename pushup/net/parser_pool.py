@@ -1,0 +1,37 @@
+"""The parser pool: connections share one request parser, and keep one of their own only while a request is incomplete.
+
+A held poll therefore needs no parser, which would take 1.5 KB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pushup.net.http1 import RequestParser
+
+SPARE_PARSERS = 64
+"""Parsers kept for the next incomplete requests; 1.5 KB each."""
+
+
+class ParserPool:
+    """Request parsers. Between two requests a parser keeps nothing, so the next bytes may be of another connection."""
+
+    __slots__ = ("_make", "_spare", "shared")
+
+    def __init__(self, make: Callable[[], RequestParser]) -> None:
+        self._make = make
+        self._spare: list[RequestParser] = []
+        self.shared = make()
+        """The parser for every connection that has none of its own."""
+
+    def take_shared(self) -> None:
+        """Replace the shared parser: its connection keeps it, or it is of no more use."""
+        self.shared = self._spare.pop() if self._spare else self._make()
+
+    def give_back(self, parser: RequestParser) -> None:
+        """Take back a connection's own parser, between two requests."""
+        parser.requests = []
+        if len(self._spare) < SPARE_PARSERS:
+            self._spare.append(parser)
+        else:
+            parser.discard()

@@ -1,0 +1,72 @@
+"""The demultiplexer waits for connections to become ready and reads them (Libman: "emulated proactor").
+
+It reads and hands the bytes to the connection; of writing it only reports that a connection is writable again.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+from twisted.internet.interfaces import IDelayedCall, IReadDescriptor, IReadWriteDescriptor
+
+from pushup.shared_transport import SharedTransport
+
+
+class Watched(Protocol):
+    """What a demultiplexer needs of a connection."""
+
+    socket: socket.socket
+    read_bytes: int
+    """How many bytes to read at a time."""
+
+    def received(self, data: bytes) -> None:
+        """Bytes have arrived."""
+
+    def ended(self) -> None:
+        """The client has sent its last byte."""
+
+    def writable(self) -> None:
+        """The kernel accepts bytes again."""
+
+    def lost(self) -> None:
+        """The connection broke; may be called more than once."""
+
+
+class Demultiplexer(Protocol):
+    """Watches connections between `start` and `close`."""
+
+    def start(self) -> None:
+        """Register with the reactor."""
+
+    def add(self, connection: Watched) -> None:
+        """Watch a connection, for reading.
+
+        Raises: OSError when the system can watch no more; the connection is then not watched.
+        """
+
+    def want(self, connection: Watched, *, reading: bool, writing: bool) -> None:
+        """Change what a connection is watched for. A broken connection is reported in any case."""
+
+    def remove(self, connection: Watched) -> None:
+        """Stop watching a connection, whose socket must still be open."""
+
+    def adopt(self, transport: IReadWriteDescriptor) -> SharedTransport:
+        """Read and write a Twisted transport in the same turns as the connections."""
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Call this after everything read in this batch is handled, never immediately."""
+
+    def close(self) -> None:
+        """Stop watching everything."""
+
+
+class Reactor(Protocol):
+    """What strategies use of the Twisted reactor (IReactorFDSet and IReactorTime)."""
+
+    def addReader(self, reader: IReadDescriptor) -> None: ...
+    def removeReader(self, reader: IReadDescriptor) -> None: ...
+    def addWriter(self, writer: IReadWriteDescriptor) -> None: ...
+    def removeWriter(self, writer: IReadWriteDescriptor) -> None: ...
+    def callLater(self, delay: float, call: Callable[[], None], /) -> IDelayedCall: ...

@@ -1,0 +1,176 @@
+"""The wait strategies are interchangeable; `tests/server` runs servers with each."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.task import Clock
+
+from pushup.net.wait.demultiplexer import Demultiplexer, Watched
+from pushup.net.wait.strategies import STRATEGIES
+from tests.net.in_memory import InMemoryReactor
+
+
+class FakeReactor(InMemoryReactor):
+    """Calls every reader and writer once in a `turn`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+
+    def callLater(self, delay: float, call: Callable[[], None], /) -> IDelayedCall:
+        return self.clock.callLater(delay, call)
+
+    def turn(self) -> None:
+        for reader in list(self.readers):
+            if reader in self.readers:
+                reader.doRead()
+        for writer in list(self.writers):
+            if writer in self.writers:
+                writer.doWrite()
+        self.clock.advance(0)
+
+
+class RecordingConnection:
+    """Records what is reported about one end of a pair of sockets."""
+
+    def __init__(self, demultiplexer: Demultiplexer) -> None:
+        self.socket, self.peer = socket.socketpair()
+        self.socket.setblocking(False)
+        self.read_bytes = 4
+        self.reported: list[bytes | str] = []
+        self._demultiplexer = demultiplexer
+
+    def received(self, data: bytes) -> None:
+        self.reported.append(data)
+        if data == b"fail":
+            raise ZeroDivisionError("what nobody expected")
+
+    def ended(self) -> None:
+        self.reported.append("ended")
+        self.lost()
+
+    def writable(self) -> None:
+        self.reported.append("writable")
+
+    def lost(self) -> None:
+        if self.socket.fileno() >= 0:
+            self.reported.append("lost")
+            self._demultiplexer.remove(self)
+            self.socket.close()
+
+
+_check: type[Watched] = RecordingConnection
+
+
+class Parts:
+    """A started demultiplexer and its connections."""
+
+    def __init__(self, strategy: str) -> None:
+        self.reactor = FakeReactor()
+        self.demultiplexer = STRATEGIES[strategy](self.reactor)
+        self.demultiplexer.start()
+        self._connections: list[RecordingConnection] = []
+
+    def connect(self) -> RecordingConnection:
+        connection = RecordingConnection(self.demultiplexer)
+        self.demultiplexer.add(connection)
+        self._connections.append(connection)
+        return connection
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.lost()
+            connection.peer.close()
+        self.demultiplexer.close()
+        assert self.reactor.readers == []
+        assert self.reactor.writers == []
+
+
+@pytest.fixture(params=sorted(STRATEGIES))
+def parts(request: pytest.FixtureRequest) -> Iterator[Parts]:
+    parts = Parts(request.param)
+    yield parts
+    parts.close()
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_nothing_is_registered_before_the_start(strategy: str) -> None:
+    """Making a demultiplexer has no effect on the reactor, and closing it leaves nothing behind."""
+    reactor = FakeReactor()
+    demultiplexer = STRATEGIES[strategy](reactor)
+    assert reactor.readers == []
+    demultiplexer.start()
+    demultiplexer.close()
+    assert reactor.readers == []
+
+
+def test_reading(parts: Parts) -> None:
+    """A connection gets what arrives, at most `read_bytes` at a time, and its end is reported."""
+    connection, other = parts.connect(), parts.connect()
+    connection.peer.send(b"abcdef")
+    for _ in range(3):
+        parts.reactor.turn()
+    connection.peer.close()
+    parts.reactor.turn()
+    assert connection.reported == [b"abcd", b"ef", "ended", "lost"]
+    assert other.reported == []
+
+
+def test_writing_is_reported_while_it_is_wanted(parts: Parts) -> None:
+    """While reading is not wanted, it is not reported."""
+    connection = parts.connect()
+    connection.peer.send(b"abc")
+    parts.demultiplexer.want(connection, reading=False, writing=True)
+    parts.reactor.turn()
+    assert set(connection.reported) == {"writable"}
+    parts.demultiplexer.want(connection, reading=True, writing=False)
+    connection.reported.clear()
+    parts.reactor.turn()
+    assert connection.reported == [b"abc"]
+
+
+def test_an_error_ends_one_connection(parts: Parts, logged_failures: list[str]) -> None:
+    """It is logged once, that connection is closed, and the others are served."""
+    failing, other = parts.connect(), parts.connect()
+    failing.peer.send(b"fail")
+    other.peer.send(b"abc")
+    parts.reactor.turn()
+    assert failing.reported == [b"fail", "lost"]
+    assert other.reported == [b"abc"]
+    assert len(logged_failures) == 1
+    assert "error while reading a connection" in logged_failures[0]
+    logged_failures.clear()
+
+
+def test_deferred_calls_are_made_later(parts: Parts) -> None:
+    """Never at once, and in order; calls that they add come after them."""
+    calls: list[str] = []
+
+    def first() -> None:
+        calls.append("first")
+        parts.demultiplexer.soon(lambda: calls.append("third"))
+
+    parts.demultiplexer.soon(first)
+    parts.demultiplexer.soon(lambda: calls.append("second"))
+    assert calls == []
+    parts.reactor.turn()
+    parts.reactor.turn()
+    assert calls == ["first", "second", "third"]
+
+
+@pytest.mark.skipif("epoll" not in STRATEGIES, reason="with the other strategy the reactor logs it")
+def test_a_deferred_call_that_fails(logged_failures: list[str]) -> None:
+    """The failure is logged, and the next call is made."""
+    parts = Parts("epoll")
+    calls: list[str] = []
+    parts.demultiplexer.soon(lambda: 1 // 0)  # type: ignore[arg-type]
+    parts.demultiplexer.soon(lambda: calls.append("next"))
+    parts.reactor.turn()
+    parts.close()
+    assert calls == ["next"]
+    assert "deferred call failed" in logged_failures[0]
+    logged_failures.clear()
