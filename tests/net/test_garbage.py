@@ -1,7 +1,7 @@
-"""Nothing that comes over the edge leaves reference cycles: memory is given back at once, not when the collector runs.
+"""Nothing in the edge leaves reference cycles: memory is freed at once, not when the collector runs.
 
-The server looks for cycles rarely (`tune_garbage_collector`), so a cycle a request would add up: requests that came in
-part once left their parser behind, with a body of up to a MiB in it.
+The server collects cycles rarely (`tune_garbage_collector`), so one cycle for each request would add up: incomplete
+requests once left their parser behind, with a body of up to a MiB in it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.net.scripted_application import get, serve
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    """What is garbage stays until it is asked for."""
+    """Garbage stays until the test collects it."""
     gc.collect()
     gc.disable()
     yield
@@ -40,7 +40,7 @@ TRIED = {
 
 @pytest.mark.parametrize("parts", TRIED.values(), ids=TRIED.keys())
 def test_no_cycles(no_collector: None, parts: list[bytes]) -> None:
-    """After a client is gone nothing of it is left for the garbage collector."""
+    """When a client has left, nothing of it remains for the garbage collector."""
     server = serve()
     clients = []
     for number in range(21):
@@ -51,7 +51,7 @@ def test_no_cycles(no_collector: None, parts: list[bytes]) -> None:
         client.end()
         assert client.closed() or client.told_to_go()
         if number == 0:
-            gc.collect()  # what is only made once
+            gc.collect()  # whatever is made only once
     assert server.edge.connection_count == 0
     server.application.held.clear()
     assert gc.collect() == 0

@@ -1,4 +1,4 @@
-"""Events that are logged only now and then."""
+"""Rate limiting of log lines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pushup.net.rarely import LOG_SECONDS, Rarely
 
 
 def test_one_of_a_kind_passes_in_a_while() -> None:
-    """It says how many there were since the last; each kind has its own time."""
+    """The next one says how many there were since the last; each kind has its own clock."""
     now = 1000.0
     rarely = Rarely(lambda: now)
     assert [rarely.passes(kind) for kind in "aabab"] == [1, 0, 1, 0, 0]
@@ -17,7 +17,7 @@ def test_one_of_a_kind_passes_in_a_while() -> None:
 
 
 def test_a_clock_that_is_set_back_silences_nothing() -> None:
-    """The next event passes, and from it on the time is counted."""
+    """The next event passes, and its time counts from then on."""
     now = 1000.0
     rarely = Rarely(lambda: now)
     assert rarely.passes("a") == 1
