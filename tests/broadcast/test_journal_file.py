@@ -24,7 +24,7 @@ from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.snapshot import Snapshot
 from pushup.core.state import ReplicatedState
 from tests.core.builders import EPOCH, batch, draft, publish
-from tests.core.test_changes import LIMITS, random_entries, sorted_snapshot
+from tests.core.random_entries import LIMITS, random_entries, sorted_snapshot
 
 PAGE = 4096
 

@@ -23,7 +23,7 @@ from pushup.core.poll import Poll, Selection
 from pushup.core.state import ReplicatedState
 from tests.broadcast.stepped_helpers import JournaledReplica, make_clock
 from tests.core.builders import ids, publish, sequence_of
-from tests.core.test_changes import NAMES, random_commands, sorted_snapshot
+from tests.core.random_entries import NAMES, random_commands, sorted_snapshot
 
 STEPS = 900
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from random import Random
 
 import msgspec
@@ -14,54 +13,15 @@ from pushup.core.cache import Cache
 from pushup.core.change_log import ChangeLog
 from pushup.core.channel import Channel
 from pushup.core.channels import Channels, Touched
-from pushup.core.commands import Close, Command, Create, Entry, Expire, Publish, Renew
+from pushup.core.commands import Close, Create, Expire
 from pushup.core.keys import Keys, Remembered
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES, Message
-from pushup.core.snapshot import Changes, ChannelSnapshot, MessageSnapshot, Snapshot
+from pushup.core.snapshot import Changes, MessageSnapshot, Snapshot
 from pushup.core.state import ReplicatedState
 
 from .builders import EPOCH, Feed, batch, draft, poll, publish
-
-NAMES = ("a", "b", "c", "d", "tag:é", 'quote"\\', "\N{GRINNING FACE}")
-
-LIMITS = {
-    "age": Limits(retention_seconds=4.0, channel_ttl_seconds=3.0),
-    "messages": Limits(retention_seconds=30.0, retention_messages=3, channel_ttl_seconds=20.0),
-    "bytes": Limits(retention_seconds=60.0, retention_bytes=6 * MESSAGE_OVERHEAD_BYTES, keys_limit=3),
-    "strict": Limits(retention_seconds=15.0, channel_ttl_seconds=9.0, retention_messages=5, strict_channels=True),
-    "one of all": Limits(retention_seconds=9.0, retention_messages=1, keys_limit=1, channel_ttl_seconds=2.0),
-}
-
-
-def random_commands(random: Random, *, names: tuple[str, ...] = NAMES) -> Iterator[tuple[float, Command]]:
-    """Commands of all kinds without an end, each with the seconds since the one before."""
-    while True:
-        drafts = [
-            draft(*random.sample(names, random.choice((1, 1, 2, len(names)))), data=f'"{"x" * random.randrange(40)}"')
-            for _ in range(random.choice((1, 1, 1, 2, 5)))
-        ]
-        name, ttl = random.choice(names), random.choice((None, None, 0.5, 6.0))
-        command: Command = random.choices(
-            (
-                Publish(tuple(drafts), random.choice("klmnopq") if random.random() < 0.4 else None),
-                Create(None if random.random() < 0.1 else name, ttl),
-                Renew(name, ttl),
-                Close(name),
-                Expire(),
-            ),
-            (10, 4, 2, 1, 1),
-        )[0]
-        yield random.choice((0.0, 0.0, 0.0, 0.25, 0.25, 1.0, random.choice((0.0, 5.0, 20.0)))), command
-
-
-def random_entries(random: Random, count: int, *, names: tuple[str, ...] = NAMES) -> Iterator[Entry]:
-    """So many entries from the first place of the order on."""
-    sequence, time = 1, 1000.0
-    for _, (seconds, command) in zip(range(count), random_commands(random, names=names), strict=False):
-        time += seconds
-        yield Entry(EPOCH, sequence, time, command)
-        sequence += command.width
+from .random_entries import LIMITS, by_name, random_entries, sorted_snapshot
 
 
 def laid_over(old: Snapshot, changes: Changes) -> Snapshot:
@@ -80,7 +40,7 @@ def laid_over(old: Snapshot, changes: Changes) -> Snapshot:
         time=changes.time,
         last_id=changes.last_id,
         floor=changes.floor,
-        channels=_by_name(tuple(channels.values())),
+        channels=by_name(tuple(channels.values())),
         messages=tuple(
             m
             for m in (*old.messages, *changes.messages)
@@ -88,16 +48,6 @@ def laid_over(old: Snapshot, changes: Changes) -> Snapshot:
         ),
         keys=tuple(k for k in (*old.keys, *changes.keys) if k[1].sequence >= changes.first_key),
     )
-
-
-def sorted_snapshot(queue: ReplicatedState) -> Snapshot:
-    """The queue's state with its channels by name."""
-    snapshot = queue.snapshot()
-    return replace(snapshot, channels=_by_name(snapshot.channels))
-
-
-def _by_name(channels: tuple[ChannelSnapshot, ...]) -> tuple[ChannelSnapshot, ...]:
-    return tuple(sorted(channels, key=lambda channel: channel.name))
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -9,7 +9,7 @@ import pytest
 from pushup.core.errors import HeadersTooLarge, PushUpError, RequestTooLarge, TargetTooLong
 from pushup.net.http1 import RequestParser
 from pushup.net.limits import RequestLimits
-from tests.net.test_http1 import AMPLE, GET, SMALL, read
+from tests.net.parser_readings import AMPLE, GET, SMALL, read
 
 
 def _in_parts(data: bytes, size: int = 7) -> list[bytes]:

@@ -19,7 +19,7 @@ from pushup.core.wire import write
 from tests.broadcast.redis.fake_redis import FakeRedis, Link, Refusal
 from tests.broadcast.redis.following_nodes import START, Cluster, FollowingNode
 from tests.core.builders import gaps, ids, poll, publish
-from tests.core.test_changes import sorted_snapshot
+from tests.core.random_entries import sorted_snapshot
 
 
 @pytest.fixture

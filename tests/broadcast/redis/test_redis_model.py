@@ -25,7 +25,7 @@ from pushup.core.subscription import Subscription
 from tests.broadcast.redis.fake_redis import Stream
 from tests.broadcast.redis.following_nodes import Cluster, FollowingNode
 from tests.core.builders import draft
-from tests.core.test_changes import random_commands, sorted_snapshot
+from tests.core.random_entries import random_commands, sorted_snapshot
 
 STEPS = 1500
 

@@ -19,7 +19,7 @@ from pushup.core.snapshot import new_epoch
 from pushup.core.state import ReplicatedState
 from tests.broadcast.redis.fake_redis import FakeRedis, Stream
 from tests.core.builders import draft, publish
-from tests.core.test_changes import NAMES, random_commands, sorted_snapshot
+from tests.core.random_entries import NAMES, random_commands, sorted_snapshot
 from tests.server.redis_server import RedisClient, RedisServer
 
 pytestmark = pytest.mark.processes

@@ -1,0 +1,51 @@
+"""What the request parser makes of bytes, however they are cut into parts."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+from pushup.core.errors import BadRequest, PushUpError, SpokeTls
+from pushup.net.http1 import Request, RequestParser
+from pushup.net.limits import RequestLimits
+
+SMALL = RequestLimits(target_limit_bytes=30, header_limit_bytes=120, body_limit_bytes=40)
+AMPLE = RequestLimits()
+GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+class Reading(NamedTuple):
+    """What a connection reads from bytes; `late`: bytes since the last request when the error was raised."""
+
+    requests: list[tuple[bytes, bytes, dict[bytes, bytes], bool, bytes]]
+    error: type[PushUpError] | None
+    late: int
+
+
+def read(parts: list[bytes], limits: RequestLimits) -> Reading:
+    """Feed one parser with all the parts, up to the first error or the last request."""
+    parser = RequestParser(limits)
+    requests: list[Request] = []
+    failed: type[PushUpError] | None = None
+    late = 0
+    for part in parts:
+        late += len(part)
+        try:
+            parser.feed(part)
+        except PushUpError as error:
+            # SpokeTls is a BadRequest with a better explanation, given when a read begins with a TLS handshake.
+            failed = BadRequest if isinstance(error, SpokeTls) else type(error)
+        if parser.requests:
+            late = len(part)
+        requests += parser.requests
+        if failed or parser.ended:
+            break
+    if requests and not requests[-1].keep_alive:
+        failed = None  # whatever follows a last request is dropped
+    return Reading([(r.method, r.target, r.headers, r.keep_alive, r.body) for r in requests], failed, late)
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    """The data in parts that end at these places."""
+    ends = sorted({place % (len(data) + 1) for place in places} | {0, len(data)})
+    return [data[a:b] for a, b in pairwise(ends)]
