@@ -2,9 +2,9 @@
 
 | file | what |
 |---|---|
-| `blocked_client` | Hsu §5.2, Figure 15: one client's link is blocked; with the output buffer and without it |
-| `slow_backend` | Hsu §4.3: a backend that takes its time, and those who do not need it |
-| `journal` | what it costs that a message is on the disk before it is acknowledged |
+| `blocked_client`, `blocked_client_server` | Hsu §5.2, Figure 15: a blocked link, with and without output buffer |
+| `slow_backend`, `slow_authorizer` | Hsu §4.3: a slow backend, and the clients that do not need it |
+| `journal`, `journal_one_each` | what it costs to write messages to disk first: in groups, or one by one |
 | `kills` | kill -9 of a server with a journal, again and again under load: is anything lost? |
 | `push_or_pull` | PushUp §4.2: network traffic and trip time of client pull and of long polling |
 | `threads_or_events` | PushUp §4.3: 500 to 16,000 connections, with a thread for each and with events |

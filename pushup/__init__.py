@@ -1,14 +1,22 @@
 """PushUp: a dedicated long-polling publish/subscribe service.
 
-    core/       channels, messages, subscriptions: pure, no Twisted, no clock, no I/O
-    broadcast/  the one order of all entries, for every node the same
-    net/        everything HTTP, down to the socket
-    node        the meeting point of queue, clock and broadcast
-    service     joins all parts on one page
-    settings (with secret_files), surroundings: what a server is told, and whether it can run here
-    tls, supervisor, logs, metrics, timer, client, cli
+| file | what it does |
+|---|---|
+| `core/` | channels, messages and held polls: pure, without Twisted, clock or I/O |
+| `broadcast/` | puts all commands in one order, the same for every node |
+| `net/` | everything HTTP, from the socket to the API |
+| `backends/` | everything that could block: authorizers, helper threads, requests to other servers |
+| `node` | joins state, clock and broadcast |
+| `service` | builds, starts and stops a whole server |
+| `settings`, `secret_files` | read the settings, and the secrets that are kept in files of their own |
+| `surroundings` | checks whether this machine can provide what the settings need |
+| `supervisor` | reports to systemd: ready, alive, stopping |
+| `tls` | TLS to other servers: checks their certificates |
+| `logs`, `metrics` | the log; the counters and their Prometheus page |
+| `timer` | one reactor timer for many deadlines |
+| `cli`, `client` | the command line, and the HTTP client it uses |
 
-The three journeys, of a publication, a poll and an expiry: docs/architecture.md.
+How a publication, a poll and an expiry pass through these: docs/architecture.md.
 """
 
 __version__ = "0.1.0"

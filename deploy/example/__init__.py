@@ -1,1 +1,8 @@
-"""A community that asks and answers: an ordinary Flask application whose pages are live."""
+"""A question-and-answer community: an ordinary Flask application whose pages update themselves.
+
+| file | what it does |
+|---|---|
+| `app` | the pages |
+| `database` | questions and answers in SQLite |
+| `pushup_client` | publishes: all that the application needs of PushUp |
+"""

@@ -18,4 +18,5 @@ Below is the replicated state, a pure function of the entries; above it the poll
 | `answer` | what a poll gets: messages, gaps, closings, the next cursor |
 | `time_tree` | things by the time they are due |
 | `limits`, `errors` | the bounds; what can go wrong |
+| `wire` | JSON <-> values |
 """

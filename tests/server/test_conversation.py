@@ -1,4 +1,4 @@
-"""What clients and a server say to each other (DESIGN §5), over `http.client`."""
+"""What clients and a server say to each other (docs/http.md), over `http.client`."""
 
 from __future__ import annotations
 

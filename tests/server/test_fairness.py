@@ -1,4 +1,4 @@
-"""A large fan-out keeps nobody else waiting (DESIGN §4). It asks for the order of things, not for speed."""
+"""A large fan-out delays no other request (docs/architecture.md, "A publication"). Tests the order, not the speed."""
 
 from __future__ import annotations
 

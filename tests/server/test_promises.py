@@ -1,4 +1,4 @@
-"""The promises of DESIGN §6, each with a test that fails when it is broken. 7, of SIGTERM, is in `test_stopping`."""
+"""The promises of docs/architecture.md, each with a test that fails when it is broken. 7 is in `test_stopping`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Promise 7 of DESIGN §6: on SIGTERM a server lets its clients go, and loses nothing that it acknowledged."""
+"""Promise 7 of docs/architecture.md: on SIGTERM a server answers its clients and loses nothing it acknowledged."""
 
 from __future__ import annotations
 

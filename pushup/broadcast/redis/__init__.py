@@ -1,14 +1,21 @@
-"""The one order of many machines, kept in Redis (or Valkey), PushUp §3.4 and §4.4; docs/reliability.md.
+"""An order for many machines, kept in Redis or Valkey (PushUp §3.4 and §4.4; docs/reliability.md).
 
-Redis carries publications and never polls: each node reads the log and answers its own polls from its own memory.
+Redis carries publications, never polls: each node reads the log and answers its own polls from its own memory.
 
-| file | what is in it |
+| file | what it is |
 |---|---|
-| `broadcast` | a node at the log: appends, follows, and sees when the log is not the one it followed |
-| `log` | the keys in Redis and what is done with them; the `.lua` scripts are its verbs |
-| `pending`, `confirmations` | publishers that wait: for their entry's way back, or for more than that |
+| `broadcast` | one node at the log: appends, follows, and notices when the log is no longer the one it followed |
+| `log` | the keys in Redis and the operations on them, each of which is a script |
+| `append.lua` | appends commands to the log |
+| `begin.lua` | begins a new epoch |
+| `load.lua` | reads the checkpoint and the entries after it |
+| `mark.lua` | writes a mark, so that WAIT covers everything in the log |
+| `report.lua` | renews this node's lease, and lists the other nodes |
+| `save.lua` | adds changes to the checkpoint and trims the log |
+| `pending` | publishers that wait for their own entry to be read back |
+| `confirmations` | publishers that wait for more: for a replica, or for all nodes |
 | `limits` | the settings |
-| `epochs` | their names, which have an order |
-| `connector`, `address` | where Redis is: a URL, with Sentinels or without |
-| `connection` | Redis' protocol, on hiredis |
+| `epochs` | the names of epochs, which are ordered |
+| `connector`, `address` | find Redis: by URL, directly or through Sentinels |
+| `connection` | the Redis protocol, on hiredis |
 """

@@ -1,0 +1,88 @@
+"""The layout of the repository: what test modules may import, and what package docstrings list."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+PACKAGES = sorted(
+    init.parent
+    for top in ("pushup", "loadtest", "deploy")
+    for init in (ROOT / top).rglob("__init__.py")
+    if "node_modules" not in init.parts
+)
+
+
+def test_no_test_module_imports_another() -> None:
+    """What several test modules use is in a support file: a module not named test_*."""
+    found = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for name in imported_names(path)
+        if name.startswith("tests.") and any(part.startswith("test_") for part in name.split(".")[1:3])
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: str(package.relative_to(ROOT)))
+def test_a_package_docstring_lists_its_files(package: Path) -> None:
+    """Each file and subpackage is named in backticks, and the table's `file` column names nothing else."""
+    docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+    files = {entry for child in package.iterdir() if (entry := listed_as(child))}
+    assert not files - quoted_names(docstring), "not listed"
+    in_table = {name for cell in column(docstring, "file") for name in quoted_names(cell)}
+    assert not in_table - files, "listed, but there is no such file"
+
+
+def test_the_files_of_a_docstring() -> None:
+    """Every backticked name in the `file` column counts, whichever column that is, and no other name in the table."""
+    docstring = "x\n\n| # | file | what |\n|---|---|---|\n| 1 | `a`, `b.lua` | `c` |\n\n| x |\n|---|\n| `d` |\n\n`e/`"
+    assert [quoted_names(cell) for cell in column(docstring, "file")] == [{"a", "b.lua"}]
+    assert quoted_names(docstring) == {"a", "b.lua", "c", "d", "e"}
+
+
+def imported_names(path: Path) -> Iterator[str]:
+    """Everything that a module imports, by its full name: modules, and what is imported from them."""
+    package = ".".join(path.relative_to(ROOT).parent.parts)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def listed_as(path: Path) -> str | None:
+    """The name by which a docstring lists a file or a subpackage; None if it need not list it."""
+    if path.is_dir():
+        return path.name if (path / "__init__.py").exists() else None
+    if path.suffix == ".py":
+        return None if path.stem in ("__init__", "__main__") else path.stem
+    return path.name if path.suffix == ".lua" else None
+
+
+def quoted_names(text: str) -> set[str]:
+    """The names in backticks; a subpackage may be written with a slash, a module with its suffix."""
+    return {name.removesuffix("/").removesuffix(".py") for name in re.findall(r"`([\w./]+)`", text)}
+
+
+def column(docstring: str, heading: str) -> Iterator[str]:
+    """The cells below a heading, in every table that has it."""
+    index: int | None = None
+    header = True
+    for line in docstring.splitlines():
+        if not line.startswith("|"):
+            index, header = None, True
+            continue
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if header:
+            index, header = (cells.index(heading) if heading in cells else None), False
+        elif index is not None and set(cells[index]) != {"-"}:
+            yield cells[index]
