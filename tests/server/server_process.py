@@ -118,15 +118,19 @@ def _is_quiet(line: str) -> bool:
 
 @contextmanager
 def running(
-    log: Path, flags: tuple[str, ...], environment: Mapping[str, str] | None = None, files: int | None = None
+    log: Path,
+    flags: tuple[str, ...],
+    environment: Mapping[str, str] | None = None,
+    files: int | None = None,
+    python: str | Path = sys.executable,
 ) -> Iterator[Server]:
     """A server with these flags, from when it listens until it is ended; a kernel's choice of port if they say none.
 
-    `files`: how many it may open, if not as many as this process.
+    `files`: how many it may open, if not as many as this process. `python`: that of another environment.
     """
     if "--listen" not in flags:
         flags = ("--listen", "127.0.0.1:0", *flags)
-    command = [sys.executable, "-W", "default::ResourceWarning", "-m", "pushup", "serve", *flags]
+    command = [str(python), "-W", "default::ResourceWarning", "-m", "pushup", "serve", *flags]
     if files is not None:
         command = ["prlimit", f"--nofile={files}", *command]
     with (
