@@ -5,7 +5,7 @@
 # |---|---|---|
 # | make check | after each change | lint, types, every test that needs no process |
 # | make test | before each commit | that, and the tests with real processes |
-# | make test-all | CI | that, and the experiments, containers, whatever takes long |
+# | make test-all | CI | that, the experiments, containers, whatever takes long; it measures coverage |
 
 PYTHON ?= python3
 VENV := .venv
@@ -33,7 +33,7 @@ need = @for program in $(1); do command -v $$program > /dev/null || missing="$$m
 	[ -z "$$missing" ] || { $(APT_INSTALL) $(2); } || \
 	{ echo "Missing:$$missing. Install these first: $(2)"; exit 1; }
 
-.PHONY: run check check-inside test test-all cluster lint clean FORCE
+.PHONY: run check check-inside coverage test test-all cluster lint clean FORCE
 
 run: $(VENV)/run.stamp
 	$(BIN)/pushup serve
@@ -43,15 +43,21 @@ check: lint check-inside
 check-inside: $(VENV)/test.stamp
 	$(PYTEST) -m "not processes"
 
+# Of core and broadcast; the threshold is in pyproject.toml.
+coverage: $(VENV)/test.stamp
+	$(PYTEST) -m "not processes" --cov --cov-report term
+
 test: WORKERS = $$(($(CORES) + 1))
 test: lint
 	$(call need,$(TEST_PROGRAMS),$(TEST_PACKAGES))
 	$(PYTEST) -m "not long and not containers"
 
+# In two parts, for coverage is measured without processes. Both are run before it fails.
 test-all: WORKERS = $$(($(CORES) + 1))
 test-all: lint
 	$(call need,$(TEST_PROGRAMS),$(TEST_PACKAGES))
-	$(PYTEST)
+	@$(MAKE) --no-print-directory coverage || first=failed; \
+	$(PYTEST) -m processes && [ -z "$$first" ] || { echo "$${first:+make coverage failed, see above}"; exit 1; }
 
 cluster: $(VENV)/cluster.stamp
 	$(call need,$(CLUSTER_PROGRAMS),$(CLUSTER_PACKAGES))
@@ -73,4 +79,4 @@ $(VENV)/%.stamp: FORCE
 FORCE:
 
 clean:
-	rm -rf $(VENV) $(VENV).old .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV).old .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
