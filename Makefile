@@ -68,6 +68,8 @@ lint: $(VENV)/test.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/ci.yml
+	$(BIN)/pre-commit validate-config
 
 # Looked at each time, which takes a tenth of a second: an environment can be moved, or its Python be upgraded.
 $(VENV)/%.stamp: FORCE

@@ -1,4 +1,4 @@
-"""The layout of the repository: what test modules may import, and what package docstrings list."""
+"""The layout of the repository: imports of test modules, package docstrings, and checks that are listed twice."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[1]
 
@@ -46,6 +47,13 @@ def test_the_files_of_a_docstring() -> None:
     docstring = "x\n\n| # | file | what |\n|---|---|---|\n| 1 | `a`, `b.lua` | `c` |\n\n| x |\n|---|\n| `d` |\n\n`e/`"
     assert [quoted_names(cell) for cell in column(docstring, "file")] == [{"a", "b.lua"}]
     assert quoted_names(docstring) == {"a", "b.lua", "c", "d", "e"}
+
+
+def test_pre_commit_runs_what_make_lint_runs() -> None:
+    """The same commands in the same order."""
+    recipe = (ROOT / "Makefile").read_text().partition("\nlint:")[2].partition("\n\n")[0].splitlines()[1:]
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    assert [hook["entry"] for hook in hooks] == [line.strip().replace("$(BIN)", ".venv/bin") for line in recipe]
 
 
 def imported_names(path: Path) -> Iterator[str]:
