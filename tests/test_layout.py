@@ -49,6 +49,22 @@ def test_the_files_of_a_docstring() -> None:
     assert quoted_names(docstring) == {"a", "b.lua", "c", "d", "e"}
 
 
+@pytest.mark.parametrize("document", ["CONTRIBUTING.md", "SECURITY.md"])
+def test_files_named_at_the_top_level_exist(document: str) -> None:
+    """Every path in a link or in backticks leads to a file or a folder, and every constant named is in its file."""
+    text = (ROOT / document).read_text()
+    links = re.findall(r"\]\(([^)#:]+)", text)
+    quoted = re.findall(r"`((?:pushup|tests|docs|loadtest|deploy)/[\w./]*)`", text)
+    assert links
+    missing = [path for path in (*links, *quoted) if not (ROOT / path).exists()]
+    missing += [
+        f"{name} in {path}"
+        for name, path in re.findall(r"`([A-Z_]+)` in `([\w./]+)`", text)
+        if not re.search(rf"^{name}\b", (ROOT / path).read_text(), re.MULTILINE)
+    ]
+    assert not missing
+
+
 def test_pre_commit_runs_what_make_lint_runs() -> None:
     """The same commands in the same order."""
     recipe = (ROOT / "Makefile").read_text().partition("\nlint:")[2].partition("\n\n")[0].splitlines()[1:]

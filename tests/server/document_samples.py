@@ -1,4 +1,4 @@
-"""The samples in README.md and docs/: every block of code, fenced or indented."""
+"""The samples in the documents, at the top level and in docs/: every block of code, fenced or indented."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Sample(NamedTuple):
 
 def samples() -> list[Sample]:
     """All of them."""
-    paths = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    paths = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
     return [sample for path in paths for sample in samples_in(path.read_text(), path.relative_to(ROOT).as_posix())]
 
 

@@ -1,4 +1,4 @@
-"""The samples in README.md and docs/ do what is said of them, against a real server, and withstand an attacker.
+"""The samples in the documents do what is said of them, against a real server, and withstand an attacker.
 
 docs/http.md's requests and responses are in test_documented_examples.py.
 """
@@ -43,7 +43,7 @@ NOT_RUN = {
     "README.md: make run": "it is how one gets here: CI begins with it",
     "README.md: make cluster": "tests/deploy/test_local.py runs what it runs",
     "docs/architecture.md: pushup/": "a list of folders",
-    "docs/contributing.md: make check": "it runs this test",
+    "CONTRIBUTING.md: make check": "it runs this test",
     "docs/designs.md: python -m loadtest designs": "tests/loadtest/test_designs.py runs it in small",
     "docs/evaluation.md: python -m venv": "half an hour; tests/loadtest runs each experiment in small",
     "docs/evaluation.md: .venv/bin/pushup serve": "locust's page waits for somebody to press a button",
