@@ -1,4 +1,4 @@
-"""Set up the virtual environment that the Makefile works in: `python3 tools/environment.py .venv run`.
+"""Set up the virtual environment that the Makefile works in: `python3 deploy/environment.py .venv run`.
 
 An environment that works is used, whoever made it. One that does not is moved aside, never deleted, and it is said why.
 Nothing but the standard library is imported, and nothing is done when all is there already.

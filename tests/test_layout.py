@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pushup import __version__
+
 ROOT = Path(__file__).parents[1]
 
 PACKAGES = sorted(
@@ -63,6 +65,17 @@ def test_files_named_at_the_top_level_exist(document: str) -> None:
         if not re.search(rf"^{name}\b", (ROOT / path).read_text(), re.MULTILINE)
     ]
     assert not missing
+
+
+def test_the_changelog_has_the_version() -> None:
+    """Unreleased changes come first, then versions with dates, the newest first; one of them is this version."""
+    headings = re.findall(r"^## (.*)$", (ROOT / "docs" / "changelog.md").read_text(), re.MULTILINE)
+    assert headings[0] == "[Unreleased]"
+    versions = [re.fullmatch(r"\[(\d+\.\d+\.\d+)\] - (\d{4}-\d{2}-\d{2})", heading) for heading in headings[1:]]
+    found = [(version[2], version[1]) for version in versions if version]
+    assert len(found) == len(versions)
+    assert found == sorted(found, reverse=True)
+    assert __version__ in [version for _, version in found]
 
 
 def test_pre_commit_runs_what_make_lint_runs() -> None:
