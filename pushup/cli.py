@@ -18,7 +18,7 @@ import click
 
 from pushup import __version__
 from pushup.client import Client, ClientError
-from pushup.logs import FORMATS, LEVELS
+from pushup.log_options import FORMATS, LEVELS
 from pushup.secret_files import SecretFileError, read_secrets
 from pushup.settings import Settings, SettingsError, read_settings, shown_settings
 

@@ -1,4 +1,4 @@
-"""The log: one line an event on standard error, as text or as JSON, from a level on."""
+"""The log: one line per event on standard error, as text or JSON, from the configured level up."""
 
 from __future__ import annotations
 
@@ -19,14 +19,11 @@ from twisted.logger import (
 )
 from zope.interface import implementer
 
-LEVELS = ("debug", "info", "warn", "error")
-FORMATS = ("text", "json")
-
 
 def start_logging(level: str, log_format: str, stream: TextIO = sys.stderr) -> Callable[[str], None]:
-    """From now on write the log; what was logged before comes first. Returns what sets another level.
+    """Start writing the log, beginning with what was logged before. Returns a function that changes the level.
 
-    Twisted's own lines are written from warn on: below, each connection to the application is two of them.
+    Of Twisted's own events only warnings and errors are logged: it logs two lines for each connection at level info.
     """
     observer = LineObserver(stream, as_json=log_format == "json")
     predicate = LogLevelFilterPredicate()
@@ -43,7 +40,7 @@ def start_logging(level: str, log_format: str, stream: TextIO = sys.stderr) -> C
 
 @implementer(ILogObserver)
 class LineObserver:
-    """Writes each event as a line: time, level, where, what."""
+    """Writes each event as one line: time, level, namespace (JSON only) and text."""
 
     def __init__(self, stream: TextIO, *, as_json: bool) -> None:
         self._stream = stream

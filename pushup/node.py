@@ -63,8 +63,7 @@ class DrainLimits(Struct, frozen=True, kw_only=True):
     """How a node stops."""
 
     drain_seconds: float = 5.0
-    """On shutdown, held polls are answered over this many seconds, so that their clients do not reach the other nodes
-    all at once."""
+    """Time over which held polls are answered on shutdown, so that clients do not reach other nodes all at once."""
 
 
 class Node(Generic[H]):

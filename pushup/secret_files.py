@@ -1,6 +1,7 @@
-"""Secrets in files of their own, because arguments are seen by everybody (`ps`) and the environment is inherited.
+"""Reads files that contain a secret. Arguments are visible to all users (`ps`), and child processes inherit the
+environment, so keys and passwords are better kept in files.
 
-Errors name the file and never show what is in it. Such a file is small and local: reading it blocks for microseconds.
+Errors name the file and never show its content. The files are small and local: reading one blocks for microseconds.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ import re
 import stat
 from pathlib import Path
 
+MIN_KEY_LENGTH = 16
+"""Minimum number of characters of a key. A shorter one can be guessed."""
+
 SIZE_LIMIT_BYTES = 64 * 1024
-"""1,000 keys. What is larger is not such a file."""
+"""Room for 1,000 keys. A larger file is probably the wrong one."""
 
 _COMMENT = re.compile(r"(^|\s)#.*")
 
@@ -21,7 +25,7 @@ class SecretFileError(Exception):
 
 
 def read_secret(path: Path) -> str:
-    """The only line of a file, without white space at its ends.
+    """The only line of a file, stripped of white space.
 
     Raises: SecretFileError.
     """
@@ -34,20 +38,20 @@ def read_secret(path: Path) -> str:
 
 
 def read_secrets(path: Path) -> tuple[str, ...]:
-    """The keys in a file, one a line; `#` and what follows it on a line is a comment, and empty lines do not count.
+    """The keys in a file, one per line; `#` starts a comment, and empty lines are ignored.
 
-    Raises: SecretFileError, also when there is none: a file that is just being written must not open a server to all.
+    Raises: SecretFileError, also when there is no key: a file that is just being written must not open a server to all.
     """
     found = tuple(filter(None, (_COMMENT.sub("", line).strip() for line in _read(path).splitlines())))
     if not found:
-        raise SecretFileError(f"there is no key in {path}")
+        raise SecretFileError(f"{path} contains no key")
     return found
 
 
 def is_open_to_all(path: Path) -> bool:
-    """Whether every user of the machine may read or change the file.
+    """Whether every user of this machine can read or change the file.
 
-    Its group does not count: root gives a file to a service's user that way.
+    Its group is ignored, because root shares a file with a service's user in this way.
     """
     try:
         return bool(path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH))
@@ -58,7 +62,7 @@ def is_open_to_all(path: Path) -> bool:
 def _read(path: Path) -> str:
     """Raises: SecretFileError."""
     try:
-        # A pipe would keep us waiting, and has nothing for the second who reads it.
+        # Do not block on a named pipe. It is refused, because it could not be read a second time.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise SecretFileError(f"{path} is not a regular file")
@@ -66,7 +70,7 @@ def _read(path: Path) -> str:
     except OSError as error:
         raise SecretFileError(f"cannot read {path}: {error.strerror}") from None
     if len(data) > SIZE_LIMIT_BYTES:
-        raise SecretFileError(f"{path} is larger than {SIZE_LIMIT_BYTES // 1024} KiB; is it the right file?")
+        raise SecretFileError(f"{path} is larger than {SIZE_LIMIT_BYTES // 1024} KiB; check that it is the right file")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

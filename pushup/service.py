@@ -19,10 +19,10 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from pushup.backends.authorization import Ask, Authorization, AuthorizationLimits
+from pushup.backends.authorization import Authorization, AuthorizationSettings, Authorizer
+from pushup.backends.function_authorizer import FunctionAuthorizer, load
 from pushup.backends.helper_pool import HelperPool
 from pushup.backends.limited_service import ServiceLimits
-from pushup.backends.own_code import OwnCode, load
 from pushup.backends.tickets import Tickets
 from pushup.broadcast import Broadcast
 from pushup.broadcast.journal import Journal
@@ -255,41 +255,46 @@ def _make_redis_broadcast(settings: Settings, reactor: Any, demultiplexer: Demul
     )
 
 
-def _make_authorization(settings: AuthorizationLimits, reactor: Any, metrics: Metrics) -> Asking | None:
+def _make_authorization(settings: AuthorizationSettings, reactor: Any, metrics: Metrics) -> Asking | None:
     """Who may poll what, unless everybody may everything. Raises: SettingsError."""
     limits = ServiceLimits(
         at_most=settings.authorize_at_most,
         queue_limit=settings.authorize_queue_limit,
         deadline_seconds=settings.authorize_timeout_seconds,
     )
-    ask: Ask
+    authorizer: Authorizer
     stop: Callable[[], object]
     renew: Callable[[], object]
     if settings.authorize_url:
         # An HTTP client with TLS takes 12 MB, which others need not have.
         from pushup.backends.service_requestor import ServiceRequestor
-        from pushup.backends.web_backend import WebBackend
+        from pushup.backends.url_authorizer import UrlAuthorizer
 
         counters = metrics.backend("authorization")
         tls = settings.authorize_url.startswith("https:")
-        requestor = ServiceRequestor("the application", limits, reactor=reactor, counters=counters, tls=tls)
-        ask, stop, renew = WebBackend(settings.authorize_url, requestor), requestor.stop, requestor.renew_connections
+        requestor = ServiceRequestor("authorize_url", limits, reactor=reactor, counters=counters, tls=tls)
+        authorizer = UrlAuthorizer(settings.authorize_url, requestor)
+        stop, renew = requestor.stop, requestor.renew_connections
     elif settings.authorizer:
         try:
             function = load(settings.authorizer)
         except ValueError as error:
             raise SettingsError(f"authorizer: {error}") from None
         pool = HelperPool("the authorizer", limits, reactor=reactor, counters=metrics.backend("authorization"))
-        ask, stop, renew = OwnCode(function, pool), pool.stop, lambda: None
+        authorizer, stop, renew = FunctionAuthorizer(function, pool), pool.stop, lambda: None
     else:
         return None
     authorization = Authorization(
-        ask, tickets=_make_tickets(settings), ticket_seconds=settings.ticket_seconds, clock=reactor, random=random
+        authorizer,
+        tickets=_make_tickets(settings),
+        ticket_seconds=settings.ticket_seconds,
+        clock=reactor,
+        random=random,
     )
     return Asking(authorization, stop, renew)
 
 
-def _make_tickets(settings: AuthorizationLimits) -> Tickets:
+def _make_tickets(settings: AuthorizationSettings) -> Tickets:
     return Tickets((settings.ticket_key or secrets.token_hex(32)).encode())
 
 

@@ -1,8 +1,8 @@
-"""What settings ask of the machine: directories that can be written to, addresses that can be listened on, a function
-that can be called. Looked at before a server starts, and by `pushup check-config`.
+"""Checks whether this machine can provide what the settings need: writable directories, addresses, a function to call.
+They run before a server starts, and in `pushup check-config`.
 
-Whether a directory can be written to is found out by making a file in it that has no name or goes at once: root's
-rights, a read-only file system, an access list and a quota all come out as they are.
+Whether a directory is writable is tested by creating a temporary file in it. So root's rights, a read-only file system,
+access control lists and quotas are all taken into account.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from pushup.backends.own_code import load
+from pushup.backends.function_authorizer import load
 from pushup.net.listener import parse_address
 from pushup.secret_files import is_open_to_all
 from pushup.settings import Settings
 
 
 def troubles(settings: Settings) -> Iterator[str]:
-    """Why a server with these settings could not run here, each with the name of its setting.
+    """The reasons why a server with these settings cannot run here, each with the name of its setting.
 
-    A server that runs here with the same settings is no trouble.
+    A server that already runs here with the same settings is not one of them.
     """
     server = settings.server
     if server.broadcast.startswith("journal:"):
@@ -44,31 +44,31 @@ def troubles(settings: Settings) -> Iterator[str]:
 
 
 def warnings(settings: Settings) -> Iterator[str]:
-    """What a server can run with, and its operator should know."""
+    """Problems that do not keep a server from running, but that its operator should know."""
     for setting, file in (
         ("publish_keys_file", settings.server.publish_keys_file),
         ("ticket_key_file", settings.authorization.ticket_key_file),
         ("broadcast_file", settings.server.broadcast_file),
     ):
         if file and is_open_to_all(Path(file)):
-            yield f"{setting}: every user of this machine can read or change {file}; chmod o= {file}"
+            yield f"{setting}: every user of this machine can read or change {file}; run chmod o= {file}"
 
 
 def _journal_trouble(path: Path) -> str | None:
-    """SQLite writes to the file, and to another one beside it."""
+    """Why SQLite cannot write to this file and to a second one in its directory."""
     trouble = _directory_trouble(path.parent)
     if trouble is not None:
-        return f"no journal can be kept at {path}: {trouble}"
+        return f"cannot write a journal to {path}: {trouble}"
     try:
         with path.open("r+b") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return f"no journal can be kept at {path}: it is not a file"
+                return f"cannot write a journal to {path}: it is not a regular file"
     except FileNotFoundError:
         pass
     except IsADirectoryError:
-        return f"no journal can be kept at {path}: it is a directory; add the name of a file"
+        return f"cannot write a journal to {path}: it is a directory; append a file name"
     except OSError as error:
-        return f"no journal can be kept at {path}: {_reason(error)} (as {_who()})"
+        return f"cannot write a journal to {path}: {_reason(error)} (as {_who()})"
     return None
 
 
@@ -80,17 +80,17 @@ def _socket_trouble(path: Path) -> str | None:
         is_socket = stat.S_ISSOCK(path.stat().st_mode)
     except OSError:
         return None
-    return None if is_socket else f"cannot listen on unix:{path}: something that is not a socket has this name"
+    return None if is_socket else f"cannot listen on unix:{path}: a file that is not a socket already exists there"
 
 
 def _directory_trouble(directory: Path) -> str | None:
     try:
         if not directory.is_dir():
-            return f"{directory} is {'not a directory' if directory.exists() else 'missing; create it first'}"
+            return f"{directory} {'is not a directory' if directory.exists() else 'does not exist; create it first'}"
         with tempfile.TemporaryFile(dir=directory, prefix=".pushup-"):
             return None
     except OSError as error:
-        return f"{directory} cannot be written to by {_who()}: {_reason(error)}"
+        return f"{_who()} cannot write to {directory}: {_reason(error)}"
 
 
 def _address_trouble(address: str) -> str | None:
@@ -101,7 +101,7 @@ def _address_trouble(address: str) -> str | None:
             sock.bind((host, port))
         except OSError as error:
             if error.errno == errno.EADDRNOTAVAIL:
-                return f"cannot listen on {address}: this machine does not have that address"
+                return f"cannot listen on {address}: this machine does not have this address"
             if error.errno != errno.EADDRINUSE:
                 return f"cannot listen on {address} as {_who()}: {_reason(error)}"
     return None

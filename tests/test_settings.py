@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -38,9 +39,9 @@ def test_who_wins(tmp_path: Path) -> None:
     assert settings.queue.retention_messages == Settings().queue.retention_messages
 
 
-def test_no_two_rooms_have_a_setting_of_one_name() -> None:
-    """Settings stand flat beside each other, so each name is there once."""
-    names = [setting.name for room in fields(Settings) for setting in fields(room.type)]
+def test_names_are_unique_across_groups() -> None:
+    """Files, environment and flags have no groups, so no two groups have a setting of the same name."""
+    names = [setting.name for group in fields(Settings) for setting in fields(group.type)]
     assert len(names) == len(set(names))
 
 
@@ -79,7 +80,7 @@ def test_text_with_units(tmp_path: Path, name: str, text: str, wanted: object) -
 
 def value(settings: Settings, name: str) -> object:
     (found,) = [
-        getattr(getattr(settings, r.name), name) for r in fields(Settings) if hasattr(getattr(settings, r.name), name)
+        getattr(getattr(settings, g.name), name) for g in fields(Settings) if hasattr(getattr(settings, g.name), name)
     ]
     return found
 
@@ -254,7 +255,7 @@ def test_how_long_a_poll_waits() -> None:
     settings = read_settings(flags={"poll_timeout_limit_seconds": "10s"})
     assert (settings.poll.poll_timeout_seconds, settings.poll.poll_timeout_limit_seconds) == (10.0, 10.0)
     assert read_settings(flags={"poll_timeout_limit_seconds": "90s"}).poll.poll_timeout_seconds == 25.0
-    with pytest.raises(SettingsError, match="poll_timeout_seconds: no poll waits longer"):
+    with pytest.raises(SettingsError, match="poll_timeout_seconds: must not exceed poll_timeout_limit_seconds"):
         read_settings(flags={"poll_timeout_limit_seconds": "10s", "poll_timeout_seconds": "25s"})
 
 
@@ -292,11 +293,30 @@ def test_an_unknown_setting_suggests_the_nearest(tmp_path: Path) -> None:
         read_settings(in_file(tmp_path, "[server]\nlog_level = 'info'\n"))
 
 
+@pytest.mark.parametrize(
+    ("name", "suggested"),
+    [
+        ("retention", ["retention_seconds", "retention_messages", "retention_bytes"]),
+        ("retention_second", ["retention_seconds"]),
+        ("poll_timeout", ["poll_timeout_seconds", "poll_timeout_limit_seconds"]),
+        ("authorize", 5),
+        ("", []),
+        ("nothing_like_it", []),
+    ],
+)
+def test_suggestions(name: str, suggested: list[str] | int) -> None:
+    """For an unknown setting all that begin like it are suggested, then similar ones, at most five."""
+    with pytest.raises(SettingsError, match=f"unknown setting '{name}'") as caught:
+        read_settings(flags={name: "5m"})
+    names = re.findall("'(.*?)'", str(caught.value))[1:]
+    assert (len(names) if isinstance(suggested, int) else names) == suggested
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     """A file that is missing or is not TOML is named."""
     with pytest.raises(SettingsError, match=r"missing\.toml"):
         read_settings(tmp_path / "missing.toml")
-    with pytest.raises(SettingsError, match=r"pushup\.toml is not TOML"):
+    with pytest.raises(SettingsError, match=r"pushup\.toml is not valid TOML"):
         read_settings(in_file(tmp_path, "a = = b"))
     (tmp_path / "latin.toml").write_bytes(b'log_level = "\xe9"')
     with pytest.raises(SettingsError, match=r"latin\.toml"):
@@ -327,8 +347,12 @@ def test_limits_that_contradict_each_other() -> None:
             read_settings(flags={**flags, name: size})
     with pytest.raises(SettingsError, match="retention_bytes"):
         read_settings(flags={**flags, "retention_bytes": 399})
+    with pytest.raises(SettingsError, match="waiting_requests_limit_bytes"):
+        read_settings(flags={"waiting_requests_limit_bytes": "1MiB"})
+    with pytest.raises(SettingsError, match=r"body_limit_bytes: must be at least poll_body_limit_bytes \(2097152\)"):
+        read_settings(flags={"poll_body_limit_bytes": "2MiB"})
     large = {"message_limit_bytes": "2MiB", "output_limit_bytes": "4MiB"}
-    with pytest.raises(SettingsError, match="the defaults: body_limit_bytes: it must hold one message"):
+    with pytest.raises(SettingsError, match="the defaults: body_limit_bytes: must be at least message_limit_bytes"):
         read_settings(flags=large)
     assert read_settings(flags={**large, "body_limit_bytes": "2MiB"}).publication.message_limit_bytes == 2 * 1024**2
 
@@ -337,7 +361,7 @@ def test_one_publication_has_room_to_wait() -> None:
     """Or there would be bodies that are read and can never be published."""
     flags = {"body_limit_bytes": "2MiB", "waiting_limit_bytes": "2MiB"}
     assert read_settings(flags=flags).waiting.waiting_limit_bytes == 2 * 1024**2
-    with pytest.raises(SettingsError, match="waiting_limit_bytes: it must hold one publication"):
+    with pytest.raises(SettingsError, match="waiting_limit_bytes: must be at least body_limit_bytes"):
         read_settings(flags={**flags, "waiting_limit_bytes": 2 * 1024**2 - 1})
 
 

@@ -1,9 +1,11 @@
-"""Who may poll what: the application is asked, once, and its verdict is sealed in a ticket (docs/security.md)."""
+"""Who may poll what: asks the application once, and seals its decision in a ticket (docs/security.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from twisted.internet.defer import Deferred
@@ -11,55 +13,89 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from pushup.backends.decision import TICKET_LIMIT_SECONDS
 from pushup.backends.tickets import Tickets
-from pushup.core.errors import Forbidden, PushUpError, Unauthorized, Unavailable
+from pushup.core.errors import Forbidden, Unauthorized, Unavailable
+from pushup.secret_files import MIN_KEY_LENGTH
 
 EARLY = 0.15
-"""A ticket ends early by a random part up to this, so that clients do not come back for new ones in step."""
+"""Tickets end early by a random fraction of their lifetime, at most this, so that clients do not renew them all at
+once."""
 
 _log = Logger()
 
 
-class AuthorizationLimits(Struct, frozen=True, kw_only=True):
-    """Whether, how and how much the application is asked who may poll what."""
+class AuthorizationSettings(Struct, frozen=True, kw_only=True):
+    """Whether and how the application is asked who may poll what."""
 
     authorize_url: str = ""
-    """The web backend is asked here, with GET and the channels as parameters. Empty: it is not."""
+    """URL at which the web application is asked, with GET and the channels as parameters. Empty: not asked."""
     authorizer: str = ""
-    """The operator's own function that is asked instead, `package.module:function`; it may block."""
+    """The operator's own function to ask instead, as `package.module:function`. It may block."""
     authorize_at_most: int = 20
-    """Questions asked at a time: requests to the web backend, or threads."""
+    """Maximum number of concurrent requests to `authorize_url`, or of threads that call the authorizer."""
     authorize_queue_limit: int = 10_000
-    """Questions that wait; beyond it 503."""
+    """Maximum number of polls that wait for their turn to be authorized; further ones get 503."""
     authorize_queue_limit_bytes: int = 64 * 1024 * 1024
-    """The requests that questions are asked about, those under way included; beyond it 503."""
+    """Maximum memory for the requests of polls that are being authorized or wait for it; further ones get 503."""
     authorize_timeout_seconds: float = 10.0
-    """From a client's poll to the verdict, waiting in the queue included; then it is 503."""
+    """Maximum time to authorize a poll, waiting for its turn included; then it gets 503."""
     ticket_seconds: float = 120.0
-    """How long a verdict holds that does not say."""
+    """Lifetime of a ticket when the application gives none. At most a day."""
     ticket_key: str = ""
-    """What tickets are sealed with, the same on all nodes. Empty: a random one, which ends with this process."""
+    """Key that seals tickets, the same on all nodes. Empty: a random one for the lifetime of this process."""
     ticket_key_file: str = ""
-    """A file with this key."""
+    """File that contains this key."""
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        """Each setting whose value cannot be used, and why."""
+        if self.authorize_url and self.authorizer:
+            yield "authorizer", "set either authorize_url or authorizer, not both"
+        if self.authorize_url:
+            text = _url_mistake(self.authorize_url)
+            if text is not None:
+                yield "authorize_url", text
+        if self.ticket_key and len(self.ticket_key) < MIN_KEY_LENGTH:
+            yield "ticket_key", f"a key has at least {MIN_KEY_LENGTH} characters"
+        if self.ticket_seconds > TICKET_LIMIT_SECONDS:
+            yield "ticket_seconds", "must be at most a day (1d), because a ticket cannot be revoked"
 
 
-class Ask(Protocol):
+def _url_mistake(url: str) -> str | None:
+    """Why this URL cannot be asked, or None."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return f"{url!r} is not of the form http://host:port/path"
+    if parts.username is not None or parts.password is not None:
+        return "a user or a password in the URL is not supported; remove it"
+    is_plain = url.isascii() and url.isprintable() and " " not in url and not parts.fragment
+    if not is_plain or parts.scheme not in ("http", "https") or not host or port == 0:
+        return f"{url!r} is not of the form http://host:port/path"
+    if parts.scheme == "https" and find_spec("OpenSSL") is None:
+        return "https needs the extra packages for TLS: pip install 'pushup[tls]'"
+    return None
+
+
+class Authorizer(Protocol):
     """Asks the application."""
 
     def __call__(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[float | None]:
-        """May the client with these header fields (names in lower case) poll all these channels?
+        """Ask whether the client with these header fields (names in lower case) may poll all these channels.
 
-        Fires, if it may, with for how many seconds; None: as long as usual. Fails with Unauthorized or Forbidden if
-        not; with Unavailable or Overloaded when there is no verdict, and with BadRequest when it cannot be asked.
+        If so, fires with the number of seconds for which it may; None: the default. Fails with Unauthorized or
+        Forbidden if not; with Unavailable or Overloaded if the application did not decide; with BadRequest if it
+        cannot be asked about this poll.
         """
 
 
 class Authorization:
-    """Decides about polls, by their tickets or by asking."""
+    """Decides about polls, by their tickets or by asking the application."""
 
     def __init__(
         self,
-        ask: Ask,
+        authorizer: Authorizer,
         *,
         tickets: Tickets,
         ticket_seconds: float,
@@ -67,19 +103,19 @@ class Authorization:
         random: Callable[[], float],
     ) -> None:
         """`random` returns a number in [0, 1)."""
-        self._ask = ask
+        self._authorizer = authorizer
         self._tickets = tickets
         self._ticket_seconds = ticket_seconds
         self._clock = clock
         self._random = random
-        self._trouble = False
+        self._is_failing = False
 
     def use_tickets(self, tickets: Tickets) -> None:
-        """From now on seal tickets so, and take only such; those sealed before are no good any more."""
+        """Seal and accept tickets with another key. Tickets sealed before are no longer valid."""
         self._tickets = tickets
 
     def expires(self, ticket: str, channels: tuple[str, ...]) -> int | None:
-        """Until when, in seconds since the epoch, the ticket lets its bearer poll these channels; None if it does not.
+        """When this ticket for these channels expires, in seconds since the epoch; None if it is not valid now.
 
         O(channels log channels), 4 us for one.
         """
@@ -87,37 +123,42 @@ class Authorization:
         return expires if expires is not None and expires > self._clock.seconds() else None
 
     def ask(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[tuple[str, int]]:
-        """Ask the application; fires with a ticket and when it is over, and fails as `Ask` does."""
+        """Ask the application; fires with a ticket and when it expires, and fails as `Authorizer` does."""
         return Deferred.fromCoroutine(self._decide(channels, headers))
 
     async def _decide(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> tuple[str, int]:
         try:
-            seconds = await self._ask(channels, headers)
+            seconds = await self._authorizer(channels, headers)
         except (Unauthorized, Forbidden):
-            self._went_well()
+            self._log_success()
             raise
         except Unavailable as error:
-            self._went_badly(error.__cause__ or error)
+            self._log_failure(error)
             raise
-        self._went_well()
+        self._log_success()
         return self._seal(channels, self._ticket_seconds if seconds is None else seconds)
 
     def _seal(self, channels: tuple[str, ...], seconds: float) -> tuple[str, int]:
         now = self._clock.seconds()
-        lasting = seconds * (1 - EARLY * self._random())
-        expires = max(int(now + lasting), int(now) + 1)  # whole seconds, and not over at once
+        lifetime = seconds * (1 - EARLY * self._random())
+        expires = max(int(now + lifetime), int(now) + 1)  # whole seconds, and valid for a moment at least
         return self._tickets.seal(channels, expires), expires
 
-    # The log is told once that there are no verdicts, and once that there are again; not for each poll.
+    # Only changes are logged, not every poll: once when authorization starts to fail, once when it works again.
 
-    def _went_badly(self, cause: BaseException) -> None:
-        if not self._trouble:
-            self._trouble = True
-            # Where an error of the operator's own code was raised is worth its lines; where one of ours was is not.
-            trace = None if isinstance(cause, PushUpError) or cause.__traceback__ is None else Failure(cause)
-            _log.warn("nobody without a ticket can poll: {cause!r}", cause=cause, log_failure=trace)
+    def _log_failure(self, error: Unavailable) -> None:
+        if self._is_failing:
+            return
+        self._is_failing = True
+        cause = error.__cause__
+        # The traceback of the operator's own function helps; one of our code or Twisted's would not.
+        trace = None if cause is None or cause.__traceback__ is None else Failure(cause)
+        _log.warn(
+            "authorization is failing, so polls without a valid ticket get 503: {reason}",
+            reason=error.operator_detail or error.detail, log_failure=trace,
+        )  # fmt: skip
 
-    def _went_well(self) -> None:
-        if self._trouble:
-            self._trouble = False
-            _log.info("there are verdicts on who may poll again")
+    def _log_success(self) -> None:
+        if self._is_failing:
+            self._is_failing = False
+            _log.info("authorization works again")

@@ -1,7 +1,7 @@
 """A helper pool: blocking calls to one backend, in threads (Hsu §4.3, helper processes with a thread per connection).
 
-A pool of 20 for a database with 20 connections: each thread keeps one in a `threading.local`, and so there are never
-more. A thread that is not needed for a while ends, and lets go of what it keeps.
+For a database with 20 connections, use a pool of 20: each thread keeps one connection in a `threading.local`, so there
+are never more. A thread that is idle for a while ends and releases its connection.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 IDLE_SECONDS = 30.0
-"""Threads that were not needed for so long end."""
+"""Idle time after which a thread ends."""
 
 
 class Threads(Protocol):
-    """What is used of a Twisted `ThreadPool`."""
+    """The part of Twisted's `ThreadPool` that is used."""
 
     @property
     def workers(self) -> int: ...
@@ -39,9 +39,9 @@ class Threads(Protocol):
 
 
 class _Threads(ThreadPool):
-    """Twisted's thread pool, which forgets the threads that have ended (twisted#4770).
+    """Twisted's thread pool, without its leak of threads that have ended (twisted#4770).
 
-    Its threads are daemons: one that hangs in a backend for ever must not keep the process from ending.
+    The threads are daemons, so one that hangs in a backend cannot keep the process from exiting.
     """
 
     threadFactory = staticmethod(partial(Thread, daemon=True))  # type: ignore[assignment]  # noqa: N815
@@ -54,8 +54,8 @@ class _Threads(ThreadPool):
 class HelperPool:
     """Runs blocking calls in at most `limits.at_most` threads.
 
-    A call that runs past its deadline fails for whoever waits for it, but a thread cannot be stopped: its place is
-    free only once the call has returned.
+    A call that runs past its deadline fails for its caller. Its thread cannot be stopped, and is free again only when
+    the call has returned.
     """
 
     def __init__(
@@ -67,14 +67,14 @@ class HelperPool:
         counters: BackendCounters,
         threads: Threads | None = None,
     ) -> None:
-        """`reactor` is an IReactorTime and IReactorFromThreads; `threads` are of their own unless given."""
+        """`reactor` is an IReactorTime and IReactorFromThreads; `threads` is a pool of its own unless given."""
         self._reactor = reactor
         self._service = LimitedService(name, limits, clock=reactor, give_up=lambda _: None, counters=counters)
         self._threads = threads or _Threads(0, limits.at_most, name)
         self._threads.start()
         self._most_busy = 0
         self._stopped = False
-        self._idle = Timer(reactor, self._let_go_of_idle)
+        self._idle = Timer(reactor, self._stop_idle_threads)
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
         """Call a blocking function in a thread; see `LimitedService.call` for how it fails."""
@@ -87,14 +87,14 @@ class HelperPool:
         return result
 
     def stop(self) -> None:
-        """Begin no more calls, and let the threads end when theirs have."""
+        """Start no more calls; each thread ends when its call has returned."""
         self._stopped = True
         self._service.stop()
         self._idle.stop()
         self._stop_workers(self._threads.workers)
 
-    def _let_go_of_idle(self) -> None:
-        """End the threads that were not needed since this was done last."""
+    def _stop_idle_threads(self) -> None:
+        """End the threads that were idle since the last time."""
         self._stop_workers(self._threads.workers - self._most_busy)
         self._most_busy = self._service.busy
         if self._threads.workers:

@@ -1,7 +1,7 @@
-"""A service that takes only so many calls at a time: the rest wait in a bounded queue (Hsu §4.3).
+"""A service with limited capacity: at most N calls run at once, the others wait in a bounded queue (Hsu §4.3).
 
-A database with 20 connections, a web server with 100 processes, one disk: each is asked through one of these. Thousands
-of calls may wait; never more than `at_most` run. Each has a deadline, which counts from when it was asked for.
+A database with 20 connections, a web server with 100 processes and a disk are each called through one of these.
+Thousands of calls may wait, but never more than `at_most` run. The deadline of a call counts from when it is made.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from pushup.timer import Timer
 T = TypeVar("T")
 
 RETRY_AFTER_SECONDS = 2
-"""When a client that was refused may ask again. A full queue is worked off or out of date by then, or it is refused
-again, which is cheap."""
+"""When a refused client may try again. By then a full queue has been processed or has timed out; if not, refusing the
+client again is cheap."""
 
 
 class ServiceLimits(Struct, frozen=True, kw_only=True):
-    """What a service can take."""
+    """The capacity of a service."""
 
     at_most: int
-    """Calls that run at a time."""
+    """Maximum number of calls that run at once."""
     queue_limit: int
-    """Calls that wait."""
+    """Maximum number of calls that wait."""
     deadline_seconds: float
-    """From when a call is asked for until it is given up."""
+    """Maximum time from making a call to its result, waiting included."""
 
 
 class LimitedService:
-    """The calls to one service; `name` is what metrics and errors call it."""
+    """The calls to one service; errors call it `name`."""
 
     def __init__(
         self,
@@ -48,31 +48,31 @@ class LimitedService:
         give_up: Callable[[Deferred[Any]], object],
         counters: BackendCounters,
     ) -> None:
-        """`give_up` is handed what runs on past its deadline. Its place is free only when that has ended."""
+        """`give_up` is called with a call that runs past its deadline. Its place is free only when it has ended."""
         self._name = name
         self._limits = limits
         self._clock = clock
         self._give_up = give_up
         self._counters = counters
         self._waiting: OrderedDict[_Call[Any], None] = OrderedDict()
-        # Calls whose deadline is to come, waiting or running. All have the same time, so the first asked is first due.
+        # Calls before their deadline, waiting or running. All have the same timeout, so the oldest call is due first.
         self._wanted: OrderedDict[_Call[Any], None] = OrderedDict()
         self._timer = Timer(clock, self._give_up_late)
         self._starting = False
         self._stopped = False
 
     def call(self, begin: Callable[[], Deferred[T]]) -> Deferred[T]:
-        """Begin a call, now or when its turn comes; fires with what it comes to.
+        """Run a call now or when its turn comes; fires with its result.
 
-        Cancelling it takes it out of the queue, or gives it up. Fails with: Overloaded when the queue is full,
-        Unavailable when its deadline has come, and whatever the call itself fails with.
+        Cancelling takes the call out of the queue, or gives it up if it runs. Fails with Overloaded when the queue is
+        full, with Unavailable at the deadline, and with whatever the call itself fails with.
         """
         counters = self._counters
         if self._stopped:
-            return fail(self._unavailable("is being stopped"))
+            return fail(self._unavailable("is shutting down"))
         if counters.busy >= self._limits.at_most and len(self._waiting) >= self._limits.queue_limit:
             counters.refused += 1
-            return fail(Overloaded(f"too many wait for {self._name} already", retry_after=RETRY_AFTER_SECONDS))
+            return fail(Overloaded(f"too many calls are waiting for {self._name}", retry_after=RETRY_AFTER_SECONDS))
         call = _Call(begin, self._clock.seconds(), self._cancel)
         self._waiting[call] = self._wanted[call] = None
         counters.waiting += 1
@@ -84,21 +84,21 @@ class LimitedService:
 
     @property
     def busy(self) -> int:
-        """How many calls run."""
+        """Number of calls that run."""
         return self._counters.busy
 
     def stop(self) -> None:
-        """Begin no more calls; those that wait fail. What runs goes on."""
+        """Start no more calls and fail those that wait. Running calls continue."""
         self._stopped = True
         self._timer.stop()
         for call in list(self._waiting):
-            self._forget(call, self._unavailable("is being stopped"))
+            self._forget(call, self._unavailable("is shutting down"))
         self._wanted.clear()
 
     def _start(self) -> None:
-        """Begin those whose turn has come."""
+        """Start waiting calls while there is capacity."""
         if self._starting:
-            return  # a call that ended at once comes back here; the loop below goes on with the next
+            return  # a call that ended immediately gets here again; the loop below starts the next one
         self._starting = True
         while self._waiting and self._counters.busy < self._limits.at_most:
             call, _ = self._waiting.popitem(last=False)
@@ -120,21 +120,21 @@ class LimitedService:
         self._start()
 
     def _give_up_late(self) -> None:
-        """Fail the calls whose deadline has come."""
+        """Fail the calls whose deadline has passed."""
         horizon = self._clock.seconds() - self._limits.deadline_seconds
-        self._starting = True  # a place that becomes free is not for one that is about to be given up, too
+        self._starting = True  # a place that becomes free is not for a call whose deadline has passed, too
         while self._wanted:
             call = next(iter(self._wanted))
             if call.since > horizon:
                 self._timer.not_after(call.since + self._limits.deadline_seconds)
                 break
             self._counters.late += 1
-            self._forget(call, self._unavailable(f"has not answered within {self._limits.deadline_seconds:g} s"))
+            self._forget(call, self._unavailable(f"did not answer within {self._limits.deadline_seconds:g} s"))
         self._starting = False
         self._start()
 
     def _forget(self, call: _Call[T], error: PushUpError | None) -> None:
-        """Nobody waits for this call any more."""
+        """Drop a call that nobody waits for any more."""
         self._wanted.pop(call, None)
         result, call.result = call.result, None
         if call.running is not None:
@@ -153,7 +153,7 @@ class LimitedService:
 
 
 class _Call(Generic[T]):
-    """One call; `result` is None once nobody waits for it, `running` is there while it runs."""
+    """One call; `result` is None once nobody waits for it, `running` is set while it runs."""
 
     __slots__ = ("begin", "result", "running", "since")
 

@@ -1,12 +1,13 @@
-"""HTTP requests to another server, which block nobody (Hsu §4.2, the service requesting mechanism).
+"""Non-blocking HTTP requests to another server (Hsu §4.2, the service requesting mechanism).
 
-Twisted's `Agent` sends them and keeps connections open between them; names are looked up in the reactor's threads. At
-most so many requests run at a time, the rest wait (Hsu §4.3: a web server has only so many processes).
+Twisted's `Agent` sends them over persistent connections and resolves names in the reactor's threads. The number of
+concurrent requests is limited and the others wait (Hsu §4.3: a web server has a limited number of processes).
 """
 
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from twisted.internet.defer import CancelledError, Deferred
@@ -24,27 +25,27 @@ from pushup.core.errors import Unavailable
 from pushup.metrics import BackendCounters
 
 REPLY_LIMIT_BYTES = 64 * 1024
-"""A reply that is longer is not one that was asked for."""
+"""Maximum size of a reply. A decision is far smaller."""
 
 RETRIES = 1
-"""How often a GET is sent again that has reached nobody or was not replied to: a server that is being restarted."""
+"""How often a GET without a reply is sent again: the server may just be restarting."""
 
 RETRY_SECONDS = 0.2
-"""The pause before it is."""
+"""The pause before a retry."""
 
 IDLE_SECONDS = 30
-"""How long a connection is kept for the next request."""
+"""How long an idle connection is kept open."""
 
 
 class Reply(Struct, frozen=True):
-    """What the other server replied."""
+    """The other server's reply."""
 
     status: int
     body: bytes
 
 
 class ServiceRequestor:
-    """Sends GET requests to one service; they change nothing there, and so can be sent again."""
+    """Sends GET requests to one service. They change nothing there, so they can be retried."""
 
     def __init__(
         self,
@@ -56,9 +57,9 @@ class ServiceRequestor:
         agent: IAgent | None = None,
         tls: bool = False,
     ) -> None:
-        """`reactor` is an IReactorTCP and IReactorTime; `agent` is one with connections of its own unless given.
+        """`reactor` is an IReactorTCP and IReactorTime; `agent` is one with its own connections unless given.
 
-        `tls`: the service is asked over https, which needs the extra `tls`.
+        `tls`: the service is called by https, which needs the extra `tls`.
         """
         self._name = name
         self._limits = limits
@@ -71,7 +72,7 @@ class ServiceRequestor:
         self._agent = agent
 
     def _connect(self) -> tuple[HTTPConnectionPool, IAgent]:
-        """Connections that are kept open, none yet, and an agent that makes them."""
+        """An empty pool of persistent connections, and an agent that uses it."""
         connections = HTTPConnectionPool(self._clock)
         connections.maxPersistentPerHost = self._limits.at_most
         connections.cachedConnectionTimeout = IDLE_SECONDS
@@ -83,9 +84,9 @@ class ServiceRequestor:
         return connections, Agent(self._clock, TlsPolicy(), connectTimeout=timeout, pool=connections)
 
     def renew_connections(self) -> None:
-        """Send what is sent from now on over new connections, which are made by the certificates that are trusted now.
+        """Send later requests over new connections, which trust the certificates that are installed now.
 
-        Requests under way end where they are.
+        Running requests finish on their old connections.
         """
         if self._connections is not None:
             old = self._connections
@@ -94,12 +95,12 @@ class ServiceRequestor:
             old.closeCachedConnections()
 
     def get(self, url: bytes, headers: dict[bytes, bytes]) -> Deferred[Reply]:
-        """Ask; redirects are not followed. Fails with Unavailable or Overloaded."""
+        """Send a GET request; redirects are not followed. Fails with Unavailable or Overloaded."""
         raw = Headers({name: [value] for name, value in headers.items()})
         return self._service.call(lambda: Deferred.fromCoroutine(self._get(url, raw)))
 
     def stop(self) -> Deferred[None]:
-        """Send no more; fires when the connections are closed."""
+        """Send no more requests; fires when the connections are closed."""
         self._service.stop()
         closed: Deferred[None] = Deferred()
         if self._connections is None:
@@ -117,35 +118,36 @@ class ServiceRequestor:
                 raise
             except Exception as error:
                 if _was_cancelled(error):
-                    raise  # nobody waits for it any more
+                    raise  # the caller has given up
                 if left == 0:
-                    raise self._no_reply(error)  # noqa: B904 - it has its cause
+                    raise self._no_reply(url, error)  # noqa: B904 - it has its cause
                 await deferLater(self._clock, RETRY_SECONDS, lambda: None)
         raise AssertionError
 
-    def _no_reply(self, error: Exception) -> Unavailable:
+    def _no_reply(self, url: bytes, error: Exception) -> Unavailable:
         reasons = getattr(error, "reasons", None)
         cause = reasons[0].value if reasons else error
-        text = f"{self._name} cannot be reached: {type(cause).__name__}"
-        unavailable = Unavailable(text, retry_after=RETRY_AFTER_SECONDS)
-        unavailable.__cause__ = cause.with_traceback(None)  # for the log: what it says, not where Twisted found out
+        where = urlsplit(url.decode()).netloc
+        text = f"no reply from {self._name} at {where}: {type(cause).__name__}: {cause}"
+        unavailable = Unavailable(text.rstrip(": ."), retry_after=RETRY_AFTER_SECONDS)
+        unavailable.__cause__ = cause.with_traceback(None)  # Twisted's traceback would tell operators nothing
         return unavailable
 
 
 def _was_cancelled(error: Exception) -> bool:
-    """A request that is cancelled once it is sent fails as one that broke off, for this reason."""
+    """Whether the request was cancelled: once it is sent, it fails as a broken connection with this reason."""
     return any(reason.check(CancelledError) for reason in getattr(error, "reasons", ()))
 
 
 def _body(response: IResponse) -> Deferred[bytes]:
-    """The body of a response. Fails with ResponseFailed when it breaks off or is too long."""
+    """The body of a response. Fails with ResponseFailed when it is incomplete or too long."""
     body = _Body()
     response.deliverBody(body)
     return body.whole
 
 
 class _Body(Protocol):
-    """Collects a body up to the limit."""
+    """Collects a body up to REPLY_LIMIT_BYTES."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []

@@ -1,8 +1,8 @@
-"""A ticket: a verdict on who may poll what, sealed, which the client carries instead of this node.
+"""A ticket: a decision on who may poll what, sealed, which the client carries so that no node has to remember it.
 
-It is `<expires>.<seal>`: when it is over, and a keyed hash of that and of the channels it is for. So every node that
-has the key can tell whether a ticket is good, none has to remember any, and its size does not depend on the channels.
-It is good for whoever has it, as a key is; hence it is short-lived (docs/security.md).
+It is `<expires>.<seal>`: when it expires, and a keyed hash of that and of the channels it is for. Every node with the
+key can check it, and its size does not depend on the number of channels. Whoever has a ticket can use it, as with a
+key; therefore tickets are short-lived (docs/security.md).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TICKET = re.compile(r"([0-9]{1,12})\.([A-Za-z0-9_-]{32})", re.ASCII).fullmatch
 
 
 class Tickets:
-    """Seals tickets, and tells whether one is good. The same key on every node; another key and none is good."""
+    """Seals and checks tickets. A ticket is valid only with the key that sealed it."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -29,7 +29,7 @@ class Tickets:
         return f"{expires}.{self._seal(channels, expires)}"
 
     def expires(self, ticket: str, channels: Iterable[str]) -> int | None:
-        """When the ticket is over; None if it is not one of ours, or not for exactly these channels."""
+        """When the ticket expires; None if it was not sealed with this key, or not for exactly these channels."""
         match = _TICKET(ticket)
         if match is None:
             return None
@@ -37,6 +37,6 @@ class Tickets:
         return expires if compare_digest(match[2], self._seal(channels, expires)) else None
 
     def _seal(self, channels: Iterable[str], expires: int) -> str:
-        # Names have no control characters, so the line ends keep them apart.
+        # Names contain no control characters, so line ends separate them.
         text = "\n".join(("pushup-ticket", str(expires), *sorted(set(channels))))
         return urlsafe_b64encode(digest(self._key, text.encode(), "sha256")[:SEAL_BYTES]).decode()

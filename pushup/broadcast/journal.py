@@ -50,10 +50,10 @@ _log = Logger()
 
 
 class JournalLimits(Struct, frozen=True, kw_only=True):
-    """The bounds of a journal."""
+    """The limits of a journal."""
 
     journal_timeout_seconds: float = 10.0
-    """How long the disk may take for a commit; then publishers are told that it is not known."""
+    """Maximum time for a commit; then publishers are told that the outcome is unknown."""
 
 
 class Helpers(Protocol):

@@ -21,10 +21,10 @@ RETRY_AFTER_SECONDS = 1
 
 
 class WaitingLimits(Struct, frozen=True, kw_only=True):
-    """How much may wait for the message log."""
+    """The limit of what waits for the message log."""
 
     waiting_limit_bytes: int = 64 * 1024 * 1024
-    """Publications that wait for the disk or for Redis, together, each with 3 KiB on top; beyond it 503."""
+    """Maximum size of all publications that wait for the disk or Redis, each plus 3 KiB; further ones get 503."""
 
 
 class WaitingRoom:

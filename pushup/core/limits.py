@@ -1,4 +1,4 @@
-"""The bounds of a message queue."""
+"""The limits of the replicated state, and those of the polls that one node holds."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from msgspec import Struct
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Retention (how long, how many, how much) and the sizes that follow from it.
+    """Retention, and the size of the replicated state.
 
-    All nodes of a cluster must be given the same: they decide what the replicated state is.
+    All nodes of a cluster need the same values: what the state contains depends on them.
     """
 
     retention_seconds: float = 300.0
-    """A message is dropped when it is older."""
+    """Maximum age of a message; older ones are dropped."""
     retention_messages: int = 1000
-    """A channel keeps at most so many messages."""
+    """Maximum number of messages kept per channel."""
     retention_bytes: int = 256 * 1024 * 1024
-    """All messages of the node together, each with `MESSAGE_OVERHEAD_BYTES`; the oldest goes first."""
+    """Maximum size of all messages together, each with `MESSAGE_OVERHEAD_BYTES`; the oldest are dropped first."""
     channel_ttl_seconds: float = 3600.0
-    """A channel closes when nothing was published on it for so long (PushUp §3.3)."""
+    """A channel closes after this time without a publication (PushUp §3.3)."""
     channels_limit: int = 200_000
-    """So many channels live at a time."""
+    """Maximum number of open channels."""
     keys_limit: int = 100_000
-    """So many idempotency keys are remembered; the oldest goes first."""
+    """Maximum number of idempotency keys remembered; the oldest are forgotten first."""
     answer_limit_bytes: int = 256 * 1024
-    """An answer ends before the message that would make it larger, names and all; one message always fits."""
+    """Maximum size of the messages in one answer, with their channel names; one message always fits."""
     strict_channels: bool = False
-    """Channels must be created before they are published to or polled."""
+    """Channels must be created before clients can publish on them or poll them."""
 
 
 class HoldLimits(Struct, frozen=True, kw_only=True):
-    """What the held polls of one node may take. Beyond a limit, a poll that cannot be answered at once is refused."""
+    """Limits of the polls that one node holds. Beyond them, a poll that cannot be answered immediately is refused."""
 
     awaited_channels_limit: int = 200_000
-    """Channels that do not exist, while polls wait for somebody to publish on them."""
+    """Maximum number of channels that do not exist but that held polls wait for."""
     held_limit_bytes: int = 512 * 1024 * 1024
-    """All held polls together: the channel names of each, and 350 bytes for each of these channels."""
+    """Maximum memory for all held polls: the channel names of each, and 350 bytes for each of these channels."""

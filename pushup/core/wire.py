@@ -49,14 +49,14 @@ _STEPS = bytes.maketrans(b"[{]}", array("b", (1, 1, -1, -1)).tobytes())
 
 
 class PublicationLimits(Struct, frozen=True, kw_only=True):
-    """The bounds of one publication."""
+    """The limits of one publication."""
 
     message_limit_bytes: int = 64 * 1024
-    """The JSON text of one message's data."""
+    """Maximum size of one message's data, as JSON text."""
     batch_limit: int = 100
-    """Messages in one publication."""
+    """Maximum number of messages in one publication."""
     message_channels_limit: int = 100
-    """Channels of one message."""
+    """Maximum number of channels of one message."""
 
 
 class _MessageBody(Struct, forbid_unknown_fields=True):

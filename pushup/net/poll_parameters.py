@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from datetime import datetime
 from urllib.parse import unquote_to_bytes
 
@@ -27,18 +28,23 @@ words, one soon after the other. Few enough to stay in the processor's cache."""
 
 
 class PollLimits(Struct, frozen=True, kw_only=True):
-    """The bounds of a poll. A client may ask for more time or messages; it gets what is allowed."""
+    """The limits of a poll. A client that asks for more time or messages gets the maximum."""
 
     poll_timeout_seconds: float = 25.0
-    """How long a poll is held that does not say."""
+    """Default wait when a poll gives no timeout."""
     poll_timeout_limit_seconds: float = 60.0
-    """How long a poll is held at most."""
+    """Maximum wait."""
     poll_channels_limit: int = 100
-    """Channels of one poll."""
+    """Maximum number of channels in one poll."""
     poll_limit: int = 100
-    """Messages in one answer."""
+    """Maximum number of messages in one answer."""
     poll_body_limit_bytes: int = 64 * 1024
-    """The body of a poll, and of a call that creates or renews a channel: a list of 100 names of 255 bytes fits."""
+    """Maximum size of the body of a poll, or of a call that creates or renews a channel. 100 names of 255 bytes fit."""
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        """Each setting whose value cannot be used, and why."""
+        if self.poll_timeout_seconds > self.poll_timeout_limit_seconds:
+            yield "poll_timeout_seconds", "must not exceed poll_timeout_limit_seconds"
 
 
 class _PollBody(Struct, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""Who may poll what: verdicts become tickets, and whatever the application says becomes a verdict."""
+"""Who may poll what: decisions become tickets, and every answer of the application becomes a decision or an error."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import ConnectionLost
 from twisted.internet.task import Clock
 from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 from zope.interface import implementer
 
 from pushup import __version__
-from pushup.backends.authorization import EARLY, Ask, Authorization
+from pushup.backends.authorization import EARLY, Authorization, Authorizer
+from pushup.backends.decision import TICKET_LIMIT_SECONDS
+from pushup.backends.function_authorizer import FunctionAuthorizer, load
 from pushup.backends.helper_pool import HelperPool
 from pushup.backends.limited_service import ServiceLimits
-from pushup.backends.own_code import OwnCode, load
-from pushup.backends.service_requestor import ServiceRequestor
+from pushup.backends.service_requestor import RETRY_SECONDS, ServiceRequestor
 from pushup.backends.tickets import Tickets
-from pushup.backends.verdict import TICKET_LIMIT_SECONDS
-from pushup.backends.web_backend import URL_LIMIT_BYTES, WebBackend
+from pushup.backends.url_authorizer import URL_LIMIT_BYTES, UrlAuthorizer
 from pushup.core.errors import BadRequest, Forbidden, Overloaded, PushUpError, Unauthorized, Unavailable
 from pushup.metrics import BackendCounters
 from tests.backends.outcomes import Outcome
@@ -35,6 +36,7 @@ START = 1_800_000_000.0
 KEY = b"a key of all nodes"
 LIMITS = ServiceLimits(at_most=2, queue_limit=10, deadline_seconds=10.0)
 CHANNELS = ("a", "b")
+NO_ANSWER = "the authorization service gave no usable answer; try again"
 
 
 class AskedByHand:
@@ -50,7 +52,7 @@ class AskedByHand:
         return self.verdicts[-1]
 
 
-_check: type[Ask] = AskedByHand
+_check: type[Authorizer] = AskedByHand
 
 
 class Authorized:
@@ -197,11 +199,11 @@ def test_the_log_is_told_once(logged: list[str]) -> None:
     for _ in range(100):
         node.failed(Unavailable("the application cannot be reached"))
     (line,) = logged
-    assert line.startswith("warn: nobody without a ticket can poll: ")
+    assert line.startswith("warn: authorization is failing, so polls without a valid ticket get 503: ")
     assert "the application cannot be reached" in line
     for _ in range(100):
         node.allowed(None)
-    assert logged[1:] == ["info: there are verdicts on who may poll again"]
+    assert logged[1:] == ["info: authorization works again"]
     node.failed(Unavailable("again"))
     assert len(logged) == 3
 
@@ -212,7 +214,7 @@ def test_a_no_is_a_verdict(verdict: PushUpError, logged: list[str]) -> None:
     node = Authorized()
     node.failed(Unavailable("down"))
     node.failed(verdict)
-    assert logged[1:] == ["info: there are verdicts on who may poll again"]
+    assert logged[1:] == ["info: authorization works again"]
 
 
 @pytest.mark.parametrize("neither", [Overloaded("many"), BadRequest("too long")])
@@ -226,30 +228,30 @@ def test_what_was_not_asked_says_nothing_of_the_application(neither: PushUpError
     assert len(logged) == 1
 
 
-def test_the_cause_is_for_the_log(logged: list[str]) -> None:
-    """The log has what the error was caused by, which the client is not told."""
-    error = Unavailable("the application has not said whether you may")
-    error.__cause__ = ValueError("the secret reason")
+def test_the_log_has_what_operators_may_know(logged: list[str]) -> None:
+    """The log has the operator detail, which clients do not get."""
+    error = Unavailable("the authorization service gave no usable answer", operator_detail="the secret reason")
     Authorized().failed(error)
     assert "the secret reason" in logged[0]
 
 
-# The web backend.
+# authorize_url.
 
 
 class Web:
-    """A web backend whose agent is stepped by hand."""
+    """Asks a web application through an agent that is stepped by hand."""
 
     def __init__(self, url: str = "http://app/may") -> None:
         self.agent = SteppedAgent()
+        self.clock = Clock()
         self.requestor = ServiceRequestor(
-            "the application", LIMITS, reactor=Clock(), counters=BackendCounters(), agent=self.agent
+            "authorize_url", LIMITS, reactor=self.clock, counters=BackendCounters(), agent=self.agent
         )
-        self.backend = WebBackend(url, self.requestor)
+        self.authorizer = UrlAuthorizer(url, self.requestor)
 
     def ask(self, *channels: str, **headers: str) -> Outcome:
         fields = {name.replace("_", "-").encode(): value.encode("latin-1") for name, value in headers.items()}
-        return Outcome(self.backend(channels, fields))
+        return Outcome(self.authorizer(channels, fields))
 
     def replied(self, status: int, body: bytes) -> Outcome:
         """What a reply comes to."""
@@ -399,9 +401,10 @@ def test_a_body_that_is_no_verdict(body: bytes) -> None:
     """200 with anything else is no verdict: neither a yes nor a no, and the client is not told what it was."""
     error = Web().replied(200, body).error
     assert isinstance(error, Unavailable)
-    assert error.detail == "the application has not said whether you may"
+    assert error.detail == NO_ANSWER
     assert error.retry_after is not None
-    assert isinstance(error.__cause__, ValueError)
+    assert error.operator_detail.startswith("authorize_url ")
+    assert "expected" in error.operator_detail or "seconds" in error.operator_detail
 
 
 @pytest.mark.parametrize(
@@ -411,30 +414,69 @@ def test_a_status_that_is_no_verdict(status: int) -> None:
     """A redirection to a form, a fault and a page that is not there are no verdicts, whatever the body says."""
     error = Web().replied(status, b'{"allow": true}').error
     assert isinstance(error, Unavailable)
-    assert str(status) in repr(error.__cause__)
+    assert error.detail == NO_ANSWER
+    assert error.operator_detail == f"authorize_url answered {status}; expected 200, 204, 401 or 403"
 
 
-# The operator's own code.
+@pytest.mark.parametrize("error", [ConnectionRefusedError(111, "Connection refused"), ConnectionLost()])
+def test_an_application_that_cannot_be_reached(error: Exception) -> None:
+    """Clients are not told where the application is asked or what went wrong; operators are."""
+    web = Web("http://app.internal:5000/may")
+    outcome = web.ask("a")
+    while not outcome.fired:
+        web.agent.last.fail(error)
+        web.clock.advance(RETRY_SECONDS)
+    failed = outcome.error
+    assert isinstance(failed, Unavailable)
+    assert failed.detail == NO_ANSWER
+    assert failed.operator_detail.startswith(
+        f"no reply from authorize_url at app.internal:5000: {type(error).__name__}: "
+    )
 
 
-class Own:
-    """Own code whose threads are stepped by hand."""
+def test_an_application_that_is_too_slow() -> None:
+    """After the timeout clients get the same answer, and operators the reason."""
+    web = Web()
+    outcome = web.ask("a")
+    web.clock.advance(LIMITS.deadline_seconds)
+    failed = outcome.error
+    assert isinstance(failed, Unavailable)
+    assert failed.detail == NO_ANSWER
+    assert failed.operator_detail == "authorize_url did not answer within 10 s"
+
+
+def test_too_many_polls_to_authorize() -> None:
+    """When the queue is full, the error says so in words for clients."""
+    web = Web()
+    for _ in range(LIMITS.at_most + LIMITS.queue_limit):
+        web.ask("a")
+    failed = web.ask("a").error
+    assert isinstance(failed, Overloaded)
+    assert failed.detail == "too many polls are waiting for authorization; try again"
+    assert failed.retry_after is not None
+
+
+# The operator's own function.
+
+
+class Function:
+    """Asks a function in threads that are stepped by hand."""
 
     def __init__(self, function: Callable[[tuple[str, ...], dict[str, str]], object]) -> None:
         self.threads = SteppedThreads()
         self.pool = HelperPool(
             "the authorizer", LIMITS, reactor=ThreadClock(), counters=BackendCounters(), threads=self.threads
         )
-        self.code = OwnCode(function, self.pool)
+        self.authorizer = FunctionAuthorizer(function, self.pool)
 
     def ask(self) -> Outcome:
-        outcome = Outcome(self.code(("a", "ä"), {b"cookie": b"session=\xe4", b"x": b"y"}))
+        outcome = Outcome(self.authorizer(("a", "ä"), {b"cookie": b"session=\xe4", b"x": b"y"}))
         assert not outcome.fired, "it was called at once, not in a thread"
         self.threads.step_all()
         return outcome
 
 
-def test_what_own_code_is_given() -> None:
+def test_what_the_function_gets() -> None:
     """The function gets the names of the channels, and all header fields as text, each time as objects of its own."""
     given: list[tuple[object, dict[str, str]]] = []
 
@@ -443,30 +485,30 @@ def test_what_own_code_is_given() -> None:
         headers.clear()
         return True
 
-    own = Own(authorizer)
-    own.ask()
-    own.ask()
+    function = Function(authorizer)
+    function.ask()
+    function.ask()
     assert given == [(("a", "ä"), {"cookie": "session=ä", "x": "y"})] * 2
 
 
 @pytest.mark.parametrize(
     ("value", "seconds"), [(True, None), (60, 60.0), (0.5, 0.5), (1, 1.0), (10**400, TICKET_LIMIT_SECONDS)]
 )
-def test_own_code_says_yes(value: object, seconds: float | None) -> None:
+def test_a_function_that_says_yes(value: object, seconds: float | None) -> None:
     """True is a yes, and a number is a yes for so many seconds, up to a day."""
-    result = Own(lambda channels, headers: value).ask().result
+    result = Function(lambda channels, headers: value).ask().result
     assert result == seconds
     assert type(result) is type(seconds)
 
 
-def test_own_code_says_no() -> None:
+def test_a_function_that_says_no() -> None:
     """False and a PermissionError are a no."""
 
     def raises(channels: tuple[str, ...], headers: dict[str, str]) -> object:
         raise PermissionError(13, "the disk says so")
 
     for function in (raises, lambda channels, headers: False):
-        error = Own(function).ask().error
+        error = Function(function).ask().error
         assert isinstance(error, Forbidden)
         assert "disk" not in error.detail
 
@@ -475,11 +517,12 @@ def test_own_code_says_no() -> None:
     "value",
     [None, "yes", "", b"", [], {}, (True,), 0, 0.0, -1, -0.5, math.nan, math.inf, -math.inf, 1j, object(), print],
 )
-def test_own_code_says_something_odd(value: object) -> None:
+def test_a_function_that_says_something_odd(value: object) -> None:
     """What is neither True nor False nor a time is no verdict."""
-    error = Own(lambda channels, headers: value).ask().error
+    error = Function(lambda channels, headers: value).ask().error
     assert isinstance(error, Unavailable)
-    assert error.detail == "the application has not said whether you may"
+    assert error.detail == NO_ANSWER
+    assert error.operator_detail.startswith("the authorizer ")
 
 
 @pytest.mark.parametrize(
@@ -496,27 +539,28 @@ def test_own_code_says_something_odd(value: object) -> None:
         asyncio.CancelledError(),
     ],
 )
-def test_own_code_fails(raised: BaseException) -> None:
+def test_a_function_that_fails(raised: BaseException) -> None:
     """An error in the function is no verdict; what it was is kept for the log and not told."""
 
     def authorizer(channels: tuple[str, ...], headers: dict[str, str]) -> object:
         raise raised
 
-    error = Own(authorizer).ask().error
+    error = Function(authorizer).ask().error
     assert isinstance(error, Unavailable)
-    assert error.detail == "the application has not said whether you may"
+    assert error.detail == NO_ANSWER
     assert error.retry_after is not None
     assert error.__cause__ is raised
+    assert error.operator_detail == f"the authorizer raised {type(raised).__name__}"
 
 
 @pytest.mark.parametrize("raised", [Unauthorized("log in first"), Forbidden("no"), Unavailable("later")])
-def test_own_code_tells_the_client(raised: PushUpError) -> None:
+def test_a_function_that_tells_the_client(raised: PushUpError) -> None:
     """An error of pushup.core.errors is what the client is told."""
 
     def authorizer(channels: tuple[str, ...], headers: dict[str, str]) -> object:
         raise raised
 
-    assert Own(authorizer).ask().error is raised
+    assert Function(authorizer).ask().error is raised
 
 
 @pytest.fixture

@@ -136,7 +136,7 @@ def test_a_deadline_covers_the_waiting() -> None:
     late = running.error
     assert isinstance(late, Unavailable)
     assert late.retry_after == RETRY_AFTER_SECONDS
-    assert late.detail == "the backend has not answered within 10 s"
+    assert late.detail == "the backend did not answer within 10 s"
     calls.clock.advance(3.999)
     assert not waiting.fired
     calls.clock.advance(0.001)
@@ -295,7 +295,7 @@ def test_stop() -> None:
     afterwards = calls.ask("c")
     for outcome in (waiting, afterwards):
         assert isinstance(outcome.error, Unavailable)
-        assert outcome.error.detail == "the backend is being stopped"
+        assert outcome.error.detail == "the backend is shutting down"
     assert calls.clock.getDelayedCalls() == []
     assert not running.fired
     calls.end("a")

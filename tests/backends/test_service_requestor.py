@@ -117,7 +117,7 @@ def test_no_second_retry(error: Exception) -> None:
     assert isinstance(failed, Unavailable)
     assert failed.retry_after == RETRY_AFTER_SECONDS
     cause = "ConnectionLost" if isinstance(error, ResponseFailed) else type(error).__name__
-    assert failed.detail == f"the application cannot be reached: {cause}"
+    assert failed.detail.startswith(f"no reply from the application at app: {cause}: ")
     requestor.clock.advance(2 * DEADLINE)
     assert requestor.sent == 2
     assert requestor.counters.busy == 0

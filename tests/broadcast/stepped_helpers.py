@@ -99,7 +99,7 @@ class SteppedHelpers:
         """The oldest call runs past its deadline: it has failed for whoever waits, and is made at the next step."""
         call = self.calls.popleft()
         self.calls.appendleft(call._replace(result=None))
-        self._fail(call, Unavailable("journal has not answered within 10 s", retry_after=2))
+        self._fail(call, Unavailable("journal did not answer within 10 s", retry_after=2))
 
     def do_untold(self) -> None:
         """Make the oldest call, and die before anybody hears of it."""

@@ -449,8 +449,8 @@ def test_a_commit_that_was_late_is_found(node: JournaledReplica, logged_failures
     late = [node.append(publish("a", key="k"))]
     late += [node.append(batch(draft("a"), draft("b"), key="l"))]
     node.helpers.give_up()
-    assert refused(late[0], "journal has not answered within 10 s")
-    assert refused(late[1], "journal has not answered within 10 s")
+    assert refused(late[0], "journal did not answer within 10 s")
+    assert refused(late[1], "journal did not answer within 10 s")
     assert node.state.cursor.sequence == 1
     node.clock.advance(RETRY_SECONDS)
     assert node.helpers.names == ["append", "recover"]

@@ -136,7 +136,7 @@ def test_a_part_that_does_not_start(temporary: Path) -> None:
     code, errors = command.wait()
     assert code == 1
     assert "node1 exited with 1" in errors
-    assert "there is no setting 'no_such_setting'" in errors
+    assert "unknown setting 'no_such_setting'" in errors
     assert command.left_behind() == []
 
 

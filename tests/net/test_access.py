@@ -99,7 +99,7 @@ def test_many_names_are_not_remembered() -> None:
 def test_hosts_are_names(host: str) -> None:
     """A value that could never match is refused, and says what to write."""
     if host:
-        with pytest.raises(SettingsError, match=r"hosts: .* is not a name such as push\.example\.org"):
+        with pytest.raises(SettingsError, match=r"hosts: .* is not a host name; write one such as push\.example\.org"):
             read_settings(None, {}, {"hosts": [host]})
     assert read_settings(None, {}, {"hosts": "push.example.org,*,intern"}).server.hosts[2] == "intern"
 

@@ -31,11 +31,11 @@ def test_the_certificate_must_name_the_application(
     context.load_cert_chain(certificate, key)
     backend = stack.enter_context(web_backend(context))
     with serve(authorize_url=backend.url, environment={"SSL_CERT_FILE": str(certificate)}) as server:
-        server.expect_log("nobody without a ticket can poll")
+        server.expect_log("authorization is failing")
         with server.caller() as caller:
             assert caller.call("GET", poll_path("a", timeout=0)).status == status
         assert backend.count == (1 if status == 200 else 0)
-        lines = [line for line in server.log_lines() if "nobody without a ticket" in line]
+        lines = [line for line in server.log_lines() if "authorization is failing" in line]
         assert len(lines) == (0 if status == 200 else 1)
         assert all(told in line for line in lines)
         assert not [line for line in server.log_lines() if "Traceback" in line]

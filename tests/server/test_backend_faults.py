@@ -156,7 +156,7 @@ def test_rude_backend(serve: Serve, behaviour: Callable[[socket.socket], None]) 
         server.caller() as asked,
         server.caller() as caller,
     ):
-        server.expect_log("nobody without a ticket")
+        server.expect_log("authorization is failing")
         assert_refused_while_others_poll(server, asked, caller)
         assert 1 <= backend.connections <= 2
         wait_until(lambda: busy(server) == 0, "the places to be free")
@@ -179,7 +179,7 @@ def test_a_backend_that_is_not_there(serve: Serve) -> None:
             server.caller() as asked,
             server.caller() as caller,
         ):
-            server.expect_log("nobody without a ticket")
+            server.expect_log("authorization is failing")
             assert_refused_while_others_poll(server, asked, caller)
             wait_until(lambda server=server: busy(server) == 0, "the places to be free")  # type: ignore[misc]
 
@@ -249,7 +249,7 @@ def test_2000_polls_on_a_slow_backend(tmp_path: Path, capsys: pytest.CaptureFixt
         server.caller() as publisher,
         ExitStack() as stack,
     ):
-        server.expect_log("nobody without a ticket")
+        server.expect_log("authorization is failing")
         assert poller.call("GET", poll_path("quick", timeout=0)).status == 200
         before = delays(poller, publisher, ROUNDS)
         files = server.process.num_fds()
@@ -289,7 +289,7 @@ def test_2000_polls_on_a_slow_backend(tmp_path: Path, capsys: pytest.CaptureFixt
         }
         assert calls == {"ended": AT_MOST + 1, "late": SLOW_POLLS - AT_MOST, "refused": 0}
         assert server.metric("held_polls") == 0
-        assert len([line for line in server.log_lines() if "nobody without a ticket" in line]) == 1
+        assert len([line for line in server.log_lines() if "authorization is failing" in line]) == 1
         assert poller.call("GET", poll_path("quick", timeout=0)).status == 200
         stack.close()
         wait_until(lambda: server.process.num_fds() <= files, "the files to be closed")

@@ -49,7 +49,7 @@ def test_an_application_that_is_away_is_logged_once(serve: Serve, backend: WebBa
         before = len(server.log_lines())
         for number in range(10):
             caller.call("GET", poll_path(f"c{number}", timeout=0))
-        server.expect_log("nobody without a ticket")
+        server.expect_log("authorization is failing")
         texts = [line for line in server.log_lines()[before:] if line[:4].isdigit()]
         assert [" warn " in texts[0], " info " in texts[1]] == [True, True]
         assert len(texts) == 2

@@ -1,0 +1,86 @@
+"""Asks the web application who may poll what: `GET <url>?channel=a&channel=b`, with the client's cookies.
+
+| reply | decision |
+|---|---|
+| 204, 200 `{"allow": true}` | allowed |
+| 200 `{"allow": true, "seconds": 60}` | allowed, for this many seconds |
+| 200 `{"allow": false}`, 403 | not allowed |
+| 401 | not allowed: the client has to log in first |
+| anything else, such as a redirect to a login form, the form itself, or an error | none: the client gets 503 |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import quote, urlsplit
+
+import msgspec
+from msgspec import Struct
+from twisted.internet.defer import Deferred, fail
+
+from pushup import __version__
+from pushup.backends.authorization import Authorizer
+from pushup.backends.decision import allowed_for, call_failed, no_decision, not_allowed, not_logged_in
+from pushup.backends.service_requestor import Reply, ServiceRequestor
+from pushup.core.errors import BadRequest
+
+URL_LIMIT_BYTES = 8 * 1024
+"""The longest request target that common web servers accept."""
+
+FORWARDED_HEADERS = (b"authorization", b"cookie", b"origin", b"x-forwarded-for")
+"""Header fields of the client that the decision may depend on."""
+
+
+class UrlAuthorizer:
+    """Asks at a URL."""
+
+    def __init__(self, url: str, requestor: ServiceRequestor) -> None:
+        parts = urlsplit(url)
+        query = parts.query + "&" if parts.query else ""
+        self._url = f"{parts.scheme}://{parts.netloc}{parts.path or '/'}?{query}"
+        self._requestor = requestor
+
+    def __call__(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[float | None]:
+        url = self._url + "&".join("channel=" + quote(channel, safe="") for channel in channels)
+        if len(url) > URL_LIMIT_BYTES:
+            detail = f"too many channels to authorize in one poll: their URL is longer than {URL_LIMIT_BYTES} bytes"
+            return fail(BadRequest(detail, field="channels"))
+        forwarded = {name: headers[name] for name in FORWARDED_HEADERS if name in headers}
+        forwarded[b"accept"] = b"application/json"
+        forwarded[b"user-agent"] = b"PushUp/" + __version__.encode()
+        return self._requestor.get(url.encode(), forwarded).addCallbacks(_decision, call_failed)
+
+
+class _Body(Struct, forbid_unknown_fields=True):
+    allow: bool
+    seconds: float | None = None
+
+
+_decoder = msgspec.json.Decoder(_Body)
+
+
+def _decision(reply: Reply) -> float | None:
+    match reply.status:
+        case 401:
+            raise not_logged_in()
+        case 403:
+            raise not_allowed()
+        case 204:
+            return None
+        case 200:
+            pass
+        case status:
+            raise no_decision(f"authorize_url answered {status}; expected 200, 204, 401 or 403")
+    try:
+        body = _decoder.decode(reply.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise no_decision(
+            f"authorize_url answered 200 with an unexpected body ({error}); "
+            'expected {"allow": true}, {"allow": true, "seconds": 60} or {"allow": false}'
+        ) from None
+    if not body.allow:
+        raise not_allowed()
+    return None if body.seconds is None else allowed_for(body.seconds, "authorize_url")
+
+
+_check: type[Authorizer] = UrlAuthorizer
