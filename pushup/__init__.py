@@ -2,21 +2,27 @@
 
 | file | what it does |
 |---|---|
-| `core/` | channels, messages and held polls: pure, without Twisted, clock or I/O |
-| `broadcast/` | puts all commands in one order, the same for every node |
-| `net/` | everything HTTP, from the socket to the API |
-| `backends/` | everything that could block: authorizers, helper threads, requests to other servers |
+| `core/` | channels, messages, subscriptions: pure, without Twisted, clock or I/O |
+| `broadcast/` | one order of all entries, the same for every node |
+| `net/` | HTTP, down to the sockets |
+| `backends/` | everything that could block, such as asking the application who may poll |
+| `client/` | the Python client |
+| `cli/`, `__main__` | the command line |
 | `node` | joins state, clock and broadcast |
-| `service` | builds, starts and stops a whole server |
-| `settings`, `secret_files` | read the settings, and the secrets that are kept in files of their own |
-| `surroundings` | checks whether this machine can provide what the settings need |
-| `supervisor` | reports to systemd: ready, alive, stopping |
-| `tls` | TLS to other servers: checks their certificates |
-| `logs`, `metrics` | the log; the counters and their Prometheus page |
+| `service` | builds, starts and stops a server, on one page |
+| `settings` | reads the settings from all places, and checks them |
+| `server_settings` | the settings of the server as a whole; those of a part are in its module |
+| `setting_values` | converts values: units, sizes, lists |
+| `secret_files` | reads keys and passwords from files |
+| `surroundings` | checks that this machine provides what the settings need |
+| `supervisor` | notifies systemd |
+| `logs`, `log_options` | the log, and its levels and formats |
+| `metrics` | the counters, and their Prometheus text |
 | `timer` | one reactor timer for many deadlines |
-| `cli`, `client` | the command line, and the HTTP client it uses |
+| `tls` | TLS connections to other servers |
+| `shared_transport` | a connection to Redis that is read together with the clients' |
 
-How a publication, a poll and an expiry pass through these: docs/architecture.md.
+docs/architecture.md follows a publication, a poll and an expiry through these files.
 """
 
 __version__ = "0.1.0"

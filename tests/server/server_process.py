@@ -155,7 +155,7 @@ def _addresses(process: subprocess.Popen[bytes], log: Path) -> list[str]:
     assert process.stdout is not None
     said = b""
     deadline = time.monotonic() + START_SECONDS
-    while b"Try, " not in said:
+    while b"To try it" not in said:
         readable, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
         data = os.read(process.stdout.fileno(), 4096) if readable else b""
         assert data, f"the server did not start: {log.read_text()}"

@@ -111,7 +111,7 @@ def test_poll_survives_a_restart(serve: Serve) -> None:
             server.wait_for_held(1)
             server.process.kill()
             server.wait()
-            polling.error_line("asking again")
+            polling.error_line("retrying")
             with serve("--listen", address) as again, again.caller() as caller:
                 assert "lost" in polling.error_line("gap")
                 again.wait_for_held(1)
@@ -136,8 +136,8 @@ def test_errors_of_a_client(server: Server, channel: str) -> None:
     """A client says in a line what went wrong, and exits with 1."""
     assert "channel" in error_of("poll", "123", "--once", PUSHUP_URL=server.url)
     assert "cursor" in error_of("poll", channel, "--once", "--cursor", "nonsense", PUSHUP_URL=server.url)
-    assert "cannot be reached" in error_of("publish", channel, "-d", "1", PUSHUP_URL="http://127.0.0.1:9")
-    assert "is no URL" in error_of("publish", channel, "-d", "1", PUSHUP_URL="127.0.0.1:8080")
+    assert "cannot reach the server" in error_of("publish", channel, "-d", "1", PUSHUP_URL="http://127.0.0.1:9")
+    assert "is not a valid URL" in error_of("publish", channel, "-d", "1", PUSHUP_URL="127.0.0.1:8080")
 
 
 def test_publish_key_of_a_client(serve: Serve) -> None:

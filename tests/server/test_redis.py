@@ -709,7 +709,7 @@ def test_tls(redis: RedisServer, tmp_path: Path, channel: str) -> None:
         cluster.publish([channel], 1)
         assert data_of(cluster.callers[0].poll(channel, timeout=0)) == [1]
         untrusting = cluster.start(f"rediss://127.0.0.1:{port}", ready=False)
-        told_once(untrusting, "is not signed by an authority that this machine trusts: set SSL_CERT_FILE")
+        told_once(untrusting, "is not signed by an authority that this machine trusts; set SSL_CERT_FILE")
         assert "the message log cannot be reached" in refused(cluster.callers[1], channel)
         assert not cluster.ready(1)
         assert cluster.trouble() == []
@@ -718,7 +718,7 @@ def test_tls(redis: RedisServer, tmp_path: Path, channel: str) -> None:
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        ((), "has no subjectAltName, so it names no server: have it issued again with subjectAltName=IP:127.0.0.1"),
+        ((), "has no subjectAltName, so it names no server; have it reissued with subjectAltName=IP:127.0.0.1"),
         (("elsewhere",), "does not name 127.0.0.1: connect by a name that it has"),
     ],
 )

@@ -63,7 +63,7 @@ def test_key_files_of_a_client_that_are_wrong(tmp_path: Path) -> None:
     ):
         assert "key" in said
         assert KEY not in said
-        assert "cannot be reached" not in said
+        assert "cannot reach" not in said
 
 
 def test_redis_by_a_password_in_a_file(serve: Serve, tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_secret_that_everybody_can_read(serve: Serve, tmp_path: Path) -> None:
     """The server starts, and both it and check-config warn; the group of a file may read it without a word."""
     file = secret(tmp_path / "keys", KEY, 0o644)
     with serve(publish_keys_file=file) as server:
-        pattern = f"publish_keys_file: every user of this machine can read or change {file}; chmod o= {file}"
+        pattern = f"publish_keys_file: every user of this machine can read or change {file}; run chmod o= {file}"
         assert sum(pattern in line and " warn " in line for line in server.log_lines()) == 1
         server.expect_log(pattern)
     checked = run("check-config", "--set", f"publish_keys_file={file}")

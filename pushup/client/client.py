@@ -1,4 +1,4 @@
-"""A client of the HTTP interface: blocking, one connection, on the standard library; the command line is made of it."""
+"""A blocking client with one connection, on the standard library. The command line uses it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 TIMEOUT_SECONDS = 90.0
-"""Longer than the longest hold of a server."""
+"""Longer than the longest time for which a server holds a poll by default (`poll_timeout_limit_seconds`)."""
 
 RETRY_SECONDS = (0.2, 10.0)
-"""The first and the longest pause before a server that does not answer is asked again."""
+"""The first and the longest pause before a retry."""
 
 
 class ClientError(Exception):
-    """The server cannot be reached, or refused: then `status` is its HTTP status and `problem` what it said."""
+    """The server cannot be reached, or refused; then `status` is the HTTP status and `problem` the response's body."""
 
     def __init__(self, text: str, status: int = 0, problem: dict[str, Any] | None = None) -> None:
         super().__init__(text)
@@ -28,34 +28,35 @@ class ClientError(Exception):
 
     @property
     def may_pass(self) -> bool:
-        """Whether the same request may succeed later."""
+        """Whether a retry may succeed."""
         return self.status == 0 or self.status in (429, 502, 503, 504)
 
 
 class Client:
-    """One server; `url` such as http://127.0.0.1:8080, or unix:/run/pushup.sock."""
+    """A client of the server at `url`, such as http://127.0.0.1:8080 or unix:/run/pushup.sock."""
 
     def __init__(self, url: str, key: str | None = None) -> None:
-        """Raises: ClientError when the URL cannot be one."""
+        """Raises: ClientError if the URL is not valid."""
         self._key = key
         self._connection = _connection(url)
+        self._url = url.rpartition("@")[2]  # for errors, without a password
         self._tickets: dict[frozenset[str], str] = {}
 
     def close(self) -> None:
-        """Close the connection; the next call opens another."""
+        """Close the connection; the next call opens a new one."""
         self._connection.close()
 
     def publish(
         self, channels: list[str], data: Any, *, idempotency_key: str | None = None, ack: str | None = None
     ) -> dict[str, Any]:
-        """Publish one message; returns its `id`, `time` and `cursor`, and with an `ack` what of it was reached."""
+        """Publish one message; returns its `id`, `time` and `cursor`, and the `ack` reached if `ack` is given."""
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
         return self.call("POST", "/v1/messages", {"channels": channels, "data": data, **_given(ack=ack)}, headers)
 
     def poll(
         self, channels: list[str], cursor: str = "", timeout: float | None = None, limit: int | None = None
     ) -> dict[str, Any]:
-        """Poll once; an answer's ticket is kept and sent along with the next poll of the same channels."""
+        """Poll once. A ticket in the answer is sent with the next poll of the same channels."""
         parameters: list[tuple[str, str]] = [("channel", channel) for channel in channels]
         parameters.append(("cursor", cursor))
         parameters += [(n, str(v)) for n, v in (("timeout", timeout), ("limit", limit)) if v is not None]
@@ -77,10 +78,10 @@ class Client:
     def follow(
         self, channels: list[str], cursor: str = "", *, on_trouble: Callable[[ClientError, float], None]
     ) -> Iterator[dict[str, Any]]:
-        """The answers of polls, one after the other, for ever.
+        """Poll repeatedly, without end, and yield each answer.
 
-        While the server cannot be reached or is not available it is asked again, after pauses that grow and vary;
-        `on_trouble` is told the error and the pause. Raises: ClientError when it refuses.
+        While the server cannot be reached or is unavailable, retries with growing, random pauses, and calls
+        `on_trouble` with the error and the pause. Raises: ClientError when the server refuses.
         """
         trouble = 0
         while True:
@@ -113,7 +114,7 @@ class Client:
         return self.call("GET", f"/v1/channels/{quote(channel, safe='')}")
 
     def channels(self) -> Iterator[dict[str, Any]]:
-        """All channels that live, by id."""
+        """All open channels, by id."""
         after = 0
         more = True
         while more:
@@ -123,7 +124,7 @@ class Client:
             after = page["channels"][-1]["id"] if more else after
 
     def call(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> dict[str, Any]:
-        """Any call of the interface.
+        """Make any call of the HTTP interface.
 
         Raises: ClientError.
         """
@@ -131,7 +132,7 @@ class Client:
         if self._key:
             sent["Authorization"] = f"Bearer {self._key}"
         data = None if body is None else json.dumps(body).encode()
-        # A server may close a connection that was idle; what does no harm twice is then asked again on a new one.
+        # The server may have closed an idle connection. Repeat the request on a new one if that is safe.
         tries = 2 if self._connection.sock is not None and (method == "GET" or "Idempotency-Key" in sent) else 1
         while True:
             try:
@@ -143,7 +144,9 @@ class Client:
                 self._connection.close()
                 tries -= 1
                 if tries == 0:
-                    raise ClientError(f"the server cannot be reached: {error or type(error).__name__}") from None
+                    raise ClientError(
+                        f"cannot reach the server at {self._url}: {error or type(error).__name__}"
+                    ) from None
         try:
             value = json.loads(text) if text else {}
         except ValueError:
@@ -167,8 +170,8 @@ def _connection(url: str) -> http.client.HTTPConnection:
             kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
             return kind(parts.hostname, parts.port, timeout=TIMEOUT_SECONDS)
     except ValueError:
-        pass  # the port is none
-    raise ClientError(f"{url!r} is no URL: write http://127.0.0.1:8080 or unix:/run/pushup.sock")
+        pass  # the port is not valid
+    raise ClientError(f"{url!r} is not a valid URL; write one such as http://127.0.0.1:8080 or unix:/run/pushup.sock")
 
 
 class _UnixConnection(http.client.HTTPConnection):

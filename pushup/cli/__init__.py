@@ -1,0 +1,13 @@
+"""The command line. `pushup.cli:main` is its entry point.
+
+| file | what |
+|---|---|
+| `commands.py` | the `pushup` command, with its subcommands |
+| `client_commands.py` | `publish`, `poll` and `channel`: they use the Python client, and import no part of the server |
+| `server_commands.py` | `serve` and `check-config`: their flags; they import the server only when they run |
+| `serving.py` | runs a server: signals, reloading, the greeting |
+"""
+
+from pushup.cli.commands import main
+
+__all__ = ["main"]

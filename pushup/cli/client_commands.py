@@ -1,0 +1,185 @@
+"""The commands that call a server: `publish`, `poll` and `channel`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import click
+
+from pushup.client import Client, ClientError
+from pushup.secret_files import SecretFileError, read_secrets
+
+
+def _client_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Flags for the server's URL and the publish key, which the function gets as `key`."""
+
+    @wraps(function)
+    def with_key(*arguments: Any, key: str | None, key_file: Path | None, **options: Any) -> None:
+        function(*arguments, key=_key(key, key_file), **options)
+
+    for option in (
+        click.option(
+            "--key-file", envvar="PUSHUP_KEY_FILE", type=click.Path(path_type=Path),
+            help="File that contains a publish key (or PUSHUP_KEY_FILE).",
+        ),
+        click.option(
+            "--key", envvar="PUSHUP_KEY",
+            help="Publish key. Other users can see it in ps: use --key-file or PUSHUP_KEY instead.",
+        ),
+        click.option(
+            "--url", envvar="PUSHUP_URL", default="http://127.0.0.1:8080", show_default=True,
+            help="URL of the server, or unix:/run/pushup.sock (or PUSHUP_URL).",
+        ),
+    ):  # fmt: skip
+        with_key = option(with_key)
+    return with_key
+
+
+def _key(key: str | None, file: Path | None) -> str | None:
+    """The publish key from a flag or a file. Exits if it cannot be used, and says why."""
+    if key is not None and file is not None:
+        raise click.ClickException(
+            "set either a key (--key, PUSHUP_KEY) or a key file (--key-file, PUSHUP_KEY_FILE), not both"
+        )
+    if file is not None:
+        try:
+            keys = read_secrets(file)
+        except SecretFileError as error:
+            raise click.ClickException(f"--key-file: {error}") from None
+        if len(keys) > 1:
+            raise click.ClickException(
+                f"--key-file: {file} contains {len(keys)} keys; use a file that contains only one"
+            )
+        (key,) = keys
+    if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
+        raise click.ClickException("the publish key is not valid; a key is printable ASCII without spaces")
+    return key
+
+
+@contextmanager
+def _errors_shown() -> Iterator[None]:
+    """Turn an error of the client into a line on standard error and exit code 1."""
+    try:
+        yield
+    except ClientError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _print(value: object) -> None:
+    print(json.dumps(value, ensure_ascii=False), flush=True)
+
+
+@click.command()
+@click.argument("channels", nargs=-1, required=True)
+@click.option(
+    "-d",
+    "--data",
+    required=True,
+    help="JSON; other text is published as a string. With - each line of standard input is a message.",
+)
+@click.option("--idempotency-key", help="Publish only once, even if this is run again with the same key.")
+@click.option(
+    "--ack",
+    type=click.Choice(["accepted", "replicated", "stable"]),
+    help="Acknowledgement to wait for; docs/reliability.md explains them.",
+)
+@_client_options
+def publish(
+    channels: tuple[str, ...], data: str, idempotency_key: str | None, ack: str | None, url: str, key: str | None
+) -> None:
+    """Publish a message on one or more CHANNELS."""
+    with _errors_shown():
+        client = Client(url, key)
+        key_of_all = idempotency_key or str(uuid4())
+        for number, line in enumerate(sys.stdin if data == "-" else (data,)):
+            try:
+                value = json.loads(line)
+            except ValueError:
+                value = line.rstrip("\n")
+            key_of_one = f"{key_of_all}-{number}" if data == "-" else key_of_all
+            _print(client.publish(list(channels), value, idempotency_key=key_of_one, ack=ack))
+
+
+@click.command()
+@click.argument("channels", nargs=-1, required=True)
+@click.option("--cursor", default="", help="Where to start: a cursor, 'now' or 'earliest' (default).")
+@click.option("--once", is_flag=True, help="Exit after one poll.")
+@_client_options
+def poll(channels: tuple[str, ...], cursor: str, once: bool, url: str, key: str | None) -> None:
+    """Print each message on one or more CHANNELS, and reconnect if the server is unavailable."""
+
+    def report(error: ClientError, pause: float) -> None:
+        click.echo(f"{error}; retrying in {pause:.1f} s", err=True)
+
+    try:
+        with _errors_shown():
+            for answer in Client(url, key).follow(list(channels), cursor, on_trouble=report):
+                for gap in answer["gaps"]:
+                    click.echo(f"gap: messages on {gap['channel']!r} were lost ({gap['reason']})", err=True)
+                for closed in answer["closed"]:
+                    click.echo(f"closed: channel {closed!r}", err=True)
+                for message in answer["messages"]:
+                    _print(message)
+                if once:
+                    return
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+@click.group()
+def channel() -> None:
+    """Create, renew, close, list and show channels."""
+
+
+@channel.command()
+@click.argument("name", required=False)
+@click.option("--ttl", type=float, help="Close the channel after this many seconds without a publication.")
+@_client_options
+def create(name: str | None, ttl: float | None, url: str, key: str | None) -> None:
+    """Create a channel."""
+    with _errors_shown():
+        _print(Client(url, key).create(name, ttl))
+
+
+@channel.command()
+@click.argument("name")
+@click.option("--ttl", type=float, help="New ttl in seconds.")
+@_client_options
+def renew(name: str, ttl: float | None, url: str, key: str | None) -> None:
+    """Restart a channel's ttl, so that it stays open."""
+    with _errors_shown():
+        _print(Client(url, key).renew(name, ttl))
+
+
+@channel.command()
+@click.argument("name")
+@_client_options
+def close(name: str, url: str, key: str | None) -> None:
+    """Close a channel, and notify its subscribers."""
+    with _errors_shown():
+        Client(url, key).close_channel(name)
+
+
+@channel.command("list")
+@_client_options
+def list_channels(url: str, key: str | None) -> None:
+    """List the open channels, one per line."""
+    with _errors_shown():
+        for each in Client(url, key).channels():
+            _print(each)
+
+
+@channel.command()
+@click.argument("name")
+@_client_options
+def show(name: str, url: str, key: str | None) -> None:
+    """Show one channel."""
+    with _errors_shown():
+        _print(Client(url, key).channel(name))

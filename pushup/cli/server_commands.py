@@ -1,0 +1,117 @@
+"""The commands that run and check a server. They import it only when they run: it takes longer than a client's call."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pushup.log_options import FORMATS, LEVELS
+
+if TYPE_CHECKING:
+    from pushup.settings import Settings
+
+
+def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
+    """The flags that set settings."""
+    for option in reversed((
+        click.option(
+            "--config", type=click.Path(path_type=Path), envvar="PUSHUP_CONFIG",
+            help="TOML file with settings (or PUSHUP_CONFIG).",
+        ),
+        click.option(
+            "--listen", multiple=True, metavar="ADDRESS",
+            help="Address to listen on: 127.0.0.1:8080, [::1]:8080 or unix:/run/pushup.sock. Can be repeated.",
+        ),
+        click.option("--broadcast", metavar="URL", help="Message log: memory:, journal:PATH or redis://HOST."),
+        click.option("--log-level", type=click.Choice(LEVELS), help="Lowest level to log."),
+        click.option("--log-format", type=click.Choice(FORMATS), help="Format of a log line."),
+        click.option(
+            "--set", "others", multiple=True, metavar="NAME=VALUE",
+            help="Any other setting, e.g. --set retention_seconds=10m. docs/operations.md lists them. Can be repeated.",
+        ),
+    )):  # fmt: skip
+        function = option(function)
+    return function
+
+
+@click.command()
+@_settings_options
+def serve(**given: Any) -> None:
+    """Run a server until SIGTERM or Ctrl-C. It answers held polls before it exits; a second signal ends it at once.
+
+    SIGHUP reloads the configuration files: publish keys, the ticket key and the log level change without a restart.
+    """
+    # Before the slow imports: a SIGHUP from here on is a reload, and does not end the process.
+    outlives_terminal = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN  # nohup
+    early_hang_ups: list[int] = []
+    signal.signal(signal.SIGHUP, lambda number, frame: early_hang_ups.append(number))
+    settings = _read(**given)
+
+    from pushup.cli.serving import run_server
+
+    run_server(
+        settings,
+        read_again=lambda: _read_again(**given),
+        early_hang_ups=early_hang_ups,
+        outlives_terminal=outlives_terminal,
+    )
+
+
+@click.command("check-config")
+@_settings_options
+def check_config(**given: Any) -> None:
+    """Check the settings and print them as TOML, without secrets.
+
+    Also reports what would keep a server from running here as this user: a journal directory that does not exist or is
+    not writable, an address that this machine does not have, an authorizer that cannot be imported.
+    """
+    settings = _read(**given)
+
+    from pushup.settings import shown_settings
+    from pushup.surroundings import troubles, warnings
+
+    for name, value in shown_settings(settings).items():
+        click.echo(f"{name} = {json.dumps(value)}")
+    for warning in warnings(settings):
+        click.echo(f"Warning: {warning}", err=True)
+    found = list(troubles(settings))
+    if found:
+        raise click.ClickException("\n".join(found))
+
+
+def _read(config: Path | None, others: tuple[str, ...], **flags: Any) -> Settings:
+    """The settings from all places. Exits if they cannot be used, and says why."""
+    from pushup.settings import SettingsError
+
+    try:
+        return _settings(config, others, **flags)
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _read_again(config: Path | None, **given: Any) -> Settings:
+    """The settings, for a running server. Raises: SettingsError."""
+    from pushup.settings import SettingsError
+
+    if config is not None and config.exists() and not config.is_file():
+        raise SettingsError(f"{config} is not a regular file, so it cannot be read again")
+    return _settings(config, **given)
+
+
+def _settings(config: Path | None, others: tuple[str, ...], **flags: Any) -> Settings:
+    """The settings from all places. Raises: SettingsError."""
+    from pushup.settings import SettingsError, read_settings
+
+    given = {name: value for name, value in flags.items() if value is not None and value != ()}
+    for other in others:
+        name, equals, value = other.partition("=")
+        if not equals:
+            raise SettingsError(f"--set {other!r}: expected NAME=VALUE")
+        given[name.strip()] = value
+    return read_settings(config, os.environ, given)

@@ -1,0 +1,10 @@
+"""The Python client of PushUp's HTTP interface. It needs nothing but the standard library, and no part of the server.
+
+| file | what |
+|---|---|
+| `client.py` | `Client`, with a method for each call, and `ClientError` |
+"""
+
+from pushup.client.client import Client, ClientError
+
+__all__ = ["Client", "ClientError"]
