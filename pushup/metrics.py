@@ -1,5 +1,5 @@
-"""What a node counts. Plain integers on the way, since a counter with a lock and labels costs 1 us a time; the
-Prometheus text (prometheus-client) is made of them when somebody asks for it.
+"""What a node counts, in plain integers: a prometheus_client counter, with its lock and labels, costs 1 us each time.
+The Prometheus text is made from them when `/metrics` is requested.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pushup.core.answer import Answer
 from pushup.core.commands import Command, Outcome, Publish, Published
 
 DELAY_BOUNDS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper bounds of the answer delay histogram; what is beyond was not waited for but lay in the cache."""
+"""Upper bounds of the answer delay histogram. A longer delay means that the message was read from the cache."""
 
 
 class Histogram:
-    """Counts by upper bounds."""
+    """Counts values in buckets."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
@@ -34,7 +34,7 @@ class Histogram:
 
     @property
     def buckets(self) -> list[tuple[str, float]]:
-        """Upper bound and how many were up to it, as Prometheus wants them."""
+        """Upper bounds, each with the number of values up to it, as Prometheus expects."""
         bounds = (*map(str, self._bounds), "+Inf")
         return list(zip(bounds, map(float, accumulate(self._counts)), strict=True))
 
@@ -44,8 +44,8 @@ class Histogram:
 
 
 class BackendCounters:
-    """What is counted of one backend: calls that `ended` in time, were given up as `late`, or were `refused` because
-    too many waited; those that run (`busy`) and wait now; and how long calls have waited before they ran."""
+    """The counters of one backend: calls that `ended` in time, timed out (`late`) or were `refused` by a full queue;
+    calls that run (`busy`) or wait now; and how long calls waited before they ran."""
 
     def __init__(self) -> None:
         self.ended = 0
@@ -78,7 +78,7 @@ class Metrics:
         return self._backends.setdefault(name, BackendCounters())
 
     def refused(self, kind: str) -> None:
-        """A request was refused for who sent it, or where: one of few kinds."""
+        """A request was refused because of its sender or destination; there are few kinds."""
         self._refusals[kind] = self._refusals.get(kind, 0) + 1
 
     def applied(self, command: Command, outcome: Outcome) -> None:
@@ -87,7 +87,7 @@ class Metrics:
             self.messages += outcome.count
 
     def delivered(self, answer: Answer, times: int, now: float) -> None:
-        """An answer was given to so many polls."""
+        """An answer was sent to this number of polls."""
         self.answers += times
         self.gaps += times * len(answer.gaps)
         if answer.messages:
@@ -95,38 +95,44 @@ class Metrics:
             self._answer_delay.observe(now - answer.messages[-1].time, times)
 
     def collect(self) -> Iterator[Metric]:
-        """What is counted here, as Prometheus families."""
+        """The counters as Prometheus metric families."""
         counters = (
             ("messages", self.messages, "Messages published"),
-            ("deliveries", self.deliveries, "Messages delivered, once for each subscriber"),
+            ("deliveries", self.deliveries, "Messages delivered, counted once per subscriber"),
             ("answers", self.answers, "Polls answered"),
-            ("gaps", self.gaps, "Gaps told"),
+            ("gaps", self.gaps, "Gaps reported to clients"),
             ("connections_accepted", self.accepted_connections, "Connections accepted"),
-            ("connections_refused", self.refused_connections, "Connections refused at connections_limit"),
-            ("output_failures", self.failed_outputs, "Connections given up at output_limit_bytes"),
-            ("received_bytes", self.received_bytes, "Bytes read from clients"),
-            ("sent_bytes", self.sent_bytes, "Bytes taken by the kernel for clients"),
+            ("connections_refused", self.refused_connections, "Connections refused because of connections_limit"),
+            ("output_failures", self.failed_outputs, "Connections closed because of output_limit_bytes"),
+            ("received_bytes", self.received_bytes, "Bytes received from clients"),
+            ("sent_bytes", self.sent_bytes, "Bytes sent to clients"),
         )
         for name, value, text in counters:
             yield CounterMetricFamily(f"pushup_{name}", text, value=value)
         yield HistogramMetricFamily(
             "pushup_answer_delay_seconds",
-            "From a publication to the answers that carry it, newest message",
+            "Time from publication to answer, for the newest message of each answer",
             buckets=self._answer_delay.buckets,
             sum_value=self._answer_delay.sum,
         )
-        refusals = CounterMetricFamily("pushup_refusals", "Requests refused for who sent them", labels=("kind",))
+        refusals = CounterMetricFamily(
+            "pushup_refusals", "Requests refused because of their sender or destination", labels=("kind",)
+        )
         for kind, count in self._refusals.items():
             refusals.add_metric((kind,), count)
         yield refusals
         yield from self._collect_backends()
 
     def _collect_backends(self) -> Iterator[Metric]:
-        calls = CounterMetricFamily("pushup_backend_calls", "Calls of a backend", labels=("backend", "outcome"))
-        busy = GaugeMetricFamily("pushup_backend_busy", "Calls of a backend that run", labels=("backend",))
-        waiting = GaugeMetricFamily("pushup_backend_waiting", "Calls of a backend that wait", labels=("backend",))
+        calls = CounterMetricFamily(
+            "pushup_backend_calls", "Calls to a backend, by outcome", labels=("backend", "outcome")
+        )
+        busy = GaugeMetricFamily("pushup_backend_busy", "Calls to a backend that are running", labels=("backend",))
+        waiting = GaugeMetricFamily(
+            "pushup_backend_waiting", "Calls to a backend that are waiting", labels=("backend",)
+        )
         wait = HistogramMetricFamily(
-            "pushup_backend_wait_seconds", "How long calls of a backend waited before they ran", labels=("backend",)
+            "pushup_backend_wait_seconds", "Time that calls to a backend waited before they ran", labels=("backend",)
         )
         for name, counters in self._backends.items():
             for outcome in ("ended", "late", "refused"):
@@ -138,10 +144,10 @@ class Metrics:
 
 
 class MetricsPage:
-    """The Prometheus text of a node: its counters, and gauges that are read when the page is."""
+    """The Prometheus text of a node: its counters, and gauges that are read when it is made."""
 
     def __init__(self, metrics: Metrics, gauges: dict[str, tuple[str, Callable[[], float]]]) -> None:
-        """`gauges`: name without prefix -> (what it tells, how to read it)."""
+        """`gauges`: name without prefix -> (help text, function that reads it)."""
         self._metrics = metrics
         self._gauges = {**gauges, "process_memory_bytes": ("Resident memory of this process", _resident)}
         self._registry = CollectorRegistry()

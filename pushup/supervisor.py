@@ -1,14 +1,14 @@
-"""What a server tells systemd, or another supervisor that speaks sd_notify(3): ready, alive, stopping, and a status.
+"""Notifies systemd, or another supervisor with the sd_notify(3) protocol: ready, alive, stopping, and a status.
 
 | sent | when |
 |---|---|
-| `READY=1` | once, when it listens and new clients may be sent here: with Redis, when the log is followed |
-| `WATCHDOG=1` | from then on, by the reactor, twice in each `WATCHDOG_USEC`: a reactor that is stuck sends none |
-| `EXTEND_TIMEOUT_USEC` | while it starts or stops: that may take as long as it takes, but not without a sign of life |
-| `STOPPING=1` | when it begins to drain |
-| `STATUS=` | a sentence for `systemctl status`, whenever it changes |
+| `READY=1` | once, when the server listens and is ready for clients: with Redis, when it follows the log |
+| `WATCHDOG=1` | from then on, twice in each `WATCHDOG_USEC`, by the reactor: a stuck reactor sends none |
+| `EXTEND_TIMEOUT_USEC` | while it starts or stops: this may take long, but not without a sign of life |
+| `STOPPING=1` | when it starts to drain |
+| `STATUS=` | a line for `systemctl status`, whenever it changes |
 
-Each is a line of a datagram to the socket that `NOTIFY_SOCKET` names. Without one, nothing is done.
+Each is sent as a datagram to the socket named by `NOTIFY_SOCKET`. Without this variable nothing is sent.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from twisted.logger import Logger
 from pushup.timer import Timer
 
 STARTING_STEP_SECONDS = 0.25
-"""How often it is looked whether the server is ready, until it is."""
+"""How often readiness is checked until the server is ready."""
 
 STEP_SECONDS = 5.0
-"""How often from then on, where no watchdog asks for more."""
+"""How often it is checked from then on, unless the watchdog needs a shorter interval."""
 
 EXTEND_SECONDS = 20.0
-"""So long a server that starts or stops may be silent, once it takes longer than the supervisor had expected."""
+"""Extra time requested for starting or stopping: how long the server may then be silent."""
 
 _log = Logger()
 
 
 class Recipient(Protocol):
-    """Takes one line after the other."""
+    """Receives the notifications, one line at a time."""
 
     def send(self, line: str) -> None: ...
     def close(self) -> None: ...
 
 
 class Supervisor:
-    """Tells a recipient how a server is, at least twice in `watchdog_seconds`; `why_not_ready` says None if it is.
+    """Notifies a recipient of a server's state, at least twice in `watchdog_seconds`; without one it does nothing.
 
-    Without a recipient it does nothing.
+    `why_not_ready` returns the reason why the server is not ready, or None if it is.
     """
 
     def __init__(
@@ -67,24 +67,24 @@ class Supervisor:
         self._status = ""
 
     def begin(self) -> None:
-        """The server listens."""
+        """Call when the server listens."""
         self._step()
 
     def stopping(self) -> None:
-        """The server begins to stop."""
+        """Call when the server starts to stop."""
         self._is_stopping = True
         if self._recipient is not None:
             self._recipient.send("STOPPING=1")
         self._step()
 
     def end(self) -> None:
-        """The server has stopped."""
+        """Call when the server has stopped."""
         self._timer.stop()
         if self._recipient is not None:
             self._recipient.close()
 
     def _step(self) -> None:
-        """Tell what has changed, and that the reactor turns."""
+        """Send what has changed, and a sign of life."""
         if self._recipient is None:
             return
         reason = self._why_not_ready()
@@ -103,28 +103,30 @@ class Supervisor:
             self._recipient.send(f"EXTEND_TIMEOUT_USEC={EXTEND_SECONDS * 1e6:.0f}")
         if status != self._status:
             self._status = status
-            self._recipient.send(f"STATUS={' '.join(status.split())}")  # a second line would be another command
+            self._recipient.send(f"STATUS={' '.join(status.split())}")  # a second line would be another notification
         pause = self._step_seconds if self._was_ready else min(STARTING_STEP_SECONDS, self._step_seconds)
         self._timer.not_after(self._clock.seconds() + pause)
 
 
 class NotifySocket:
-    """A supervisor's datagram socket; an address that begins with `@` is an abstract name. It is never waited for."""
+    """A supervisor's datagram socket. Sending never blocks. An address that starts with `@` is an abstract name."""
 
     def __init__(self, address: str) -> None:
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        self._is_unheard = False
+        self._is_failing = False
 
     def send(self, line: str) -> None:
         try:
             self._socket.sendto(line.encode(), self._address)
         except OSError as error:
-            if not self._is_unheard:
-                _log.warn("cannot notify the supervisor at NOTIFY_SOCKET: {error}", error=error)
-            self._is_unheard = True
+            if not self._is_failing:
+                _log.warn(
+                    "cannot notify the supervisor at NOTIFY_SOCKET, so it may restart this server: {error}", error=error
+                )
+            self._is_failing = True
         else:
-            self._is_unheard = False
+            self._is_failing = False
 
     def close(self) -> None:
         self._socket.close()
@@ -133,7 +135,7 @@ class NotifySocket:
 def make_supervisor(
     environment: Mapping[str, str], *, clock: IReactorTime, why_not_ready: Callable[[], str | None]
 ) -> Supervisor:
-    """What tells the supervisor that started this process, if it has one that wants to know."""
+    """A `Supervisor` for the process that started this one, if it wants notifications."""
     address = environment.get("NOTIFY_SOCKET", "")
     return Supervisor(
         NotifySocket(address) if address else None,
@@ -144,7 +146,7 @@ def make_supervisor(
 
 
 def watchdog_seconds(environment: Mapping[str, str], pid: int) -> float:
-    """Within how long the supervisor wants a sign of life from this process; infinity if it does not."""
+    """The longest time without a sign of life that the supervisor accepts; infinity if it expects none."""
     usec = environment.get("WATCHDOG_USEC", "")
-    is_meant = environment.get("WATCHDOG_PID", str(pid)) == str(pid)
-    return int(usec) / 1e6 if is_meant and usec.isdecimal() and int(usec) else math.inf
+    is_for_us = environment.get("WATCHDOG_PID", str(pid)) == str(pid)
+    return int(usec) / 1e6 if is_for_us and usec.isdecimal() and int(usec) else math.inf

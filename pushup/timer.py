@@ -1,4 +1,4 @@
-"""One reactor timer for many deadlines: no timer per poll or call."""
+"""One reactor timer for many deadlines, instead of one for each poll or call."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 
 class Timer:
-    """Rings at the earliest of the times it was asked for, and then again for what is left."""
+    """Calls a function at the earliest of the times that were set."""
 
     def __init__(self, clock: IReactorTime, due: Callable[[], None]) -> None:
-        """`due` does what is due by the clock's time, and then says by `not_after` when the next is."""
+        """`due` handles everything that is due, and then sets the next time with `not_after`."""
         self._clock = clock
         self._due = due
         self.time = math.inf
         self._call: IDelayedCall | None = None
 
     def not_after(self, time: float | None) -> None:
-        """See to it that `due` is called at this time or before. None: there is nothing to wait for."""
+        """Make sure that `due` is called at this time or earlier. None: no deadline."""
         if time is None or time >= self.time:
             return
         self.stop()

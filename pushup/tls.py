@@ -1,7 +1,7 @@
-"""TLS to other servers, Redis and the application: their certificates are checked, and a refusal says why.
+"""TLS connections to Redis and the application: verifies their certificates, and says why one is not accepted.
 
-The name in the certificate is checked here and not by Twisted, some versions of which log that a certificate without
-subjectAltName cannot be checked, and then take it. This module needs the extra `tls`.
+The host name is verified here and not by Twisted: some versions accept a certificate without subjectAltName, with only
+a line in the log. This module needs the extra `tls`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from twisted.web.iweb import IPolicyForHTTPS
 from zope.interface import implementer
 
 _AUTHORITY = (
-    "is not signed by an authority that this machine trusts: set SSL_CERT_FILE to the authority's certificate, in PEM"
+    "is not signed by an authority that this machine trusts; set SSL_CERT_FILE to the authority's certificate, in PEM"
 )
-_VERDICTS = {
+_REASONS = {
     9: "is not valid yet",
     10: "has expired",
     18: _AUTHORITY,
@@ -32,7 +32,7 @@ _VERDICTS = {
     20: _AUTHORITY,
     21: _AUTHORITY,
 }
-"""What OpenSSL's numbers of a failed verification mean (X509_V_ERR_*)."""
+"""OpenSSL's verification errors in words (X509_V_ERR_*)."""
 
 
 class NotTrusted(Exception):
@@ -41,7 +41,7 @@ class NotTrusted(Exception):
 
 @implementer(IOpenSSLClientConnectionCreator)
 class ClientTls:
-    """Makes TLS connections to one host, whose certificate has to name it."""
+    """Makes TLS connections to one host, whose certificate must name it."""
 
     def __init__(self, host: str) -> None:
         self._host = host if host.isascii() else host.encode("idna").decode()
@@ -54,7 +54,7 @@ class ClientTls:
         def verify(connection: Connection, certificate: X509, error: int, depth: int, ok: int) -> bool:
             try:
                 why = certificate_mistake(self._host, certificate, error, depth, is_trusted=bool(ok))
-            except Exception as mistake:  # it would be lost in OpenSSL
+            except Exception as mistake:  # OpenSSL would swallow it
                 why = f"cannot be read: {mistake}"
             tls = protocol()
             if why and tls is not None:
@@ -66,29 +66,29 @@ class ClientTls:
 
 
 def certificate_mistake(host: str, certificate: X509, error: int, depth: int, *, is_trusted: bool) -> str:
-    """Why this certificate is not accepted, if so; at depth 0 it is the server's own.
+    """Why this certificate is not accepted; empty if it is. At depth 0 it is the server's own.
 
     Raises: service_identity.CertificateError, ValueError when it cannot be read.
     """
     if not is_trusted:
-        return _VERDICTS.get(error, f"is not accepted (OpenSSL's verification error {error})")
+        return _REASONS.get(error, f"is not accepted (OpenSSL's verification error {error})")
     if depth:
         return ""
     is_address = isIPAddress(host) or isIPv6Address(host)
     wanted = f"subjectAltName={'IP' if is_address else 'DNS'}:{host}"
     patterns = extract_patterns(certificate)
     if not patterns:
-        return f"has no subjectAltName, so it names no server: have it issued again with {wanted}"
+        return f"has no subjectAltName, so it names no server; have it reissued with {wanted}"
     try:
         verify_service_identity(patterns, [IPAddress_ID(host) if is_address else DNS_ID(host)], [])
     except VerificationError:
-        return f"does not name {host}: connect by a name that it has, or have it issued again with {wanted}"
+        return f"does not name {host}; connect by a name that it contains, or have it reissued with {wanted}"
     return ""
 
 
 @implementer(IPolicyForHTTPS)
 class TlsPolicy:
-    """The same for Twisted's HTTP client."""
+    """`ClientTls` for Twisted's HTTP client."""
 
     def creatorForNetloc(self, hostname: bytes, port: int) -> ClientTls:
         return ClientTls(hostname.decode("ascii"))

@@ -93,7 +93,7 @@ def test_live_unix_socket_is_refused(serve: Serve, tmp_path: Path) -> None:
         assert caller.call("GET", "/healthz").status == 200
     path.unlink()
     path.write_text("precious")
-    assert f"cannot listen on unix:{path}: something that is not a socket has this name" in refusal(
+    assert f"cannot listen on unix:{path}: a file that is not a socket already exists there" in refusal(
         "--listen", f"unix:{path}"
     )
     assert path.read_text() == "precious"
@@ -102,7 +102,7 @@ def test_live_unix_socket_is_refused(serve: Serve, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        ("/nowhere/at/all.sock", "/nowhere/at is missing; create it first"),
+        ("/nowhere/at/all.sock", "/nowhere/at does not exist; create it first"),
         ("/tmp/" + "x" * 150, "too long"),
         ("", "unix:"),
     ],

@@ -478,7 +478,7 @@ def test_a_journal_that_cannot_be_used_is_told(serve: Serve, path: Path, tmp_pat
     with path.open("r+b") as file:
         file.write(b"garbage" * 20)
     assert "is not a journal" in told(path)
-    assert "nowhere is missing; create it first" in told(tmp_path / "nowhere" / "journal")
+    assert "nowhere does not exist; create it first" in told(tmp_path / "nowhere" / "journal")
     assert "is a directory" in told(tmp_path)
     _change(tmp_path / "other", "CREATE TABLE customers (name TEXT)")
     assert "something else" in told(tmp_path / "other")
