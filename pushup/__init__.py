@@ -7,7 +7,7 @@
 | `net/` | HTTP, down to the sockets |
 | `backends/` | everything that could block, such as asking the application who may poll |
 | `client/` | the Python client |
-| `cli/`, `__main__` | the command line |
+| `cli/` | the command line |
 | `node` | joins state, clock and broadcast |
 | `service` | builds, starts and stops a server, on one page |
 | `settings` | reads the settings from all places, and checks them |

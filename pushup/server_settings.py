@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from pushup.broadcast.redis.address import parse_address, without_password
 from pushup.log_options import FORMATS, LEVELS
+from pushup.net.api.origins import canonical_origin
 from pushup.net.listener import is_public
-from pushup.net.origins import canonical_origin
 from pushup.net.wait.strategies import STRATEGIES
 from pushup.secret_files import MIN_KEY_LENGTH
 

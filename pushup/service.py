@@ -30,15 +30,16 @@ from pushup.broadcast.journal_file import open_journal
 from pushup.broadcast.memory import MemoryBroadcast
 from pushup.core.subscription import Holder
 from pushup.metrics import Metrics, MetricsPage
-from pushup.net.access import Access
-from pushup.net.api import Api
-from pushup.net.authorized_polls import AuthorizedPolls
+from pushup.net.api.access import Access
+from pushup.net.api.application import Api
+from pushup.net.api.authorized_polls import AuthorizedPolls
+from pushup.net.api.origins import Origins
+from pushup.net.api.poll_parameters import PollReader
+from pushup.net.api.refusals import Refusals
+from pushup.net.api.request_log import RequestLog
 from pushup.net.edge import Edge
 from pushup.net.exchange import Application
 from pushup.net.listener import open_socket
-from pushup.net.poll_parameters import PollReader
-from pushup.net.refusals import Refusals
-from pushup.net.request_log import RequestLog
 from pushup.net.wait.demultiplexer import Demultiplexer
 from pushup.net.wait.strategies import STRATEGIES
 from pushup.node import Node
@@ -182,7 +183,8 @@ def make_service(settings: Settings, reactor: Any) -> PushUpService:
         },
     )
     cors_origins = frozenset(settings.server.cors_origins)
-    access = Access(publish_keys=settings.server.publish_keys, cors_origins=cors_origins, hosts=settings.server.hosts)
+    origins = Origins(cors_origins)
+    access = Access(publish_keys=settings.server.publish_keys, origins=origins, hosts=settings.server.hosts)
     refusals = Refusals(metrics, reactor.seconds)
     api = Api(
         node,
@@ -190,16 +192,15 @@ def make_service(settings: Settings, reactor: Any) -> PushUpService:
         publication_limits=settings.publication,
         publication_limit_bytes=settings.request.body_limit_bytes,
         access=access,
+        origins=origins,
         refusals=refusals,
         metrics_text=page.text,
-        cors_origins=cors_origins,
         authorized_polls=None
         if asking is None
         else AuthorizedPolls(node, asking.authorization, reactor, settings.authorization.authorize_queue_limit_bytes),
     )
     edge = Edge(
         application=_application(api, reactor, settings),
-        refusals=refusals,
         demultiplexer=demultiplexer,
         reactor=reactor,
         clock=reactor,

@@ -35,17 +35,19 @@ from pushup.core.poll import Poll
 from pushup.core.snapshot import Changes, Snapshot
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Holder, Subscription
-from pushup.core.wire import PublicationLimits
 from pushup.metrics import Metrics
-from pushup.net.access import Access
-from pushup.net.api import Api, NodeInterface
+from pushup.net.api.access import Access
+from pushup.net.api.application import Api, NodeInterface
+from pushup.net.api.bodies import PublicationLimits
+from pushup.net.api.origins import Origins
+from pushup.net.api.poll_parameters import PollLimits, PollReader
+from pushup.net.api.refusals import Refusals
 from pushup.net.exchange import Client, Held
 from pushup.net.http1 import Request, RequestParser
 from pushup.net.limits import RequestLimits
 from pushup.net.listener import open_socket
-from pushup.net.poll_parameters import PollLimits, PollReader
-from pushup.net.refusals import Refusals
-from pushup.net.responses import Response, ResponseOptions, ResponseWriter, problem
+from pushup.net.problems import problem
+from pushup.net.responses import Response, ResponseOptions, ResponseWriter
 from pushup.node import HOLD_JITTER
 from pushup.service import raise_file_limit, tune_garbage_collector
 
@@ -251,6 +253,7 @@ def _accept(listener: socket.socket) -> None:
         publication_limits=PublicationLimits(),
         publication_limit_bytes=RequestLimits().body_limit_bytes,
         access=Access(),
+        origins=Origins(),
         refusals=Refusals(Metrics(), time.monotonic),
         metrics_text=lambda: b"",
     )

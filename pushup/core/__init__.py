@@ -18,5 +18,4 @@ Below is the replicated state, a pure function of the entries; above it the poll
 | `answer` | what a poll gets: messages, gaps, closings, the next cursor |
 | `time_tree` | things by the time they are due |
 | `limits`, `errors` | the bounds; what can go wrong |
-| `wire` | JSON <-> values |
 """

@@ -1,4 +1,4 @@
-"""Everything HTTP, from the socket to the call.
+"""The edge: bytes of clients' connections -> requests, and responses -> bytes. What answers requests is in `net.api`.
 
 | file | what it holds |
 |---|---|
@@ -16,13 +16,8 @@
 | `http1` | bytes -> requests |
 | `output_buffer` | bytes that the kernel has not accepted yet |
 | `responses` | answers, responses and errors -> bytes |
+| `errors`, `problems` | the errors of HTTP; the one table that gives each error its status, code and title |
 | `exchange` | the interface between the edge and the application: one open request |
-| `api` | requests -> calls on the node |
-| `access` | who may do what: keys, origins, names of this server |
-| `origins` | how browsers write the origin of a page |
-| `authorized_polls` | polls of clients that the application is asked about |
-| `poll_parameters` | the parameters of a poll |
-| `refusals` | counting and logging of refused requests |
-| `request_log` | a log line for each request |
+| `api` | the application: requests -> calls on the node |
 | `rarely` | rate limiting of log lines |
 """

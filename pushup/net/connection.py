@@ -17,7 +17,7 @@ from pushup.net.http1 import Request, RequestParser
 from pushup.net.output_buffer import OutputBuffer
 from pushup.net.phases import INPUTS, PHASES, Input, Phase
 from pushup.net.pipeline import CONTINUE, READ_BYTES, Pipeline, Refusal
-from pushup.net.responses import Response, ResponseOptions, last, problem
+from pushup.net.responses import Response, ResponseOptions, last
 from pushup.net.shared import Shared
 
 # A poll needs several of these, and a global is cheaper than an attribute of an Enum.
@@ -192,13 +192,8 @@ class Connection:
         """Open an incomplete request and answer it with an error; the connection ends with it."""
         self._enter(OPEN)
         application = self._shared.application
-        if head is None:
-            self._options = last(None)
-            self._shared.refusals.note(error, self.client)
-            self.respond(problem(error))
-        else:
-            self._options = last(options_for(head, application))
-            application.refuse(error, head, self)
+        self._options = last(None if head is None else options_for(head, application))
+        application.refuse(error, head, self)
 
     # The pipeline, where one is needed.
 

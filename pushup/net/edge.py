@@ -20,8 +20,8 @@ from pushup.net.input_budget import InputBudget
 from pushup.net.limits import EdgeLimits, RequestLimits
 from pushup.net.listener import Listener
 from pushup.net.parser_pool import ParserPool
-from pushup.net.refusals import Refusals
-from pushup.net.responses import ResponseOptions, ResponseWriter, problem
+from pushup.net.problems import problem
+from pushup.net.responses import ResponseOptions, ResponseWriter
 from pushup.net.shared import Shared
 from pushup.net.timeouts import sweep
 from pushup.net.wait.demultiplexer import Demultiplexer, Watched
@@ -42,7 +42,6 @@ class Edge:
         self,
         *,
         application: Application,
-        refusals: Refusals,
         demultiplexer: Demultiplexer,
         reactor: IReactorFDSet,
         clock: IReactorTime,
@@ -60,7 +59,6 @@ class Edge:
 
         self._shared = shared = Shared(
             application=application,
-            refusals=refusals,
             demultiplexer=demultiplexer,
             limits=limits,
             metrics=metrics,

@@ -70,8 +70,8 @@ class Application(Protocol):
         Raises: PushUpError when the head is enough to refuse the request; its body is then not read.
         """
 
-    def refuse(self, error: PushUpError, request: Request, exchange: Exchange) -> None:
-        """Answer a request with an error. Only its head has arrived."""
+    def refuse(self, error: PushUpError, request: Request | None, exchange: Exchange) -> None:
+        """Answer a request with an error; `request` is its head, None if that has not arrived."""
 
     def headers_for(self, request: Request) -> tuple[Header, ...]:
         """Header fields of every response to this request (CORS). Asked only about requests with an Origin."""

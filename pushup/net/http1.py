@@ -20,15 +20,8 @@ from httptools import (
 )
 from msgspec import Struct
 
-from pushup.core.errors import (
-    BadRequest,
-    ExpectationFailed,
-    HeadersTooLarge,
-    PushUpError,
-    RequestTooLarge,
-    SpokeTls,
-    TargetTooLong,
-)
+from pushup.core.errors import BadRequest, PushUpError
+from pushup.net.errors import ExpectationFailed, HeadersTooLarge, RequestTooLarge, SpokeTls, TargetTooLong
 from pushup.net.limits import RequestLimits
 
 LENGTH_DIGITS = 20

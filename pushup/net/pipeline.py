@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from pushup.core.errors import Overloaded, PushUpError, RequestTimeout
+from pushup.core.errors import Overloaded, PushUpError
+from pushup.net.errors import RequestTimeout
 from pushup.net.http1 import Request, RequestParser
 from pushup.net.phases import Input, Phase
 from pushup.net.shared import Shared

@@ -1,4 +1,4 @@
-"""Responses as bytes: always with a length, never cached, never chunked; errors as RFC 9457 problems."""
+"""Responses as bytes: always with a length, never cached, never chunked."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import NamedTuple
 
+import msgspec
 from msgspec import Struct
 
-from pushup.core import wire
 from pushup.core.answer import Answer
-from pushup.core.errors import MethodNotAllowed, PushUpError
 
 Header = tuple[bytes, bytes]
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Response(Struct, frozen=True):
@@ -38,31 +39,6 @@ class ResponseOptions(NamedTuple):
 def last(options: ResponseOptions | None) -> ResponseOptions:
     """The same options for the last response of a connection."""
     return ResponseOptions(close=True) if options is None else options._replace(close=True)
-
-
-class _Problem(Struct, omit_defaults=True):
-    type: str
-    title: str
-    status: int
-    detail: str
-    field: str | None = None
-
-
-def problem(error: PushUpError, *, for_operator: bool = False) -> Response:
-    """An error as the client is told it (RFC 9457); the one place where errors become HTTP.
-
-    `for_operator`: with the details that strangers are not told.
-    """
-    detail = f"{error.detail}: {error.operator_detail}" if for_operator and error.operator_detail else error.detail
-    body = _Problem(f"urn:pushup:{error.code}", error.title, error.status, detail, error.field)
-    headers: tuple[Header, ...] = ()
-    if isinstance(error, MethodNotAllowed) and error.allow:
-        headers = ((b"Allow", error.allow.encode()),)
-    if error.retry_after is not None:
-        headers = (*headers, (b"Retry-After", str(error.retry_after).encode()))
-    if error.status == 401:
-        headers = (*headers, (b"WWW-Authenticate", b'Bearer realm="PushUp"'))
-    return Response(error.status, wire.write(body), b"application/problem+json", headers)
 
 
 _STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
@@ -91,7 +67,7 @@ class ResponseWriter:
             self._written = {}
         data = self._written.get(options)
         if data is None:
-            data = self._written[options] = self.response(Response(200, wire.write(answer)), options)
+            data = self._written[options] = self.response(Response(200, _encode(answer)), options)
         return data
 
     def response(self, response: Response, options: ResponseOptions | None) -> bytes:

@@ -11,7 +11,6 @@ from pushup.net.exchange import Application
 from pushup.net.input_budget import InputBudget
 from pushup.net.limits import EdgeLimits
 from pushup.net.parser_pool import ParserPool
-from pushup.net.refusals import Refusals
 from pushup.net.responses import ResponseWriter
 from pushup.net.wait.demultiplexer import Demultiplexer, Watched
 
@@ -20,7 +19,6 @@ class Shared(Struct, kw_only=True, eq=False):
     """The surroundings of a connection."""
 
     application: Application
-    refusals: Refusals
     demultiplexer: Demultiplexer
     limits: EdgeLimits
     metrics: Metrics

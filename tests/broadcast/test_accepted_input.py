@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from pushup.broadcast.checkpoint import encode, head_of, read_checkpoint
-from pushup.core import wire
 from pushup.core.answer import Answer
 from pushup.core.commands import Command, Entry, Published
 from pushup.core.cursor import Start
@@ -25,6 +24,7 @@ from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import Limits
 from pushup.core.poll import Poll, Selection
 from pushup.core.state import ReplicatedState
+from pushup.net.api.bodies import PublicationLimits, read_create, read_publication, read_renew, write
 
 T = TypeVar("T")
 
@@ -100,7 +100,7 @@ def nested(levels: int) -> bytes:
 def test_a_second_node_reads_and_answers_whatever_one_accepts(body: bytes) -> None:
     """The log's text, a checkpoint of the state it leads to, and the answer to a poll: each is read elsewhere."""
     try:
-        publication = wire.read_publication(body, "key", wire.PublicationLimits())
+        publication = read_publication(body, "key", PublicationLimits())
     except PushUpError:
         return
     written = encode(publication.command)
@@ -123,7 +123,7 @@ def test_a_second_node_reads_and_answers_whatever_one_accepts(body: bytes) -> No
     for state in (second, third):
         answer = HeldPolls[None](state).subscribe(Poll(Selection(names), Start.EARLIEST), None, 1000.0, 1000.0)
         assert isinstance(answer, Answer)
-        read = json.loads(wire.write(answer))
+        read = json.loads(write(answer))
         sent = [json.loads(bytes(draft.data)) for draft in publication.command.messages]
         assert json.dumps([message["data"] for message in read["messages"]]) == json.dumps(sent)
 
@@ -131,10 +131,10 @@ def test_a_second_node_reads_and_answers_whatever_one_accepts(body: bytes) -> No
 @pytest.mark.parametrize("frames", [0, 300, FRAMES])
 def test_how_deeply_a_body_may_nest_does_not_depend_on_the_stack(frames: int) -> None:
     """64 levels are accepted and 65 refused, wherever the decoder is called; brackets in strings do not count."""
-    limits = wire.PublicationLimits()
+    limits = PublicationLimits()
 
     def read(body: bytes) -> Raw:
-        return deeper(lambda: wire.read_publication(body, None, limits), frames).command.messages[0].data
+        return deeper(lambda: read_publication(body, None, limits), frames).command.messages[0].data
 
     assert read(nested(64)) == Raw(b"[" * 63 + b"]" * 63)
     for levels in (65, 400, 960, 100_000):
@@ -146,7 +146,7 @@ def test_how_deeply_a_body_may_nest_does_not_depend_on_the_stack(frames: int) ->
     assert read(b'{"channels":["a"],"data":' + flat + b"}") == Raw(flat)
 
 
-@pytest.mark.parametrize("read", [wire.read_create, lambda body: wire.read_renew("a", body)])
+@pytest.mark.parametrize("read", [read_create, lambda body: read_renew("a", body)])
 def test_other_bodies_nest_no_deeper(read: Callable[[bytes], object]) -> None:
     """Whatever a body is for: too deep is a bad request, never an error of the server."""
     with pytest.raises(BadRequest):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from pushup.core.answer import Answer
@@ -11,7 +12,6 @@ from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import CHANNEL_OVERHEAD_BYTES, Poll, Selection
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Subscription
-from pushup.core.wire import write
 
 from .builders import EPOCH, Feed, gaps, ids, poll, publish
 
@@ -372,7 +372,7 @@ def test_an_awaited_channel_is_no_channel() -> None:
 
 def test_an_answer_is_json() -> None:
     """Nothing new, as it goes over the wire."""
-    assert write(empty(97)) == b'{"cursor":"e1-97","messages":[],"more":false,"gaps":[],"closed":[]}'
+    assert msgspec.json.encode(empty(97)) == b'{"cursor":"e1-97","messages":[],"more":false,"gaps":[],"closed":[]}'
 
 
 def test_held_polls_stay_when_an_equal_state_takes_over() -> None:

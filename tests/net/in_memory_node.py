@@ -15,15 +15,16 @@ from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll, Selection
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Holder, Subscription
-from pushup.core.wire import PublicationLimits
 from pushup.metrics import Metrics, MetricsPage
-from pushup.net.access import Access
-from pushup.net.api import Api
-from pushup.net.authorized_polls import AuthorizedPolls
+from pushup.net.api.access import Access
+from pushup.net.api.application import Api
+from pushup.net.api.authorized_polls import AuthorizedPolls
+from pushup.net.api.bodies import PublicationLimits
+from pushup.net.api.origins import Origins
+from pushup.net.api.poll_parameters import PollLimits, PollReader
+from pushup.net.api.refusals import Refusals
 from pushup.net.exchange import Client, Exchange, Held
 from pushup.net.http1 import Request
-from pushup.net.poll_parameters import PollLimits, PollReader
-from pushup.net.refusals import Refusals
 from pushup.net.responses import Response
 from pushup.node import Node
 from tests.net.in_memory_server import make_clock
@@ -104,7 +105,8 @@ class InMemoryNode:
             metrics=self.metrics,
         )
         self.node.start()
-        self.access = Access(publish_keys=publish_keys, cors_origins=frozenset(cors_origins), hosts=hosts)
+        origins = Origins(frozenset(cors_origins))
+        self.access = Access(publish_keys=publish_keys, origins=origins, hosts=hosts)
         page = MetricsPage(self.metrics, {"held_polls": ("Polls held", lambda: self.polls.count)})
         self.api = Api(
             self.node,
@@ -112,10 +114,10 @@ class InMemoryNode:
             publication_limits=publication_limits or PublicationLimits(),
             publication_limit_bytes=1024 * 1024,
             access=self.access,
+            origins=origins,
             refusals=Refusals(self.metrics, self.clock.seconds),
             metrics_text=page.text,
             authorized_polls=authorized_polls and authorized_polls(self.node, self.clock),
-            cors_origins=frozenset(cors_origins),
         )
 
     @property

@@ -16,7 +16,6 @@ from pushup.metrics import Metrics
 from pushup.net.edge import Edge
 from pushup.net.exchange import Application
 from pushup.net.limits import EdgeLimits, RequestLimits
-from pushup.net.refusals import Refusals
 from tests.net.in_memory import InMemoryDemultiplexer, InMemoryListeningSocket, InMemoryReactor, InMemorySocket
 
 START = 1_800_000_000.0
@@ -121,7 +120,6 @@ class InMemoryServer:
         self.reactor = InMemoryReactor()
         self.edge = Edge(
             application=application,
-            refusals=Refusals(self.metrics, self.clock.seconds),
             demultiplexer=self.demultiplexer,
             reactor=self.reactor,
             clock=self.clock,

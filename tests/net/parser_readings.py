@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import NamedTuple
 
-from pushup.core.errors import BadRequest, PushUpError, SpokeTls
+from pushup.core.errors import BadRequest, PushUpError
+from pushup.net.errors import SpokeTls
 from pushup.net.http1 import Request, RequestParser
 from pushup.net.limits import RequestLimits
 

@@ -14,7 +14,8 @@ from pushup.core.subscription import Subscription
 from pushup.net.exchange import Exchange, Held
 from pushup.net.http1 import Request
 from pushup.net.limits import EdgeLimits, RequestLimits
-from pushup.net.responses import Header, Response, problem
+from pushup.net.problems import problem
+from pushup.net.responses import Header, Response
 from tests.net.in_memory_server import Client, InMemoryServer
 
 NOTHING = Answer("e-0", (), False, (), ())
@@ -54,7 +55,7 @@ class ScriptedApplication:
             raise Forbidden("not here")
         return 100 if request.target == b"/small" else 1024 * 1024
 
-    def refuse(self, error: PushUpError, request: Request, exchange: Exchange) -> None:
+    def refuse(self, error: PushUpError, request: Request | None, exchange: Exchange) -> None:
         exchange.respond(problem(error))
 
     def headers_for(self, request: Request) -> tuple[Header, ...]:

@@ -8,15 +8,16 @@ from typing import NamedTuple
 
 import pytest
 
-from pushup.core.wire import PublicationLimits
 from pushup.metrics import Metrics
-from pushup.net.access import Access
-from pushup.net.api import Api
+from pushup.net.api.access import Access
+from pushup.net.api.application import Api
+from pushup.net.api.bodies import PublicationLimits
+from pushup.net.api.origins import Origins
+from pushup.net.api.poll_parameters import PollLimits, PollReader
+from pushup.net.api.refusals import Refusals
 from pushup.net.edge import Edge
 from pushup.net.limits import EdgeLimits, RequestLimits
 from pushup.net.listener import PAUSE_SECONDS
-from pushup.net.poll_parameters import PollLimits, PollReader
-from pushup.net.refusals import Refusals
 from pushup.net.wait.demultiplexer import Watched
 from tests.net.in_memory import InMemoryDemultiplexer, InMemoryReactor
 from tests.net.in_memory_node import InMemoryNode
@@ -103,7 +104,6 @@ def test_making_an_edge_starts_nothing() -> None:
     def make() -> Edge:
         return Edge(
             application=ScriptedApplication(),
-            refusals=Refusals(metrics, clock.seconds),
             demultiplexer=InMemoryDemultiplexer(),
             reactor=reactor,
             clock=clock,
@@ -190,6 +190,7 @@ def test_a_failure_in_the_application(logged_failures: list[str]) -> None:
         publication_limits=PublicationLimits(),
         publication_limit_bytes=1000,
         access=Access(hosts=("*",)),
+        origins=Origins(),
         refusals=Refusals(node.metrics, node.clock.seconds),
         metrics_text=_fail,
     )

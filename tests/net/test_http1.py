@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pushup.core.errors import HeadersTooLarge, RequestTooLarge
+from pushup.net.errors import HeadersTooLarge, RequestTooLarge
 from tests.net.parser_readings import AMPLE, GET, SMALL, cut, read
 from tests.net.smuggling_vectors import READ, REFUSED
 

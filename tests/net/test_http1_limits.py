@@ -6,7 +6,8 @@ import tracemalloc
 
 import pytest
 
-from pushup.core.errors import HeadersTooLarge, PushUpError, RequestTooLarge, TargetTooLong
+from pushup.core.errors import PushUpError
+from pushup.net.errors import HeadersTooLarge, RequestTooLarge, TargetTooLong
 from pushup.net.http1 import RequestParser
 from pushup.net.limits import RequestLimits
 from tests.net.parser_readings import AMPLE, GET, SMALL, read

@@ -7,10 +7,8 @@ import json
 import pytest
 from msgspec import Raw
 
-from pushup.core import errors
 from pushup.core.answer import Answer, Gap, Received
-from pushup.core.errors import BadRequest, MethodNotAllowed, Overloaded, PushUpError, Unauthorized, Unavailable
-from pushup.net.responses import Response, ResponseOptions, ResponseWriter, problem
+from pushup.net.responses import Response, ResponseOptions, ResponseWriter
 from tests.net.in_memory_server import START, Reply, read_replies
 
 EMPTY = Answer("e-7", (), False, (), ())
@@ -47,51 +45,6 @@ def test_an_answer(writer: ResponseWriter) -> None:
         "closed": ["c"],
     }
     assert b'{"b": 1.10}' in reply.body, "data goes out as it was written"
-
-
-def _kinds() -> list[type[PushUpError]]:
-    """Every error that a client can get."""
-    return [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, PushUpError)]
-
-
-@pytest.mark.parametrize("kind", _kinds())
-def test_every_error_is_a_problem(writer: ResponseWriter, kind: type[PushUpError]) -> None:
-    """Each error becomes an RFC 9457 problem with its status, and names the field at fault."""
-    reply = read(writer.response(problem(kind("so it is", field="data")), None))
-    assert reply.status == kind.status
-    assert reply.headers["content-type"] == "application/problem+json"
-    assert json.loads(reply.body) == {
-        "type": f"urn:pushup:{kind.code}",
-        "title": kind.title,
-        "status": kind.status,
-        "detail": "so it is",
-        "field": "data",
-    }
-    assert ("www-authenticate" in reply.headers) == (kind.status == 401)
-
-
-def test_a_problem_without_a_field(writer: ResponseWriter) -> None:
-    """A problem that is not about a field names none."""
-    assert "field" not in json.loads(read(writer.response(problem(BadRequest("so")), None)).body)
-
-
-def test_what_is_for_the_operator_is_not_in_a_problem(writer: ResponseWriter) -> None:
-    """Neither in the body nor in a header, nor in the error's text."""
-    error = Unavailable("the message log cannot be reached", retry_after=1, operator_detail="10.0.0.7: refused")
-    data = writer.response(problem(error), None)
-    assert b"cannot be reached" in data
-    assert b"10.0.0.7" not in data
-    assert b"cannot be reached: 10.0.0.7: refused" in writer.response(problem(error, for_operator=True), None)
-    assert str(error) == "the message log cannot be reached"
-
-
-def test_headers_of_problems(writer: ResponseWriter) -> None:
-    """401 says how to authenticate, an overload when to retry, and 405 which methods are allowed."""
-    assert read(writer.response(problem(Unauthorized("x")), None)).headers["www-authenticate"].startswith("Bearer")
-    assert read(writer.response(problem(Overloaded("x", retry_after=5)), None)).headers["retry-after"] == "5"
-    assert "retry-after" not in read(writer.response(problem(Overloaded("x")), None)).headers
-    refused = read(writer.response(problem(MethodNotAllowed("x", allow="GET, OPTIONS")), None))
-    assert refused.headers["allow"] == "GET, OPTIONS"
 
 
 def test_head(writer: ResponseWriter) -> None:

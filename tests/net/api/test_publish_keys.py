@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pushup.core.errors import Forbidden, Unauthorized
+from pushup.net.api.poll_parameters import PollLimits
+from pushup.net.http1 import Request
 from tests.net.in_memory_node import InMemoryNode
 
 KEYS = ("first-key-of-sixteen", "second-key-of-sixteen")
@@ -105,3 +108,29 @@ def test_any_origin_may_publish_where_it_is_said_so() -> None:
     key = f"Bearer {KEYS[0]}"
     assert with_keys.call("POST", "/v1/messages", body, Origin=evil, Authorization=key).status == 201
     assert InMemoryNode().call("GET", "/v1/channels", Origin=evil).status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "limit"),
+    [
+        (b"POST", b"/v1/messages", 1024 * 1024),
+        (b"POST", b"/v1/channels", PollLimits().poll_body_limit_bytes),
+        (b"POST", b"/v1/poll", PollLimits().poll_body_limit_bytes),
+        (b"OPTIONS", b"/v1/messages", PollLimits().poll_body_limit_bytes),
+    ],
+)
+def test_the_head_decides(node: InMemoryNode, method: bytes, path: bytes, limit: int) -> None:
+    """Before a body is read it is known how large it may be, and who has no key is refused."""
+
+    def admit(**headers: bytes) -> int:
+        fields = {name.encode(): value for name, value in headers.items()}
+        return node.api.admit(Request(method, path, fields, keep_alive=True))
+
+    assert admit(authorization=b"Bearer " + KEYS[0].encode()) == limit
+    if path == b"/v1/poll" or method == b"OPTIONS":
+        assert admit() == limit
+    else:
+        with pytest.raises(Unauthorized):
+            admit()
+        with pytest.raises(Forbidden):
+            admit(authorization=b"Bearer x")

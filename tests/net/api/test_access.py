@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pytest
 
 from pushup.broadcast.memory import MemoryBroadcast
 from pushup.core.commands import Command
-from pushup.core.errors import Unavailable
+from pushup.core.errors import Forbidden, Unauthorized, Unavailable
 from pushup.metrics import Metrics, MetricsPage
+from pushup.net.api.access import KNOWN_HOSTS_LIMIT, NOTHING, Access, Grant, Right
+from pushup.net.api.origins import Origins
+from pushup.net.api.request_log import RequestLog
+from pushup.net.errors import SpokeTls
 from pushup.net.exchange import Client
+from pushup.net.http1 import Request
 from pushup.net.rarely import LOG_SECONDS
 from pushup.settings import SettingsError, read_settings
-from tests.net.in_memory_node import InMemoryNode
+from tests.net.in_memory_node import InMemoryNode, RecordingExchange
 from tests.net.in_memory_server import InMemoryServer
 from tests.net.observed_log import logged_at
 from tests.net.scripted_application import get
@@ -92,7 +98,7 @@ def test_many_names_are_not_remembered() -> None:
     node = InMemoryNode(hosts=())
     for port in range(1000):
         assert polled(node, f"localhost:{port}") == 200
-    assert len(node.access._good_hosts) <= 64
+    assert len(node.access._known_hosts) <= KNOWN_HOSTS_LIMIT
 
 
 @pytest.mark.parametrize("host", ["http://push.example", "push.example:80", "push example", "", "-", "a/b"])
@@ -140,7 +146,7 @@ LOCAL, PROXY, STRANGER, UNIX = Client("127.0.0.1", 5), Client("127.0.0.1", 6), C
         ((KEY,), STRANGER, {"Authorization": f"Bearer {KEY}"}, True),
     ],
 )
-@pytest.mark.parametrize("path", ["/readyz", "/v1/messages"])
+@pytest.mark.parametrize("path", ["/readyz", "/v1/messages", "/v1/channels"])
 def test_who_is_shown_why(
     keys: tuple[str, ...], client: Client, headers: dict[str, str], shown: bool, path: str
 ) -> None:
@@ -152,7 +158,8 @@ def test_who_is_shown_why(
         told = node.call("GET", path, **headers)
         text = told.json["reason"]
     else:
-        told = node.call("POST", path, {"channels": ["a"], "data": 1}, **headers)
+        body = {"channels": ["a"], "data": 1} if path == "/v1/messages" else {"name": "a"}
+        told = node.call("POST", path, body, **headers)
         text = told.json["detail"]
         if told.status in (401, 403):  # a page of another origin, or somebody without a key
             assert not shown
@@ -207,4 +214,62 @@ def test_tls_at_a_plain_port_is_told(log_lines: list[str]) -> None:
         client.send(get(b"/healthz"))
         assert client.reply().status == 200
     assert len([line for line in log_lines if "plain HTTP, not TLS" in line]) == 1
-    assert counted(server.metrics) == {"tls": 3}
+    assert counted(node.metrics) == {"tls": 3}
+
+
+# Grants.
+
+
+@pytest.mark.parametrize(
+    ("keys", "origins", "headers", "rights"),
+    [
+        ((), (), {}, {"publish", "inspect", "see details locally"}),
+        ((), (), {"via": "1.1 proxy"}, {"publish", "inspect"}),
+        ((), (), {"origin": "https://evil.example"}, {"inspect"}),
+        ((), ("https://app.example",), {"origin": "https://app.example"}, {"publish", "inspect"}),
+        ((KEY,), (), {}, set()),
+        ((KEY,), (), {"authorization": f"Bearer {KEY}x"}, set()),
+        ((KEY,), (), {"authorization": f"Bearer {KEY}"}, {"publish", "inspect", "see details"}),
+    ],
+)
+def test_grants(keys: tuple[str, ...], origins: tuple[str, ...], headers: dict[str, str], rights: set[Right]) -> None:
+    """What a request may do, on all channels and without an end; `require` raises exactly when it may not."""
+    access = Access(publish_keys=keys, origins=Origins(frozenset(origins)))
+    fields = {name.encode(): value.encode() for name, value in headers.items()}
+    request = Request(b"GET", b"/", fields, keep_alive=True)
+    grant = access.grant(request)
+    assert grant == Grant(frozenset(rights), None, "", math.inf, "")
+    for right in ("publish", "inspect"):
+        if right in rights:
+            assert access.require(right, request) == grant
+        else:
+            with pytest.raises((Unauthorized, Forbidden)):
+                access.require(right, request)
+
+
+def test_who_is_shown_details() -> None:
+    """A client's address only counts when the grant says so."""
+    assert Grant(frozenset({"see details"})).shows_details_to(STRANGER)
+    assert Grant(frozenset({"see details locally"})).shows_details_to(LOCAL)
+    assert not Grant(frozenset({"see details locally"})).shows_details_to(STRANGER)
+    assert not NOTHING.shows_details_to(LOCAL)
+
+
+@pytest.mark.parametrize(("client", "shown"), [(LOCAL, True), (STRANGER, False)])
+def test_who_is_shown_why_a_request_was_refused(client: Client, shown: bool) -> None:
+    """The same holds for errors that come before the call has begun, or that end a poll."""
+    node = InMemoryNode()
+    exchange = RecordingExchange(client=client)
+    request = Request(b"GET", b"/v1/poll?channel=a", {}, keep_alive=True)
+    node.api.refuse(Unavailable("not now", operator_detail="10.0.0.7"), request, exchange)
+    assert (b"10.0.0.7" in exchange.responses[0].body) == shown
+
+
+def test_a_refusal_without_a_request() -> None:
+    """What is no request at all is refused as to a stranger, and counted."""
+    node = InMemoryNode()
+    exchange = RecordingExchange()
+    RequestLog(node.api, node.clock).refuse(SpokeTls("not TLS", operator_detail="a secret"), None, exchange)
+    assert exchange.responses[0].status == 400
+    assert b"secret" not in exchange.responses[0].body
+    assert counted(node.metrics) == {"tls": 1}

@@ -1,4 +1,4 @@
-"""Requests that are refused for who sent them, or where: counted by kind, and logged now and then."""
+"""Answers requests with errors; those that access was refused to are counted by kind, and logged now and then."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ from collections.abc import Callable
 
 from twisted.logger import Logger
 
-from pushup.core.errors import (
-    Forbidden,
-    ForbiddenOrigin,
-    MisdirectedRequest,
-    PushUpError,
-    SpokeTls,
-    Unauthorized,
-)
+from pushup.core.errors import Forbidden, PushUpError, Unauthorized
 from pushup.metrics import Metrics
-from pushup.net.exchange import Client
+from pushup.net.api.access import NOTHING, Grant
+from pushup.net.errors import ForbiddenOrigin, MisdirectedRequest, SpokeTls
+from pushup.net.exchange import Client, Exchange
+from pushup.net.problems import problem
 from pushup.net.rarely import Rarely
 
 _KINDS: dict[type[PushUpError], str] = {
@@ -30,13 +26,20 @@ _log = Logger()
 
 
 class Refusals:
-    """Takes note of errors that clients are answered; those that are not of these kinds are passed over."""
+    """Tells clients what went wrong, and the operator who was refused."""
 
     def __init__(self, metrics: Metrics, now: Callable[[], float]) -> None:
         self._metrics = metrics
         self._rarely = Rarely(now)
 
+    def answer(self, error: PushUpError, exchange: Exchange, grant: Grant = NOTHING) -> None:
+        """Answer a request with an error, and with its details if the grant allows that."""
+        client = exchange.client
+        self.note(error, client)
+        exchange.respond(problem(error, for_operator=bool(error.operator_detail) and grant.shows_details_to(client)))
+
     def note(self, error: PushUpError, client: Client) -> None:
+        """Count and log an error that a client is answered with; errors of other kinds are ignored."""
         kind = _KINDS.get(type(error))
         if kind is None:
             return

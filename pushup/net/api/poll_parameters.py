@@ -1,4 +1,4 @@
-"""The parameters of a poll, from a query string or from JSON. A new one is added to `_read` and to `_PollBody`.
+"""The parameters of a poll, from a query string or from JSON. A new one is added to `_PollBody`, `_read` and `_poll`.
 
     channel=a&channel=b&cursor=k3f9-41&timeout=25&limit=100&from=<time>&to=<time>
     {"channels": ["a", "b"], "cursor": "k3f9-41", "timeout": 25, "limit": 100, "from": <time>, "to": <time>}
@@ -17,14 +17,16 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec import Struct
 
-from pushup.core import wire
 from pushup.core.cursor import parse_cursor
 from pushup.core.errors import BadRequest
 from pushup.core.poll import Poll, Selection
+from pushup.net.api.bodies import check_name
+from pushup.net.api.decoding import BodyDecoder
+from pushup.net.api.suggestions import suggestion
 
 REMEMBERED = 512
-"""Query strings and selections remembered: those who wait for the same next message ask in the same
-words, one soon after the other. Few enough to stay in the processor's cache."""
+"""Query strings and selections remembered: clients that wait for the same next message send the same query string, one
+soon after the other. Few enough to stay in the processor's cache."""
 
 
 class PollLimits(Struct, frozen=True, kw_only=True):
@@ -56,17 +58,19 @@ class _PollBody(Struct, forbid_unknown_fields=True):
     to: float | str | None = None
 
 
-_PARAMETERS = frozenset(("cursor", "timeout", "limit", "from", "to", "_"))
-"""What may stand in a query string beside `channel`; libraries add `_` to defeat caches, and it says nothing."""
+_PARAMETERS = ("channel", "cursor", "timeout", "limit", "from", "to")
+
+IGNORED = "_"
+"""A parameter that HTTP libraries add so that no cache answers."""
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?|[+-]?\.[0-9]+", re.ASCII).fullmatch
 """A number as JSON and people write it; Python's `float` takes more."""
 
-_body_decoder = msgspec.json.Decoder(_PollBody)
+_body = BodyDecoder(_PollBody, '{"channels": ["news"]}')
 
 
 class PollReader:
-    """Reads polls, and gives equal ones the same object, so that their answers are made once."""
+    """Reads polls. Equal polls become the same object, so that their answers are made once."""
 
     def __init__(self, limits: PollLimits) -> None:
         self._limits = limits
@@ -86,7 +90,7 @@ class PollReader:
 
     def from_body(self, body: bytes) -> Poll:
         """Raises: BadRequest naming the field."""
-        given = wire.decode(body, _body_decoder)
+        given = _body.decode(body)
         return self._poll(given.channels, "channels", given.cursor, given.timeout, given.limit, given.from_, given.to)
 
     def _read(self, query: bytes) -> Poll:
@@ -95,12 +99,12 @@ class PollReader:
         for name, _, value in _pairs(query):
             if name == "channel":
                 channels.append(value)
-            elif name not in _PARAMETERS:
-                raise BadRequest(f"there is no parameter {name!r}", field=name)
             elif name in given:
-                raise BadRequest(f"{name!r} is there twice", field=name)
-            else:
+                raise BadRequest(f"duplicate parameter {name!r}", field=name)
+            elif name in _PARAMETERS or name == IGNORED:
                 given[name] = value
+            else:
+                raise BadRequest(_unknown_parameter(name, value), field=name)
         return self._poll(
             tuple(channels),
             "channel",
@@ -123,19 +127,19 @@ class PollReader:
     ) -> Poll:
         limits = self._limits
         if not channels:
-            raise BadRequest("a poll needs a channel", field=channels_field)
+            raise BadRequest("a poll needs at least one channel, such as ?channel=news", field=channels_field)
         if len(channels) > limits.poll_channels_limit:
-            raise BadRequest(f"more than {limits.poll_channels_limit} channels in one poll", field=channels_field)
+            raise BadRequest(f"a poll can have at most {limits.poll_channels_limit} channels", field=channels_field)
         for channel in channels:
-            wire.check_name(channel, channels_field)
+            check_name(channel, channels_field)
         if timeout is None:
             timeout = limits.poll_timeout_seconds
         elif not timeout >= 0:
-            raise BadRequest("timeout is in seconds and not below 0", field="timeout")
+            raise BadRequest("timeout must be a number of seconds, at least 0", field="timeout")
         if limit is None:
             limit = limits.poll_limit
         elif limit < 1:
-            raise BadRequest("limit is a number of messages and at least 1", field="limit")
+            raise BadRequest("limit must be a number of messages, at least 1", field="limit")
         selection = self._selection(
             channels if len(channels) == 1 else tuple(dict.fromkeys(channels)),
             min(limit, limits.poll_limit),
@@ -154,15 +158,28 @@ class PollReader:
         return selection
 
 
+def _unknown_parameter(name: str, value: str) -> str:
+    if name in ("ticket", "token"):
+        return f"unknown parameter {name!r}; send a ticket as the header field PushUp-Ticket"
+    meant = suggestion(name, _PARAMETERS)
+    if meant is None:
+        return f"unknown parameter {name!r}; the parameters are {', '.join(_PARAMETERS)}"
+    if meant == "channel" and ("," in value or name.startswith("channels")):
+        return f"unknown parameter {name!r}; repeat `channel` for each channel: channel=a&channel=b"
+    return f"unknown parameter {name!r}; did you mean {meant!r}?"
+
+
 def _pairs(query: bytes) -> list[tuple[str, str, str]]:
-    """Name, `=` and value of the parameters in a query string (URL standard, application/x-www-form-urlencoded)."""
+    """Name, `=` and value of each parameter in a query string (URL standard, application/x-www-form-urlencoded)."""
     try:
         if b"%" in query or b"+" in query:
             coded = [pair.partition(b"=") for pair in query.replace(b"+", b" ").split(b"&") if pair]
             return [(unquote_to_bytes(n).decode(), "=", unquote_to_bytes(v).decode()) for n, _, v in coded]
         return [pair.partition("=") for pair in query.decode().split("&") if pair]
     except UnicodeDecodeError:
-        raise BadRequest("the query string is not UTF-8") from None
+        raise BadRequest(
+            "the query string is not UTF-8; percent-encode names as UTF-8, such as channel=caf%C3%A9"
+        ) from None
 
 
 def _number(given: dict[str, str], name: str) -> float | None:
@@ -170,7 +187,7 @@ def _number(given: dict[str, str], name: str) -> float | None:
     if not text:
         return None
     if not _NUMBER(text):
-        raise BadRequest(f"{name} is not a number", field=name)
+        raise BadRequest(f"{name} must be a number of seconds, such as {name}=25", field=name)
     return float(text)
 
 
@@ -179,22 +196,28 @@ def _whole_number(given: dict[str, str], name: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise BadRequest(f"{name} is not a whole number", field=name)
+        raise BadRequest(f"{name} must be a whole number, such as {name}=100", field=name)
     return int(text)
 
 
 def _time(value: float | str, field: str) -> float:
-    """Seconds since the epoch, given so or as RFC 3339."""
+    """Seconds since the epoch, of a time in seconds or RFC 3339."""
     if isinstance(value, str) and not _NUMBER(value):
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
             moment = None
         if moment is None or moment.tzinfo is None:
-            raise BadRequest(f"{field} is neither seconds since the epoch nor RFC 3339", field=field)
+            raise BadRequest(_not_a_time(value, field), field=field)
         time = moment.timestamp()
     else:
         time = float(value)
     if not math.isfinite(time):
-        raise BadRequest(f"{field} is not a time", field=field)
+        raise BadRequest(f"{field} must be a time; {value!r} is none", field=field)
     return max(time, 0.0)
+
+
+def _not_a_time(text: str, field: str) -> str:
+    if " " in text:  # it was 2027-01-15T08:00:00+01:00
+        return f"{field} is not a time in RFC 3339; in a query string, write + as %2B"
+    return f"{field} must be a time: seconds since the epoch, or RFC 3339 such as 2027-01-15T08:00:00Z"

@@ -8,15 +8,14 @@ from urllib.parse import quote
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pushup.core import wire
 from pushup.core.answer import Answer
 from pushup.core.commands import Draft, Publish, Published
 from pushup.core.limits import Limits
-from pushup.core.wire import Publication, PublicationLimits
-from pushup.net.api import PAGE_LIMIT
+from pushup.net.api.bodies import Publication, PublicationLimits, write
+from pushup.net.api.channels import PAGE_LIMIT
+from pushup.net.api.poll_parameters import PollLimits
 from pushup.net.http1 import Request
 from pushup.net.limits import EdgeLimits
-from pushup.net.poll_parameters import PollLimits
 from tests.net.in_memory_node import InMemoryNode
 from tests.net.in_memory_server import START
 
@@ -295,7 +294,7 @@ def test_an_answer_fits_the_output_buffer() -> None:
     for _ in range(100):
         node.publish(*names, data=1)
     (answer,) = node.begin("POST", "/v1/poll", {"channels": names}).answers
-    assert len(wire.write(answer)) <= EdgeLimits().output_limit_bytes
+    assert len(write(answer)) <= EdgeLimits().output_limit_bytes
 
 
 def test_channels_are_listed_in_pages() -> None:

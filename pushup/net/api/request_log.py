@@ -16,17 +16,17 @@ from pushup.net.responses import Header, Response
 TARGET_LIMIT = 200
 """Characters of a target that are logged."""
 
-_HARMLESS = re.compile(r"(channel|cursor|timeout|limit|from|to|after|_)=")
-"""Parameters that are logged with their values. The value of another means nothing here, but may be a secret."""
+_LOGGED_VALUES = re.compile(r"(channel|cursor|timeout|limit|from|to|after|_)=")
+"""Parameters that are logged with their values. The value of any other has no meaning here, and may be a secret."""
 
 _USER = re.compile(r"^([A-Za-z]+://)[^/@]*@")
-"""What may stand before the host of a target in absolute form."""
+"""The user and password in a target in absolute form."""
 
 _log = Logger()
 
 
 class RequestLog:
-    """An application that logs what another one is asked and answers."""
+    """An application that logs the requests to another one."""
 
     def __init__(self, application: Application, clock: IReactorTime) -> None:
         self._application = application
@@ -35,11 +35,12 @@ class RequestLog:
     def admit(self, request: Request) -> int:
         return self._application.admit(request)
 
-    def refuse(self, error: PushUpError, request: Request, exchange: Exchange) -> None:
-        self._application.refuse(error, request, _LoggedExchange(request, exchange, self._clock))
-
     def headers_for(self, request: Request) -> tuple[Header, ...]:
         return self._application.headers_for(request)
+
+    def refuse(self, error: PushUpError, request: Request | None, exchange: Exchange) -> None:
+        logged = exchange if request is None else _LoggedExchange(request, exchange, self._clock)
+        self._application.refuse(error, request, logged)
 
     def __call__(self, request: Request, exchange: Exchange) -> None:
         self._application(request, _LoggedExchange(request, exchange, self._clock))
@@ -49,14 +50,14 @@ class RequestLog:
 
 
 class _LoggedExchange:
-    """Logs how its request was answered, of which it keeps what it logs: a poll may be held for long."""
+    """Logs how its request was answered. It keeps only what it logs of the request: a poll may be held for long."""
 
     def __init__(self, request: Request, exchange: Exchange, clock: IReactorTime) -> None:
         self._method = request.method
         self._target = request.target
         self._exchange = exchange
         self._clock = clock
-        self._began = clock.seconds()
+        self._began_at = clock.seconds()
 
     @property
     def client(self) -> Client:
@@ -79,16 +80,16 @@ class _LoggedExchange:
             method=self._method.decode(),
             target=shown_target(self._target),
             status=status,
-            milliseconds=1000 * (self._clock.seconds() - self._began),
+            milliseconds=1000 * (self._clock.seconds() - self._began_at),
             client=self.client,
         )
 
 
 def shown_target(target: bytes) -> str:
-    """The target as it may be logged: printable, of bounded length, and without the values of unknown parameters."""
+    """A target that is safe to log: printable, of bounded length, and without the values of unknown parameters."""
     path, mark, query = target.decode("latin-1").partition("?")
     path = _USER.sub(r"\1...@", path)
-    pairs = [pair if _HARMLESS.match(pair) else _without_value(pair) for pair in query.split("&")]
+    pairs = [pair if _LOGGED_VALUES.match(pair) else _without_value(pair) for pair in query.split("&")]
     text = ascii(path + mark + ("&".join(pairs) if mark else ""))[1:-1]
     return text if len(text) <= TARGET_LIMIT else text[:TARGET_LIMIT] + "..."
 

@@ -1,0 +1,17 @@
+"""The HTTP interface (docs/http.md): requests become calls on the node, and their outcomes become responses.
+
+| file | what it does |
+|---|---|
+| `application` | the table of all calls; one request, from the check of its access to the response of last resort |
+| `router` | path and method -> call; OPTIONS, 404, 405 |
+| `polling`, `publishing`, `channels`, `operations` | the handlers, by concern |
+| `poll_parameters` | the parameters of a poll |
+| `bodies` | the other JSON that clients send, and what they are sent |
+| `decoding` | JSON -> values, and what is wrong with a body in plain words |
+| `suggestions` | "did you mean ...?" |
+| `access` | request -> grant: what it may do |
+| `origins` | which web pages may use this server (CORS) |
+| `authorized_polls` | a poll's grant, when the application decides who may poll |
+| `refusals` | errors -> responses; who was refused is counted and logged |
+| `request_log` | a log line for each request, at level debug |
+"""

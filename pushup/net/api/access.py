@@ -1,0 +1,166 @@
+"""Access: what a request may do, decided by its head (docs/security.md). A request is given a `Grant`.
+
+| check | protects from |
+|---|---|
+| publish key | everybody who can reach the server |
+| `Origin`, when there are no keys | pages of other sites: browsers send their simple POSTs without asking |
+| `Host`, when there are no keys | DNS rebinding: pages of a host name that its owner has pointed at this server |
+"""
+
+from __future__ import annotations
+
+import hmac
+import math
+from ipaddress import ip_address
+from typing import Literal
+
+from msgspec import Struct
+
+from pushup.core.errors import Forbidden, Unauthorized
+from pushup.net.api.origins import Origins
+from pushup.net.errors import ForbiddenOrigin, MisdirectedRequest
+from pushup.net.exchange import Client
+from pushup.net.http1 import Request
+
+KNOWN_HOSTS_LIMIT = 64
+"""Accepted values of `Host` that are remembered; most clients send the same one."""
+
+
+SHOWN_HOST_LENGTH = 100
+"""Characters of a `Host` that an error shows."""
+
+_SENT_FOR_OTHERS = frozenset((b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via", b"origin"))
+"""Header fields of requests that a proxy, or a browser for a script, sends on behalf of somebody else."""
+
+
+Right = Literal["publish", "inspect", "poll", "see details", "see details locally"]
+"""Something that a request may be allowed to do.
+
+| right | allows |
+|---|---|
+| publish | publishing; creating, renewing and closing channels |
+| inspect | listing channels and nodes, showing a channel |
+| poll | polling, where polls have to be authorized |
+| see details | seeing what concerns the server's surroundings, such as the address of its Redis |
+| see details locally | the same, if the client's address is this machine's; finding that out takes a system call |
+
+Text, not an enum: the rights of each publication are looked up, and an enum's hash takes ten times as long.
+"""
+
+
+class Grant(Struct, frozen=True):
+    """What a request may do."""
+
+    rights: frozenset[Right] = frozenset()
+    channels: tuple[str, ...] | None = None
+    """The channels that the rights are for; None: all."""
+    subject: str = ""
+    """Who sent the request, where that is known."""
+    valid_until: float = math.inf
+    """Seconds since the epoch."""
+    new_ticket: str = ""
+    """A ticket for this grant, for the client to send with its next requests; empty if it has one."""
+
+    def shows_details_to(self, client: Client) -> bool:
+        """Whether the operator's details of an error may be sent to this client."""
+        return "see details" in self.rights or ("see details locally" in self.rights and client.is_local)
+
+
+NOTHING = Grant()
+"""What everybody may do: calls that require no right."""
+
+_WITH_KEY = Grant(frozenset(("publish", "inspect", "see details")))
+_WITHOUT_KEYS = Grant(frozenset(("publish", "inspect", "see details locally")))
+_WITHOUT_KEYS_FOR_OTHERS = Grant(frozenset(("publish", "inspect")))
+_WITHOUT_KEYS_FOREIGN_PAGE = Grant(frozenset(("inspect",)))
+
+
+class Access:
+    """Decides by the settings `publish_keys`, `hosts`, and `cors_origins` (`origins`)."""
+
+    def __init__(
+        self, *, publish_keys: tuple[str, ...] = (), origins: Origins | None = None, hosts: tuple[str, ...] = ()
+    ) -> None:
+        self._origins = origins or Origins()
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self.use_publish_keys(publish_keys)
+
+    def use_publish_keys(self, keys: tuple[str, ...]) -> None:
+        """Replace the publish keys."""
+        self._keys = tuple(key.encode() for key in keys)
+        self._known_hosts: set[bytes] = set()
+
+    def check_host(self, request: Request) -> None:
+        """Without publish keys, a request must be addressed to an IP address, to localhost or to one of `hosts`.
+
+        The owner of evil.example can point that name at this server; then a page from there can make its visitors'
+        browsers send requests to evil.example, and read the responses. It cannot make them send requests to
+        localhost. If `hosts` is set, this is checked with publish keys, too.
+
+        Raises: MisdirectedRequest.
+        """
+        host = request.headers.get(b"host")
+        if host is None or host in self._known_hosts:
+            return
+        if not self._is_allowed_host(host.decode("latin-1").lower()):
+            shown = host[:SHOWN_HOST_LENGTH].decode("latin-1")
+            raise MisdirectedRequest(
+                f"this server does not serve the host name {shown!r}: use its IP address or localhost, "
+                "or add the name to the setting hosts",
+                field="Host",
+            )
+        if len(self._known_hosts) < KNOWN_HOSTS_LIMIT:
+            self._known_hosts.add(host)
+
+    def _is_allowed_host(self, host: str) -> bool:
+        if "*" in self._hosts or (self._keys and not self._hosts):
+            return True
+        if host.startswith("["):
+            return True  # an IPv6 address; the parser accepts nothing else in brackets
+        name = host.partition(":")[0].rstrip(".")
+        return name in self._hosts or name in ("", "localhost") or name.endswith(".localhost") or _is_ip(name)
+
+    def grant(self, request: Request) -> Grant:
+        """What the request may do beyond the calls that require no right."""
+        if self._keys:
+            key = _bearer_token(request)
+            return _WITH_KEY if key and self._is_key(key) else NOTHING
+        if _SENT_FOR_OTHERS.isdisjoint(request.headers):
+            return _WITHOUT_KEYS
+        return _WITHOUT_KEYS_FOR_OTHERS if self._origins.may_publish(request) else _WITHOUT_KEYS_FOREIGN_PAGE
+
+    def require(self, right: Right, request: Request) -> Grant:
+        """What the request may do, which includes this right.
+
+        Raises: Unauthorized, Forbidden, ForbiddenOrigin.
+        """
+        grant = self.grant(request)
+        if right in grant.rights:
+            return grant
+        if not self._keys:
+            raise ForbiddenOrigin(
+                "pages of this origin may not publish: add it to the setting cors_origins, or use a publish key",
+                field="Origin",
+            )
+        if not _bearer_token(request):
+            raise Unauthorized("send a publish key: Authorization: Bearer <key>")
+        raise Forbidden("this publish key is unknown")
+
+    def _is_key(self, text: str) -> bool:
+        given = text.strip().encode("latin-1")
+        # Compare with all keys, each in constant time, so that the time taken tells nothing about any of them.
+        return any([hmac.compare_digest(given, key) for key in self._keys])  # noqa: C419
+
+
+def _bearer_token(request: Request) -> str:
+    """The token in `Authorization: Bearer <token>`; empty if there is none."""
+    scheme, _, token = request.header(b"authorization").partition(" ")
+    return token if scheme.lower() == "bearer" else ""
+
+
+def _is_ip(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,154 @@
+"""One request, from its head to its response. A new call is a line in the table here, and its handler.
+
+All calls are documented, with examples that tests run, in docs/http.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from twisted.internet.defer import CancelledError
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from pushup.core.errors import PushUpError
+from pushup.core.subscription import Subscription
+from pushup.net.api.access import NOTHING, Access, Grant
+from pushup.net.api.authorized_polls import AuthorizedPolls
+from pushup.net.api.bodies import PublicationLimits
+from pushup.net.api.channels import ChannelNode, Channels
+from pushup.net.api.operations import OperatedNode, Operations
+from pushup.net.api.origins import Origins, preflight_headers
+from pushup.net.api.poll_parameters import PollReader
+from pushup.net.api.polling import PolledNode, Polling
+from pushup.net.api.publishing import Publishing, PublishingNode
+from pushup.net.api.refusals import Refusals
+from pushup.net.api.request_log import shown_target
+from pushup.net.api.router import Call, Router
+from pushup.net.errors import InternalError
+from pushup.net.exchange import Application, Exchange, Held
+from pushup.net.http1 import Request
+from pushup.net.problems import problem
+from pushup.net.responses import Header, Response
+
+_log = Logger()
+
+
+class NodeInterface(PolledNode, PublishingNode, ChannelNode, OperatedNode, Protocol):
+    """What the HTTP interface needs of a node."""
+
+
+class Api:
+    """The application behind the edge."""
+
+    def __init__(
+        self,
+        node: NodeInterface,
+        *,
+        polls: PollReader,
+        publication_limits: PublicationLimits,
+        publication_limit_bytes: int,
+        access: Access,
+        origins: Origins,
+        refusals: Refusals,
+        metrics_text: Callable[[], bytes],
+        authorized_polls: AuthorizedPolls | None = None,
+    ) -> None:
+        """`publication_limit_bytes` is the limit of a publication's body; without `authorized_polls` everybody may
+        poll every channel.
+        """
+        self._node = node
+        self._access = access
+        self._origins = origins
+        self._refusals = refusals
+        self._body_limit_bytes = polls.body_limit_bytes
+        polling = Polling(node, polls, authorized_polls)
+        publishing = Publishing(node, publication_limits, refusals)
+        channels = Channels(node, refusals)
+        operations = Operations(node, access, metrics_text)
+        self._router = Router(
+            (
+                Call("GET", "/v1/poll", polling.poll_by_query),
+                Call("POST", "/v1/poll", polling.poll_by_body),
+                Call("GET", "/v1/cursor", polling.cursor),
+                Call("POST", "/v1/messages", publishing.publish, "publish", publication_limit_bytes),
+                Call("GET", "/v1/channels", channels.list_page, "inspect"),
+                Call("POST", "/v1/channels", channels.create, "publish"),
+                Call("GET", "/v1/channels/{channel}", channels.show, "inspect"),
+                Call("DELETE", "/v1/channels/{channel}", channels.close, "publish"),
+                Call("POST", "/v1/channels/{channel}/renew", channels.renew, "publish"),
+                Call("GET", "/v1/nodes", operations.nodes, "inspect"),
+                Call("GET", "/healthz", operations.health),
+                Call("GET", "/readyz", operations.readiness),
+                Call("GET", "/metrics", operations.metrics),
+            ),
+            lambda methods: partial(_options, methods),
+        )
+
+    def admit(self, request: Request) -> int:
+        """The limit of the body in bytes, once the head has been read.
+
+        Raises: PushUpError, when the head is enough to refuse the request.
+        """
+        self._access.check_host(request)
+        call, _ = self._router.find(request)
+        if call.requires is not None:
+            self._access.require(call.requires, request)
+        return self._body_limit_bytes if call.body_limit_bytes is None else call.body_limit_bytes
+
+    def headers_for(self, request: Request) -> tuple[Header, ...]:
+        """The header fields of every response to this request (CORS)."""
+        return self._origins.response_headers(request)
+
+    def __call__(self, request: Request, exchange: Exchange) -> None:
+        """Answer a request, now or later."""
+        try:
+            self._access.check_host(request)
+            call, argument = self._router.find(request)
+            grant = NOTHING if call.requires is None else self._access.require(call.requires, request)
+            later = call.handler(request, argument, exchange, grant)
+            if later is not None:
+                later.addErrback(self._failed_later, request, exchange)
+        except PushUpError as error:
+            self.refuse(error, request, exchange)
+        except Exception:
+            _internal_error(request, exchange)
+
+    def refuse(self, error: PushUpError, request: Request | None, exchange: Exchange) -> None:
+        """Answer with an error; `request` is None when not even its head could be read."""
+        grant = self._access.grant(request) if request is not None and error.operator_detail else NOTHING
+        self._refusals.answer(error, exchange, grant)
+
+    def abandon(self, held: Held) -> None:
+        """The client of an open request has disconnected."""
+        if isinstance(held, Subscription):
+            self._node.abandon(held)
+        else:
+            held.cancel()
+
+    def _failed_later(self, failure: Failure, request: Request, exchange: Exchange) -> None:
+        if isinstance(failure.value, PushUpError):
+            self.refuse(failure.value, request, exchange)
+        elif not isinstance(failure.value, CancelledError):  # that is: its client has disconnected
+            _internal_error(request, exchange, failure)
+
+
+def _options(methods: bytes, request: Request, argument: Any, exchange: Exchange, grant: Grant) -> None:
+    """Which methods a path takes; browsers ask before they send a page's request (CORS)."""
+    exchange.respond(Response(204, headers=((b"Allow", methods), *preflight_headers(request, methods))))
+
+
+def _internal_error(request: Request, exchange: Exchange, failure: Failure | None = None) -> None:
+    """`failure` is None in an `except` clause."""
+    _log.failure(
+        "{method} {target} failed unexpectedly, and its client got status 500; please report this as a bug",
+        failure,
+        method=request.method.decode("latin-1"),
+        target=shown_target(request.target),
+    )
+    exchange.respond(problem(InternalError("an unexpected error; the server's log has the details")))
+
+
+_check: type[Application] = Api

@@ -1,0 +1,97 @@
+"""Who may poll, when the application decides: a client with a valid ticket, and one that the application allows.
+
+A ticket comes in the header field `PushUp-Ticket`. A client without a valid one is asked about, and given a ticket with
+its answer. What a client may poll is a `Grant`, which ends when its ticket expires; nothing may be held for longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+
+from pushup.core.channels import unknown_channel
+from pushup.core.errors import Overloaded
+from pushup.core.poll import Poll
+from pushup.net.api.access import Grant, Right
+from pushup.net.http1 import Request
+
+TICKET_HEADER = b"pushup-ticket"
+
+RETRY_AFTER_SECONDS = 2
+"""When a poll that was refused because of too many others may be tried again; some of those are answered by then."""
+
+_POLL: frozenset[Right] = frozenset(("poll",))
+
+T = TypeVar("T")
+
+
+class Authorization(Protocol):
+    """Decides who may poll what."""
+
+    def expires(self, ticket: str, channels: tuple[str, ...]) -> int | None:
+        """Until when the ticket allows polls of these channels; None if it does not."""
+
+    def ask(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[tuple[str, int]]:
+        """Ask whether the client with these header fields may poll these channels.
+
+        Fires with a ticket and when it expires, in whole seconds since the epoch; fails with a PushUpError.
+        """
+
+
+class Names(Protocol):
+    """What is needed of a node."""
+
+    def name_of(self, channel: str) -> str: ...
+
+
+class AuthorizedPolls:
+    """Gives polls their grants."""
+
+    def __init__(self, node: Names, authorization: Authorization, clock: IReactorTime, limit_bytes: int) -> None:
+        """`limit_bytes`: what all requests together may take while the application is asked about them."""
+        self._node = node
+        self._authorization = authorization
+        self._clock = clock
+        self._limit_bytes = limit_bytes
+        self._asking_bytes = 0
+
+    def grant(self, poll: Poll, request: Request) -> Grant | Deferred[Grant]:
+        """What the client may poll, at once if its ticket is valid; cancel the Deferred when it disconnects.
+
+        Raises, and fails with: UnknownChannel, to clients that may poll only. Raises: Overloaded. Fails with: the
+        PushUpError of who may not poll, or cannot be asked about.
+        """
+        channels = poll.selection.channels
+        expires = self._authorization.expires(request.header(TICKET_HEADER), channels)
+        if expires is not None:
+            return self._granted(("", expires), channels)
+        size = request.size + poll.selection.size
+        if self._asking_bytes + size > self._limit_bytes:
+            raise Overloaded(
+                "too many polls are waiting for the application's decision (authorize_queue_limit_bytes)",
+                retry_after=RETRY_AFTER_SECONDS,
+            )
+        self._asking_bytes += size
+        verdict = self._authorization.ask(channels, request.headers)
+        verdict.addBoth(self._asked, size)
+        return verdict.addCallback(self._granted, channels)
+
+    def has_expired(self, grant: Grant) -> bool:
+        return self._clock.seconds() >= grant.valid_until
+
+    def _asked(self, result: T, size: int) -> T:
+        self._asking_bytes -= size
+        return result
+
+    def _granted(self, verdict: tuple[str, int], channels: tuple[str, ...]) -> Grant:
+        """Raises: UnknownChannel."""
+        for channel in channels:
+            if self._node.name_of(channel) != channel:
+                # The application has allowed a number, not the channel whose id it is. The client learns no more
+                # than when no channel had this id.
+                raise unknown_channel(channel)
+        new_ticket, expires = verdict
+        return Grant(_POLL, channels, valid_until=expires, new_ticket=new_ticket)

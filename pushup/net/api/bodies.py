@@ -1,0 +1,205 @@
+"""The JSON of the HTTP interface (docs/http.md): what publishers send, and what everybody is sent.
+
+    {"channels": ["author:John", "tag:c++"], "data": <any JSON>}          one message
+    {"messages": [{"channels": [...], "data": ...}, ...]}                 several, all or nothing
+    {..., "ack": "stable", "ack_timeout": 5}                              the acknowledgement to wait for; optional
+    {"name": "tag:c++", "ttl": 3600}                                      create; both optional
+    {"ttl": 3600}                                                         renew; optional
+
+`data` is checked to be JSON in UTF-8 and kept as it was written. The body of a poll is in `poll_parameters`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, get_args
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from pushup.core.channels import is_id
+from pushup.core.commands import Ack, Confirmation, Create, Draft, Publish, Published, Renew
+from pushup.core.errors import BadRequest
+from pushup.net.api.decoding import BodyDecoder
+from pushup.net.errors import MessageTooLarge
+from pushup.net.responses import Response
+
+NAME_LIMIT_BYTES = 255
+"""A channel's name in UTF-8; as long as file systems allow names to be."""
+
+TTL_LIMIT_SECONDS = 366 * 86400.0
+"""The longest lifetime of a channel on which nobody publishes: a year."""
+
+ACK_SECONDS = 5.0
+"""How long a publisher waits for a stronger acknowledgement, unless it says so."""
+
+ACK_LIMIT_SECONDS = 60.0
+"""The most that a publisher can wait."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]").search
+
+
+class PublicationLimits(Struct, frozen=True, kw_only=True):
+    """The limits of one publication."""
+
+    message_limit_bytes: int = 64 * 1024
+    """Maximum size of one message's data, as JSON text."""
+    batch_limit: int = 100
+    """Maximum number of messages in one publication."""
+    message_channels_limit: int = 100
+    """Maximum number of channels of one message."""
+
+
+class _MessageBody(Struct, forbid_unknown_fields=True):
+    channels: tuple[str, ...]
+    data: Raw
+
+
+class _PublicationBody(Struct, forbid_unknown_fields=True):
+    ack: Ack = "accepted"
+    ack_timeout: float = ACK_SECONDS
+    channels: tuple[str, ...] | UnsetType = UNSET
+    data: Raw | UnsetType = UNSET
+    messages: tuple[_MessageBody, ...] | UnsetType = UNSET
+
+
+class _CreateBody(Struct, forbid_unknown_fields=True):
+    name: str | None = None
+    ttl: float | None = None
+
+
+class _RenewBody(Struct, forbid_unknown_fields=True):
+    ttl: float | None = None
+
+
+_publication = BodyDecoder(
+    _PublicationBody,
+    '{"channels": ["news"], "data": "hello"}',
+    items=_MessageBody,
+    choices={"ack": get_args(Ack)},
+)
+_create = BodyDecoder(_CreateBody, '{"name": "news", "ttl": 3600}')
+_renew = BodyDecoder(_RenewBody, '{"ttl": 3600}')
+
+
+class Publication(NamedTuple):
+    """A publication; `as_list`: it came as `messages`. The publisher waits `ack_timeout` seconds for its `ack`."""
+
+    command: Publish
+    as_list: bool
+    ack: Ack = "accepted"
+    ack_timeout: float = ACK_SECONDS
+
+
+def read_publication(body: bytes, key: str | None, limits: PublicationLimits) -> Publication:
+    """The publication in a body.
+
+    Raises: BadRequest, MessageTooLarge.
+    """
+    given = _publication.decode(body)
+    if not 0 < given.ack_timeout <= ACK_LIMIT_SECONDS:
+        raise BadRequest(
+            f"ack_timeout must be above 0 and at most {ACK_LIMIT_SECONDS:.0f} seconds", field="ack_timeout"
+        )
+    if given.messages is not UNSET:
+        if given.channels is not UNSET or given.data is not UNSET:
+            raise BadRequest("give either `messages`, or `channels` and `data`, not both", field="messages")
+        if not given.messages:
+            raise BadRequest("`messages` is empty", field="messages")
+        if len(given.messages) > limits.batch_limit:
+            raise BadRequest(f"a publication can have at most {limits.batch_limit} messages", field="messages")
+        drafts = tuple(_draft(m.channels, m.data, f"messages[{i}].", limits) for i, m in enumerate(given.messages))
+        return Publication(Publish(drafts, key), True, given.ack, given.ack_timeout)
+    if given.channels is UNSET:
+        raise BadRequest("the field `channels` is missing", field="channels")
+    if given.data is UNSET:
+        raise BadRequest("the field `data` is missing", field="data")
+    publish = Publish((_draft(given.channels, given.data, "", limits),), key)
+    return Publication(publish, False, given.ack, given.ack_timeout)
+
+
+def _draft(channels: tuple[str, ...], data: Raw, at: str, limits: PublicationLimits) -> Draft:
+    if not channels:
+        raise BadRequest("a message needs at least one channel", field=at + "channels")
+    if len(channels) > limits.message_channels_limit:
+        raise BadRequest(f"a message can have at most {limits.message_channels_limit} channels", field=at + "channels")
+    for channel in channels:
+        check_name(channel, at + "channels")
+    if len(memoryview(data)) > limits.message_limit_bytes:
+        raise MessageTooLarge(
+            f"the data of a message can have at most {limits.message_limit_bytes} bytes", field=at + "data"
+        )
+    return Draft(tuple(dict.fromkeys(channels)), data.copy())
+
+
+def read_create(body: bytes) -> Create:
+    """Raises: BadRequest."""
+    given = _create.decode(body or b"{}")
+    if given.name is not None:
+        check_name(given.name, "name")
+        if is_id(given.name):
+            raise BadRequest(
+                "a name of digits only would be taken for an id; add a prefix, such as user:42", field="name"
+            )
+    return Create(given.name, check_ttl(given.ttl))
+
+
+def read_renew(channel: str, body: bytes) -> Renew:
+    """Raises: BadRequest."""
+    return Renew(channel, check_ttl(_renew.decode(body or b"{}").ttl))
+
+
+def check_name(name: str, field: str) -> str:
+    """A text that can be the name or id of a channel.
+
+    Raises: BadRequest.
+    """
+    if not name or (len(name) > NAME_LIMIT_BYTES // 4 and len(name.encode()) > NAME_LIMIT_BYTES):
+        raise BadRequest(f"a channel's name must have 1 to {NAME_LIMIT_BYTES} bytes of UTF-8", field=field)
+    if not name.isprintable() and _CONTROL(name):
+        raise BadRequest("a channel's name must not contain control characters", field=field)
+    return name
+
+
+def check_ttl(ttl: float | None) -> float | None:
+    """Raises: BadRequest."""
+    if ttl is not None and not 0 < ttl <= TTL_LIMIT_SECONDS:
+        raise BadRequest(f"ttl must be above 0 and at most {TTL_LIMIT_SECONDS:.0f} seconds", field="ttl")
+    return ttl
+
+
+class _PublishedOne(Struct, frozen=True, omit_defaults=True):
+    id: str
+    time: float
+    cursor: str
+    ack: Ack | None = None
+    replicas: int | None = None
+    nodes: int | None = None
+
+
+class _PublishedMany(Struct, frozen=True, omit_defaults=True):
+    ids: tuple[str, ...]
+    time: float
+    cursor: str
+    ack: Ack | None = None
+    replicas: int | None = None
+    nodes: int | None = None
+
+
+def write_published(published: Published, as_list: bool, confirmed: Confirmation | None = None) -> bytes:
+    """`{"id","time","cursor"}`, or `"ids"` for a list; with `"ack","replicas","nodes"` if it was confirmed."""
+    epoch, first, last = published.epoch, published.sequence, published.sequence + published.count - 1
+    cursor = f"{epoch}-{last}"
+    acknowledged = () if confirmed is None else (confirmed.ack, confirmed.replicas, confirmed.nodes)
+    if as_list:
+        ids = tuple(f"{epoch}-{n}" for n in range(first, last + 1))
+        return write(_PublishedMany(ids, published.time, cursor, *acknowledged))
+    return write(_PublishedOne(cursor, published.time, cursor, *acknowledged))
+
+
+write = msgspec.json.Encoder().encode
+"""Any value of ours as JSON in UTF-8."""
+
+
+def json_response(value: object, status: int = 200) -> Response:
+    return Response(status, write(value))

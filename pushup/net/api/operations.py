@@ -1,0 +1,48 @@
+"""What operators and their tools ask: `/healthz`, `/readyz`, `/metrics`, `/v1/nodes`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from pushup.core.errors import PushUpError
+from pushup.net.api.access import Access, Grant
+from pushup.net.api.bodies import json_response
+from pushup.net.exchange import Exchange
+from pushup.net.http1 import Request
+from pushup.net.responses import Response
+
+
+class OperatedNode(Protocol):
+    """What these calls need of a node."""
+
+    def members(self) -> list[Any]: ...
+    def why_not_ready(self) -> PushUpError | None: ...
+
+
+class Operations:
+    """Tells how the server is."""
+
+    def __init__(self, node: OperatedNode, access: Access, metrics_text: Callable[[], bytes]) -> None:
+        self._node = node
+        self._access = access
+        self._metrics_text = metrics_text
+
+    def health(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
+        exchange.respond(json_response({"status": "alive"}))
+
+    def readiness(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
+        error = self._node.why_not_ready()
+        if error is None:
+            exchange.respond(json_response({"status": "ready"}))
+            return
+        reason = error.detail
+        if error.operator_detail and self._access.grant(request).shows_details_to(exchange.client):
+            reason = f"{reason}: {error.operator_detail}"
+        exchange.respond(json_response({"status": "not ready", "reason": reason}, 503))
+
+    def metrics(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
+        exchange.respond(Response(200, self._metrics_text(), b"text/plain; version=0.0.4; charset=utf-8"))
+
+    def nodes(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
+        exchange.respond(json_response({"nodes": self._node.members()}))

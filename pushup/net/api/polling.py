@@ -1,0 +1,106 @@
+"""Long polls: `GET /v1/poll`, `POST /v1/poll`, and `GET /v1/cursor`.
+
+Reading the parameters (`poll_parameters`), asking whether the client may (`authorized_polls`) and the cursor are shared
+with whatever else delivers messages; holding the request and writing one answer is what makes it a long poll.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred
+
+from pushup.core.answer import Answer
+from pushup.core.cursor import Cursor
+from pushup.core.poll import Poll
+from pushup.core.subscription import Holder, Subscription
+from pushup.net.api.access import Grant
+from pushup.net.api.authorized_polls import AuthorizedPolls
+from pushup.net.api.bodies import json_response
+from pushup.net.api.poll_parameters import PollReader
+from pushup.net.errors import TicketExpired
+from pushup.net.exchange import Exchange
+from pushup.net.http1 import Request
+from pushup.net.problems import problem
+
+
+class PolledNode(Protocol):
+    """What polling needs of a node."""
+
+    @property
+    def here(self) -> Cursor: ...
+    def poll(self, poll: Poll, holder: Holder, until: float = ..., /) -> Answer | Subscription[Holder]: ...
+    def abandon(self, subscription: Subscription[Any], /) -> None: ...
+
+
+class Polling:
+    """Answers polls, or holds them until there is something to answer."""
+
+    def __init__(self, node: PolledNode, reader: PollReader, authorized_polls: AuthorizedPolls | None) -> None:
+        self._node = node
+        self._reader = reader
+        self._authorized_polls = authorized_polls
+
+    def poll_by_query(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
+        return self._poll(self._reader.from_query(query), request, exchange)
+
+    def poll_by_body(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
+        return self._poll(self._reader.from_body(request.body), request, exchange)
+
+    def cursor(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
+        exchange.respond(json_response({"cursor": str(self._node.here)}))
+
+    def _poll(self, poll: Poll, request: Request, exchange: Exchange) -> Deferred[None] | None:
+        authorized_polls = self._authorized_polls
+        if authorized_polls is None:
+            result = self._node.poll(poll, exchange)
+            if isinstance(result, Subscription):
+                exchange.hold(result)
+            else:
+                exchange.answer(result)
+            return None
+        grant = authorized_polls.grant(poll, request)
+        if isinstance(grant, Deferred):
+            exchange.hold(grant)
+            return grant.addCallback(self._poll_granted, poll, exchange, authorized_polls)
+        self._poll_granted(grant, poll, exchange, authorized_polls)
+        return None
+
+    def _poll_granted(self, grant: Grant, poll: Poll, exchange: Exchange, authorized_polls: AuthorizedPolls) -> None:
+        granted = _GrantedPoll(exchange, grant, authorized_polls)
+        result = self._node.poll(poll, granted, grant.valid_until)
+        if isinstance(result, Subscription):
+            exchange.hold(result)
+        else:
+            granted.answer(result)
+
+
+class _AnswerWithTicket(Answer, frozen=True):
+    """A poll's answer to a client that gets a ticket with it."""
+
+    ticket: str
+
+
+class _GrantedPoll:
+    """Answers a poll while its grant is valid; after that the client has to poll again."""
+
+    __slots__ = ("_authorized_polls", "_exchange", "_grant")
+
+    def __init__(self, exchange: Exchange, grant: Grant, authorized_polls: AuthorizedPolls) -> None:
+        self._exchange = exchange
+        self._grant = grant
+        self._authorized_polls = authorized_polls
+
+    def answer(self, answer: Answer) -> None:
+        ticket = self._grant.new_ticket
+        if self._authorized_polls.has_expired(self._grant):
+            # The answer is not lost: the client's cursor has not moved.
+            self._exchange.respond(problem(TicketExpired("poll again, without this ticket")))
+        elif ticket:
+            told = _AnswerWithTicket(answer.cursor, answer.messages, answer.more, answer.gaps, answer.closed, ticket)
+            self._exchange.respond(json_response(told))
+        else:
+            self._exchange.answer(answer)
+
+
+_check: type[Holder] = _GrantedPoll

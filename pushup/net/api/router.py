@@ -1,0 +1,163 @@
+"""Path and method -> the call that answers them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from twisted.internet.defer import Deferred
+
+from pushup.core.errors import BadRequest
+from pushup.net.api.access import Grant, Right
+from pushup.net.api.bodies import check_name
+from pushup.net.errors import MethodNotAllowed, UnknownResource
+from pushup.net.exchange import Exchange
+from pushup.net.http1 import Request
+
+Handler = Callable[[Request, Any, Exchange, Grant], Deferred[None] | None]
+"""Answers a request, now or later. Its second argument is the channel's name in the path, or else the query string. A
+Deferred is only of interest when it fails: then the request is answered with its error."""
+
+CHANNEL = b"{channel}"
+"""Stands for one percent-encoded segment of a path."""
+
+PATH_LIMIT = 100
+"""Characters of an unknown path that is compared with the known ones, or shown."""
+
+_SYNONYMS = {
+    "publish": "/v1/messages",
+    "send": "/v1/messages",
+    "events": "/v1/poll",
+    "listen": "/v1/poll",
+    "stream": "/v1/poll",
+    "subscribe": "/v1/poll",
+    "alive": "/healthz",
+    "livez": "/healthz",
+    "ping": "/healthz",
+    "status": "/readyz",
+}
+"""Last segments of paths that other services have, and what they are called here."""
+
+
+class Call(NamedTuple):
+    """A line in the table of calls; one with `GET` answers HEAD, too."""
+
+    method: str
+    path: str
+    handler: Handler
+    requires: Right | None = None
+    """What the request must be allowed to do; None: everybody may call it."""
+    body_limit_bytes: int | None = None
+    """None: as that of polls."""
+
+
+class Router:
+    """Finds calls. O(1) for a path without a channel's name."""
+
+    def __init__(self, calls: Iterable[Call], options: Callable[[bytes], Handler]) -> None:
+        """`options` makes the handler of OPTIONS, from the methods that a path takes."""
+        paths: dict[str, dict[bytes, Call]] = {"*": {}}
+        for call in calls:
+            methods = paths.setdefault(call.path, {})
+            methods[call.method.encode()] = call
+            if call.method == "GET":
+                methods[b"HEAD"] = call
+        for path, methods in paths.items():
+            methods[b"OPTIONS"] = Call("OPTIONS", path, options(b", ".join((*methods, b"OPTIONS"))))
+        self._exact = {path.encode(): methods for path, methods in paths.items() if CHANNEL.decode() not in path}
+        self._patterns = {
+            tuple(path.encode().split(b"/")): methods for path, methods in paths.items() if CHANNEL.decode() in path
+        }
+        self._paths = {path: _listed(methods) for path, methods in paths.items() if path != "*"}
+
+    def find(self, request: Request) -> tuple[Call, Any]:
+        """The call that a request is for; and the channel's name in its path, or else the query string.
+
+        Raises: UnknownResource, MethodNotAllowed, BadRequest.
+        """
+        target = request.target
+        path, _, query = (target if target.startswith(b"/") else _path_of(request)).partition(b"?")
+        argument: Any = query
+        methods = self._exact.get(path)
+        if methods is None:
+            argument, methods = self._find_pattern(path)
+        call = methods.get(request.method)
+        if call is None:
+            raise _not_allowed(request.method, methods)
+        return call, argument
+
+    def _find_pattern(self, path: bytes) -> tuple[str, dict[bytes, Call]]:
+        """Raises: UnknownResource, BadRequest."""
+        parts = path.split(b"/")
+        for pattern, methods in self._patterns.items():
+            if len(parts) == len(pattern) and all(p in (CHANNEL, part) for p, part in zip(pattern, parts, strict=True)):
+                return _channel_name(parts[pattern.index(CHANNEL)]), methods
+        raise UnknownResource(_not_found(path.decode(errors="replace"), self._paths))
+
+
+def _channel_name(segment: bytes) -> str:
+    """Raises: BadRequest."""
+    try:
+        name = unquote_to_bytes(segment).decode()
+    except UnicodeDecodeError:
+        raise BadRequest("the channel's name in the path is not UTF-8", field="channel") from None
+    return check_name(name, "channel")
+
+
+def _path_of(request: Request) -> bytes:
+    """The path and query of a target in a proxy's absolute form, or the `*` of OPTIONS (RFC 9112 §3.2).
+
+    Raises: BadRequest.
+    """
+    target = request.target
+    if target == b"*" and request.method == b"OPTIONS":
+        return target
+    scheme, colon, rest = target.partition(b"://")
+    if colon and scheme.lower() in (b"http", b"https"):
+        _, slash, path = rest.partition(b"/")
+        return slash + path
+    raise BadRequest("the request target is not a path; it must begin with /, such as /v1/poll")
+
+
+def _listed(methods: Iterable[bytes]) -> str:
+    """The methods of a path that say what it is for."""
+    return " or ".join(method.decode() for method in methods if method not in (b"HEAD", b"OPTIONS"))
+
+
+def _not_allowed(method: bytes, methods: dict[bytes, Call]) -> MethodNotAllowed:
+    path = next(iter(methods.values())).path
+    return MethodNotAllowed(
+        f"{path} takes {_listed(methods)}, not {method.decode('latin-1')}", allow=b", ".join(methods).decode()
+    )
+
+
+def _not_found(path: str, known: dict[str, str]) -> str:
+    """The detail of a 404, with the call that was probably meant; `known`: paths and their methods."""
+    shown = path if len(path) <= PATH_LIMIT else path[:PATH_LIMIT] + "..."
+    meant = _meant_path(path, tuple(known))
+    if meant is None:
+        return f"there is nothing at {shown}; publish with POST /v1/messages, and poll with GET /v1/poll?channel=news"
+    hint = " In a channel's name, write / as %2F." if meant.endswith(CHANNEL.decode()) and path.count("/") > 3 else ""
+    return f"there is nothing at {shown}; did you mean {known[meant]} {meant}?{hint}"
+
+
+def _meant_path(path: str, known: tuple[str, ...]) -> str | None:
+    parts = path.lower().rstrip("/").split("/")
+    if len(parts) > 3 and parts[2].startswith("channel"):
+        parts[3] = CHANNEL.decode()
+    tried = "/".join(parts)
+    for whole in known:
+        if tried.endswith(whole) or "/v1" + tried == whole:
+            return whole
+    if parts[-1] in _SYNONYMS and CHANNEL.decode() not in parts:
+        return _SYNONYMS[parts[-1]]
+    return _closest_path(tried, known) if len(tried) <= PATH_LIMIT else None
+
+
+@lru_cache(maxsize=256)
+def _closest_path(path: str, known: tuple[str, ...]) -> str | None:
+    """The known path that is most like this one, if any is. O(known), 0.3 ms at most."""
+    return next(iter(get_close_matches(path, known, 1)), None)

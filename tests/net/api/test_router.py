@@ -1,0 +1,88 @@
+"""Path and method -> call."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from pushup.core.errors import BadRequest
+from pushup.net.api.access import NOTHING, Grant
+from pushup.net.api.router import Call, Router
+from pushup.net.errors import MethodNotAllowed, UnknownResource
+from pushup.net.exchange import Exchange
+from pushup.net.http1 import Request
+from tests.net.in_memory_node import RecordingExchange
+
+
+def _handler(name: object, request: Request, argument: Any, exchange: Exchange, grant: Grant) -> None:
+    raise LookupError(name)
+
+
+TABLE = (
+    Call("GET", "/things", partial(_handler, "list")),
+    Call("POST", "/things", partial(_handler, "add"), "publish", 1000),
+    Call("DELETE", "/things/{channel}", partial(_handler, "remove"), "publish"),
+    Call("GET", "/things/{channel}/parts", partial(_handler, "parts")),
+)
+
+
+@pytest.fixture
+def router() -> Router:
+    return Router(TABLE, lambda methods: partial(_handler, methods))
+
+
+def _found(router: Router, method: bytes, target: bytes) -> tuple[object, Any, int | None]:
+    """What the handler says that is found, its argument, and the limit of the body."""
+    request = Request(method, target, {}, keep_alive=True)
+    call, argument = router.find(request)
+    with pytest.raises(LookupError) as raised:
+        call.handler(request, argument, RecordingExchange(), NOTHING)
+    return raised.value.args[0], argument, call.body_limit_bytes
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "found"),
+    [
+        (b"GET", b"/things", ("list", b"", None)),
+        (b"HEAD", b"/things?a=b?c", ("list", b"a=b?c", None)),
+        (b"POST", b"/things", ("add", b"", 1000)),
+        (b"GET", b"http://x.example/things?q", ("list", b"q", None)),
+        (b"DELETE", b"/things/a%2Fb?q", ("remove", "a/b", None)),
+        (b"DELETE", b"/things/parts", ("remove", "parts", None)),
+        (b"HEAD", b"/things/caf%C3%A9/parts", ("parts", "café", None)),
+        (b"OPTIONS", b"/things", (b"GET, HEAD, POST, OPTIONS", b"", None)),
+        (b"OPTIONS", b"/things/a", (b"DELETE, OPTIONS", "a", None)),
+        (b"OPTIONS", b"*", (b"OPTIONS", b"", None)),
+    ],
+)
+def test_calls_are_found(router: Router, method: bytes, target: bytes, found: tuple[object, Any, int | None]) -> None:
+    """By path and method, with the channel in the path or else the query; HEAD with GET, and OPTIONS everywhere."""
+    assert _found(router, method, target) == found
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "error"),
+    [
+        (b"GET", b"/thing", UnknownResource),
+        (b"GET", b"/things/a/parts/b", UnknownResource),
+        (b"GET", b"/things//parts", BadRequest),
+        (b"GET", b"/things/%FF/parts", BadRequest),
+        (b"GET", b"things", BadRequest),
+        (b"GET", b"*", BadRequest),
+        (b"PUT", b"/things", MethodNotAllowed),
+        (b"GET", b"/things/a", MethodNotAllowed),
+    ],
+)
+def test_what_is_not_found(router: Router, method: bytes, target: bytes, error: type[Exception]) -> None:
+    """A path or a method that is not in the table, or a channel's name that cannot be one."""
+    with pytest.raises(error):
+        router.find(Request(method, target, {}, keep_alive=True))
+
+
+def test_the_methods_of_a_path_are_told(router: Router) -> None:
+    """In the error and for the Allow header field."""
+    with pytest.raises(MethodNotAllowed, match="/things takes GET or POST, not PUT") as raised:
+        router.find(Request(b"PUT", b"/things", {}, keep_alive=True))
+    assert raised.value.allow == "GET, HEAD, POST, OPTIONS"
