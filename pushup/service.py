@@ -248,6 +248,7 @@ def _make_redis_broadcast(settings: Settings, reactor: Any, demultiplexer: Demul
     )
     return RedisBroadcast(
         connector,
+        node_id=secrets.token_hex(4),
         limits=settings.queue,
         redis_limits=settings.redis,
         waiting_limits=settings.waiting,

@@ -1,8 +1,8 @@
-"""A checkpoint: a message queue as it was after some entry, in parts, so that changes can be laid over it.
+"""A checkpoint: the replicated state as of some entry, stored in parts, so that it can be updated incrementally.
 
-The parts are a body for each channel, a body for the messages and one for the keys of each time it was saved, and a
-head that says where it is and from where on messages and keys count. Bodies are JSON; who keeps them, and under which
-names, is the journal's file or Redis.
+The parts: one body for each channel; for each save, one body of messages and one of idempotency keys; and a head with
+the position and the first message and key that are still valid. Bodies are JSON. The journal's file or Redis stores
+them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pushup.core.snapshot import Changes, ChannelSnapshot, MessageSnapshot, Snap
 
 
 class Head(Struct, frozen=True):
-    """Where the checkpoint is; the fields of `Changes`."""
+    """The checkpoint's position, and what else `Changes` says of the whole state."""
 
     epoch: str
     sequence: int
@@ -53,7 +53,7 @@ def read_checkpoint(
     messages: Iterable[bytes | str],
     keys: Iterable[bytes | str],
 ) -> Snapshot:
-    """The state that the bodies stand for; those of messages and keys in the order in which they were saved.
+    """The state in these bodies; `messages` and `keys` in the order in which they were saved.
 
     Raises: msgspec.DecodeError, UnicodeDecodeError.
     """
@@ -74,7 +74,7 @@ def _read_messages(first: int, bodies: Iterable[bytes | str]) -> tuple[MessageSn
     for body in bodies:
         for message in _messages.decode(body):
             if message.sequence >= first:
-                # A checkpoint that was thought to have failed is saved again, and then both are there.
+                # A save that seemed to fail may have succeeded; after the retry its messages are stored twice.
                 first = message.sequence + 1
                 messages.append(message)
     return tuple(messages)

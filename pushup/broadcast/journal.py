@@ -1,8 +1,8 @@
-"""The durable order of one machine: a command has its place once it is on the disk.
+"""The broadcast of a single durable node: a command takes effect once it is on disk.
 
-Commits are grouped: all that is appended while one commit runs goes into the next. A group is applied, acknowledged and
-delivered only when its commit has returned, so nobody has ever seen what a crash takes back. The disk is behind a
-helper pool; while it cannot be written, publications are refused and polls go on.
+Commits are grouped: commands that arrive during a commit go into the next one. A group is applied, acknowledged and
+delivered only after its commit, so nobody ever sees a message that a crash takes back. The disk is accessed through a
+helper pool. While it cannot be written, publishing is refused and polling continues.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from pushup.core.limits import Limits
 from pushup.core.snapshot import Snapshot
 
 GROUP_LIMIT = 256
-"""Messages in a group, after which no further command is put into it: about 10 ms of the reactor to apply."""
+"""A group with this many messages is full: applying it takes about 10 ms of the reactor."""
 
 GROUP_BYTES = 4 * 1024 * 1024
-"""After so many bytes no further command is put into it either: the group is written from a copy of them all."""
+"""A group with this many bytes is full, too: writing it takes a copy of all of them."""
 
 SAVE_SECONDS = 1.0
-"""How often, when there are new entries, the checkpoint is brought up to them."""
+"""How often the checkpoint is brought up to date while there are new entries."""
 
 SAVE_CHANGES = 4096
-"""After so many messages and channels it is in any case: gathering what is to be written then takes 5 ms."""
+"""After this many changed messages and channels it is saved at once: collecting them takes 5 ms."""
 
 SAVE_BYTES = 4 * 1024 * 1024
-"""After so many bytes, too."""
+"""After this many bytes of entries it is saved at once, too."""
 
 RETRY_SECONDS = 1.0
-"""How long after a failure the disk is tried again, and again."""
+"""How often a failed disk is retried."""
 
 T = TypeVar("T")
 
@@ -57,13 +57,13 @@ class JournalLimits(Struct, frozen=True, kw_only=True):
 
 
 class Helpers(Protocol):
-    """Calls what blocks, one call after the other."""
+    """Makes blocking calls, one after the other."""
 
     def call(self, function: Callable[..., T], /, *args: Any) -> Deferred[T]: ...
 
 
 class _Waiting(NamedTuple):
-    """A command that waits for the disk, who takes its outcome, and its size in the waiting room."""
+    """A command that waits for the disk, the callback for its outcome, and its size in the waiting room."""
 
     command: Command
     on_outcome: OnOutcome
@@ -71,7 +71,7 @@ class _Waiting(NamedTuple):
 
 
 class Journal(OneNode):
-    """The broadcast of a single node with its journal."""
+    """A node's journal."""
 
     def __init__(
         self,
@@ -82,17 +82,17 @@ class Journal(OneNode):
         helpers: Helpers,
         clock: IReactorTime,
     ) -> None:
-        """`open_file` opens the file and returns the state that is in it; called by `start`, and blocks."""
+        """`open_file` opens the file and returns it with the state in it; called by `start`, and blocks."""
         self._open_file = open_file
         self._limits = limits
         self._helpers = helpers
         self._clock = clock
         self._room = WaitingRoom(waiting_limits)
         self._waiting: deque[_Waiting] = deque()
-        self._group: deque[_Waiting] = deque()  # those that the disk is writing, or has written
+        self._group: deque[_Waiting] = deque()  # those being written
         self._busy = False
         self._outage = Outage(clock, "publishing is refused: {}".format)
-        self._trouble: Unavailable | None = None  # why the disk is not written to, if it is not
+        self._trouble: Unavailable | None = None  # why commands are refused, if they are
         self._retry: IDelayedCall | None = None
         self._at_rest: Deferred[None] | None = None
 
@@ -121,7 +121,7 @@ class Journal(OneNode):
             on_outcome(self._room.full())
 
     async def stop(self) -> None:
-        """Finish what was appended, and close the file."""
+        """Finish all commands that were appended, and close the file."""
         self._at_rest = Deferred()
         if self._retry is not None:
             self._retry.cancel()
@@ -131,14 +131,14 @@ class Journal(OneNode):
             if not self._trouble:
                 await self._helpers.call(self._file.save, self._follower.changes(), self._limits)
         except Exception as error:
-            _log.error("the last checkpoint failed, the next start will take longer: {error}", error=error)
+            _log.error("saving the last checkpoint failed; the next start takes longer: {error}", error=error)
         try:
             await self._helpers.call(self._file.close)
         except Exception as error:
-            _log.error("the journal could not be closed: {error}", error=error)
+            _log.error("closing the journal failed: {error}", error=error)
 
     def _go_on(self) -> None:
-        """Give the disk what is next, if it has nothing to do."""
+        """Start the next call to the disk, unless one is under way."""
         if self._busy:
             return
         if self._trouble:
@@ -156,23 +156,23 @@ class Journal(OneNode):
             self._at_rest.callback(None)
 
     def _run(self, call: Deferred[T], succeeded: Callable[[T], None]) -> None:
-        """Have the disk do something; then go on. If it fails, those who wait for it are told."""
+        """Wait for a call to the disk, then start the next. If it fails, waiting publishers are told."""
         self._busy = True
 
         def done(result: T) -> None:
             try:
                 succeeded(result)
             finally:
-                self._busy = False  # not before: who is answered may append at once, and has its place after the group
+                self._busy = False  # not earlier: a publisher may append again when answered, and comes after the group
             self._go_on()
 
         call.addCallbacks(done, self._failed)
         call.addErrback(self._not_applied)
 
     def _next_group(self) -> tuple[Entry, ...]:
-        """The next commands with their places; who waits for them is in the group then."""
+        """The next group of commands as entries; their publishers move to `_group`."""
         epoch, sequence = self._follower.cursor.epoch, self._follower.cursor.sequence + 1
-        time = max(self._follower.time, self._clock.seconds())  # a clock that is set back must not turn the order round
+        time = max(self._follower.time, self._clock.seconds())  # a clock that is set back must not reverse the order
         entries: list[Entry] = []
         end = sequence + GROUP_LIMIT
         size = 0
@@ -190,13 +190,13 @@ class Journal(OneNode):
             self._tell(self._group, self._follower.apply(entry))
 
     def _tell(self, waiting: deque[_Waiting], outcome: Outcome) -> None:
-        """Tell the first of those who wait what came of its command."""
+        """Answer the publisher of the first command."""
         _, on_outcome, size = waiting.popleft()
         self._room.leave(size)
         try:
             on_outcome(outcome)
         except Exception:
-            _log.failure("a publisher could not be told")  # the others can, and their entries have their places
+            _log.failure("could not answer a publisher")  # the others still can be, and the entry is on disk
 
     # The checkpoint.
 
@@ -216,10 +216,10 @@ class Journal(OneNode):
         self._saved_at = self._clock.seconds()
         self._unsaved_bytes = 0
 
-    # A disk that fails.
+    # A failing disk.
 
     def _failed(self, failure: Failure) -> None:
-        """Refuse what waits; and see, until it works again, what the disk has got after all."""
+        """Refuse all waiting commands, and retry until the disk works and shows which entries it has."""
         self._busy = False
         reason = failure.getErrorMessage()
         self._outage.refused(reason)
@@ -234,10 +234,10 @@ class Journal(OneNode):
             self._go_on()
 
     def _not_applied(self, failure: Failure) -> None:
-        """An entry that is on the disk could not be applied, by a fault of ours: no other may get its place."""
+        """An entry on disk could not be applied, because of a bug: no other entry may take its sequence."""
         is_news = self._outage.refused(failure.getErrorMessage())
         if is_news:
-            _log.failure("an entry could not be applied", failure)
+            _log.failure("could not apply an entry of the journal (a bug); publishing is refused", failure)
         self._failed(failure)
 
     def _recover(self) -> None:
@@ -245,7 +245,7 @@ class Journal(OneNode):
         self._run(self._helpers.call(self._file.recover, self._follower.cursor.sequence), self._recovered)
 
     def _recovered(self, entries: list[Entry]) -> None:
-        """What had failed may have been written; then it has its place, and whoever asks again by its key is told."""
+        """Apply entries that were written though the call failed; a retry with the same key gets their outcome."""
         for entry in entries:
             self._follower.apply(entry)
         self._trouble = None

@@ -1,19 +1,19 @@
-"""The file of a journal: an SQLite database. Everything here blocks, and is called in a helper pool.
+"""The journal's file: an SQLite database. Everything here blocks, and is called in a helper pool.
 
-Two things are in it. *Entries* are what has been ordered since the last checkpoint, a row for each group that was
-committed together. The *checkpoint* is the message queue as it was after some entry: what has changed is laid over it
-from time to time, and the entries up to there go. So the file stays as large as what is retained, and a restart reads
-no more than that.
+It contains *entries*, those since the last checkpoint, with a row for each group that was committed together; and the
+*checkpoint*, the replicated state as of some entry. From time to time the changes since then are written to the
+checkpoint, and the entries that it then contains are deleted. So the file's size, and the time to start, depend on what
+is retained and not on what was ever published.
 
 | table | a row is |
 |---|---|
 | `entries` | a group of entries (JSON), by the sequence of the first |
-| `channels` | a channel that lives or is remembered, by name |
-| `messages`, `keys` | those that a checkpoint has added, by the last sequence of them |
-| `state` | `checkpoint`: where the checkpoint is; `limits`: those by which its entries were applied |
+| `channels` | a channel that is open or remembered, by name |
+| `messages`, `keys` | those that one save added, by the sequence of that save |
+| `state` | `checkpoint`: the checkpoint's head; `limits`: those under which its entries were applied |
 
-An append is one statement that commits itself, whatever the size of the group: sqlite3 lets go of Python's lock for
-each statement, and has to wait for it again (5 ms, when the reactor is busy).
+An append is one self-committing statement, whatever the size of the group: sqlite3 releases Python's global lock for
+each statement and then waits for it again (5 ms, if the reactor is busy).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from pushup.core.snapshot import Changes, Snapshot, empty_snapshot
 from pushup.core.state import ReplicatedState
 
 APPLICATION_ID = 0x50557368
-"""Marks the file as ours: `PUsh`."""
+"""Identifies PushUp's files: `PUsh`."""
 
 VERSION = 1
-"""Of the tables, and of the JSON in them."""
+"""Version of the tables, and of the JSON in them."""
 
 ROOM_BYTES = 256 * 1024
-"""What must fit on the disk before it counts as working again: more than most groups take."""
+"""What must fit on the disk before it counts as working again: more than most groups need."""
 
 _TABLES = f"""
 CREATE TABLE entries (sequence INTEGER PRIMARY KEY, body BLOB NOT NULL);
@@ -53,7 +53,7 @@ PRAGMA user_version = {VERSION};
 
 
 class JournalError(Exception):
-    """The file cannot be used; the text says why, and what can be done."""
+    """The journal's file is not usable; the text says why, and what to do."""
 
 
 _entries = msgspec.json.Decoder(tuple[Entry, ...])
@@ -62,16 +62,16 @@ _limits = msgspec.json.Decoder(Limits)
 
 
 class JournalFile:
-    """The open file. One call at a time, from whatever thread."""
+    """The open file. One call at a time, from any thread."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, or make it.
+        """Open the file, or create it.
 
         Raises: JournalError.
         """
         self._path = path
         if path.exists() and not os.access(path, os.W_OK):
-            raise JournalError(f"{path} may not be written to")
+            raise JournalError(f"{path} is not writable")
         try:
             self._database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
@@ -86,11 +86,11 @@ class JournalFile:
             raise
 
     def _prepare(self) -> None:
-        self._database.text_factory = bytes  # so that damaged text is found by who reads it, as all else is
+        self._database.text_factory = bytes  # damaged text is then found where it is decoded
         execute = self._database.execute
-        execute("PRAGMA locking_mode = EXCLUSIVE")  # nobody else, and no shared memory beside the file
+        execute("PRAGMA locking_mode = EXCLUSIVE")  # no other process, and no shared-memory file
         execute("PRAGMA journal_mode = WAL")
-        execute("PRAGMA synchronous = FULL")  # what is committed is on the disk
+        execute("PRAGMA synchronous = FULL")  # a commit returns when the data is on disk
         execute("BEGIN EXCLUSIVE")
         (application,) = execute("PRAGMA application_id").fetchone()
         (version,) = execute("PRAGMA user_version").fetchone()
@@ -99,7 +99,7 @@ class JournalFile:
             for statement in _TABLES.split(";"):
                 execute(statement)
         elif application != APPLICATION_ID:
-            raise JournalError(f"{self._path} is a database of something else")
+            raise JournalError(f"{self._path} is an SQLite database of another program; choose another path")
         elif version != VERSION:
             raise JournalError(f"{self._path} is a journal of version {version}; this PushUp reads version {VERSION}")
         execute("COMMIT")
@@ -108,7 +108,7 @@ class JournalFile:
             raise JournalError(self._corrupt(found.decode(errors="replace").splitlines()[-1]))
 
     def load(self) -> tuple[Limits, Snapshot] | None:
-        """The checkpoint, with the limits its entries were applied by; None if the file is new.
+        """The checkpoint, and the limits under which its entries were applied; None if the file is new.
 
         Raises: JournalError.
         """
@@ -132,9 +132,9 @@ class JournalFile:
         return [body for (body,) in self._database.execute(query)]
 
     def append(self, entries: tuple[Entry, ...]) -> int:
-        """Put a group of entries on the disk; returns its bytes.
+        """Write a group of entries to the disk; returns its bytes.
 
-        Raises: JournalError, and then it is not known whether they are there.
+        Raises: JournalError; the entries may or may not be on disk then.
         """
         body = encode(entries)
         try:
@@ -144,7 +144,7 @@ class JournalFile:
         return len(body)
 
     def recover(self, after: int) -> list[Entry]:
-        """After a failure: see that the file can be written, and return the entries that are in it after a sequence.
+        """After a failure: check that the file can be written, and return its entries after this sequence.
 
         Raises: JournalError.
         """
@@ -158,7 +158,7 @@ class JournalFile:
             raise self._error(error) from None
 
     def entries(self) -> Iterable[Entry]:
-        """Those since the checkpoint, in their order.
+        """The entries since the checkpoint, in order.
 
         Raises: JournalError.
         """
@@ -171,9 +171,9 @@ class JournalFile:
             raise self._error(error) from None
 
     def save(self, changes: Changes, limits: Limits) -> None:
-        """Lay changes over the checkpoint, and let go of what it then contains. O(changes).
+        """Bring the checkpoint up to date, and delete the entries that it then contains. O(changes).
 
-        Raises: JournalError; the checkpoint is then the old one, or it is not known.
+        Raises: JournalError; the save may or may not have happened then.
         """
         last = changes.sequence
         execute = self._database.execute
@@ -200,30 +200,30 @@ class JournalFile:
             raise self._error(error) from None
 
     def close(self) -> None:
-        """Let the next one have it."""
+        """Close the file, so that another process can open it."""
         self._database.close()
 
     def _error(self, error: sqlite3.Error) -> JournalError:
         path, kind = self._path, getattr(error, "sqlite_errorname", "")
         match kind.split("_")[:2]:
             case ["SQLITE", "BUSY"]:
-                return JournalError(f"{path} is in use: another server runs with this journal")
+                return JournalError(f"{path} is in use by another server; stop that server or choose another path")
             case ["SQLITE", "FULL"]:
                 return JournalError(f"the disk is full: {path} cannot grow")
             case ["SQLITE", "READONLY"]:
-                return JournalError(f"{path} may not be written to")
+                return JournalError(f"{path} is not writable")
             case ["SQLITE", "CANTOPEN"]:
-                return JournalError(f"{path} cannot be opened: is its directory there, and may it be written to?")
+                return JournalError(f"{path} cannot be opened: does its directory exist, and is it writable?")
             case ["SQLITE", "NOTADB"]:
-                return JournalError(f"{path} is not a journal")
+                return JournalError(f"{path} is not a journal; choose another path")
             case ["SQLITE", "CORRUPT"]:
                 return JournalError(self._corrupt(str(error)))
-        return JournalError(f"{path} failed: {error} ({kind or type(error).__name__})")
+        return JournalError(f"reading or writing {path} failed: {error} ({kind or type(error).__name__})")
 
     def _corrupt(self, what: str) -> str:
         return (
-            f"{self._path} is damaged ({what}); put it aside and start without it, or with a copy: "
-            "subscribers are then told what is lost"
+            f"{self._path} is damaged ({what}); move it away and start without it or with a backup: "
+            "subscribers are told of gaps"
         )
 
 
@@ -232,14 +232,14 @@ def _text(value: object) -> str:
 
 
 def open_journal(path: Path, limits: Limits, epoch: str) -> tuple[JournalFile, Snapshot]:
-    """Open a journal, and bring its checkpoint up to its last entry; a new one begins the epoch.
+    """Open a journal and bring its checkpoint up to date; a new journal begins this epoch.
 
-    Returns the file, and the state to go on from with these limits. Raises: JournalError.
+    Returns the file, and the state to continue from under these limits. Raises: JournalError.
     """
     file = JournalFile(path)
     try:
         old_limits, snapshot = file.load() or (limits, empty_snapshot(epoch))
-        # The old entries are applied by the limits that were in force then; their outcomes must not change.
+        # The old entries are applied under the limits of that time: their outcomes must not change.
         state = ReplicatedState.restore(old_limits, snapshot)
         state.note_changes()
         for entry in file.entries():

@@ -1,4 +1,4 @@
-"""The nodes that live (Mishra §2, membership): what each shows of itself."""
+"""Members (Mishra §2): what the living nodes of a cluster show of themselves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pushup.core.cursor import Cursor
 
 
 class Member(Struct, frozen=True):
-    """A node: what it is called, where it listens, the last entry it has applied, the polls it holds, its version."""
+    """A node: its id, name and addresses, the last entry it has applied (a cursor), its held polls, its version."""
 
     id: str
     name: str
@@ -19,7 +19,7 @@ class Member(Struct, frozen=True):
 
 
 def applied_by_all(members: list[Member]) -> Cursor | None:
-    """The last entry that all have applied, as far as they have told; none where they differ in their epochs."""
+    """The last entry that all of them are known to have applied; None if they are in different epochs."""
     places = [member.cursor.rpartition("-") for member in members]
     epochs = {epoch for epoch, _, _ in places}
     if len(epochs) != 1:

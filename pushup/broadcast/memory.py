@@ -1,4 +1,4 @@
-"""The order of one process: a counter and the clock. It ends with the process, and so does everything published."""
+"""The broadcast of one process: a counter and the clock. Messages are lost when the process ends."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from pushup.core.snapshot import empty_snapshot
 
 
 class MemoryBroadcast(OneNode):
-    """Gives each command its place in the same turn. `now` returns seconds since the epoch."""
+    """Orders and applies each command at once. `now` returns seconds since the epoch."""
+
+    _follower: Follower  # set by `start`
 
     def __init__(self, *, epoch: str, now: Callable[[], float]) -> None:
         self._epoch = epoch
         self._now = now
         self._next = 1
         self._time = 0.0
-        self._follower: Follower | None = None
 
     def start(self, follower: Follower) -> None:
         self._follower = follower
@@ -28,7 +29,6 @@ class MemoryBroadcast(OneNode):
         pass
 
     def append(self, command: Command, on_outcome: OnOutcome) -> None:
-        assert self._follower is not None
         self._time = max(self._time, self._now())  # a clock that is set back must not reverse the order
         entry = Entry(self._epoch, self._next, self._time, command)
         self._next += command.width

@@ -1,7 +1,7 @@
-"""While publishing is refused: since when and why, and the lines in the log about it.
+"""An outage of publishing: since when, why, and its log lines.
 
-The first refusal is logged with its reason, another reason when it comes, and the end with how long it took. An outage
-that comes and goes is logged like that at most once a minute for each reason.
+The first refusal is logged with its reason, then each new reason, and the end with the duration. Each reason is logged
+at most once a minute, also if outages come and go.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 REPEAT_SECONDS = 60.0
-"""After so long the same reason is logged again."""
+"""How long the same reason is not logged again."""
 
 REASONS_LIMIT = 20
-"""Reasons logged within REPEAT_SECONDS; some have numbers in them, and no two are the same."""
+"""Maximum number of reasons logged within REPEAT_SECONDS. Some contain numbers, so that no two are equal."""
 
 _log = Logger()
 
 
 class Outage:
-    """Whether publishing is refused; `line` makes a line for the log of a reason."""
+    """Whether publishing is refused; `line` makes a log line from a reason."""
 
     def __init__(self, clock: IReactorTime, line: Callable[[str], str]) -> None:
         self._clock = clock
@@ -29,7 +29,7 @@ class Outage:
         self._since: float | None = None
         self._reason = ""
         self._is_told = False
-        self._told: dict[str, float] = {}  # when each reason was logged last
+        self._told: dict[str, float] = {}  # when each reason was last logged
 
     @property
     def lasts(self) -> bool:
@@ -37,7 +37,7 @@ class Outage:
         return self._since is not None
 
     def refused(self, reason: str) -> bool:
-        """Publishing is refused for this reason; whether a line was logged about it now."""
+        """Publishing is refused for this reason; returns whether that was logged."""
         now = self._clock.seconds()
         if self._since is None:
             self._since, self._reason, self._is_told = now, reason, False
@@ -50,7 +50,7 @@ class Outage:
         return True
 
     def over(self) -> bool:
-        """Publishing works; whether it was refused before."""
+        """Publishing works; returns whether it was refused before."""
         if self._since is None:
             return False
         seconds, self._since = max(0.0, self._clock.seconds() - self._since), None

@@ -1,6 +1,6 @@
-"""Why a command gets no place: a sentence that anybody may read, and the specifics for the operator.
+"""Why a command is refused: a sentence that anybody may read, and specifics for the operator.
 
-The specifics (`operator_detail`) name hosts, paths and what Redis or SQLite said; the sentence names none of them.
+The specifics (`operator_detail`) name hosts, paths and errors of Redis or SQLite; the sentence names none of them.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from pushup.core.errors import Unavailable
 
 RETRY_AFTER_SECONDS = 1
-"""When a publisher is told to try again: the log itself is tried at least that often at first."""
+"""`Retry-After` for publishers. At first, nodes retry the log more often than that."""
 
 
 def unreachable(specifics: str) -> Unavailable:
@@ -17,7 +17,7 @@ def unreachable(specifics: str) -> Unavailable:
 
 
 def loading() -> Unavailable:
-    """This node has reached the log, for the first time, and is not where it can follow it yet."""
+    """This node has reached the log for the first time, and has not caught up yet."""
     return _unavailable("this node is still loading the message log", "")
 
 
@@ -27,27 +27,27 @@ def unusable(specifics: str) -> Unavailable:
 
 
 def unwritable(specifics: str) -> Unavailable:
-    """The disk does not take entries."""
+    """The disk accepts no entries."""
     return _unavailable("the message log cannot be written", specifics)
 
 
 def refused(specifics: str) -> Unavailable:
-    """The log has answered this command with an error: it has no place."""
-    return _unavailable("the message log refused this", specifics)
+    """The log answered this command with an error, so it was not carried out."""
+    return _unavailable("the message log refused this request", specifics)
 
 
 def replaced() -> Unavailable:
-    """The command was meant for an epoch that is over: it has no place."""
-    return _unavailable("the message log has started a new epoch", "")
+    """The command was meant for an epoch that is over, so it was not carried out."""
+    return _unavailable("the message log has started a new epoch; retry", "")
 
 
 def unknown(specifics: str) -> Unavailable:
-    """The command may have a place or not."""
-    return _unavailable("it is not known whether this was published", specifics)
+    """The command may or may not have been appended."""
+    return _unavailable("this may or may not have been published; retry with the same Idempotency-Key", specifics)
 
 
 def stopping() -> Unavailable:
-    """This node takes no more commands."""
+    """This node accepts no more commands."""
     return _unavailable("the server is stopping", "")
 
 

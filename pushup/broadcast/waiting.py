@@ -1,7 +1,7 @@
-"""The commands that wait for their places in the order, in bytes: a log that hangs must not fill the memory.
+"""How many bytes of commands may wait for the disk or for Redis, so that a log that hangs cannot exhaust memory.
 
-A command counts from when it is appended until nothing of it is kept any more: its publisher has been told, and, where
-it was sent somewhere, it has been answered or its connection has ended. One that is not counted in is refused.
+A command counts until nothing of it is kept any more: its publisher has been answered, and, if it was sent to Redis,
+Redis has replied or the connection has ended. A command beyond the limit is refused.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from pushup.core.commands import Command, Publish
 from pushup.core.errors import Overloaded
 
 COMMAND_BYTES = 3 * 1024
-"""What any command takes that waits, its publisher's connection included: 2 to 3 KiB."""
+"""Memory per waiting command besides its data, including its publisher's connection: 2 to 3 KiB."""
 
 NAME_BYTES = 100
-"""What the name of a channel takes besides its letters, and a message besides its data."""
+"""Memory of a channel's name besides its characters, and of a message besides its data."""
 
 RETRY_AFTER_SECONDS = 1
 
@@ -28,16 +28,16 @@ class WaitingLimits(Struct, frozen=True, kw_only=True):
 
 
 class WaitingRoom:
-    """How much waits, and whether more may."""
+    """Counts the waiting commands."""
 
     def __init__(self, limits: WaitingLimits) -> None:
         self._limit = limits.waiting_limit_bytes
         self.bytes = 0
 
     def enter(self, command: Command) -> int:
-        """Count the command in; returns its size, which `leave` is to be called with once, or 0 if there is no room.
+        """Count a command; returns its size, to be passed to `leave` once, or 0 if there is no room.
 
-        Whatever its size, a command may wait alone.
+        A command of any size may wait if it is the only one.
         """
         size = size_of(command)
         if self.bytes and self.bytes + size > self._limit:
@@ -46,18 +46,18 @@ class WaitingRoom:
         return size
 
     def leave(self, size: int) -> None:
-        """Nothing of a command of this size is kept any more."""
+        """Stop counting a command of this size."""
         self.bytes -= size
         assert self.bytes >= 0
 
     def full(self) -> Overloaded:
-        """The error for a publisher when there is no room."""
-        detail = f"waiting_limit_bytes of {self._limit} is reached: too much waits for the message log"
+        """The error for a publisher if there is no room."""
+        detail = f"too many publications are waiting for the message log (waiting_limit_bytes = {self._limit})"
         return Overloaded(detail, retry_after=RETRY_AFTER_SECONDS)
 
 
 def size_of(command: Command) -> int:
-    """About how many bytes of memory a command takes."""
+    """The approximate memory of a command, in bytes."""
     size = COMMAND_BYTES
     if type(command) is Publish:
         for draft in command.messages:

@@ -89,7 +89,7 @@ def refused(outcomes: list[Outcome], part: str) -> bool:
 
 
 UNWRITABLE = "the message log cannot be written"
-UNKNOWN = "it is not known whether this was published"
+UNKNOWN = "this may or may not have been published; retry with the same Idempotency-Key"
 STOPPING = "the server is stopping"
 
 
@@ -298,7 +298,7 @@ def test_a_group_that_cannot_be_applied_is_told_to_all_who_wait_for_it(
     narrow.clock.advance(RETRY_SECONDS)
     narrow.helpers.run()
     assert narrow.publish(publish("a")).sequence == 5
-    assert any("an entry could not be applied" in line for line in logged_failures)
+    assert any("could not apply an entry" in line for line in logged_failures)
     logged_failures.clear()
 
 
@@ -689,7 +689,7 @@ def test_a_last_checkpoint_that_fails_is_logged(
     node.helpers.run()
     assert done(stopped)
     assert len(logged_failures) == 1
-    assert "the last checkpoint failed, the next start will take longer: the disk is full" in logged_failures.pop()
+    assert "saving the last checkpoint failed; the next start takes longer: the disk is full" in logged_failures.pop()
     assert node.helpers.made[-1] == "close"
     assert cached(servers.restart()) == [1]
 

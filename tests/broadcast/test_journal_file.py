@@ -454,9 +454,9 @@ def open_directory() -> Iterator[Path]:
 def test_a_second_opener_is_told(path: Path) -> None:
     """While one has it nobody else gets it; afterwards the next does. The first is not disturbed."""
     opened = Opened(path)
-    assert "in use: another server" in error_of(path)
+    assert "in use by another server" in error_of(path)
     opened.do(publish("a"), 1.0)
-    assert "in use: another server" in error_of(path)
+    assert "in use by another server" in error_of(path)
     opened.save()
     opened.close()
     opened = Opened(path)
@@ -471,7 +471,7 @@ def test_a_file_that_may_not_be_written(open_directory: Path) -> None:
     path.chmod(0o444)
     with _without_privileges():
         text = error_of(path)
-    assert "may not be written to" in text or "cannot be opened" in text
+    assert "is not writable" in text or "cannot be opened" in text
 
 
 def test_a_directory_that_may_not_be_written(open_directory: Path) -> None:
@@ -480,15 +480,15 @@ def test_a_directory_that_may_not_be_written(open_directory: Path) -> None:
     (open_directory / "journal").chmod(0o666)
     open_directory.chmod(0o555)
     with _without_privileges():
-        assert "cannot be opened: is its directory there" in error_of(open_directory / "new")
+        assert "cannot be opened: does its directory exist" in error_of(open_directory / "new")
         text = error_of(open_directory / "journal")
-    assert "may not be written to" in text or "cannot be opened" in text
+    assert "is not writable" in text or "cannot be opened" in text
     open_directory.chmod(0o777)
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     """It is not made."""
-    assert "is its directory there" in error_of(tmp_path / "nowhere" / "journal")
+    assert "does its directory exist" in error_of(tmp_path / "nowhere" / "journal")
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -509,12 +509,12 @@ def test_a_file_of_something_else_is_left_alone(path: Path) -> None:
 def test_a_database_of_something_else_is_left_alone(path: Path) -> None:
     """Whether it says what it is or not."""
     change(path, "CREATE TABLE customers (name TEXT)", "INSERT INTO customers VALUES ('Ann')")
-    assert "is a database of something else" in error_of(path)
+    assert "is an SQLite database of another program" in error_of(path)
     change(path, "PRAGMA application_id = 4711")
-    assert "is a database of something else" in error_of(path)
+    assert "is an SQLite database of another program" in error_of(path)
     assert count(path, "customers") == 1
     change(path, "DROP TABLE customers")
-    assert "is a database of something else" in error_of(path)
+    assert "is an SQLite database of another program" in error_of(path)
 
 
 def test_a_journal_of_another_version_is_left_alone(path: Path) -> None:
@@ -567,7 +567,7 @@ def test_damaged_pages_in_the_middle(path: Path) -> None:
         file.seek(3 * PAGE)
         file.write(Random(1).randbytes((pages - 3) * PAGE))
     assert "is damaged" in (text := error_of(path))
-    assert "put it aside" in text
+    assert "move it away" in text
 
 
 @pytest.mark.parametrize("size", [99, 1000, PAGE, 2 * PAGE, 5 * PAGE + 100])

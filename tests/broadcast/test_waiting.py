@@ -56,4 +56,4 @@ def test_who_finds_no_room_is_told_when_to_come_again() -> None:
     told = room(10_000).full()
     assert isinstance(told, Overloaded)
     assert told.retry_after == 1
-    assert "waiting_limit_bytes of 10000" in told.detail
+    assert "waiting_limit_bytes = 10000" in told.detail

@@ -72,7 +72,7 @@ def test_redis_by_a_password_in_a_file(serve: Serve, tmp_path: Path) -> None:
     with RedisServer(tmp_path / "redis", password=password) as redis:
         file = secret(tmp_path / "address", f"redis://:{password}@127.0.0.1:{redis.port}\n")
         with serve(broadcast_file=file) as server, server.caller() as caller:
-            server.expect_log("there is nothing in Redis")
+            server.expect_log("there is no message log in Redis")
             wait_until(lambda: caller.call("GET", "/readyz").status == 200, "the node to be ready")
             caller.publish(["a"], 1)
             for place in (repr(server.process.cmdline()), repr(server.process.environ()), *server.log_lines()):

@@ -88,7 +88,7 @@ def test_ready_when_the_log_was_read(serve: Serve, supervisor: Supervisor, stack
     """A node that listens but has not found Redis says that it starts; it is ready when it has."""
     redis = RedisServer(tmp_path)
     with serve("--broadcast", redis.url, environment=supervisor.environment) as server:
-        server.expect_log("Redis: |there is nothing in Redis")
+        server.expect_log("Redis: |there is no message log in Redis")
         assert len(supervisor.hears("STATUS=Starting: Redis .*")) == 1
         stack.enter_context(redis)
         assert "READY=1" not in supervisor.hears("READY=1")

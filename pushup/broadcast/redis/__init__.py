@@ -1,21 +1,25 @@
-"""An order for many machines, kept in Redis or Valkey (PushUp §3.4 and §4.4; docs/reliability.md).
+"""The broadcast of many machines: a log in Redis or Valkey (PushUp §3.4 and §4.4; docs/reliability.md).
 
 Redis carries publications, never polls: each node reads the log and answers its own polls from its own memory.
 
-| file | what it is |
+| file | what it defines |
 |---|---|
-| `broadcast` | one node at the log: appends, follows, and notices when the log is no longer the one it followed |
-| `log` | the keys in Redis and the operations on them, each of which is a script |
-| `append.lua` | appends commands to the log |
+| `broadcast` | the broadcast that a node sees; joins the parts below |
+| `session` | connects, follows the log and appends to it; reconnects after a failure |
+| `recovery` | what a node does when it has connected: a decision on values, without I/O |
+| `catch_up` | finds out the situation, and carries out what `recovery` decides |
+| `replica` | this node's follower, and the tag of the last entry that it has applied |
+| `reporting`, `saving` | four times a second: lease, members, whether reading is stuck; saving the checkpoint |
+| `pending`, `confirmations` | publishers that wait until their entry is read back; or is replicated or stable |
+| `log`, `records` | the keys in Redis and the operations on them, the atomic ones as scripts; what is read there |
+| `append.lua` | appends a command to the log |
 | `begin.lua` | begins a new epoch |
 | `load.lua` | reads the checkpoint and the entries after it |
 | `mark.lua` | writes a mark, so that WAIT covers everything in the log |
-| `report.lua` | renews this node's lease, and lists the other nodes |
-| `save.lua` | adds changes to the checkpoint and trims the log |
-| `pending` | publishers that wait for their own entry to be read back |
-| `confirmations` | publishers that wait for more: for a replica, or for all nodes |
-| `limits` | the settings |
+| `report.lua` | renews a node's lease, and lists the living nodes |
+| `save.lua` | brings the checkpoint up to date, and trims the log |
 | `epochs` | the names of epochs, which are ordered |
-| `connector`, `address` | find Redis: by URL, directly or through Sentinels |
-| `connection` | the Redis protocol, on hiredis |
+| `connector`, `address` | finds Redis, with or without Sentinels; the URL |
+| `connection`, `errors` | Redis' protocol, on hiredis; error replies and other failures as types |
+| `limits` | the settings |
 """

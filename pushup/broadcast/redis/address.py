@@ -1,4 +1,4 @@
-"""Where Redis is: a URL, with Sentinels or without.
+"""The address of Redis, with or without Sentinels: a URL.
 
     redis://[[USER]:PASSWORD@]HOST[:6379][/DATABASE]
     rediss://...                                                          the same over TLS
@@ -23,7 +23,7 @@ _PASSWORD = re.compile(r"^(redis[^:]*://[^:@/]*):.*@", re.DOTALL)
 
 
 class RedisAddress(Struct, frozen=True):
-    """A Redis, or the Sentinels that know where it is: then `master` is the name they know it by."""
+    """The address of Redis, or those of Sentinels: then `master` is the name under which they know it."""
 
     hosts: tuple[tuple[str, int], ...]
     master: str
@@ -40,11 +40,11 @@ class RedisAddress(Struct, frozen=True):
 def parse_address(url: str) -> RedisAddress:
     """The address in a URL.
 
-    Raises: ValueError, whose text says what is wrong and shows no password.
+    Raises: ValueError; its text contains no password.
     """
     match = _URL(url)
     if match is None:
-        raise ValueError("it begins with redis://, rediss:// or redis+sentinel://")
+        raise ValueError("a Redis URL begins with redis://, rediss:// or redis+sentinel://")
     scheme, netloc, path_text, parameters = match.groups()
     if parameters:
         raise ValueError("a Redis URL takes no parameters; percent-encode '?' and '#' in a password")
@@ -56,19 +56,19 @@ def parse_address(url: str) -> RedisAddress:
     default = SENTINEL_PORT if sentinel else PORT
     addresses = tuple(_host(host, default) for host in hosts.split(","))
     if len(addresses) > 1 and not sentinel:
-        raise ValueError("more than one host goes with redis+sentinel:// only")
+        raise ValueError("several hosts are allowed with redis+sentinel:// only")
     path = [unquote(part) for part in path_text.split("/")[1:] if part]
     master = path.pop(0) if sentinel and path else ""
     if sentinel and not master:
-        raise ValueError("the path of redis+sentinel:// is the name of the master: /mymaster")
+        raise ValueError("redis+sentinel:// needs the name of the master as its path: /mymaster")
     database = path.pop(0) if path else "0"
     if path or not (database.isascii() and database.isdigit()):
-        raise ValueError(f"{'/'.join((database, *path))!r} is not the number of a database")
+        raise ValueError(f"{'/'.join((database, *path))!r} is not a database number")
     return RedisAddress(addresses, master, int(database), unquote(user), unquote(password), scheme == "rediss")
 
 
 def without_password(url: str) -> str:
-    """The URL as it may be shown."""
+    """The URL with its password hidden."""
     return _PASSWORD.sub(r"\1:***@", url)
 
 
@@ -76,5 +76,5 @@ def _host(text: str, default: int) -> tuple[str, int]:
     match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:@\s]+)(?::([0-9]{1,5}))?", text)
     port = int(match[2] or default) if match else 0
     if match is None or not 0 < port < 65536:
-        raise ValueError(f"{text!r} is not of the form HOST:PORT" if text else "there is no host in it")
+        raise ValueError(f"{text!r} is not of the form HOST:PORT" if text else "the URL contains no host")
     return match[1].strip("[]"), port

@@ -1,6 +1,6 @@
--- Give a command the next places in the order.
--- KEYS: state, log. ARGV: epoch, tag, width (how many places), command (JSON).
--- Returns the last place, or 0 when the log is in another epoch.
+-- Append a command with the next sequences.
+-- KEYS: state, log. ARGV: epoch, tag, width (how many sequences), command (JSON).
+-- Returns the last sequence, or 0 if the log is in another epoch.
 local state = redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'time', 'tag')
 if state[1] ~= ARGV[1] then
   return 0

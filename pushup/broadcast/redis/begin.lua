@@ -1,8 +1,8 @@
 -- Begin a new epoch: no entries and no messages, only channels.
 -- KEYS: state, log, channels, messages, keys.
--- ARGV: the epoch that is over ('' where nothing is there), the new one, its time, run, checkpoint (JSON), then
--- name and body of each channel.
--- Returns 1, or 0 when somebody else has begun one.
+-- ARGV: the epoch to replace ('' if there is none), the new one, its time, run, checkpoint (JSON), then name and body
+-- of each channel.
+-- Returns 1, or 0 if another node has replaced that epoch.
 if (redis.call('HGET', KEYS[1], 'epoch') or '') ~= ARGV[1] then
   return 0
 end

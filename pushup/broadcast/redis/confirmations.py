@@ -1,12 +1,12 @@
-"""How sure a publisher can be that its message stays, and is everywhere: it waits, for a bounded time, and is told.
+"""Stronger acknowledgements: publishers that wait, for a bounded time, until their entry is replicated or stable.
 
-`replicated`: a replica of Redis has the entry (WAIT). All who ask while one WAIT runs are answered by the next.
-`stable`: each node that lives has applied the entry (Mishra §2), as the nodes report.
+`replicated`: a replica of Redis has received the entry (WAIT). Requests that come during one WAIT share the next.
+`stable`: every living node has applied the entry (Mishra §2), according to the nodes' reports.
 
-Neither may be said too early, in any epoch. A sequence means nothing outside its epoch, so cursors are compared as a
-whole. WAIT speaks of one run of Redis: it counts only if this node has found all that it applied in that run, and only
-for entries that the log contained when WAIT began. The list of nodes may be incomplete where Redis has lost something:
-then nothing is stable until whoever lives has reported again, or its lease would have ended.
+Neither may be reported too early, in any epoch. A sequence means nothing outside its epoch, so whole cursors are
+compared. WAIT is about one run of Redis: it counts only if this node has found all that it applied in that run, and
+only for entries that the log contained when WAIT began. The list of nodes may be incomplete after Redis has lost
+something: then nothing is stable until every living node has reported again, or its lease would have ended.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 
-import hiredis
 from msgspec import Struct
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -22,21 +21,20 @@ from twisted.logger import Logger
 
 from pushup.broadcast import OnConfirmation
 from pushup.broadcast.members import Member, applied_by_all
-from pushup.broadcast.redis.connection import Lost
-from pushup.broadcast.redis.connector import NotThere
+from pushup.broadcast.redis.errors import CannotConnect, ErrorReply, Lost
 from pushup.broadcast.redis.log import LEASE_SECONDS, RedisLog
 from pushup.core.commands import Ack, Confirmation
 from pushup.core.cursor import Cursor
 from pushup.timer import Timer
 
 DEADLINE_STEP_SECONDS = 1 / 16
-"""Deadlines are rounded up to it: each time one comes, all who wait are looked at."""
+"""Deadlines are rounded up to a multiple of this: at each, all waiting requests are checked."""
 
 _log = Logger()
 
 
 class _Waiting(Struct, eq=False):
-    """Who waits until something is reached for the entry at a cursor; at the deadline it is told what was."""
+    """A publisher that waits until the entry at `cursor` has reached `ack`, or until the deadline."""
 
     ack: Ack
     cursor: Cursor
@@ -45,16 +43,17 @@ class _Waiting(Struct, eq=False):
 
 
 class Confirmations:
-    """The publishers that wait for more than their message's place."""
+    """The publishers that wait for a stronger acknowledgement."""
 
     def __init__(self, connect: Callable[[], Awaitable[RedisLog]], clock: IReactorTime) -> None:
         self._connect = connect
         self._clock = clock
-        self._waiting: dict[_Waiting, None] = {}  # in the order in which they asked
+        self._waiting: dict[_Waiting, None] = {}  # in order of arrival
         self._timer = Timer(clock, self._give_up_overdue)
         self._round: Deferred[None] | None = None
         self._log: RedisLog | None = None
-        self._run = ""  # the run of Redis in which this node has found all that it applied; empty: none, at the moment
+        # The run of Redis in which this node has found all that it applied; empty while it does not follow the log.
+        self._run = ""
         self._last_run = ""
         self._members_known_at = 0.0
 
@@ -66,14 +65,14 @@ class Confirmations:
             self._begin_round()
 
     def follows(self, run: str) -> None:
-        """This node has found all that it has applied in this run of Redis; empty: it does not follow the log now."""
+        """This node has found all that it applied in this run of Redis; empty: it does not follow the log now."""
         self._run = run
         if run and run != self._last_run:
             self._last_run = run
             self._members_known_at = self._clock.seconds() + LEASE_SECONDS
 
     def reported(self, members: list[Member], *, complete: bool) -> None:
-        """The nodes that live are these, and so far; incomplete: there may be others."""
+        """These nodes are alive. `complete`: there can be no others."""
         if not complete:
             self._members_known_at = self._clock.seconds() + LEASE_SECONDS
         if not self._waiting:
@@ -88,12 +87,22 @@ class Confirmations:
             self._begin_round()
 
     def stop(self) -> None:
+        """Answer all that wait: no more than `accepted` was reached."""
+        waiting = list(self._waiting)
+        self._end()
+        for each in waiting:
+            self._tell(each, Confirmation("accepted"))
+
+    def abort(self) -> None:
+        """Answer nobody any more."""
+        self._waiting.clear()
+        self._end()
+
+    def _end(self) -> None:
         self._timer.stop()
         if self._round is not None:
             self._round.cancel()
         self._disconnect("this node stops")
-        for waiting in list(self._waiting):
-            self._tell(waiting, Confirmation("accepted"))
 
     def _tell(self, waiting: _Waiting, confirmation: Confirmation) -> None:
         if waiting in self._waiting:
@@ -101,7 +110,7 @@ class Confirmations:
             try:
                 waiting.on_confirmation(confirmation)
             except Exception:
-                _log.failure("a publisher could not be told")  # the others can
+                _log.failure("could not answer a publisher")  # the others still can be
 
     def _give_up_overdue(self) -> None:
         now = self._clock.seconds()
@@ -114,15 +123,15 @@ class Confirmations:
             self._round = Deferred.fromCoroutine(self._ask())
 
     async def _ask(self) -> None:
-        """Ask Redis until nobody waits for its replicas who could be told; all who wait at a time together."""
-        missing: set[_Waiting] = set()  # their entries were not in the log: of another epoch, or lost
+        """Ask Redis about its replicas, for all waiting publishers at once, while any could be answered."""
+        missing: set[_Waiting] = set()  # their entries are not in the log: of another epoch, or lost
         try:
             while together := [w for w in self._waiting if w.ack == "replicated" and w not in missing]:
                 if self._log is None or self._log.connection.lost.called:
                     self._log = await self._connect()
                 log = self._log
                 if log.run != self._run:
-                    self._disconnect("this is another run of Redis than the one that is followed")
+                    self._disconnect("Redis was restarted or replaced")
                     return  # until the next report
                 seconds = min(w.deadline for w in together) - self._clock.seconds()
                 end, replicas = await log.replicas(max(seconds, 0.001))
@@ -135,11 +144,11 @@ class Confirmations:
                     self._give_up_overdue()
         except CancelledError:
             pass  # this node stops
-        except (NotThere, Lost, hiredis.ReplyError) as error:
-            self._disconnect(str(error))  # not known is not reached; with the next report Redis is asked again
+        except (CannotConnect, Lost, ErrorReply) as error:
+            self._disconnect(str(error))  # the next report starts another round
         except Exception:
-            _log.failure("asking Redis for its replicas failed")
-            self._disconnect("asking for replicas failed")
+            _log.failure("asking Redis about its replicas failed; publishers are told `accepted`")
+            self._disconnect("asking about replicas failed")
 
     def _disconnect(self, reason: str) -> None:
         if self._log is not None:

@@ -1,11 +1,12 @@
 """A connection to Redis: its protocol (RESP2) on hiredis, Redis' own parser.
 
-Commands are answered in their order, so many may be under way. A Redis that has gone without a word is given up, and
-everything under way fails with `Lost`. What counts is progress, not the time that a command takes: a large reply may
-take as long as the link needs, and so may a large request. The clock begins when a request has been taken, and anew
-with each reply and each `PROGRESS_BYTES` of one; a Redis that sends or takes less than that in `timeout` is given up.
+Commands are pipelined: Redis replies in order. If Redis stops responding, the connection is closed and every
+outstanding command fails with `Lost`. What counts is progress, not the time that a command takes: a large reply or
+request may take as long as the link needs. The timeout starts when a request has been sent, and again with each reply
+and each `PROGRESS_BYTES` of one.
 
-Requests leave in pieces, as the transport takes them, so that what it has not taken is known, and nowhere else.
+Requests are written in pieces, as fast as the transport takes them, so that unsent bytes are counted here and not
+hidden in the transport's buffer.
 """
 
 from __future__ import annotations
@@ -26,89 +27,87 @@ from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from pushup.broadcast.redis.errors import ErrorReply, Lost
 from pushup.shared_transport import SharedTransport
 from pushup.timer import Timer
 
 Reply = Any
-"""bytes, int, None, a list of these; or an exception: `hiredis.ReplyError`, or `Lost`."""
+"""bytes, int, None, a list of these; or an exception: `ErrorReply`, or `Lost`."""
 
 Word = str | bytes | int | float
 
 TLS_ALERT = b"\x15\x03"
-SPEAKS_TLS = "it speaks TLS: use rediss:// instead of redis://"
+USES_TLS = "this port uses TLS: use rediss:// instead of redis://"
 
 PROGRESS_BYTES = 4096
-"""Of one reply: as much in `timeout` is progress. A modem does better; a Redis that sends a byte a second does not."""
+"""This much of one reply within `timeout` counts as progress. A modem is faster; a peer that sends a byte a second is
+not."""
 
 PIECE_BYTES = 64 * 1024
-"""Given to the transport at a time; when it holds more, it says so and takes no more until all of that has left."""
+"""Written to the transport at a time. It pauses when it holds more, and resumes when its buffer is empty."""
 
 
-class Lost(Exception):
-    """The connection ended, and it is not known whether Redis has done what it was asked to."""
-
-
-class _UnderWay(Struct, eq=False):
+class _Outstanding(Struct, eq=False):
     """A command without a reply yet.
 
-    `since`: from when on its reply is waited for; `end`: where its request ends among all bytes; `taken`: whether all
-    of the request has left the transport, or will with the next write.
+    `since`: when its timeout starts; `end`: the offset of its request's end among all bytes written; `taken`: whether
+    the whole request has left the transport, or will with the next write.
     """
 
     since: float
     blocks: float
     end: int
-    then: Callable[[Reply], None]
+    on_reply: Callable[[Reply], None]
     taken: bool = True
 
 
 @implementer(IPushProducer, IHandshakeListener)
 class RedisConnection(protocol.Protocol):
-    """One connection, from when it is made until it is lost."""
+    """One connection, from when it is made until it ends."""
 
     def __init__(
         self, clock: IReactorTime, timeout: float, adopt: Callable[[Any], SharedTransport] | None = None
     ) -> None:
-        """`timeout`: seconds without progress until it is given up; `adopt`: who drives its transport, if others do."""
+        """`timeout`: seconds without progress; `adopt`: hands the transport to another driver than the reactor."""
         self._adopt = adopt
         self._adopted: SharedTransport | None = None
         self._timeout = timeout
         self._clock = clock
-        self._reader = hiredis.Reader()
-        self._waiting: deque[_UnderWay] = deque()
+        self._reader = hiredis.Reader(replyError=ErrorReply)
+        self._waiting: deque[_Outstanding] = deque()
         self._received_at = 0.0
-        self._partial = 0  # bytes of a reply that is not whole, since the last progress
+        self._partial = 0  # bytes of an incomplete reply since the last progress
         self.reply_grew_at = 0.0
-        """When `PROGRESS_BYTES` more of a reply that was not whole yet had arrived."""
-        self._paused = False  # the transport holds as much as it takes
-        self._unsent: deque[memoryview] = deque()  # what it has not got yet
-        self._untaken: deque[_UnderWay] = deque()  # commands whose requests have not left the transport as a whole
-        self._written = self._given = 0  # bytes of all commands, and of what the transport got
+        """When another `PROGRESS_BYTES` of an incomplete reply had arrived."""
+        self._paused = False  # the transport's buffer is full
+        self._unsent: deque[memoryview] = deque()  # not yet written to the transport
+        self._untaken: deque[_Outstanding] = deque()  # commands whose requests have not fully left
+        self._written = self._given = 0  # bytes of all commands, and of those the transport got
         self._taken_at = 0.0
         self._deadline = Timer(clock, self._overdue)
         self._reason = ""
         self.shook_hands = False
-        """Whether there was a TLS handshake."""
+        """Whether a TLS handshake was completed."""
         self.was_refused = False
-        """Whether the other side has said by TLS that it does not go on, or its certificate was not accepted."""
+        """Whether the peer sent a TLS alert, or its certificate was not accepted."""
         self.closed_unheard = False
-        """Whether the other side has closed it without a word."""
+        """Whether the peer closed it without having sent anything."""
         self._heard = False
         self.lost: Deferred[None] = Deferred()
-        """Fires when the connection has ended, for whatever reason."""
+        """Fires when the connection has ended, for any reason."""
 
-    def send(self, words: tuple[Word, ...], then: Callable[[Reply], None], *, blocks: float = 0.0) -> None:
-        """Have a command done; `then` takes the reply. It may block in Redis for so many seconds."""
+    def send(self, words: tuple[Word, ...], on_reply: Callable[[Reply], None], *, blocks: float = 0.0) -> None:
+        """Send a command; `on_reply` is called with the reply. `blocks`: seconds it may block in Redis."""
         if self.lost.called or self.transport is None:
-            then(Lost("not connected"))
+            on_reply(Lost("not connected"))
             return
-        data = hiredis.pack_command(words)  # type: ignore[arg-type]  # its stubs know one word only
+        data = hiredis.pack_command(words)  # type: ignore[arg-type]  # its stubs allow one word only
         self._written += len(data)
-        command = _UnderWay(self._clock.seconds() + blocks, blocks, self._written, then)
+        command = _Outstanding(self._clock.seconds() + blocks, blocks, self._written, on_reply)
         self._waiting.append(command)
         deadline = command.since + self._timeout
         if deadline < self._deadline.time:
-            self._deadline.not_after(deadline)  # and once it rings, for whoever is the first then
+            self._deadline.not_after(deadline)  # when it rings, it is set again for the first command
         if self._paused or len(data) > PIECE_BYTES:
             command.taken = False
             self._untaken.append(command)
@@ -121,26 +120,26 @@ class RedisConnection(protocol.Protocol):
             self._adopted.flush_soon()
 
     def ask(self, *words: Word, blocks: float = 0.0) -> Deferred[Any]:
-        """Have a command done. Fails with: hiredis.ReplyError, Lost."""
+        """Send a command. Fails with: ErrorReply, Lost."""
         reply: Deferred[Any] = Deferred()
 
-        def then(value: Reply) -> None:
+        def on_reply(value: Reply) -> None:
             if isinstance(value, Exception):
                 reply.errback(value)
             else:
                 reply.callback(value)
 
-        self.send(words, then, blocks=blocks)
+        self.send(words, on_reply, blocks=blocks)
         return reply
 
     def abort(self, reason: str) -> None:
-        """End it at once."""
+        """Close it at once. `reason`: what outstanding commands fail with."""
         self._reason = self._reason or reason
         if self.transport is not None:
             self.transport.abortConnection()  # type: ignore[attr-defined]
 
     def _give(self) -> None:
-        """Give the transport pieces until it holds as much as it takes."""
+        """Write pieces until the transport's buffer is full."""
         assert self.transport is not None
         while self._unsent and not self._paused:
             first = self._unsent[0]
@@ -155,7 +154,7 @@ class RedisConnection(protocol.Protocol):
             self._left()
 
     def _left(self) -> None:
-        """All that was given has left the transport, or what has not is little."""
+        """Everything written has left the transport, or only little has not."""
         now = self._taken_at = self._clock.seconds()
         while self._untaken and self._untaken[0].end <= self._given:
             command = self._untaken.popleft()
@@ -180,12 +179,12 @@ class RedisConnection(protocol.Protocol):
         if ITCPTransport.providedBy(self.transport):
             self.transport.setTcpNoDelay(True)
             self.transport.setTcpKeepAlive(True)
-            # What the kernel has taken and not sent yet looks like progress and is none: let that be little.
+            # Bytes in the kernel's send buffer look like progress, so keep that buffer small.
             with suppress(OSError, AttributeError):
                 lower: Any = getattr(self.transport, "transport", self.transport)
                 lower.getHandle().setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, PIECE_BYTES)
         if self._adopt is not None:
-            # Under TLS lies the transport that reads and writes.
+            # With TLS, the transport that reads and writes is the one below.
             self._adopted = self._adopt(getattr(self.transport, "transport", self.transport))
 
     def handshakeCompleted(self) -> None:
@@ -201,10 +200,10 @@ class RedisConnection(protocol.Protocol):
                 if self._partial:
                     self._partial = 0
                     self._received_at = self._clock.seconds()
-                waiting.popleft().then(reply)
+                waiting.popleft().on_reply(reply)
         except hiredis.ProtocolError as error:
             is_tls = data[:2] == TLS_ALERT and not self.shook_hands
-            self.abort(SPEAKS_TLS if is_tls else f"this is not Redis: {error}")
+            self.abort(USES_TLS if is_tls else f"this is not Redis: {error}")
         if self._partial >= PROGRESS_BYTES:
             self._partial = 0
             self._received_at = self.reply_grew_at = self._clock.seconds()
@@ -219,15 +218,15 @@ class RedisConnection(protocol.Protocol):
         self._untaken.clear()
         self.lost.callback(None)
         for command in waiting:
-            command.then(lost)
+            command.on_reply(lost)
 
     def _ended(self, reason: Failure) -> str:
-        """How the other side, or the system, has ended the connection."""
+        """How the peer, or the system, ended the connection."""
         if reason.check(ConnectionDone):
             self.closed_unheard = not self._heard
             return "Redis closed the connection"
         arguments = getattr(reason.value, "args", ())
-        if arguments and isinstance(arguments[0], list):  # OpenSSL's errors: library, function and reason of each
+        if arguments and isinstance(arguments[0], list):  # OpenSSL errors: (library, function, reason)
             text = ", ".join(str(error[-1]) for error in arguments[0])
             self.was_refused = "alert" in text
             return f"TLS failed: {text}"
@@ -235,7 +234,7 @@ class RedisConnection(protocol.Protocol):
         return reason.getErrorMessage()
 
     def _overdue(self) -> None:
-        """There was no progress with the first that waits; or there was, and it may wait on."""
+        """Close the connection if there was no progress with the first command; else set the timer again."""
         if not self._waiting:
             return
         first, timeout = self._waiting[0], self._timeout
@@ -243,8 +242,8 @@ class RedisConnection(protocol.Protocol):
         if deadline > self._clock.seconds():
             self._deadline.not_after(deadline)
         elif not first.taken:
-            self.abort(f"Redis took nothing of a request for {timeout:g} s")
+            self.abort(f"Redis accepted no data for {timeout:g} s")
         elif self._partial or self.reply_grew_at > first.since:
-            self.abort(f"a reply went on with less than {PROGRESS_BYTES} bytes in {timeout:g} s")
+            self.abort(f"a reply stalled: less than {PROGRESS_BYTES} bytes in {timeout:g} s")
         else:
             self.abort(f"no reply within {timeout:g} s")

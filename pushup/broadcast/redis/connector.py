@@ -1,22 +1,25 @@
-"""Connects to Redis: finds the master, by asking Sentinels where there are some, and introduces itself."""
+"""Connects to Redis: asks the Sentinels for the master, if there are any, and authenticates."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
-import hiredis
 from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 
 from pushup.broadcast.redis.address import RedisAddress
-from pushup.broadcast.redis.connection import Lost, RedisConnection
+from pushup.broadcast.redis.connection import RedisConnection
+from pushup.broadcast.redis.errors import CannotConnect, ErrorReply, Lost
 from pushup.shared_transport import SharedTransport
 
 
-class NotThere(Exception):
-    """There is no Redis that can be used at the address; the text says why."""
+class Connects(Protocol):
+    """Makes connections to Redis."""
+
+    async def connect(self) -> RedisConnection:
+        """Raises: CannotConnect."""
 
 
 class Connector:
@@ -31,9 +34,9 @@ class Connector:
         name: str,
         adopt: Callable[[Any], SharedTransport] | None = None,
     ) -> None:
-        """`timeout`: seconds to connect in, and for each reply; `name`: what Redis calls the connections.
+        """`timeout`: seconds for connecting, and for progress with each reply; `name`: shown by CLIENT LIST.
 
-        `adopt`: who drives their transports, if it is not the reactor.
+        `adopt`: hands a transport to another driver than the reactor.
         """
         self._adopt = adopt
         self.address = address
@@ -42,7 +45,7 @@ class Connector:
         self._name = name
 
     async def connect(self) -> RedisConnection:
-        """A connection to the master, ready for use. Raises: NotThere."""
+        """A connection to the master, ready for use. Raises: CannotConnect."""
         address = self.address
         host, port = await self._ask_sentinels() if address.master else address.hosts[0]
         connection = await self._open(host, port, tls=address.tls)
@@ -54,17 +57,17 @@ class Connector:
                 await connection.ask("SELECT", address.database)
             role = await connection.ask("ROLE")
             if role[0] != b"master":
-                raise NotThere(f"{host}:{port} is not the master but a {role[0].decode()}")
-        except (hiredis.ReplyError, Lost) as error:
-            connection.abort("it cannot be used")
-            raise NotThere(f"{host}:{port}: {error}{_hint(connection, tls=address.tls)}") from None
-        except Exception:  # this node stops, too
-            connection.abort("it cannot be used")
+                raise CannotConnect(f"{host}:{port} is not the master but a {role[0].decode()}")
+        except (ErrorReply, Lost) as error:
+            connection.abort("the connection is not usable")
+            raise CannotConnect(f"{host}:{port}: {error}{_hint(connection, tls=address.tls)}") from None
+        except Exception:  # also when this node stops
+            connection.abort("the connection is not usable")
             raise
         return connection
 
     async def _ask_sentinels(self) -> tuple[str, int]:
-        """Where the master is, by the first Sentinel that knows. Raises: NotThere."""
+        """The master's address, from the first Sentinel that knows it. Raises: CannotConnect."""
         reasons = []
         for host, port in self.address.hosts:
             try:
@@ -72,13 +75,13 @@ class Connector:
                 try:
                     found = await sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.address.master)
                 finally:
-                    sentinel.abort("asked")
+                    sentinel.abort("Sentinel was asked")
                 if found is not None:
                     return found[0].decode(), int(found[1])
                 reasons.append(f"{host}:{port} knows no master {self.address.master!r}")
-            except (NotThere, Lost, hiredis.ReplyError) as error:
+            except (CannotConnect, Lost, ErrorReply) as error:
                 reasons.append(str(error))
-        raise NotThere("no Sentinel knows where it is: " + "; ".join(reasons))
+        raise CannotConnect("no Sentinel knows the master's address: " + "; ".join(reasons))
 
     async def _open(self, host: str, port: int, *, tls: bool) -> RedisConnection:
         endpoint: IStreamClientEndpoint = HostnameEndpoint(self._reactor, host, port, timeout=self._timeout)
@@ -92,14 +95,14 @@ class Connector:
         try:
             await endpoint.connect(factory)
         except Exception as error:
-            raise NotThere(f"{host}:{port}: {str(error) or type(error).__name__}") from None
+            raise CannotConnect(f"{host}:{port}: {str(error) or type(error).__name__}") from None
         return connection
 
 
 def _hint(connection: RedisConnection, *, tls: bool) -> str:
-    """What may be wrong with the URL of a connection that has ended before it was of use."""
+    """What may be wrong with the URL, if the connection ended before anything was received."""
     if tls and not connection.shook_hands and not connection.was_refused:
-        return " (there was no TLS handshake; if this Redis does not speak TLS, use redis:// instead of rediss://)"
+        return " (no TLS handshake; if this Redis does not use TLS, use redis:// instead of rediss://)"
     if not tls and connection.closed_unheard:
-        return " (it never replied; if this Redis speaks nothing but TLS, use rediss:// instead of redis://)"
+        return " (no reply; if this Redis accepts only TLS, use rediss:// instead of redis://)"
     return ""

@@ -1,7 +1,7 @@
--- Everything a node begins with, as of one moment.
+-- Everything a new node starts from, as of one moment.
 -- KEYS: state, log, channels, messages, keys.
--- Returns the state's fields, the bodies of channels, messages and keys, and the entries after the checkpoint; of the
--- fields the last two say how many bodies there are to be, and how many there are.
+-- Returns the state's fields, the bodies of channels, messages and keys, and the entries after the checkpoint. The last
+-- two fields say how many bodies there should be, and how many there are.
 local state = redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'tag', 'run', 'saved', 'checkpoint', 'parts')
 if not state[1] then
   return {state, {}, {}, {}, {}}

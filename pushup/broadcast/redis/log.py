@@ -1,126 +1,53 @@
-"""The log in Redis: which keys there are, and what is done with them. The `.lua` scripts beside it are its verbs.
+"""The log in Redis: its keys, and the operations on them. The atomic ones are the `.lua` scripts beside this file.
 
 | key | what it is |
 |---|---|
-| `{PREFIX}:state` | hash: epoch; sequence, time, tag of the last entry; where the checkpoint is, and its head; `run` |
-| `{PREFIX}:log` | stream: the entries, by their last place; those that the checkpoint contains go after a while |
+| `{PREFIX}:state` | hash: epoch; sequence, time, tag of the last entry; the checkpoint's sequence and head; `run` |
+| `{PREFIX}:log` | stream: the entries, by their last sequence; trimmed some time after the checkpoint contains them |
 | `{PREFIX}:channels`, `:messages`, `:keys` | the checkpoint's bodies (`pushup.broadcast.checkpoint`) |
-| `{PREFIX}:leases`, `:members` | which nodes live until when, and what is known of each |
+| `{PREFIX}:leases`, `:members` | until when each node counts as alive, and what is known of it |
 
-Each entry carries a *tag* of its own and that of the entry before, so the log is a chain: a node at some entry sees
-whether what comes next really follows it, also when Redis has lost the end of the log and places were given again.
+Each entry carries a *tag* of its own and that of the previous entry, so the log is a chain. A node can tell whether the
+next entry really follows the last one it applied, even if Redis has lost the end of the log and the sequences were used
+again.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
-import hiredis
 import msgspec
-from msgspec import Struct
 
-from pushup.broadcast.checkpoint import Head, encode, head_of, read_checkpoint
+from pushup.broadcast.checkpoint import encode, head_of, read_checkpoint
 from pushup.broadcast.redis.connection import RedisConnection, Reply
-from pushup.broadcast.redis.epochs import age
+from pushup.broadcast.redis.connector import Connects
+from pushup.broadcast.redis.epochs import order_of
+from pushup.broadcast.redis.errors import EpochOver, ErrorReply, Incomplete, Lost
+from pushup.broadcast.redis.records import LastEntry, Loaded, LogEntry, Report, SavedHead, Tail
 from pushup.core.commands import Command, Draft, Entry, Publish
 from pushup.core.cursor import Cursor
-from pushup.core.errors import OutOfOrder
 from pushup.core.limits import Limits
-from pushup.core.snapshot import Changes, Snapshot
-from pushup.core.state import ReplicatedState
+from pushup.core.snapshot import Changes
 
 READ_SECONDS = 1.0
-"""So long Redis waits for an entry before it says that there is none: the heartbeat of a node that reads."""
+"""How long Redis waits for a new entry before it replies that there is none. It is the heartbeat of a reading node."""
 
 LEASE_SECONDS = 3.0
-"""So long a node counts as living without having shown it."""
+"""How long a node counts as alive after its last report."""
 
 BATCH = 128
 """Entries read at a time: about 5 ms of work to apply."""
 
-
-class Tail(Struct, frozen=True):
-    """The end of the log: its last place and the tag of the entry there; no epoch where nothing was begun."""
-
-    epoch: str
-    sequence: int
-    tag: bytes
-
-    def includes(self, cursor: Cursor) -> bool:
-        """Whether the log has had the entry at this cursor."""
-        return cursor.epoch == self.epoch and cursor.sequence <= self.sequence
-
-
-class LogEntry(Struct, frozen=True):
-    """An entry, its tag, and the tag of the entry before."""
-
-    entry: Entry
-    tag: bytes
-    after: bytes
-
-
-class SavedHead(Struct, frozen=True):
-    """The checkpoint's head, the tag of its last entry, and the limits by which its entries were applied."""
-
-    head: Head
-    tag: str
-    limits: Limits
-
-
-class Loaded(Struct, frozen=True):
-    """A checkpoint, whether all its parts are there, and the entries after it, as of one moment."""
-
-    tail: Tail
-    run: str
-    saved: SavedHead
-    snapshot: Snapshot
-    complete: bool
-    entries: list[LogEntry]
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the checkpoint is complete, and the entries go on from it to the end, each after the one before."""
-        sequence, tag = self.saved.head.sequence, self.saved.tag.encode()
-        for logged in self.entries:
-            if logged.after != tag or logged.entry.sequence != sequence + 1:
-                return False
-            sequence += logged.entry.command.width
-            tag = logged.tag
-        return self.complete and (sequence, tag) == (self.tail.sequence, self.tail.tag)
-
-    def state(self) -> ReplicatedState:
-        """What the entries make of the checkpoint, as far as they follow it; its changes since then are noted."""
-        state = ReplicatedState.restore(self.saved.limits, self.snapshot)
-        state.note_changes()
-        for logged in self.entries:
-            try:
-                state.apply(logged.entry)
-            except OutOfOrder:
-                break
-        return state
-
-
-class Report(Struct, frozen=True):
-    """The answer to a report: where the log and its checkpoint are, and what is known of each node (JSON).
-
-    `complete`: no node that lives can be missing among the members.
-    """
-
-    tail: Tail
-    saved: int
-    complete: bool
-    members: list[bytes]
-
-
-class Incomplete(Exception):
-    """A part of the checkpoint is not in Redis any more."""
+Appended = int | EpochOver | ErrorReply | Lost
+"""The reply to an append: the last sequence of the entry, or why it has none (after `Lost` it may have one)."""
 
 
 class _Script:
-    """A Lua script, which Redis knows by its SHA-1."""
+    """A Lua script, called by its SHA-1."""
 
     def __init__(self, name: str) -> None:
         self.text = files(__package__).joinpath(f"{name}.lua").read_bytes()
@@ -128,29 +55,29 @@ class _Script:
 
 
 _APPEND, _BEGIN, _SAVE, _LOAD, _REPORT = SCRIPTS = tuple(map(_Script, ("append", "begin", "save", "load", "report")))
-_MARK = _Script("mark")  # sent as a whole each time: only few connections ever need it
+_MARK = _Script("mark")  # sent in full each time: few connections ever need it
 
 _command = msgspec.json.Decoder(Command)
 _saved_head = msgspec.json.Decoder(SavedHead)
 
 
 class RedisLog:
-    """The log, by one connection. What Redis refuses fails with hiredis.ReplyError, a lost connection with Lost."""
+    """The log, through one connection. Every operation may raise ErrorReply or Lost."""
 
     def __init__(self, connection: RedisConnection, prefix: str) -> None:
         self.connection = connection
-        key = f"{{{prefix}}}:".__add__  # what stands in braces keeps the keys on one node of a Redis Cluster
+        key = f"{{{prefix}}}:".__add__  # the braces are a hash tag: Redis Cluster keeps all keys on one node
         self._state, self._log = key("state"), key("log")
         self._parts = (self._state, self._log, key("channels"), key("messages"), key("keys"))
         self._members = (self._state, key("leases"), key("members"))
         self.run = ""
-        """Names this run of Redis: another one after it was restarted, or where another server has taken its place."""
+        """Identifies this run of Redis: it changes with a restart, and when another server takes over."""
         self.durable = False
-        """Whether what Redis acknowledges survives its restart: each write is synced to its append-only file."""
+        """Whether acknowledged writes survive a restart of Redis: each is synced to its append-only file."""
         self._append_to = ("EVALSHA", _APPEND.sha, 2, self._state, self._log)
 
     async def prepare(self) -> None:
-        """Let Redis know the scripts, and see what it is."""
+        """Load the scripts into Redis, and find out its run and durability."""
         for script in SCRIPTS:
             await self.connection.ask("SCRIPT", "LOAD", script.text)
         info = _info(await self.connection.ask("INFO"))
@@ -159,19 +86,20 @@ class RedisLog:
 
     async def _is_durable(self, info: dict[str, str]) -> bool:
         if info.get("aof_enabled") != "1" or info.get("second_repl_offset", "-1") != "-1":
-            return False  # a replica that was promoted may never have had the last writes
+            return False  # a promoted replica may never have received the last writes
         try:
             reply = await self.connection.ask("CONFIG", "GET", "appendfsync")
-        except hiredis.ReplyError:
-            return False  # not every Redis lets itself be asked
+        except ErrorReply:
+            return False  # hosted Redis often forbids CONFIG
         return bool(reply == [b"appendfsync", b"always"])
 
-    def append(self, epoch: str, tag: str, command: Command, then: Callable[[Reply], None]) -> None:
-        """Give the command the next places; `then` takes the last of them, or 0 if the epoch is over."""
-        self.connection.send((*self._append_to, epoch, tag, command.width, encode(command)), then)
+    def append(self, epoch: str, tag: str, command: Command, on_appended: Callable[[Appended], None]) -> None:
+        """Append the command with the next sequences, unless the epoch is over."""
+        words = (*self._append_to, epoch, tag, command.width, encode(command))
+        self.connection.send(words, partial(_appended, on_appended))
 
     async def read(self, epoch: str, after: int) -> list[LogEntry]:
-        """The first entries after this place; waits for one, and then there may be none."""
+        """The first entries after this sequence, at most BATCH. Waits READ_SECONDS for one, and may return none."""
         words = ("XREAD", "COUNT", BATCH, "BLOCK", round(READ_SECONDS * 1000), "STREAMS", self._log, f"{after}-0")
         reply = await self.connection.ask(*words, blocks=READ_SECONDS)
         return [] if reply is None else [_log_entry(epoch, *row) for row in reply[0][1]]
@@ -179,30 +107,28 @@ class RedisLog:
     async def tail(self) -> Tail:
         return _tail(*await self.connection.ask("HMGET", self._state, "epoch", "sequence", "tag"))
 
-    async def goes_on_from(self, epoch: str, sequence: int, tag: bytes) -> bool | None:
-        """Whether the log contains the entry with this last place and tag.
-
-        None if that cannot be said: the log does not reach back so far, or is in a later epoch, or there is none.
-        """
+    async def find(self, last: Cursor, tag: bytes) -> LastEntry:
+        """Look for the entry with this last sequence and tag."""
         tail = await self.tail()
-        if tail.epoch != epoch:
-            return False if tail.epoch and age(tail.epoch) < age(epoch) else None
-        if tail.sequence <= sequence:
-            return tail.sequence == sequence and tail.tag == tag
+        if tail.epoch != last.epoch:
+            is_earlier = tail.epoch and order_of(tail.epoch) < order_of(last.epoch)
+            return LastEntry.MISSING if is_earlier else LastEntry.UNKNOWN
+        if tail.sequence <= last.sequence:
+            return LastEntry.CONTAINED if (tail.sequence, tail.tag) == (last.sequence, tag) else LastEntry.MISSING
         ask = self.connection.ask
-        place = f"{sequence}-0"
+        place = f"{last.sequence}-0"
         rows = await ask("XRANGE", self._log, place, "+", "COUNT", 1)
         if rows:
-            found = _log_entry(epoch, *rows[0])
+            found = _log_entry(last.epoch, *rows[0])
             if tag in (found.after, found.tag):
-                return True
-            if found.entry.sequence <= sequence + 1:
-                return False  # there, or right after, is what others have applied
+                return LastEntry.CONTAINED
+            if found.entry.sequence <= last.sequence + 1:
+                return LastEntry.MISSING  # at its place, or right after it, is an entry of another chain
         earlier = await ask("XREVRANGE", self._log, place, "-", "COUNT", 1)
-        return False if earlier else None
+        return LastEntry.MISSING if earlier else LastEntry.UNKNOWN
 
     async def load(self) -> Loaded | None:
-        """What a node begins with; None where nothing was begun. O(all).
+        """What a new node starts from; None if there is no log. O(all).
 
         Raises: msgspec.DecodeError, UnicodeDecodeError.
         """
@@ -221,16 +147,19 @@ class RedisLog:
         )
 
     async def begin(self, over: str, changes: Changes, limits: Limits, run: str) -> bool:
-        """Begin the epoch of these changes, which are all channels, where `over` was; whether nobody else has."""
+        """Replace the epoch `over` by that of these changes, which are all channels.
+
+        Returns False if another node has replaced it already.
+        """
         head = encode(SavedHead(head_of(changes), changes.epoch, limits))
         channels = [word for channel in changes.channels for word in (channel.name, encode(channel))]
         reply = await self._evaluate(_BEGIN, self._parts, over, changes.epoch, changes.time, run, head, *channels)
         return bool(reply)
 
     async def save(self, saved: int, changes: Changes, tag: str, limits: Limits, *, keep_after: int) -> bool:
-        """Lay changes over the checkpoint at `saved`; whether nobody else has. Entries after `keep_after` stay.
+        """Bring the checkpoint at `saved` up to date, and trim the log up to `keep_after`.
 
-        Raises: Incomplete.
+        Returns False if another node has saved since. Raises: Incomplete.
         """
         reply = await self._evaluate(
             _SAVE,
@@ -249,33 +178,49 @@ class RedisLog:
             *changes.forgotten,
         )
         if reply == -1:
-            raise Incomplete("a part of the checkpoint is missing in Redis: was it removed, or evicted?")
+            raise Incomplete("Redis has lost a part of the checkpoint (was a key deleted or evicted?)")
         return bool(reply)
 
     async def report(self, node: str, member: bytes, lease: float) -> Report:
-        """Say that this node lives (for so many seconds, unless it says so again); b"": that it leaves."""
+        """Renew this node's lease (seconds), with what others are shown of it; b"" ends it."""
         reply = await self._evaluate(_REPORT, self._members, node, member, lease)
         epoch, sequence, tag, saved, complete, *members = reply
         return Report(_tail(epoch, sequence, tag), int(saved or 0), bool(complete), members)
 
     async def replicas(self, seconds: float) -> tuple[Tail, int]:
-        """The end of the log, and how many replicas have all of it up to there, once one has, or the time is over."""
-        # WAIT speaks of what this very connection has written last, and whatever came before: if that write is
-        # refused, it must not be asked.
+        """The end of the log, and how many replicas have received it; waits this long for the first."""
+        # WAIT covers everything up to the last write of this connection, so it needs a write first. If that is
+        # refused, WAIT would say nothing about the log.
         end = _tail(*await self.connection.ask("EVAL", _MARK.text, 1, self._state))
         milliseconds = max(1, round(seconds * 1000))
         return end, int(await self.connection.ask("WAIT", 1, milliseconds, blocks=seconds))
 
     async def last_run(self) -> str:
-        """The run of Redis in which the log was last found whole."""
+        """The run of Redis in which a node last found the log to be complete."""
         return (await self.connection.ask("HGET", self._state, "run") or b"").decode()
 
     async def set_run(self, run: str) -> None:
-        """Remember which run of Redis the log was last found whole in."""
+        """Record in which run of Redis the log was found to be complete."""
         await self.connection.ask("HSET", self._state, "run", run)
 
     async def _evaluate(self, script: _Script, keys: tuple[str, ...], *arguments: str | bytes | float) -> Any:
         return await self.connection.ask("EVALSHA", script.sha, len(keys), *keys, *arguments)
+
+
+async def open_log(connector: Connects, prefix: str) -> RedisLog:
+    """The log through a new connection. Raises: CannotConnect, ErrorReply, Lost."""
+    connection = await connector.connect()
+    log = RedisLog(connection, prefix)
+    try:
+        await log.prepare()
+    except Exception:
+        connection.abort("preparing the connection failed")
+        raise
+    return log
+
+
+def _appended(on_appended: Callable[[Appended], None], reply: Reply) -> None:
+    on_appended(EpochOver() if reply == 0 else reply)
 
 
 def _tail(epoch: bytes | None, sequence: bytes | None, tag: bytes | None) -> Tail:
@@ -286,7 +231,7 @@ def _log_entry(epoch: str, place: bytes, fields: list[bytes]) -> LogEntry:
     values = _fields(fields)
     command = _command.decode(values[b"command"])
     if type(command) is Publish and len(command.messages) > 1:
-        # Each message by itself: one that stays in the cache must not hold on to the text of all.
+        # Copied, so that a message that stays in the cache does not keep the text of all alive.
         command = Publish(tuple([Draft(draft.channels, draft.data.copy()) for draft in command.messages]), command.key)
     last = int(place.partition(b"-")[0])
     entry = Entry(epoch, last - command.width + 1, float(values[b"time"]), command)

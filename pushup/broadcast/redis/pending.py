@@ -1,7 +1,7 @@
-"""The publishers that wait until what they appended is read back, and the commands that Redis has not answered.
+"""Publishers that wait until their entry is read back, and commands that Redis has not answered yet.
 
-A command counts in the waiting room until both have come: a publisher that was told at its deadline waits no longer,
-but what it sent may still lie in a buffer.
+A command counts in the waiting room until both have happened: a publisher is answered at its deadline at the latest,
+but its command may still be in a buffer then.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _log = Logger()
 
 
 class Pending:
-    """Who waits for which entry, by its tag; each is told once."""
+    """The waiting publishers, by the tag of their entry; each is answered once."""
 
     def __init__(self, clock: IReactorTime, timeout: float, room: WaitingRoom) -> None:
-        """`timeout`: after so many seconds a publisher is told that it is not known."""
+        """`timeout`: seconds after which a publisher is told that the outcome is not known."""
         self._clock = clock
         self._timeout = timeout
         self._room = room
@@ -30,9 +30,10 @@ class Pending:
         self._deadline = Timer(clock, self._give_up_overdue)
 
     def add(self, tag: bytes, command: Command, on_outcome: OnOutcome) -> bool:
-        """Let somebody wait; or there is no room, and nobody does."""
+        """Have a publisher wait; returns False if there is no room, and it was refused."""
         size = self._room.enter(command)
         if not size:
+            on_outcome(self._room.full())
             return False
         deadline = self._clock.seconds() + self._timeout
         self._waiting[tag] = (deadline, on_outcome, size)
@@ -42,13 +43,13 @@ class Pending:
         return True
 
     def answered(self, tag: bytes) -> None:
-        """Redis has answered the command, or the connection has ended: nothing of it lies in a buffer any more."""
+        """Redis has answered the command, or the connection has ended: it is in no buffer any more."""
         size = self._unanswered.pop(tag)
         if tag not in self._waiting:
             self._room.leave(size)
 
     def tell(self, tag: bytes, outcome: Outcome) -> None:
-        """The entry was applied, or has no place, or that is not known: whoever waits for it here is told so."""
+        """Answer the publisher of this entry, if it waits here."""
         waiting = self._waiting.pop(tag, None)
         if waiting is not None:
             _, on_outcome, size = waiting
@@ -57,12 +58,18 @@ class Pending:
             try:
                 on_outcome(outcome)
             except Exception:
-                _log.failure("a publisher could not be told")
+                _log.failure("could not answer a publisher")
 
     def stop(self) -> None:
+        """Answer all publishers: their outcomes are not known."""
         self._deadline.stop()
         for tag in list(self._waiting):
-            self.tell(tag, refusals.unknown("the server was stopped before the entry was read back"))
+            self.tell(tag, refusals.unknown("the server stopped before the entry was read back from Redis"))
+
+    def abort(self) -> None:
+        """Answer nobody any more."""
+        self._deadline.stop()
+        self._waiting.clear()
 
     def _give_up_overdue(self) -> None:
         now = self._clock.seconds()
@@ -71,4 +78,4 @@ class Pending:
             if deadline > now:
                 self._deadline.not_after(deadline)
                 return
-            self.tell(tag, refusals.unknown(f"the entry was not read back within {self._timeout:g} s"))
+            self.tell(tag, refusals.unknown(f"the entry was not read back from Redis within {self._timeout:g} s"))

@@ -1,12 +1,13 @@
--- A node says that it lives, and is told who else does, and where the log is.
--- KEYS: state, leases, members. ARGV: the node's id, what is to be known of it (JSON; '' when it leaves), lease in seconds.
--- Returns epoch, sequence, tag, saved, 1 or 0, and what is known of each node that lives. 1: no node that lives can be
--- missing, unless Redis has lost more than this node's lease; for that the node's last report must be there still.
+-- Renew a node's lease; returns which nodes are alive, and where the log ends.
+-- KEYS: state, leases, members. ARGV: the node's id, what the others are shown of it (JSON; '' when it leaves), lease in
+-- seconds.
+-- Returns epoch, sequence, tag, saved, 1 or 0, and what each living node has reported. 1: no living node can be missing,
+-- unless Redis has lost more than this node's lease. For that, the node's last report must still be there.
 local now = redis.call('TIME')
 local time = now[1] + now[2] / 1000000
 local lease = redis.call('ZSCORE', KEYS[2], ARGV[1])
 local complete = lease and tonumber(lease) > time and 1 or 0
--- A Redis that is full refuses a script whose first write needs memory; this one needs none.
+-- If Redis is out of memory, it refuses a script whose first write needs memory. This one needs none.
 redis.call('ZREM', KEYS[2], ARGV[1])
 if ARGV[2] == '' then
   redis.call('HDEL', KEYS[3], ARGV[1])

@@ -1,9 +1,9 @@
--- Lay changes over the checkpoint.
+-- Bring the checkpoint up to date.
 -- KEYS: state, log, channels, messages, keys.
--- ARGV: epoch, the checkpoint's sequence so far, the new one, checkpoint (JSON), the first entry that stays in the log,
--- messages ('' for none), the first that is kept, idempotency keys ('' for none), the first that is kept, the number of
--- channels, name and body of each, and names of channels that are forgotten.
--- Returns 1; 0 when somebody else has saved; -1 when a part of the checkpoint is missing.
+-- ARGV: epoch, the checkpoint's present sequence, its new one, checkpoint (JSON), the first entry to keep in the log,
+-- messages ('' for none), the first to keep, idempotency keys ('' for none), the first to keep, the number of changed
+-- channels, name and body of each, and names of forgotten channels.
+-- Returns 1; 0 if another node has saved since; -1 if a part of the checkpoint is missing.
 local function parts()
   return redis.call('HLEN', KEYS[3]) .. ' ' .. redis.call('XLEN', KEYS[4]) .. ' ' .. redis.call('XLEN', KEYS[5])
 end
@@ -14,7 +14,7 @@ end
 if state[3] ~= parts() then
   return -1
 end
--- A Redis that is full refuses a script whose first write needs memory; this one makes room.
+-- If Redis is out of memory, it refuses a script whose first write needs memory. This one frees some.
 redis.call('XTRIM', KEYS[2], 'MINID', ARGV[5])
 local id = ARGV[3] .. '-0'
 if ARGV[6] ~= '' then

@@ -21,7 +21,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from pushup.broadcast.redis.connection import RedisConnection
-from pushup.broadcast.redis.connector import NotThere
+from pushup.broadcast.redis.errors import CannotConnect
 from pushup.broadcast.redis.log import SCRIPTS
 
 TIMEOUT = 5.0
@@ -80,7 +80,7 @@ class FakeRedis:
 
     async def connect(self) -> RedisConnection:
         if self.refuses:
-            raise NotThere(self.refuses)
+            raise CannotConnect(self.refuses)
         return self.link().connection
 
     def link(self, timeout: float = TIMEOUT) -> Link:
@@ -323,6 +323,8 @@ class Link:
         self.blind = False
         """No entry is read by it: it leads to a server that does not get them any more."""
         self.rate = redis.rate
+        self.scripts: set[bytes] = set()
+        """The SHA-1 of each script called by it."""
         self._paid_at = 0.0
         self._reader = hiredis.Reader()
 
@@ -367,6 +369,8 @@ class Link:
             if self.redis.clock.seconds() < since + int(milliseconds) / 1000:
                 return False
         self.requests.popleft()
+        if words[0] == b"EVALSHA":
+            self.scripts.add(words[1])
         if not self.replies:
             self._paid_at = self.redis.clock.seconds()
         self.replies.append(encode_reply(reply))

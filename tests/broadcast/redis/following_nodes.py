@@ -10,7 +10,10 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from pushup.broadcast.redis.broadcast import Connects, RedisBroadcast
+from pushup.broadcast.redis.broadcast import RedisBroadcast
+from pushup.broadcast.redis.connection import RedisConnection
+from pushup.broadcast.redis.connector import Connects
+from pushup.broadcast.redis.errors import CannotConnect
 from pushup.broadcast.redis.limits import RedisLimits
 from pushup.broadcast.waiting import WaitingLimits
 from pushup.core.answer import Answer
@@ -39,6 +42,22 @@ class Poller:
         self.answers.append(answer)
 
 
+class NodeConnector:
+    """Connects one node to Redis, unless it is cut off from it; `made` are its connections."""
+
+    def __init__(self, redis: Connects) -> None:
+        self._redis = redis
+        self.is_cut_off = False
+        self.made: list[RedisConnection] = []
+
+    async def connect(self) -> RedisConnection:
+        if self.is_cut_off:
+            raise CannotConnect("unreachable")
+        connection = await self._redis.connect()
+        self.made.append(connection)
+        return connection
+
+
 class FollowingNode:
     """One node at Redis, and what has gone through it."""
 
@@ -55,15 +74,16 @@ class FollowingNode:
         self.clock = clock
         self.limits = limits or Limits()
         self.soon: list[Callable[[], None]] = []
+        self.connector = NodeConnector(redis)
         self.broadcast = RedisBroadcast(
-            redis,
+            self.connector,
+            node_id=name,  # so that a seed has the same nodes each time
             limits=self.limits,
             redis_limits=RedisLimits(redis_timeout_seconds=TIMEOUT),
             waiting_limits=WaitingLimits(waiting_limit_bytes=waiting_limit_bytes),
             clock=clock,
             random=random,
         )
-        self.broadcast.id = name  # so that a seed has the same nodes each time
         self.node: Node[Any] = Node(
             limits=self.limits,
             hold_limits=HoldLimits(),
@@ -96,7 +116,7 @@ class FollowingNode:
     @property
     def follows(self) -> bool:
         """Whether what is published here now gets to Redis."""
-        return self.broadcast._commands is not None
+        return self.broadcast.is_following
 
     def turn(self) -> bool:
         """Do what was due soon; whether there was any."""
@@ -137,14 +157,9 @@ class FollowingNode:
         return poller
 
     def crash(self) -> None:
-        """Be gone without a word."""
-        self.node._deadline_timer.stop()
-        self.node._expiry.stop()
-        self.broadcast._leaving = True
-        assert self.broadcast._kept_up is not None
-        self.broadcast._kept_up.cancel()
-        self.broadcast._confirmations.stop()
-        self.broadcast._pending._deadline.stop()
+        """Disappear without telling anybody."""
+        self.broadcast.abort()
+        assert self.stop().called, "only the timers were left"
 
     def stop(self) -> Deferred[None]:
         """Begin to stop in good order."""

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from pushup.broadcast.redis.connection import RedisConnection
-from pushup.broadcast.redis.connector import NotThere
-from pushup.broadcast.redis.epochs import age
+from pushup.broadcast.redis.epochs import order_of
+from pushup.broadcast.redis.errors import CannotConnect
 from pushup.broadcast.redis.log import SCRIPTS
 from pushup.broadcast.waiting import size_of
 from pushup.core.commands import Confirmation, Create, Entry, Outcome, Published
@@ -20,6 +20,8 @@ from tests.broadcast.redis.fake_redis import FakeRedis, Link, Refusal
 from tests.broadcast.redis.following_nodes import START, Cluster, FollowingNode
 from tests.core.builders import gaps, ids, poll, publish
 from tests.core.random_entries import sorted_snapshot
+
+UNKNOWN = "this may or may not have been published; retry with the same Idempotency-Key"
 
 
 @pytest.fixture
@@ -32,13 +34,6 @@ def cluster() -> Iterator[Cluster]:
     cluster.redis.hangs = False
     assert cluster.clock.getDelayedCalls() == []
     assert cluster.redis.links == []
-
-
-class Unreachable:
-    """No Redis."""
-
-    async def connect(self) -> RedisConnection:
-        raise NotThere("unreachable")
 
 
 @pytest.fixture
@@ -55,14 +50,10 @@ def log(logged_failures: list[str]) -> Iterator[list[str]]:
 
 def links_of(cluster: Cluster, node: FollowingNode) -> tuple[Link, Link]:
     """The connection by which a node reads, and the one by which it appends."""
-    commands = node.broadcast._commands
-    assert commands is not None
-    (appending,) = [link for link in cluster.redis.links if link.connection is commands.connection]
-    at = cluster.redis.links.index(appending)
-    reading = cluster.redis.links[at - 1]
-    assert reading.requests
-    assert reading.requests[0][1][0] == b"XREAD"
-    return reading, appending
+    assert node.follows
+    links = [link for link in cluster.redis.links if link.connection in node.connector.made]
+    (at,) = [at for at, link in enumerate(links) if link.requests and link.requests[0][1][0] == b"XREAD"]
+    return links[at], links[at + 1]
 
 
 def reason(outcomes: list[Outcome]) -> str:
@@ -125,10 +116,10 @@ def test_a_publisher_whose_entry_is_not_read_back_is_told_that_it_is_not_known(
     cluster.advance(4.0)
     assert first == []
     cluster.advance(0.2)
-    assert reason(first) == "it is not known whether this was published (the entry was not read back within 5 s)"
+    assert reason(first) == f"{UNKNOWN} (the entry was not read back from Redis within 5 s)"
     assert second == []
     cluster.advance(0.9)
-    assert "it is not known" in reason(second)
+    assert UNKNOWN in reason(second)
     reading.blind = False
     cluster.advance(1.0)
     assert is_one(cluster)
@@ -144,7 +135,7 @@ def test_publications_under_way_when_the_connection_ends_are_not_known(
     assert appending.carry_out()
     cluster.redis.cut()
     for outcomes in (done, not_done):
-        assert reason(outcomes) == "it is not known whether this was published (Redis closed the connection)"
+        assert reason(outcomes) == f"{UNKNOWN} (Redis closed the connection)"
     told = reason(node.append(publish("a")))
     assert told == "the message log cannot be reached (Redis closed the connection)"
     cluster.advance(1.0)
@@ -158,7 +149,7 @@ def test_what_redis_refuses_is_told_with_its_reason(cluster: Cluster, node: Foll
     for _ in range(5):
         refused = node.append(publish("a"))
         cluster.settle()
-        assert reason(refused) == "the message log refused this (Redis: OOM command not allowed)"
+        assert reason(refused) == "the message log refused this request (Redis: OOM command not allowed)"
     assert node.follows
     assert log == ["Redis: OOM command not allowed; publishing is refused until it is back"]
     cluster.redis.denies = ""
@@ -172,7 +163,7 @@ def test_a_log_that_fails_again_and_again_does_not_fill_the_other_log(cluster: C
     links_of(cluster, cluster.nodes[0])[1].carry_out()
     cluster.redis.data[b"{pushup}:log"].rows[-1][1][7] = b'{"type": "strange"}'
     cluster.advance(20.0)
-    assert sum("following the log failed" in line for line in log) == len(cluster.nodes)
+    assert sum("following the log in Redis failed" in line for line in log) == len(cluster.nodes)
     assert len(log) <= 3 * len(cluster.nodes)
 
 
@@ -260,7 +251,7 @@ def test_a_publication_that_was_given_up_counts_while_it_may_lie_in_a_buffer(
     appending.rate = 1
     waiting = [narrow.append(LARGE) for _ in range(10)]
     cluster.advance(5.1)
-    assert all("it is not known" in reason(outcomes) for outcomes in waiting)
+    assert all(UNKNOWN in reason(outcomes) for outcomes in waiting)
     assert appending.open
     assert 7 * size_of(LARGE) <= narrow.broadcast.waiting_bytes <= 9 * size_of(LARGE)
     accepted = 0
@@ -284,7 +275,7 @@ def test_a_publisher_that_fails_when_it_is_told_harms_nobody(
 
     node.node.submit(publish("a"), fail)
     assert isinstance(cluster.do(node, publish("a")), Published)
-    assert any("could not be told" in line for line in log)
+    assert any("could not answer a publisher" in line for line in log)
     assert node.follows
 
 
@@ -382,7 +373,7 @@ def test_a_node_that_reads_nothing_though_there_is_something_connects_anew(
     cluster.publish(cluster.nodes[1], "a")
     cluster.advance(9.0)
     assert is_one(cluster)
-    assert any("nothing is read, though there is something" in line for line in log)
+    assert any("reading is stuck" in line for line in log)
     assert not reading.open
 
 
@@ -446,7 +437,7 @@ def test_no_connection_is_left_where_not_both_can_be_used(log: list[str], which:
         async def connect(self) -> RedisConnection:
             self.connected += 1
             if which != "what it is like" and self.connected % 2 == (which == "the first"):
-                raise NotThere("too many clients")
+                raise CannotConnect("too many clients")
             return await super().connect()
 
         def _info(self) -> bytes:
@@ -489,8 +480,8 @@ def test_an_entry_that_cannot_be_read_is_not_passed_over(cluster: Cluster, log: 
     cluster.redis.data[b"{pushup}:log"].rows[-1][1][7] = b'{"type": "strange"}'
     cluster.advance(3.0)
     assert [node.cursor for node in cluster.nodes] == cursors
-    assert "not known" in reason(outcomes) or "Validation" in reason(outcomes)
-    assert any("following the log failed" in line for line in log)
+    assert UNKNOWN in reason(outcomes) or "Validation" in reason(outcomes)
+    assert any("following the log in Redis failed" in line for line in log)
 
 
 def test_a_node_that_fails_within_an_entry_starts_again(cluster: Cluster, log: list[str]) -> None:
@@ -634,7 +625,7 @@ def test_epochs_go_on_where_the_clock_was_set_back(log: list[str]) -> None:
     cluster.redis.data.clear()
     cluster.advance(2.0)
     assert node.follows
-    assert age(node.node.cursor.epoch) > age(before)
+    assert order_of(node.node.cursor.epoch) > order_of(before)
     cluster.end()
 
 
@@ -732,7 +723,9 @@ def test_one_node_saves_for_all_each_second(cluster: Cluster) -> None:
         cluster.advance(1.5)
         saved = int(cluster.redis.data[b"{pushup}:state"][b"saved"])
         assert saved == n + 1
-    assert [bool(node.broadcast._saves) for node in cluster.nodes] == [True, False, False]
+    save = SCRIPTS[2].sha.encode()
+    saved_by = [save in links_of(cluster, node)[1].scripts for node in cluster.nodes]
+    assert saved_by == [True, False, False]
     before = cluster.redis.dump()
     cluster.advance(3.0)
     assert cluster.redis.data[b"{pushup}:state"] == before[b"{pushup}:state"]
@@ -760,13 +753,13 @@ def test_the_log_reaches_back_for_a_minute(cluster: Cluster, log: list[str]) -> 
     for seconds, read_on in ((50.0, True), (130.0, False)):
         for link in links_of(cluster, node):
             link.stuck = True
-        node.broadcast._connector = Unreachable()
+        node.connector.is_cut_off = True
         for n in range(int(seconds / 5)):
             cluster.publish(cluster.nodes[0], "a", data=str(n))
             cluster.advance(5.0, 0.25)
         rows = cluster.redis.data[b"{pushup}:log"].rows
         assert (rows[0][0] <= node.state.cursor.sequence + 1) is read_on
-        node.broadcast._connector = cluster.redis
+        node.connector.is_cut_off = False
         cluster.advance(8.0, 0.25)
         assert is_one(cluster)
         answer = node.poll(poll("a", cursor=cursor, limit=1000))
@@ -847,7 +840,7 @@ def test_a_node_that_stands_still_in_the_epoch_before_has_not_applied_the_new_on
     old = node.confirm("stable", cluster.publish(node, "a"), 30.0)
     for link in links_of(cluster, still):
         link.stuck = True
-    still.broadcast._connector = Unreachable()
+    still.connector.is_cut_off = True
     cluster.redis.data[b"{pushup}:state"].clear()  # and no connection ends
     cluster.advance(1.0)
     assert node.node.cursor.epoch != still.node.cursor.epoch
@@ -919,7 +912,7 @@ def test_both_connections_of_a_node_lead_to_the_same_run_of_redis(log: list[str]
     assert not node.follows
     cluster.advance(1.0)
     cluster.publish(node, "a")
-    assert ["two runs of Redis" in line for line in log] == [True]
+    assert ["Redis was restarted or replaced while" in line for line in log] == [True]
     cluster.end()
 
 
@@ -941,7 +934,7 @@ def test_a_node_with_other_limits_stays_out_while_others_live(cluster: Cluster, 
     odd = cluster.start(limits=Limits(retention_messages=5, strict_channels=True))
     cluster.advance(2.0)
     told = reason(odd.append(publish("a")))
-    assert told.startswith("this node cannot follow the message log (this node and those that run differ in ")
+    assert told.startswith("this node cannot follow the message log (this node and the running cluster differ in ")
     assert "differ in retention_messages, strict_channels;" in told
     for node in cluster.nodes[:3]:
         cluster.crash(node)
@@ -952,6 +945,26 @@ def test_a_node_with_other_limits_stays_out_while_others_live(cluster: Cluster, 
     late = cluster.start()
     cluster.advance(1.0)
     assert "differ in" in reason(late.append(publish("a")))
+
+
+@pytest.mark.parametrize("publishing", [False, True])
+def test_an_aborted_node_vanishes_without_telling_anybody(cluster: Cluster, log: list[str], publishing: bool) -> None:
+    """Its connections end, its publishers are not answered, and the others see it until its lease ends."""
+    cluster.advance(0.5)
+    node = cluster.nodes.pop(0)
+    links = links_of(cluster, node)
+    waiting = node.append(publish("a")) if publishing else []
+    told = node.confirm("stable", Published(node.node.cursor.epoch, 1, 1, START), 60.0)
+    node.broadcast.abort()
+    cluster.advance(1.0)
+    assert not any(link.open for link in links)
+    assert not node.broadcast.is_following
+    assert (waiting, told) == ([], [])
+    assert len(cluster.nodes[0].node.members()) == 3
+    assert node.stop().called
+    assert (waiting, told) == ([], [])
+    cluster.advance(3.0)
+    assert [member.id for member in cluster.nodes[0].node.members()] == ["node1", "node2"]
 
 
 @pytest.mark.parametrize("state", ["well", "away", "hangs", "trying", "unread"])

@@ -168,7 +168,7 @@ def test_one_publisher_that_cannot_be_told_harms_no_other(publishers: Publishers
     told = publishers.confirm("stable", 5)
     publishers.report(member("a", 5))
     assert told == [Confirmation("stable", nodes=1)]
-    assert ["could not be told" in line for line in logged_failures] == [True]
+    assert ["could not answer a publisher" in line for line in logged_failures] == [True]
     logged_failures.clear()
 
 

@@ -11,7 +11,8 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from pushup.broadcast.redis.connection import PROGRESS_BYTES, Lost, RedisConnection, Reply
+from pushup.broadcast.redis.connection import PROGRESS_BYTES, RedisConnection, Reply
+from pushup.broadcast.redis.errors import ErrorCode, ErrorReply, Lost
 from tests.broadcast.redis.fake_redis import encode_reply
 
 REPLIES: tuple[Any, ...] = (b"PONG", 7, None, [b"a", None, [b"b", 3]], b"", [], b"\r\n$-1\r\n", -1)
@@ -100,8 +101,10 @@ def test_an_error_is_the_reply_of_its_command_only(ends: Ends, logged_failures: 
     ends.reply(RuntimeError("ERR no"), RuntimeError("OOM full"), 1)
     failure: list[Failure] = []
     asked.addErrback(failure.append)
-    assert failure[0].check(hiredis.ReplyError)
+    assert failure[0].check(ErrorReply)
     assert str(failure[0].value) == "ERR no"
+    assert isinstance(ends.told[0][1], ErrorReply)
+    assert ends.told[0][1].code is ErrorCode.OUT_OF_MEMORY
     assert [(name, str(reply)) for name, reply in ends.told] == [("B", "OOM full"), ("C", "1")]
     assert not ends.aborted()
 
@@ -161,7 +164,7 @@ def test_a_reply_that_stops_in_the_middle_ends_the_connection(ends: Ends) -> Non
     ends.clock.advance(0.2)
     assert ends.aborted()
     ends.end()
-    assert ends.lost() == [("LOAD", "a reply went on with less than 4096 bytes in 5 s")]
+    assert ends.lost() == [("LOAD", "a reply stalled: less than 4096 bytes in 5 s")]
 
 
 def test_a_reply_that_trickles_ends_the_connection(ends: Ends) -> None:
@@ -175,7 +178,7 @@ def test_a_reply_that_trickles_ends_the_connection(ends: Ends) -> None:
         ends.connection.dataReceived(data[seconds - 1 : seconds])
     assert seconds == 5
     ends.end()
-    assert ends.lost() == [("LOAD", "a reply went on with less than 4096 bytes in 5 s")]
+    assert ends.lost() == [("LOAD", "a reply stalled: less than 4096 bytes in 5 s")]
 
 
 def pack(words: tuple[str | bytes, ...]) -> bytes:
@@ -255,7 +258,7 @@ def test_a_request_that_is_not_taken_ends_the_connection() -> None:
     ends.clock.advance(0.2)
     assert ends.aborted()
     ends.end()
-    assert ends.lost() == [("SAVE", "Redis took nothing of a request for 5 s")]
+    assert ends.lost() == [("SAVE", "Redis accepted no data for 5 s")]
 
 
 def test_what_is_sent_later_gives_an_earlier_command_no_more_time() -> None:

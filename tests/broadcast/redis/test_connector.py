@@ -13,7 +13,8 @@ from twisted.python.failure import Failure
 
 from pushup.broadcast.redis.address import parse_address
 from pushup.broadcast.redis.connection import RedisConnection
-from pushup.broadcast.redis.connector import Connector, NotThere
+from pushup.broadcast.redis.connector import Connector
+from pushup.broadcast.redis.errors import CannotConnect
 from tests.broadcast.redis.fake_redis import encode_reply
 
 MASTER: list[Any] = [b"master", 0, []]
@@ -46,7 +47,7 @@ class ScriptedServers:
         return made, failed
 
     def _why(self, failure: Failure) -> str:
-        failure.trap(NotThere)
+        failure.trap(CannotConnect)
         return str(failure.value)
 
     def _serve(self, place: str, factory: Any) -> None:
@@ -150,9 +151,9 @@ def test_a_redis_that_says_nothing_is_given_up() -> None:
     [
         (
             b"",
-            "Redis closed the connection (it never replied; if this Redis speaks nothing but TLS, use rediss://",
+            "Redis closed the connection (no reply; if this Redis accepts only TLS, use rediss://",
         ),
-        (b"\x15\x03\x01\x00\x02\x02\x46", "it speaks TLS: use rediss:// instead of redis://"),
+        (b"\x15\x03\x01\x00\x02\x02\x46", "this port uses TLS: use rediss:// instead of redis://"),
         (b"HTTP/1.1 400 Bad Request\r\n", "this is not Redis: Protocol error"),
         (b"-DENIED protected mode\r\n", "DENIED protected mode"),
     ],
@@ -223,6 +224,6 @@ def test_when_no_sentinel_knows_all_reasons_are_named() -> None:
         {"127.0.0.1:26379": {"SENTINEL": RuntimeError("NOAUTH")}, "127.0.0.1:26380": {"SENTINEL": ...}}
     )
     made, (reason,) = servers.connect(SENTINELS)
-    assert reason.startswith("no Sentinel knows where it is: ")
+    assert reason.startswith("no Sentinel knows the master's address: ")
     assert "NOAUTH" in reason
     assert "Redis closed the connection" in reason

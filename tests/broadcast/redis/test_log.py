@@ -9,10 +9,14 @@ import msgspec
 import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
+from twisted.python.failure import Failure
 
-from pushup.broadcast.redis.epochs import age
+from pushup.broadcast.redis.epochs import order_of
+from pushup.broadcast.redis.errors import EpochOver
 from pushup.broadcast.redis.log import BATCH, RedisLog
+from pushup.broadcast.redis.records import LastEntry
 from pushup.core.commands import Create, Entry, Publish
+from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
 from pushup.core.snapshot import new_epoch
 from pushup.core.state import ReplicatedState
@@ -37,7 +41,7 @@ class ReadLog:
         Deferred.fromCoroutine(asked).addBoth(results.append)
         self.redis.settle()
         (result,) = results
-        return getattr(result, "value", result)
+        return result.value if isinstance(result, Failure) else result
 
     def append(self, *commands: Any) -> list[Any]:
         replies: list[Any] = []
@@ -138,31 +142,33 @@ def test_what_is_no_entry_is_an_error(log: ReadLog, field: bytes, value: bytes |
     assert isinstance(log.now(log.log.load()), error)
 
 
-def test_the_log_goes_on_from_its_own_entries_only(log: ReadLog) -> None:
+def test_the_log_contains_its_own_entries_only(log: ReadLog) -> None:
     """From its end, from the middle, from within; not from places that are another's or that are not there."""
     log.append(publish("a"), batch(draft("a"), draft("a"), draft("a")), publish("a"))
-    for sequence, tag, goes_on in (
-        (5, b"t2", True),
-        (4, b"t1", True),
-        (1, b"t0", True),
-        (0, b"e1", True),
-        (5, b"other", False),
-        (4, b"other", False),
-        (3, b"t1", True),  # the tag is what counts
-        (3, b"other", False),
-        (1, b"other", False),
-        (0, b"other", False),
-        (6, b"t2", False),
-        (9, b"other", False),
+    for sequence, tag, found in (
+        (5, b"t2", LastEntry.CONTAINED),
+        (4, b"t1", LastEntry.CONTAINED),
+        (1, b"t0", LastEntry.CONTAINED),
+        (0, b"e1", LastEntry.CONTAINED),
+        (5, b"other", LastEntry.MISSING),
+        (4, b"other", LastEntry.MISSING),
+        (3, b"t1", LastEntry.CONTAINED),  # the tag is what counts
+        (3, b"other", LastEntry.MISSING),
+        (1, b"other", LastEntry.MISSING),
+        (0, b"other", LastEntry.MISSING),
+        (6, b"t2", LastEntry.MISSING),
+        (9, b"other", LastEntry.MISSING),
     ):
-        assert log.now(log.log.goes_on_from("e1", sequence, tag)) is goes_on, (sequence, tag)
+        assert log.now(log.log.find(Cursor("e1", sequence), tag)) is found, (sequence, tag)
 
 
 def test_epochs_that_are_over_and_those_to_come(log: ReadLog) -> None:
     """From a later epoch than the log is in: it went back. From an earlier one: it cannot be said; a new one began."""
-    for epoch, goes_on in (("e0", None), ("e", None), ("e2", False), ("e10", False), ("d10", False)):
-        assert log.now(log.log.goes_on_from(epoch, 1, b"t")) is goes_on, epoch
-    assert sorted(["e10", "e2", "f", "e1"], key=age) == ["f", "e1", "e2", "e10"]
+    for epoch in ("e0", "e"):
+        assert log.now(log.log.find(Cursor(epoch, 1), b"t")) is LastEntry.UNKNOWN, epoch
+    for epoch in ("e2", "e10", "d10"):
+        assert log.now(log.log.find(Cursor(epoch, 1), b"t")) is LastEntry.MISSING, epoch
+    assert sorted(["e10", "e2", "f", "e1"], key=order_of) == ["f", "e1", "e2", "e10"]
 
 
 def test_a_hole_is_a_loss_and_a_log_that_begins_later_is_not(log: ReadLog) -> None:
@@ -170,15 +176,15 @@ def test_a_hole_is_a_loss_and_a_log_that_begins_later_is_not(log: ReadLog) -> No
     log.append(*[publish("a")] * 6)
     rows = log.redis.data[b"{pushup}:log"].rows
     del rows[2:4]
-    assert log.now(log.log.goes_on_from("e1", 3, b"t2")) is False
-    assert log.now(log.log.goes_on_from("e1", 4, b"t3")) is True
+    assert log.now(log.log.find(Cursor("e1", 3), b"t2")) is LastEntry.MISSING
+    assert log.now(log.log.find(Cursor("e1", 4), b"t3")) is LastEntry.CONTAINED
     del rows[:3]
-    assert log.now(log.log.goes_on_from("e1", 2, b"t1")) is None
-    assert log.now(log.log.goes_on_from("e1", 5, b"t4")) is True
-    assert log.now(log.log.goes_on_from("e1", 5, b"other")) is False
+    assert log.now(log.log.find(Cursor("e1", 2), b"t1")) is LastEntry.UNKNOWN
+    assert log.now(log.log.find(Cursor("e1", 5), b"t4")) is LastEntry.CONTAINED
+    assert log.now(log.log.find(Cursor("e1", 5), b"other")) is LastEntry.MISSING
     rows.clear()
-    assert log.now(log.log.goes_on_from("e1", 5, b"t4")) is None
-    assert log.now(log.log.goes_on_from("e1", 6, b"t5")) is True
+    assert log.now(log.log.find(Cursor("e1", 5), b"t4")) is LastEntry.UNKNOWN
+    assert log.now(log.log.find(Cursor("e1", 6), b"t5")) is LastEntry.CONTAINED
 
 
 def test_the_checkpoint_is_the_queue_that_was_saved(log: ReadLog) -> None:
@@ -220,11 +226,11 @@ def test_what_survives_a_restart(info: dict[str, str], appendfsync: bytes | None
 
 
 def test_a_publication_that_was_refused_has_no_place(log: ReadLog) -> None:
-    """In another epoch the reply is 0; an error is a value."""
+    """In another epoch, or refused by Redis: both are values."""
     replies: list[Any] = []
     log.log.append("e2", "t", publish("a"), replies.append)
     log.redis.settle()
-    assert replies == [0]
+    assert [type(reply) for reply in replies] == [EpochOver]
     log.redis.denies = "OOM full"
     assert [str(reply) for reply in log.append(publish("a"))] == ["OOM full"]
     assert log.now(log.log.tail()).sequence == 0

@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from pushup.broadcast.redis.epochs import age
+from pushup.broadcast.redis.epochs import order_of
 from pushup.core.answer import Answer
 from pushup.core.commands import Outcome, Publish, Published
 from pushup.core.cursor import Cursor, Start, parse_cursor
@@ -75,7 +75,7 @@ class Chain:
             if cursor.epoch == self.cursor.epoch:
                 assert cursor.sequence >= self.cursor.sequence, f"{self.cursor} went back to {cursor}"
             else:
-                assert age(cursor.epoch) > age(self.cursor.epoch), f"{self.cursor} went back to {cursor}"
+                assert order_of(cursor.epoch) > order_of(self.cursor.epoch), f"{self.cursor} went back to {cursor}"
                 assert gaps == set(self.channels)
                 assert {gap.reason for gap in answer.gaps} == {"lost"}
         for message in answer.messages:
@@ -92,7 +92,7 @@ class Chain:
 
     def was_told(self, epoch: str, sequence: int, names: set[str], *, forked: bool) -> bool:
         """Whether a gap was told to this client, on one of these channels, where it passed this place."""
-        place = (age(epoch), sequence)
+        place = (order_of(epoch), sequence)
         for before, after, gaps in self.steps:
             if isinstance(before, Start):
                 if place <= _place(after):
@@ -109,7 +109,7 @@ class Chain:
 
 
 def _place(cursor: Cursor) -> tuple[tuple[int, str], int]:
-    return age(cursor.epoch), cursor.sequence
+    return order_of(cursor.epoch), cursor.sequence
 
 
 class Simulation:
@@ -235,7 +235,7 @@ class Simulation:
         """Whether what the node has applied is in Redis."""
         log = self.cluster.redis.data.get(b"{pushup}:log", Stream())
         state = self.cluster.redis.data.get(b"{pushup}:state", {})
-        tag = node.broadcast._tag
+        tag = node.broadcast.tag
         return state.get(b"tag") == tag or any(tag in (fields[3], fields[5]) for _, fields in log.rows)
 
     def trim(self) -> None:
@@ -276,7 +276,7 @@ class Simulation:
     def check(self) -> None:
         for node in self.cluster.nodes:
             node.check()
-            tag = node.broadcast._tag
+            tag = node.broadcast.tag
             if tag:
                 state = self.states.get(tag)
                 if state is None or state.sequence != node.state.cursor.sequence or self.random.random() < 0.05:
@@ -301,7 +301,7 @@ class Simulation:
         assert all(node.follows and node.broadcast.why_not_ready() is None for node in nodes)
         assert len({node.cursor for node in nodes}) == 1
         assert all(sorted_snapshot(node.state) == sorted_snapshot(nodes[0].state) for node in nodes)
-        assert [member.id for member in nodes[0].node.members()] == sorted(node.broadcast.id for node in nodes)
+        assert [member.id for member in nodes[0].node.members()] == sorted(node.broadcast.node_id for node in nodes)
         for chain in self.chains:
             while not chain.steps or chain.steps[-1][1] != nodes[0].state.cursor:
                 self.poll_by(chain, self.random.choice(nodes), 0.0)

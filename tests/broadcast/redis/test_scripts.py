@@ -11,9 +11,13 @@ import pytest
 from msgspec.structs import replace
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
+from twisted.python.failure import Failure
 
-from pushup.broadcast.redis.log import Incomplete, Loaded, LogEntry, RedisLog, Report
+from pushup.broadcast.redis.errors import EpochOver, ErrorReply, Incomplete
+from pushup.broadcast.redis.log import RedisLog
+from pushup.broadcast.redis.records import LastEntry, Loaded, LogEntry, Report
 from pushup.core.commands import Close, Command, Create, Entry, Expire, Publish, Renew
+from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
 from pushup.core.snapshot import new_epoch
 from pushup.core.state import ReplicatedState
@@ -39,11 +43,15 @@ class Blocking:
         self.client = client
 
     def ask(self, *words: str | bytes | float, blocks: float = 0.0) -> Deferred[Any]:
-        reply = self.client.reply(*words)
+        reply = self._reply(*words)
         return fail(reply) if isinstance(reply, Exception) else succeed(reply)
 
-    def send(self, words: tuple[Any, ...], then: Callable[[Any], None], *, blocks: float = 0.0) -> None:
-        then(self.client.reply(*words))
+    def send(self, words: tuple[Any, ...], on_reply: Callable[[Any], None], *, blocks: float = 0.0) -> None:
+        on_reply(self._reply(*words))
+
+    def _reply(self, *words: Any) -> Any:
+        reply = self.client.reply(*words)
+        return ErrorReply(str(reply)) if isinstance(reply, hiredis.ReplyError) else reply
 
 
 class Log:
@@ -60,7 +68,7 @@ class Log:
         Deferred.fromCoroutine(asked).addBoth(results.append)
         self._settle()
         (result,) = results
-        return getattr(result, "value", result)
+        return result.value if isinstance(result, Failure) else result
 
     def append(self, command: Command, *, epoch: str = "e1", tag: str = "t") -> Any:
         replies: list[Any] = []
@@ -144,7 +152,8 @@ class Pair:
             assert type(result) is type(expected), what
         else:
             assert result == expected, what
-        self.seen[f"{what} {type(expected).__name__} {bool(expected)}"] = 1
+        name = expected.name if isinstance(expected, LastEntry) else f"{type(expected).__name__} {bool(expected)}"
+        self.seen[f"{what} {name}"] = 1
         return expected
 
     @property
@@ -202,7 +211,7 @@ class Pair:
         sequence = self.random.randrange(tail.sequence + 3)
         tag = self.random.choice((tail.tag, f"t{self.random.randrange(self.tags + 1)}".encode()))
         epoch = self.random.choice((self.epoch, self.epoch, "e0", "e99"))
-        self.both("goes on", lambda log: log.now(log.log.goes_on_from(epoch, sequence, tag)))
+        self.both("find", lambda log: log.now(log.log.find(Cursor(epoch, sequence), tag)))
         log = self.redis.data.get(b"{pushup}:log", Stream())
         if log.rows and log.rows[-1][0] > sequence:
             self.both("read", lambda log: log.entries(sequence, self.epoch))
@@ -266,9 +275,10 @@ def test_the_redis_in_memory_does_what_a_real_one_does(
     assert pair.both("begin", lambda log: log.begin())
     for _ in range(400):
         pair.step()
-    for what in ("append int True", "append int False", "save bool True", "save bool False", "save Incomplete True",
-                 "begin bool True", "begin bool False", "goes on bool True", "goes on NoneType False",
-                 "goes on bool False", "read list True", "load tuple True", "report Report True"):  # fmt: skip
+    for what in ("append int True", "append EpochOver True",
+                 "save bool True", "save bool False", "save Incomplete True",
+                 "begin bool True", "begin bool False", "find CONTAINED", "find UNKNOWN", "find MISSING",
+                 "read list True", "load tuple True", "report Report True"):  # fmt: skip
         assert what in pair.seen, f"never seen: {what}"
     for key, value in fake.data.items():
         if isinstance(value, Stream):
@@ -342,7 +352,7 @@ def test_time_never_falls(log: Log, client: RedisClient) -> None:
 
 def test_a_log_in_another_epoch_takes_nothing(log: Log, client: RedisClient) -> None:
     """Neither commands nor checkpoints nor another beginning; what is there stays as it is."""
-    assert log.append(publish("a")) == 0
+    assert isinstance(log.append(publish("a")), EpochOver)
     assert client.ask("KEYS", "*") == []
     assert log.begin("e1")
     queue = log.queue()
@@ -350,7 +360,7 @@ def test_a_log_in_another_epoch_takes_nothing(log: Log, client: RedisClient) -> 
     state = client.ask("HGETALL", "{pushup}:state")
     assert not log.begin("e2")
     assert not log.begin("e2", over="e0")
-    assert log.append(publish("a"), epoch="e2") == 0
+    assert isinstance(log.append(publish("a"), epoch="e2"), EpochOver)
     assert log.begin("e2", over="e1")
     assert log.save(queue, 0) is False
     assert log.load().tail.epoch == "e2"
@@ -415,9 +425,9 @@ def test_the_log_is_trimmed_as_far_as_the_checkpoint_goes_and_no_further(log: Lo
     assert log.save(queue, 5, "t5", keep_after=10**6) is True
     assert log.entries(0) == []
     assert log.append(publish("a"), tag="t6") == 7
-    assert log.now(log.log.goes_on_from("e1", 6, b"t5")) is True
-    assert log.now(log.log.goes_on_from("e1", 6, b"other")) is False
-    assert log.now(log.log.goes_on_from("e1", 3, b"t2")) is None
+    assert log.now(log.log.find(Cursor("e1", 6), b"t5")) is LastEntry.CONTAINED
+    assert log.now(log.log.find(Cursor("e1", 6), b"other")) is LastEntry.MISSING
+    assert log.now(log.log.find(Cursor("e1", 3), b"t2")) is LastEntry.UNKNOWN
 
 
 def test_what_the_queue_has_let_go_goes_from_redis(log: Log, client: RedisClient) -> None:
@@ -577,7 +587,7 @@ def test_nothing_is_begun_in_an_empty_redis(log: Log, client: RedisClient) -> No
     tail = log.now(log.log.tail())
     assert (tail.epoch, tail.sequence, tail.tag) == ("", 0, b"")
     assert log.now(log.log.last_run()) == ""
-    assert log.now(log.log.goes_on_from("e1", 1, b"t")) is None
+    assert log.now(log.log.find(Cursor("e1", 1), b"t")) is LastEntry.UNKNOWN
     assert client.ask("KEYS", "*") == []
 
 
@@ -590,5 +600,5 @@ def test_what_is_no_script_or_no_stream_is_an_error(log: Log, client: RedisClien
     assert log.append(publish("a")) == 1
     client.ask("DEL", "{pushup}:log")
     client.ask("SET", "{pushup}:log", "x")
-    assert isinstance(log.append(publish("a")), hiredis.ReplyError)
+    assert isinstance(log.append(publish("a")), ErrorReply)
     assert log.now(log.log.tail()).sequence == 1

@@ -1,0 +1,130 @@
+"""What a node does four times a second: shows that it is alive, and learns of the others, the log and the checkpoint.
+
+Each report renews the node's lease. The reply says which nodes are alive, where the log ends, and where the checkpoint
+is. From it the node sees whether the log is still the one that it follows, and whether its reading is stuck. The node
+with the lowest id saves the checkpoint for all (`saving`).
+"""
+
+from __future__ import annotations
+
+import msgspec
+from twisted.internet.defer import CancelledError
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from pushup.broadcast.members import Member
+from pushup.broadcast.outage import Outage
+from pushup.broadcast.redis.confirmations import Confirmations
+from pushup.broadcast.redis.epochs import began_at, order_of
+from pushup.broadcast.redis.errors import ErrorReply, Lost
+from pushup.broadcast.redis.log import LEASE_SECONDS, READ_SECONDS, RedisLog
+from pushup.broadcast.redis.records import Report
+from pushup.broadcast.redis.replica import Diverged, Replica
+from pushup.broadcast.redis.saving import Saving
+
+REPORT_SECONDS = 0.25
+"""How often a node reports."""
+
+AWAITED_SECONDS = 60.0
+"""How long a cursor of an unknown, later epoch is taken for one that this node will soon learn of: the clocks of two
+nodes may differ, or Redis has gone back and the nodes that know will begin a later epoch."""
+
+_log = Logger()
+_member = msgspec.json.Decoder(Member)
+
+
+class Reporting:
+    """Reports of one node, through whichever connection is the current one."""
+
+    def __init__(
+        self,
+        *,
+        node_id: str,
+        replica: Replica,
+        saving: Saving,
+        confirmations: Confirmations,
+        outage: Outage,
+        timeout: float,
+        clock: IReactorTime,
+    ) -> None:
+        """`timeout`: seconds, after which reading without progress counts as stuck."""
+        self._node_id = node_id
+        self._replica = replica
+        self._saving = saving
+        self._confirmations = confirmations
+        self._outage = outage
+        self._timeout = timeout
+        self._clock = clock
+        self._is_leaving = False
+        self._in_epoch_at = 0.0  # when the log was last seen to be in this node's epoch
+        self.members: list[Member] = []
+        """The nodes that are alive, by id, as of the last report."""
+
+    async def run(self, commands: RedisLog, reading: RedisLog) -> None:
+        """Report until cancelled, or until the log cannot be read on: then close the connection that reads it."""
+        stall = _Stall(reading, self._timeout, self._clock)
+        try:
+            while not self._is_leaving:
+                await self._report(commands, stall)
+                await deferLater(self._clock, REPORT_SECONDS, lambda: None)
+        except CancelledError:
+            pass
+        except (Lost, ErrorReply, Diverged) as error:
+            reading.connection.abort(str(error))
+        except Exception as error:
+            if self._outage.refused(str(error)):
+                _log.failure("reporting to the other nodes failed; this node reconnects to Redis")
+            reading.connection.abort(str(error))
+
+    def stop(self) -> None:
+        """Report no more."""
+        self._is_leaving = True
+
+    async def leave(self, commands: RedisLog) -> None:
+        """Report no more, and end the lease at once."""
+        self.stop()
+        await commands.report(self._node_id, b"", 0)
+
+    def awaits(self, epoch: str) -> bool:
+        """Whether this epoch is later than this node's, and may have begun since the log was last seen."""
+        began = began_at(epoch)
+        if order_of(epoch) <= order_of(self._replica.cursor.epoch) or began is None:
+            return False
+        return self._in_epoch_at - AWAITED_SECONDS < began < self._clock.seconds() + AWAITED_SECONDS
+
+    async def _report(self, commands: RedisLog, stall: _Stall) -> None:
+        """Report once, and act on the reply. Raises: Diverged."""
+        replica = self._replica
+        last, tag = replica.cursor, replica.tag
+        member = msgspec.json.encode(replica.follower.member(self._node_id))
+        asked_at = self._clock.seconds()
+        report = await commands.report(self._node_id, member, LEASE_SECONDS)
+        self.members = sorted((_member.decode(text) for text in report.members), key=lambda m: m.id)
+        tail = report.tail
+        if not tail.includes(last) or (tail.sequence == last.sequence and tail.tag != tag):
+            raise Diverged(f"the log ends at {tail.epoch}-{tail.sequence} and does not contain {last}")
+        self._in_epoch_at = asked_at
+        self._confirmations.reported(self.members, complete=report.complete)
+        stall.check(report, replica.cursor.sequence)
+        replica.follower.note_changes(min(report.saved, replica.cursor.sequence))
+        if self.members and self.members[0].id == self._node_id and self._saving.is_due(report.saved):
+            await self._saving.save(commands, report.saved)
+
+
+class _Stall:
+    """Notices that nothing is read, though the log has more: the server that is read from is cut off, or a replica."""
+
+    def __init__(self, reading: RedisLog, timeout: float, clock: IReactorTime) -> None:
+        self._connection = reading.connection
+        self._limit = READ_SECONDS + timeout
+        self._clock = clock
+        self._sequence, self._since = -1, 0.0  # where reading stands, and since when
+
+    def check(self, report: Report, sequence: int) -> None:
+        """`sequence`: the last one applied. Raises: Diverged."""
+        now = self._clock.seconds()
+        if report.tail.sequence <= sequence or sequence != self._sequence:
+            self._sequence, self._since = sequence, now
+        elif now - max(self._since, self._connection.reply_grew_at) > self._limit:
+            raise Diverged("reading is stuck: Redis has new entries, but sends none")

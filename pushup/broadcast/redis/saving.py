@@ -1,0 +1,52 @@
+"""Saving the checkpoint: when, and how far the log may then be trimmed."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from twisted.internet.interfaces import IReactorTime
+
+from pushup.broadcast.redis.catch_up import EpochStarter
+from pushup.broadcast.redis.errors import Incomplete
+from pushup.broadcast.redis.log import RedisLog
+from pushup.broadcast.redis.replica import Replica
+from pushup.core.limits import Limits
+
+SAVE_SECONDS = 1.0
+"""How often the checkpoint is brought up to date while there are new entries."""
+
+LOG_SECONDS = 60.0
+"""How long entries stay in the log after the checkpoint contains them. A node that was away for less can read on."""
+
+
+class Saving:
+    """This node's saves of the checkpoint; one node at a time saves for all."""
+
+    def __init__(self, *, replica: Replica, epochs: EpochStarter, limits: Limits, clock: IReactorTime) -> None:
+        self._replica = replica
+        self._epochs = epochs
+        self._limits = limits
+        self._clock = clock
+        self._saves: deque[tuple[float, int]] = deque()  # time and sequence of those in the last LOG_SECONDS
+
+    def forget(self) -> None:
+        """This node has started from another checkpoint: its saves say nothing of that one."""
+        self._saves.clear()
+
+    def is_due(self, saved: int) -> bool:
+        """Whether to bring the checkpoint at this sequence up to date now."""
+        last_save = self._saves[-1][0] if self._saves else 0.0
+        return self._replica.cursor.sequence > saved and self._clock.seconds() >= last_save + SAVE_SECONDS
+
+    async def save(self, log: RedisLog, saved: int) -> None:
+        """Bring the checkpoint at `saved` up to what this node has applied."""
+        follower, now = self._replica.follower, self._clock.seconds()
+        changes = follower.changes(saved)
+        keep_after = 0
+        while self._saves and self._saves[0][0] <= now - LOG_SECONDS:
+            keep_after = self._saves.popleft()[1]
+        self._saves.append((now, changes.sequence))
+        try:
+            await log.save(saved, changes, self._replica.tag.decode(), self._limits, keep_after=keep_after)
+        except Incomplete as error:
+            await self._epochs.begin(log, follower.cursor.epoch, follower.snapshot(), str(error))

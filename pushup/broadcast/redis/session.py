@@ -1,0 +1,191 @@
+"""A node's session with Redis: connects, catches up, then follows the log and appends to it; and again when it fails.
+
+Two connections: one reads the log, the other appends and reports. A command is applied when it is read back, on the
+node that appended it as on all others, and its publisher is answered then. So there is one way from the log into the
+replicated state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from itertools import count
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import TimeoutError as TookTooLong
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from pushup.broadcast import OnOutcome, refusals
+from pushup.broadcast.outage import Outage
+from pushup.broadcast.redis.catch_up import CannotFollow, CatchUp
+from pushup.broadcast.redis.confirmations import Confirmations
+from pushup.broadcast.redis.errors import CannotConnect, EpochOver, ErrorReply, Lost
+from pushup.broadcast.redis.log import READ_SECONDS, Appended, RedisLog
+from pushup.broadcast.redis.pending import Pending
+from pushup.broadcast.redis.replica import Diverged, Replica
+from pushup.broadcast.redis.reporting import Reporting
+from pushup.core.commands import Command
+from pushup.core.errors import Unavailable
+
+RETRY_SECONDS = (0.1, 5.0)
+"""The pause after a failure: the first, and the longest. It doubles each time, and up to half of it is left out."""
+
+_log = Logger()
+
+
+class Session:
+    """Keeps one node connected until it is stopped."""
+
+    def __init__(
+        self,
+        *,
+        node_id: str,
+        connect: Callable[[], Awaitable[RedisLog]],
+        replica: Replica,
+        catch_up: CatchUp,
+        reporting: Reporting,
+        pending: Pending,
+        confirmations: Confirmations,
+        outage: Outage,
+        timeout: float,
+        clock: IReactorTime,
+        random: Callable[[], float],
+    ) -> None:
+        """`timeout`: seconds that Redis may be silent while nothing is published, on top of READ_SECONDS."""
+        self._node_id = node_id
+        self._connect = connect
+        self._replica = replica
+        self._catch_up = catch_up
+        self._reporting = reporting
+        self._pending = pending
+        self._confirmations = confirmations
+        self._outage = outage
+        self._timeout = timeout
+        self._clock = clock
+        self._random = random
+        self._numbers = count(1)
+        self._commands: RedisLog | None = None  # while the log is followed
+        self._heard_at = 0.0
+        # Why the log is not followed, if it is not.
+        self._trouble: Unavailable | None = refusals.unreachable("Redis has not been reached yet")
+
+    def start(self) -> None:
+        self._running = Deferred.fromCoroutine(self._run())
+        self._running.addErrback(lambda failure: failure.trap(CancelledError) and None)  # it was waiting to retry
+
+    async def stop(self) -> None:
+        """Tell the other nodes that this one leaves, and disconnect."""
+        if self._commands is None:
+            self._reporting.stop()
+        else:
+            try:
+                leaving = Deferred.fromCoroutine(self._reporting.leave(self._commands))
+                await leaving.addTimeout(self._timeout, self._clock)  # much may have to be sent before it
+            except (Lost, ErrorReply, TookTooLong) as error:
+                _log.debug("could not tell the other nodes that this one leaves: {error}", error=error)
+        self._running.cancel()
+
+    def abort(self) -> None:
+        """Disconnect at once, as in a crash."""
+        self._reporting.stop()
+        self._running.cancel()
+
+    @property
+    def is_following(self) -> bool:
+        """Whether commands can be appended now."""
+        return self._commands is not None
+
+    def why_not_ready(self) -> Unavailable | None:
+        silent = self._clock.seconds() - self._heard_at
+        if self._replica.tag and silent <= READ_SECONDS + self._timeout:
+            return None
+        return self._trouble or refusals.unreachable(f"no reply from Redis for {silent:.0f} s")
+
+    def append(self, command: Command, on_outcome: OnOutcome) -> None:
+        if self._commands is None:
+            on_outcome(self._trouble or refusals.stopping())
+            return
+        name = f"{self._node_id}.{next(self._numbers)}"
+        tag = name.encode()
+        if self._pending.add(tag, command, on_outcome):
+            self._commands.append(self._replica.cursor.epoch, name, command, partial(self._appended, tag))
+
+    def _appended(self, tag: bytes, reply: Appended) -> None:
+        """The publisher is answered when the entry is read back; or now, if Redis did not append it."""
+        self._pending.answered(tag)
+        match reply:
+            case int():
+                self._outage.over()
+            case Lost():
+                self._pending.tell(tag, refusals.unknown(str(reply)))
+            case EpochOver():
+                self._pending.tell(tag, refusals.replaced())
+                self._reconnect(str(reply))
+            case ErrorReply():
+                self._pending.tell(tag, refusals.refused(f"Redis: {reply}"))
+                self._outage.refused(str(reply))
+                if reply.ends_with_connection:
+                    self._reconnect(str(reply))
+
+    def _reconnect(self, reason: str) -> None:
+        if self._commands is not None:
+            self._commands.connection.abort(reason)
+
+    async def _run(self) -> None:
+        """Connect and follow the log until a connection fails; repeat."""
+        shortest, longest = RETRY_SECONDS
+        wait = shortest
+        while True:
+            logs: list[RedisLog] = []
+            try:
+                logs.append(await self._connect())
+                logs.append(await self._connect())
+                if logs[0].run != logs[1].run:
+                    raise CannotConnect("Redis was restarted or replaced while this node was connecting")
+                if not self._replica.tag and not self._outage.lasts:
+                    self._trouble = refusals.loading()
+                await self._catch_up.run(logs[0])
+                wait = shortest
+                await self._follow(*logs)
+            except CancelledError:
+                return
+            except (CannotConnect, Lost) as error:
+                self._failed(refusals.unreachable(str(error)))
+            except (CannotFollow, ErrorReply, Diverged) as error:
+                self._failed(refusals.unusable(str(error)))
+            except Exception as error:
+                if self._failed(refusals.unusable(f"{type(error).__name__}: {error}")):
+                    _log.failure("following the log in Redis failed; publishing is refused here until it works again")
+            finally:
+                self._commands = None
+                self._confirmations.follows("")
+                for log in logs:
+                    log.connection.abort(self._trouble.operator_detail if self._trouble else "this node stops")
+            await deferLater(self._clock, wait * (0.5 + self._random() / 2), lambda: None)
+            wait = min(2 * wait, longest)
+
+    def _failed(self, trouble: Unavailable) -> bool:
+        """The log is not followed; returns whether that was logged."""
+        self._trouble = trouble
+        return self._outage.refused(trouble.operator_detail)
+
+    async def _follow(self, reading: RedisLog, commands: RedisLog) -> None:
+        """Read and apply entries until a connection fails. Raises: Diverged, ErrorReply, Lost."""
+        self._heard_at = self._clock.seconds()
+        self._commands = commands
+        self._confirmations.follows(reading.run)
+        self._trouble = None
+        if not self._outage.over():
+            _log.info("following the log in Redis from {cursor}", cursor=self._replica.cursor)
+        reporting = Deferred.fromCoroutine(self._reporting.run(commands, reading))
+        try:
+            while True:
+                last = self._replica.cursor
+                entries = await reading.read(last.epoch, last.sequence)
+                self._heard_at = self._clock.seconds()
+                for entry in entries:
+                    self._replica.apply(entry)
+        finally:
+            reporting.cancel()
