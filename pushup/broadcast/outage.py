@@ -28,8 +28,8 @@ class Outage:
         self._line = line
         self._since: float | None = None
         self._reason = ""
-        self._is_told = False
-        self._told: dict[str, float] = {}  # when each reason was last logged
+        self._is_logged = False
+        self._logged_at: dict[str, float] = {}  # when each reason was last logged
 
     @property
     def lasts(self) -> bool:
@@ -40,12 +40,12 @@ class Outage:
         """Publishing is refused for this reason; returns whether that was logged."""
         now = self._clock.seconds()
         if self._since is None:
-            self._since, self._reason, self._is_told = now, reason, False
-        self._told = {text: at for text, at in self._told.items() if abs(now - at) < REPEAT_SECONDS}
-        if reason in self._told or len(self._told) >= REASONS_LIMIT:
+            self._since, self._reason, self._is_logged = now, reason, False
+        self._logged_at = {text: at for text, at in self._logged_at.items() if abs(now - at) < REPEAT_SECONDS}
+        if reason in self._logged_at or len(self._logged_at) >= REASONS_LIMIT:
             return False
-        self._told[reason] = now
-        self._is_told = True
+        self._logged_at[reason] = now
+        self._is_logged = True
         _log.error("{line}", line=self._line(reason))
         return True
 
@@ -54,7 +54,7 @@ class Outage:
         if self._since is None:
             return False
         seconds, self._since = max(0.0, self._clock.seconds() - self._since), None
-        if self._is_told:
+        if self._is_logged:
             _log.info(
                 "publishing works again; it was refused for {seconds} s ({reason})",
                 seconds=f"{seconds:.1f}",

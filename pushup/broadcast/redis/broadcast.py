@@ -1,7 +1,7 @@
 """The broadcast that a node sees. It joins the parts; each is a file beside this one.
 
-`session` connects, follows the log and appends; `catch_up` brings a node to where it can follow, by the decisions of
-`recovery`; `reporting` keeps the lease and the checkpoint; `confirmations` answers for more than a place in the order.
+`session` connects, follows the log and appends; `catch_up` and `recovery` decide where a node starts reading;
+`reporting` keeps the lease and the checkpoint; `confirmations` waits for stronger acknowledgements.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class RedisBroadcast:
             self._pending.stop()
 
     def abort(self) -> None:
-        """Disappear as in a crash: the other nodes and those who wait here are told nothing."""
+        """Disappear as in a crash: without telling the other nodes, and without answering publishers."""
         if self._is_running:
             self._is_running = False
             self._session.abort()

@@ -94,7 +94,7 @@ class Confirmations:
             self._tell(each, Confirmation("accepted"))
 
     def abort(self) -> None:
-        """Answer nobody any more."""
+        """Stop without answering anybody."""
         self._waiting.clear()
         self._end()
 

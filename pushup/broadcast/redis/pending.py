@@ -67,7 +67,7 @@ class Pending:
             self.tell(tag, refusals.unknown("the server stopped before the entry was read back from Redis"))
 
     def abort(self) -> None:
-        """Answer nobody any more."""
+        """Stop without answering anybody."""
         self._deadline.stop()
         self._waiting.clear()
 

@@ -2,21 +2,19 @@
 
 The first rule that applies decides:
 
-| situation | decision |
-|---|---|
-| the log contains the last entry that this node has applied | read on: nothing was missed |
-| nothing is known of the log yet | load it |
-| there is no log, or a part of it is missing | begin an epoch |
-| the log is without that last entry, in this node's epoch or an earlier one | begin an epoch: Redis has lost entries |
-| this node has no state, Redis was restarted, and its writes are not durable | wait for a witness: another node that \
-finds its last entry in the log; if none comes, begin an epoch |
-| the limits of the log are not those of this node | list the other nodes; if there are none, change the limits of the \
-log, else refuse |
-| otherwise (this node is new, was away for long, or others began an epoch) | start from the checkpoint |
+1. The log contains the last entry that this node has applied: read on. Nothing was missed.
+2. The contents of Redis are not known yet: load them.
+3. There is no log, or a part of it is missing: begin an epoch.
+4. That last entry is missing, and the log is in this node's epoch or an earlier one: begin an epoch, because Redis has
+   lost entries. (In a later epoch another node has done so.)
+5. This node has no state, Redis was restarted, and its writes are not durable: wait for a witness, a node that finds
+   its last entry in the log. If none comes, begin an epoch.
+6. The log has other limits than this node: see whether other nodes are alive. If so, refuse; else change its limits.
+7. Otherwise (this node is new, was away for long, or another node has begun an epoch): start from the checkpoint.
 
-A new epoch makes the cursors of the old one invalid: every client is told of gaps. It is begun only where the log
-cannot be proven to be complete. After every decision but to read on, to start and to refuse, the situation is
-assessed again.
+A new epoch makes the cursors of the old one invalid, and every client is told of gaps. So it is begun only if the log
+is not known to be complete. Reading on, starting and refusing end recovery; after anything else there is another
+decision, with what is then known.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from pushup.core.limits import Limits
 
 
 class Action(Enum):
-    """What to do. The first group ends recovery."""
+    """What to do. The first three end recovery; the last three only find something out."""
 
     READ_ON = "read the log from the last entry applied"
     START_FROM_CHECKPOINT = "replace this node's state by the checkpoint, and apply the entries after it"
@@ -47,7 +45,7 @@ class Action(Enum):
 
 
 class Decision(Struct, frozen=True):
-    """What to do, and why, for the log."""
+    """What to do, and why: a text for the operator."""
 
     action: Action
     reason: str
