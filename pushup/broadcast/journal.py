@@ -73,6 +73,9 @@ class _Waiting(NamedTuple):
 class Journal(OneNode):
     """A node's journal."""
 
+    _file: JournalFile  # these exist once it is started
+    _follower: Follower
+
     def __init__(
         self,
         open_file: Callable[[], tuple[JournalFile, Snapshot]],

@@ -72,7 +72,7 @@ class Confirmations:
             self._members_known_at = self._clock.seconds() + LEASE_SECONDS
 
     def reported(self, members: list[Member], *, complete: bool) -> None:
-        """These nodes are alive. `complete`: there can be no others."""
+        """These nodes are alive. `complete`: no other node can be."""
         if not complete:
             self._members_known_at = self._clock.seconds() + LEASE_SECONDS
         if not self._waiting:

@@ -1,4 +1,4 @@
-"""A node's session with Redis: connects, catches up, then follows the log and appends to it; and again when it fails.
+"""A node's session with Redis: connects, catches up, follows the log and appends to it; reconnects when that fails.
 
 Two connections: one reads the log, the other appends and reports. A command is applied when it is read back, on the
 node that appended it as on all others, and its publisher is answered then. So there is one way from the log into the
