@@ -73,7 +73,7 @@ class _Waiting(NamedTuple):
 class Journal(OneNode):
     """A node's journal."""
 
-    _file: JournalFile  # these exist once it is started
+    _file: JournalFile  # set by `start`
     _follower: Follower
 
     def __init__(
@@ -97,7 +97,7 @@ class Journal(OneNode):
         self._outage = Outage(clock, "publishing is refused: {}".format)
         self._trouble: Unavailable | None = None  # why commands are refused, if they are
         self._retry: IDelayedCall | None = None
-        self._at_rest: Deferred[None] | None = None
+        self._stopped: Deferred[None] | None = None  # while stopping: fires when nothing is left to do
 
     def start(self, follower: Follower) -> None:
         self._file, snapshot = self._open_file()
@@ -106,7 +106,7 @@ class Journal(OneNode):
         self._begin_checkpoint()
 
     def why_not_ready(self) -> Unavailable | None:
-        return self._trouble or (None if self._at_rest is None else refusals.stopping())
+        return self._trouble or (None if self._stopped is None else refusals.stopping())
 
     @property
     def waiting_bytes(self) -> int:
@@ -115,21 +115,21 @@ class Journal(OneNode):
     def append(self, command: Command, on_outcome: OnOutcome) -> None:
         if self._trouble:
             on_outcome(self._trouble)
-        elif self._at_rest is not None:
+        elif self._stopped is not None:
             on_outcome(refusals.stopping())
         elif size := self._room.enter(command):
             self._waiting.append(_Waiting(command, on_outcome, size))
-            self._go_on()
+            self._start_next()
         else:
             on_outcome(self._room.full())
 
     async def stop(self) -> None:
         """Finish all commands that were appended, and close the file."""
-        self._at_rest = Deferred()
+        self._stopped = Deferred()
         if self._retry is not None:
             self._retry.cancel()
-        self._go_on()
-        await self._at_rest
+        self._start_next()
+        await self._stopped
         try:
             if not self._trouble:
                 await self._helpers.call(self._file.save, self._follower.changes(), self._limits)
@@ -140,23 +140,23 @@ class Journal(OneNode):
         except Exception as error:
             _log.error("closing the journal failed: {error}", error=error)
 
-    def _go_on(self) -> None:
+    def _start_next(self) -> None:
         """Start the next call to the disk, unless one is under way."""
         if self._busy:
             return
         if self._trouble:
-            self._rest()
+            self._finish_stopping()
         elif self._save_is_due():
             self._run(self._helpers.call(self._file.save, self._follower.changes(), self._limits), self._saved)
         elif self._waiting:
             entries = self._next_group()
             self._run(self._helpers.call(self._file.append, entries), lambda size: self._written(entries, size))
         else:
-            self._rest()
+            self._finish_stopping()
 
-    def _rest(self) -> None:
-        if self._at_rest is not None and not self._at_rest.called:
-            self._at_rest.callback(None)
+    def _finish_stopping(self) -> None:
+        if self._stopped is not None and not self._stopped.called:
+            self._stopped.callback(None)
 
     def _run(self, call: Deferred[T], succeeded: Callable[[T], None]) -> None:
         """Wait for a call to the disk, then start the next. If it fails, waiting publishers are told."""
@@ -167,7 +167,7 @@ class Journal(OneNode):
                 succeeded(result)
             finally:
                 self._busy = False  # not earlier: a publisher may append again when answered, and comes after the group
-            self._go_on()
+            self._start_next()
 
         call.addCallbacks(done, self._failed)
         call.addErrback(self._not_applied)
@@ -231,10 +231,10 @@ class Journal(OneNode):
             self._tell(self._group, refusals.unknown(reason))
         while self._waiting:
             self._tell(self._waiting, trouble)
-        if self._at_rest is None:
+        if self._stopped is None:
             self._retry = self._clock.callLater(RETRY_SECONDS, self._recover)
         else:
-            self._go_on()
+            self._start_next()
 
     def _not_applied(self, failure: Failure) -> None:
         """An entry on disk could not be applied, because of a bug: no other entry may take its sequence."""

@@ -481,7 +481,7 @@ def test_a_journal_that_cannot_be_used_is_told(serve: Serve, path: Path, tmp_pat
     assert "nowhere does not exist; create it first" in told(tmp_path / "nowhere" / "journal")
     assert "is a directory" in told(tmp_path)
     _change(tmp_path / "other", "CREATE TABLE customers (name TEXT)")
-    assert "something else" in told(tmp_path / "other")
+    assert "an SQLite database of another program" in told(tmp_path / "other")
 
 
 def _change(path: Path, statement: str) -> None:

@@ -58,7 +58,7 @@ def epoch_of(cursor: str) -> str:
     return cursor.rpartition("-")[0]
 
 
-UNKNOWN = "not known whether this was published"
+UNKNOWN = "may or may not have been published"
 """What a publisher is told that has waited for Redis in vain, and not one that is refused at once."""
 
 
@@ -278,7 +278,7 @@ def test_while_redis_is_gone_polls_wait_and_publishing_is_refused(cluster: Redis
 
 
 def test_a_redis_that_hangs_is_seen_by_readyz_and_publishers(cluster: RedisCluster, channel: str) -> None:
-    """Publishers are told that it is not known, within the timeout; then nodes are not ready; held polls wait."""
+    """Publishers are told within the timeout that the outcome is open; then nodes are not ready; held polls wait."""
     start = cluster.wait_until_one()
     with cluster.nodes[1].caller() as held:
         held.begin_poll(channel, cursor=start, timeout=20)
@@ -548,7 +548,7 @@ def test_a_node_that_starts_while_redis_is_away_waits_for_it(redis: RedisServer,
         for path in (poll_path(channel, timeout=1), poll_path(channel, cursor="now", timeout=1), "/v1/cursor"):
             reply = caller.call("GET", path)
             assert (reply.status, reply.headers["Retry-After"]) == (503, "1")
-            assert "has not read the log" in reply.value["detail"]
+            assert "still loading the message log" in reply.value["detail"]
         wait_until(lambda: any("refused by" in line for line in cluster.nodes[0].log_lines()), "the reason")
         assert "the message log cannot be reached" in refused(caller, channel)
         redis.start()
