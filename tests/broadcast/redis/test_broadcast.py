@@ -812,6 +812,19 @@ def test_the_nodes_that_live_know_each_other(cluster: Cluster) -> None:
     assert [member.id for member in cluster.nodes[0].node.members()] == ["node0"]
 
 
+def test_a_report_that_makes_no_sense_is_logged_once(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
+    """With its traceback; the nodes reconnect until they can read what the others report."""
+    cluster.advance(1.0)
+    cluster.redis.data[b"{pushup}:members"][b"node2"] = b"{}"
+    cluster.clock.advance(0.2)
+    cluster.crash(cluster.nodes[2])
+    cluster.advance(1.0)
+    assert any("reporting to the other nodes failed" in line and "Traceback" in line for line in log)
+    cluster.advance(9.0)
+    assert is_one(cluster)
+    assert len(node.node.members()) == 2
+
+
 def test_stable_waits_for_every_node(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
     """One that is cut off holds it up until its lease ends; then it is stable among those that live."""
     cluster.advance(4.0)
