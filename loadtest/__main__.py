@@ -27,7 +27,7 @@ from loadtest import (
 from loadtest.report import write_report
 from loadtest.results import Figure, Table
 from loadtest.servers import LOAD_CORE, pin
-from pushup.service import raise_file_limit
+from pushup.process import raise_file_limit
 
 
 class Experiment(Protocol):

@@ -9,6 +9,8 @@
 | `client/` | the Python client |
 | `cli/` | the command line |
 | `node` | joins state, clock and broadcast |
+| `parts` | the parts that the settings choose: the broadcast, and who authorizes polls |
+| `process` | file descriptors, and the garbage collector |
 | `service` | builds, starts and stops a server, on one page |
 | `settings` | reads the settings from all places, and checks them |
 | `server_settings` | the settings of the server as a whole; those of a part are in its module |

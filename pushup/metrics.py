@@ -146,12 +146,16 @@ class Metrics:
 class MetricsPage:
     """The Prometheus text of a node: its counters, and gauges that are read when it is made."""
 
-    def __init__(self, metrics: Metrics, gauges: dict[str, tuple[str, Callable[[], float]]]) -> None:
-        """`gauges`: name without prefix -> (help text, function that reads it)."""
+    def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._gauges = {**gauges, "process_memory_bytes": ("Resident memory of this process", _resident)}
+        self._gauges: dict[str, tuple[str, Callable[[], float]]] = {}
+        self.add("process_memory_bytes", "Resident memory of this process", _resident)
         self._registry = CollectorRegistry()
         self._registry.register(self)
+
+    def add(self, name: str, text: str, read: Callable[[], float]) -> None:
+        """Add a gauge: its name without the prefix, its help text, and a function that reads it."""
+        self._gauges[name] = (text, read)
 
     def collect(self) -> Iterator[Metric]:
         yield from self._metrics.collect()

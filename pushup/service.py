@@ -1,33 +1,27 @@
-"""The whole server on one page: makes the parts and joins them."""
+"""The whole server on one page: its parts, in which order they start and stop, and how they are joined.
+
+    clients <-> edge <-> api <-> node <-> broadcast
+                          |
+                     authorization
+
+Nothing runs before `startService`: making a part starts no timer, opens no file and connects to nothing.
+"""
 
 from __future__ import annotations
 
-import gc
-import resource
-import secrets
 import socket
-from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 from random import random
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import structs
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from pushup.backends.authorization import Authorization, AuthorizationSettings, Authorizer
-from pushup.backends.function_authorizer import FunctionAuthorizer, load
-from pushup.backends.helper_pool import HelperPool
-from pushup.backends.limited_service import ServiceLimits
-from pushup.backends.tickets import Tickets
+from pushup.backends.authorization import Authorization
 from pushup.broadcast import Broadcast
-from pushup.broadcast.journal import Journal
-from pushup.broadcast.journal_file import open_journal
-from pushup.broadcast.memory import MemoryBroadcast
 from pushup.core.subscription import Holder
 from pushup.metrics import Metrics, MetricsPage
 from pushup.net.api.access import Access
@@ -40,30 +34,20 @@ from pushup.net.api.request_log import RequestLog
 from pushup.net.edge import Edge
 from pushup.net.exchange import Application
 from pushup.net.listener import open_socket
-from pushup.net.wait.demultiplexer import Demultiplexer
 from pushup.net.wait.strategies import STRATEGIES
 from pushup.node import Node
-from pushup.settings import Reloaded, Settings, SettingsError, reload_settings
+from pushup.parts import make_authorization, make_broadcast, make_tickets
+from pushup.process import connection_limit
+from pushup.settings import Reloaded, Settings, reload_settings
 
 FLUSH_SECONDS = 3.0
 """How long the last responses may take to reach their clients when the server stops."""
 
-RESERVED_FILES = 64
-"""File descriptors that clients never get; a node needs some 20, and one for each question to the application."""
-
 _log = Logger()
 
 
-class Asking(Struct, frozen=True):
-    """Who may poll what is asked, and how to stop that, or to go on over new connections."""
-
-    authorization: Authorization
-    stop: Callable[[], object]
-    renew_connections: Callable[[], object]
-
-
 class PushUpService(Service):
-    """A server that listens from `startService` on, and drains in `stopService`."""
+    """A server: it listens from `startService` on, and drains in `stopService`."""
 
     def __init__(
         self,
@@ -74,7 +58,7 @@ class PushUpService(Service):
         edge: Edge,
         api: Api,
         access: Access,
-        asking: Asking | None,
+        authorization: Authorization | None,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -82,50 +66,30 @@ class PushUpService(Service):
         self._edge = edge
         self._api = api
         self._access = access
-        self._asking = asking
+        self._authorization = authorization
         self.addresses: list[str] = []
 
     def startService(self) -> None:
-        """Raises: JournalError; OSError when an address cannot be listened on, and then nothing listens."""
+        """Start the node, then accept clients.
+
+        Raises: JournalError; OSError when an address cannot be listened on, and then nothing listens.
+        """
         self._node.start()
-        sockets: list[socket.socket] = []
-        try:
-            for address in self._settings.server.listen:
-                sockets.append(open_socket(address))
-        except OSError as error:
-            for sock in sockets:
-                sock.close()
-            raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
+        sockets = _open_sockets(self._settings.server.listen)
         self._edge.start()
         self.addresses = [self._edge.listen(sock) for sock in sockets]
         self._node.addresses = tuple(self.addresses)
         super().startService()
         _log.info("listening on {addresses}", addresses=", ".join(self.addresses))
 
-    def reload(self, settings: Settings) -> Reloaded:
-        """Use what of these settings can change while the server runs. Connections and held polls go on.
-
-        Raises: SettingsError, and then nothing has changed.
-        """
-        reloaded = reload_settings(self._settings, settings)
-        self._settings = reloaded.settings
-        self._access.use_publish_keys(reloaded.settings.server.publish_keys)
-        self._edge.use_application(_application(self._api, self._clock, reloaded.settings))
-        if self._asking is not None:
-            if "ticket_key" in reloaded.applied:
-                self._asking.authorization.use_tickets(_make_tickets(reloaded.settings.authorization))
-            self._asking.renew_connections()
-        return reloaded
-
-    def why_not_ready(self) -> str | None:
-        """Why no new clients should be sent here, if so, as exactly as an operator wants to know."""
-        error = self._node.why_not_ready()
-        return None if error is None else error.operator_detail or error.detail
+    def stopService(self) -> Deferred[None]:
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        """Not ready; held polls answered over the drain window; nothing acknowledged is lost."""
+        """Answer held polls over the drain window, send what is left, and stop in the reverse order."""
         held = self._node.polls.count
-        _log.info("draining {held} held polls", held=held)
+        _log.info("stopping: answering {held} held polls", held=held)
         self._edge.drain()
         await self._node.drain(self._settings.drain.drain_seconds if held else 0.0)
         self._edge.stop_listening()
@@ -134,23 +98,40 @@ class PushUpService(Service):
             await deferLater(self._clock, 0.05, lambda: None)
         self._edge.close()
         await self._node.stop()
-        if self._asking is not None:
-            await maybeDeferred(self._asking.stop)
+        if self._authorization is not None:
+            await self._authorization.stop()
         _log.info("stopped")
 
-    def stopService(self) -> Deferred[None]:
-        super().stopService()
-        return Deferred.fromCoroutine(self._stop())
+    def reload(self, settings: Settings) -> Reloaded:
+        """Apply those of these settings that can change in a running server. Connections and held polls stay.
+
+        Raises: SettingsError, and then nothing has changed.
+        """
+        reloaded = reload_settings(self._settings, settings)
+        self._settings = reloaded.settings
+        self._access.use_publish_keys(reloaded.settings.server.publish_keys)
+        self._edge.use_application(_application(self._api, self._clock, reloaded.settings))
+        if self._authorization is not None:
+            if "ticket_key" in reloaded.applied:
+                self._authorization.use_tickets(make_tickets(reloaded.settings.authorization))
+            self._authorization.renew_connections()
+        return reloaded
+
+    def why_not_ready(self) -> str | None:
+        """Why load balancers should send no new clients here, if so, with the details that an operator needs."""
+        error = self._node.why_not_ready()
+        return None if error is None else error.operator_detail or error.detail
 
 
 def make_service(settings: Settings, reactor: Any) -> PushUpService:
-    """A server by these settings, on this reactor (an IReactorFDSet, IReactorTime, IReactorTCP, IReactorFromThreads).
+    """A server with these settings on this reactor (an IReactorFDSet, -Time, -TCP and -FromThreads); not started.
 
     Raises: SettingsError.
     """
     metrics = Metrics()
+    page = MetricsPage(metrics)
     demultiplexer = STRATEGIES[settings.server.wait_strategy](reactor)
-    broadcast = _make_broadcast(settings, reactor, metrics, demultiplexer)
+    broadcast = make_broadcast(settings, reactor, metrics, demultiplexer)
     node: Node[Holder] = Node(
         limits=settings.queue,
         hold_limits=settings.hold,
@@ -161,31 +142,9 @@ def make_service(settings: Settings, reactor: Any) -> PushUpService:
         metrics=metrics,
         name=settings.server.node_name or socket.gethostname(),
     )
-    asking = _make_authorization(settings.authorization, reactor, metrics)
-    page = MetricsPage(
-        metrics,
-        {
-            "held_polls": ("Polls held", lambda: node.polls.count),
-            "ready": ("1 when new clients may be sent here, else 0", lambda: node.why_not_ready() is None),
-            "nodes": ("Nodes that live, as far as this one knows", lambda: len(node.members())),
-            "connections": ("Connections open", lambda: edge.connection_count),
-            "connections_limit": ("Connections that may be open", lambda: edge.limits.connections_limit),
-            "waiting_requests_bytes": (
-                "Bytes that count against waiting_requests_limit_bytes",
-                lambda: edge.waiting_bytes,
-            ),
-            "held_bytes": ("Bytes that count against held_limit_bytes", lambda: node.polls.bytes),
-            "channels": ("Channels living", lambda: len(node.state.channels)),
-            "awaited_channels": ("Channels that do not exist and are waited for", lambda: node.polls.awaited_count),
-            "cached_messages": ("Messages cached", lambda: node.state.message_count),
-            "cached_bytes": ("Bytes that count against retention_bytes", lambda: node.state.message_bytes),
-            "waiting_bytes": ("Bytes that count against waiting_limit_bytes", lambda: broadcast.waiting_bytes),
-        },
-    )
-    cors_origins = frozenset(settings.server.cors_origins)
-    origins = Origins(cors_origins)
+    authorization = make_authorization(settings.authorization, reactor, metrics)
+    origins = Origins(frozenset(settings.server.cors_origins))
     access = Access(publish_keys=settings.server.publish_keys, origins=origins, hosts=settings.server.hosts)
-    refusals = Refusals(metrics, reactor.seconds)
     api = Api(
         node,
         polls=PollReader(settings.poll),
@@ -193,141 +152,59 @@ def make_service(settings: Settings, reactor: Any) -> PushUpService:
         publication_limit_bytes=settings.request.body_limit_bytes,
         access=access,
         origins=origins,
-        refusals=refusals,
+        refusals=Refusals(metrics, reactor.seconds),
         metrics_text=page.text,
         authorized_polls=None
-        if asking is None
-        else AuthorizedPolls(node, asking.authorization, reactor, settings.authorization.authorize_queue_limit_bytes),
+        if authorization is None
+        else AuthorizedPolls(node, authorization, reactor, settings.authorization.authorize_queue_limit_bytes),
     )
+    connections = connection_limit(settings.edge.connections_limit, settings.authorization.authorize_at_most)
     edge = Edge(
         application=_application(api, reactor, settings),
         demultiplexer=demultiplexer,
         reactor=reactor,
         clock=reactor,
-        limits=structs.replace(settings.edge, connections_limit=connections_within(settings)),
+        limits=structs.replace(settings.edge, connections_limit=connections),
         request_limits=settings.request,
         metrics=metrics,
     )
-    return PushUpService(settings, clock=reactor, node=node, edge=edge, api=api, access=access, asking=asking)
+    _add_gauges(page, node, edge, broadcast)
+    return PushUpService(
+        settings, clock=reactor, node=node, edge=edge, api=api, access=access, authorization=authorization
+    )
 
 
 def _application(api: Api, clock: IReactorTime, settings: Settings) -> Application:
-    """What answers requests, and says so in the log at level debug."""
+    """What answers requests; at log level debug it logs each of them."""
     return RequestLog(api, clock) if settings.server.log_level == "debug" else api
 
 
-def _make_broadcast(settings: Settings, reactor: Any, metrics: Metrics, demultiplexer: Demultiplexer) -> Broadcast:
-    epoch = secrets.token_hex(4)
-    kind, _, path = settings.server.broadcast.partition(":")
-    if kind == "memory":
-        return MemoryBroadcast(epoch=epoch, now=reactor.seconds)
-    if kind != "journal":
-        return _make_redis_broadcast(settings, reactor, demultiplexer)
-    limits = ServiceLimits(at_most=1, queue_limit=1, deadline_seconds=settings.journal.journal_timeout_seconds)
-    return Journal(
-        partial(open_journal, Path(path), settings.queue, epoch),
-        limits=settings.queue,
-        waiting_limits=settings.waiting,
-        helpers=HelperPool("journal", limits, reactor=reactor, counters=metrics.backend("journal")),
-        clock=reactor,
+def _add_gauges(page: MetricsPage, node: Node[Holder], edge: Edge, broadcast: Broadcast) -> None:
+    polls, limits = node.polls, edge.limits
+    page.add("held_polls", "Held polls", lambda: polls.count)
+    page.add("ready", "1 if load balancers should send new clients here, else 0", lambda: node.why_not_ready() is None)
+    page.add("nodes", "Nodes of the cluster that are known to be alive", lambda: len(node.members()))
+    page.add("connections", "Open connections", lambda: edge.connection_count)
+    page.add("connections_limit", "Maximum number of open connections", lambda: limits.connections_limit)
+    page.add(
+        "waiting_requests_bytes", "Bytes that count against waiting_requests_limit_bytes", lambda: edge.waiting_bytes
     )
+    page.add("held_bytes", "Bytes that count against held_limit_bytes", lambda: polls.bytes)
+    page.add("channels", "Open channels", lambda: len(node.state.channels))
+    page.add("awaited_channels", "Channels that do not exist and that polls wait for", lambda: polls.awaited_count)
+    page.add("cached_messages", "Cached messages", lambda: node.state.message_count)
+    page.add("cached_bytes", "Bytes that count against retention_bytes", lambda: node.state.message_bytes)
+    page.add("waiting_bytes", "Bytes that count against waiting_limit_bytes", lambda: broadcast.waiting_bytes)
 
 
-def _make_redis_broadcast(settings: Settings, reactor: Any, demultiplexer: Demultiplexer) -> Broadcast:
-    # Imported here, so that a single node does not load what it does not need.
-    from pushup.broadcast.redis.address import parse_address
-    from pushup.broadcast.redis.broadcast import RedisBroadcast
-    from pushup.broadcast.redis.connector import Connector
-
-    connector = Connector(
-        parse_address(settings.server.broadcast),
-        reactor=reactor,
-        timeout=settings.redis.redis_timeout_seconds,
-        name="pushup",
-        adopt=demultiplexer.adopt,
-    )
-    return RedisBroadcast(
-        connector,
-        node_id=secrets.token_hex(4),
-        limits=settings.queue,
-        redis_limits=settings.redis,
-        waiting_limits=settings.waiting,
-        clock=reactor,
-        random=random,
-    )
-
-
-def _make_authorization(settings: AuthorizationSettings, reactor: Any, metrics: Metrics) -> Asking | None:
-    """Who may poll what, unless everybody may everything. Raises: SettingsError."""
-    limits = ServiceLimits(
-        at_most=settings.authorize_at_most,
-        queue_limit=settings.authorize_queue_limit,
-        deadline_seconds=settings.authorize_timeout_seconds,
-    )
-    authorizer: Authorizer
-    stop: Callable[[], object]
-    renew: Callable[[], object]
-    if settings.authorize_url:
-        # An HTTP client with TLS takes 12 MB, which others need not have.
-        from pushup.backends.service_requestor import ServiceRequestor
-        from pushup.backends.url_authorizer import UrlAuthorizer
-
-        counters = metrics.backend("authorization")
-        tls = settings.authorize_url.startswith("https:")
-        requestor = ServiceRequestor("authorize_url", limits, reactor=reactor, counters=counters, tls=tls)
-        authorizer = UrlAuthorizer(settings.authorize_url, requestor)
-        stop, renew = requestor.stop, requestor.renew_connections
-    elif settings.authorizer:
-        try:
-            function = load(settings.authorizer)
-        except ValueError as error:
-            raise SettingsError(f"authorizer: {error}") from None
-        pool = HelperPool("the authorizer", limits, reactor=reactor, counters=metrics.backend("authorization"))
-        authorizer, stop, renew = FunctionAuthorizer(function, pool), pool.stop, lambda: None
-    else:
-        return None
-    authorization = Authorization(
-        authorizer,
-        tickets=_make_tickets(settings),
-        ticket_seconds=settings.ticket_seconds,
-        clock=reactor,
-        random=random,
-    )
-    return Asking(authorization, stop, renew)
-
-
-def _make_tickets(settings: AuthorizationSettings) -> Tickets:
-    return Tickets((settings.ticket_key or secrets.token_hex(32)).encode())
-
-
-def connections_within(settings: Settings) -> int:
-    """How many connections there may be at a time, so that some file descriptors stay free.
-
-    They are for Redis, the journal and the application. If clients had them all, none of these could be opened again:
-    each descriptor that becomes free would go to the next client.
-    """
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    reserve = min(RESERVED_FILES + settings.authorization.authorize_at_most, files // 2)
-    connections = min(settings.edge.connections_limit, files - reserve)
-    _log.info(
-        "at most {connections} connections: connections_limit is {limit}, and of {files} file descriptors {reserve} "
-        "are kept for other things",
-        connections=connections, limit=settings.edge.connections_limit, files=files, reserve=reserve,
-    )  # fmt: skip
-    return connections
-
-
-def raise_file_limit() -> int:
-    """Let this process have as many files as it may; returns how many."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard
-
-
-def tune_garbage_collector() -> None:
-    """Look for reference cycles more rarely: a held poll is in none, and 10,000 of them are looked at each time.
-
-    Python looks after every 700 new objects; with a fan-out to 5,000 that was 5 % of the time.
-    """
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+def _open_sockets(addresses: tuple[str, ...]) -> list[socket.socket]:
+    """Listening sockets for all addresses, or for none. Raises: OSError."""
+    sockets: list[socket.socket] = []
+    try:
+        for address in addresses:
+            sockets.append(open_socket(address))
+    except OSError as error:
+        for sock in sockets:
+            sock.close()
+        raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
+    return sockets

@@ -29,7 +29,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
 def test_every_metric_is_documented() -> None:
     """docs/operations.md names each metric that a node counts."""
     text = (DOCS / "operations.md").read_text()
-    families = list(text_string_to_metric_families(MetricsPage(Metrics(), {}).text().decode()))
+    families = list(text_string_to_metric_families(MetricsPage(Metrics()).text().decode()))
     assert len(families) > 5
     for family in families:
         assert f"`{family.name}" in text, family.name

@@ -49,7 +49,7 @@ from pushup.net.listener import open_socket
 from pushup.net.problems import problem
 from pushup.net.responses import Response, ResponseOptions, ResponseWriter
 from pushup.node import HOLD_JITTER
-from pushup.service import raise_file_limit, tune_garbage_collector
+from pushup.process import raise_file_limit, tune_garbage_collector
 
 READ_BYTES = 4096
 WOKEN_AT_A_TIME = 256

@@ -8,7 +8,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from msgspec import Struct
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -89,6 +89,12 @@ class Authorizer(Protocol):
         cannot be asked about this poll.
         """
 
+    def stop(self) -> Deferred[None] | None:
+        """Ask no more; may fire later, when what it has opened is closed."""
+
+    def renew_connections(self) -> None:
+        """Ask over new connections from now on, if it uses any: certificates may have been replaced."""
+
 
 class Authorization:
     """Decides about polls, by their tickets or by asking the application."""
@@ -113,6 +119,14 @@ class Authorization:
     def use_tickets(self, tickets: Tickets) -> None:
         """Seal and accept tickets with another key. Tickets sealed before are no longer valid."""
         self._tickets = tickets
+
+    def renew_connections(self) -> None:
+        """Ask over new connections from now on, which trust the certificates that are installed now."""
+        self._authorizer.renew_connections()
+
+    async def stop(self) -> None:
+        """Ask no more."""
+        await maybeDeferred(self._authorizer.stop)
 
     def expires(self, ticket: str, channels: tuple[str, ...]) -> int | None:
         """When this ticket for these channels expires, in seconds since the epoch; None if it is not valid now.

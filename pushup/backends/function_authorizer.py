@@ -37,6 +37,12 @@ class FunctionAuthorizer:
         text = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
         return self._pool.call(_call, self._function, channels, text).addCallbacks(_decision, call_failed)
 
+    def stop(self) -> None:
+        self._pool.stop()
+
+    def renew_connections(self) -> None:
+        pass  # it has none
+
 
 def _call(function: AuthorizerFunction, channels: tuple[str, ...], headers: dict[str, str]) -> object:
     """Call the function, in the thread. An error that clients may be told is returned, not raised."""

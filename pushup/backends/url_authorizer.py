@@ -50,6 +50,12 @@ class UrlAuthorizer:
         forwarded[b"user-agent"] = b"PushUp/" + __version__.encode()
         return self._requestor.get(url.encode(), forwarded).addCallbacks(_decision, call_failed)
 
+    def stop(self) -> Deferred[None]:
+        return self._requestor.stop()
+
+    def renew_connections(self) -> None:
+        self._requestor.renew_connections()
+
 
 class _Body(Struct, forbid_unknown_fields=True):
     allow: bool

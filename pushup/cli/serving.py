@@ -14,7 +14,8 @@ from twisted.logger import Logger
 from pushup import surroundings
 from pushup.broadcast.journal_file import JournalError
 from pushup.logs import start_logging
-from pushup.service import PushUpService, make_service, raise_file_limit, tune_garbage_collector
+from pushup.process import raise_file_limit, tune_garbage_collector
+from pushup.service import PushUpService, make_service
 from pushup.settings import Settings, SettingsError
 from pushup.supervisor import make_supervisor
 

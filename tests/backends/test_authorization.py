@@ -51,6 +51,12 @@ class AskedByHand:
         self.verdicts.append(Deferred())
         return self.verdicts[-1]
 
+    def stop(self) -> None:
+        raise AssertionError("not stopped here")
+
+    def renew_connections(self) -> None:
+        raise AssertionError("not reloaded here")
+
 
 _check: type[Authorizer] = AskedByHand
 

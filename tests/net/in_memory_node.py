@@ -107,7 +107,8 @@ class InMemoryNode:
         self.node.start()
         origins = Origins(frozenset(cors_origins))
         self.access = Access(publish_keys=publish_keys, origins=origins, hosts=hosts)
-        page = MetricsPage(self.metrics, {"held_polls": ("Polls held", lambda: self.polls.count)})
+        page = MetricsPage(self.metrics)
+        page.add("held_polls", "Held polls", lambda: self.polls.count)
         self.api = Api(
             self.node,
             polls=PollReader(poll_limits or PollLimits()),

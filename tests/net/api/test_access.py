@@ -173,7 +173,7 @@ def test_who_is_shown_why(
 
 
 def counted(metrics: Metrics) -> dict[str, int]:
-    lines = MetricsPage(metrics, {}).text().decode().splitlines()
+    lines = MetricsPage(metrics).text().decode().splitlines()
     found = [line for line in lines if line.startswith("pushup_refusals_total{")]
     return {line.split('"')[1]: int(float(line.rsplit(" ", 1)[1])) for line in found}
 

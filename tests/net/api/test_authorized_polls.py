@@ -44,6 +44,12 @@ class Application:
         self.verdicts.append(Deferred(self._cancel))
         return self.verdicts[-1]
 
+    def stop(self) -> None:
+        raise AssertionError("not stopped here")
+
+    def renew_connections(self) -> None:
+        raise AssertionError("not reloaded here")
+
     def _cancel(self, verdict: object) -> None:
         self.cancelled += 1
 

@@ -1,0 +1,107 @@
+"""The two parts of a server that the settings choose: its broadcast, and who decides which polls are allowed."""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+from pathlib import Path
+from random import random
+from typing import Any
+
+from pushup.backends.authorization import Authorization, AuthorizationSettings, Authorizer
+from pushup.backends.function_authorizer import FunctionAuthorizer, load
+from pushup.backends.helper_pool import HelperPool
+from pushup.backends.limited_service import ServiceLimits
+from pushup.backends.tickets import Tickets
+from pushup.broadcast import Broadcast
+from pushup.broadcast.journal import Journal
+from pushup.broadcast.journal_file import open_journal
+from pushup.broadcast.memory import MemoryBroadcast
+from pushup.metrics import Metrics
+from pushup.net.wait.demultiplexer import Demultiplexer
+from pushup.settings import Settings, SettingsError
+
+
+def make_broadcast(settings: Settings, reactor: Any, metrics: Metrics, demultiplexer: Demultiplexer) -> Broadcast:
+    """The broadcast that the setting of this name asks for; it is not started."""
+    kind, _, path = settings.server.broadcast.partition(":")
+    if kind == "memory":
+        return MemoryBroadcast(epoch=secrets.token_hex(4), now=reactor.seconds)
+    if kind == "journal":
+        return _make_journal(Path(path), settings, reactor, metrics)
+    return _make_redis_broadcast(settings, reactor, demultiplexer)
+
+
+def _make_journal(path: Path, settings: Settings, reactor: Any, metrics: Metrics) -> Journal:
+    limits = ServiceLimits(at_most=1, queue_limit=1, deadline_seconds=settings.journal.journal_timeout_seconds)
+    return Journal(
+        partial(open_journal, path, settings.queue, secrets.token_hex(4)),
+        limits=settings.queue,
+        waiting_limits=settings.waiting,
+        helpers=HelperPool("journal", limits, reactor=reactor, counters=metrics.backend("journal")),
+        clock=reactor,
+    )
+
+
+def _make_redis_broadcast(settings: Settings, reactor: Any, demultiplexer: Demultiplexer) -> Broadcast:
+    # Imported here, so that a single node does not load what it does not need.
+    from pushup.broadcast.redis.address import parse_address
+    from pushup.broadcast.redis.broadcast import RedisBroadcast
+    from pushup.broadcast.redis.connector import Connector
+
+    connector = Connector(
+        parse_address(settings.server.broadcast),
+        reactor=reactor,
+        timeout=settings.redis.redis_timeout_seconds,
+        name="pushup",
+        adopt=demultiplexer.adopt,
+    )
+    return RedisBroadcast(
+        connector,
+        node_id=secrets.token_hex(4),
+        limits=settings.queue,
+        redis_limits=settings.redis,
+        waiting_limits=settings.waiting,
+        clock=reactor,
+        random=random,
+    )
+
+
+def make_authorization(settings: AuthorizationSettings, reactor: Any, metrics: Metrics) -> Authorization | None:
+    """Who decides which polls are allowed; None if everybody may poll everything. Raises: SettingsError."""
+    if not (settings.authorize_url or settings.authorizer):
+        return None
+    return Authorization(
+        _make_authorizer(settings, reactor, metrics),
+        tickets=make_tickets(settings),
+        ticket_seconds=settings.ticket_seconds,
+        clock=reactor,
+        random=random,
+    )
+
+
+def _make_authorizer(settings: AuthorizationSettings, reactor: Any, metrics: Metrics) -> Authorizer:
+    counters = metrics.backend("authorization")
+    limits = ServiceLimits(
+        at_most=settings.authorize_at_most,
+        queue_limit=settings.authorize_queue_limit,
+        deadline_seconds=settings.authorize_timeout_seconds,
+    )
+    if not settings.authorize_url:
+        try:
+            function = load(settings.authorizer)
+        except ValueError as error:
+            raise SettingsError(f"authorizer: {error}") from None
+        return FunctionAuthorizer(function, HelperPool("the authorizer", limits, reactor=reactor, counters=counters))
+    # Imported here, because an HTTP client with TLS takes 12 MB.
+    from pushup.backends.service_requestor import ServiceRequestor
+    from pushup.backends.url_authorizer import UrlAuthorizer
+
+    tls = settings.authorize_url.startswith("https:")
+    requestor = ServiceRequestor("authorize_url", limits, reactor=reactor, counters=counters, tls=tls)
+    return UrlAuthorizer(settings.authorize_url, requestor)
+
+
+def make_tickets(settings: AuthorizationSettings) -> Tickets:
+    """Tickets with the key of the settings, or with a random one that ends with this process."""
+    return Tickets((settings.ticket_key or secrets.token_hex(32)).encode())
