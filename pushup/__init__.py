@@ -9,6 +9,7 @@
 | `client/` | the Python client |
 | `cli/` | the command line |
 | `node` | joins state, clock and broadcast |
+| `drain` | answers the held polls of a stopping node over some time |
 | `parts` | the parts that the settings choose: the broadcast, and who authorizes polls |
 | `process` | file descriptors, and the garbage collector |
 | `service` | builds, starts and stops a server, on one page |

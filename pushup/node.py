@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from msgspec import Struct
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
@@ -31,11 +30,9 @@ from pushup.core.poll import Poll
 from pushup.core.snapshot import Changes, Snapshot
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Holder, Subscription
+from pushup.drain import SLICE, Drain
 from pushup.metrics import Metrics
 from pushup.timer import Timer
-
-SLICE = 256
-"""Answers in one turn of the reactor: about 4 ms, so that other connections get their turn in between."""
 
 DEADLINE_STEP_SECONDS = 1 / 64
 """Deadlines are rounded down to a multiple of this, so that many subscriptions share a place in the tree."""
@@ -46,24 +43,10 @@ HOLD_JITTER = 0.15
 EXPIRY_SECONDS = 1.0
 """How often to check whether anything is due to expire while no entry comes; how late it may expire."""
 
-DRAIN_STEP_SECONDS = 0.1
-"""How often a draining node answers some of its held polls."""
-
-DRAIN_HOLD_SECONDS = 1.0
-"""A draining node holds a new poll for at most this long, and at least half of it, at random. If it answered at once,
-the client would return at once, hundreds of times a second: balancers prefer the node with few connections."""
-
 _log = Logger()
 
 
 H = TypeVar("H", bound=Holder)
-
-
-class DrainLimits(Struct, frozen=True, kw_only=True):
-    """How a node stops."""
-
-    drain_seconds: float = 5.0
-    """Time over which held polls are answered on shutdown, so that clients do not reach other nodes all at once."""
 
 
 class Node(Generic[H]):
@@ -99,8 +82,7 @@ class Node(Generic[H]):
         self._expiring = False
         self._expiry = LoopingCall(self._expire)
         self._expiry.clock = clock
-        self._drain_end: float | None = None
-        """When a draining node has answered everybody, seconds since the epoch."""
+        self._drain: Drain | None = None
         self._name = name
         self.addresses: tuple[str, ...] = ()
         """Where it listens, once it does."""
@@ -147,7 +129,7 @@ class Node(Generic[H]):
 
     def why_not_ready(self) -> Unavailable | None:
         """Why load balancers should send no new clients here, if so."""
-        if self._drain_end is not None:
+        if self._drain is not None:
             return Unavailable("this node is draining", retry_after=1)
         return self._broadcast.why_not_ready()
 
@@ -176,7 +158,7 @@ class Node(Generic[H]):
         if isinstance(cursor, Cursor) and cursor.epoch != epoch and self._broadcast.awaits(cursor.epoch):
             # Answering from the epoch before would repeat what this client has seen.
             raise Unavailable("this node has not yet loaded the epoch of this cursor", retry_after=1)
-        deadline = min((now + self._hold_seconds(poll, now)) // DEADLINE_STEP_SECONDS * DEADLINE_STEP_SECONDS, until)
+        deadline = min((now + self._hold_seconds(poll)) // DEADLINE_STEP_SECONDS * DEADLINE_STEP_SECONDS, until)
         result = self.polls.subscribe(poll, holder, now, deadline)
         if isinstance(result, Subscription):
             if result.deadline < self._deadline_timer.time:
@@ -185,11 +167,10 @@ class Node(Generic[H]):
             self._metrics.delivered(result, 1, now)
         return result
 
-    def _hold_seconds(self, poll: Poll, now: float) -> float:
+    def _hold_seconds(self, poll: Poll) -> float:
         """How long to hold this poll if there is nothing for it."""
-        if self._drain_end is not None:
-            hold = DRAIN_HOLD_SECONDS * (1 - self._random() / 2)
-            return max(0.0, min(poll.timeout, hold, self._drain_end - now))
+        if self._drain is not None:
+            return self._drain.hold_seconds(poll.timeout, self._random())
         return poll.timeout * (1 - HOLD_JITTER * self._random())
 
     def abandon(self, subscription: Subscription[Any]) -> None:
@@ -243,26 +224,12 @@ class Node(Generic[H]):
 
     def drain(self, seconds: float) -> Deferred[None]:
         """Answer all held polls, spread evenly over some time, and hold new ones briefly; fires at its end."""
-        self._drain_end = self._clock.seconds() + seconds
-        done: Deferred[None] = Deferred()
-        self._drain_step(self.polls.count, self._drain_end, done)
-        return done
+        self._drain = Drain(self._clock, seconds, held=lambda: self.polls.count, answer=self._answer_latest)
+        self._drain.start()
+        return self._drain.done
 
-    def _drain_step(self, waiting: int, end: float, done: Deferred[None]) -> None:
-        """Answer the part of the held polls whose turn it is, a slice at most.
-
-        `waiting`: how many of those held when the drain began still are. New polls are held briefly, so the old ones
-        have the latest deadlines; at the end everybody is answered.
-        """
-        held, left = self.polls.count, max(0.0, end - self._clock.seconds())
-        if not held and not left:
-            done.callback(None)
-            return
-        waiting = min(waiting, held) if left else held
-        steps = max(1, math.ceil(waiting / SLICE), min(waiting, math.ceil(left / DRAIN_STEP_SECONDS)))
-        share = math.ceil(waiting / steps)
-        self._answer(self.polls.end_all(share))
-        self._clock.callLater(left / steps, self._drain_step, waiting - share, end, done)
+    def _answer_latest(self, count: int) -> None:
+        self._answer(self.polls.end_all(count))
 
     # Answers.
 

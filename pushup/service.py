@@ -89,7 +89,7 @@ class PushUpService(Service):
     async def _stop(self) -> None:
         """Answer held polls over the drain window, send what is left, and stop in the reverse order."""
         held = self._node.polls.count
-        _log.info("stopping: answering {held} held polls", held=held)
+        _log.info("draining {held} held polls, then stopping", held=held)
         self._edge.drain()
         await self._node.drain(self._settings.drain.drain_seconds if held else 0.0)
         self._edge.stop_listening()

@@ -26,12 +26,12 @@ from pushup.broadcast.redis.address import without_password
 from pushup.broadcast.redis.limits import RedisLimits
 from pushup.broadcast.waiting import WaitingLimits
 from pushup.core.limits import HoldLimits, Limits
+from pushup.drain import DrainLimits
 from pushup.net.api.bodies import PublicationLimits
 from pushup.net.api.origins import DEFAULT_PORTS
 from pushup.net.api.poll_parameters import PollLimits
 from pushup.net.limits import EdgeLimits, RequestLimits
 from pushup.net.listener import parse_address
-from pushup.node import DrainLimits
 from pushup.secret_files import SecretFileError, read_secret, read_secrets
 from pushup.server_settings import ServerSettings
 from pushup.setting_values import convert, is_text

@@ -14,7 +14,8 @@ from pushup.core.errors import UnknownChannel
 from pushup.core.limits import Limits
 from pushup.core.poll import Poll, Selection
 from pushup.core.subscription import Subscription
-from pushup.node import DEADLINE_STEP_SECONDS, EXPIRY_SECONDS, HOLD_JITTER, SLICE
+from pushup.drain import SLICE
+from pushup.node import DEADLINE_STEP_SECONDS, EXPIRY_SECONDS, HOLD_JITTER
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange, waiting_poll
 from tests.net.in_memory_server import START
 

@@ -51,7 +51,7 @@ def test_the_limit_is_logged_when_it_starts(serve: Serve) -> None:
     with serve(files=1000, connections_limit=5000) as server:
         line = next(line for line in server.log_lines() if "connections_limit" in line)
         found = re.search(
-            r"at most (\d+) connections: connections_limit is 5000, and of 1000 file descriptors (\d+)", line
+            r"at most (\d+) connections \(connections_limit is 5000; of 1000 file descriptors, (\d+) are reserved", line
         )
         assert found is not None, line
         assert int(found[1]) + int(found[2]) == 1000

@@ -15,11 +15,12 @@ from pushup.backends.tickets import Tickets
 from pushup.core.errors import BadRequest, Forbidden, Overloaded, PushUpError, Unauthorized, Unavailable
 from pushup.core.limits import Limits
 from pushup.core.subscription import Subscription
+from pushup.drain import SLICE
 from pushup.net.api.authorized_polls import AuthorizedPolls
 from pushup.net.api.bodies import write
 from pushup.net.problems import problem_type
 from pushup.net.responses import Response
-from pushup.node import SLICE, Node
+from pushup.node import Node
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
 from tests.net.in_memory_server import Client, InMemoryServer
 
