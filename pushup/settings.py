@@ -129,8 +129,8 @@ def read_settings(
     origins: dict[str, str] = {}
     for where, values in (
         (str(file), _read_file(file) if file else {}),
-        ("the environment", _read_environment(environment or {})),
-        ("the command line", flags or {}),
+        ("environment", _read_environment(environment or {})),
+        ("command line", flags or {}),
     ):
         for name, value in values.items():
             group, converted = _setting(name, value, where)

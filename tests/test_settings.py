@@ -165,8 +165,8 @@ def test_mistakes_say_where_they_are(tmp_path: Path, name: str, text: str) -> No
     file = in_file(tmp_path, f'{name} = "{text}"\n')
     for where, given in (
         (str(file), {"file": file}),
-        ("the environment", {"environment": {f"PUSHUP_{name.upper()}": text}}),
-        ("the command line", {"flags": {name: text}}),
+        ("environment", {"environment": {f"PUSHUP_{name.upper()}": text}}),
+        ("command line", {"flags": {name: text}}),
     ):
         with pytest.raises(SettingsError) as caught:
             read_settings(**given)
@@ -415,7 +415,7 @@ def test_a_secret_and_its_file(tmp_path: Path, setting: str) -> None:
     file = in_file(tmp_path, f'{setting} = "{tmp_path}/secret"\n')
     with pytest.raises(SettingsError) as caught:
         read_settings(file, {f"PUSHUP_{name.upper()}": value})
-    for part in (str(file), setting, f"{name} is set, too (the environment)"):
+    for part in (str(file), setting, f"{name} is set, too (environment)"):
         assert part in str(caught.value)
     assert KEY not in str(caught.value)
 
