@@ -1,4 +1,4 @@
-"""Short ways to write what tests of the core are made of: commands, entries, queues, polls."""
+"""Helpers for tests of the core: commands, entries, polls, and a state with the polls held on it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def draft(*channels: str, data: str = "1") -> Draft:
 
 
 def publish(*channels: str, data: str = "1", key: str | None = None) -> Publish:
-    """The publication of one message."""
+    """A publication of one message."""
     return Publish((draft(*channels, data=data),), key)
 
 
@@ -44,7 +44,7 @@ def poll(
 
 
 class Feed:
-    """A replicated state with the polls held above it; each command gets the next place in the order."""
+    """A replicated state and the polls held on it; each command gets the next sequence."""
 
     def __init__(self, *, hold_limits: HoldLimits = HoldLimits(), **limits: Any) -> None:  # noqa: B008  # frozen
         self.limits = Limits(**limits)
@@ -57,7 +57,7 @@ class Feed:
         return outcome
 
     def use(self, state: ReplicatedState) -> None:
-        """Go on from another state."""
+        """Continue with another state."""
         self.state = state
         self.polls.use(state)
         self.check()
@@ -70,13 +70,13 @@ class Feed:
         return self.polls.subscribe(asked, holder, now, now + asked.timeout)
 
     def ask(self, asked: Poll, now: float = 0.0) -> Answer:
-        """The answer to a poll that is not held."""
+        """The answer to a poll that is expected not to be held."""
         answer = self.subscribe(asked, now)
         assert isinstance(answer, Answer)
         return answer
 
     def hold(self, asked: Poll, now: float, holder: str = "client") -> Subscription[str]:
-        """A poll that there is nothing for, yet."""
+        """The subscription of a poll that is expected to be held."""
         subscription = self.subscribe(asked, now, holder)
         assert isinstance(subscription, Subscription), subscription
         return subscription

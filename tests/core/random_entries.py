@@ -1,4 +1,4 @@
-"""Random commands and entries, and the settings of queues that take them."""
+"""Random commands and entries, and limits to try them with."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMITS = {
 
 
 def random_commands(random: Random, *, names: tuple[str, ...] = NAMES) -> Iterator[tuple[float, Command]]:
-    """Commands of all kinds without an end, each with the seconds since the one before."""
+    """An endless series of commands of all kinds, each with the seconds since the previous one."""
     while True:
         drafts = [
             draft(*random.sample(names, random.choice((1, 1, 2, len(names)))), data=f'"{"x" * random.randrange(40)}"')
@@ -48,7 +48,7 @@ def random_commands(random: Random, *, names: tuple[str, ...] = NAMES) -> Iterat
 
 
 def random_entries(random: Random, count: int, *, names: tuple[str, ...] = NAMES) -> Iterator[Entry]:
-    """So many entries from the first place of the order on."""
+    """The first `count` entries of a random order."""
     sequence, time = 1, 1000.0
     for _, (seconds, command) in zip(range(count), random_commands(random, names=names), strict=False):
         time += seconds
@@ -56,9 +56,9 @@ def random_entries(random: Random, count: int, *, names: tuple[str, ...] = NAMES
         sequence += command.width
 
 
-def sorted_snapshot(queue: ReplicatedState) -> Snapshot:
-    """The queue's state with its channels by name."""
-    snapshot = queue.snapshot()
+def sorted_snapshot(state: ReplicatedState) -> Snapshot:
+    """The state's snapshot with its channels sorted by name."""
+    snapshot = state.snapshot()
     return replace(snapshot, channels=by_name(snapshot.channels))
 
 

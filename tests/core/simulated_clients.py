@@ -1,4 +1,4 @@
-"""Nodes that apply the same entries at their own pace, and clients that follow chains of cursors from node to node."""
+"""Nodes that apply the same entries at their own pace, and clients that carry their cursor from node to node."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Subscription
 
 from .builders import EPOCH, ids, sequence_of
-from .naive_queue import NaiveQueue
+from .naive_state import NaiveState
 
 
 @dataclass(eq=False)
 class Client:
-    """Follows one chain of cursors, and knows what it has got."""
+    """Follows one chain of cursors and remembers every message it received."""
 
     selection: Selection
     cursor: Cursor | Start
     received: set[int] = field(default_factory=set)
-    told: int = 0
-    waits: bool = False
+    answers_with_gaps: int = 0
+    is_waiting: bool = False
 
-    def take(self, answer: Answer, names: tuple[str, ...], since: int | None, naive: NaiveQueue) -> None:
-        """Assert that the way from `since` to the answer's cursor was told in full, and nothing twice."""
+    def take(self, answer: Answer, names: tuple[str, ...], since: int | None, naive: NaiveState) -> None:
+        """Assert that an answer covers everything between `since` and its own cursor, without duplicates."""
         end = sequence_of(answer.cursor)
         got = ids(answer)
         assert got == sorted(set(got))
@@ -39,7 +39,7 @@ class Client:
         assert all((since or 0) < sequence <= end for sequence in got)
         assert all(message.channels and set(message.channels) <= set(names) for message in answer.messages)
         self.received.update(got)
-        self.told += bool(answer.gaps)
+        self.answers_with_gaps += bool(answer.gaps)
         self.cursor = parse_cursor(answer.cursor)
         if since is None:
             return
@@ -60,7 +60,7 @@ class Client:
 
 @dataclass(eq=False)
 class Held:
-    """A poll that a node holds; `since`: where its client is, None if it began with all that there is."""
+    """A poll that a node holds; `since` is the cursor of its client, or where the node was if it had none."""
 
     number: int
     client: Client | None
@@ -70,13 +70,13 @@ class Held:
     deadline: float
     subscription: Subscription[int]
     was_moved: bool = False
-    """Whether another state took the place of the one it was subscribed to."""
+    """Whether the state it was subscribed to has been replaced."""
 
 
 class Node:
-    """A queue and the naive one beside it, fed the same; every answer is held against the naive one's.
+    """A node and its reference model, fed the same entries; every answer is compared with the model's.
 
-    `delay`: so many seconds of entries are applied before those whom they have woken are answered.
+    After waking polls, it applies another `delay` seconds of entries before it answers them.
     """
 
     def __init__(self, limits: Limits, delay: float) -> None:
@@ -85,13 +85,13 @@ class Node:
         self.delivered = 0.0
         self.state = ReplicatedState(limits, epoch=EPOCH)
         self.polls: HeldPolls[int] = HeldPolls(self.state)
-        self.naive = NaiveQueue(limits, EPOCH)
+        self.naive = NaiveState(limits, EPOCH)
         self.applied = 0
         self.held: dict[int, Held] = {}
         self.poll_count = 0
 
     def start_from(self, other: Node) -> None:
-        """Go on from another node's state. Held polls stay; from here on they may be told of gaps that are assumed."""
+        """Continue from another node's state. Held polls stay, and may get gaps that are only assumed."""
         for held in self.held.values():
             held.was_moved = True
         self.state = ReplicatedState.restore(self.limits, other.state.snapshot())
@@ -110,7 +110,7 @@ class Node:
         else:
             assert outcome == expected
         self.applied += 1
-        self.naive.agree(self.state.snapshot())
+        self.naive.assert_matches(self.state.snapshot())
         self.check()
         return outcome
 
@@ -132,12 +132,12 @@ class Node:
             assert not isinstance(poll.cursor, Cursor) or poll.cursor.epoch == EPOCH
             missed = isinstance(poll.cursor, Cursor) and any(self.naive.dropped(name, since) for name in names)
             nothing = not missed and not self.naive.select(names, selection, since)
-            assert nothing, "held although there is something to tell"
+            assert nothing, "held although there is something to answer"
             since = since if isinstance(poll.cursor, Cursor) else last
             assert result.deadline == min(deadline, selection.end) > now
             self.held[self.poll_count] = Held(self.poll_count, client, names, selection, since, result.deadline, result)
             if client is not None:
-                client.waits = True
+                client.is_waiting = True
         elif isinstance(poll.cursor, Cursor) and poll.cursor.epoch != EPOCH:
             assert [(gap.channel, gap.reason) for gap in result.gaps] == [(name, "lost") for name in names]
             self.naive.assert_answer(result, names, selection, None)
@@ -157,7 +157,7 @@ class Node:
                 answer, held.names, held.selection, held.since, held=True, was_moved=held.was_moved
             )
             if held.client is not None:
-                held.client.waits = False
+                held.client.is_waiting = False
                 held.client.take(answer, held.names, held.since, self.naive)
         self.check()
         return [number for number, _ in answers]
@@ -169,12 +169,14 @@ class Node:
         self.answered(answers)
 
     def deliver_all(self) -> None:
-        """Deliver until nobody is woken; then nobody waits whom there is something to tell."""
+        """Deliver until no poll is woken; then no held poll has anything to be answered with."""
         while self.polls.has_deliveries:
             self.deliver(7)
         self.delivered = self.naive.time
         for held in self.held.values():
-            assert not self.naive.tells(held.names, held.selection, held.since), "somebody was not woken"
+            assert not self.naive.must_answer(held.names, held.selection, held.since), (
+                f"poll {held.number} was not woken"
+            )
 
     def expire(self, now: float, most: int) -> None:
         due = sorted((h for h in self.held.values() if h.deadline <= now), key=lambda h: (h.deadline, h.number))
@@ -186,7 +188,7 @@ class Node:
             self.polls.abandon(held.subscription)
             self.polls.abandon(held.subscription)
             if held.client is not None:
-                held.client.waits = False
+                held.client.is_waiting = False
             self.check()
 
     def check(self) -> None:
@@ -196,7 +198,7 @@ class Node:
         assert self.polls.next_deadline == min((h.deadline for h in self.held.values()), default=None)
         assert self.state.message_count == len(self.naive.kept)
         assert self.state.message_bytes == self.naive.bytes
-        assert len(self.state.channels) == len(self.naive.living)
+        assert len(self.state.channels) == len(self.naive.open)
         for channel in self.state.channels.page():
             assert self.polls.subscribers(channel.name) == sum(
                 channel.name in held.names for held in self.held.values()
@@ -216,6 +218,6 @@ class Cluster:
         self.order.append(Entry(EPOCH, self.next, self.now, command))
         self.next += command.width
 
-    def follow(self, node: Node, most: int) -> None:
-        for entry in self.order[node.applied : node.applied + most]:
+    def follow(self, node: Node, max_entries: int) -> None:
+        for entry in self.order[node.applied : node.applied + max_entries]:
             node.apply(entry)

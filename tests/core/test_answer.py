@@ -1,4 +1,4 @@
-"""What a poll gets: messages, gaps, closings, and where it goes on."""
+"""Answers to polls: messages, gaps, closed channels and the next cursor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .builders import EPOCH, gaps, ids
 
 
 class Stream:
-    """Channels by name, with the messages that were put on them; an entry a message."""
+    """Channels by name, and messages published on them, one per entry."""
 
     def __init__(self) -> None:
         self.channels: dict[str, Channel] = {}
@@ -50,15 +50,15 @@ class Stream:
 
 
 def stream_of(*messages: str) -> Stream:
-    """Messages 1, 2, ... on these channels, at times 1, 2, ..."""
+    """Messages 1, 2, ... on these channels, published at times 1, 2, ..."""
     stream = Stream()
     for time, names in enumerate(messages, 1):
         stream.add(names, float(time))
     return stream
 
 
-def test_an_answer_is_the_json_of_the_interface() -> None:
-    """Fields, their order and their names are those of the HTTP interface; data stays as it was written."""
+def test_an_answer_encodes_to_the_json_of_the_http_api() -> None:
+    """Field names and their order are those of docs/http.md, and data is left as it was written."""
     stream = Stream()
     stream.add("ab", 1.5, '{"q": 1.0}')
     assert msgspec.json.encode(stream.ask("ba")) == (
@@ -71,7 +71,7 @@ def test_an_answer_is_the_json_of_the_interface() -> None:
 
 
 def test_several_channels_are_merged_and_each_message_comes_once() -> None:
-    """Messages come by sequence, `channels` names those that were asked for, in the order asked."""
+    """Messages are sorted by sequence, and each lists its channels in the order they were asked for."""
     stream = stream_of("a", "bc", "abc", "c", "d", "ba")
     answer = stream.ask("cb")
     assert [(m.id, m.channels) for m in answer.messages] == [
@@ -90,14 +90,14 @@ def test_several_channels_are_merged_and_each_message_comes_once() -> None:
     [(Start.EARLIEST, [1, 2, 4]), (0, [1, 2, 4]), (1, [2, 4]), (2, [4]), (3, [4]), (4, []), (5, [])],
 )
 def test_a_cursor_has_seen_its_own_message_and_not_the_next(cursor: Start | int, found: list[int]) -> None:
-    """Messages after the cursor come, and the fresh cursor is that of the node, not of the last message."""
+    """A poll returns the messages after its cursor, and the new cursor is the node's, not that of the last message."""
     answer = stream_of("a", "ab", "c", "b", "c").ask("ab", cursor)
     assert ids(answer) == found
     assert answer.cursor == "e1-5"
 
 
-def test_from_now_on_there_is_nothing_yet() -> None:
-    """A client that begins now gets the node's cursor, no message, and no gap."""
+def test_a_poll_from_now_returns_only_a_cursor() -> None:
+    """A client that starts from now gets the node's cursor, no message and no gap."""
     stream = stream_of("a", "a")
     stream.channels["a"].drop_oldest("expired")
     stream.channels["a"].closed_sequence = 2
@@ -106,13 +106,13 @@ def test_from_now_on_there_is_nothing_yet() -> None:
     assert not answer.tells_something
 
 
-def test_a_cursor_ahead_of_the_node_stays_what_it_is() -> None:
-    """Nothing is answered from the past, and the cursor does not go back."""
+def test_a_cursor_ahead_of_the_node_does_not_move_back() -> None:
+    """A client that is ahead of the node gets no old message, and keeps its cursor."""
     assert stream_of("a", "a").ask("a", 9) == Answer("e1-9", (), False, (), ())
 
 
-def test_an_answer_has_at_most_so_many_messages() -> None:
-    """With more to come the cursor is that of the last one given; with exactly as many there is no more."""
+def test_an_answer_has_at_most_limit_messages() -> None:
+    """With more to come, the cursor is that of the last message returned; otherwise it is the node's."""
     stream = stream_of("a", "b", "a", "a", "b")
     answer = stream.ask("a", limit=2)
     assert (ids(answer), answer.more, answer.cursor) == ([1, 3], True, "e1-3")
@@ -127,8 +127,8 @@ def test_an_answer_has_at_most_so_many_messages() -> None:
 @pytest.mark.parametrize(
     ("limit_bytes", "found"), [(1, [1]), (7, [1]), (8, [1, 2]), (15, [1, 2]), (16, [1, 2, 3]), (17, [1, 2, 3])]
 )
-def test_an_answer_ends_before_the_message_that_would_be_too_much(limit_bytes: int, found: list[int]) -> None:
-    """The bytes of data count, just full is not too full, and one message always fits."""
+def test_an_answer_ends_before_the_message_that_exceeds_its_size(limit_bytes: int, found: list[int]) -> None:
+    """The size of the data counts; an answer of exactly the limit fits, and so does any single message."""
     stream = Stream()
     for data in ('"x"', '"xxx"', '"xxxxxx"'):
         stream.add("a", 1.0, data)
@@ -136,8 +136,8 @@ def test_an_answer_ends_before_the_message_that_would_be_too_much(limit_bytes: i
     assert (ids(answer), answer.more, answer.cursor) == (found, len(found) < 3, f"e1-{len(found)}")
 
 
-def test_a_gap_is_told_to_those_who_have_not_seen_what_was_dropped() -> None:
-    """A cursor before the dropped message is told, one at it is not, and it is told whose channel and why."""
+def test_a_cursor_before_a_dropped_message_gets_a_gap() -> None:
+    """The gap names the channel and the reason; a cursor at the dropped message gets none."""
     stream = stream_of("a", "ab", "a", "b")
     stream.channels["a"].drop_oldest("expired")
     stream.channels["a"].drop_oldest("evicted")
@@ -150,8 +150,8 @@ def test_a_gap_is_told_to_those_who_have_not_seen_what_was_dropped() -> None:
     assert gaps(stream.ask("ba", 1)) == [("b", "evicted"), ("a", "evicted")]
 
 
-def test_a_gap_is_told_on_every_page_that_begins_before_its_end() -> None:
-    """What page 1 passes by is dropped here, and may be kept on the node that gives page 2: so page 1 tells of it."""
+def test_every_page_that_starts_before_the_end_of_a_gap_reports_it() -> None:
+    """Another node may still keep the message and serve page 2 without a gap, so page 1 has to report it."""
     behind, ahead = stream_of("b", "a", "b", "a", "b"), stream_of("b", "a", "b", "a", "b")
     ahead.channels["a"].drop_oldest("evicted")
     ahead.channels["a"].drop_oldest("evicted")
@@ -162,8 +162,8 @@ def test_a_gap_is_told_on_every_page_that_begins_before_its_end() -> None:
     assert gaps(ahead.ask("ab", 5)) == []
 
 
-def test_who_has_no_cursor_misses_nothing() -> None:
-    """A client that begins with all that is cached is told of no gap and no closing."""
+def test_a_client_without_a_cursor_has_missed_nothing() -> None:
+    """A client that starts with everything in the cache gets no gap and no closed channel."""
     stream = stream_of("a", "a")
     stream.channels["a"].drop_oldest("expired")
     stream.channels["a"].closed_sequence = 1
@@ -171,8 +171,8 @@ def test_who_has_no_cursor_misses_nothing() -> None:
     assert (ids(answer), answer.gaps, answer.closed) == ([2], (), ())
 
 
-def test_a_closing_is_told_to_those_who_have_not_seen_it() -> None:
-    """A cursor before the closing is told, one at it is not, whether or not the channel lives again."""
+def test_a_cursor_before_a_closing_gets_the_closed_channel() -> None:
+    """A cursor at the closing does not, whether or not the channel was opened again."""
     stream = stream_of("a", "b", "a")
     stream.channels["a"].closed_sequence = 2
     assert stream.ask("ab", 1).closed == ("a",)
@@ -181,8 +181,8 @@ def test_a_closing_is_told_to_those_who_have_not_seen_it() -> None:
     assert stream.ask("a", 1).tells_something
 
 
-def test_a_cursor_of_another_epoch_says_nothing_here() -> None:
-    """Its client gets all that is cached, a gap for each channel, and a cursor of this epoch."""
+def test_a_cursor_of_another_epoch_gets_everything_and_a_gap() -> None:
+    """Its client gets everything in the cache, a gap for each channel, and a cursor of this epoch."""
     stream = stream_of("a", "b")
     for sequence in (0, 1, 99):
         answer = stream.ask("abc", Cursor("e0", sequence))
@@ -205,13 +205,13 @@ def test_a_cursor_of_another_epoch_says_nothing_here() -> None:
     ],
 )
 def test_a_time_range_includes_its_start_and_not_its_end(start: float, end: float, found: list[int]) -> None:
-    """The range filters; the cursor moves on over what lies outside."""
+    """Messages outside of the range are left out, and the cursor moves past them."""
     answer = stream_of("a", "b", "ab", "a", "b").ask("ab", start=start, end=end)
     assert (ids(answer), answer.more, answer.cursor) == (found, False, "e1-5")
 
 
-def test_limit_and_cursor_go_together_with_a_time_range() -> None:
-    """What the range leaves out does not count, and a chain of cursors comes to the end of it."""
+def test_limit_and_cursor_apply_within_a_time_range() -> None:
+    """Messages outside of the range do not count, and following the cursors leads to the end of the range."""
     stream = stream_of("a", "b", "a", "a", "a")
     first = stream.ask("ab", 0, start=2.0, end=5.0, limit=2)
     assert (ids(first), first.more, first.cursor) == ([2, 3], True, "e1-3")

@@ -1,4 +1,4 @@
-"""All messages of a node, each once, bounded by age, number and bytes."""
+"""The cache: each message is stored once, bounded by age, number and bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pushup.core.message import MESSAGE_OVERHEAD_BYTES, Message
 
 
 class Shelf:
-    """A cache and the living channels `a`, `b` and `c`."""
+    """A cache, and the open channels `a`, `b` and `c`."""
 
     def __init__(self, **limits: Any) -> None:
         self.channels = {name: Channel(name) for name in "abc"}
@@ -44,7 +44,7 @@ class Shelf:
 
 
 def test_a_message_of_several_channels_is_stored_once() -> None:
-    """It counts once, and stays until the last of its channels lets it go."""
+    """It counts once, and stays until the last of its channels drops it."""
     shelf = Shelf()
     message = shelf.add(1, "ab", data=b'"xy"')
     assert (len(shelf.cache), shelf.cache.bytes, message.holders) == (1, 4 + MESSAGE_OVERHEAD_BYTES, 2)
@@ -55,7 +55,7 @@ def test_a_message_of_several_channels_is_stored_once() -> None:
 
 
 def test_old_messages_expire() -> None:
-    """Those published at the time or before go, from all their channels, and gaps say why."""
+    """Messages published at that time or earlier are dropped from all their channels, and gaps give the reason."""
     shelf = Shelf()
     shelf.add(1, "a", time=10.0)
     shelf.add(2, "ab", time=11.0)
@@ -69,7 +69,7 @@ def test_old_messages_expire() -> None:
 
 
 def test_no_more_messages_expire_than_asked_for() -> None:
-    """The oldest go first; the rest stays for the next time."""
+    """The oldest expire first; the rest is left for the next call."""
     shelf = Shelf()
     for sequence in range(1, 6):
         shelf.add(sequence, "a")
@@ -79,8 +79,8 @@ def test_no_more_messages_expire_than_asked_for() -> None:
     assert (shelf.all(), shelf.cache.oldest_time) == ([], None)
 
 
-def test_a_channel_keeps_at_most_so_many_messages() -> None:
-    """Its oldest is evicted; other channels keep theirs, the same message even."""
+def test_a_channel_keeps_at_most_retention_messages() -> None:
+    """Its oldest message is evicted, but stays on its other channels."""
     shelf = Shelf(retention_messages=2)
     for sequence, names in enumerate(("ab", "a", "ac", "c"), 1):
         shelf.add(sequence, names)
@@ -91,8 +91,8 @@ def test_a_channel_keeps_at_most_so_many_messages() -> None:
     assert (shelf.all(), shelf.gap("b")) == ([2, 3, 4, 5, 6], (1, "evicted"))
 
 
-def test_all_messages_together_have_at_most_so_many_bytes() -> None:
-    """Just full is not too full; then the oldest of the whole node goes, whatever channel it is of."""
+def test_all_messages_together_take_at_most_retention_bytes() -> None:
+    """Exactly the limit fits; beyond it the oldest message of the whole node is evicted, whatever its channel."""
     shelf = Shelf(retention_bytes=3 * (MESSAGE_OVERHEAD_BYTES + 10))
     for sequence, names in enumerate(("ab", "b", "c"), 1):
         shelf.add(sequence, names, data=b"1" * 10)
@@ -109,15 +109,15 @@ def test_all_messages_together_have_at_most_so_many_bytes() -> None:
 
 
 def test_the_newest_message_is_kept_whatever_its_size() -> None:
-    """One that is larger than all that is allowed pushes out everything but itself."""
+    """A message that is larger than the limit evicts everything but itself."""
     shelf = Shelf(retention_bytes=10)
     shelf.add(1, "a")
     shelf.add(2, "b")
     assert (shelf.all(), shelf.gap("a")) == ([2], (1, "evicted"))
 
 
-def test_a_closing_channel_lets_all_go() -> None:
-    """Its messages go with the reason that it closed; those of others stay."""
+def test_a_closing_channel_drops_its_messages() -> None:
+    """They are dropped with the reason `closed`; those of other channels stay."""
     shelf = Shelf()
     shelf.add(1, "a")
     shelf.add(2, "ab")

@@ -1,4 +1,4 @@
-"""What has changed since an entry: laid over the state of then it is the state of now; and what it is made of."""
+"""Changes since an earlier entry: applied to the snapshot of that entry they give the current state."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from .builders import EPOCH, Feed, batch, draft, poll, publish
 from .random_entries import LIMITS, by_name, random_entries, sorted_snapshot
 
 
-def laid_over(old: Snapshot, changes: Changes) -> Snapshot:
-    """The state after the changes, by what `Changes` says of itself; channels by name."""
+def apply_changes(old: Snapshot, changes: Changes) -> Snapshot:
+    """The snapshot after the changes, as `Changes` specifies it; channels sorted by name."""
     channels = {c.name: c for c in (*old.channels, *changes.channels)}
     for name in changes.forgotten:
         channels.pop(name, None)
@@ -52,36 +52,36 @@ def laid_over(old: Snapshot, changes: Changes) -> Snapshot:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("limits", LIMITS)
-def test_changes_laid_over_the_state_of_then_are_the_state_of_now(limits: str, seed: int) -> None:
-    """Whatever has happened between two moments, the changes tell of it, and a queue goes on from the result."""
+def test_changes_turn_an_earlier_snapshot_into_the_current_one(limits: str, seed: int) -> None:
+    """Changes between any two moments are complete, and a state restored from the result continues as the original."""
     random = Random(f"{limits} {seed}")
-    queue = ReplicatedState(LIMITS[limits], epoch=EPOCH)
-    queue.note_changes()
-    state = sorted_snapshot(queue)
+    live = ReplicatedState(LIMITS[limits], epoch=EPOCH)
+    live.note_changes()
+    state = sorted_snapshot(live)
     seen = {"forgotten": 0, "evicted": 0, "expired": 0, "closed": 0, "keys went": 0}
     for entry in random_entries(random, 600):
-        queue.apply(entry)
+        live.apply(entry)
         if random.random() > random.choice((0.05, 0.5)):
             continue
-        changes = queue.changes()
-        assert changes == queue.changes()
+        changes = live.changes()
+        assert changes == live.changes()
         assert not {m.sequence for m in state.messages} & {m.sequence for m in changes.messages}
         assert not {c.name for c in changes.channels} & set(changes.forgotten)
-        before, state = state, laid_over(state, msgspec.json.decode(msgspec.json.encode(changes), type=Changes))
-        assert state == sorted_snapshot(queue)
+        before, state = state, apply_changes(state, msgspec.json.decode(msgspec.json.encode(changes), type=Changes))
+        assert state == sorted_snapshot(live)
         seen["forgotten"] += len(changes.forgotten)
         seen["keys went"] += len(before.keys) + len(changes.keys) - len(state.keys)
         for channel in state.channels:
             seen[channel.reason] += channel.dropped_sequence > 0
         if random.random() < 0.8:
-            queue.note_changes()
+            live.note_changes()
         else:
-            state = before  # it was not laid over after all; the next changes tell of both
+            state = before  # as if they were not applied; the next changes must cover both periods
         if random.random() < 0.1:
-            queue = ReplicatedState.restore(LIMITS[limits], queue.snapshot())
-            queue.check()
-            queue.note_changes()
-            state = sorted_snapshot(queue)
+            live = ReplicatedState.restore(LIMITS[limits], live.snapshot())
+            live.check()
+            live.note_changes()
+            state = sorted_snapshot(live)
     assert seen["closed"]
     assert limits == "bytes" or seen["forgotten"]
     assert limits in ("age", "strict") or seen["evicted"]
@@ -91,25 +91,25 @@ def test_changes_laid_over_the_state_of_then_are_the_state_of_now(limits: str, s
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("limits", LIMITS)
-def test_a_queue_goes_on_from_a_state_with_messages_that_went_since(limits: str, seed: int) -> None:
-    """Messages that an older state still has are left out when a queue is restored, and so is what they weighed."""
+def test_a_state_is_restored_without_messages_dropped_since(limits: str, seed: int) -> None:
+    """Messages that only the older snapshot still has are left out, and so is their size."""
     random = Random(f"{limits} {seed}")
-    queue = ReplicatedState(LIMITS[limits], epoch=EPOCH)
+    live = ReplicatedState(LIMITS[limits], epoch=EPOCH)
     everything: list[MessageSnapshot] = []
     for entry in random_entries(random, 200):
-        queue.note_changes()
-        queue.apply(entry)
-        everything += queue.changes().messages
-        snapshot = queue.snapshot()
+        live.note_changes()
+        live.apply(entry)
+        everything += live.changes().messages
+        snapshot = live.snapshot()
         laden = replace(snapshot, messages=tuple(everything))
         again = ReplicatedState.restore(LIMITS[limits], laden)
         again.check()
         assert again.snapshot() == snapshot
-        assert (again.message_count, again.message_bytes) == (queue.message_count, queue.message_bytes)
+        assert (again.message_count, again.message_bytes) == (live.message_count, live.message_bytes)
 
 
-def test_a_restored_queue_lists_its_channels_by_id() -> None:
-    """As the first one does, so that pages leave none out."""
+def test_a_restored_state_lists_its_channels_by_id() -> None:
+    """The order is that of the original state, so that no channel is missing from the pages."""
     feed = Feed()
     for number in range(6):
         feed.apply(Create(f"c{number}", 100.0 - number), 1.0)
@@ -118,8 +118,8 @@ def test_a_restored_queue_lists_its_channels_by_id() -> None:
     assert [c.name for c in again.channels.page(again.channels.get("c2").id, 2)] == ["c3", "c4"]
 
 
-def test_changes_are_those_since_they_are_noted() -> None:
-    """A channel, message or key from before is not among them, however much there is of it; literally."""
+def test_changes_contain_only_what_changed() -> None:
+    """No older channel, message or key is included; compared literally."""
     feed = Feed(channel_ttl_seconds=60.0, retention_seconds=30.0)
     feed.apply(publish("old", key="k1"), 10.0)
     feed.apply(publish("closing"), 10.0)
@@ -142,8 +142,8 @@ def test_changes_are_those_since_they_are_noted() -> None:
     assert (changes.epoch, changes.sequence, changes.time, changes.last_id) == (EPOCH, 5, 10.5, 10500)
 
 
-def test_changes_tell_what_is_forgotten() -> None:
-    """A channel whose closing is forgotten is to be left out, and the floor tells of it."""
+def test_changes_name_forgotten_channels() -> None:
+    """A channel whose closing is forgotten is to be removed, and the floor covers it."""
     feed = Feed(retention_seconds=5.0)
     feed.apply(publish("a", key="k"), 1.0)
     feed.apply(Close("a"), 2.0)
@@ -155,8 +155,8 @@ def test_changes_tell_what_is_forgotten() -> None:
     assert (changes.first_message, changes.first_key) == (4, 4)
 
 
-def test_a_forgotten_channel_that_somebody_waits_for_is_forgotten() -> None:
-    """Whoever subscribes to it keeps it in this node only."""
+def test_an_awaited_channel_is_forgotten_all_the_same() -> None:
+    """A held poll keeps the channel's name on this node only, not in the replicated state."""
     feed = Feed(retention_seconds=5.0)
     feed.apply(publish("a"), 1.0)
     feed.apply(Close("a"), 2.0)
@@ -166,8 +166,8 @@ def test_a_forgotten_channel_that_somebody_waits_for_is_forgotten() -> None:
     assert (feed.state.changes().channels, feed.state.changes().forgotten) == ((), ("a",))
 
 
-def test_a_channel_that_lives_again_is_not_forgotten() -> None:
-    """One that was forgotten and opened again between two moments is among those that changed."""
+def test_a_reopened_channel_is_not_forgotten() -> None:
+    """A channel that was forgotten and opened again between two moments counts as changed."""
     feed = Feed(retention_seconds=5.0)
     feed.apply(publish("a"), 1.0)
     feed.apply(Close("a"), 2.0)
@@ -179,7 +179,7 @@ def test_a_channel_that_lives_again_is_not_forgotten() -> None:
 
 
 def test_a_channel_whose_messages_are_evicted_by_others_has_changed() -> None:
-    """A publication elsewhere that pushes the oldest message out changes the channel that had it."""
+    """A publication on one channel that evicts the oldest message of another changes both."""
     feed = Feed(retention_bytes=2 * MESSAGE_OVERHEAD_BYTES + 10)
     feed.apply(publish("quiet"), 1.0)
     feed.apply(publish("busy"), 1.0)
@@ -193,8 +193,8 @@ def test_a_channel_whose_messages_are_evicted_by_others_has_changed() -> None:
     assert changes.first_message == 2
 
 
-def test_changes_are_counted() -> None:
-    """By the places that entries take, whether or not anything came of them, and by channels; noting begins anew."""
+def test_the_size_of_changes_is_counted() -> None:
+    """Each sequence counts, whatever came of its entry, and each changed channel; `note_changes` starts again at 0."""
     feed = Feed()
     feed.state.note_changes()
     assert feed.state.changed_count == 0
@@ -215,7 +215,7 @@ def channels_and_changes() -> tuple[Channels, ChangeLog]:
     return Channels(Limits(retention_seconds=1.0), changes, Touched()), changes
 
 
-def test_changes_are_recorded_only_where_somebody_wants_them() -> None:
+def test_changes_are_recorded_only_on_request() -> None:
     """A node without a journal does not collect the names of all channels that ever changed."""
     channels, changes = channels_and_changes()
     channel = channels.open("a", None, 1.0)
@@ -229,7 +229,7 @@ def test_changes_are_recorded_only_where_somebody_wants_them() -> None:
 
 
 def test_each_change_of_a_channel_is_recorded() -> None:
-    """Opening, renewing, checking whether it has expired, closing and forgetting are recorded, each name once."""
+    """Opening, renewing, checking the expiry, closing and forgetting are recorded, each name once."""
     channels, changes = channels_and_changes()
     changes.start(0)
 
@@ -256,12 +256,12 @@ def test_each_change_of_a_channel_is_recorded() -> None:
     changes.note("b")
     assert recorded() == ["b"]
     changes.start(4)
-    assert changes.names(0) == ["a", "b"], "what changed up to there is no longer recorded"
+    assert changes.names(0) == ["a", "b"], "changes up to sequence 4 are dropped"
     assert len(changes) == 2
 
 
 def test_open_and_closed_channels_are_remembered() -> None:
-    """By exactly their name, not by their id; a name that is only waited for is not."""
+    """They are found by exactly their name, not by their id; a name that is only awaited is not found."""
     channels, _ = channels_and_changes()
     channel = channels.open("a", None, 1.0)
     assert channels.remembered("a") is channel
@@ -274,8 +274,8 @@ def test_open_and_closed_channels_are_remembered() -> None:
     assert channels.remembered("a") is None
 
 
-def test_a_cache_gives_the_messages_after_a_sequence() -> None:
-    """Oldest first, exclusive; all of them without one."""
+def test_a_cache_returns_the_messages_after_a_sequence() -> None:
+    """Oldest first; without a sequence, all of them."""
     channel = Channel("a")
     channel.id = 1
     cache = Cache(Limits(), {"a": channel}.get, ChangeLog(0))
@@ -292,8 +292,8 @@ def test_a_cache_gives_the_messages_after_a_sequence() -> None:
     assert cache.messages() == []
 
 
-def test_keys_give_those_after_a_sequence() -> None:
-    """Oldest first, exclusive; all of them without one."""
+def test_keys_are_listed_after_a_sequence() -> None:
+    """Oldest first; without a sequence, all of them."""
     keys = Keys(3)
     assert (keys.oldest_sequence, keys.items()) == (None, [])
     outcomes = {key: Remembered(EPOCH, sequence, 1, 1.0) for key, sequence in zip("klmn", (1, 3, 6, 7), strict=True)}

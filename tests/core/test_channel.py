@@ -1,4 +1,4 @@
-"""One channel: what it keeps, what it remembers of what it let go, and what it finds."""
+"""One channel: the messages it keeps, what it remembers of those it dropped, and how messages are found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pushup.core.poll import Selection
 
 
 def channel_of(*places: tuple[int, float]) -> Channel:
-    """A living channel with messages at these (sequence, time)."""
+    """An open channel with messages at these (sequence, time)."""
     channel = Channel("a")
     channel.id = 1
     for sequence, time in places:
@@ -26,12 +26,12 @@ def after(channel: Channel, sequence: int, start: float = 0.0, end: float = math
 
 
 def test_a_message_costs_its_data_and_an_overhead() -> None:
-    """The size of a message is that of its JSON text and of all that stands around it."""
+    """The size of a message is that of its JSON text plus a fixed overhead."""
     assert Message(1, 1.0, ("a",), Raw('"é"'.encode())).size == 4 + MESSAGE_OVERHEAD_BYTES
 
 
 def test_a_channel_keeps_messages_and_counts_itself_as_holder() -> None:
-    """The newest message is the latest thing there is to tell."""
+    """Adding a message makes its sequence the channel's latest."""
     channel = channel_of((3, 1.0), (5, 1.0))
     channel.check()
     assert (channel.newest_sequence, channel.latest_sequence, channel.dropped_sequence) == (5, 5, 0)
@@ -39,8 +39,8 @@ def test_a_channel_keeps_messages_and_counts_itself_as_holder() -> None:
     assert [m.holders for m in channel.messages] == [1, 1]
 
 
-def test_what_is_dropped_is_remembered() -> None:
-    """The oldest goes first; the highest sequence that went and why it went are kept."""
+def test_drops_are_remembered() -> None:
+    """The oldest message is dropped first; the highest dropped sequence and its reason are kept."""
     channel = channel_of((3, 1.0), (5, 1.0))
     first = channel.drop_oldest("evicted")
     assert (first.sequence, first.holders, channel.dropped_sequence, channel.reason) == (3, 0, 3, "evicted")
@@ -51,8 +51,8 @@ def test_what_is_dropped_is_remembered() -> None:
     channel.check()
 
 
-def test_what_precedes_a_new_channel_may_have_been_dropped() -> None:
-    """It is assumed, not known, and what is dropped later is known."""
+def test_messages_before_a_new_channel_are_assumed_dropped() -> None:
+    """The assumption is replaced by fact once the channel drops a message."""
     channel = Channel("a")
     channel.assume_dropped(9)
     assert (channel.dropped_sequence, channel.known_dropped_sequence, channel.latest_sequence) == (9, 0, 9)
@@ -79,7 +79,7 @@ def test_what_precedes_a_new_channel_may_have_been_dropped() -> None:
     ],
 )
 def test_messages_after_a_sequence_are_found(sequence: int, found: list[int]) -> None:
-    """The sequence itself is seen already, the next one is not."""
+    """The sequence itself is exclusive."""
     assert after(channel_of((3, 1.0), (5, 2.0), (6, 2.0), (9, 3.0)), sequence) == found
     if sequence < 9:
         assert after(channel_of((9, 3.0)), sequence) == [9]
@@ -100,12 +100,12 @@ def test_messages_after_a_sequence_are_found(sequence: int, found: list[int]) ->
     ],
 )
 def test_a_time_range_includes_its_start_and_not_its_end(start: float, end: float, found: list[int]) -> None:
-    """Messages published in [start, end) are found, those of one time together."""
+    """Messages published in [start, end) are found, including several with the same time."""
     assert after(channel_of((3, 1.0), (5, 2.0), (6, 2.0), (9, 3.0)), 0, start, end) == found
 
 
 def test_the_later_of_cursor_and_time_range_counts() -> None:
-    """Sequence and start both bound what is found from below."""
+    """Both the sequence and the start of the range are lower bounds."""
     channel = channel_of((3, 1.0), (5, 2.0), (6, 2.0), (9, 3.0))
     assert after(channel, 5, start=1.0) == [6, 9]
     assert after(channel, 3, start=3.0) == [9]
@@ -113,13 +113,13 @@ def test_the_later_of_cursor_and_time_range_counts() -> None:
 
 
 def test_an_empty_channel_has_nothing() -> None:
-    """A channel without messages finds none, whatever it is asked."""
+    """A channel without messages finds none, whatever the bounds."""
     assert after(channel_of(), 0) == []
     assert after(channel_of(), 0, 1.0, 2.0) == []
 
 
-def test_many_messages_are_found_as_few_are() -> None:
-    """Beyond `LIST_LIMIT` the messages lie in another tree, in which everything is found and dropped alike."""
+def test_large_channels_behave_like_small_ones() -> None:
+    """Beyond `LIST_LIMIT` messages are kept in a tree, which finds and drops the same ones."""
     channel = Channel("a")
     channel.id = 1
     count = 2 * LIST_LIMIT + 100

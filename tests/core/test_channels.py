@@ -22,8 +22,8 @@ def channels_of(*names: str, **limits: Any) -> Channels:
     return channels
 
 
-def expired(channels: Channels, time: float) -> list[str]:
-    """The channels that are to be closed at a time; they are."""
+def close_expired(channels: Channels, time: float) -> list[str]:
+    """Close the channels that are due, and return their names."""
     names = []
     while (channel := channels.next_due(time)) is not None:
         if channel.due <= time:
@@ -40,15 +40,15 @@ def channel_of(channels: Channels, name: str) -> Channel:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("7", True), ("007", True), ("7a", False), ("", False), ("٧", False), ("-7", False)]
+    ("name", "expected"), [("7", True), ("007", True), ("7a", False), ("", False), ("٧", False), ("-7", False)]
 )
-def test_names_of_digits_only_are_ids(name: str, told: bool) -> None:
-    """ASCII digits and nothing else."""
-    assert is_id(name) == told
+def test_names_of_digits_only_are_ids(name: str, expected: bool) -> None:
+    """Only ASCII digits count."""
+    assert is_id(name) == expected
 
 
 def test_a_channel_is_found_by_name_and_by_id() -> None:
-    """Both lead to the same channel, and nothing else does."""
+    """Name and id lead to the same channel; unknown names and ids lead to none."""
     channels = channels_of("a", "b")
     a = channel_of(channels, "a")
     assert channel_of(channels, str(a.id)) is a
@@ -58,7 +58,7 @@ def test_a_channel_is_found_by_name_and_by_id() -> None:
 
 
 def test_ids_come_from_the_time_and_are_unique() -> None:
-    """Two channels of one millisecond have ids of their own, and an id is never given again."""
+    """Channels opened in the same millisecond get different ids, and an id is never reused."""
     channels = channels_of("a", "b")
     assert [c.id for c in channels] == [100_000, 100_001]
     assert channels.open("c", None, 100.0005).id == 100_002
@@ -66,8 +66,8 @@ def test_ids_come_from_the_time_and_are_unique() -> None:
     assert channels.open("e", None, 150.0).id == 200_001
 
 
-def test_a_channel_without_a_name_goes_by_its_id() -> None:
-    """Its id is its name, for publishers and pollers."""
+def test_a_channel_without_a_name_is_named_by_its_id() -> None:
+    """Publishers and pollers use the id as its name."""
     channels = channels_of()
     channel = channels.open(None, None, 100.0)
     assert channel.name == str(channel.id) == "100000"
@@ -77,54 +77,54 @@ def test_a_channel_without_a_name_goes_by_its_id() -> None:
 
 
 def test_an_idle_channel_is_due_at_its_expiry() -> None:
-    """Channels close in the order in which they are due, not before their time."""
+    """Channels close in the order of their expiry, and never early."""
     channels = channels_of("a")
     channels.open("b", 10.0, 100.0)
     channels.open("c", 10.0, 99.5)
     assert channels.next_time == 110.0
-    assert expired(channels, 109.9) == []
-    assert expired(channels, 110.0) == ["b", "c"]
-    assert expired(channels, 159.9) == []
-    assert expired(channels, 160.0) == ["a"]
+    assert close_expired(channels, 109.9) == []
+    assert close_expired(channels, 110.0) == ["b", "c"]
+    assert close_expired(channels, 159.9) == []
+    assert close_expired(channels, 160.0) == ["a"]
     assert len(channels) == 0
 
 
-def test_renewing_begins_the_ttl_anew() -> None:
-    """The expiry moves, and a ttl that is given stays."""
+def test_renewing_restarts_the_ttl() -> None:
+    """The expiry moves, and a new ttl is kept for later renewals."""
     channels = channels_of("a")
     a = channel_of(channels, "a")
     channels.renew(a, None, 130.0)
     assert (a.ttl, a.expires) == (60.0, 190.0)
-    assert expired(channels, 189.0) == []
+    assert close_expired(channels, 189.0) == []
     channels.renew(a, 20.0, 189.0)
     channels.renew(a, None, 195.0)
     assert (a.ttl, a.expires) == (20.0, 215.0)
-    assert expired(channels, 214.0) == []
+    assert close_expired(channels, 214.0) == []
     channels.check()
-    assert expired(channels, 215.0) == ["a"]
+    assert close_expired(channels, 215.0) == ["a"]
 
 
 def test_a_shorter_ttl_brings_the_expiry_forward() -> None:
-    """A channel that is renewed with a shorter ttl closes earlier than it would have, once."""
+    """A channel that is renewed with a shorter ttl closes earlier than before, and only once."""
     channels = channels_of("a", "b")
     channels.renew(channel_of(channels, "a"), 5.0, 101.0)
     assert channels.next_time == 106.0
-    assert expired(channels, 105.9) == []
-    assert expired(channels, 106.0) == ["a"]
-    assert expired(channels, 160.0) == ["b"]
+    assert close_expired(channels, 105.9) == []
+    assert close_expired(channels, 106.0) == ["a"]
+    assert close_expired(channels, 160.0) == ["b"]
 
 
-def test_publishing_puts_the_expiry_off_without_touching_the_tree() -> None:
-    """A channel whose expiry moved on is looked at in vain and comes back at its new time."""
+def test_publishing_postpones_the_expiry_without_touching_the_tree() -> None:
+    """A channel whose expiry has moved is checked at the old time, and put back at the new one."""
     channels = channels_of("a")
     channel_of(channels, "a").expires = 175.5
-    assert expired(channels, 175.0) == []
+    assert close_expired(channels, 175.0) == []
     assert channels.next_time == 176.0
-    assert expired(channels, 176.0) == ["a"]
+    assert close_expired(channels, 176.0) == ["a"]
 
 
 def test_a_closed_channel_is_remembered_and_then_forgotten() -> None:
-    """For as long as its messages would have been kept it tells of its closing; then the floor does."""
+    """It reports its closing for the retention time; after that the floor does."""
     channels = channels_of("a")
     a = channel_of(channels, "a")
     channels.close(a, 7, 110.0)
@@ -143,8 +143,8 @@ def test_a_closed_channel_is_remembered_and_then_forgotten() -> None:
     channels.check()
 
 
-def test_the_floor_is_the_highest_that_was_forgotten() -> None:
-    """It never falls, and a channel that was never there has it as its gap."""
+def test_the_floor_is_the_highest_forgotten_sequence() -> None:
+    """It never falls, and a new channel starts with a gap up to it."""
     channels = channels_of("a", "b")
     channels.close(channel_of(channels, "b"), 9, 101.0)
     channels.close(channel_of(channels, "a"), 7, 102.0)
@@ -155,8 +155,8 @@ def test_the_floor_is_the_highest_that_was_forgotten() -> None:
     assert channels.open("new", None, 133.0).dropped_sequence == 9
 
 
-def test_a_channel_that_lives_again_remembers_its_former_life() -> None:
-    """It is not forgotten while it lives, and cursors from before its closing are still told."""
+def test_a_reopened_channel_remembers_its_closing() -> None:
+    """It is not forgotten while it is open, and cursors from before its closing still get it."""
     channels = channels_of("a")
     a = channel_of(channels, "a")
     channels.close(a, 7, 110.0)
@@ -167,8 +167,8 @@ def test_a_channel_that_lives_again_remembers_its_former_life() -> None:
     assert channels.find("100000") is None
 
 
-def test_no_more_closed_channels_are_remembered_than_may_live() -> None:
-    """When there are too many, the one that closed first is forgotten early, and the floor says so."""
+def test_at_most_channels_limit_closed_channels_are_remembered() -> None:
+    """Beyond that, the one that closed first is forgotten early, and the floor covers it."""
     channels = channels_of("a", "b", channels_limit=2)
     for sequence, name in enumerate(("a", "b", "c"), 1):
         if name == "c":
@@ -178,8 +178,8 @@ def test_no_more_closed_channels_are_remembered_than_may_live() -> None:
     assert (channels.floor, [c.name for c in channels.all_remembered()]) == (1, ["b", "c"])
 
 
-def test_there_is_room_up_to_the_limit_of_channels() -> None:
-    """As many as the limit live at a time; then the error says when to try again."""
+def test_there_is_room_up_to_channels_limit() -> None:
+    """Beyond it, the error says when to retry."""
     channels = channels_of("a", channels_limit=3)
     assert channels.room_for(2) is None
     full = channels.room_for(3)
@@ -189,7 +189,7 @@ def test_there_is_room_up_to_the_limit_of_channels() -> None:
 
 
 def test_a_name_can_be_awaited_and_an_id_cannot() -> None:
-    """A channel that does not exist reads as empty and is not kept; an id that no channel has is an error."""
+    """A name without a channel reads as empty and is not kept; an id without a channel is an error."""
     channels = channels_of()
     awaited = channels.resolve("a")
     assert (awaited.is_open, awaited.is_remembered, channels.remembered("a")) == (False, False, None)
@@ -202,7 +202,7 @@ def test_a_name_can_be_awaited_and_an_id_cannot() -> None:
 
 
 def test_strict_channels_are_not_awaited() -> None:
-    """When channels are strict, an unknown name is an error; a closed one is when its closing is forgotten."""
+    """With strict channels an unknown name is an error, and a closed one becomes an error when it is forgotten."""
     channels = channels_of("a", strict_channels=True)
     assert channels.resolve("a").is_open
     with pytest.raises(UnknownChannel):
@@ -214,8 +214,8 @@ def test_strict_channels_are_not_awaited() -> None:
         channels.resolve("a")
 
 
-def test_what_comes_and_goes_is_touched() -> None:
-    """Whoever holds polls is told of channels opened, closed (there is something new) and forgotten."""
+def test_opened_closed_and_forgotten_channels_are_touched() -> None:
+    """Channels that were opened, closed (which wakes their polls) and forgotten are reported."""
     touched = Touched()
     channels = Channels(Limits(retention_seconds=30.0), ChangeLog(0), touched)
     a = channels.open("a", None, 100.0)
@@ -226,4 +226,4 @@ def test_what_comes_and_goes_is_touched() -> None:
     touched.clear()
     channels.forget_due(140.0)
     assert (touched.opened, touched.woken, touched.forgotten) == ([], [], [a])
-    assert a.closed_sequence == 7, "as it was when it was forgotten"
+    assert a.closed_sequence == 7, "a forgotten channel keeps its last state"

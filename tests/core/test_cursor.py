@@ -1,4 +1,4 @@
-"""The cursor as text."""
+"""Cursors as text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pushup.core.errors import BadRequest
     ],
 )
 def test_a_cursor_is_read(text: str, cursor: Cursor | Start) -> None:
-    """What the service gave out is read, and the two words for where to begin."""
+    """Cursors from an answer are accepted, and so are the two words for where to start."""
     assert parse_cursor(text) == cursor
 
 
@@ -34,8 +34,8 @@ def test_a_cursor_is_read(text: str, cursor: Cursor | Start) -> None:
         "\0", "NOW",
     ],
 )  # fmt: skip
-def test_what_is_no_cursor_is_refused_by_name(text: str) -> None:
-    """Anything else is a bad request, and the field is named."""
+def test_an_invalid_cursor_is_refused(text: str) -> None:
+    """Anything else is a bad request that names the field."""
     with pytest.raises(BadRequest) as caught:
         parse_cursor(text)
     assert caught.value.field == "cursor"
@@ -43,8 +43,8 @@ def test_what_is_no_cursor_is_refused_by_name(text: str) -> None:
 
 @settings(deadline=None, derandomize=True, database=None)
 @given(st.from_regex(r"[0-9a-z]{1,32}", fullmatch=True), st.integers(0, 10**18 - 1))
-def test_a_cursor_that_is_written_is_read_again(epoch: str, sequence: int) -> None:
-    """Text and cursor are two forms of the same."""
+def test_a_cursor_survives_the_round_trip_through_text(epoch: str, sequence: int) -> None:
+    """Reading a cursor that was written gives the same cursor."""
     cursor = Cursor(epoch, sequence)
     assert str(cursor) == f"{epoch}-{sequence}"
     assert parse_cursor(str(cursor)) == cursor

@@ -1,4 +1,4 @@
-"""Idempotency keys and what was published with them."""
+"""Idempotency keys, and the publications they stand for."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ def state(keys: Keys) -> tuple[list[str], float | None]:
     return [key for key, _ in keys.items()], keys.oldest_time
 
 
-def test_a_key_gives_its_publication() -> None:
-    """A key that was added is remembered, another one is not."""
+def test_a_key_returns_its_publication() -> None:
+    """A key that was added is found, another one is not."""
     keys = keys_of(10.0, 11.0)
     assert keys.get("k1") == published(1, 10.0)
     assert keys.get("k2") == published(2, 11.0)
     assert keys.get("k3") is None
 
 
-def test_the_oldest_key_goes_when_there_are_too_many() -> None:
-    """At most so many are remembered, the newest."""
+def test_the_oldest_key_is_forgotten_beyond_the_limit() -> None:
+    """Only the newest keys up to the limit are remembered."""
     keys = keys_of(10.0, 11.0, 12.0, most=2)
     assert state(keys) == (["k2", "k3"], 11.0)
     assert keys.get("k1") is None
 
 
 def test_keys_are_forgotten_up_to_a_time() -> None:
-    """What was published at that time or before goes, no more than is said; what came later stays."""
+    """Keys from that time or earlier are forgotten, up to a given number; later ones stay."""
     keys = keys_of(10.0, 11.0, 11.0, 11.5)
     keys.expire(9.9, 10)
     assert state(keys) == (["k1", "k2", "k3", "k4"], 10.0)

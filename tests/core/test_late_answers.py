@@ -1,4 +1,4 @@
-"""Those who are woken and answered later: what happens in between is neither lost nor told twice."""
+"""Polls that are woken now and answered later: whatever happens in between is neither lost nor repeated."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pushup.core.commands import Close, Expire
 from .builders import Feed, batch, draft, gaps, ids, poll, publish
 
 
-def test_a_deadline_before_the_delivery_brings_the_message_all_the_same() -> None:
-    """Who was woken and not looked at yet loses nothing when the deadline comes first."""
+def test_a_woken_poll_that_times_out_still_gets_its_message() -> None:
+    """A poll whose deadline passes before its delivery is answered with the message."""
     feed = Feed()
     feed.hold(poll("a", timeout=5.0), 1.0)
     feed.apply(publish("a"), 2.0)
@@ -18,7 +18,7 @@ def test_a_deadline_before_the_delivery_brings_the_message_all_the_same() -> Non
 
 
 def test_deliveries_come_in_slices() -> None:
-    """At most so many are looked at in one turn, each once, and the nearest deadline first."""
+    """Each call handles a limited number of polls, each once, nearest deadline first."""
     feed = Feed()
     for number in range(5):
         feed.hold(poll("a", timeout=10.0 - number), 1.0, str(number))
@@ -33,8 +33,8 @@ def test_deliveries_come_in_slices() -> None:
     assert (feed.deliver(2), feed.polls.has_deliveries) == ([], False)
 
 
-def test_a_new_subscription_does_not_get_what_others_are_woken_for() -> None:
-    """Between a publication and its delivery a poll from now on is held for the next message."""
+def test_a_new_subscription_does_not_get_earlier_messages() -> None:
+    """A poll from now that arrives between a publication and its delivery waits for the next message."""
     feed = Feed()
     feed.hold(poll("a", timeout=10.0), 1.0, "first")
     feed.apply(publish("a"), 2.0)
@@ -44,19 +44,19 @@ def test_a_new_subscription_does_not_get_what_others_are_woken_for() -> None:
     assert [(holder, ids(answer)) for holder, answer in feed.deliver()] == [("second", [2, 3])]
 
 
-def test_a_closing_that_is_forgotten_for_age_is_told_to_those_woken_by_it() -> None:
-    """A node that applies many entries in one turn answers later; who waited is told, and is not lost."""
+def test_a_closing_that_expires_before_delivery_reaches_the_polls_it_woke() -> None:
+    """A node that applies many entries in one turn answers later; the polls get the closing all the same."""
     feed = Feed(retention_seconds=5.0)
     feed.apply(publish("a"), 1.0)
     feed.hold(poll("a", cursor="e1-1", timeout=100.0), 1.0)
     feed.apply(Close("a"), 2.0)
     feed.apply(Expire(), 7.0)
     told = feed.deliver()
-    assert [answer.tells_something for _, answer in told] == [True], "the closing is forgotten and nobody is told"
+    assert [answer.tells_something for _, answer in told] == [True], "the closing was forgotten before it was delivered"
 
 
-def test_a_message_that_is_forgotten_with_its_channel_leaves_a_gap_for_those_woken_by_it() -> None:
-    """With too many closed channels the first is forgotten early; what was on it is missed, and that is told."""
+def test_a_message_forgotten_with_its_channel_leaves_a_gap_for_the_polls_it_woke() -> None:
+    """Too many closed channels push out the oldest one early; a poll that misses its message gets a gap."""
     feed = Feed(channels_limit=1)
     feed.apply(publish("a"), 1.0)
     feed.hold(poll("a", cursor="e1-1", timeout=100.0), 1.0)
@@ -64,12 +64,12 @@ def test_a_message_that_is_forgotten_with_its_channel_leaves_a_gap_for_those_wok
         feed.apply(command, 1.0)
     feed.hold(poll("a", cursor="now", timeout=100.0), 1.0, "another")
     told = {holder: answer for holder, answer in feed.deliver() if answer.tells_something}
-    assert "client" in told, "message 2 was lost in silence"
+    assert "client" in told, "message 2 was lost without a gap"
     assert told["client"].gaps or told["client"].closed
 
 
-def test_who_is_answered_late_still_waits_on_the_channel_that_lives_again() -> None:
-    """Whoever was woken by a closing that is forgotten since gets what is new on the channel, and a gap."""
+def test_a_poll_answered_late_gets_the_messages_of_the_reopened_channel() -> None:
+    """A poll woken by a closing that is forgotten by now gets the channel's new messages, and a gap."""
     feed = Feed(retention_seconds=5.0)
     feed.apply(publish("a"), 1.0)
     feed.hold(poll("a", cursor="e1-1", timeout=100.0), 1.0)
@@ -79,8 +79,8 @@ def test_who_is_answered_late_still_waits_on_the_channel_that_lives_again() -> N
     assert (ids(answer), gaps(answer)) == ([3], [("a", "expired")])
 
 
-def test_who_is_answered_late_does_not_tear_down_a_channel_that_lives_again() -> None:
-    """A subscription to a channel's former life, forgotten meanwhile, leaves without touching the new one."""
+def test_abandoning_a_poll_does_not_affect_the_reopened_channel() -> None:
+    """A subscription from before the channel was closed and forgotten ends without touching the new channel."""
     feed = Feed(retention_seconds=5.0)
     feed.apply(publish("a"), 1.0)
     subscription = feed.hold(poll("a", cursor="e1-1", timeout=100.0), 1.0)

@@ -1,4 +1,4 @@
-"""Queues fed the same entries are the same, whoever waits on them; and a queue goes on from its snapshot."""
+"""States fed the same entries are equal, whatever polls they serve; and a state continues from its snapshot."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LIMITS = (
 
 
 def entries(random: Random, count: int) -> list[Entry]:
-    """A random order of entries that all queues are fed."""
+    """A random order of entries, fed to all states."""
     order, sequence, time = [], 1, 1000.0
     for _ in range(count):
         command: Command = random.choice(
@@ -49,7 +49,7 @@ def entries(random: Random, count: int) -> list[Entry]:
 
 
 class Local:
-    """What goes on at one node alone: polls, deliveries, deadlines, clients that leave."""
+    """What happens on one node only: polls, deliveries, deadlines, clients that disconnect."""
 
     def __init__(self, state: ReplicatedState, random: Random) -> None:
         self.state = state
@@ -57,7 +57,7 @@ class Local:
         self.random = random
         self.subscriptions: list[Subscription[int]] = []
 
-    def goes_on(self, now: float) -> None:
+    def act(self, now: float) -> None:
         random, state, polls = self.random, self.state, self.polls
         for number in range(random.randrange(4)):
             cursor = random.choice((Start.EARLIEST, Start.NOW, Cursor(EPOCH, random.randrange(40)), state.cursor))
@@ -85,26 +85,26 @@ def through_json(snapshot: Snapshot) -> Snapshot:
 
 @pytest.mark.parametrize("limits", LIMITS)
 @pytest.mark.parametrize("seed", range(6))
-def test_queues_fed_the_same_entries_are_equal_at_every_step(limits: Limits, seed: int) -> None:
-    """Outcomes and snapshots are equal, though each node has subscribers of its own and one has none."""
+def test_states_fed_the_same_entries_are_equal_at_every_step(limits: Limits, seed: int) -> None:
+    """Outcomes and snapshots are equal, although each node has other subscribers and one has none."""
     quiet = ReplicatedState(limits, epoch=EPOCH)
     locals_ = [Local(ReplicatedState(limits, epoch=EPOCH), Random(seed + 100 * n)) for n in (1, 2)]
     for entry in entries(Random(seed), 150):
         outcome = quiet.apply(entry)
         for local in locals_:
-            local.goes_on(entry.time)
-            # Two errors are equal when they say the same.
+            local.act(entry.time)
+            # Errors are equal if their texts are.
             assert repr(local.apply(entry)) == repr(outcome)
             assert local.state.snapshot() == quiet.snapshot()
             assert local.state.next_expiry == quiet.next_expiry
-            local.goes_on(entry.time)
+            local.act(entry.time)
             assert local.state.snapshot() == quiet.snapshot()
 
 
 @pytest.mark.parametrize("limits", LIMITS)
 @pytest.mark.parametrize("seed", range(6))
-def test_a_queue_goes_on_where_its_snapshot_was_taken(limits: Limits, seed: int) -> None:
-    """A queue that was restored from JSON answers, applies and expires as the first one does."""
+def test_a_state_continues_from_its_snapshot(limits: Limits, seed: int) -> None:
+    """A state restored from JSON answers, applies and expires like the original."""
     random = Random(seed)
     order = entries(random, 150)
     turn = random.randrange(10, 120)
@@ -112,7 +112,7 @@ def test_a_queue_goes_on_where_its_snapshot_was_taken(limits: Limits, seed: int)
     local = Local(first, random)
     for entry in order[:turn]:
         local.apply(entry)
-        local.goes_on(entry.time)
+        local.act(entry.time)
     snapshot = through_json(first.snapshot())
     assert snapshot == first.snapshot()
     second = ReplicatedState.restore(limits, snapshot)
@@ -121,7 +121,7 @@ def test_a_queue_goes_on_where_its_snapshot_was_taken(limits: Limits, seed: int)
     assert (second.message_count, second.message_bytes) == (first.message_count, first.message_bytes)
     for entry in order[turn:]:
         assert repr(second.apply(entry)) == repr(local.apply(entry))
-        local.goes_on(entry.time)
+        local.act(entry.time)
         second.check()
         assert second.snapshot() == first.snapshot()
         asked = Poll(Selection(NAMES, 5), Cursor(EPOCH, random.randrange(first.cursor.sequence + 1)))
@@ -129,8 +129,8 @@ def test_a_queue_goes_on_where_its_snapshot_was_taken(limits: Limits, seed: int)
         assert answers[0] == answers[1]
 
 
-def test_a_subscriber_leaves_no_trace_in_a_channel_that_lives_again() -> None:
-    """A channel that was forgotten is the same when it opens again, whether or not somebody waited for it."""
+def test_a_subscriber_leaves_no_trace_in_a_reopened_channel() -> None:
+    """A channel that was forgotten is the same when it opens again, with or without a poll waiting for it."""
     waited_for, alone = Feed(retention_seconds=5.0), Feed(retention_seconds=5.0)
     for feed in (waited_for, alone):
         feed.apply(publish("a"), 1.0)
@@ -145,8 +145,8 @@ def test_a_subscriber_leaves_no_trace_in_a_channel_that_lives_again() -> None:
     assert (channel.dropped_sequence, channel.reason, channel.closed_sequence) == (2, "expired", 0)
 
 
-def test_a_snapshot_holds_all_that_is_shared() -> None:
-    """Channels, messages as they were written, keys and the place in the order; literally, as it goes over the wire."""
+def test_a_snapshot_contains_the_whole_replicated_state() -> None:
+    """Channels, messages as they were written, keys and the position in the order, compared literally as JSON."""
     feed = Feed(channels_limit=10, channel_ttl_seconds=60.0, retention_seconds=30.0)
     publication = publish("a", "b", data="[1.50, 2]", key="k")
     fingerprint = publication.fingerprint
@@ -175,7 +175,7 @@ def test_a_snapshot_holds_all_that_is_shared() -> None:
 
 
 def test_channels_are_listed_by_id_after_a_restart() -> None:
-    """A snapshot has the channels as they expire; the pages of a restored queue have them by id, all the same."""
+    """A snapshot has its channels in the order of expiry, but the pages of a restored state are sorted by id."""
     feed = Feed()
     for name, ttl in (("a", 100.0), ("b", 50.0), ("c", 10.0)):
         feed.apply(Create(name, ttl), 1.0)
@@ -185,9 +185,9 @@ def test_channels_are_listed_by_id_after_a_restart() -> None:
     assert [channel.name for channel in again.channels.page(first[-1].id, 2)] == ["c"]
 
 
-def test_an_empty_queue_survives_its_snapshot() -> None:
-    """A queue that begins at some place in the order begins there again."""
-    queue = ReplicatedState(Limits(), epoch=EPOCH, sequence=41, time=7.0)
-    again = ReplicatedState.restore(Limits(), through_json(queue.snapshot()))
+def test_an_empty_state_is_restored_at_its_position() -> None:
+    """A state that starts at some sequence starts there again."""
+    original = ReplicatedState(Limits(), epoch=EPOCH, sequence=41, time=7.0)
+    again = ReplicatedState.restore(Limits(), through_json(original.snapshot()))
     assert again.cursor == Cursor(EPOCH, 41)
-    assert again.snapshot() == queue.snapshot()
+    assert again.snapshot() == original.snapshot()

@@ -1,4 +1,4 @@
-"""Entries in their order: what each comes to, and what time lets go."""
+"""The replicated state: the outcome of each entry, and what expires."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from pushup.core.state import EXPIRE_AT_MOST, ReplicatedState
 from .builders import EPOCH, Feed, batch, draft, gaps, ids, poll, publish
 
 
-def test_each_message_of_a_batch_has_a_place_of_its_own() -> None:
-    """A publication of three messages takes three places, and the next entry follows them."""
+def test_each_message_of_a_batch_has_its_own_sequence() -> None:
+    """A publication of three messages takes three sequences, and the next entry follows them."""
     feed = Feed()
     assert feed.apply(batch(draft("a"), draft("b"), draft("a", "b")), 1.0) == Published(EPOCH, 1, 3, 1.0)
     assert feed.state.cursor == Cursor(EPOCH, 3)
@@ -49,7 +49,7 @@ def test_each_message_of_a_batch_has_a_place_of_its_own() -> None:
     ids=["hole", "repetition", "from the past", "fork", "time falls"],
 )
 def test_an_entry_that_does_not_follow_is_refused(entry: Entry) -> None:
-    """A hole, a repetition, a fork or falling time raises, and nothing changes."""
+    """A missing sequence, a repeated one, another epoch or an earlier time raises, and nothing changes."""
     feed = Feed()
     feed.apply(batch(draft("a"), draft("a")), 5.0)
     before = feed.state.snapshot()
@@ -59,8 +59,8 @@ def test_an_entry_that_does_not_follow_is_refused(entry: Entry) -> None:
     assert feed.state.apply(Entry(EPOCH, 3, 5.0, Expire())) == Expired()
 
 
-def test_a_key_gives_the_first_outcome_and_publishes_nothing() -> None:
-    """The places are taken all the same."""
+def test_a_repeated_key_returns_the_first_outcome_and_publishes_nothing() -> None:
+    """The sequences are used up all the same."""
     feed = Feed()
     first = feed.apply(batch(draft("a"), draft("b"), key="k"), 1.0)
     assert feed.apply(batch(draft("a"), draft("b"), key="k"), 2.0) == first == Published(EPOCH, 1, 2, 1.0)
@@ -80,7 +80,7 @@ def test_a_key_gives_the_first_outcome_and_publishes_nothing() -> None:
     ],
 )
 def test_a_key_is_refused_for_other_messages(other: Publish) -> None:
-    """Other data, channels or order, more messages or fewer: nothing is published, and nobody is told that it was."""
+    """With other data, channels, order or number of messages nothing is published, and the publisher gets an error."""
     feed = Feed()
     first = feed.apply(batch(draft("a", data="1"), draft("b", data="1"), key="k"), 1.0)
     assert isinstance(feed.apply(other, 2.0), KeyReused)
@@ -88,16 +88,16 @@ def test_a_key_is_refused_for_other_messages(other: Publish) -> None:
     assert feed.apply(batch(draft("a", data="1"), draft("b", data="1"), key="k"), 3.0) == first
 
 
-def test_a_key_from_an_old_checkpoint_stands_for_any_messages() -> None:
-    """It was saved without a fingerprint; what is published again with it may well be the same."""
+def test_a_key_from_an_old_checkpoint_accepts_any_messages() -> None:
+    """It was saved without a fingerprint, so the messages cannot be compared."""
     snapshot = Feed().state.snapshot()
     old = replace(snapshot, sequence=1, time=1.0, keys=(("k", Remembered(EPOCH, 1, 1, 1.0)),))
-    queue = ReplicatedState.restore(Limits(), old)
-    assert queue.apply(Entry(EPOCH, 2, 2.0, publish("a", key="k"))) == Published(EPOCH, 1, 1, 1.0)
+    state = ReplicatedState.restore(Limits(), old)
+    assert state.apply(Entry(EPOCH, 2, 2.0, publish("a", key="k"))) == Published(EPOCH, 1, 1, 1.0)
 
 
-def test_a_key_is_remembered_for_the_retention() -> None:
-    """Then it publishes again."""
+def test_a_key_is_remembered_for_the_retention_time() -> None:
+    """After that it publishes again."""
     feed = Feed(retention_seconds=10.0)
     feed.apply(publish("a", key="k"), 1.0)
     assert feed.apply(publish("a", key="k"), 10.9) == Published(EPOCH, 1, 1, 1.0)
@@ -105,7 +105,7 @@ def test_a_key_is_remembered_for_the_retention() -> None:
 
 
 def test_a_refused_publication_does_not_use_up_its_key() -> None:
-    """What failed may be tried again with the same key, and with other messages."""
+    """A failed publication may be retried with the same key, even with other messages."""
     feed = Feed(channels_limit=1)
     assert isinstance(feed.apply(batch(draft("a"), draft("b"), key="k"), 1.0), Overloaded)
     assert feed.apply(publish("a", key="k"), 1.0) == Published(EPOCH, 3, 1, 1.0)
@@ -113,7 +113,7 @@ def test_a_refused_publication_does_not_use_up_its_key() -> None:
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_batch_is_published_as_a_whole_or_not_at_all(strict: bool) -> None:
-    """One channel that cannot be published to, and no channel gets anything, nobody is woken."""
+    """If one channel cannot be published to, no channel gets a message and no poll is woken."""
     feed = Feed(channels_limit=3, strict_channels=strict)
     feed.apply(Create("a"), 1.0)
     feed.hold(poll("a", timeout=10.0), 1.0)
@@ -127,7 +127,7 @@ def test_a_batch_is_published_as_a_whole_or_not_at_all(strict: bool) -> None:
 
 
 def test_publishing_opens_channels_up_to_the_limit() -> None:
-    """A new name counts once however often it stands in a batch; existing channels need no room."""
+    """A new name counts once however often the batch contains it; existing channels need no room."""
     feed = Feed(channels_limit=2)
     assert isinstance(feed.apply(batch(draft("a", "b"), draft("b")), 1.0), Published)
     assert isinstance(feed.apply(publish("a", "b"), 1.0), Published)
@@ -139,7 +139,7 @@ def test_publishing_opens_channels_up_to_the_limit() -> None:
 
 
 def test_strict_channels_must_be_created_first() -> None:
-    """Then they can be published to, renewed and polled."""
+    """Once created they can be published to and polled."""
     feed = Feed(strict_channels=True)
     error = feed.apply(publish("a"), 1.0)
     assert isinstance(error, UnknownChannel)
@@ -155,7 +155,7 @@ def test_strict_channels_must_be_created_first() -> None:
 
 
 def test_a_channel_is_created_renewed_and_closed() -> None:
-    """By name or by id; what does not live is unknown, and a name that lives is taken."""
+    """Both name and id work; a channel that is not open is unknown, and an open one cannot be created again."""
     feed = Feed(channel_ttl_seconds=60.0)
     assert feed.apply(Create("a"), 1.0) == ChannelState(1000, "a", 61.0)
     assert feed.apply(Create(None, 5.0), 1.0) == ChannelState(1001, "1001", 6.0)
@@ -172,8 +172,8 @@ def test_a_channel_is_created_renewed_and_closed() -> None:
     assert feed.apply(Create("1b", 5.0), 4.0) == ChannelState(4000, "1b", 9.0)
 
 
-def test_a_message_named_by_name_and_by_id_is_one_message() -> None:
-    """A channel gets it once, and it is told by the name."""
+def test_a_channel_given_by_name_and_by_id_gets_a_message_once() -> None:
+    """The answer names the channel by its name."""
     feed = Feed()
     feed.apply(Create("a"), 1.0)
     feed.apply(publish("a", "1000"), 1.0)
@@ -183,7 +183,7 @@ def test_a_message_named_by_name_and_by_id_is_one_message() -> None:
 
 
 def test_an_idle_channel_closes_and_publishing_keeps_it_open() -> None:
-    """Its ttl begins anew with each message; when it closes its messages go and cursors are told."""
+    """Each message restarts its ttl; when it closes, its messages are dropped and old cursors get a gap."""
     feed = Feed(channel_ttl_seconds=10.0)
     feed.apply(publish("a"), 1.0)
     feed.apply(publish("a"), 9.0)
@@ -196,8 +196,8 @@ def test_an_idle_channel_closes_and_publishing_keeps_it_open() -> None:
     assert (answer.closed, gaps(answer), ids(answer)) == (("a",), [("a", "closed")], [])
 
 
-def test_messages_expire_and_cursors_from_before_are_told() -> None:
-    """With the first entry of a later second, whatever it is, all that is too old goes."""
+def test_messages_expire_and_older_cursors_get_a_gap() -> None:
+    """The first entry of a later second expires whatever is too old."""
     feed = Feed(retention_seconds=10.0)
     feed.apply(publish("a"), 1.0)
     feed.apply(publish("a"), 2.0)
@@ -209,8 +209,8 @@ def test_messages_expire_and_cursors_from_before_are_told() -> None:
     assert feed.state.next_expiry == 12.0
 
 
-def test_the_next_expiry_is_when_something_goes() -> None:
-    """An `Expire` entry at that time lets something go, until there is nothing any more."""
+def test_the_next_expiry_is_when_something_expires() -> None:
+    """Each `Expire` entry at that time removes something, until nothing is left."""
     feed = Feed(retention_seconds=10.0, channel_ttl_seconds=4.0)
     feed.apply(publish("a", key="k"), 1.25)
     feed.apply(Create("b", 30.0), 2.5)
@@ -226,8 +226,8 @@ def test_the_next_expiry_is_when_something_goes() -> None:
     assert feed.state.snapshot().floor == 6
 
 
-def test_a_backlog_goes_with_the_entries_that_follow() -> None:
-    """One entry lets at most so many messages and channels go; the next `Expire` goes on, at the same time."""
+def test_a_backlog_expires_over_several_entries() -> None:
+    """One entry expires a limited number of messages and channels; the next `Expire` continues at the same time."""
     feed = Feed(retention_seconds=10.0, retention_messages=10**6, channel_ttl_seconds=20.0)
     left = 250
     feed.apply(batch(*[draft("a")] * (EXPIRE_AT_MOST + left)), 1.0)
@@ -250,8 +250,8 @@ def test_a_backlog_goes_with_the_entries_that_follow() -> None:
     feed.check()
 
 
-def test_a_message_is_kept_until_the_cache_is_full() -> None:
-    """A batch that is larger than the channel keeps pushes out its own first messages, and gaps say so."""
+def test_a_batch_larger_than_the_channel_keeps_evicts_its_own_messages() -> None:
+    """The first messages of the batch are evicted, and gaps report it."""
     feed = Feed(retention_messages=2)
     feed.hold(poll("a", timeout=10.0), 1.0)
     feed.apply(batch(*[draft("a")] * 5), 1.0)
@@ -259,8 +259,8 @@ def test_a_message_is_kept_until_the_cache_is_full() -> None:
     assert (ids(answer), gaps(answer)) == ([4, 5], [("a", "evicted")])
 
 
-def test_a_channel_that_was_forgotten_still_warns_old_cursors() -> None:
-    """A cursor from before its closing is told of a gap, a later one is not."""
+def test_a_forgotten_channel_still_gives_old_cursors_a_gap() -> None:
+    """A cursor from before its closing gets a gap, a later one does not."""
     feed = Feed(retention_seconds=10.0)
     feed.apply(publish("a"), 1.0)
     feed.apply(Close("a"), 2.0)
@@ -275,8 +275,8 @@ def test_a_channel_that_was_forgotten_still_warns_old_cursors() -> None:
 
 
 @pytest.mark.parametrize("name", ["a", None])
-def test_a_closing_is_told_where_channels_must_exist(name: str | None) -> None:
-    """Whoever polls a closed channel that must have been created is told, and not that it never was there."""
+def test_a_closing_is_reported_where_channels_must_exist(name: str | None) -> None:
+    """A poll on a closed channel gets the closing; the channel is unknown only once the closing is forgotten."""
     feed = Feed(strict_channels=name is not None, retention_seconds=5.0)
     created = feed.apply(Create(name), 1.0)
     assert isinstance(created, ChannelState)
@@ -290,8 +290,8 @@ def test_a_closing_is_told_where_channels_must_exist(name: str | None) -> None:
         feed.ask(poll(created.name, cursor="e1-1"), 8.0)
 
 
-def test_channels_that_were_renewed_are_put_off_a_part_with_each_entry() -> None:
-    """However many were published on since they were due to be looked at, one entry looks at EXPIRE_AT_MOST of them."""
+def test_postponed_expiries_are_spread_over_several_entries() -> None:
+    """However many channels have a later expiry than expected, one entry checks at most EXPIRE_AT_MOST of them."""
     feed = Feed(channel_ttl_seconds=60.0, retention_seconds=1.0)
     names = [f"c{n}" for n in range(2 * EXPIRE_AT_MOST + 1)]
     for time in (10.0, 30.0):

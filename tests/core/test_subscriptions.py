@@ -1,4 +1,4 @@
-"""Held polls of a message queue: answered at once, woken, timed out, abandoned."""
+"""Held polls: answered at once, woken, timed out, abandoned."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def empty(sequence: int) -> Answer:
     return Answer(f"{EPOCH}-{sequence}", (), False, (), ())
 
 
-def test_what_is_cached_is_answered_at_once() -> None:
-    """A poll that there is something for is not held, however long it would wait."""
+def test_cached_messages_are_answered_at_once() -> None:
+    """A poll is not held if there is a message for it, whatever its timeout."""
     feed = Feed()
     feed.apply(publish("a"), 1.0)
     assert ids(feed.ask(poll("a", timeout=10.0), 1.0)) == [1]
@@ -29,8 +29,8 @@ def test_what_is_cached_is_answered_at_once() -> None:
     assert feed.polls.next_deadline is None
 
 
-def test_a_poll_that_would_not_wait_is_answered_with_a_fresh_cursor() -> None:
-    """Client pull: nothing new is an answer, too."""
+def test_a_poll_without_timeout_gets_a_new_cursor() -> None:
+    """With client pull, an empty answer is an answer."""
     feed = Feed()
     feed.apply(publish("b"), 1.0)
     assert feed.ask(poll("a"), 1.0) == empty(1)
@@ -41,7 +41,7 @@ def test_a_poll_that_would_not_wait_is_answered_with_a_fresh_cursor() -> None:
 
 @pytest.mark.parametrize("cursor", ["", "now", "e1-1"])
 def test_a_held_poll_gets_the_next_message(cursor: str) -> None:
-    """It is woken by the publication, and answered once."""
+    """The publication wakes it, and it is answered once."""
     feed = Feed()
     feed.apply(publish("b"), 1.0)
     feed.hold(poll("a", cursor=cursor, timeout=10.0), 1.0)
@@ -57,8 +57,8 @@ def test_a_held_poll_gets_the_next_message(cursor: str) -> None:
     assert (feed.polls.count, feed.polls.has_deliveries) == (0, False)
 
 
-def test_a_message_wakes_those_of_each_of_its_channels() -> None:
-    """Each gets it with the channels it asked for; one that asked for both gets it once."""
+def test_a_message_wakes_the_polls_of_each_of_its_channels() -> None:
+    """Each answer has the channels that were asked for; a poll that asked for both is answered once."""
     feed = Feed()
     for holder, names in (("x", "a"), ("y", "b"), ("z", "ba"), ("w", "c")):
         feed.hold(poll(*names, timeout=10.0), 1.0, holder)
@@ -67,8 +67,8 @@ def test_a_message_wakes_those_of_each_of_its_channels() -> None:
     assert told == {"x": [("a",)], "y": [("b",)], "z": [("b", "a")]}
 
 
-def test_what_is_forgotten_meanwhile_is_no_gap_for_who_waits_for_a_new_channel() -> None:
-    """A subscription that has seen all up to its beginning is not warned of what was before."""
+def test_a_channel_forgotten_meanwhile_is_no_gap_for_a_poll_from_now() -> None:
+    """A poll is not given a gap for messages from before it started."""
     feed = Feed(retention_seconds=5.0)
     feed.apply(publish("old"), 1.0)
     feed.apply(Close("old"), 1.0)
@@ -80,23 +80,23 @@ def test_what_is_forgotten_meanwhile_is_no_gap_for_who_waits_for_a_new_channel()
     assert (ids(answer), gaps(answer)) == ([4], [])
 
 
-def test_what_is_forgotten_while_somebody_waits_is_no_gap_for_him() -> None:
-    """Whoever waits for a new channel is not warned of what was forgotten meanwhile; who comes later has to be."""
+def test_a_channel_forgotten_meanwhile_is_no_gap_for_a_held_poll() -> None:
+    """A poll held since before gets no gap; one that arrives later with the same cursor does."""
     feed = Feed(retention_seconds=5.0)
     feed.apply(publish("old"), 1.0)
     feed.hold(poll("new", cursor="e1-1", timeout=100.0), 1.0, "waits")
-    feed.hold(poll("new", cursor="e1-1", timeout=8.0), 1.0, "waits less long")
+    feed.hold(poll("new", cursor="e1-1", timeout=8.0), 1.0, "short timeout")
     feed.apply(Close("old"), 2.0)
     feed.apply(Expire(), 7.0)
     assert gaps(feed.ask(poll("new", cursor="e1-1"), 8.0)) == [("new", "expired")]
-    assert [(holder, gaps(answer)) for holder, answer in feed.expire(9.0)] == [("waits less long", [])]
+    assert [(holder, gaps(answer)) for holder, answer in feed.expire(9.0)] == [("short timeout", [])]
     feed.apply(publish("new"), 10.0)
     assert [(holder, ids(answer), gaps(answer)) for holder, answer in feed.deliver()] == [("waits", [4], [])]
     assert gaps(feed.ask(poll("new", cursor="e1-1"), 10.0)) == [("new", "expired")]
 
 
-def test_a_channel_that_does_not_exist_yet_can_be_waited_for() -> None:
-    """Whoever was there first gets its first message, whether it is created before or not."""
+def test_a_poll_can_wait_for_a_channel_that_does_not_exist() -> None:
+    """It gets the first message, whether or not the channel is created before."""
     for first in (Create("a"), Expire()):
         feed = Feed()
         feed.hold(poll("a", "b", timeout=10.0), 1.0)
@@ -107,8 +107,8 @@ def test_a_channel_that_does_not_exist_yet_can_be_waited_for() -> None:
         assert len(feed.state.channels) == 1
 
 
-def test_an_id_that_does_not_live_cannot_be_waited_for() -> None:
-    """It is unknown, and the names beside it are not left behind as awaited."""
+def test_a_poll_cannot_wait_for_an_unknown_id() -> None:
+    """The poll is refused, and its other names are not left behind as awaited."""
     feed = Feed()
     with pytest.raises(UnknownChannel):
         feed.subscribe(poll("a", "4711", timeout=10.0), 1.0)
@@ -117,7 +117,7 @@ def test_an_id_that_does_not_live_cannot_be_waited_for() -> None:
 
 
 def test_a_channel_can_be_polled_by_its_id() -> None:
-    """The answer names it by its name."""
+    """The answer names the channel by its name."""
     feed = Feed()
     feed.apply(Create("a"), 1.0)
     feed.hold(poll("1000", timeout=10.0), 1.0)
@@ -126,8 +126,8 @@ def test_a_channel_can_be_polled_by_its_id() -> None:
     assert answer.messages[0].channels == ("a",)
 
 
-def test_a_poll_that_times_out_gets_a_cursor_that_moved_on() -> None:
-    """Deadlines come in their order, not before their time, and at most as many as asked for."""
+def test_a_poll_that_times_out_gets_a_newer_cursor() -> None:
+    """Polls time out in the order of their deadlines, never early, and at most as many as asked for."""
     feed = Feed()
     for holder, timeout in (("late", 9.0), ("early", 5.0), ("early too", 5.0)):
         feed.hold(poll("a", timeout=timeout), 1.0, holder)
@@ -141,8 +141,8 @@ def test_a_poll_that_times_out_gets_a_cursor_that_moved_on() -> None:
     feed.check()
 
 
-def test_those_with_the_latest_deadlines_are_ended_first() -> None:
-    """Whatever their deadlines; each once, and at most as many as asked for."""
+def test_the_polls_with_the_latest_deadlines_are_ended_first() -> None:
+    """Ending does not wait for the deadlines; each poll ends once, and at most as many as asked for."""
     feed = Feed()
     for holder, timeout in (("early", 5.0), ("late", 9.0), ("late too", 9.0), ("middle", 7.0)):
         feed.hold(poll("a", timeout=timeout), 1.0, holder)
@@ -157,8 +157,8 @@ def with_hold_limits(**limits: int) -> Feed:
     return Feed(hold_limits=HoldLimits(**limits))
 
 
-def test_channels_that_are_only_waited_for_are_limited() -> None:
-    """A poll that would add one too many is refused and leaves nothing; others are held, and there is room again."""
+def test_awaited_channels_are_limited() -> None:
+    """A poll that would exceed the limit is refused and leaves nothing behind; others are held, and room is freed."""
     feed = with_hold_limits(awaited_channels_limit=3)
     feed.apply(publish("living"), 1.0)
     feed.apply(publish("closed"), 1.0)
@@ -170,20 +170,20 @@ def test_channels_that_are_only_waited_for_are_limited() -> None:
     assert feed.polls.awaited_count == 2
     feed.hold(poll("b", "c", "living", "closed", cursor="now", timeout=9.0), 1.0)
     feed.hold(poll("a", timeout=9.0), 1.0)
-    assert feed.ask(poll("x", "y", "z", "living"), 1.0).messages, "what can be answered is"
+    assert feed.ask(poll("x", "y", "z", "living"), 1.0).messages, "a poll that can be answered at once is never refused"
     assert feed.polls.awaited_count == 3
     feed.check()
     feed.polls.abandon(held)
-    assert feed.polls.awaited_count == 3, "others wait for these still"
+    assert feed.polls.awaited_count == 3, "other polls still wait for these"
     feed.apply(publish("c"), 2.0)
-    assert feed.polls.awaited_count == 2, "it lives now"
+    assert feed.polls.awaited_count == 2, "the channel is open now"
     feed.deliver()
     assert feed.polls.awaited_count == 1
     feed.hold(poll("d", "e", timeout=9.0), 2.0)
 
 
-def test_past_the_limit_of_awaited_channels_only_further_ones_are_refused() -> None:
-    """A closed channel that is forgotten while polls wait for it goes past the limit; all other polls are held on."""
+def test_past_the_limit_of_awaited_channels_only_new_ones_are_refused() -> None:
+    """A closed channel that is forgotten while polls wait for it may exceed the limit; held polls stay."""
     feed = with_hold_limits(awaited_channels_limit=1)
     feed.apply(publish("living"), 1.0)
     feed.apply(publish("closed"), 1.0)
@@ -200,8 +200,8 @@ def test_past_the_limit_of_awaited_channels_only_further_ones_are_refused() -> N
     feed.check()
 
 
-def test_what_held_polls_take_is_limited() -> None:
-    """By what the names take, and a share for each channel; however the polls end, their bytes are free again."""
+def test_the_memory_of_held_polls_is_limited() -> None:
+    """Names and a share for each channel count; however a poll ends, its bytes are freed."""
     size = 12 + CHANNEL_OVERHEAD_BYTES
     feed = with_hold_limits(held_limit_bytes=4 * size)
     abandoned = feed.hold(poll("é" * 3, "b" * 12, timeout=9.0), 1.0)
@@ -219,7 +219,7 @@ def test_what_held_polls_take_is_limited() -> None:
 
 
 def test_a_held_poll_ends_at_the_end_of_its_time_range() -> None:
-    """Nothing that comes later can be for it, so it is not held on."""
+    """No later message can match, so it is not held longer."""
     feed = Feed()
     subscription = feed.hold(poll("a", end=4.0, timeout=100.0), 1.0)
     assert subscription.deadline == feed.polls.next_deadline == 4.0
@@ -229,8 +229,8 @@ def test_a_held_poll_ends_at_the_end_of_its_time_range() -> None:
     assert feed.ask(poll("a", end=4.0, timeout=100.0), 4.0) == empty(1)
 
 
-def test_what_lies_outside_of_its_time_range_does_not_answer_a_poll() -> None:
-    """It is looked at, waits on, and gets what lies inside, once."""
+def test_a_message_outside_of_the_time_range_does_not_answer_a_poll() -> None:
+    """The poll is checked, keeps waiting, and gets the messages inside its range once."""
     feed = Feed()
     feed.hold(poll("a", "b", start=3.0, timeout=100.0), 1.0)
     feed.apply(publish("a", "b"), 2.0)
@@ -242,8 +242,8 @@ def test_what_lies_outside_of_its_time_range_does_not_answer_a_poll() -> None:
     assert (ids(answer), answer.cursor) == ([2], "e1-2")
 
 
-def test_a_poll_of_many_channels_is_looked_at_once_for_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many of its channels a message came on that is not for it, it is put back once, and to all of them."""
+def test_a_poll_of_many_channels_is_checked_once_per_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a message does not match, the poll is put back once, on all its channels."""
     feed = Feed()
     feed.hold(poll("a", "b", "c", cursor="e1-2", start=5.0, timeout=100.0), 1.0, "ahead")
     feed.hold(poll("a", "b", "c", start=5.0, timeout=100.0), 1.0)
@@ -268,7 +268,7 @@ def test_a_poll_of_many_channels_is_looked_at_once_for_one_message(monkeypatch: 
 
 
 def test_equal_polls_share_one_answer() -> None:
-    """Those who ask the same and wait for the same next message get the very same object, at any cursor before."""
+    """Polls with the same selection that wait for the same next message get the same object, whatever their cursors."""
     feed = Feed()
     feed.apply(publish("a"), 1.0)
     feed.apply(publish("b"), 1.0)
@@ -284,8 +284,8 @@ def test_equal_polls_share_one_answer() -> None:
     assert ids(again) == [3, 4]
 
 
-def test_a_cursor_ahead_of_the_node_waits_and_never_gets_the_past() -> None:
-    """A node that is behind holds the poll until what is new to the client has come."""
+def test_a_cursor_ahead_of_the_node_waits_and_gets_no_old_message() -> None:
+    """A node that is behind holds the poll until it has messages that the client has not seen."""
     feed = Feed()
     feed.apply(publish("a"), 1.0)
     feed.hold(poll("a", "b", cursor="e1-3", timeout=10.0), 1.0)
@@ -302,8 +302,8 @@ def test_a_cursor_ahead_of_the_node_waits_and_never_gets_the_past() -> None:
     assert feed.expire(3.0) == [("client", empty(9))]
 
 
-def test_a_closing_is_told_at_once() -> None:
-    """Those who wait are answered, and those who ask later with a cursor from before."""
+def test_a_closing_is_reported_at_once() -> None:
+    """Held polls are answered, and so are later polls with a cursor from before."""
     feed = Feed()
     feed.apply(publish("a"), 1.0)
     feed.hold(poll("a", "b", cursor="e1-1", timeout=10.0), 1.0)
@@ -317,16 +317,16 @@ def test_a_closing_is_told_at_once() -> None:
     assert (ids(answer), answer.closed) == ([3], ())
 
 
-def test_a_cursor_of_another_epoch_is_told_at_once() -> None:
-    """Even on a channel that does not exist: something may have been lost there."""
+def test_a_cursor_of_another_epoch_is_answered_at_once() -> None:
+    """Even on a channel that does not exist, because messages may have been lost there."""
     feed = Feed()
     answer = feed.ask(poll("a", cursor="e0-7", timeout=10.0), 1.0)
     assert (gaps(answer), answer.cursor) == ([("a", "lost")], "e1-0")
     feed.hold(poll("a", cursor=answer.cursor, timeout=10.0), 1.0)
 
 
-def test_who_is_gone_gets_nothing() -> None:
-    """An abandoned subscription is forgotten, woken or not; abandoning it again changes nothing."""
+def test_an_abandoned_poll_gets_nothing() -> None:
+    """It is forgotten, woken or not; abandoning it again changes nothing."""
     feed = Feed()
     first = feed.hold(poll("a", timeout=10.0), 1.0, "first")
     second = feed.hold(poll("a", "b", timeout=10.0), 1.0, "second")
@@ -341,7 +341,7 @@ def test_who_is_gone_gets_nothing() -> None:
 
 
 def test_a_channel_counts_its_subscribers() -> None:
-    """Those woken and not answered yet count, those answered, timed out or gone do not."""
+    """Polls that are woken but not yet answered count; those answered, timed out or abandoned do not."""
     feed = Feed()
     feed.apply(Create("a"), 1.0)
     gone = feed.hold(poll("a", timeout=10.0), 1.0, "gone")
@@ -358,8 +358,8 @@ def test_a_channel_counts_its_subscribers() -> None:
     assert counts == [3, 3, 2, 0]
 
 
-def test_an_awaited_channel_is_no_channel() -> None:
-    """Who waits for a name does not open it, and nothing is left when nobody waits any more."""
+def test_an_awaited_channel_is_not_open() -> None:
+    """Waiting for a name does not open the channel, and leaves nothing behind."""
     feed = Feed(channels_limit=1)
     subscriptions = [feed.hold(poll(f"never{n}", timeout=10.0), 1.0) for n in range(3)]
     assert (len(feed.state.channels), feed.state.snapshot().channels) == (0, ())
@@ -371,12 +371,12 @@ def test_an_awaited_channel_is_no_channel() -> None:
 
 
 def test_an_answer_is_json() -> None:
-    """Nothing new, as it goes over the wire."""
+    """An empty answer as it is sent to the client."""
     assert msgspec.json.encode(empty(97)) == b'{"cursor":"e1-97","messages":[],"more":false,"gaps":[],"closed":[]}'
 
 
 def test_held_polls_stay_when_an_equal_state_takes_over() -> None:
-    """A node that loads the checkpoint of the same order ends no poll; the next message reaches whoever waits."""
+    """Loading a checkpoint of the same order ends no poll, and the next message reaches them."""
     feed = Feed()
     feed.apply(publish("a"), 1.0)
     feed.hold(poll("a", "never", cursor="e1-1", timeout=10.0), 1.0)
@@ -388,8 +388,8 @@ def test_held_polls_stay_when_an_equal_state_takes_over() -> None:
     assert (ids(answer), gaps(answer), answer.cursor) == ([2], [], "e1-2")
 
 
-def test_held_polls_get_what_another_state_has_for_them() -> None:
-    """Messages that this node has not applied itself, and gaps where it cannot know what was dropped between."""
+def test_held_polls_get_the_messages_of_another_state() -> None:
+    """They get messages that this node has not applied itself, and gaps where messages may have been dropped."""
     feed, ahead = Feed(), Feed(retention_messages=1)
     feed.hold(poll("a", cursor="e1-0", timeout=10.0), 1.0, "one message")
     feed.hold(poll("b", cursor="e1-0", timeout=10.0), 1.0, "a gap")
@@ -403,8 +403,8 @@ def test_held_polls_get_what_another_state_has_for_them() -> None:
     feed.check()
 
 
-def test_held_polls_are_told_that_their_epoch_is_over() -> None:
-    """Every poll is answered with a gap for each of its channels and a cursor of the new epoch, once."""
+def test_held_polls_end_with_their_epoch() -> None:
+    """Every poll is answered once, with a gap for each of its channels and a cursor of the new epoch."""
     feed, other = Feed(), ReplicatedState(Limits(), epoch="e2", sequence=7)
     feed.apply(publish("a"), 1.0)
     feed.hold(poll("a", "b", cursor="e1-1", timeout=10.0), 1.0)
@@ -418,8 +418,8 @@ def test_held_polls_are_told_that_their_epoch_is_over() -> None:
     assert (holder, ids(answer), gaps(answer)) == ("of the new epoch", [8], [])
 
 
-def test_a_poll_that_was_looked_at_in_vain_is_looked_at_in_another_epoch() -> None:
-    """Sequences of two epochs cannot be compared: the new one may be at a lower sequence."""
+def test_a_poll_that_stayed_held_is_checked_again_in_another_epoch() -> None:
+    """Sequences of different epochs cannot be compared: those of the new one may be lower."""
     feed = Feed()
     feed.hold(poll("a", start=5.0, timeout=100.0), 1.0)
     for _ in range(3):

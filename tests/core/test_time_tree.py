@@ -1,4 +1,4 @@
-"""The tree of things by the time they are due."""
+"""The time tree: items sorted by the time they are due."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def test_an_empty_tree_has_nothing() -> None:
     assert (len(tree), list(tree), tree.first_time, tree.pop_due(1e9)) == (0, [], None, None)
 
 
-def test_a_tree_of_one_gives_its_item_when_it_is_due() -> None:
-    """The item is due at its time, not before; then the tree is empty, and can be filled again."""
+def test_a_tree_of_one_returns_its_item_when_it_is_due() -> None:
+    """The item is due at its time, not before; then the tree is empty and can be filled again."""
     tree = tree_of((5.0, "a"))
     assert tree
     assert (len(tree), list(tree), tree.first_time) == (1, ["a"], 5.0)
@@ -49,15 +49,15 @@ def test_a_tree_of_one_gives_its_item_when_it_is_due() -> None:
     assert state(tree) == (["b"], 3.0)
 
 
-def test_the_same_item_at_the_same_time_is_there_once() -> None:
-    """Adding again what is there changes nothing, in a tree of one and in a larger one."""
+def test_the_same_item_at_the_same_time_is_kept_once() -> None:
+    """Adding it again changes nothing, in a tree of one and in a larger one."""
     tree = tree_of((5.0, "a"), (5.0, "a"))
     assert list(tree) == ["a"]
     tree = tree_of((5.0, "a"), (5.0, "b"), (5.0, "a"), (5.0, "b"))
     assert list(tree) == ["a", "b"]
 
 
-def test_an_item_may_lie_at_several_times() -> None:
+def test_an_item_may_be_due_at_several_times() -> None:
     """The same item at two times is two entries."""
     tree = tree_of((5.0, "a"), (3.0, "a"))
     assert (len(tree), list(tree)) == (2, ["a", "a"])
@@ -65,16 +65,16 @@ def test_an_item_may_lie_at_several_times() -> None:
     assert state(tree) == (["a"], 3.0)
 
 
-def test_items_come_out_earliest_first_and_in_the_order_they_came() -> None:
-    """Items due at one time keep their order; what is not due stays."""
+def test_items_come_out_earliest_first_and_then_in_the_order_they_were_added() -> None:
+    """Items due at the same time keep their order; items not yet due stay."""
     tree = tree_of((2.0, "c"), (1.0, "a"), (2.0, "d"), (1.0, "b"), (3.0, "e"))
     assert list(tree) == ["a", "b", "c", "d", "e"]
     assert pop_all(tree, now=2.0) == ["a", "b", "c", "d"]
     assert state(tree) == (["e"], 3.0)
 
 
-def test_discard_takes_out_what_is_there_and_nothing_else() -> None:
-    """The wrong time or the wrong item is no error and changes nothing."""
+def test_discard_removes_exactly_the_given_item() -> None:
+    """A wrong time or item is not an error and changes nothing."""
     tree = tree_of((1.0, "a"))
     tree.discard(2.0, "a")
     tree.discard(1.0, "b")
@@ -91,7 +91,7 @@ def test_discard_takes_out_what_is_there_and_nothing_else() -> None:
 
 
 def test_very_many_items_at_one_time_come_out_in_linear_time() -> None:
-    """The last of 100,000 costs as much as the first: all in 0.05 s, and not in 5 s."""
+    """The last of 100,000 items costs as much as the first: 0.05 s in total, not 5 s."""
     tree: TimeTree[int] = TimeTree()
     for item in range(100_000):
         tree.add(5.0, item)
@@ -109,8 +109,8 @@ steps = st.lists(
 
 @settings(max_examples=200, deadline=None, derandomize=True, database=None)
 @given(steps)
-def test_a_tree_does_what_a_list_would(steps: list[tuple[str, float, str]]) -> None:
-    """After any steps the tree holds what a list holds that is sorted, stably, by time."""
+def test_a_tree_behaves_like_a_sorted_list(steps: list[tuple[str, float, str]]) -> None:
+    """After any steps the tree has the items of a list that is stably sorted by time."""
     tree = tree_of()
     naive: list[tuple[float, str]] = []
     for step, time, item in steps:

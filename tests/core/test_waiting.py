@@ -1,4 +1,4 @@
-"""The held subscriptions: by channel, to be woken, and by deadline."""
+"""Held subscriptions by channel, to be woken, and by deadline."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def holders(waiting: Waiting[str], most: int = 100) -> list[str | None]:
     return [s.holder for s in islice(waiting.woken(), most)]
 
 
-def test_who_waits_is_counted_and_has_a_deadline() -> None:
-    """The nearest deadline is the next one; with the last subscription there is none."""
+def test_subscriptions_are_counted_and_have_a_deadline() -> None:
+    """The nearest deadline is the next one; without subscriptions there is none."""
     waiting: Waiting[str] = Waiting()
     a = Channel("a")
     late, early = hold(waiting, "late", 9.0, a), hold(waiting, "early", 5.0, a)
@@ -33,8 +33,8 @@ def test_who_waits_is_counted_and_has_a_deadline() -> None:
     assert (waiting.count, waiting.next_deadline, list(waiting.names)) == (0, None, [])
 
 
-def test_waking_a_channel_takes_all_who_wait_on_it() -> None:
-    """They come nearest deadline first; who waits on another channel sleeps on."""
+def test_waking_a_channel_wakes_all_its_subscriptions() -> None:
+    """They come nearest deadline first; subscriptions of other channels stay asleep."""
     waiting: Waiting[str] = Waiting()
     a, b = Channel("a"), Channel("b")
     hold(waiting, "x", 9.0, a)
@@ -48,8 +48,8 @@ def test_waking_a_channel_takes_all_who_wait_on_it() -> None:
     assert not waiting.woken_names
 
 
-def test_the_woken_can_be_looked_at_in_slices() -> None:
-    """Each is looked at once, however often the caller stops and goes on."""
+def test_woken_subscriptions_can_be_taken_in_slices() -> None:
+    """Each is taken once, however often the caller stops and continues."""
     waiting: Waiting[str] = Waiting()
     a, b = Channel("a"), Channel("b")
     for number in range(5):
@@ -63,8 +63,8 @@ def test_the_woken_can_be_looked_at_in_slices() -> None:
     assert holders(waiting) == []
 
 
-def test_who_was_answered_or_left_is_not_looked_at() -> None:
-    """A subscription that was released while it was woken is passed over."""
+def test_released_subscriptions_are_skipped() -> None:
+    """A subscription that was released while it was woken is not returned."""
     waiting: Waiting[str] = Waiting()
     a = Channel("a")
     first, _ = hold(waiting, "first", 1.0, a), hold(waiting, "second", 2.0, a)
@@ -75,8 +75,8 @@ def test_who_was_answered_or_left_is_not_looked_at() -> None:
     assert waiting.count == 1
 
 
-def test_who_subscribes_meanwhile_waits_for_the_next_time() -> None:
-    """A new tree begins when the old one is woken, and who waits again waits in it, once."""
+def test_new_subscriptions_wait_for_the_next_wake_up() -> None:
+    """Waking a channel starts a new tree; subscriptions that wait again are in it, once."""
     waiting: Waiting[str] = Waiting()
     a, b = Channel("a"), Channel("b")
     first = hold(waiting, "first", 1.0, a, b)
@@ -91,7 +91,7 @@ def test_who_subscribes_meanwhile_waits_for_the_next_time() -> None:
 
 
 def test_woken_names_take_turns() -> None:
-    """Who waits on a small channel that is woken after a large one is looked at after the first share of that."""
+    """Subscriptions of a small channel do not have to wait for all those of a large one that was woken earlier."""
     waiting: Waiting[str] = Waiting()
     large, small = Channel("large"), Channel("small")
     for number in range(3 * SHARE):

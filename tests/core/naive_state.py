@@ -1,4 +1,4 @@
-"""A message queue of lists, in which everything is looked at each time: what the real one is held against."""
+"""A reference model of the replicated state, made of lists that are searched from end to end."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class Closing:
 
 
 @dataclass
-class NaiveQueue:
-    """`kept`, `living` and `keys` are the shared state; `published`, `closed` and `drops` are all that ever was."""
+class NaiveState:
+    """`kept`, `open` and `keys` are the current state; `published`, `closed` and `drops` are the complete history."""
 
     limits: Limits
     epoch: str
@@ -67,7 +67,7 @@ class NaiveQueue:
     last_id: int = 0
     floor: int = 0
     kept: list[NaiveMessage] = field(default_factory=list)
-    living: dict[str, NaiveChannel] = field(default_factory=dict)
+    open: dict[str, NaiveChannel] = field(default_factory=dict)
     keys: dict[str, tuple[Published, tuple[Draft, ...]]] = field(default_factory=dict)
     closings: dict[str, Closing] = field(default_factory=dict)
     crowded: bool = False
@@ -76,24 +76,24 @@ class NaiveQueue:
     drops: dict[str, list[Drop]] = field(default_factory=dict)
 
     def apply(self, entry: Entry) -> Outcome:
-        lets_go = math.floor(entry.time) > math.floor(self.time) or isinstance(entry.command, Expire)
+        expires = math.floor(entry.time) > math.floor(self.time) or isinstance(entry.command, Expire)
         self.time, self.last = entry.time, self.last + entry.command.width
         self.crowded = False
-        if lets_go:
-            self._let_go(entry)
+        if expires:
+            self._expire(entry)
         match entry.command:
             case Publish() as command:
                 return self._publish(entry, command)
             case Create(name=name, ttl=ttl):
                 if name is not None and self.resolve(name) is not None:
                     return ChannelExists("")
-                if len(self.living) >= self.limits.channels_limit:
+                if len(self.open) >= self.limits.channels_limit:
                     return Overloaded("")
                 return self._state(self._open(name, ttl))
             case Renew(channel=name, ttl=ttl):
                 if (found := self.resolve(name)) is None:
                     return UnknownChannel("")
-                channel = self.living[found]
+                channel = self.open[found]
                 channel.ttl = channel.ttl if ttl is None else ttl
                 channel.expires = entry.time + channel.ttl
                 return self._state(found)
@@ -106,13 +106,13 @@ class NaiveQueue:
                 return Expired()
 
     def resolve(self, name: str) -> str | None:
-        """The name of the living channel of this name or id."""
-        if name in self.living:
+        """The name of the open channel with this name or id."""
+        if name in self.open:
             return name
-        return next((n for n, c in self.living.items() if name == str(c.id)), None)
+        return next((n for n, c in self.open.items() if name == str(c.id)), None)
 
     def awaited(self, names: tuple[str, ...]) -> tuple[str, ...] | None:
-        """The names to wait for, each once; None where one is unknown that would have to exist."""
+        """The names to subscribe to, without duplicates; None if one of them is unknown and cannot be awaited."""
         found = []
         for name in names:
             known = self.resolve(name)
@@ -121,12 +121,12 @@ class NaiveQueue:
             found.append(known or name)
         return tuple(dict.fromkeys(found))
 
-    def _let_go(self, entry: Entry) -> None:
+    def _expire(self, entry: Entry) -> None:
         horizon = entry.time - self.limits.retention_seconds
         self.keys = {key: kept for key, kept in self.keys.items() if kept[0].time > horizon}
         for message in [m for m in self.kept if m.time <= horizon]:
             self._drop(message, "expired", *message.keepers)
-        for name in [n for n, c in self.living.items() if math.ceil(c.expires) <= entry.time]:
+        for name in [n for n, c in self.open.items() if math.ceil(c.expires) <= entry.time]:
             self._close(name, entry.sequence)
 
     def _publish(self, entry: Entry, command: Publish) -> Outcome:
@@ -137,12 +137,12 @@ class NaiveQueue:
         new = [name for name in names if self.resolve(name) is None]
         if any(self.limits.strict_channels or name.isdigit() for name in new):
             return UnknownChannel("")
-        if new and len(self.living) + len(new) > self.limits.channels_limit:
+        if new and len(self.open) + len(new) > self.limits.channels_limit:
             return Overloaded("")
         for sequence, draft in enumerate(command.messages, entry.sequence):
             channels = tuple(dict.fromkeys(self.resolve(n) or self._open(n, None) for n in draft.channels))
             for name in channels:
-                self.living[name].expires = entry.time + self.living[name].ttl
+                self.open[name].expires = entry.time + self.open[name].ttl
             message = NaiveMessage(sequence, entry.time, channels, bytes(draft.data), set(channels))
             self.published.append(message)
             self.kept.append(message)
@@ -177,36 +177,36 @@ class NaiveQueue:
         self.last_id = max(self.last_id + 1, int(self.time * 1000))
         name = str(self.last_id) if name is None else name
         ttl = self.limits.channel_ttl_seconds if ttl is None else ttl
-        self.living[name] = NaiveChannel(self.last_id, ttl, self.time + ttl)
+        self.open[name] = NaiveChannel(self.last_id, ttl, self.time + ttl)
         return name
 
     def _close(self, name: str, sequence: int) -> None:
         for message in [m for m in self.kept if name in m.keepers]:
             self._drop(message, "closed", name)
-        del self.living[name]
+        del self.open[name]
         self.closed.append((name, sequence))
         self.closings[name] = Closing(sequence, math.ceil(self.time + self.limits.retention_seconds))
-        if sum(n not in self.living for n in self.closings) > self.limits.channels_limit:
+        if sum(n not in self.open for n in self.closings) > self.limits.channels_limit:
             self.crowded = True
 
     def _state(self, name: str) -> ChannelState:
-        channel = self.living[name]
+        channel = self.open[name]
         return ChannelState(channel.id, name, channel.expires)
 
-    def agree(self, snapshot: Snapshot) -> None:
-        """Assert that the real queue's state is this one. Closings are forgotten when it forgets them, if it may."""
+    def assert_matches(self, snapshot: Snapshot) -> None:
+        """Assert that the real state equals this one, and forget closings that the real state has forgotten."""
         assert (snapshot.epoch, snapshot.sequence, snapshot.time) == (self.epoch, self.last, self.time)
         assert {c.name: (c.id, c.ttl, c.expires) for c in snapshot.channels if c.id} == {
-            name: (c.id, c.ttl, c.expires) for name, c in self.living.items()
+            name: (c.id, c.ttl, c.expires) for name, c in self.open.items()
         }
         assert [(m.sequence, m.time, m.channels, bytes(m.data)) for m in snapshot.messages] == [
             (m.sequence, m.time, m.channels, m.data) for m in self.kept
         ]
         assert [(key, kept.outcome) for key, kept in snapshot.keys] == [(k, v[0]) for k, v in self.keys.items()]
         assert snapshot.last_id == self.last_id
-        told = {c.name: c.closed_sequence for c in snapshot.channels}
+        reported = {c.name: c.closed_sequence for c in snapshot.channels}
         for name, closing in list(self.closings.items()):
-            if told.get(name, 0) != closing.sequence:
+            if reported.get(name, 0) != closing.sequence:
                 assert closing.due <= self.time or self.crowded, f"{name} was forgotten too early"
                 self.floor = max(self.floor, closing.sequence)
                 del self.closings[name]
@@ -222,11 +222,11 @@ class NaiveQueue:
         held: bool = False,
         was_moved: bool = False,
     ) -> None:
-        """Assert that this is what a client at `after` gets; None: one without a cursor, to whom nothing is missing.
+        """Assert that this is what a client at `after` gets; None means a client without a cursor, which has missed nothing.
 
-        A held poll has looked at what lies outside of its time range and need not be told that it was dropped; and it
-        must not be told of a gap where there is none, which the floor excuses for others, and for one that `was_moved`
-        to another state while it was held.
+        A held poll has already passed over what is outside of its time range, so such a message may be dropped without
+        a gap. Nor may it report a false gap, which the floor excuses for other polls, and for one that `was_moved` to
+        another state while it was held.
         """
         messages = self.select(names, selection, after or 0)
         taken: list[NaiveMessage] = []
@@ -244,28 +244,28 @@ class NaiveQueue:
         assert answer.cursor == f"{self.epoch}-{end}"
         if after is None:
             return
-        told = {gap.channel: gap.reason for gap in answer.gaps}
-        assert len(told) == len(answer.gaps)
-        assert set(told) <= set(names)
+        reported = {gap.channel: gap.reason for gap in answer.gaps}
+        assert len(reported) == len(answer.gaps)
+        assert set(reported) <= set(names)
         for name in names:
-            self._assert_gap(name, told.get(name), selection, after, held, was_moved)
+            self._assert_gap(name, reported.get(name), selection, after, held, was_moved)
             closing = self.closings.get(name)
             assert (name in answer.closed) == (closing is not None and closing.sequence > after), name
 
     def _assert_gap(
-        self, name: str, told: str | None, selection: Selection, after: int, held: bool, was_moved: bool
+        self, name: str, reported: str | None, selection: Selection, after: int, held: bool, was_moved: bool
     ) -> None:
         drops = self.dropped(name, after)
-        if told is None:
+        if reported is None:
             missed = [d for d in drops if not held or selection.start <= d.time < selection.end]
-            assert not missed, f"{name} dropped messages after {after} in silence"
+            assert not missed, f"{name} dropped messages after {after} without a gap"
             forgotten = name not in self.closings and any(s > after for s in self.closings_of(name, after))
-            assert not forgotten, f"{name} was closed after {after}, and nobody is told"
+            assert not forgotten, f"{name} was closed after {after} without a gap"
         elif held and not was_moved and after < self.floor:
-            assert drops or self.closings_of(name, after), f"{name} dropped nothing after {after}, who waited is told"
+            assert drops or self.closings_of(name, after), f"{name} dropped nothing after {after}: a false gap"
         elif after >= self.floor:
-            assert drops, f"{name} dropped no message after {after}"
-            assert told == drops[-1].reason
+            assert drops, f"{name} dropped no message after {after}: a false gap"
+            assert reported == drops[-1].reason
 
     def select(self, names: tuple[str, ...], selection: Selection, after: int) -> list[NaiveMessage]:
         return [
@@ -280,8 +280,8 @@ class NaiveQueue:
     def closings_of(self, name: str, after: int) -> list[int]:
         return [sequence for n, sequence in self.closed if n == name and sequence > after]
 
-    def tells(self, names: tuple[str, ...], selection: Selection, after: int) -> bool:
-        """Whether a poll that has waited since `after` must have been answered."""
+    def must_answer(self, names: tuple[str, ...], selection: Selection, after: int) -> bool:
+        """Whether a poll held since `after` must have been answered."""
         missed = any(selection.start <= d.time < selection.end for n in names for d in self.dropped(n, after))
         closed = any(self.closings_of(n, after) for n in names)
         return missed or closed or bool(self.select(names, selection, after))
