@@ -222,7 +222,7 @@ class NaiveState:
         held: bool = False,
         was_moved: bool = False,
     ) -> None:
-        """Assert that this is what a client at `after` gets; None means a client without a cursor, which has missed nothing.
+        """Assert that this is what a client at `after` gets; None means a client without a cursor.
 
         A held poll has already passed over what is outside of its time range, so such a message may be dropped without
         a gap. Nor may it report a false gap, which the floor excuses for other polls, and for one that `was_moved` to

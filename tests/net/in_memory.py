@@ -1,4 +1,4 @@
-"""Sockets, a reactor and a demultiplexer in memory."""
+"""In-memory sockets, a reactor and a demultiplexer."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class InMemoryListeningSocket:
 
 @implementer(IReactorFDSet)
 class InMemoryReactor:
-    """Knows who wants to read and write, and calls nobody."""
+    """Records who wants to read and write, and never calls them."""
 
     def __init__(self) -> None:
         self.readers: list[IReadDescriptor] = []
@@ -159,7 +159,7 @@ class InMemoryDemultiplexer:
         self.wanted[connection] = (True, False)
 
     def want(self, connection: Watched, *, reading: bool, writing: bool) -> None:
-        assert connection in self.wanted, "not watched (any more)"
+        assert connection in self.wanted, "not watched, or not any more"
         self.wanted[connection] = (reading, writing)
 
     def remove(self, connection: Watched) -> None:
@@ -176,7 +176,7 @@ class InMemoryDemultiplexer:
         assert not self.wanted, "still watching"
 
     def turn(self) -> bool:
-        """Whether there was anything to do."""
+        """Handle each ready connection once, then the deferred calls; returns whether there was anything to do."""
         busy = bool(self._soon)
         for connection in list(self.wanted):
             reading, writing = self.wanted.get(connection, (False, False))

@@ -1,4 +1,4 @@
-"""A whole node without a network: a real queue, memory broadcast and HTTP interface on a `Clock`."""
+"""A whole node without a network: real state, held polls and HTTP API, a memory broadcast, and a `Clock`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CLIENT = Client("127.0.0.1", 50000)
 
 
 class RecordingExchange:
-    """Keeps what came of its request, which must be one thing (or a hold, and then an answer)."""
+    """Records the outcome of its request, which must be exactly one, possibly after a hold."""
 
     def __init__(self, record: list[RecordingExchange] | None = None, client: Client = CLIENT) -> None:
         self.answers: list[Answer] = []
@@ -62,8 +62,8 @@ class RecordingExchange:
             self._record.append(self)
 
 
-class Told(NamedTuple):
-    """What a call came to, its body read as JSON."""
+class CallResult(NamedTuple):
+    """The response to a call, with its body parsed as JSON."""
 
     status: int
     json: Any
@@ -72,7 +72,7 @@ class Told(NamedTuple):
 
 
 class InMemoryNode:
-    """The parts, and short ways to call them. What is due `soon` is done by `run`, slice by slice by `turn`."""
+    """The parts of a node, and shortcuts to call them; `run` makes all deferred calls, `turn` one round of them."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class InMemoryNode:
         self.polls.check()
 
     def turn(self) -> None:
-        """What was due soon by now."""
+        """Make the calls that are deferred by now."""
         calls = list(self.soon)
         self.soon.clear()
         for call in calls:
@@ -150,17 +150,17 @@ class InMemoryNode:
             self.run()
 
     def begin(self, method: str, target: str, body: Any = b"", **headers: str) -> RecordingExchange:
-        """Begin a call; a body that is not bytes is sent as JSON; `_` in header names stands for `-`."""
+        """Begin a call; a body that is not bytes is sent as JSON, and `_` in header names becomes `-`."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         fields = {name.replace("_", "-").lower().encode(): value.encode("latin-1") for name, value in headers.items()}
         exchange = RecordingExchange(client=self.client)
         self.api(Request(method.encode(), target.encode("latin-1"), fields, keep_alive=True, body=data), exchange)
         return exchange
 
-    def call(self, method: str, target: str, body: Any = b"", **headers: str) -> Told:
-        """Call, and see that it is responded to at once."""
+    def call(self, method: str, target: str, body: Any = b"", **headers: str) -> CallResult:
+        """Make a call that must be answered at once, and return the response."""
         (response,) = self.begin(method, target, body, **headers).responses
-        return Told(
+        return CallResult(
             response.status,
             json.loads(response.body) if b"json" in response.content_type and response.body else None,
             dict(response.headers),
@@ -168,16 +168,16 @@ class InMemoryNode:
         )
 
     def poll(self, query: str) -> Answer:
-        """Poll, and see that it is answered at once."""
+        """Poll; there must be an answer at once."""
         (answer,) = self.begin("GET", f"/v1/poll?{query}").answers
         return answer
 
-    def publish(self, *channels: str, data: Any = None) -> Told:
-        """Publish, and deliver."""
-        told = self.call("POST", "/v1/messages", {"channels": channels, "data": data})
-        assert told.status == 201, told
+    def publish(self, *channels: str, data: Any = None) -> CallResult:
+        """Publish successfully, and deliver to held polls."""
+        result = self.call("POST", "/v1/messages", {"channels": channels, "data": data})
+        assert result.status == 201, result
         self.run()
-        return told
+        return result
 
 
 def waiting_poll(channel: str = "a", timeout: float = 25.0, selection: Selection | None = None) -> Poll:

@@ -1,7 +1,7 @@
-"""A server without a network, and clients to try it with.
+"""A server without a network, and clients for it.
 
-Time is a `Clock`. A client's bytes take the same way to the edge as real ones: an accepted socket, the demultiplexer
-that reads it, the connection.
+Time is a `Clock`. A client's bytes reach the edge as real ones do: through an accepted socket, the demultiplexer that
+reads it, and the connection.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ class Reply(NamedTuple):
 
 
 def read_replies(data: bytes, heads: Iterable[int] = ()) -> list[Reply]:
-    """All responses in these bytes, which must be complete; those numbered in `heads` answer a HEAD."""
+    """All responses in these bytes, which must be complete; those numbered in `heads` answer a HEAD request."""
     replies: list[Reply] = []
     without_body = set(heads)
     while data:
         head, end, data = data.partition(b"\r\n\r\n")
-        assert end, f"not whole: {head!r}"
+        assert end, f"incomplete: {head!r}"
         line, *fields = head.decode("latin-1").split("\r\n")
         version, status, _ = line.split(" ", 2)
         assert version == "HTTP/1.1"
         headers = {name.lower(): value for name, value in (field.split(": ", 1) for field in fields)}
-        assert len(headers) == len(fields), f"a field came twice: {fields}"
+        assert len(headers) == len(fields), f"duplicate header: {fields}"
         size = 0 if len(replies) in without_body or status == "100" else int(headers.get("content-length", "0"))
-        assert len(data) >= size, f"not whole: {data!r}"
+        assert len(data) >= size, f"incomplete: {data!r}"
         replies.append(Reply(int(status), headers, data[:size]))
         data = data[size:]
     return replies
 
 
 class Client:
-    """The other end of a connection."""
+    """The client's end of a connection."""
 
     def __init__(self, sock: InMemorySocket, run: Callable[[], None]) -> None:
         self.socket = sock
@@ -61,12 +61,12 @@ class Client:
         self._run()
 
     def end(self) -> None:
-        """Send no more."""
+        """Close the sending side."""
         self.socket.peer_ended = True
         self._run()
 
     def reset(self) -> None:
-        """Vanish."""
+        """Reset the connection."""
         self.socket.broken = True
         self._run()
 
@@ -94,16 +94,16 @@ class Client:
         return reply
 
     def closed(self) -> bool:
-        """Whether the server has closed."""
+        """Whether the server has closed the connection."""
         return self.socket.closed
 
-    def told_to_go(self) -> bool:
-        """Whether the server has closed its side."""
+    def server_half_closed(self) -> bool:
+        """Whether the server has closed its sending side."""
         return self.socket.shut or self.socket.closed
 
 
 class InMemoryServer:
-    """An edge with in-memory parts around an application."""
+    """An edge with in-memory parts, in front of an application."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class InMemoryServer:
         return Client(sock, self.demultiplexer.run)
 
     def advance(self, seconds: float, step: float = 1.0) -> None:
-        """Let time pass, in steps that run every sweep."""
+        """Let time pass, in steps small enough for every sweep to run."""
         for _ in range(round(seconds / step)):
             self.clock.advance(step)
             self.demultiplexer.run()

@@ -1,4 +1,4 @@
-"""What is logged at one level while a test runs."""
+"""Captures what is logged while a test runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zope.interface import implementer
 
 @contextmanager
 def logged_at(level: str) -> Iterator[list[str]]:
-    """The lines of this level (`debug`, `info` ...), as they come."""
+    """The lines logged at this level (`debug`, `info` ...); the list grows while the test runs."""
     lines: list[str] = []
 
     @implementer(ILogObserver)

@@ -1,4 +1,4 @@
-"""What the request parser makes of bytes, however they are cut into parts."""
+"""What the request parser reads from bytes, however they are split."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
 class Reading(NamedTuple):
-    """What a connection reads from bytes; `late`: bytes since the last request when the error was raised."""
+    """The requests read from bytes, and the error; `late` counts the bytes between the last request and the error."""
 
     requests: list[tuple[bytes, bytes, dict[bytes, bytes], bool, bytes]]
     error: type[PushUpError] | None
@@ -24,7 +24,7 @@ class Reading(NamedTuple):
 
 
 def read(parts: list[bytes], limits: RequestLimits) -> Reading:
-    """Feed one parser with all the parts, up to the first error or the last request."""
+    """Feed all the parts to one parser, up to the first error or the last request."""
     parser = RequestParser(limits)
     requests: list[Request] = []
     failed: type[PushUpError] | None = None
@@ -34,7 +34,7 @@ def read(parts: list[bytes], limits: RequestLimits) -> Reading:
         try:
             parser.feed(part)
         except PushUpError as error:
-            # SpokeTls is a BadRequest with a better explanation, given when a read begins with a TLS handshake.
+            # SpokeTls is a more specific BadRequest, raised when a read begins with a TLS handshake.
             failed = BadRequest if isinstance(error, SpokeTls) else type(error)
         if parser.requests:
             late = len(part)
@@ -42,11 +42,11 @@ def read(parts: list[bytes], limits: RequestLimits) -> Reading:
         if failed or parser.ended:
             break
     if requests and not requests[-1].keep_alive:
-        failed = None  # whatever follows a last request is dropped
+        failed = None  # bytes after a last request are dropped
     return Reading([(r.method, r.target, r.headers, r.keep_alive, r.body) for r in requests], failed, late)
 
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
-    """The data in parts that end at these places."""
+    """The data, split at these offsets."""
     ends = sorted({place % (len(data) + 1) for place in places} | {0, len(data)})
     return [data[a:b] for a, b in pairwise(ends)]

@@ -1,4 +1,4 @@
-"""An application for the edge that does what the request's target says, to test connections alone."""
+"""An application whose responses depend on the target of the request, to test connections without the HTTP API."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ NOTHING = Answer("e-0", (), False, (), ())
 
 
 class ScriptedApplication:
-    """`/held` is a poll that is held, `/later` is answered by the test, `/echo` gets its body back, `/big` gets 100,000
-    bytes, and everything else its own target."""
+    """`/held` is held, `/later` is answered by the test, `/echo` returns its body, `/big` returns 100,000 bytes.
+
+    Any other path returns its own target.
+    """
 
     def __init__(self, cors_origins: Iterable[str] = ()) -> None:
         self._cors_origins = frozenset(cors_origins)
@@ -59,7 +61,7 @@ class ScriptedApplication:
         exchange.respond(problem(error))
 
     def headers_for(self, request: Request) -> tuple[Header, ...]:
-        """CORS for the pages of `cors_origins`."""
+        """CORS headers for the pages of `cors_origins`."""
         origin = request.header(b"origin")
         return ((b"Access-Control-Allow-Origin", origin.encode()),) if origin in self._cors_origins else ()
 
@@ -76,7 +78,7 @@ class ScriptedApplication:
 
 
 def _depth() -> int:
-    """How many calls are nested below the test."""
+    """The depth of the call stack below the test."""
     frame, depth = sys._getframe(), 0
     while frame.f_back is not None and not frame.f_code.co_name.startswith("test_"):
         frame, depth = frame.f_back, depth + 1
@@ -84,7 +86,7 @@ def _depth() -> int:
 
 
 class ScriptedServer(InMemoryServer):
-    """An in-memory server with a scripted application."""
+    """An in-memory server in front of a scripted application."""
 
     def __init__(self, application: ScriptedApplication, **settings: Any) -> None:
         super().__init__(application, **settings)
@@ -113,7 +115,7 @@ CHUNKED = b"POST %b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def act_at_random(random: Random, client: Client, server: ScriptedServer) -> None:
-    """Let the client, the application or time do something."""
+    """Have the client, the application or the clock do something random."""
     if client.closed():
         return
     kind = random.random()

@@ -1,8 +1,8 @@
-"""Known ways to make two servers read the same bytes differently, and what this one must make of each.
+"""Known request smuggling vectors: bytes that two servers may read differently, and how this server must read them.
 
 From RFC 9112 §11, the llhttp issues, PortSwigger's HTTP request smuggling papers and Kettle's and Grenfeldt's tables
-of obfuscations. What stands in `REFUSED` gets a 4xx and ends the connection; what stands in `READ` has one right
-reading. After each of them an attacker's `SMUGGLED` request may follow.
+of obfuscations. A request in `REFUSED` gets a 4xx and ends the connection; one in `READ` has exactly one correct
+reading. An attacker's `SMUGGLED` request may follow each of them.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
 def post(fields: bytes, body: bytes = b"0\r\n\r\n", version: bytes = b"1.1") -> bytes:
-    """A POST whose header fields after Host are these."""
+    """A POST with these header fields after Host."""
     return b"POST / HTTP/%b\r\nHost: a\r\n%b\r\n\r\n%b" % (version, fields, body)
 
 
 def get(fields: bytes, line: bytes = b"GET / HTTP/1.1") -> bytes:
-    """A GET of just these fields."""
+    """A GET with exactly these header fields."""
     return b"%b\r\n%b\r\n\r\n" % (line, fields)
 
 
@@ -28,7 +28,7 @@ _CHUNKS = b"3\r\nabc\r\n0\r\n\r\n"
 
 # fmt: off
 REFUSED: dict[str, bytes] = {
-    # Which of two lengths counts.
+    # Conflicting lengths.
     "CL and TE": post(b"Content-Length: 5\r\nTransfer-Encoding: chunked"),
     "TE and CL": post(b"Transfer-Encoding: chunked\r\nContent-Length: 5"),
     "CL and TE in HTTP/1.0": post(b"Content-Length: 5\r\nTransfer-Encoding: chunked", version=b"1.0"),
@@ -62,7 +62,7 @@ REFUSED: dict[str, bytes] = {
     "TE after a bare LF in another field": post(b"X: y\nTransfer-Encoding: chunked"),
     "TE after a bare CR in another field": post(b"X: y\rTransfer-Encoding: chunked"),
     "TE with a space before its name": post(b" Transfer-Encoding: chunked"),
-    # What number a length is.
+    # Malformed lengths.
     "CL twice, differing": post(b"Content-Length: 3\r\nContent-Length: 5", b"abc"),
     "CL twice, the same": post(b"Content-Length: 3\r\nContent-Length: 3", b"abc"),
     **{
@@ -76,7 +76,7 @@ REFUSED: dict[str, bytes] = {
     "CL of 5,000 digits": post(b"Content-Length: " + b"0" * 4999 + b"3", b"abc"),
     "CL before a space and a colon": post(b"Content-Length : 3", b"abc"),
     "CL folded": post(b"Content-Length:\r\n 3", b"abc"),
-    # Where a line ends.
+    # Line endings.
     "bare LF": b"GET / HTTP/1.1\nHost: a\n\n",
     "bare LF after the request line": b"GET / HTTP/1.1\nHost: a\r\n\r\n",
     "bare LF after a field": b"GET / HTTP/1.1\r\nHost: a\n\r\n",
@@ -85,7 +85,7 @@ REFUSED: dict[str, bytes] = {
     "bare CR in a field": b"GET / HTTP/1.1\r\nHost: a\rX: y\r\n\r\n",
     "bare CR for the empty line": b"GET / HTTP/1.1\r\nHost: a\r\n\rX",
     "CR CR LF": b"GET / HTTP/1.1\r\nHost: a\r\r\n\r\r\n",
-    # Which protocol it is.
+    # Protocol versions.
     "HTTP/0.9": b"GET /\r\n",
     "HTTP/0.9, bare LF": b"GET /\n",
     "HTTP/0.9 with fields (llhttp 877)": b"GET /\r\nHost: a\r\n\r\n",
@@ -102,7 +102,7 @@ REFUSED: dict[str, bytes] = {
     "CONNECT": get(b"Host: a:443", b"CONNECT a:443 HTTP/1.1"),
     "a response": b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-    # What a request line is.
+    # Request lines.
     "space after the version": get(b"Host: a", b"GET / HTTP/1.1 "),
     "tab after the method": get(b"Host: a", b"GET\t/ HTTP/1.1"),
     "space before the method": get(b"Host: a", b" GET / HTTP/1.1"),
@@ -113,7 +113,7 @@ REFUSED: dict[str, bytes] = {
     "control character in the target": get(b"Host: a", b"GET /\x01 HTTP/1.1"),
     "byte beyond ASCII in the target": get(b"Host: a", b"GET /\xff HTTP/1.1"),
     "space before the first field": b"GET / HTTP/1.1\r\n Host: a\r\n\r\n",
-    # Which server is meant.
+    # Host.
     "Host missing": get(b"X: y"),
     "Host twice": get(b"Host: a\r\nHost: b"),
     "Host twice, the same": get(b"Host: a\r\nHost: a"),
@@ -122,7 +122,7 @@ REFUSED: dict[str, bytes] = {
         f"Host {text!r}": get(b"Host: " + text)
         for text in (b"a/b", b"a@b", b"a, b", b"a b", b"a\tb", b"a?b", b"a#b", b"a\\b", b"<a>", b"a\xff", b"a\x00")
     },
-    # What a chunk is.
+    # Chunks.
     **{
         f"chunk {text!r}": chunked(text)
         for text in (
@@ -138,7 +138,7 @@ REFUSED: dict[str, bytes] = {
     "CL as a trailer": chunked(b"3\r\nabc\r\n0\r\nContent-Length: 5\r\n\r\n"),
     "TE as a trailer": chunked(b"3\r\nabc\r\n0\r\nTransfer-Encoding: chunked\r\n\r\n"),
     "trailer before a bare LF": chunked(b"3\r\nabc\r\n0\r\nX: y\n\r\n"),
-    # What a field is.
+    # Header fields.
     **{
         f"value with {text!r}": get(b"Host: a\r\nX: y" + text + b"z")
         for text in (b"\x00", b"\x01", b"\x08", b"\x0b", b"\x0c", b"\x1b", b"\x7f", b"\n", b"\r")
@@ -153,7 +153,7 @@ REFUSED: dict[str, bytes] = {
 # fmt: on
 
 READ: dict[str, tuple[bytes, bytes]] = {
-    # name -> the bytes, and the body of the one request in them
+    # name -> the bytes, and the body of the only request in them
     "TE after a tab": (post(b"Transfer-Encoding:\tchunked", _CHUNKS), b"abc"),
     "TE after no space": (post(b"Transfer-Encoding:chunked", _CHUNKS), b"abc"),
     "TE in capitals": (post(b"TRANSFER-ENCODING: ChUnKeD", _CHUNKS), b"abc"),

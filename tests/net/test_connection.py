@@ -1,4 +1,4 @@
-"""A connection of the edge, on in-memory sockets: requests one at a time and in order, and their responses."""
+"""A connection of the edge on in-memory sockets: requests are served one at a time and in order."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def test_keep_alive(server: ScriptedServer) -> None:
         reply = client.reply()
         assert (reply.status, reply.body) == (200, b"/%d" % n)
         assert "connection" not in reply.headers
-    assert not client.told_to_go()
+    assert not client.server_half_closed()
 
 
-def test_the_date_goes_on(server: ScriptedServer) -> None:
-    """Each response has the date of the second in which it was sent."""
+def test_the_date_is_current(server: ScriptedServer) -> None:
+    """Each response has the date of the second in which it is sent."""
     client = server.connect()
     dates = []
     for _ in range(3):
@@ -50,8 +50,8 @@ def test_bytes_one_by_one(server: ScriptedServer) -> None:
     assert [reply.body for reply in client.replies()] == [b"/a", b"/b"]
 
 
-def test_a_parser_that_failed_is_not_used_again(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unexpected failure of the shared parser ends one connection only."""
+def test_a_parser_that_failed_is_not_reused(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unexpected error of the shared parser ends one connection only."""
     parser = server.edge._shared.parsers.shared
 
     def fail(data: bytes) -> list[Request]:
@@ -92,7 +92,7 @@ def test_pipelining_in_order_behind_a_held_poll(server: ScriptedServer) -> None:
 
 
 def test_a_long_pipeline_pauses_reading(server: ScriptedServer) -> None:
-    """Beyond PIPELINE_LIMIT waiting requests nothing is read until they are answered; in the end all are."""
+    """With PIPELINE_LIMIT requests waiting, reading pauses until they are answered; in the end all are answered."""
     client = server.connect()
     client.send(get(b"/held"))
     for n in range(PIPELINE_LIMIT):
@@ -109,7 +109,7 @@ def test_a_long_pipeline_pauses_reading(server: ScriptedServer) -> None:
 
 
 def test_a_pipeline_takes_turns_with_other_connections(server: ScriptedServer) -> None:
-    """Of many requests that arrive at once a share is answered, then another client's, then the rest."""
+    """A share of a long pipeline is answered, then another client's request, then the rest."""
     pipelining, other = server.connect(), server.connect()
     requests = [get(b"/%d" % n) for n in range(3 * PIPELINE_SHARE)]
     pipelining.socket.incoming += b"".join(requests)
@@ -119,7 +119,7 @@ def test_a_pipeline_takes_turns_with_other_connections(server: ScriptedServer) -
     assert targets.index(b"/other") == PIPELINE_SHARE
     assert len(targets) <= 2 * PIPELINE_SHARE + 1
     server.edge.drain()
-    assert not pipelining.told_to_go()
+    assert not pipelining.server_half_closed()
     server.edge._shared.draining = False
     pipelining.end()
     assert [reply.body for reply in pipelining.replies()] == [b"/%d" % n for n in range(3 * PIPELINE_SHARE)]
@@ -134,7 +134,7 @@ def test_continue_behind_a_long_pipeline(server: ScriptedServer) -> None:
 
 
 def test_a_pipeline_of_large_requests_pauses_reading(server: ScriptedServer) -> None:
-    """The bodies of waiting requests count as well: a few large ones pause reading."""
+    """The bodies of waiting requests count as well, so a few large ones pause reading."""
     client = server.connect()
     body = b"x" * (PIPELINE_LIMIT_BYTES // 2)
     echo = b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
@@ -172,7 +172,7 @@ def test_head(server: ScriptedServer) -> None:
 
 
 def test_chunked_body(server: ScriptedServer) -> None:
-    """A chunked body is put together, whatever its extensions and trailers."""
+    """A chunked body is reassembled, whatever its extensions and trailers."""
     client = server.connect()
     client.send(b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n")
     assert client.take() == b""
@@ -185,12 +185,12 @@ def test_chunked_body(server: ScriptedServer) -> None:
     [b"GET / HTTP/1.0\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"],
     ids=["1.0", "1.1"],
 )
-def test_a_last_request_closes(server: ScriptedServer, request_: bytes) -> None:
-    """After HTTP/1.0 or `Connection: close` the response says that it is the last, and the connection ends."""
+def test_the_last_request_closes_the_connection(server: ScriptedServer, request_: bytes) -> None:
+    """After HTTP/1.0 or `Connection: close` the response has `Connection: close`, and the connection ends."""
     client = server.connect()
     client.send(request_)
     assert client.reply().headers["connection"] == "close"
-    assert client.told_to_go()
+    assert client.server_half_closed()
     client.end()
     assert client.closed()
     assert server.edge.connection_count == 0
@@ -201,8 +201,8 @@ def test_a_last_request_closes(server: ScriptedServer, request_: bytes) -> None:
     [b"GET / HTTP/1.0\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"],
     ids=["1.0", "1.1"],
 )
-def test_a_closed_connection_harms_no_other(server: ScriptedServer, request_: bytes) -> None:
-    """After a last request of one client, the next client's request is read as usual."""
+def test_a_closed_connection_does_not_affect_others(server: ScriptedServer, request_: bytes) -> None:
+    """After one client's last request, the next client's request is read as usual."""
     server.connect().send(request_)
     client = server.connect()
     client.send(get(b"/next"))
@@ -233,7 +233,7 @@ def test_continue_is_sent_once(server: ScriptedServer) -> None:
 
 
 def test_continue_when_the_kernel_is_full(server: ScriptedServer) -> None:
-    """A `100 Continue` that the kernel accepted in two parts is complete before the response begins."""
+    """If the kernel accepts `100 Continue` in two parts, the response begins after both."""
     client = server.connect(capacity=10)
     client.send(b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
     assert client.socket.outgoing == b"HTTP/1.1 1"
@@ -256,7 +256,7 @@ def test_other_expectations(server: ScriptedServer) -> None:
     client = server.connect()
     client.send(b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 200-ok\r\n\r\n")
     assert client.reply().status == 417
-    assert client.told_to_go()
+    assert client.server_half_closed()
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -265,7 +265,7 @@ def test_nothing_is_smuggled(server: ScriptedServer, name: str) -> None:
     for follow in (False, True):
         client = server.connect()
         client.send(get(b"/good") + REFUSED[name] + (b"" if follow else SMUGGLED))
-        if follow and not client.told_to_go():
+        if follow and not client.server_half_closed():
             client.send(SMUGGLED)
         good, bad = client.replies()
         assert good.body == b"/good"
@@ -274,27 +274,27 @@ def test_nothing_is_smuggled(server: ScriptedServer, name: str) -> None:
         assert bad.headers["content-type"] == "application/problem+json"
         client.send(SMUGGLED)
         assert client.take() == b""
-        assert client.told_to_go()
+        assert client.server_half_closed()
         client.end()
     assert set(server.application.targets) == {b"/good"}
     assert server.edge.connection_count == 0
 
 
 def test_a_bad_request_behind_a_held_poll(server: ScriptedServer) -> None:
-    """It is answered in order, after the poll."""
+    """The error is sent in order, after the answer to the poll."""
     client = server.connect()
     client.send(get(b"/held") + b"NONSENSE\r\n\r\n" + get(b"/smuggled"))
     assert client.take() == b""
     server.application.answer_held()
     assert [reply.status for reply in client.replies()] == [200, 400]
-    assert client.told_to_go()
+    assert client.server_half_closed()
 
 
 def test_an_upgrade_is_declined(server: ScriptedServer) -> None:
-    """A request that offers another protocol is answered in HTTP/1.1, and the connection ends."""
+    """A request to switch protocols is answered in HTTP/1.1, and the connection ends."""
     client = server.connect()
     client.send(get(b"/a", b"Connection: Upgrade\r\nUpgrade: websocket\r\n") + b"\x81\x05hello" + SMUGGLED)
     reply = client.reply()
     assert (reply.status, reply.body) == (200, b"/a")
-    assert client.told_to_go()
+    assert client.server_half_closed()
     assert server.application.targets == [b"/a"]

@@ -1,4 +1,4 @@
-"""How connections end: by timeout, by the client, by the server. Nothing is left of them."""
+"""How connections end: by timeout, by the client, by the server. Nothing of them is left behind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def server() -> ScriptedServer:
 
 @pytest.mark.parametrize("part", [b"G", b"GET / HTTP/1.1\r\nHo", PARTIAL, PARTIAL + b"abc"])
 def test_a_partial_request_times_out(server: ScriptedServer, part: bytes) -> None:
-    """A request that is not completed in time gets a 408, and its connection ends."""
+    """A request that is not complete in time gets a 408, and its connection ends."""
     client = server.connect()
     client.send(part)
     server.advance(LIMITS.request_timeout_seconds)
@@ -34,7 +34,7 @@ def test_a_partial_request_times_out(server: ScriptedServer, part: bytes) -> Non
     server.advance(2 * SWEEP_SECONDS)
     reply = client.reply()
     assert (reply.status, reply.headers["connection"]) == (408, "close")
-    assert client.told_to_go()
+    assert client.server_half_closed()
     server.advance(LINGER_SECONDS + 2 * SWEEP_SECONDS)
     assert client.closed()
     assert server.edge.connection_count == 0
@@ -42,7 +42,7 @@ def test_a_partial_request_times_out(server: ScriptedServer, part: bytes) -> Non
 
 @pytest.mark.parametrize("before", [b"", get(b"/before")])
 def test_a_byte_a_second_does_not_help(server: ScriptedServer, before: bytes) -> None:
-    """A request that trickles in gets no more time than any other (slow loris)."""
+    """A request that trickles in gets no more time than any other (slowloris)."""
     client = server.connect()
     client.send(before + PARTIAL)
     client.take()
@@ -50,13 +50,13 @@ def test_a_byte_a_second_does_not_help(server: ScriptedServer, before: bytes) ->
         server.advance(1)
         client.send(b"x")
     assert client.reply().status == 408
-    assert client.told_to_go()
+    assert client.server_half_closed()
 
 
 @pytest.mark.parametrize("part", [b"GET /second HT", PARTIAL + b"abc"])
 @pytest.mark.parametrize("between", [b"", get(b"/between")])
 def test_a_partial_request_behind_a_held_poll_times_out(server: ScriptedServer, part: bytes, between: bytes) -> None:
-    """Its memory is freed while the poll is still held; it gets a 408 in its turn."""
+    """Its memory is freed while the poll is still held, and the 408 is sent after the poll's answer."""
     client = server.connect()
     client.send(get(b"/held") + between + part)
     assert server.edge.waiting_bytes > 0
@@ -67,12 +67,12 @@ def test_a_partial_request_behind_a_held_poll_times_out(server: ScriptedServer, 
     server.application.answer_held()
     replies = client.replies()
     assert [reply.status for reply in replies] == [200, 408] if not between else [200, 200, 408]
-    assert client.told_to_go()
+    assert client.server_half_closed()
     assert server.edge.waiting_bytes == 0
 
 
-def test_a_request_is_not_late_while_nothing_is_read(server: ScriptedServer) -> None:
-    """It is incomplete only because reading is paused; its time runs on when reading resumes."""
+def test_a_request_does_not_time_out_while_reading_is_paused(server: ScriptedServer) -> None:
+    """The request is incomplete because reading is paused; its time resumes with reading."""
     client = server.connect()
     client.send(get(b"/held") + get(b"/next") * 300)
     server.advance(LIMITS.request_timeout_seconds + 5)
@@ -85,7 +85,7 @@ def test_a_request_is_not_late_while_nothing_is_read(server: ScriptedServer) -> 
 
 
 def test_a_partial_request_times_out_after_reading_has_resumed(server: ScriptedServer) -> None:
-    """However little of it is missing."""
+    """However little of the request is missing."""
     client = server.connect()
     client.send(get(b"/held") + get(b"/next") * 70 + b"GET /never HT")
     server.advance(LIMITS.request_timeout_seconds + 5)
@@ -94,8 +94,8 @@ def test_a_partial_request_times_out_after_reading_has_resumed(server: ScriptedS
     assert [reply.status for reply in client.replies()] == [200] * 71 + [408]
 
 
-def test_a_second_request_has_its_own_time(server: ScriptedServer) -> None:
-    """The time of a request starts at its own first byte, however long the one before it was held."""
+def test_a_second_request_has_its_own_timeout(server: ScriptedServer) -> None:
+    """Its time starts with its own first byte, however long the previous request was held."""
     client = server.connect()
     client.send(get(b"/held"))
     server.advance(20)
@@ -107,8 +107,8 @@ def test_a_second_request_has_its_own_time(server: ScriptedServer) -> None:
     assert client.reply().body == b"/second"
 
 
-def test_a_client_that_waits_for_continue_is_not_late(server: ScriptedServer) -> None:
-    """Behind a held poll it has to wait; its time starts when it gets `100 Continue`."""
+def test_a_client_that_waits_for_continue_does_not_time_out(server: ScriptedServer) -> None:
+    """Behind a held poll the client has to wait; its time starts when it gets `100 Continue`."""
     client = server.connect()
     client.send(get(b"/held") + PARTIAL.replace(b"Host", b"Expect: 100-continue\r\nHost"))
     server.advance(3 * LIMITS.request_timeout_seconds)
@@ -133,37 +133,37 @@ def test_an_idle_connection_is_closed(server: ScriptedServer, before: bytes) -> 
     assert server.edge.connection_count == 0
 
 
-def test_empty_lines_do_not_keep_a_connection(server: ScriptedServer) -> None:
-    """Empty lines are not requests: a client that sends nothing else is idle."""
+def test_empty_lines_do_not_keep_a_connection_open(server: ScriptedServer) -> None:
+    """Empty lines are not requests, so a client that sends nothing else is idle."""
     client = server.connect()
     for _ in range(8):
         client.send(b"\r\n")
         server.advance(5)
-    assert client.told_to_go()
+    assert client.server_half_closed()
 
 
-def test_requests_keep_a_connection(server: ScriptedServer) -> None:
+def test_requests_keep_a_connection_open(server: ScriptedServer) -> None:
     """Each request restarts the idle timeout."""
     client = server.connect()
     for _ in range(4):
         client.send(get(b"/a"))
         assert client.reply().status == 200
         server.advance(25)
-    assert not client.told_to_go()
+    assert not client.server_half_closed()
 
 
 @pytest.mark.parametrize("target", [b"/held", b"/later"])
-def test_an_open_request_does_not_time_out(server: ScriptedServer, target: bytes) -> None:
-    """It is up to the application when to answer it."""
+def test_a_complete_request_does_not_time_out(server: ScriptedServer, target: bytes) -> None:
+    """The application decides when to answer."""
     client = server.connect()
     client.send(get(target))
     server.advance(500)
-    assert not client.told_to_go()
+    assert not client.server_half_closed()
     assert client.take() == b""
 
 
-def test_a_held_client_that_leaves_is_forgotten(server: ScriptedServer) -> None:
-    """When the client of a held poll leaves, its subscription is abandoned and the connection closed at once."""
+def test_a_held_client_that_disconnects_is_forgotten(server: ScriptedServer) -> None:
+    """Its subscription is abandoned and its connection closed at once."""
     for leave in ("end", "reset"):
         client = server.connect()
         client.send(get(b"/held"))
@@ -185,7 +185,7 @@ def test_a_held_client_that_leaves_is_forgotten(server: ScriptedServer) -> None:
     ids=["h2c", "close", "HTTP/1.0"],
 )
 def test_a_held_client_on_its_last_request_is_forgotten(server: ScriptedServer, request_: bytes) -> None:
-    """A client whose poll is its last request (nginx sends such, Java offers h2c) is noticed when it leaves."""
+    """A disconnect is noticed even after the client's last request (nginx sends such polls, and Java offers h2c)."""
     client = server.connect()
     client.send(request_)
     client.end()
@@ -194,7 +194,7 @@ def test_a_held_client_on_its_last_request_is_forgotten(server: ScriptedServer, 
 
 
 def test_the_end_of_a_held_client_is_noticed_behind_a_full_pipeline(server: ScriptedServer) -> None:
-    """A full pipeline pauses reading, but not when the last request has arrived: then the client's end is noticed."""
+    """A full pipeline pauses reading, but not after the client's last request, so that its end is noticed."""
     client = server.connect()
     client.send(get(b"/held") + get(b"/1") * PIPELINE_LIMIT + get(b"/last", b"Connection: close\r\n"))
     client.end()
@@ -203,7 +203,7 @@ def test_the_end_of_a_held_client_is_noticed_behind_a_full_pipeline(server: Scri
 
 
 def test_a_connection_fails_behind_a_full_pipeline() -> None:
-    """When its output limit is exceeded by the last of many waiting requests, all of it is forgotten."""
+    """If the last of many waiting requests exceeds the output limit, everything of the connection is freed."""
     server = serve(limits=EdgeLimits(output_limit_bytes=1000))
     client = server.connect(capacity=20_000)
     client.send(get(b"/held") + get(b"/1") * (PIPELINE_LIMIT - 1) + get(b"/big"))
@@ -216,7 +216,7 @@ def test_a_connection_fails_behind_a_full_pipeline() -> None:
 
 
 def test_a_response_after_the_client_has_left(server: ScriptedServer) -> None:
-    """It is dropped: an application need not know which clients are still connected."""
+    """The response is dropped: an application need not know which clients are still connected."""
     client = server.connect()
     client.send(get(b"/later"))
     client.reset()
@@ -226,8 +226,8 @@ def test_a_response_after_the_client_has_left(server: ScriptedServer) -> None:
     assert server.edge.connection_count == 0
 
 
-def test_a_reset_is_noticed_while_nothing_is_read(server: ScriptedServer) -> None:
-    """A client that vanishes behind a full pipeline is forgotten as well."""
+def test_a_reset_is_noticed_while_reading_is_paused(server: ScriptedServer) -> None:
+    """A client that resets its connection behind a full pipeline is forgotten as well."""
     client = server.connect()
     client.send(get(b"/held") + get(b"/1") * 100)
     client.send(get(b"/unread"))
@@ -237,11 +237,11 @@ def test_a_reset_is_noticed_while_nothing_is_read(server: ScriptedServer) -> Non
 
 
 def test_half_closed_and_still_answered(server: ScriptedServer) -> None:
-    """A client that closes its side after its request gets its response, and is then closed."""
+    """A client that closes its side after its request gets the response, and then the connection is closed."""
     client = server.connect()
     client.send(get(b"/later"))
     client.end()
-    assert not client.told_to_go()
+    assert not client.server_half_closed()
     (connection,) = server.application.later
     server.application(_request(b"/now"), connection)
     assert client.reply().body == b"/now"
@@ -250,7 +250,7 @@ def test_half_closed_and_still_answered(server: ScriptedServer) -> None:
 
 
 def test_half_closed_behind_a_pipeline(server: ScriptedServer) -> None:
-    """A client that closes its side after several requests gets all its responses, and is then closed."""
+    """A client that closes its side after several requests gets all responses, and then the connection is closed."""
     client = server.connect()
     client.send(get(b"/later") + get(b"/1") + get(b"/2"))
     client.end()
@@ -262,7 +262,7 @@ def test_half_closed_behind_a_pipeline(server: ScriptedServer) -> None:
 
 
 def test_half_closed_with_bytes_unsent(server: ScriptedServer) -> None:
-    """A client that has closed its side and reads slowly gets its complete response, and is then closed."""
+    """A client that has closed its side and reads slowly gets its complete response before the connection is closed."""
     client = server.connect(capacity=1000)
     client.send(get(b"/big"))
     client.end()
@@ -286,7 +286,7 @@ def test_half_closed_and_then_held(server: ScriptedServer) -> None:
 
 @pytest.mark.parametrize("part", [b"", b"GET / HT", PARTIAL])
 def test_an_end_between_and_within_requests(server: ScriptedServer, part: bytes) -> None:
-    """A client that closes its side while none of its requests is open is closed."""
+    """A client that closes its side without a complete request is disconnected."""
     client = server.connect()
     client.send(part)
     client.end()
@@ -313,8 +313,8 @@ def test_lingering(server: ScriptedServer) -> None:
     assert server.edge.connection_count == 0
 
 
-def test_a_slow_client_can_send_what_was_refused_and_read_why(server: ScriptedServer) -> None:
-    """It is read while bytes arrive, so that no reset destroys the response; then it is closed."""
+def test_a_slow_client_can_finish_a_refused_request_and_read_the_response(server: ScriptedServer) -> None:
+    """Its bytes are read as long as they arrive, so that no reset destroys the response."""
     client = server.connect()
     client.send(PARTIAL.replace(b"/echo", b"/refused"))
     for _ in range(round(LIMITS.request_timeout_seconds) - 1):
@@ -327,7 +327,7 @@ def test_a_slow_client_can_send_what_was_refused_and_read_why(server: ScriptedSe
 
 
 def test_sending_does_not_prolong_lingering_without_limit(server: ScriptedServer) -> None:
-    """A client that keeps sending after an error is closed when a request would have timed out."""
+    """A client that keeps sending after an error is disconnected after the request timeout."""
     client = server.connect()
     client.send(b"NONSENSE\r\n\r\n")
     for _ in range(round(LIMITS.request_timeout_seconds) + 2):
@@ -339,14 +339,19 @@ def test_sending_does_not_prolong_lingering_without_limit(server: ScriptedServer
 
 
 def test_drain(server: ScriptedServer) -> None:
-    """When the edge drains, idle connections end at once and every response says that it is the last."""
+    """A draining edge ends idle connections at once, and every response has `Connection: close`."""
     idle, used, held, partial = (server.connect() for _ in range(4))
     used.send(get(b"/before"))
     used.take()
     held.send(get(b"/held") + get(b"/dropped"))
     partial.send(b"GET /partial HT")
     server.edge.drain()
-    assert [idle.told_to_go(), used.told_to_go(), held.told_to_go(), partial.told_to_go()] == [True, True, False, False]
+    assert [
+        idle.server_half_closed(),
+        used.server_half_closed(),
+        held.server_half_closed(),
+        partial.server_half_closed(),
+    ] == [True, True, False, False]
     server.application.answer_held()
     partial.send(b"TP/1.1\r\nHost: a\r\n\r\n")
     late = server.connect()
@@ -359,7 +364,7 @@ def test_drain(server: ScriptedServer) -> None:
 
 
 def test_close(server: ScriptedServer) -> None:
-    """When the edge closes, everything ends, held polls are abandoned and no timer is left."""
+    """Closing the edge ends all connections, abandons held polls and leaves no timer."""
     clients = [server.connect() for _ in range(3)]
     clients[0].send(get(b"/held"))
     clients[1].send(b"GET")

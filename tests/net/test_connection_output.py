@@ -1,4 +1,4 @@
-"""A client that reads slowly, or never, costs its output buffer and nothing else (docs/architecture.md, promise 3)."""
+"""A client that reads slowly or never costs its output buffer and nothing else (docs/architecture.md, promise 3)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def server() -> ScriptedServer:
 
 
 @pytest.mark.parametrize("step", [1, 7, 300])
-def test_what_the_kernel_refuses_is_sent_later(server: ScriptedServer, step: int) -> None:
-    """A response that the kernel accepts in many small parts arrives complete, and then the next request begins."""
+def test_bytes_that_the_kernel_refuses_are_sent_later(server: ScriptedServer, step: int) -> None:
+    """A response that the kernel accepts in small parts arrives complete, and then the next request is served."""
     client = server.connect(capacity=0)
     client.send(get(b"/first") + get(b"/second"))
     assert server.application.targets == [b"/first"]
@@ -33,7 +33,7 @@ def test_what_the_kernel_refuses_is_sent_later(server: ScriptedServer, step: int
 
 
 def test_writing_is_watched_only_while_there_is_something_to_write(server: ScriptedServer) -> None:
-    """The demultiplexer is asked for writability exactly while unsent bytes wait."""
+    """The demultiplexer watches for writability exactly while there are unsent bytes."""
     client = server.connect(capacity=50)
     client.send(get(b"/a"))
     assert list(server.demultiplexer.wanted.values()) == [(True, True)]
@@ -42,7 +42,7 @@ def test_writing_is_watched_only_while_there_is_something_to_write(server: Scrip
 
 
 def test_output_limit(server: ScriptedServer) -> None:
-    """More unsent bytes than the limit end this connection, and no other."""
+    """A connection with more unsent bytes than the limit is closed; others are not affected."""
     other, client = server.connect(), server.connect(capacity=100)
     client.send(get(b"/held"))
     (connection, _) = server.application.held[0]
@@ -64,8 +64,8 @@ def test_at_the_output_limit(server: ScriptedServer) -> None:
     assert len(client.reply().body) > LIMITS.output_limit_bytes - 1000
 
 
-def test_a_client_that_does_not_read_makes_nothing_grow(server: ScriptedServer) -> None:
-    """For a client that reads nothing one response is made, and no more of its requests are read than may wait."""
+def test_a_client_that_does_not_read_costs_bounded_memory(server: ScriptedServer) -> None:
+    """Only one response is made for it, and only a limited number of its requests is read."""
     client = server.connect(capacity=10)
     for _ in range(20 * PIPELINE_LIMIT):
         client.send(get(b"/big"))
@@ -74,7 +74,7 @@ def test_a_client_that_does_not_read_makes_nothing_grow(server: ScriptedServer) 
 
 
 def test_a_client_that_resumes_reading_gets_everything(server: ScriptedServer) -> None:
-    """A pipeline that was paused for a slow client is served to its end when the client reads."""
+    """A pipeline that was paused for a slow client is served completely when the client reads again."""
     client = server.connect(capacity=10)
     for _ in range(3 * PIPELINE_LIMIT):
         client.send(get(b"/big"))
@@ -84,8 +84,8 @@ def test_a_client_that_resumes_reading_gets_everything(server: ScriptedServer) -
     assert len(client.replies()) == 3 * PIPELINE_LIMIT
 
 
-def test_a_stuck_client_is_given_up(server: ScriptedServer) -> None:
-    """A client that accepts no byte for the idle timeout is closed."""
+def test_a_stuck_client_is_disconnected(server: ScriptedServer) -> None:
+    """A client that accepts no byte for the idle timeout is disconnected."""
     client = server.connect(capacity=10)
     client.send(get(b"/big"))
     server.advance(LIMITS.idle_timeout_seconds)
@@ -95,8 +95,8 @@ def test_a_stuck_client_is_given_up(server: ScriptedServer) -> None:
     assert server.edge.connection_count == 0
 
 
-def test_a_slow_client_is_not_given_up(server: ScriptedServer) -> None:
-    """A client that accepts some bytes now and then stays connected."""
+def test_a_slow_client_stays_connected(server: ScriptedServer) -> None:
+    """A client that accepts some bytes now and then is not disconnected."""
     client = server.connect(capacity=10)
     client.send(get(b"/big"))
     for _ in range(10):
@@ -105,7 +105,7 @@ def test_a_slow_client_is_not_given_up(server: ScriptedServer) -> None:
     assert not client.closed()
 
 
-def test_a_client_has_the_whole_time_after_a_long_hold(server: ScriptedServer) -> None:
+def test_a_client_has_the_whole_timeout_after_a_long_hold(server: ScriptedServer) -> None:
     """The time in which a client must accept bytes starts with the response, however long the poll was held."""
     client = server.connect(capacity=100)
     client.send(get(b"/held"))
@@ -117,18 +117,18 @@ def test_a_client_has_the_whole_time_after_a_long_hold(server: ScriptedServer) -
     assert client.reply().status == 200
 
 
-def test_a_last_response_is_sent_whole(server: ScriptedServer) -> None:
-    """`Connection: close` takes effect only when the kernel has accepted all of the response."""
+def test_a_last_response_is_sent_completely(server: ScriptedServer) -> None:
+    """`Connection: close` takes effect only when the kernel has accepted the whole response."""
     client = server.connect(capacity=1000)
     client.send(get(b"/big", b"Connection: close\r\n"))
-    assert not client.told_to_go()
+    assert not client.server_half_closed()
     client.read(None)
     assert len(client.reply().body) == 100_000
-    assert client.told_to_go()
+    assert client.server_half_closed()
 
 
-def test_a_client_that_breaks_while_it_is_written_to(server: ScriptedServer) -> None:
-    """A connection that breaks during a response, at once or later, is forgotten without a log line."""
+def test_a_connection_that_breaks_during_a_response(server: ScriptedServer) -> None:
+    """It is forgotten without a log line, whether `send` fails at once or later."""
     at_once, later = server.connect(), server.connect(capacity=100)
     at_once.send(get(b"/held"))
     at_once.socket.broken = True
@@ -149,8 +149,8 @@ def test_sent_and_received_bytes_are_counted(server: ScriptedServer) -> None:
     assert server.metrics.sent_bytes == len(client.take())
 
 
-def test_much_is_read_at_a_time_only_of_a_body(server: ScriptedServer) -> None:
-    """Requests are read in small pieces, so that few of a flood wait in memory; a large body in large pieces."""
+def test_only_bodies_are_read_in_large_pieces(server: ScriptedServer) -> None:
+    """Requests are read in small pieces, so that little of a flood is in memory; a large body in large pieces."""
     client = server.connect()
     (connection,) = server.edge._connections
     assert connection.read_bytes == READ_BYTES

@@ -1,4 +1,4 @@
-"""The edge with the HTTP interface of a complete node: CORS, limits, failures, and that nothing leaks."""
+"""The edge in front of the HTTP API of a complete node: CORS, limits, failures, leaks."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ MESSAGE = post(b"/v1/messages", b'{"channels": ["a"], "data": "hello"}')
 
 
 def test_from_publication_to_clients() -> None:
-    """What one client publishes reaches all clients that wait, in the same bytes."""
+    """Every waiting client gets a published message, in the same bytes."""
     parts = whole()
     waiting = [parts.connect() for _ in range(700)]
     for client in waiting:
@@ -71,7 +71,7 @@ def test_from_publication_to_clients() -> None:
 
 
 def test_nothing_leaks() -> None:
-    """When all clients have left, each in its own way, the edge has no connection and the queue no subscription."""
+    """When all clients have left, each in its own way, there is no connection and no held poll."""
     parts = whole()
     poll = get(b"/v1/poll?channel=a&channel=b&cursor=now&timeout=20")
     bad, last = b"NONSENSE\r\n\r\n", get(b"/v1/poll?channel=a&cursor=now", b"Connection: close\r\n")
@@ -123,7 +123,7 @@ def test_making_an_edge_starts_nothing() -> None:
 
 
 def test_connections_limit() -> None:
-    """A client beyond connections_limit gets 503 with Retry-After; when another leaves there is room."""
+    """A client beyond connections_limit gets 503 with Retry-After; when another disconnects there is room."""
     server = serve(limits=EdgeLimits(connections_limit=2))
     first, _ = server.connect(), server.connect()
     refused = server.connect()
@@ -140,8 +140,8 @@ def test_connections_limit() -> None:
     assert later.reply().status == 200
 
 
-def test_no_file_left(logged_failures: list[str]) -> None:
-    """Without a file descriptor accepting pauses, which is logged once; then all clients that waited are accepted."""
+def test_no_file_descriptor_left(logged_failures: list[str]) -> None:
+    """Accepting pauses, which is logged once; then all clients that waited are accepted."""
     server = serve()
     server.listening.queue.append(OSError(errno.EMFILE, "Too many open files"))
     server.listening.queue.append(OSError(errno.ECONNABORTED, "gone"))
@@ -162,7 +162,7 @@ def _fail() -> bytes:
 
 
 def test_a_connection_that_cannot_be_watched(logged_failures: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is closed and logged, nothing of it is kept, and the next ones are accepted."""
+    """It is logged, closed and forgotten, and the next ones are accepted."""
     server = serve()
     add = server.demultiplexer.add
 
@@ -182,7 +182,7 @@ def test_a_connection_that_cannot_be_watched(logged_failures: list[str], monkeyp
 
 
 def test_a_failure_in_the_application(logged_failures: list[str]) -> None:
-    """An unexpected exception is answered 500 and logged, once; it tells the client nothing and affects no other."""
+    """An unexpected exception is logged once and answered 500, without details; other connections are not affected."""
     node = InMemoryNode()
     api = Api(
         node.node,
@@ -203,7 +203,7 @@ def test_a_failure_in_the_application(logged_failures: list[str]) -> None:
     assert len(logged_failures) == 1
     assert "what nobody expected" in logged_failures[0]
     logged_failures.clear()
-    assert not client.told_to_go()
+    assert not client.server_half_closed()
 
 
 ALLOWED, OTHER = b"https://app.example", b"https://evil.example"
@@ -222,7 +222,7 @@ ALLOWED, OTHER = b"https://app.example", b"https://evil.example"
     ],
 )
 def test_other_origins(origins: tuple[str, ...], origin: bytes | None, allow: str | None, vary: str | None) -> None:
-    """Scripts of an allowed origin may read answers, errors and preflights, others may not; `Vary` tells caches."""
+    """Pages of an allowed origin may read answers, errors and preflights, others may not; `Vary` informs caches."""
     parts = whole(cors_origins=origins)
     field = b"Origin: %b\r\n" % origin if origin else b""
     client = parts.connect()
@@ -246,7 +246,7 @@ def test_other_origins(origins: tuple[str, ...], origin: bytes | None, allow: st
 
 
 def test_an_answer_for_each_origin() -> None:
-    """Held polls of several origins get the same message, each with its own header."""
+    """Held polls of several origins get the same message, each with its own CORS header."""
     parts = whole(cors_origins=("https://app.example",))
     clients = [parts.connect() for _ in range(3)]
     for client, origin in zip(clients, (ALLOWED, OTHER, None), strict=True):
@@ -269,7 +269,7 @@ def test_options_of_the_server() -> None:
 
 
 def test_a_request_with_two_origins() -> None:
-    """Two Origin headers are refused, because it is open which counts."""
+    """Two Origin headers are refused, because it is ambiguous which counts."""
     client = whole(cors_origins=("*",)).connect()
     client.send(get(b"/healthz", b"Origin: a\r\nOrigin: b\r\n"))
     assert client.reply().status == 400

@@ -1,7 +1,7 @@
 """Nothing in the edge leaves reference cycles: memory is freed at once, not when the collector runs.
 
-The server collects cycles rarely (`tune_garbage_collector`), so one cycle for each request would add up: incomplete
-requests once left their parser behind, with a body of up to a MiB in it.
+The server collects cycles rarely (`tune_garbage_collector`), so one cycle per request would add up: incomplete requests
+used to leave their parser behind, with a body of up to 1 MiB in it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.net.scripted_application import get, serve
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    """Garbage stays until the test collects it."""
+    """Garbage is not collected unless the test does so."""
     gc.collect()
     gc.disable()
     yield
@@ -49,9 +49,9 @@ def test_no_cycles(no_collector: None, parts: list[bytes]) -> None:
         for part in parts:
             client.send(part)
         client.end()
-        assert client.closed() or client.told_to_go()
+        assert client.closed() or client.server_half_closed()
         if number == 0:
-            gc.collect()  # whatever is made only once
+            gc.collect()  # objects that are created only once
     assert server.edge.connection_count == 0
     server.application.held.clear()
     assert gc.collect() == 0

@@ -1,4 +1,4 @@
-"""The request parser: what it reads is what was sent, and does not depend on how the bytes arrive."""
+"""The request parser reads what was sent, however the bytes are split."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _mutations = st.lists(
 
 @st.composite
 def pipelines(draw: st.DrawFn) -> bytes:
-    """Nearly valid requests one after another, with a few bytes changed."""
+    """Almost valid requests, one after another, with a few bytes changed."""
     data = b"".join(draw(st.lists(_requests, min_size=1, max_size=4)))
     for place, new in draw(_mutations):
         data = data[:place] + new + data[place + 1 :]
@@ -73,7 +73,7 @@ def test_the_split_does_not_matter(data: bytes, places: list[int]) -> None:
 @given(data=st.binary(max_size=200), places=_places)
 @quick
 def test_the_split_of_anything_does_not_matter(data: bytes, places: list[int]) -> None:
-    """However bytes that are hardly HTTP are split, the result is the same."""
+    """However bytes that are barely HTTP are split, the result is the same."""
     whole = read([data], AMPLE)
     for parts in (cut(data, places), cut(data, _every_place)):
         split = read(parts, AMPLE)
@@ -83,10 +83,12 @@ def test_the_split_of_anything_does_not_matter(data: bytes, places: list[int]) -
 @given(data=pipelines(), places=_places)
 @quick
 def test_the_split_hardly_matters_at_the_limits(data: bytes, places: list[int]) -> None:
-    """Near the limits, too, with one exception that is inherent: what llhttp has swallowed of a field, a chunk header
-    or a trailer that has not ended can only be counted between two reads. So bytes that come in several reads may be
-    refused as too large where the same bytes in one read are not (or are, a little later, for something else); never
-    before they are more than the limit, and never the other way round."""
+    """Near the limits the split matters in one unavoidable case.
+
+    llhttp buffers an unfinished field, chunk header or trailer, which can only be counted between two reads. So bytes
+    that arrive in several reads may be refused as too large where the same bytes in one read are accepted (or refused a
+    little later for another reason); never before they exceed the limit, and never the other way round.
+    """
     whole = read([data], SMALL)
     for parts in (cut(data, places), cut(data, _every_place)):
         split = read(parts, SMALL)
@@ -110,7 +112,7 @@ _sound = st.tuples(
 def _write(
     method: bytes, target: bytes, fields: dict[bytes, bytes], body: bytes | None, chunks: list[int]
 ) -> tuple[bytes, dict[bytes, bytes]]:
-    """A request by RFC 9112, chunked where there are chunk sizes; and the header that must come of it."""
+    """A request as RFC 9112 defines it, chunked if there are chunk sizes; and the headers that must be read from it."""
     fields = {b"Host": b"a:1", **fields}
     content = b""
     if body is not None and chunks:
@@ -130,10 +132,10 @@ def _write(
 
 @given(sound=st.lists(_sound, max_size=5), places=_places)
 @quick
-def test_what_was_sent_is_read(
+def test_valid_requests_are_read_as_sent(
     sound: list[tuple[bytes, bytes, dict[bytes, bytes], bytes | None, list[int]]], places: list[int]
 ) -> None:
-    """Requests that follow the RFC are read as intended, each with its own headers and body and no others."""
+    """Requests that follow the RFC are read as intended, each with exactly its own headers and body."""
     written = [_write(*request) for request in sound]
     split = read(cut(b"".join(data for data, _ in written), places), AMPLE)
     assert split.error is None

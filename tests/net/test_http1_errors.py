@@ -1,4 +1,4 @@
-"""The errors of the request parser: what is wrong, and what to do."""
+"""The errors of the request parser say what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ LIMITS = RequestLimits(target_limit_bytes=30, header_limit_bytes=120, body_limit
     ],
 )
 def test_errors_say_what_is_wrong(data: str, detail: str) -> None:
-    """They also say what to do, where that is not obvious."""
+    """They also say what to do, unless that is obvious."""
     with pytest.raises(PushUpError) as error:
         RequestParser(LIMITS).feed(data.encode())
     assert error.value.detail.startswith(detail)
 
 
 def test_tls_where_plain_http_is_expected() -> None:
-    """The error names the cause, for the logs of the client and of this server."""
+    """The error names the cause, for the client's log and for the server's."""
     with pytest.raises(PushUpError, match="expects plain HTTP, not TLS"):
         RequestParser(LIMITS).feed(b"\x16\x03\x01\x02\x00\x01")

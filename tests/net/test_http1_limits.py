@@ -1,4 +1,4 @@
-"""The request parser: everything that grows has a limit, and nothing is kept between two requests."""
+"""The request parser: everything that can grow has a limit, and nothing is kept between two requests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _in_parts(data: bytes, size: int = 7) -> list[bytes]:
     ids=["target", "one header", "many headers", "Content-Length", "one chunk", "many chunks"],
 )  # fmt: skip
 def test_limits(fits: bytes, too_much: bytes, error: type[PushUpError]) -> None:
-    """A request at a limit is read, one beyond it is refused with its status, in one part or in many."""
+    """A request at a limit is accepted and one beyond it refused with its status, in one part or in many."""
     for data in ([fits], _in_parts(fits)):
         reading = read(data, SMALL)
         assert (len(reading.requests), reading.error) == (1, None)
@@ -72,7 +72,7 @@ def test_limits(fits: bytes, too_much: bytes, error: type[PushUpError]) -> None:
     ],
 )
 def test_nothing_is_endless(start: bytes, more: bytes, error: type[PushUpError]) -> None:
-    """Whatever does not end is refused before a few times its limit has arrived."""
+    """An endless request is refused once a few times its limit has arrived."""
     limits = SMALL
     parser = RequestParser(limits)
     parser.feed(start)
@@ -90,7 +90,7 @@ def test_nothing_is_endless(start: bytes, more: bytes, error: type[PushUpError])
 
 
 def test_a_body_of_many_small_chunks_takes_no_more_than_one_of_few() -> None:
-    """However small the parts in which a body arrives, only its bytes are kept."""
+    """However small the parts of a body, only its bytes are kept."""
     parser = RequestParser(RequestLimits())
     parser.feed(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
     tracemalloc.start()
@@ -105,8 +105,8 @@ def test_a_body_of_many_small_chunks_takes_no_more_than_one_of_few() -> None:
     assert request.body == b"ab" * 50_000
 
 
-def test_one_parser_serves_many() -> None:
-    """Between two requests a parser keeps nothing: neither headers nor body nor expectations."""
+def test_a_parser_is_reused() -> None:
+    """Between two requests a parser keeps neither headers nor body nor expectations."""
     parser = RequestParser(AMPLE)
     (first,) = parser.feed(
         b"POST /a HTTP/1.1\r\nHost: a\r\nAuthorization: x\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\nabc"
@@ -121,7 +121,7 @@ def test_one_parser_serves_many() -> None:
 
 @pytest.mark.parametrize("last", [b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"GET / HTTP/1.0\r\n\r\n"])
 def test_a_parser_that_cannot_be_reused_says_so(last: bytes) -> None:
-    """A parser that would refuse another connection's request is not idle, or has ended."""
+    """A parser that would misread another connection's request is not idle, or has ended."""
     parser = RequestParser(AMPLE)
     assert len(parser.feed(last)) == 1
     if parser.idle and not parser.ended:
@@ -141,7 +141,7 @@ def test_expectations() -> None:
 
 
 def test_repeated_fields_are_joined() -> None:
-    """The values of a repeated field are joined, except where it would be open which one counts."""
+    """The values of a repeated field are joined, unless it would be ambiguous which one counts."""
     (request,) = RequestParser(AMPLE).feed(b"GET / HTTP/1.1\r\nHost: a\r\nAccept: x\r\nACCEPT: y\r\n\r\n")
     assert request.headers[b"accept"] == b"x, y"
     for name in (b"Authorization", b"Idempotency-Key", b"Origin"):
@@ -149,8 +149,8 @@ def test_repeated_fields_are_joined() -> None:
         assert read([twice], AMPLE).error is not None
 
 
-def test_repeated_fields_count_once_each() -> None:
-    """Fields of the same name count against the limit as fields of different names do."""
+def test_repeated_fields_each_count() -> None:
+    """Fields of the same name count against the limit just as fields of different names do."""
     lines = b"".join(b"X-Forwarded-For: %b\r\n" % (b"1" * 40) for _ in range(40))
     reading = read([b"GET / HTTP/1.1\r\nHost: a\r\n%b\r\n" % lines], AMPLE)
     assert len(lines) < AMPLE.header_limit_bytes / 4

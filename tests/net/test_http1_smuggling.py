@@ -1,4 +1,4 @@
-"""The vectors of request smuggling, against the parser: each is refused, or read in the one right way."""
+"""The parser against the request smuggling vectors: each is refused, or read in the only correct way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.net.smuggling_vectors import READ, REFUSED, SMUGGLED, chunked, get, p
 
 
 def read(parts: list[bytes]) -> tuple[list[Request], PushUpError | None]:
-    """The requests in these bytes, and the error at which reading ended, as a connection reads them."""
+    """The requests in these bytes as a connection reads them, and the error that ended reading."""
     parser = RequestParser(RequestLimits())
     requests: list[Request] = []
     for part in parts:
@@ -30,8 +30,8 @@ def in_bytes(data: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_ambiguous_is_refused(name: str) -> None:
-    """An ambiguous request gets a 4xx, and neither it nor what follows is a request."""
+def test_an_ambiguous_request_is_refused(name: str) -> None:
+    """It gets a 4xx, and neither it nor the bytes after it are read as a request."""
     for parts in ([REFUSED[name] + SMUGGLED], [REFUSED[name], SMUGGLED], in_bytes(REFUSED[name] + SMUGGLED)):
         requests, error = read(parts)
         assert error is not None
@@ -40,8 +40,8 @@ def test_what_is_ambiguous_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", READ)
-def test_what_has_one_meaning_is_read(name: str) -> None:
-    """A request that is only odd is read as RFC 9112 says, and the next begins right after it."""
+def test_an_unusual_but_unambiguous_request_is_read(name: str) -> None:
+    """It is read as RFC 9112 says, and the next request begins right after it."""
     data, body = READ[name]
     for parts in ([data + SMUGGLED], [data, SMUGGLED], in_bytes(data + SMUGGLED)):
         requests, error = read(parts)
@@ -51,15 +51,15 @@ def test_what_has_one_meaning_is_read(name: str) -> None:
 
 
 def test_a_refused_request_leaves_those_before_it() -> None:
-    """Complete requests before a bad one are still answered, and nothing after it."""
+    """Complete requests before a bad one are still answered, and nothing after it is."""
     good = post(b"Content-Length: 3", b"abc")
     requests, error = read([good + good + REFUSED["CL and TE"] + good])
     assert [request.body for request in requests] == [b"abc", b"abc"]
     assert error is not None
 
 
-def test_trailers_are_headers_of_nothing() -> None:
-    """A trailer is neither a header of its own request nor of the next one."""
+def test_trailers_are_not_headers() -> None:
+    """A trailer is not a header of its own request, nor of the next one."""
     trailer = b"3\r\nabc\r\n0\r\nAuthorization: Bearer stolen\r\nX-Last: y\r\n\r\n"
     for parts in ([chunked(trailer) + SMUGGLED], in_bytes(chunked(trailer) + SMUGGLED)):
         requests, error = read(parts)
@@ -68,8 +68,8 @@ def test_trailers_are_headers_of_nothing() -> None:
 
 
 @pytest.mark.parametrize("last", [b"Connection: close", b"Connection: keep-alive, close", b"connection: CLOSE"])
-def test_after_a_closing_request_comes_none(last: bytes) -> None:
-    """What follows a request that closes the connection is not a request."""
+def test_no_request_is_read_after_a_closing_one(last: bytes) -> None:
+    """Bytes after a request that closes the connection are not read as a request."""
     requests, _ = read([get(b"Host: a\r\n" + last) + SMUGGLED])
     assert [(request.target, request.keep_alive) for request in requests] == [(b"/", False)]
 
@@ -83,7 +83,7 @@ def test_after_a_closing_request_comes_none(last: bytes) -> None:
     ids=["websocket", "h2c"],
 )
 def test_a_tunnel_is_not_read(data: bytes) -> None:
-    """After a request that would change the protocol nothing is read as HTTP, whatever it looks like."""
+    """After a request that would switch protocols nothing is read as HTTP, whatever it looks like."""
     for parts in ([data + SMUGGLED], [data, SMUGGLED], in_bytes(data + SMUGGLED)):
         requests, error = read(parts)
         assert error is None
@@ -93,8 +93,8 @@ def test_a_tunnel_is_not_read(data: bytes) -> None:
 @pytest.mark.parametrize(
     "length", [b"Content-Length: 3", b"Transfer-Encoding: chunked"], ids=["Content-Length", "chunked"]
 )
-def test_the_body_of_an_upgrade_request_is_its_body(length: bytes) -> None:
-    """A POST that offers h2c, as Java's HttpClient and `curl --http2` send it, keeps its body (RFC 9110 §7.8)."""
+def test_an_upgrade_request_keeps_its_body(length: bytes) -> None:
+    """A POST that offers h2c, as sent by Java's HttpClient and `curl --http2`, keeps its body (RFC 9110 §7.8)."""
     body = b"abc" if length.startswith(b"Content") else b"3\r\nabc\r\n0\r\n\r\n"
     data = post(
         b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQ\r\n" + length, body

@@ -1,4 +1,4 @@
-"""The output buffer: bytes in order, none twice, none lost, and no more than its limit."""
+"""The output buffer: bytes in order, without duplicates or loss, up to its limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.net.in_memory import InMemorySocket
 @given(parts=st.lists(st.binary(max_size=30), max_size=8), room=st.lists(st.integers(0, 20), max_size=40))
 @settings(deadline=None, database=None, derandomize=True)
 def test_bytes_come_out_as_they_went_in(parts: list[bytes], room: list[int]) -> None:
-    """However much the kernel accepts at a time, it gets all bytes in order, and `size` says how many are left."""
+    """However little the kernel accepts at a time, it gets all bytes in order, and `size` says how many are left."""
     buffer, kernel = OutputBuffer(10_000), InMemorySocket(capacity=0)
     whole = b"".join(parts)
     for part in parts:
@@ -28,7 +28,7 @@ def test_bytes_come_out_as_they_went_in(parts: list[bytes], room: list[int]) -> 
 
 
 def test_more_can_be_added_in_between() -> None:
-    """Bytes that are added while others wait come after them."""
+    """Bytes that are added while others wait are sent after them."""
     buffer, kernel = OutputBuffer(100), InMemorySocket(capacity=3)
     buffer.append(b"abcde")
     assert buffer.write(kernel.send) == 3
@@ -39,7 +39,7 @@ def test_more_can_be_added_in_between() -> None:
 
 
 def test_limit() -> None:
-    """Exactly the limit fits; one byte more does not, until some have gone."""
+    """Exactly the limit fits; one byte more does not, until some bytes were sent."""
     buffer, kernel = OutputBuffer(10), InMemorySocket(capacity=4)
     assert buffer.append(b"x" * 10)
     assert buffer.write(kernel.send) == 4
@@ -48,7 +48,7 @@ def test_limit() -> None:
 
 
 def test_a_broken_connection_is_reported() -> None:
-    """An error of `send` is raised."""
+    """An error raised by `send` is passed on."""
     buffer, kernel = OutputBuffer(10), InMemorySocket()
     kernel.broken = True
     buffer.append(b"x")

@@ -1,4 +1,4 @@
-"""The phases of a connection: each transition of the tables happens, and no other does."""
+"""The phases of a connection: every transition in the tables happens, and no other does."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ ALLOWED: Seen = {
 
 
 def test_the_tables_are_complete() -> None:
-    """Every phase and every state of the input has its row, and there is a scenario for each transition."""
+    """Every phase and every input state has a row, and there is a scenario for each transition."""
     assert set(PHASES) == set(Phase)
     assert set(INPUTS) == set(Input)
     assert set(SCENARIOS) == ALLOWED
@@ -181,7 +181,7 @@ def test_each_transition_is_made(
 
 @pytest.mark.parametrize("seed", range(40))
 def test_no_other_transition_is_made(seed: int, seen: Seen) -> None:
-    """Whatever clients do, in whatever order."""
+    """Whatever clients do, in whatever order, only transitions in the tables happen."""
     random = Random(seed)
     server = serve(limits=EdgeLimits(waiting_requests_limit_bytes=random.choice([2_000, 10_000, 10**6])))
     clients: list[Client] = []
@@ -195,7 +195,7 @@ def test_no_other_transition_is_made(seed: int, seen: Seen) -> None:
 
 
 def test_an_illegal_transition_is_named() -> None:
-    """A second response to a request is a defect, and the assertion names both phases."""
+    """A second response to a request is a bug, and the assertion names both phases."""
     server = serve()
     client = server.connect()
     client.send(get(b"/later"))

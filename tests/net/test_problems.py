@@ -36,9 +36,9 @@ def _error(kind: type[PushUpError]) -> PushUpError:
 
 @pytest.mark.parametrize("kind", _errors())
 def test_every_error_has_a_problem_type(kind: type[PushUpError]) -> None:
-    """Each error is in the table, by itself or by an ancestor, and becomes a problem with what stands there."""
+    """Each error or one of its base classes is in the table, and determines the problem."""
     listed = [ancestor for ancestor in kind.__mro__ if ancestor in PROBLEM_TYPES]
-    assert listed, f"{kind.__name__} is missing in PROBLEM_TYPES"
+    assert listed, f"{kind.__name__} is missing from PROBLEM_TYPES"
     status, code, title = PROBLEM_TYPES[listed[0]]
     response = problem(_error(kind))
     assert (response.status, response.content_type) == (status, b"application/problem+json")
@@ -49,8 +49,8 @@ def test_every_error_has_a_problem_type(kind: type[PushUpError]) -> None:
     assert (b"WWW-Authenticate" in dict(response.headers)) == (status == 401)
 
 
-def test_every_subclass_that_the_program_has_is_listed() -> None:
-    """Errors that are defined elsewhere, such as in a backend, are of a listed type, too."""
+def test_every_error_of_the_program_has_a_listed_base_class() -> None:
+    """This includes errors defined elsewhere, such as in a backend."""
     waiting, found = [PushUpError], []
     while waiting:
         subclasses = [kind for kind in waiting.pop().__subclasses__() if kind.__module__.startswith("pushup.")]
@@ -61,8 +61,8 @@ def test_every_subclass_that_the_program_has_is_listed() -> None:
         assert any(ancestor in PROBLEM_TYPES for ancestor in kind.__mro__), kind
 
 
-def test_a_subclass_is_a_problem_of_its_nearest_ancestors_type() -> None:
-    """Whatever an authorizer function raises has a type; what is of none is an internal error."""
+def test_a_subclass_has_the_type_of_its_nearest_base_class() -> None:
+    """An error raised by an authorizer function has a type; one without a listed base class is an internal error."""
 
     class OutOfCredit(Overloaded):
         pass
@@ -77,8 +77,8 @@ def test_a_subclass_is_a_problem_of_its_nearest_ancestors_type() -> None:
     assert problem_type(PushUpError).status == 500
 
 
-def test_the_table_is_the_documents() -> None:
-    """docs/http.md lists each code once, with its status and title, and no other; its examples have these titles."""
+def test_the_documentation_matches_the_table() -> None:
+    """docs/http.md lists exactly these codes, with status and title, and its examples have these titles."""
     text = HTTP_DOCUMENT.read_text()
     _, _, table = text.partition("| status | `type`")
     rows = re.findall(r"^\| ([0-9]{3}) \| `([a-z-]+)` \| (.*?) \|", table, re.MULTILINE)
@@ -91,12 +91,12 @@ def test_the_table_is_the_documents() -> None:
 
 
 def test_a_problem_without_a_field() -> None:
-    """A problem that no field is to blame for names none."""
+    """If no field is at fault, the problem names none."""
     assert "field" not in _body(BadRequest("wrong"))
 
 
-def test_what_is_for_the_operator_is_not_in_a_problem() -> None:
-    """Neither in the body nor in a header, nor in the error's text; unless an operator asks."""
+def test_operator_details_are_not_in_a_problem() -> None:
+    """They are neither in the body nor in a header nor in the error's text, unless an operator asks."""
     error = Unavailable("the message log cannot be reached", retry_after=1, operator_detail="10.0.0.7: refused")
     response = problem(error)
     assert b"cannot be reached" in response.body
@@ -106,7 +106,7 @@ def test_what_is_for_the_operator_is_not_in_a_problem() -> None:
 
 
 def test_headers_of_problems() -> None:
-    """401 says how to authenticate, an overload when to try again, and 405 which methods the path takes."""
+    """401 says how to authenticate, an overload when to retry, and 405 which methods are allowed."""
     assert dict(problem(Unauthorized("x")).headers)[b"WWW-Authenticate"].startswith(b"Bearer")
     assert dict(problem(Overloaded("x", retry_after=5)).headers)[b"Retry-After"] == b"5"
     assert problem(Overloaded("x")).headers == ()

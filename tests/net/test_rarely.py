@@ -5,8 +5,8 @@ from __future__ import annotations
 from pushup.net.rarely import LOG_SECONDS, Rarely
 
 
-def test_one_of_a_kind_passes_in_a_while() -> None:
-    """The next one says how many there were since the last; each kind has its own clock."""
+def test_one_event_of_a_kind_passes_per_interval() -> None:
+    """The next one comes with the number of events since the last; each kind is counted separately."""
     now = 1000.0
     rarely = Rarely(lambda: now)
     assert [rarely.passes(kind) for kind in "aabab"] == [1, 0, 1, 0, 0]
@@ -17,7 +17,7 @@ def test_one_of_a_kind_passes_in_a_while() -> None:
 
 
 def test_a_clock_that_is_set_back_silences_nothing() -> None:
-    """The next event passes, and its time counts from then on."""
+    """The next event passes, and the interval starts from its time."""
     now = 1000.0
     rarely = Rarely(lambda: now)
     assert rarely.passes("a") == 1

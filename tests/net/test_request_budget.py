@@ -23,8 +23,8 @@ ORIGIN = b"Origin: https://example.org\r\n"
 
 
 @pytest.mark.parametrize("head", [post(b"/refused", BODY), post(b"/refused", 1), CHUNKED % b"/refused"])
-def test_a_request_is_refused_when_its_head_is_there(head: bytes) -> None:
-    """Nothing of the body is kept, nothing that follows is served, and the connection ends."""
+def test_a_request_is_refused_as_soon_as_its_head_is_complete(head: bytes) -> None:
+    """None of its body is kept, no later request is served, and the connection ends."""
     server = serve()
     client = server.connect()
     client.send(head)
@@ -33,22 +33,22 @@ def test_a_request_is_refused_when_its_head_is_there(head: bytes) -> None:
     client.send(b"x" * BODY + get(b"/smuggled"))
     assert server.edge.waiting_bytes == 0
     assert server.application.targets == []
-    assert client.told_to_go()
+    assert client.server_half_closed()
 
 
 @pytest.mark.parametrize("head", [post(b"/refused", 1, ORIGIN), post(b"/small", 101, ORIGIN)])
 @pytest.mark.parametrize("before", [b"", get(b"/before")])
 def test_scripts_may_read_why_a_request_is_refused(before: bytes, head: bytes) -> None:
-    """The response has the CORS headers of any other."""
+    """The response has CORS headers like any other."""
     server = serve(cors_origins=["https://example.org"])
     client = server.connect()
     client.send(before + head)
     assert client.replies()[-1].headers["access-control-allow-origin"] == "https://example.org"
-    assert client.told_to_go()
+    assert client.server_half_closed()
 
 
 def test_scripts_may_read_that_a_request_took_too_long() -> None:
-    """That response has them as well."""
+    """A 408 has CORS headers like any other response."""
     server = serve(cors_origins=["https://example.org"])
     client = server.connect()
     client.send(post(b"/echo", BODY, ORIGIN))
@@ -58,14 +58,14 @@ def test_scripts_may_read_that_a_request_took_too_long() -> None:
 
 
 def test_a_head_request_is_refused_without_a_body() -> None:
-    """Like every response to HEAD."""
+    """As with every response to HEAD, there is no body."""
     server = serve()
     client = server.connect()
     client.send(get(b"/refused", b"Content-Length: 1\r\n", b"HEAD"))
     assert client.reply(head=True).status == 403
 
 
-def test_a_request_behind_a_held_poll_is_refused_in_its_turn() -> None:
+def test_a_request_behind_a_held_poll_is_refused_in_order() -> None:
     """The poll stays held and is answered as usual."""
     server = serve()
     client = server.connect()
@@ -81,12 +81,12 @@ def test_a_request_behind_a_held_poll_is_refused_in_its_turn() -> None:
     [get(b"/refused"), get(b"/refused", b"Content-Length: 0\r\n"), get(b"/refused", b"Expect: 100-continue\r\n")],
 )
 def test_without_a_body_the_application_answers(head: bytes) -> None:
-    """It gets the request, and the connection stays open."""
+    """A request without a body reaches the application, and the connection stays open."""
     server = serve()
     client = server.connect()
     client.send(head)
     assert client.reply().body == b"/refused"
-    assert not client.told_to_go()
+    assert not client.server_half_closed()
 
 
 @pytest.mark.parametrize(("size", "status"), [(100, 200), (101, 413)])
@@ -102,29 +102,29 @@ def test_each_call_has_its_own_limit(size: int, status: int, chunked: bool) -> N
     assert client.reply().status == status
 
 
-def test_the_limit_of_all_holds_for_each_call() -> None:
-    """Whatever the application would accept."""
+def test_the_general_body_limit_applies_to_each_call() -> None:
+    """Even if the application would accept a larger body."""
     server = serve(request_limits=RequestLimits(body_limit_bytes=1000))
     client = server.connect()
     client.send(post(b"/echo", 1001))
     assert client.reply().status == 413
 
 
-def test_what_has_come_in_part_is_bounded_in_all() -> None:
-    """A client that exceeds it gets 503 with Retry-After; the others are served, and then there is room."""
+def test_incomplete_requests_are_limited_in_total() -> None:
+    """A client that exceeds the limit gets 503 with Retry-After; others are served, and their memory is freed."""
     server = serve(limits=EdgeLimits(waiting_requests_limit_bytes=3 * BODY))
     clients = [server.connect() for _ in range(5)]
     for client in clients:
         client.send(post(b"/echo", BODY) + b"x" * (BODY - 1))
-    refused = [client for client in clients if client.told_to_go()]
-    assert len(refused) == 3, "heads and what lies in the way count, too"
+    refused = [client for client in clients if client.server_half_closed()]
+    assert len(refused) == 3, "heads and overheads count as well"
     for client in refused:
         reply = client.reply()
         assert (reply.status, reply.headers["connection"], reply.headers["retry-after"]) == (503, "close", "5")
     assert 2 * (BODY - 1) < server.edge.waiting_bytes <= 3 * BODY
     small = server.connect()
     small.send(post(b"/echo", 5) + b"whole")
-    assert small.reply().body == b"whole", "a request that comes at once never counts"
+    assert small.reply().body == b"whole", "a request that arrives in one piece never counts"
     for client in clients:
         if client not in refused:
             client.send(b"x")
@@ -149,8 +149,8 @@ MANY_FIELDS = b"".join(b"%x:\r\n" % number for number in range(2000))
     ],
     ids=["one byte", "many fields", "pipeline", "pipeline with many fields"],
 )
-def test_what_counts_is_what_it_takes(data: bytes) -> None:
-    """Small parts take many times their size in memory, so more than their size counts."""
+def test_memory_counts_and_not_bytes(data: bytes) -> None:
+    """Small parts take many times their size in memory, and count as that much."""
     server = serve()
     clients = [server.connect() for _ in range(10)]
     tracemalloc.start()
@@ -161,12 +161,12 @@ def test_what_counts_is_what_it_takes(data: bytes) -> None:
     finally:
         tracemalloc.stop()
     assert [client.take() for client in clients] == [b""] * 10
-    # In the pipelines a held poll takes some, too, which counts elsewhere.
+    # In the pipelines, the held poll takes memory as well, which counts elsewhere.
     assert 0.7 * taken < server.edge.waiting_bytes < 3 * taken
 
 
-def test_what_waits_behind_held_polls_is_bounded_in_all() -> None:
-    """Waiting requests count as well; a client that exceeds the limit gets its polls answered first, and then 503."""
+def test_requests_behind_held_polls_are_limited_in_total() -> None:
+    """A client that exceeds the limit gets the answers to its polls first, and then 503."""
     server = serve(limits=EdgeLimits(waiting_requests_limit_bytes=50_000))
     clients = [server.connect() for _ in range(20)]
     for client in clients:
@@ -180,7 +180,7 @@ def test_what_waits_behind_held_polls_is_bounded_in_all() -> None:
     assert server.edge.waiting_bytes == 0
 
 
-def test_a_request_that_has_become_whole_is_not_refused() -> None:
+def test_a_request_that_is_completed_is_not_refused() -> None:
     """However much waits on other connections, it gets one response, and its connection stays open."""
     server = serve(limits=EdgeLimits(waiting_requests_limit_bytes=50_000))
     client, poller = server.connect(), server.connect()
@@ -193,12 +193,12 @@ def test_a_request_that_has_become_whole_is_not_refused() -> None:
     assert [reply.status for reply in client.replies()] == [200]
     server.application.answer_held()
     assert [reply.status for reply in poller.replies()] == [200]
-    assert not client.told_to_go()
-    assert not poller.told_to_go()
+    assert not client.server_half_closed()
+    assert not poller.server_half_closed()
 
 
-def test_past_the_bound_no_connection_keeps_anything() -> None:
-    """A connection that exceeds it loses its waiting requests, so that no number of them can exceed it by much."""
+def test_beyond_the_limit_a_connection_keeps_nothing() -> None:
+    """A connection that exceeds the limit drops its waiting requests, so that many cannot exceed it by much."""
     server = serve(limits=EdgeLimits(waiting_requests_limit_bytes=50_000))
     clients = [server.connect() for _ in range(40)]
     for client in clients:
@@ -206,7 +206,7 @@ def test_past_the_bound_no_connection_keeps_anything() -> None:
         assert server.edge.waiting_bytes <= 50_000
     server.application.answer_held()
     assert [reply.status for reply in clients[-1].replies()] == [200, 503]
-    assert clients[-1].told_to_go()
+    assert clients[-1].server_half_closed()
 
 
 def _counted_bytes(connection: Connection) -> int:
@@ -214,7 +214,7 @@ def _counted_bytes(connection: Connection) -> int:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_nothing_is_counted_twice_or_forever(seed: int) -> None:
+def test_counted_memory_is_always_released(seed: int) -> None:
     """Whatever clients do, in whatever order: when all have left or been answered, nothing is counted."""
     random = Random(seed)
     server = serve(limits=EdgeLimits(waiting_requests_limit_bytes=random.choice([2_000, 10_000, 10**6])))

@@ -27,7 +27,7 @@ def read(data: bytes, *, head: bool = False) -> Reply:
 
 
 def test_an_answer(writer: ResponseWriter) -> None:
-    """A poll's answer is a 200 with JSON, a length and a date, and must not be cached."""
+    """The answer to a poll is a 200 with JSON, a length and a date, and must not be cached."""
     message = Received("e-8", 1.5, ("a",), Raw(b'{"b": 1.10}'))
     reply = read(writer.answer(Answer("e-9", (message,), True, (Gap("a", "expired"),), ("c",)), None))
     assert reply.status == 200
@@ -44,11 +44,11 @@ def test_an_answer(writer: ResponseWriter) -> None:
         "gaps": [{"channel": "a", "reason": "expired"}],
         "closed": ["c"],
     }
-    assert b'{"b": 1.10}' in reply.body, "data goes out as it was written"
+    assert b'{"b": 1.10}' in reply.body, "data is sent as it was written"
 
 
 def test_head(writer: ResponseWriter) -> None:
-    """HEAD has the length of the body and no body."""
+    """The response to HEAD has the length of the body and no body."""
     head, usual = ResponseOptions(head_only=True), None
     for data, whole in (
         (writer.answer(EMPTY, head), writer.answer(EMPTY, usual)),
@@ -66,8 +66,8 @@ def test_no_content(writer: ResponseWriter, options: ResponseOptions | None) -> 
     assert not {"content-length", "content-type"} & read(data).headers.keys()
 
 
-def test_optionss(writer: ResponseWriter) -> None:
-    """Responses and answers are the last of their connection, and have the request's header fields, if asked to."""
+def test_options(writer: ResponseWriter) -> None:
+    """On request a response closes the connection, and has the given header fields."""
     options = ResponseOptions(close=True, headers=((b"Vary", b"Origin"),))
     for data in (writer.answer(EMPTY, options), writer.response(Response(200, b"{}"), options)):
         headers = read(data).headers
@@ -76,7 +76,7 @@ def test_optionss(writer: ResponseWriter) -> None:
 
 
 def test_equal_answers_are_encoded_once(writer: ResponseWriter) -> None:
-    """One answer sent many times is one object of bytes for each set of options; another answer is another."""
+    """One answer with the same options is encoded to one bytes object; another answer is not."""
     close = ResponseOptions(close=True)
     first, closing = writer.answer(EMPTY, None), writer.answer(EMPTY, close)
     assert writer.answer(EMPTY, None) is first
@@ -86,8 +86,8 @@ def test_equal_answers_are_encoded_once(writer: ResponseWriter) -> None:
     assert json.loads(read(writer.answer(EMPTY, None)).body)["cursor"] == "e-7"
 
 
-def test_the_date_goes_on(writer: ResponseWriter) -> None:
-    """The Date follows the time, even in an answer and a response that were written before."""
+def test_the_date_is_current(writer: ResponseWriter) -> None:
+    """The Date is current, even in an answer or response that was encoded before."""
     for second, date in ((0, "Fri, 15 Jan 2027 08:00:00 GMT"), (1, "Fri, 15 Jan 2027 08:00:01 GMT")):
         writer.set_time(START + second)
         for data in (writer.answer(EMPTY, None), writer.response(Response(200), None)):

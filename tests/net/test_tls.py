@@ -1,4 +1,4 @@
-"""TLS to other servers, between two ends in memory: whose certificate is accepted, and what is said of the others."""
+"""TLS to other servers, in memory: which certificates are accepted, and what the errors say about the others."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def certificate(*names: str) -> X509:
     ],
 )
 def test_a_certificate_that_names_the_host_is_accepted(host: str, names: tuple[str, ...]) -> None:
-    """By its address or by its name, whatever else it names."""
+    """It may name the address or the host name, among others."""
     assert certificate_mistake(host, certificate(*names), 0, 0, is_trusted=True) == ""
 
 
@@ -65,13 +65,13 @@ def test_a_certificate_that_names_the_host_is_accepted(host: str, names: tuple[s
         ("::1", ("127.0.0.1",), "reissued with subjectAltName=IP:::1"),
     ],
 )
-def test_one_that_does_not_is_refused_with_what_to_do(host: str, names: tuple[str, ...], why: str) -> None:
-    """The name in its subject does not count, as in browsers."""
+def test_a_certificate_for_another_host_is_refused_with_advice(host: str, names: tuple[str, ...], why: str) -> None:
+    """As in browsers, the name in the subject does not count."""
     assert why in certificate_mistake(host, certificate(*names), 0, 0, is_trusted=True)
 
 
-def test_one_that_is_not_trusted_is_refused_whatever_it_names() -> None:
-    """An unknown number is told as it is; names are looked for in the server's own certificate only."""
+def test_an_untrusted_certificate_is_refused_whatever_it_names() -> None:
+    """An unknown error number is passed on; names are only compared with the server's own certificate."""
     good, nameless = certificate("127.0.0.1"), certificate()
     for number, why in ((18, "set SSL_CERT_FILE"), (20, "set SSL_CERT_FILE"), (10, "has expired"), (77, "error 77")):
         assert why in certificate_mistake("127.0.0.1", good, number, 0, is_trusted=False)
@@ -80,7 +80,7 @@ def test_one_that_is_not_trusted_is_refused_whatever_it_names() -> None:
 
 @implementer(IOpenSSLServerConnectionCreator)
 class ServerTls:
-    """A server with this certificate."""
+    """A TLS server with this certificate."""
 
     def __init__(self, names: tuple[str, ...], age: dt.timedelta) -> None:
         self.certificate, key = make_certificate(*names, age=age)
@@ -103,7 +103,7 @@ class Wire(StringTransport):
 
 
 class Talk:
-    """A connection of ours to such a server, and what came of it."""
+    """A connection to such a server, and its outcome."""
 
     def __init__(self, *names: str, host: str = "127.0.0.1", trusted: bool = True, age: dt.timedelta = DAY) -> None:
         clock = Clock()
@@ -119,8 +119,8 @@ class Talk:
         ends = [(factory.buildProtocol(None), Wire()) for factory in (client, server)]
         for protocol, transport in ends:
             protocol.makeConnection(transport)
-        self.told: list[str] = []
-        self.connection.send(("AUTH", "secret"), lambda reply: self.told.append(str(reply)))
+        self.replies: list[str] = []
+        self.connection.send(("AUTH", "secret"), lambda reply: self.replies.append(str(reply)))
         for _ in range(20):
             clock.advance(0)
             for (_, source), (target, to) in zip(ends, ends[::-1], strict=True):
@@ -132,8 +132,8 @@ class Talk:
             ends[0][0].connectionLost(ends[0][0]._reason)
 
 
-def test_what_is_said_of_a_certificate_reaches_whoever_asked() -> None:
-    """It is accepted; or the connection ends with the reason, before anything was sent by it."""
+def test_the_outcome_of_verification_reaches_the_caller() -> None:
+    """Either the connection is accepted, or it ends with the reason before the caller has sent anything."""
     for talk, why in (
         (Talk("127.0.0.1"), None),
         (Talk(), "its certificate has no subjectAltName, so it names no server"),
@@ -143,6 +143,6 @@ def test_what_is_said_of_a_certificate_reaches_whoever_asked() -> None:
     ):
         assert talk.connection.shook_hands is (why is None)
         assert talk.server._heard is (why is None)
-        assert [text.partition(";")[0] for text in talk.told] == ([] if why is None else [why])
+        assert [text.partition(";")[0] for text in talk.replies] == ([] if why is None else [why])
         if why is not None:
             assert talk.connection.was_refused

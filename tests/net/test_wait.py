@@ -15,7 +15,7 @@ from tests.net.in_memory import InMemoryReactor
 
 
 class FakeReactor(InMemoryReactor):
-    """Calls every reader and writer once in a `turn`."""
+    """Calls every reader and writer once per `turn`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class FakeReactor(InMemoryReactor):
 
 
 class RecordingConnection:
-    """Records what is reported about one end of a pair of sockets."""
+    """Records what the demultiplexer reports about one end of a socket pair."""
 
     def __init__(self, demultiplexer: Demultiplexer) -> None:
         self.socket, self.peer = socket.socketpair()
@@ -99,7 +99,7 @@ def parts(request: pytest.FixtureRequest) -> Iterator[Parts]:
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 def test_nothing_is_registered_before_the_start(strategy: str) -> None:
-    """Making a demultiplexer has no effect on the reactor, and closing it leaves nothing behind."""
+    """Creating a demultiplexer does not touch the reactor, and closing it leaves nothing behind."""
     reactor = FakeReactor()
     demultiplexer = STRATEGIES[strategy](reactor)
     assert reactor.readers == []
@@ -121,7 +121,7 @@ def test_reading(parts: Parts) -> None:
 
 
 def test_writing_is_reported_while_it_is_wanted(parts: Parts) -> None:
-    """While reading is not wanted, it is not reported."""
+    """Reading is not reported unless it is wanted."""
     connection = parts.connect()
     connection.peer.send(b"abc")
     parts.demultiplexer.want(connection, reading=False, writing=True)
@@ -134,7 +134,7 @@ def test_writing_is_reported_while_it_is_wanted(parts: Parts) -> None:
 
 
 def test_an_error_ends_one_connection(parts: Parts, logged_failures: list[str]) -> None:
-    """It is logged once, that connection is closed, and the others are served."""
+    """The error is logged once, that connection is closed, and the others are served."""
     failing, other = parts.connect(), parts.connect()
     failing.peer.send(b"fail")
     other.peer.send(b"abc")
@@ -147,7 +147,7 @@ def test_an_error_ends_one_connection(parts: Parts, logged_failures: list[str]) 
 
 
 def test_deferred_calls_are_made_later(parts: Parts) -> None:
-    """Never at once, and in order; calls that they add come after them."""
+    """Deferred calls are made in order, never at once; calls that they add are made after them."""
     calls: list[str] = []
 
     def first() -> None:

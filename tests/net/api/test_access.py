@@ -1,4 +1,4 @@
-"""By which names a server answers, who may publish, and who is shown what concerns the operator."""
+"""Host names that a server accepts, who may publish, and who is shown the details that are for the operator."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ EVIL = [
 
 @pytest.fixture
 def log_lines() -> Iterator[list[str]]:
-    """What is logged at level info, as text."""
+    """The lines logged at level info."""
     with logged_at("info") as lines:
         yield lines
 
 
-def polled(node: InMemoryNode, host: str | None) -> int:
-    """The status of a poll that is addressed to this name."""
+def poll_status(node: InMemoryNode, host: str | None) -> int:
+    """The status of a poll sent to this host name."""
     headers = {} if host is None else {"Host": host}
     exchange = node.begin("GET", POLL, **headers)
     return 200 if exchange.answers else exchange.responses[0].status
 
 
 @pytest.mark.parametrize("host", [*GOOD, None])
-def test_without_keys_a_server_answers_to_addresses_and_localhost(host: str | None) -> None:
-    """Also to clients of HTTP/1.0 that name no host: browsers always do."""
-    assert polled(InMemoryNode(hosts=()), host) == 200
+def test_without_keys_a_server_accepts_addresses_and_localhost(host: str | None) -> None:
+    """A request without a host, as HTTP/1.0 allows, is accepted as well: browsers always send one."""
+    assert poll_status(InMemoryNode(hosts=()), host) == 200
 
 
 @pytest.mark.parametrize("host", [host for host in EVIL if host != "127.0.0.1."])
@@ -69,52 +69,52 @@ def test_without_keys_a_server_answers_to_addresses_and_localhost(host: str | No
         ("OPTIONS", "/v1/messages", b""),
     ],
 )
-def test_without_keys_it_answers_to_no_other_name(host: str, method: str, path: str, body: object) -> None:
-    """A page of that name could otherwise publish and read, once its owner points the name here (DNS rebinding)."""
+def test_without_keys_it_accepts_no_other_name(host: str, method: str, path: str, body: object) -> None:
+    """Otherwise a page of that name could publish and read, once its owner points the name here (DNS rebinding)."""
     node = InMemoryNode(hosts=(), cors_origins=("*",))
-    told = node.call(method, path, body, Host=host, Origin=f"http://{host}")
-    assert (told.status, told.json["type"], told.json["field"]) == (421, "urn:pushup:misdirected-request", "Host")
-    assert "hosts" in told.json["detail"]
+    result = node.call(method, path, body, Host=host, Origin=f"http://{host}")
+    assert (result.status, result.json["type"], result.json["field"]) == (421, "urn:pushup:misdirected-request", "Host")
+    assert "hosts" in result.json["detail"]
     assert (node.state.message_count, len(node.state.channels)) == (0, 0)
 
 
-def test_names_of_its_own() -> None:
-    """Those in `hosts` are answered, in any case and with any port; `*` stands for all."""
+def test_the_names_in_hosts_are_accepted() -> None:
+    """Case and port do not matter, and `*` stands for all names."""
     node = InMemoryNode(hosts=("Push.example",))
-    assert [polled(node, host) for host in ("push.EXAMPLE:8443", "push.example.", "localhost")] == [200] * 3
-    assert polled(node, "other.push.example") == 421
-    assert polled(InMemoryNode(hosts=("*",)), "evil.example") == 200
+    assert [poll_status(node, host) for host in ("push.EXAMPLE:8443", "push.example.", "localhost")] == [200] * 3
+    assert poll_status(node, "other.push.example") == 421
+    assert poll_status(InMemoryNode(hosts=("*",)), "evil.example") == 200
 
 
-def test_with_keys_any_name_is_answered_unless_some_are_given() -> None:
-    """Keys protect what there is to protect; `hosts` is for those who want both."""
-    assert polled(InMemoryNode(hosts=(), publish_keys=(KEY,)), "any.example") == 200
-    assert polled(InMemoryNode(hosts=("one.example",), publish_keys=(KEY,)), "any.example") == 421
-    assert polled(InMemoryNode(hosts=("one.example",), publish_keys=(KEY,)), "one.example") == 200
+def test_with_keys_any_name_is_accepted_unless_hosts_is_set() -> None:
+    """Keys already protect the server; `hosts` is an additional check."""
+    assert poll_status(InMemoryNode(hosts=(), publish_keys=(KEY,)), "any.example") == 200
+    assert poll_status(InMemoryNode(hosts=("one.example",), publish_keys=(KEY,)), "any.example") == 421
+    assert poll_status(InMemoryNode(hosts=("one.example",), publish_keys=(KEY,)), "one.example") == 200
 
 
-def test_many_names_are_not_remembered() -> None:
-    """What clients may choose freely, such as ports, does not make anything grow."""
+def test_only_a_limited_number_of_hosts_is_remembered() -> None:
+    """Values that clients choose freely, such as ports, use bounded memory."""
     node = InMemoryNode(hosts=())
     for port in range(1000):
-        assert polled(node, f"localhost:{port}") == 200
+        assert poll_status(node, f"localhost:{port}") == 200
     assert len(node.access._known_hosts) <= KNOWN_HOSTS_LIMIT
 
 
 @pytest.mark.parametrize("host", ["http://push.example", "push.example:80", "push example", "", "-", "a/b"])
 def test_hosts_are_names(host: str) -> None:
-    """A value that could never match is refused, and says what to write."""
+    """A value that could never match is refused with a correction."""
     if host:
         with pytest.raises(SettingsError, match=r"hosts: .* is not a host name; write one such as push\.example\.org"):
             read_settings(None, {}, {"hosts": [host]})
     assert read_settings(None, {}, {"hosts": "push.example.org,*,intern"}).server.hosts[2] == "intern"
 
 
-# What the operator is shown.
+# Details for the operator.
 
 
 class _Broken(MemoryBroadcast):
-    """Refuses everything, for a reason that names what strangers need not know."""
+    """Refuses everything, for a reason with details that strangers must not see."""
 
     error = Unavailable("the message log cannot be reached", retry_after=1, operator_detail="10.0.0.7:6379: refused")
 
@@ -147,29 +147,28 @@ LOCAL, PROXY, STRANGER, UNIX = Client("127.0.0.1", 5), Client("127.0.0.1", 6), C
     ],
 )
 @pytest.mark.parametrize("path", ["/readyz", "/v1/messages", "/v1/channels"])
-def test_who_is_shown_why(
+def test_who_is_shown_operator_details(
     keys: tuple[str, ...], client: Client, headers: dict[str, str], shown: bool, path: str
 ) -> None:
-    """Strangers learn that it does not work; where Redis is and what it said is for those who have a key, or, where
-    there are none, who are on the same machine."""
+    """Strangers learn only that it does not work; details need a key, or without keys a client on the same machine."""
     node = InMemoryNode(publish_keys=keys, broadcast=_Broken)
     node.client = client
     if path == "/readyz":
-        told = node.call("GET", path, **headers)
-        text = told.json["reason"]
+        result = node.call("GET", path, **headers)
+        text = result.json["reason"]
     else:
         body = {"channels": ["a"], "data": 1} if path == "/v1/messages" else {"name": "a"}
-        told = node.call("POST", path, body, **headers)
-        text = told.json["detail"]
-        if told.status in (401, 403):  # a page of another origin, or somebody without a key
+        result = node.call("POST", path, body, **headers)
+        text = result.json["detail"]
+        if result.status in (401, 403):  # a page of another origin, or a client without a key
             assert not shown
             return
-    assert told.status == 503
+    assert result.status == 503
     assert text == "the message log cannot be reached" + (": 10.0.0.7:6379: refused" if shown else "")
-    assert shown == (b"10.0.0.7" in told.body)
+    assert shown == (b"10.0.0.7" in result.body)
 
 
-# What is logged and counted of those who are refused.
+# How refused requests are logged and counted.
 
 
 def counted(metrics: Metrics) -> dict[str, int]:
@@ -179,7 +178,7 @@ def counted(metrics: Metrics) -> dict[str, int]:
 
 
 def test_refusals_are_counted_and_rarely_logged(log_lines: list[str]) -> None:
-    """One line a minute for each kind, which says how many there were; a counter for each kind."""
+    """Each kind has a counter, and at most one log line a minute, with the number of refusals."""
     node = InMemoryNode(publish_keys=(KEY,), hosts=("good.example",))
     open_node = InMemoryNode(hosts=())
     for _ in range(30):
@@ -199,8 +198,8 @@ def test_refusals_are_counted_and_rarely_logged(log_lines: list[str]) -> None:
     assert log_lines[-1].endswith("(29 more since this was last logged)")
 
 
-def test_tls_at_a_plain_port_is_told(log_lines: list[str]) -> None:
-    """Once, however many try; it says what to change, also to a client that reads it."""
+def test_tls_at_a_plain_port_is_logged(log_lines: list[str]) -> None:
+    """It is logged once, however many clients try; log and response say what to change."""
     node = InMemoryNode()
     server = InMemoryServer(node.api, clock=node.clock)
     hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(64))
@@ -233,7 +232,7 @@ def test_tls_at_a_plain_port_is_told(log_lines: list[str]) -> None:
     ],
 )
 def test_grants(keys: tuple[str, ...], origins: tuple[str, ...], headers: dict[str, str], rights: set[Right]) -> None:
-    """What a request may do, on all channels and without an end; `require` raises exactly when it may not."""
+    """A grant covers all channels and does not expire; `require` raises exactly for the rights it lacks."""
     access = Access(publish_keys=keys, origins=Origins(frozenset(origins)))
     fields = {name.encode(): value.encode() for name, value in headers.items()}
     request = Request(b"GET", b"/", fields, keep_alive=True)
@@ -257,7 +256,7 @@ def test_who_is_shown_details() -> None:
 
 @pytest.mark.parametrize(("client", "shown"), [(LOCAL, True), (STRANGER, False)])
 def test_who_is_shown_why_a_request_was_refused(client: Client, shown: bool) -> None:
-    """The same holds for errors that come before the call has begun, or that end a poll."""
+    """The same holds for errors that occur before the request is handled, or that end a poll."""
     node = InMemoryNode()
     exchange = RecordingExchange(client=client)
     request = Request(b"GET", b"/v1/poll?channel=a", {}, keep_alive=True)
@@ -266,7 +265,7 @@ def test_who_is_shown_why_a_request_was_refused(client: Client, shown: bool) -> 
 
 
 def test_a_refusal_without_a_request() -> None:
-    """What is no request at all is refused as to a stranger, and counted."""
+    """A refusal of bytes that are not a request is counted, and shows no details."""
     node = InMemoryNode()
     exchange = RecordingExchange()
     RequestLog(node.api, node.clock).refuse(SpokeTls("not TLS", operator_detail="a secret"), None, exchange)

@@ -1,4 +1,4 @@
-"""The HTTP interface (docs/http.md): every call, every status, on a real node."""
+"""The HTTP API (docs/http.md): every call and every status, on a complete node."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def node() -> InMemoryNode:
 
 
 def test_poll_that_is_answered(node: InMemoryNode) -> None:
-    """A poll for what lies in the cache is answered at once, by query and by JSON alike."""
+    """A poll for cached messages is answered at once, by query and by JSON alike."""
     node.publish("a", "b", data={"n": 1})
     answer = node.poll("channel=a&channel=c")
     assert (answer.cursor, answer.more, answer.gaps, answer.closed) == ("e-1", False, (), ())
@@ -51,7 +51,7 @@ def test_poll_that_is_answered(node: InMemoryNode) -> None:
 
 
 def test_poll_that_is_held(node: InMemoryNode) -> None:
-    """A poll for which there is nothing is held, and answered by a publication."""
+    """A poll without messages is held, and answered by a publication."""
     exchange = node.begin("GET", "/v1/poll?channel=a&cursor=now")
     assert exchange.held is not None
     assert node.polls.count == 1
@@ -62,16 +62,16 @@ def test_poll_that_is_held(node: InMemoryNode) -> None:
 
 
 def test_publish_one(node: InMemoryNode) -> None:
-    """A publication is answered 201 with its id, time and cursor."""
-    told = node.call("POST", "/v1/messages", {"channels": ["a"], "data": {"q": 1}})
-    assert (told.status, told.json) == (201, {"id": "e-1", "time": START, "cursor": "e-1"})
+    """A publication gets a 201 with its id, time and cursor."""
+    result = node.call("POST", "/v1/messages", {"channels": ["a"], "data": {"q": 1}})
+    assert (result.status, result.json) == (201, {"id": "e-1", "time": START, "cursor": "e-1"})
 
 
 def test_publish_several(node: InMemoryNode) -> None:
-    """A list is published whole, in order, and answered with all the ids."""
+    """A list is published completely and in order, and the response has all ids."""
     messages = [{"channels": ["a"], "data": n} for n in range(3)]
-    told = node.call("POST", "/v1/messages", {"messages": messages})
-    assert (told.status, told.json) == (201, {"ids": ["e-1", "e-2", "e-3"], "time": START, "cursor": "e-3"})
+    result = node.call("POST", "/v1/messages", {"messages": messages})
+    assert (result.status, result.json) == (201, {"ids": ["e-1", "e-2", "e-3"], "time": START, "cursor": "e-3"})
     assert [bytes(message.data) for message in node.poll("channel=a").messages] == [b"0", b"1", b"2"]
 
 
@@ -103,25 +103,25 @@ def test_publish_several(node: InMemoryNode) -> None:
     ],
 )
 def test_bad_publications(node: InMemoryNode, body: object, status: int, field: str | None) -> None:
-    """A bad publication names what is wrong, and publishes nothing."""
-    told = node.call("POST", "/v1/messages", body)
-    assert (told.status, told.json["status"], told.json.get("field")) == (status, status, field)
+    """A bad publication is refused with the field at fault, and publishes nothing."""
+    result = node.call("POST", "/v1/messages", body)
+    assert (result.status, result.json["status"], result.json.get("field")) == (status, status, field)
     assert (node.state.message_count, len(node.state.channels)) == (0, 0)
 
 
 def test_too_many_channels(node: InMemoryNode) -> None:
-    """At channels_limit a publication that needs another one is refused whole, with when to try again."""
+    """At channels_limit a publication that needs another channel is refused completely, with a time to retry."""
     for n in range(4):
         node.publish(f"c{n}")
-    told = node.call("POST", "/v1/messages", {"channels": ["x", "y"], "data": 1})
-    assert (told.status, told.headers[b"Retry-After"].isdigit()) == (503, True)
+    result = node.call("POST", "/v1/messages", {"channels": ["x", "y"], "data": 1})
+    assert (result.status, result.headers[b"Retry-After"].isdigit()) == (503, True)
     assert len(node.state.channels) == 4
     assert node.call("POST", "/v1/messages", {"channels": ["x"], "data": 1}).status == 201
     assert node.call("POST", "/v1/channels", {"name": "y"}).status == 503
 
 
 def test_idempotency_key(node: InMemoryNode) -> None:
-    """The same key answers what it answered first, and publishes nothing again; another key does."""
+    """The same key returns the first response and publishes nothing again; another key publishes."""
     body = {"channels": ["a"], "data": 1}
     first = node.call("POST", "/v1/messages", body, Idempotency_Key="k1")
     node.publish("a")
@@ -132,33 +132,33 @@ def test_idempotency_key(node: InMemoryNode) -> None:
     assert node.state.message_count == 3
 
 
-def test_an_idempotency_key_has_a_length(node: InMemoryNode) -> None:
-    """A key of 255 characters is taken, a longer one refused by name."""
+def test_the_length_of_an_idempotency_key_is_limited(node: InMemoryNode) -> None:
+    """A key of 255 characters is accepted, and a longer one refused with its field."""
     body = {"channels": ["a"], "data": 1}
     assert node.call("POST", "/v1/messages", body, Idempotency_Key="k" * 255).status == 201
-    told = node.call("POST", "/v1/messages", body, Idempotency_Key="k" * 256)
-    assert (told.status, told.json["field"]) == (400, "Idempotency-Key")
+    result = node.call("POST", "/v1/messages", body, Idempotency_Key="k" * 256)
+    assert (result.status, result.json["field"]) == (400, "Idempotency-Key")
 
 
 def test_create(node: InMemoryNode) -> None:
-    """A channel is created once, with a name or without, and is told with id and expiry."""
-    told = node.call("POST", "/v1/channels", {"name": "news", "ttl": 50})
-    number = told.json["id"]
-    assert (told.status, told.json) == (201, {"id": number, "name": "news", "expires": START + 50})
+    """A channel is created once, with or without a name, and the response has its id and expiry."""
+    result = node.call("POST", "/v1/channels", {"name": "news", "ttl": 50})
+    number = result.json["id"]
+    assert (result.status, result.json) == (201, {"id": number, "name": "news", "expires": START + 50})
     assert node.call("POST", "/v1/channels", {"name": "news"}).status == 409
     nameless = node.call("POST", "/v1/channels")
     assert (nameless.status, nameless.json["name"]) == (201, str(nameless.json["id"]))
     assert nameless.json["id"] != number
     assert nameless.json["expires"] == START + 100
     for body in ({"name": "123"}, {"name": ""}, {"name": "x" * 256}, {"ttl": 0}, {"ttl": -1}, {"ttl": 1e12}, {"x": 1}):
-        told = node.call("POST", "/v1/channels", body)
-        assert told.status == 400
-        assert told.json.get("field", "x") in body
+        result = node.call("POST", "/v1/channels", body)
+        assert result.status == 400
+        assert result.json.get("field", "x") in body
 
 
 @pytest.mark.parametrize("name", ["news", "author:John", "tag:c++", "a/b", "a b", "é%2F", "?&#", ".."])
 def test_a_channel_by_its_name_and_id(node: InMemoryNode, name: str) -> None:
-    """Renew, look and close take a percent-encoded name or the id, and tell what became of the channel."""
+    """Renewing, reading and closing accept the percent-encoded name or the id, and return the channel."""
     number = node.call("POST", "/v1/channels", {"name": name}).json["id"]
     path = "/v1/channels/" + quote(name, safe="")
     node.clock.advance(10.0)
@@ -177,12 +177,12 @@ def test_a_channel_by_its_name_and_id(node: InMemoryNode, name: str) -> None:
     node.run()
     assert exchange.answers[0].closed == (name,)
     for method, channel in (("GET", path), ("DELETE", path), ("POST", path + "/renew")):
-        told = node.call(method, channel)
-        assert (told.status, told.json["type"]) == (404, "urn:pushup:unknown-channel")
+        result = node.call(method, channel)
+        assert (result.status, result.json["type"]) == (404, "urn:pushup:unknown-channel")
 
 
-def test_whoever_waits_for_the_order_keeps_no_message_alive(node: InMemoryNode) -> None:
-    """A publisher may wait for a minute for its `ack`; what it has published is not kept for that."""
+def test_a_waiting_publisher_keeps_no_message_alive(node: InMemoryNode) -> None:
+    """A publisher may wait a minute for its `ack`; its messages are not kept in memory for that."""
     waiting: list[Any] = []
     node.node.submit = lambda command, on_outcome: waiting.append(on_outcome)  # type: ignore[method-assign]
     node.node.confirm = lambda ack, cursor, seconds, on_confirmation: waiting.append(on_confirmation)  # type: ignore[method-assign]
@@ -198,31 +198,31 @@ def test_whoever_waits_for_the_order_keeps_no_message_alive(node: InMemoryNode) 
 
 
 def test_cursor(node: InMemoryNode) -> None:
-    """The cursor for "from here on" is that of the last entry."""
+    """The cursor to start from now is that of the last entry."""
     assert node.call("GET", "/v1/cursor").json == {"cursor": "e-0"}
     node.publish("a")
     assert node.call("GET", "/v1/cursor").json == {"cursor": "e-1"}
 
 
 def test_health_and_readiness(node: InMemoryNode) -> None:
-    """A node is alive always, and ready until it drains: then 503 says why."""
+    """A node is always healthy, and ready until it drains: then 503 gives the reason."""
     assert node.call("GET", "/readyz").json == {"status": "ready"}
     node.node.drain(0.0)
-    told = node.call("GET", "/readyz")
-    assert (told.status, told.json["status"]) == (503, "not ready")
-    assert told.json["reason"]
+    result = node.call("GET", "/readyz")
+    assert (result.status, result.json["status"]) == (503, "not ready")
+    assert result.json["reason"]
     assert node.call("GET", "/healthz").status == 200
 
 
 def test_metrics(node: InMemoryNode) -> None:
-    """The metrics are Prometheus text, and count what happened."""
+    """The metrics are Prometheus text and count what happened."""
     exchange = node.begin("GET", "/v1/poll?channel=a&cursor=now")
     node.clock.advance(0.003)
     node.publish("a")
     assert exchange.answers
     node.begin("GET", "/v1/poll?channel=b")
-    told = node.call("GET", "/metrics")
-    families = {family.name: family for family in text_string_to_metric_families(told.body.decode())}
+    result = node.call("GET", "/metrics")
+    families = {family.name: family for family in text_string_to_metric_families(result.body.decode())}
     values = {
         sample.name: sample.value for family in families.values() for sample in family.samples if not sample.labels
     }
@@ -240,7 +240,7 @@ def test_metrics(node: InMemoryNode) -> None:
 @pytest.mark.parametrize("path", ROUTES)
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
 def test_methods(node: InMemoryNode, path: str, method: str) -> None:
-    """Each path takes its methods; to others it says 405 with those it takes, and to OPTIONS the same as 204."""
+    """Methods that a path does not support get 405 with those it does, and OPTIONS gets the same as 204."""
     node.publish("a")
     exchange = node.begin(method, path)
     allowed = ROUTES[path]
@@ -262,21 +262,21 @@ def response_order(path: str) -> list[str]:
      "/v1/channels/a/renew/", "/v1/channels/a/renew/b", "/healthz%20", "/favicon.ico", "/v1/../healthz"],
 )  # fmt: skip
 def test_unknown_paths(node: InMemoryNode, path: str) -> None:
-    """A path that is none is 404, with whatever method."""
+    """An unknown path is 404, whatever the method."""
     for method in ("GET", "POST", "OPTIONS"):
-        told = node.call(method, path)
-        assert (told.status, told.json["type"]) == (404, "urn:pushup:unknown-resource")
+        result = node.call(method, path)
+        assert (result.status, result.json["type"]) == (404, "urn:pushup:unknown-resource")
 
 
 @pytest.mark.parametrize("path", ["/v1/channels/%FF", "/v1/channels/" + "x" * 256, "/v1/channels//renew"])
 def test_bad_names_in_paths(node: InMemoryNode, path: str) -> None:
-    """A channel's name in a path that cannot be one is 400."""
-    told = node.call("POST" if path.endswith("renew") else "GET", path)
-    assert (told.status, told.json["field"]) == (400, "channel")
+    """An invalid channel name in a path is 400."""
+    result = node.call("POST" if path.endswith("renew") else "GET", path)
+    assert (result.status, result.json["field"]) == (400, "channel")
 
 
 def test_targets_of_other_forms(node: InMemoryNode) -> None:
-    """A proxy's absolute form means its path; what is neither path nor URL is 400."""
+    """A target in absolute form, as proxies send it, is read as its path; anything but a path or a URL is 400."""
     node.publish("a")
     assert node.call("GET", "http://x.example:80/healthz").status == 200
     assert node.begin("GET", "HTTPS://x/v1/poll?channel=a").answers
@@ -287,8 +287,10 @@ def test_targets_of_other_forms(node: InMemoryNode) -> None:
 
 
 def test_an_answer_fits_the_output_buffer() -> None:
-    """Whatever is published and polled within the default limits, an answer is not larger than what a client may have
-    unsent, so that no client can be given up for its first answer again and again."""
+    """Within the default limits no answer is larger than the output buffer.
+
+    Otherwise a client could be disconnected for its first answer again and again.
+    """
     node = InMemoryNode()
     names = [f"{n:03}" + "x" * 252 for n in range(PollLimits().poll_channels_limit)]
     for _ in range(100):
@@ -298,7 +300,7 @@ def test_an_answer_fits_the_output_buffer() -> None:
 
 
 def test_channels_are_listed_in_pages() -> None:
-    """At most `PAGE_LIMIT` in one list, by id; `after` gives the next, and a bad one is named."""
+    """A page has at most `PAGE_LIMIT` channels by id; `after` returns the next page, and a bad value is refused."""
     node = InMemoryNode()
     ids = [node.call("POST", "/v1/channels", {"name": f"c{n}"}).json["id"] for n in range(PAGE_LIMIT + 2)]
     first = node.call("GET", "/v1/channels").json
@@ -306,5 +308,5 @@ def test_channels_are_listed_in_pages() -> None:
     rest = node.call("GET", f"/v1/channels?after={ids[PAGE_LIMIT - 1]}").json
     assert ([c["id"] for c in rest["channels"]], rest["more"]) == (ids[PAGE_LIMIT:], False)
     for query, field in (("after=x", "after"), ("after=", "after"), ("page=2", "page")):
-        told = node.call("GET", f"/v1/channels?{query}")
-        assert (told.status, told.json["field"]) == (400, field)
+        result = node.call("GET", f"/v1/channels?{query}")
+        assert (result.status, result.json["field"]) == (400, field)

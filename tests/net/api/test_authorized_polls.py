@@ -1,4 +1,4 @@
-"""Polls where not everybody may poll everything, on a whole node without a network."""
+"""Polls that an application has to authorize, on a complete node without a network."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ SECONDS = 60
 
 
 class Application:
-    """Answers questions when the test does; or at once, where it is told how."""
+    """Decides when the test says so, or at once if `at_once` is set."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[tuple[str, ...], dict[bytes, bytes]]] = []
-        self.verdicts: list[Deferred[float | None]] = []
+        self.decisions: list[Deferred[float | None]] = []
         self.cancelled = 0
         self.at_once: Callable[[tuple[str, ...]], float | Exception] | None = None
 
     def __call__(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[float | None]:
         self.asked.append((channels, dict(headers)))
         if self.at_once is not None:
-            said = self.at_once(channels)
-            return fail(said) if isinstance(said, Exception) else succeed(said)
-        self.verdicts.append(Deferred(self._cancel))
-        return self.verdicts[-1]
+            decision = self.at_once(channels)
+            return fail(decision) if isinstance(decision, Exception) else succeed(decision)
+        self.decisions.append(Deferred(self._cancel))
+        return self.decisions[-1]
 
     def stop(self) -> None:
         raise AssertionError("not stopped here")
@@ -51,18 +51,18 @@ class Application:
     def renew_connections(self) -> None:
         raise AssertionError("not reloaded here")
 
-    def _cancel(self, verdict: object) -> None:
+    def _cancel(self, decision: object) -> None:
         self.cancelled += 1
 
     def allow(self, number: int = -1) -> None:
-        self.verdicts[number].callback(float(SECONDS))
+        self.decisions[number].callback(float(SECONDS))
 
     def refuse(self, error: Exception) -> None:
-        self.verdicts[-1].errback(error)
+        self.decisions[-1].errback(error)
 
 
 class AuthorizedNode(InMemoryNode):
-    """A node whose application has to allow polls."""
+    """A node whose application has to authorize polls."""
 
     def __init__(self, *, strict_channels: bool = False, limit_bytes: int = 10**6) -> None:
         self.limit_bytes = limit_bytes
@@ -84,23 +84,23 @@ class AuthorizedNode(InMemoryNode):
         return self.begin("GET", f"/v1/poll?{query}", **headers)
 
     def ticket(self, *channels: str) -> str:
-        """A ticket that is good from now on."""
+        """A ticket that is valid from now on."""
         return self.tickets.seal(channels, int(self.clock.seconds()) + SECONDS)
 
     def is_quiet(self) -> bool:
-        """Whether nothing is held, on any channel."""
+        """Whether no poll is held, on any channel."""
         self.check()
         return self.polls.count == 0
 
 
 def response_of(exchange: RecordingExchange) -> Response:
-    """What the request was responded to."""
+    """The response to the request, which must not be a poll's answer."""
     (response,) = exchange.responses
     return response
 
 
 def body_of(exchange: RecordingExchange) -> dict[str, Any]:
-    """The answer to a poll, with a ticket or without, as the client reads it."""
+    """The answer to a poll, with or without a ticket, as the client reads it."""
     if exchange.answers:
         text = write(exchange.answers[0])
     else:
@@ -112,22 +112,22 @@ def body_of(exchange: RecordingExchange) -> dict[str, Any]:
 
 
 def data_of(exchange: RecordingExchange) -> list[Any]:
-    """What the messages of an answer say."""
+    """The data of the messages in an answer."""
     return [message["data"] for message in body_of(exchange)["messages"]]
 
 
 def problem_of(exchange: RecordingExchange) -> tuple[int, str]:
-    """The status and the kind of the problem that came."""
+    """The status and type of the problem in the response."""
     response = response_of(exchange)
     assert response.content_type == b"application/problem+json"
     return response.status, json.loads(response.body)["type"].removeprefix("urn:pushup:")
 
 
-# Asking.
+# Authorization requests.
 
 
-def test_a_poll_waits_for_the_verdict() -> None:
-    """A poll without a ticket is asked about, and then answered like any other, with a ticket."""
+def test_a_poll_waits_for_the_decision() -> None:
+    """A poll without a ticket is authorized first, and its answer contains a ticket."""
     node = AuthorizedNode()
     node.publish("a", data=1)
     exchange = node.begin_poll("channel=b&channel=a&cursor=earliest", cookie="session=x")
@@ -142,7 +142,7 @@ def test_a_poll_waits_for_the_verdict() -> None:
 
 
 def test_a_poll_in_a_body() -> None:
-    """A poll that comes with POST is asked about, too, and its ticket comes in the same header field."""
+    """A poll sent with POST is authorized as well, and its ticket is in the same header field."""
     node = AuthorizedNode()
     node.application.at_once = lambda channels: 60.0
     body = {"channels": ["a"], "timeout": 0}
@@ -154,8 +154,8 @@ def test_a_poll_in_a_body() -> None:
     assert len(node.application.asked) == 1
 
 
-def test_a_verdict_at_once() -> None:
-    """An application that says yes or no at once is heard all the same."""
+def test_a_decision_at_once() -> None:
+    """An application may decide immediately."""
     node = AuthorizedNode()
     node.application.at_once = lambda channels: 60.0
     assert "ticket" in body_of(node.begin_poll("channel=a&timeout=0"))
@@ -166,7 +166,7 @@ def test_a_verdict_at_once() -> None:
 
 
 def test_the_ticket_comes_with_the_answer_to_a_held_poll() -> None:
-    """A poll that is held once it is allowed gets its message and its ticket together."""
+    """A poll that is held after its authorization gets message and ticket together."""
     node = AuthorizedNode()
     exchange = node.begin_poll("channel=a&timeout=20")
     node.application.allow()
@@ -179,8 +179,8 @@ def test_the_ticket_comes_with_the_answer_to_a_held_poll() -> None:
     assert node.is_quiet()
 
 
-def test_a_message_between_the_question_and_the_verdict() -> None:
-    """What is published while the application is asked is not missed."""
+def test_a_message_published_during_the_authorization() -> None:
+    """The poll gets a message that was published while the application was asked."""
     node = AuthorizedNode()
     exchange = node.begin_poll(f"channel=a&timeout=20&cursor={node.state.cursor}")
     node.publish("a", data="meanwhile")
@@ -191,7 +191,7 @@ def test_a_message_between_the_question_and_the_verdict() -> None:
 
 
 def test_asked_once() -> None:
-    """With the ticket of the first answer a chain of polls goes on without a question, and without another ticket."""
+    """With the ticket of the first answer, later polls need no authorization and get no new ticket."""
     node = AuthorizedNode()
     node.application.at_once = lambda channels: float(SECONDS)
     body = body_of(node.begin_poll("channel=a&timeout=0"))
@@ -200,13 +200,13 @@ def test_asked_once() -> None:
         exchange = node.begin_poll(f"channel=a&cursor={cursor}&timeout=20", ticket)
         node.publish("a", data=number)
         assert data_of(exchange) == [number]
-        (answer,) = exchange.answers  # as it is encoded once for all: nothing of this client's own is in it
+        (answer,) = exchange.answers  # encoded once for all clients, so it contains nothing of this one
         cursor = answer.cursor
     assert len(node.application.asked) == 1
 
 
 def test_equal_answers_stay_one_object() -> None:
-    """Polls with tickets that get the same are given one and the same answer, as without tickets."""
+    """Polls with tickets that get the same messages share one answer, as without tickets."""
     node = AuthorizedNode()
     exchanges = [node.begin_poll("channel=a&timeout=20", node.ticket("a")) for _ in range(50)]
     node.publish("a", data=1)
@@ -214,8 +214,8 @@ def test_equal_answers_stay_one_object() -> None:
 
 
 @pytest.mark.parametrize("ticket", ["", "x", "1800000060." + "A" * 32])
-def test_a_bad_ticket_is_as_none(ticket: str) -> None:
-    """A ticket that is not good is not held against anybody: the application is asked."""
+def test_a_bad_ticket_is_treated_as_none(ticket: str) -> None:
+    """A poll with an invalid ticket is authorized again."""
     node = AuthorizedNode()
     exchange = node.begin_poll("channel=a&timeout=0", ticket)
     assert len(node.application.asked) == 1
@@ -224,7 +224,7 @@ def test_a_bad_ticket_is_as_none(ticket: str) -> None:
 
 
 def test_a_ticket_for_other_channels() -> None:
-    """A ticket for some channels lets nobody poll others, nor fewer, nor more."""
+    """A ticket is valid for exactly its channels, not for others, fewer or more."""
     node = AuthorizedNode()
     ticket = node.ticket("a", "b")
     for number, channels in enumerate((("a",), ("b",), ("c",), ("a", "b", "c")), 1):
@@ -234,8 +234,8 @@ def test_a_ticket_for_other_channels() -> None:
     assert len(node.application.asked) == 4
 
 
-def test_asked_again_when_the_ticket_is_over() -> None:
-    """When its ticket is over a client is asked about again, and given a new one."""
+def test_asked_again_when_the_ticket_has_expired() -> None:
+    """The client is authorized again and gets a new ticket."""
     node = AuthorizedNode()
     node.application.at_once = lambda channels: float(SECONDS)
     ticket = body_of(node.begin_poll("channel=a&timeout=0"))["ticket"]
@@ -262,7 +262,7 @@ def test_asked_again_when_the_ticket_is_over() -> None:
     ],
 )
 def test_refusals(error: PushUpError, status: int, retry_after: bytes | None) -> None:
-    """Who may not, and who cannot be asked about, is told so, and when to come again; nothing is held."""
+    """Denied polls, and those that cannot be authorized, get an error and possibly a time to retry; none is held."""
     node = AuthorizedNode()
     exchange = node.begin_poll("channel=a&timeout=20")
     node.application.refuse(error)
@@ -274,7 +274,7 @@ def test_refusals(error: PushUpError, status: int, retry_after: bytes | None) ->
 
 
 def test_an_unexpected_error(logged_failures: list[str]) -> None:
-    """A fault in the asking is logged, and the client is told no more than that there is one."""
+    """A bug in an authorizer is logged, and the client learns only that there is one."""
     node = AuthorizedNode()
     exchange = node.begin_poll("channel=a&timeout=20")
     node.application.refuse(ZeroDivisionError("a secret"))
@@ -286,7 +286,7 @@ def test_an_unexpected_error(logged_failures: list[str]) -> None:
 
 
 def test_bad_parameters_are_not_asked_about() -> None:
-    """A poll that is malformed is refused before anybody is asked."""
+    """A malformed poll is refused before the application is asked."""
     node = AuthorizedNode()
     assert problem_of(node.begin_poll("channel=a&timeout=-1")) == (400, "bad-request")
     assert problem_of(node.begin_poll("")) == (400, "bad-request")
@@ -295,8 +295,8 @@ def test_bad_parameters_are_not_asked_about() -> None:
 
 @pytest.mark.parametrize("error", [Unauthorized("?"), Forbidden("no"), Unavailable("down", retry_after=2)])
 @pytest.mark.parametrize("strict_channels", [False, True])
-def test_refusals_do_not_tell_what_exists(error: PushUpError, strict_channels: bool) -> None:
-    """Who may not poll is told the same of channels that live, that do not, that were closed, and of ids."""
+def test_refusals_do_not_reveal_what_exists(error: PushUpError, strict_channels: bool) -> None:
+    """A denied client gets the same response for channels that are open, unknown or closed, and for ids."""
     node = AuthorizedNode(strict_channels=strict_channels)
     node.application.at_once = lambda channels: error
     id_ = node.call("POST", "/v1/channels", {"name": "lives"}).json["id"]
@@ -312,8 +312,8 @@ def test_refusals_do_not_tell_what_exists(error: PushUpError, strict_channels: b
     assert response.status == problem_type(type(error)).status
 
 
-def test_an_unknown_channel_is_told_to_who_may() -> None:
-    """With strict channels, who may poll a channel is told when it does not exist, with a ticket and without."""
+def test_an_unknown_channel_is_reported_to_authorized_clients() -> None:
+    """With strict channels, an authorized client learns that a channel does not exist, with or without a ticket."""
     node = AuthorizedNode(strict_channels=True)
     exchange = node.begin_poll("channel=a&timeout=20")
     node.application.allow()
@@ -326,7 +326,7 @@ def test_an_unknown_channel_is_told_to_who_may() -> None:
 
 
 def test_an_id_of_a_channel_with_a_name() -> None:
-    """The application knows names: who may poll a number does not get the channel with that id, only by its name."""
+    """Applications authorize names, so a client authorized for a number cannot poll the channel with that id."""
     node = AuthorizedNode()
     node.application.at_once = lambda channels: Forbidden("no") if "private" in channels else 60.0
     node.publish("private", data="secret")
@@ -339,7 +339,7 @@ def test_an_id_of_a_channel_with_a_name() -> None:
         for channel in (id_, none)
         for ticket in ("", node.ticket(channel))
     }
-    assert len(answers) == 1, "whether the id is one is not told"
+    assert len(answers) == 1, "the response reveals whether the id exists"
     assert problem_of(node.begin_poll(f"channel={id_}&timeout=0")) == (404, "unknown-channel")
     assert problem_of(node.begin_poll(f"channel=public&channel={id_}&timeout=0")) == (404, "unknown-channel")
     assert problem_of(node.begin_poll("channel=private&timeout=0")) == (403, "forbidden")
@@ -347,8 +347,8 @@ def test_an_id_of_a_channel_with_a_name() -> None:
     assert node.is_quiet()
 
 
-def test_an_id_that_begins_to_live_while_it_is_asked_about() -> None:
-    """Ids can be guessed: one that a private channel gets before the verdict on the number comes gives nothing."""
+def test_an_id_that_is_given_during_the_authorization() -> None:
+    """Ids can be guessed, so a client authorized for a number does not get the private channel created with that id."""
     node = AuthorizedNode()
     id_ = str(int(node.clock.seconds() * 1000))
     exchange = node.begin_poll(f"channel={id_}&cursor=earliest&timeout=20")
@@ -361,7 +361,7 @@ def test_an_id_that_begins_to_live_while_it_is_asked_about() -> None:
 
 
 def test_a_channel_without_a_name() -> None:
-    """A channel that was made without a name is asked about by its id, which is its name."""
+    """A channel that was created without a name is authorized by its id, which is its name."""
     node = AuthorizedNode()
     id_ = str(node.call("POST", "/v1/channels", {}).json["id"])
     exchange = node.begin_poll(f"channel={id_}&timeout=0")
@@ -370,11 +370,11 @@ def test_a_channel_without_a_name() -> None:
     assert data_of(exchange) == []
 
 
-# Held polls and the end of tickets.
+# Held polls and the expiry of tickets.
 
 
 def test_a_held_poll_ends_with_its_ticket() -> None:
-    """A held poll ends with 401 ticket-expired when its ticket is over, at that second and not before."""
+    """When its ticket expires, and not before, a held poll gets 401 ticket-expired."""
     node = AuthorizedNode()
     node.clock.advance(0.3)
     ticket = node.ticket("a")
@@ -391,7 +391,7 @@ def test_a_held_poll_ends_with_its_ticket() -> None:
 
 
 def test_a_new_ticket_ends_a_held_poll_too() -> None:
-    """A ticket that was given to this very poll bounds it, too; the client comes again without it."""
+    """A ticket issued to the same poll ends it as well; the client polls again without it."""
     node = AuthorizedNode()
     exchange = node.begin_poll("channel=a&timeout=100")
     node.clock.advance(5.0)
@@ -402,16 +402,16 @@ def test_a_new_ticket_ends_a_held_poll_too() -> None:
     assert problem_of(exchange) == (401, "ticket-expired")
 
 
-def test_a_timeout_before_the_ticket_is_over() -> None:
-    """A poll whose own time is over first is answered as ever."""
+def test_a_timeout_before_the_ticket_expires() -> None:
+    """A poll that times out first is answered as usual."""
     node = AuthorizedNode()
     exchange = node.begin_poll("channel=a&timeout=20", node.ticket("a"))
     node.clock.advance(20.0)
     assert data_of(exchange) == []
 
 
-def test_the_cursor_stays_good() -> None:
-    """A client whose ticket ended while it was held misses nothing when it comes again with its old cursor."""
+def test_the_cursor_stays_valid() -> None:
+    """A client whose poll ended with its ticket misses nothing if it continues with its old cursor."""
     node = AuthorizedNode()
     node.publish("a", data="before")
     cursor = str(node.state.cursor)
@@ -425,7 +425,7 @@ def test_the_cursor_stays_good() -> None:
 
 
 def test_a_message_just_before_the_end() -> None:
-    """A message that comes while the ticket is good is delivered."""
+    """A message published while the ticket is valid is delivered."""
     node = AuthorizedNode()
     exchange = node.begin_poll("channel=a&timeout=100", node.ticket("a"))
     node.clock.advance(SECONDS - 0.001)
@@ -435,8 +435,8 @@ def test_a_message_just_before_the_end() -> None:
     assert len(exchange.answers) == 1
 
 
-def test_a_message_that_comes_out_too_late() -> None:
-    """A message whose slice comes when the ticket is over is not delivered; it is there for the next poll."""
+def test_a_message_delivered_too_late() -> None:
+    """A message whose delivery comes after the expiry is withheld, and is there for the next poll."""
     node = AuthorizedNode()
     cursor = str(node.state.cursor)
     ticket = node.ticket("a")
@@ -452,7 +452,7 @@ def test_a_message_that_comes_out_too_late() -> None:
 
 
 def test_each_poll_ends_with_its_own_ticket() -> None:
-    """Polls on one channel with tickets of different times end each at its own."""
+    """Polls on one channel with different tickets each end when their own expires."""
     node = AuthorizedNode()
     ends = {}
     for seconds in (30, 10, 20):
@@ -463,11 +463,11 @@ def test_each_poll_ends_with_its_own_ticket() -> None:
         assert {s for s, exchange in ends.items() if exchange.responses} == {s for s in ends if s <= second}
 
 
-# Clients that go, and nodes that stop.
+# Clients that disconnect, and nodes that stop.
 
 
-def test_a_client_that_goes_while_it_is_asked_about() -> None:
-    """The question about a client that is gone is cancelled, and nothing is left of it."""
+def test_a_client_that_disconnects_during_the_authorization() -> None:
+    """Its authorization is cancelled, and nothing of it is left."""
     node = AuthorizedNode()
     exchange = node.begin_poll("channel=a&timeout=20")
     assert exchange.held is not None
@@ -480,8 +480,8 @@ def test_a_client_that_goes_while_it_is_asked_about() -> None:
     assert node.application.cancelled == 1
 
 
-def test_a_client_that_goes_while_it_is_held() -> None:
-    """A client that goes after the verdict leaves nothing behind, nor is the question cancelled that was answered."""
+def test_a_client_that_disconnects_while_it_is_held() -> None:
+    """Nothing of it is left, and its completed authorization is not cancelled."""
     node = AuthorizedNode()
     exchange = node.begin_poll("channel=a&timeout=20")
     node.application.allow()
@@ -496,8 +496,8 @@ def test_a_client_that_goes_while_it_is_held() -> None:
     assert not exchange.answers
 
 
-def test_a_verdict_while_the_node_drains() -> None:
-    """A poll that is allowed while the node stops is answered at once, with its ticket."""
+def test_a_decision_while_the_node_drains() -> None:
+    """A poll that is authorized while the node stops is answered at once, with its ticket."""
     node = AuthorizedNode()
     exchange = node.begin_poll("channel=a&timeout=20")
     node.node.drain(0.0)
@@ -506,22 +506,22 @@ def test_a_verdict_while_the_node_drains() -> None:
     assert node.is_quiet()
 
 
-def test_what_waits_for_verdicts_is_limited_by_bytes() -> None:
-    """Heads and names count: past the limit it is 503, until verdicts come, whatever they are, or clients go."""
+def test_polls_awaiting_a_decision_are_limited_by_bytes() -> None:
+    """Heads and names count; beyond the limit polls get 503 until decisions arrive or clients disconnect."""
     node = AuthorizedNode(limit_bytes=20_000)
     cookie = "x" * 5000
     asked = [node.begin_poll(f"channel={number}a&timeout=20", cookie=cookie) for number in range(3)]
     for _ in range(3):
         refused = node.begin_poll("channel=a", cookie=cookie)
         assert (refused.responses[0].status, dict(refused.responses[0].headers)[b"Retry-After"]) == (503, b"2")
-    assert len(node.application.verdicts) == 3
+    assert len(node.application.decisions) == 3
     node.application.allow(0)
-    node.application.verdicts[1].errback(Forbidden("no"))
+    node.application.decisions[1].errback(Forbidden("no"))
     assert isinstance(asked[2].held, Deferred)
     node.api.abandon(asked[2].held)
     for number in range(3):
         assert isinstance(node.begin_poll(f"channel={number}b", cookie=cookie).held, Deferred)
-    assert len(node.application.verdicts) == 6
+    assert len(node.application.decisions) == 6
 
 
 # Over connections.
@@ -545,8 +545,8 @@ def poll_bytes(parameters: str = "channel=a&timeout=20", *headers: str, method: 
 
 
 @pytest.mark.parametrize("go", [Client.end, Client.reset])
-def test_a_connection_that_ends_while_it_is_asked_about(go: Callable[[Client], None]) -> None:
-    """A client that closes or vanishes takes the question about it along, and its connection is closed."""
+def test_a_connection_that_ends_during_the_authorization(go: Callable[[Client], None]) -> None:
+    """When the client closes or resets its connection, the authorization is cancelled and the connection closed."""
     connected = Connected()
     client = connected.poll()
     go(client)
@@ -556,7 +556,7 @@ def test_a_connection_that_ends_while_it_is_asked_about(go: Callable[[Client], N
 
 
 def test_a_client_that_is_gone_when_its_second_poll_begins() -> None:
-    """A poll that is begun for a client that has ended meanwhile is asked about no further."""
+    """A poll of a client that has already disconnected is not authorized."""
     connected = Connected()
     client = connected.server.connect()
     connected.node.application.at_once = lambda channels: Forbidden("no")
@@ -567,12 +567,12 @@ def test_a_client_that_is_gone_when_its_second_poll_begins() -> None:
     client.read(None)
     assert client.closed()
     assert connected.server.edge.connection_count == 0
-    assert connected.node.application.cancelled == len(connected.node.application.verdicts) == 1
+    assert connected.node.application.cancelled == len(connected.node.application.decisions) == 1
     assert connected.node.is_quiet()
 
 
 def test_a_pipeline() -> None:
-    """Polls behind one that is asked about wait for it, and are answered in order."""
+    """Polls behind one that is being authorized wait for it, and are answered in order."""
     connected = Connected()
     node = connected.node
     client = connected.server.connect()
@@ -587,7 +587,7 @@ def test_a_pipeline() -> None:
 
 
 def test_a_head() -> None:
-    """A HEAD is asked about as a GET is, and has no body."""
+    """A HEAD is authorized like a GET, and its response has no body."""
     connected = Connected()
     client = connected.server.connect()
     client.send(poll_bytes("channel=a&timeout=0", method="HEAD"))
@@ -598,7 +598,7 @@ def test_a_head() -> None:
 
 
 def test_the_ticket_of_a_connection() -> None:
-    """The header field with the ticket is found however its name is written."""
+    """The header field with the ticket is found in upper or lower case."""
     connected = Connected()
     for name in ("PushUp-Ticket", "pushup-ticket", "PUSHUP-TICKET"):
         client = connected.poll("channel=a&timeout=0", f"{name}: {connected.node.ticket('a')}")
@@ -610,8 +610,8 @@ def test_the_ticket_of_a_connection() -> None:
     assert len(connected.node.application.asked) == 1
 
 
-def test_many_that_are_asked_about_at_once() -> None:
-    """1,000 polls wait for their verdicts, some go, the rest is allowed: each is answered or forgotten."""
+def test_many_authorizations_at_once() -> None:
+    """Of 1,000 polls that await a decision some disconnect and the rest is allowed: each is answered or forgotten."""
     connected = Connected()
     node = connected.node
     clients = [connected.poll(f"channel=c{n}&timeout=20") for n in range(1000)]

@@ -1,4 +1,4 @@
-"""JSON as publishers send it, and as they are answered."""
+"""The JSON that publishers send, and the JSON they get."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def data_of(body: bytes) -> bytes:
 
 
 def test_one_message_is_read() -> None:
-    """Channels and data, each channel once, in the order given, with the key."""
+    """Channels without duplicates, in the order given, data and key."""
     publication, as_list, *_ = read_publication(b'{"channels":["b","a","b"],"data":{"q": 1}}', "k", PublicationLimits())
     assert publication == Publish((Draft(("b", "a"), Raw(b'{"q": 1}')),), "k")
     assert not as_list
 
 
 def test_several_messages_are_read() -> None:
-    """A list keeps its order, and is answered as a list even when it has one message."""
+    """A list keeps its order, and gets a list in the response even for one message."""
     publication, as_list = read(b'{"messages":[{"channels":["a"],"data":1},{"channels":["b","a"],"data":null}]}')
     assert publication == Publish((Draft(("a",), Raw(b"1")), Draft(("b", "a"), Raw(b"null"))))
     assert as_list
@@ -55,12 +55,12 @@ def test_several_messages_are_read() -> None:
     ],
 )  # fmt: skip
 def test_data_is_kept_as_it_was_written(data: str) -> None:
-    """Numbers keep every digit, strings their escapes, objects their order and white space."""
+    """Numbers keep every digit, strings their escapes, objects their order and whitespace."""
     assert data_of(b'{"data": ' + data.encode() + b' , "channels":["a"]}') == data.encode()
 
 
 def test_data_does_not_keep_the_body_alive() -> None:
-    """What is kept of a large body is the data alone."""
+    """Of a large body only the data stays in memory."""
     body = b'{"data":1,"channels":["a"]}' + b" " * 100_000
     before = sys.getrefcount(body)
     publication, _ = read(body)
@@ -94,7 +94,7 @@ BAD_PUBLICATIONS = [
 
 @pytest.mark.parametrize(("body", "field"), BAD_PUBLICATIONS)
 def test_a_bad_publication_names_its_field(body: bytes, field: str) -> None:
-    """Whatever is missing, too many, of the wrong kind or not a name is a bad request that says where."""
+    """A field that is missing, too long, of the wrong type or not a valid name is a bad request that names it."""
     with pytest.raises(BadRequest) as caught:
         read(body)
     assert caught.value.field == field
@@ -109,7 +109,7 @@ def test_a_bad_publication_names_its_field(body: bytes, field: str) -> None:
     ],
 )
 def test_an_unknown_field_is_named(body: bytes, name: str) -> None:
-    """A misspelt field is refused, not passed over, and the problem says which it is."""
+    """A misspelt field is refused rather than ignored, and the error names it."""
     with pytest.raises(BadRequest, match=f"unknown field `{name}`"):
         read(body)
 
@@ -125,7 +125,7 @@ def test_an_unknown_field_is_named(body: bytes, name: str) -> None:
     ],
 )
 def test_a_message_that_is_too_large_is_refused(body: bytes, field: str) -> None:
-    """The limit is of bytes of JSON text: 20 are taken, 21 are not."""
+    """The limit counts bytes of JSON text: 20 are accepted, 21 are not."""
     assert read(body.replace(b"x" * 19, b"x" * 18))
     with pytest.raises(MessageTooLarge) as caught:
         read(body)
@@ -156,8 +156,8 @@ def test_a_message_that_is_too_large_is_refused(body: bytes, field: str) -> None
         b'{"channels":' + b"[" * 50_000 + b"]" * 50_000 + b',"data":1}',
     ],
 )  # fmt: skip
-def test_what_is_not_json_in_utf_8_is_a_bad_request(body: bytes) -> None:
-    """Broken, cut, not UTF-8, not a number, or nested too deeply: all are refused, none is an error of ours."""
+def test_anything_but_json_in_utf_8_is_a_bad_request(body: bytes) -> None:
+    """Malformed, truncated, not UTF-8, not a JSON number, nested too deeply: all are the client's error."""
     with pytest.raises(BadRequest):
         read_publication(body, None, PublicationLimits(message_limit_bytes=10**9))
 
@@ -176,7 +176,7 @@ def test_what_is_not_json_in_utf_8_is_a_bad_request(body: bytes) -> None:
     ],
 )  # fmt: skip
 def test_a_create_is_read(body: bytes, create: Create) -> None:
-    """Name and ttl are both optional."""
+    """Both name and ttl are optional."""
     assert read_create(body) == create
 
 
@@ -196,7 +196,7 @@ def test_a_create_is_read(body: bytes, create: Create) -> None:
     ],
 )
 def test_a_bad_create_names_its_field(body: bytes, field: str) -> None:
-    """A name that could be an id and a ttl that is no time are refused."""
+    """A name that could be an id and an invalid ttl are refused."""
     with pytest.raises(BadRequest) as caught:
         read_create(body)
     assert caught.value.field == field
@@ -205,7 +205,7 @@ def test_a_bad_create_names_its_field(body: bytes, field: str) -> None:
 
 
 def test_a_renewal_is_read() -> None:
-    """The channel stands in the path, the ttl in the body, and there may be no body."""
+    """The channel is in the path and the ttl in the body, which is optional."""
     assert read_renew("a", b"") == Renew("a")
     assert read_renew("a", b'{"ttl":60}') == Renew("a", 60.0)
     with pytest.raises(BadRequest) as caught:
@@ -213,8 +213,8 @@ def test_a_renewal_is_read() -> None:
     assert caught.value.field == "ttl"
 
 
-def test_what_was_published_is_written() -> None:
-    """One message has an id, a list has ids; the cursor is the last one's."""
+def test_the_response_to_a_publication() -> None:
+    """One message has an id, a list has ids; the cursor is that of the last message."""
     assert (
         write_published(Published("k3f9", 43, 1, 1.5), as_list=False)
         == b'{"id":"k3f9-43","time":1.5,"cursor":"k3f9-43"}'
@@ -236,15 +236,15 @@ def test_what_was_published_is_written() -> None:
         (b'"ack_timeout":"1"', "ack_timeout"),
     ],
 )
-def test_an_ack_that_cannot_be(given: bytes, field: str) -> None:
-    """What is wrong with how sure a publisher wants to be is named."""
+def test_an_invalid_ack_names_its_field(given: bytes, field: str) -> None:
+    """A bad `ack` or `ack_timeout` is refused with the field at fault."""
     with pytest.raises(BadRequest) as raised:
         read_publication(b'{"channels":["a"],"data":1,' + given + b"}", None, PublicationLimits())
     assert raised.value.field == field
 
 
-def test_how_sure_a_publisher_wants_to_be() -> None:
-    """By default that the message has its place; otherwise it says, and for how long it waits."""
+def test_the_ack_is_read() -> None:
+    """By default a publisher wants `accepted`; otherwise it says what to wait for, and how long."""
     plain = read_publication(b'{"channels":["a"],"data":1}', None, PublicationLimits())
     asked = read_publication(
         b'{"messages":[{"channels":["a"],"data":1}],"ack":"replicated","ack_timeout":2.5}', None, PublicationLimits()
@@ -253,8 +253,8 @@ def test_how_sure_a_publisher_wants_to_be() -> None:
     assert (asked.ack, asked.ack_timeout, asked.as_list) == ("replicated", 2.5, True)
 
 
-def test_what_was_reached_is_told_to_who_asked() -> None:
-    """With a list of messages, too; nobody else is told."""
+def test_the_ack_is_in_the_response() -> None:
+    """With a list of messages as well, and only if the publisher asked for it."""
     one = write_published(Published("k3f9", 43, 1, 1.5), as_list=False, confirmed=Confirmation("stable", nodes=4))
     many = write_published(Published("k3f9", 43, 2, 1.5), as_list=True, confirmed=Confirmation("accepted"))
     assert one == b'{"id":"k3f9-43","time":1.5,"cursor":"k3f9-43","ack":"stable","replicas":0,"nodes":4}'

@@ -1,4 +1,4 @@
-"""Plausible mistakes of somebody who uses the interface for the first time, and what the error has to say."""
+"""Plausible mistakes of first-time users, and what the errors must say."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ONE = {"channels": ["news"], "data": 1}
 
 
 class Mistake(NamedTuple):
-    """A request (method, target and body; bytes are sent as they are), its status, and parts of the detail."""
+    """A request (bytes in the body are sent as they are), its status, and parts of the error's detail."""
 
     request: str
     body: Any
@@ -100,7 +100,7 @@ MISTAKES = [
     mistake(MESSAGES, b"\xef\xbb\xbf{}", 400, "byte order mark"),
     mistake(MESSAGES, b'{"channels": ["caf\xe9"], "data": 1}', 400, "not UTF-8", "byte 18"),
     mistake(MESSAGES, gzip.compress(b"{}", mtime=0), 400, "not UTF-8", "without compression"),
-    # Bodies of another shape.
+    # Bodies with another structure.
     mistake(MESSAGES, [ONE], 400, "got `array`", 'such as {"channels"'),
     mistake(MESSAGES, "hello", 400, "got `str`", 'such as {"channels"'),
     mistake(MESSAGES, {}, 400, "the field `channels` is missing"),
@@ -138,10 +138,10 @@ def test_a_mistake_is_explained(request_line: str, body: Any, status: int, said:
     """The detail says what is wrong and what to do; nothing is published or created."""
     node = InMemoryNode()
     method, target = request_line.split(" ", 1)
-    told = node.call(method, target, body)
-    assert told.status == status
+    result = node.call(method, target, body)
+    assert result.status == status
     for part in said:
-        assert part in told.json["detail"]
+        assert part in result.json["detail"]
     assert (node.state.message_count, len(node.state.channels)) == (0, 0)
 
 
@@ -156,24 +156,24 @@ def test_a_mistake_is_explained(request_line: str, body: Any, status: int, said:
     ],
 )
 def test_a_mistake_with_a_key_is_explained(headers: dict[str, str], status: int, said: str) -> None:
-    """A missing key, one in another place, and a wrong one."""
-    told = InMemoryNode(publish_keys=(KEY,)).call("POST", "/v1/messages", ONE, **headers)
-    assert (told.status, said in told.json["detail"]) == (status, True), told
+    """A key that is missing, in the wrong place, or wrong."""
+    result = InMemoryNode(publish_keys=(KEY,)).call("POST", "/v1/messages", ONE, **headers)
+    assert (result.status, said in result.json["detail"]) == (status, True), result
 
 
 def test_a_wrong_host_or_origin_is_explained() -> None:
     """The detail names the setting to change."""
-    told = InMemoryNode(hosts=()).call("GET", "/v1/poll?channel=a", Host="push.example:8080")
-    assert told.status == 421
-    assert "'push.example:8080'" in told.json["detail"]
-    assert "the setting hosts" in told.json["detail"]
-    told = InMemoryNode().call("POST", "/v1/messages", ONE, Origin="https://app.example", Host="localhost")
-    assert told.status == 403
-    assert "the setting cors_origins" in told.json["detail"]
+    result = InMemoryNode(hosts=()).call("GET", "/v1/poll?channel=a", Host="push.example:8080")
+    assert result.status == 421
+    assert "'push.example:8080'" in result.json["detail"]
+    assert "the setting hosts" in result.json["detail"]
+    result = InMemoryNode().call("POST", "/v1/messages", ONE, Origin="https://app.example", Host="localhost")
+    assert result.status == 403
+    assert "the setting cors_origins" in result.json["detail"]
 
 
 def test_an_unknown_path_is_shown_as_text() -> None:
-    """Whatever bytes are in it, the response is JSON in UTF-8."""
+    """Whatever bytes the path has, the response is JSON in UTF-8."""
     node = InMemoryNode()
     exchange = RecordingExchange()
     node.api(Request(b"GET", b'/caf\xc3\xa9/\xff"\\', {}, keep_alive=True), exchange)
@@ -182,8 +182,8 @@ def test_an_unknown_path_is_shown_as_text() -> None:
     assert detail.startswith('there is nothing at /café/\N{REPLACEMENT CHARACTER}"\\;')
 
 
-def test_long_names_cost_nothing() -> None:
-    """Comparing takes time that grows with the square of a name's length, so long ones are compared with nothing."""
+def test_long_names_are_not_compared() -> None:
+    """Comparing names takes quadratic time, so long ones get no suggestion."""
     assert suggestion("chanel", ("channel",)) == "channel"
     assert suggestion("channel" * (NAME_LIMIT // 7 + 1), ("channel" * (NAME_LIMIT // 7) + "x",)) is None
     near = "/v1/" + "x" * PATH_LIMIT

@@ -1,4 +1,4 @@
-"""Which web pages may use a server, and what their browsers are told (CORS)."""
+"""Which web pages may use a server, and the CORS headers that tell their browsers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ALLOWED: tuple[Header, ...] = (
     ],
 )
 def test_who_may_read(allowed: tuple[str, ...], origin: bytes | None, headers: tuple[Header, ...]) -> None:
-    """An allowed page may read responses, with credentials unless all are allowed; caches are told that it depends."""
+    """An allowed page may read responses, with credentials unless all origins are allowed; `Vary` informs caches."""
     node = InMemoryNode(cors_origins=allowed)
     request = _request(origin=origin) if origin is not None else _request()
     assert Origins(frozenset(allowed)).response_headers(request) == headers
@@ -65,13 +65,13 @@ def test_who_may_read(allowed: tuple[str, ...], origin: bytes | None, headers: t
     ],
 )
 def test_who_may_publish(allowed: tuple[str, ...], origin: bytes | None, host: bytes, may: bool) -> None:
-    """An allowed page, a page of this very server, and what is not a page."""
+    """An allowed page, a page of this server, and clients that are not a page."""
     request = _request(host=host) if origin is None else _request(host=host, origin=origin)
     assert Origins(frozenset(allowed)).may_publish(request) == may
 
 
 def test_preflights() -> None:
-    """A browser that asks which requests a page may send is told; any other OPTIONS is not about pages."""
+    """A preflight is answered with what the page may send; any other OPTIONS is not about CORS."""
     assert preflight_headers(_request(), b"POST, OPTIONS") == ()
     headers = dict(preflight_headers(_request(access_control_request_method=b"POST"), b"POST, OPTIONS"))
     assert headers[b"Access-Control-Allow-Methods"] == b"POST, OPTIONS"

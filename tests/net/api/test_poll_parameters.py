@@ -65,7 +65,7 @@ def values(poll: Poll) -> tuple[object, ...]:
 def test_query_and_json_are_the_same_poll(
     reader: PollReader, query: bytes, body: dict[str, object], wanted: tuple[object, ...]
 ) -> None:
-    """A poll in a query string and the same as JSON are the same poll, with the same defaults and bounds."""
+    """A query string and the same values as JSON give the same poll, with the same defaults and limits."""
     assert values(reader.from_query(query)) == wanted
     assert values(reader.from_body(json.dumps(body).encode())) == wanted
     assert reader.from_query(query).selection is reader.from_body(json.dumps(body).encode()).selection
@@ -108,7 +108,7 @@ def test_query_and_json_are_the_same_poll(
     ],
 )
 def test_bad_parameters_are_named(reader: PollReader, query: bytes, field: str) -> None:
-    """Each bad parameter of a query string is refused by its name."""
+    """The error for a bad query parameter names it."""
     for _ in range(2):
         with pytest.raises(BadRequest) as caught:
             reader.from_query(query)
@@ -138,7 +138,7 @@ def test_bad_parameters_are_named(reader: PollReader, query: bytes, field: str) 
     ],
 )
 def test_bad_fields_are_named(reader: PollReader, body: object, field: str | None) -> None:
-    """Each bad field of a JSON poll is refused by its name."""
+    """The error for a bad field of a JSON poll names it."""
     with pytest.raises(BadRequest) as caught:
         reader.from_body(json.dumps(body).encode())
     assert caught.value.field == field
@@ -150,8 +150,8 @@ def test_bad_fields_are_named(reader: PollReader, body: object, field: str | Non
      b'{"channels": ["a"], "from": 1' + b"0" * 400 + b"}", b'{"channels": ["a"], "timeout": NaN}',
      b"[" * 100_000,],
 )  # fmt: skip
-def test_what_is_no_json_is_refused(reader: PollReader, body: bytes) -> None:
-    """A body that is not JSON in UTF-8, or holds numbers beyond all bounds, is a bad request and nothing worse."""
+def test_invalid_json_is_refused(reader: PollReader, body: bytes) -> None:
+    """A body that is not JSON in UTF-8, or has numbers out of range, is a bad request and nothing worse."""
     with pytest.raises(BadRequest):
         reader.from_body(body)
 
@@ -164,12 +164,12 @@ def test_a_query_is_utf8(reader: PollReader, query: bytes) -> None:
 
 
 def test_a_stray_percent_is_itself(reader: PollReader) -> None:
-    """A percent sign that codes nothing stands for itself (URL standard)."""
+    """A percent sign that does not encode anything stands for itself (URL standard)."""
     assert reader.from_query(b"channel=100%&channel=%zz%4").selection.channels == ("100%", "%zz%4")
 
 
 def test_equal_queries_are_one_poll(reader: PollReader) -> None:
-    """Equal queries give the very same poll, and polls that differ only in cursor and timeout one selection."""
+    """Equal queries give the same poll object; polls that differ only in cursor and timeout share their selection."""
     first = reader.from_query(b"channel=a&channel=b")
     assert reader.from_query(b"channel=a&channel=b") is first
     for query in (b"channel=a&channel=b&cursor=e-1", b"channel=a&channel=b&timeout=3", b"channel=%61&channel=b"):
@@ -180,8 +180,8 @@ def test_equal_queries_are_one_poll(reader: PollReader) -> None:
         assert reader.from_query(query).selection is not first.selection
 
 
-def test_what_is_remembered_is_bounded(reader: PollReader) -> None:
-    """However many different polls come, only so many are kept; and they are still read right."""
+def test_a_limited_number_of_polls_is_remembered(reader: PollReader) -> None:
+    """However many different polls arrive, memory is bounded and all are read correctly."""
     for n in range(2 * REMEMBERED + 10):
         query = urlencode({"channel": f"c{n}", "cursor": f"e-{n}"}).encode()
         assert values(reader.from_query(query))[0] == (f"c{n}",)

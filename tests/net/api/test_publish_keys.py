@@ -1,4 +1,4 @@
-"""Publish keys: who may publish and look, and what the others are told."""
+"""Publish keys: who may publish and inspect, and the errors for everybody else."""
 
 from __future__ import annotations
 
@@ -31,43 +31,43 @@ def node() -> InMemoryNode:
 @pytest.mark.parametrize(("method", "path", "body", "status"), CALLS)
 @pytest.mark.parametrize("key", KEYS)
 def test_the_right_key(node: InMemoryNode, method: str, path: str, body: object, status: int, key: str) -> None:
-    """Each of the keys opens every call that needs one, however the scheme is written."""
+    """Each of the keys is valid for every call that needs one, in whatever case the scheme is written."""
     scheme = "Bearer" if key == KEYS[0] else "bearer "
     assert node.call(method, path, body, Authorization=f"{scheme} {key}").status == status
 
 
 @pytest.mark.parametrize(("method", "path", "body", "status"), CALLS)
 def test_no_key_and_wrong_keys(node: InMemoryNode, method: str, path: str, body: object, status: int) -> None:
-    """Without a key 401 says which is wanted, with a wrong one it is 403; and nothing is done."""
+    """Without a key the status is 401 and names the scheme, with a wrong one 403; nothing is changed."""
     for headers in (
         {},
         {"Authorization": "Basic Zm9vOmJhcg=="},
         {"Authorization": "Bearer"},
         {"Authorization": KEYS[0]},
     ):
-        told = node.call(method, path, body, **headers)
-        assert (told.status, told.headers[b"WWW-Authenticate"]) == (401, b'Bearer realm="PushUp"')
+        result = node.call(method, path, body, **headers)
+        assert (result.status, result.headers[b"WWW-Authenticate"]) == (401, b'Bearer realm="PushUp"')
     for key in (KEYS[0][:-1], KEYS[0] + "x", KEYS[0].upper(), f"{KEYS[0]} {KEYS[1]}", "\xe9" * 20):
         assert node.call(method, path, body, Authorization=f"Bearer {key}").status == 403
     assert node.call(method, path, body).status == 401
     assert (len(node.state.channels), node.state.message_count) == (1, 0)
 
 
-def test_a_key_comes_before_the_body(node: InMemoryNode) -> None:
-    """Who has no key learns nothing about what would be wrong with the rest."""
+def test_the_key_is_checked_before_the_body(node: InMemoryNode) -> None:
+    """A client without a key learns nothing about other errors in its request."""
     assert node.call("POST", "/v1/messages", b"nonsense").status == 401
     assert node.call("GET", "/v1/channels/unknown").status == 401
 
 
 def test_polling_needs_no_key(node: InMemoryNode) -> None:
-    """Keys are for publishers: polls and probes go without."""
+    """Keys are for publishers; polls and probes need none."""
     assert node.begin("GET", "/v1/poll?channel=a&timeout=0").answers
     for path in ("/v1/cursor", "/healthz", "/readyz", "/metrics"):
         assert node.call("GET", path).status == 200
 
 
-def test_without_keys_everybody_may() -> None:
-    """When no keys are set none is needed, and one that is sent does not harm."""
+def test_without_keys_everybody_may_publish() -> None:
+    """If no keys are set none is needed, and sending one does no harm."""
     node = InMemoryNode()
     body = {"channels": ["a"], "data": 1}
     assert node.call("POST", "/v1/messages", body).status == 201
@@ -78,14 +78,16 @@ PUBLISHING = [call for call in CALLS if call[0] in ("POST", "DELETE")]
 
 
 @pytest.mark.parametrize(("method", "path", "body", "status"), PUBLISHING)
-def test_without_keys_a_page_of_another_origin_may_not(method: str, path: str, body: object, status: int) -> None:
-    """What a developer's browser shows cannot publish on the developer's machine, but its own pages can."""
+def test_without_keys_a_page_of_another_origin_may_not_publish(
+    method: str, path: str, body: object, status: int
+) -> None:
+    """A page in a developer's browser cannot publish on the developer's machine, unless it is the server's own."""
     node = InMemoryNode(cors_origins=("https://app.example",))
     node.call("POST", "/v1/channels", {"name": "a"})
     host = "127.0.0.1:8080"
     for origin in ("https://evil.example", "http://127.0.0.1", "http://127.0.0.1:8081", "null", "", f"ftp://{host}"):
-        told = node.call(method, path, body, Origin=origin, Host=host)
-        assert (told.status, told.json["field"]) == (403, "Origin")
+        result = node.call(method, path, body, Origin=origin, Host=host)
+        assert (result.status, result.json["field"]) == (403, "Origin")
     assert (len(node.state.channels), node.state.message_count) == (1, 0)
     assert node.call("POST", "/v1/channels", b"nonsense", Origin="http://", Host="").status == 403
     for headers in (
@@ -99,8 +101,8 @@ def test_without_keys_a_page_of_another_origin_may_not(method: str, path: str, b
         assert node.call(method, path, body, **headers).status == status
 
 
-def test_any_origin_may_publish_where_it_is_said_so() -> None:
-    """Either all origins are allowed, or a key says who it is; and looking is not publishing."""
+def test_any_origin_may_publish_if_allowed() -> None:
+    """Either all origins are allowed, or the request has a key; reading channels is not publishing."""
     body = {"channels": ["a"], "data": 1}
     evil = "https://evil.example"
     assert InMemoryNode(cors_origins=("*",)).call("POST", "/v1/messages", body, Origin=evil).status == 201
@@ -120,7 +122,7 @@ def test_any_origin_may_publish_where_it_is_said_so() -> None:
     ],
 )
 def test_the_head_decides(node: InMemoryNode, method: bytes, path: bytes, limit: int) -> None:
-    """Before a body is read it is known how large it may be, and who has no key is refused."""
+    """The head alone decides how large the body may be, and whether a key is missing."""
 
     def admit(**headers: bytes) -> int:
         fields = {name.encode(): value for name, value in headers.items()}

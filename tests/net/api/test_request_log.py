@@ -24,8 +24,8 @@ def lines() -> Iterator[list[str]]:
         yield lines
 
 
-def test_each_request_is_a_line(lines: list[str]) -> None:
-    """Polls that were held with the time they waited, publications, refusals; in the order they are answered."""
+def test_each_request_is_logged(lines: list[str]) -> None:
+    """Held polls with their waiting time, publications and refusals, in the order of their responses."""
     node = InMemoryNode()
     server = InMemoryServer(RequestLog(node.api, node.clock), clock=node.clock)
     poller, publisher = server.connect(), server.connect()
@@ -45,8 +45,8 @@ def test_each_request_is_a_line(lines: list[str]) -> None:
     ]
 
 
-def test_a_request_that_is_refused_by_its_head_is_a_line(lines: list[str]) -> None:
-    """Though the application never gets it: a wrong key is what an operator looks for."""
+def test_a_request_that_is_refused_by_its_head_is_logged(lines: list[str]) -> None:
+    """The application never gets it, but a wrong key is what an operator looks for."""
     node = InMemoryNode(publish_keys=("a-key-that-is-long-enough",))
     server = InMemoryServer(RequestLog(node.api, node.clock), clock=node.clock)
     client = server.connect()
@@ -55,8 +55,8 @@ def test_a_request_that_is_refused_by_its_head_is_a_line(lines: list[str]) -> No
     assert lines == ["POST /v1/messages 403 0.0 ms 127.0.0.1:50000"]
 
 
-def test_a_held_poll_keeps_nothing_of_its_request_but_its_line() -> None:
-    """Its fields and its body may take 80 KB."""
+def test_a_held_poll_keeps_only_the_log_line_of_its_request() -> None:
+    """Header fields and body may take 80 KB."""
     node = InMemoryNode()
     application = RequestLog(node.api, node.clock)
     exchange = RecordingExchange()
@@ -67,8 +67,8 @@ def test_a_held_poll_keeps_nothing_of_its_request_but_its_line() -> None:
     assert sys.getrefcount(request) == references
 
 
-def test_a_client_that_goes_is_forgotten(lines: list[str]) -> None:
-    """A held poll is abandoned through the log as without it."""
+def test_a_client_that_disconnects_is_forgotten(lines: list[str]) -> None:
+    """The log passes on that a held poll is abandoned."""
     node = InMemoryNode()
     server = InMemoryServer(RequestLog(node.api, node.clock), clock=node.clock)
     client = server.connect()
@@ -93,5 +93,5 @@ def test_a_client_that_goes_is_forgotten(lines: list[str]) -> None:
     ],
 )
 def test_targets_are_harmless(target: bytes, shown: str | None) -> None:
-    """No value of a parameter that is none of ours, no control characters, no endless text."""
+    """A logged target has no values of unknown parameters, no control characters, and a limited length."""
     assert shown_target(target) == (target.decode() if shown is None else shown)

@@ -1,4 +1,4 @@
-"""Path and method -> call."""
+"""Routing: path and method to handler."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def router() -> Router:
 
 
 def _found(router: Router, method: bytes, target: bytes) -> tuple[object, Any, int | None]:
-    """What the handler says that is found, its argument, and the limit of the body."""
+    """The name of the handler, its argument, and the limit of the body."""
     request = Request(method, target, {}, keep_alive=True)
     call, argument = router.find(request)
     with pytest.raises(LookupError) as raised:
@@ -58,7 +58,7 @@ def _found(router: Router, method: bytes, target: bytes) -> tuple[object, Any, i
     ],
 )
 def test_calls_are_found(router: Router, method: bytes, target: bytes, found: tuple[object, Any, int | None]) -> None:
-    """By path and method, with the channel in the path or else the query; HEAD with GET, and OPTIONS everywhere."""
+    """By path and method, with the channel from the path or the query; HEAD is routed like GET, OPTIONS everywhere."""
     assert _found(router, method, target) == found
 
 
@@ -75,13 +75,13 @@ def test_calls_are_found(router: Router, method: bytes, target: bytes, found: tu
         (b"GET", b"/things/a", MethodNotAllowed),
     ],
 )
-def test_what_is_not_found(router: Router, method: bytes, target: bytes, error: type[Exception]) -> None:
-    """A path or a method that is not in the table, or a channel's name that cannot be one."""
+def test_unknown_paths_and_methods(router: Router, method: bytes, target: bytes, error: type[Exception]) -> None:
+    """A path or method that is not in the table, or an invalid channel name."""
     with pytest.raises(error):
         router.find(Request(method, target, {}, keep_alive=True))
 
 
-def test_the_methods_of_a_path_are_told(router: Router) -> None:
+def test_the_methods_of_a_path_are_listed(router: Router) -> None:
     """In the error and for the Allow header field."""
     with pytest.raises(MethodNotAllowed, match="/things takes GET or POST, not PUT") as raised:
         router.find(Request(b"PUT", b"/things", {}, keep_alive=True))
