@@ -1,8 +1,8 @@
-"""Fixtures for all tests: whatever was logged as a failure, or lost in a Deferred, fails the test that did it.
+"""Fixtures for all tests: a logged failure or a lost Deferred fails the test that caused it.
 
-And which tests are of what kind. A test that may start processes or use sockets is marked `processes`, all of some
-folders are; any other that does so fails. The markers are described in pyproject.toml, the commands that select by them
-are in the Makefile.
+And the kinds of tests. A test that may start processes or use sockets is marked `processes`, as are all tests of some
+folders; any other test that does so fails. The markers are described in pyproject.toml, and the commands that select by
+them are in the Makefile.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ OUTSIDE = frozenset({
 })  # fmt: skip
 """Python's audit events of what needs the world outside of this process."""
 
-# The same examples each time, however slow the machine is.
+# The same examples every time, however slow the machine.
 settings.register_profile(
     "pushup", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("pushup")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell runs the tests in the background. What they start is to be interrupted all the same.
+    # A shell may run the tests in the background, where SIGINT is ignored; the processes they start need it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class _Guard:
-    """Sees what this process does to the world outside; while it is `closed` that is an error, and is remembered."""
+    """Watches for processes and sockets; while it is `closed`, using one is an error, and is remembered."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -85,7 +85,7 @@ sys.addaudithook(_guard)
 
 @pytest.fixture(autouse=True)
 def gone_outside(request: pytest.FixtureRequest) -> Iterator[list[str]]:
-    """What a test without the marker `processes` has tried. A test that means to try clears the list."""
+    """What a test without the marker `processes` attempted. A test that does so on purpose clears the list."""
     _guard.closed = request.node.get_closest_marker("processes") is None
     yield _guard.seen
     _guard.closed = False
@@ -96,11 +96,11 @@ def gone_outside(request: pytest.FixtureRequest) -> Iterator[list[str]]:
 
 @pytest.fixture(autouse=True)
 def logged_failures() -> Iterator[list[str]]:
-    """What was logged at level error or above. A test that means to cause some clears the list."""
+    """What was logged at level error or above. A test that causes errors on purpose clears the list."""
     observer = _Failures()
     globalLogPublisher.addObserver(observer)
     yield observer.seen
-    gc.collect(0)  # a lost Deferred logs its failure when it is let go
+    gc.collect(0)  # a lost Deferred logs its failure when it is collected
     globalLogPublisher.removeObserver(observer)
     assert not observer.seen, "\n".join(observer.seen)
 

@@ -1,4 +1,4 @@
-"""The documents name every setting and every metric, as they are."""
+"""The documentation names every setting and every metric correctly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 def test_every_setting_is_documented_with_its_default() -> None:
-    """docs/operations.md has a row for each setting, and no other, with the default in force."""
+    """docs/operations.md has exactly one row for each setting, with its default."""
     section = (DOCS / "operations.md").read_text().partition("## Settings")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| `([a-z_]+)` \| (.*?) \|", section, re.MULTILINE))
     rooms: list[Any] = [getattr(Settings(), room.name) for room in structs.fields(Settings)]
@@ -27,7 +27,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
 
 
 def test_every_metric_is_documented() -> None:
-    """docs/operations.md names each metric that a node counts."""
+    """docs/operations.md names each metric that a node exports."""
     text = (DOCS / "operations.md").read_text()
     families = list(text_string_to_metric_families(MetricsPage(Metrics()).text().decode()))
     assert len(families) > 5
@@ -36,7 +36,7 @@ def test_every_metric_is_documented() -> None:
 
 
 def test_every_file_named_in_the_papers_page_exists() -> None:
-    """docs/papers.md points to files and tests that are there."""
+    """docs/papers.md refers to existing files and tests."""
     text = (DOCS / "papers.md").read_text()
     root = DOCS.parent
     for name in re.findall(r"`((?:core|net|broadcast|backends|server|loadtest|deploy)/[\w/]+\.py)`", text):
@@ -44,7 +44,7 @@ def test_every_file_named_in_the_papers_page_exists() -> None:
 
 
 def test_every_link_leads_somewhere() -> None:
-    """A link from a document to another names a file, and a heading of it."""
+    """Every link from one document to another names an existing file and heading."""
     root = DOCS.parent
     documents = [root / "README.md", *DOCS.rglob("*.md"), root / "deploy" / "README.md"]
     links = [(page, *link) for page in documents for link in re.findall(r"\]\(([^)#:]*)(#[^)]*)?\)", page.read_text())]
@@ -57,7 +57,7 @@ def test_every_link_leads_somewhere() -> None:
 
 
 def _anchor(heading: str) -> str:
-    """A heading's address, as GitHub makes it."""
+    """The anchor that GitHub gives to a heading."""
     return "#" + re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 

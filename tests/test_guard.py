@@ -1,4 +1,4 @@
-"""Which tests are of which kind, and that those of the inside stay inside."""
+"""Tests that are not marked `processes` cannot start processes or use sockets."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def _send() -> None:
     ],
     ids=["process", "bind", "connect", "send", "name"],
 )
-def test_a_test_inside_stays_inside(attempt: Callable[[], object], gone_outside: list[str]) -> None:
-    """It can start no process and use no socket; if the code under test swallows the error, it fails all the same."""
+def test_an_unmarked_test_that_goes_outside_fails(attempt: Callable[[], object], gone_outside: list[str]) -> None:
+    """Even if the code under test swallows the error."""
     with pytest.raises(RuntimeError, match="without the marker `processes`"):
         attempt()
     assert len(gone_outside) == 1
@@ -45,14 +45,14 @@ def test_a_test_inside_stays_inside(attempt: Callable[[], object], gone_outside:
 
 
 @pytest.mark.processes
-def test_a_test_that_says_so_may_go_outside() -> None:
-    """The marker is enough, in whichever folder."""
+def test_a_marked_test_may_go_outside() -> None:
+    """The marker is enough, in any folder."""
     _bind()
     assert subprocess.run([sys.executable, "-c", "print(6 * 7)"], capture_output=True).stdout == b"42\n"
 
 
-def test_a_socket_pair_is_inside(gone_outside: list[str]) -> None:
-    """Nobody else is at the other end of it."""
+def test_a_socket_pair_is_allowed(gone_outside: list[str]) -> None:
+    """No other process is at the other end."""
     one, other = socket.socketpair()
     with one, other:
         one.send(b"x")

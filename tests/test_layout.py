@@ -1,4 +1,4 @@
-"""The layout of the repository: imports of test modules, package docstrings, and checks that are listed twice."""
+"""The layout of the repository: imports of test modules, package docstrings, and lists that must agree."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PACKAGES = sorted(
 
 
 def test_no_test_module_imports_another() -> None:
-    """What several test modules use is in a support file: a module not named test_*."""
+    """Code that several test modules use is in a support module, whose name does not start with test_."""
     found = [
         f"{path.relative_to(ROOT)} imports {name}"
         for path in sorted((ROOT / "tests").rglob("*.py"))
@@ -39,13 +39,13 @@ def test_a_package_docstring_lists_its_files(package: Path) -> None:
     """Each file and subpackage is named in backticks, and the table's `file` column names nothing else."""
     docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
     files = {entry for child in package.iterdir() if (entry := listed_as(child))}
-    assert not files - quoted_names(docstring), "not listed"
+    assert not files - quoted_names(docstring), "missing from the docstring"
     in_table = {name for cell in column(docstring, "file") for name in quoted_names(cell)}
-    assert not in_table - files, "listed, but there is no such file"
+    assert not in_table - files, "listed, but does not exist"
 
 
 def test_the_files_of_a_docstring() -> None:
-    """Every backticked name in the `file` column counts, whichever column that is, and no other name in the table."""
+    """Every name in backticks in the `file` column counts, wherever the column is, and no other name in the table."""
     docstring = "x\n\n| # | file | what |\n|---|---|---|\n| 1 | `a`, `b.lua` | `c` |\n\n| x |\n|---|\n| `d` |\n\n`e/`"
     assert [quoted_names(cell) for cell in column(docstring, "file")] == [{"a", "b.lua"}]
     assert quoted_names(docstring) == {"a", "b.lua", "c", "d", "e"}
@@ -53,7 +53,7 @@ def test_the_files_of_a_docstring() -> None:
 
 @pytest.mark.parametrize("document", ["CONTRIBUTING.md", "SECURITY.md"])
 def test_files_named_at_the_top_level_exist(document: str) -> None:
-    """Every path in a link or in backticks leads to a file or a folder, and every constant named is in its file."""
+    """Every path in a link or in backticks exists, and every constant named is in its file."""
     text = (ROOT / document).read_text()
     links = re.findall(r"\]\(([^)#:]+)", text)
     quoted = re.findall(r"`((?:pushup|tests|docs|loadtest|deploy)/[\w./]*)`", text)
@@ -68,7 +68,7 @@ def test_files_named_at_the_top_level_exist(document: str) -> None:
 
 
 def test_the_changelog_has_the_version() -> None:
-    """Unreleased changes come first, then versions with dates, the newest first; one of them is this version."""
+    """Unreleased changes come first, then dated versions, newest first; one of them is the current version."""
     headings = re.findall(r"^## (.*)$", (ROOT / "docs" / "changelog.md").read_text(), re.MULTILINE)
     assert headings[0] == "[Unreleased]"
     versions = [re.fullmatch(r"\[(\d+\.\d+\.\d+)\] - (\d{4}-\d{2}-\d{2})", heading) for heading in headings[1:]]
@@ -86,7 +86,7 @@ def test_pre_commit_runs_what_make_lint_runs() -> None:
 
 
 def imported_names(path: Path) -> Iterator[str]:
-    """Everything that a module imports, by its full name: modules, and what is imported from them."""
+    """The full names of everything that a module imports: modules, and the names imported from them."""
     package = ".".join(path.relative_to(ROOT).parent.parts)
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -97,7 +97,7 @@ def imported_names(path: Path) -> Iterator[str]:
 
 
 def listed_as(path: Path) -> str | None:
-    """The name by which a docstring lists a file or a subpackage; None if it need not list it."""
+    """The name by which a docstring lists a file or subpackage; None if it need not be listed."""
     if path.is_dir():
         return path.name if (path / "__init__.py").exists() else None
     if path.suffix == ".py":
@@ -106,7 +106,7 @@ def listed_as(path: Path) -> str | None:
 
 
 def quoted_names(text: str) -> set[str]:
-    """The names in backticks; a subpackage may be written with a slash, a module with its suffix."""
+    """The names in backticks; a subpackage may end in a slash, a module in its suffix."""
     return {name.removesuffix("/").removesuffix(".py") for name in re.findall(r"`([\w./]+)`", text)}
 
 

@@ -1,4 +1,4 @@
-"""The node: queue, clock and broadcast together."""
+"""The node: state, held polls, clock and broadcast together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.net.in_memory_server import START
 
 
 def hold(node: InMemoryNode, poll: Poll, record: list[RecordingExchange] | None = None) -> RecordingExchange:
-    """Have a poll held."""
+    """A poll that is expected to be held."""
     exchange = RecordingExchange(record)
     result = node.node.poll(poll, exchange)
     assert isinstance(result, Subscription)
@@ -35,7 +35,7 @@ def publication(*channels: str) -> Publish:
 
 @pytest.mark.parametrize("random", [0.0, 0.3, 0.999999])
 def test_hold_jitter(random: float) -> None:
-    """A hold ends early by a random part of at most 15 %, never late, at its deadline, and tells a new cursor."""
+    """A poll is answered before its timeout by a random part of at most 15 %, never later, with a new cursor."""
     node = InMemoryNode(random=lambda: random)
     exchange = hold(node, waiting_poll(timeout=20.0))
     wanted = START + 20.0 * (1 - HOLD_JITTER * random)
@@ -48,7 +48,7 @@ def test_hold_jitter(random: float) -> None:
 
 
 def test_deadlines_in_any_order() -> None:
-    """Each poll is answered at its own deadline, in whatever order they came."""
+    """Each poll is answered at its own deadline, in whatever order the polls arrived."""
     node = InMemoryNode()
     exchanges = {timeout: hold(node, waiting_poll(timeout=timeout)) for timeout in (9.0, 3.0, 6.0, 3.0, 12.0)}
     for second in range(1, 13):
@@ -57,7 +57,7 @@ def test_deadlines_in_any_order() -> None:
 
 
 def test_the_end_of_a_time_range_is_a_deadline() -> None:
-    """A poll for messages until some time is answered then, whoever else waits longer or shorter."""
+    """A poll for messages up to some time is answered at that time, whatever the other polls' timeouts."""
     node = InMemoryNode()
     hold(node, waiting_poll(timeout=10.0))
     exchange = hold(node, waiting_poll(timeout=25.0, selection=Selection(("a",), end=START + 5.0)))
@@ -67,8 +67,8 @@ def test_the_end_of_a_time_range_is_a_deadline() -> None:
     assert len(exchange.answers) == 1
 
 
-def test_no_time_to_wait() -> None:
-    """A poll without a timeout is answered at once, and leaves nothing behind."""
+def test_a_poll_without_timeout() -> None:
+    """It is answered at once and leaves nothing behind."""
     node = InMemoryNode()
     assert node.node.poll(waiting_poll(timeout=0.0), RecordingExchange()) == Answer("e-0", (), False, (), ())
     assert node.polls.count == 0
@@ -76,7 +76,7 @@ def test_no_time_to_wait() -> None:
 
 
 def test_many_deadlines_at_once_are_answered_in_slices() -> None:
-    """When more than a slice of polls is due, the others get their turn in between."""
+    """When more than a slice of polls is due, other work gets its turn in between."""
     node = InMemoryNode()
     record: list[RecordingExchange] = []
     for _ in range(3 * SLICE):
@@ -89,7 +89,7 @@ def test_many_deadlines_at_once_are_answered_in_slices() -> None:
 
 
 def test_an_abandoned_poll_is_never_answered() -> None:
-    """Neither a message nor its deadline reaches a client that has left."""
+    """Neither a message nor its deadline reaches a client that has disconnected."""
     node = InMemoryNode()
     exchange = hold(node, waiting_poll(timeout=5.0))
     assert exchange.held is not None
@@ -102,8 +102,8 @@ def test_an_abandoned_poll_is_never_answered() -> None:
     node.check()
 
 
-def test_one_that_leaves_during_a_fan_out() -> None:
-    """A client that leaves after a message woke it and before its slice is not answered."""
+def test_a_client_that_disconnects_during_a_fan_out() -> None:
+    """A client that disconnects between being woken and its slice is not answered."""
     node = InMemoryNode()
     exchanges = [hold(node, waiting_poll()) for _ in range(SLICE + 2)]
     node.node.submit(publication("a"), lambda outcome: None)
@@ -129,7 +129,7 @@ def test_the_publisher_comes_first() -> None:
 
 
 def test_a_large_fan_out_comes_in_slices() -> None:
-    """10,000 subscribers get one and the same answer, SLICE of them at a time, nearest deadline first."""
+    """10,000 subscribers get the same answer object, SLICE of them at a time, nearest deadline first."""
     node = InMemoryNode()
     record: list[RecordingExchange] = []
     selection = Selection(("a",))
@@ -152,7 +152,7 @@ def test_a_large_fan_out_comes_in_slices() -> None:
 
 
 def test_a_second_message_during_a_fan_out() -> None:
-    """Who is answered after the second message gets both; nobody gets one of them twice."""
+    """Polls answered after the second message get both, and no poll gets a message twice."""
     node = InMemoryNode()
     exchanges = [hold(node, waiting_poll()) for _ in range(2 * SLICE)]
     node.node.submit(publication("a"), lambda outcome: None)
@@ -163,16 +163,16 @@ def test_a_second_message_during_a_fan_out() -> None:
     assert sorted(got) == [["e-1"]] * SLICE + [["e-1", "e-2"]] * SLICE
 
 
-def test_an_unknown_channel_is_told() -> None:
-    """With strict channels a poll of one that does not live raises, and holds nothing."""
+def test_an_unknown_channel_is_an_error() -> None:
+    """With strict channels a poll on a channel that does not exist raises and is not held."""
     node = InMemoryNode(limits=Limits(strict_channels=True))
     with pytest.raises(UnknownChannel):
         node.node.poll(waiting_poll(), RecordingExchange())
     assert node.polls.count == 0
 
 
-def test_time_lets_shared_state_go() -> None:
-    """Messages, keys and channels go when they are due, by entries, with nobody doing anything."""
+def test_shared_state_expires_by_itself() -> None:
+    """Messages, keys and channels expire when they are due, by entries, without any request."""
     node = InMemoryNode(limits=Limits(retention_seconds=10.0, channel_ttl_seconds=30.0))
     node.publish("a")
     outcomes: list[Outcome] = []
@@ -186,7 +186,7 @@ def test_time_lets_shared_state_go() -> None:
     assert [seen[second] for second in (0, *changes)] == [(1, 2), (1, 1), (0, 1), (0, 0)]
     for change, due in zip(changes, (5, 10, 30), strict=True):
         assert due <= change <= due + 1 + EXPIRY_SECONDS
-    assert node.state.cursor.sequence >= 2 + 3, "each took an entry"
+    assert node.state.cursor.sequence >= 2 + 3, "each expiry needs an entry"
 
 
 def test_nothing_due_takes_no_entry() -> None:
@@ -197,8 +197,8 @@ def test_nothing_due_takes_no_entry() -> None:
     assert node.state.cursor.sequence == 1
 
 
-def test_very_much_is_due_at_once() -> None:
-    """More than one entry lets go is let go by several, one after the other, in turns of their own."""
+def test_a_large_expiry_takes_several_entries() -> None:
+    """If more is due than one entry expires, several do it, each in a turn of its own."""
     node = InMemoryNode(limits=Limits(retention_seconds=10.0, retention_messages=10_000))
     drafts = tuple(Draft(("a",), Raw(b"1")) for _ in range(5000))
     node.node.submit(Publish(drafts), lambda outcome: None)
@@ -222,7 +222,7 @@ def test_readiness() -> None:
 
 
 def test_drain_spreads_the_answers() -> None:
-    """Held polls are answered evenly over the drain window, each once, however many; `drain` is done at its end."""
+    """Held polls are answered evenly over the drain window, each once, and `drain` completes at its end."""
     for count in (1, 7, SLICE, 4 * SLICE):
         node = InMemoryNode()
         exchanges = [hold(node, waiting_poll(timeout=25.0)) for _ in range(count)]
@@ -239,7 +239,7 @@ def test_drain_spreads_the_answers() -> None:
 
 
 def test_drain_takes_no_longer_turns_than_other_answers() -> None:
-    """When there is no time to spread them, polls are answered a slice at a time."""
+    """With no time to spread them, polls are answered one slice at a time."""
     node = InMemoryNode()
     record: list[RecordingExchange] = []
     for _ in range(3 * SLICE):
@@ -255,7 +255,7 @@ def test_drain_takes_no_longer_turns_than_other_answers() -> None:
 
 
 def test_a_draining_node_holds_new_polls_briefly() -> None:
-    """Half a second to a second, so that nobody asks again and again; publications still reach them."""
+    """They wait between half a second and a second, so that clients do not poll in a loop; publications reach them."""
     for chance, seconds in ((0.0, 1.0), (0.5, 0.75), (0.999, 0.5)):
         node = InMemoryNode(random=lambda chance=chance: chance)  # type: ignore[misc]
         exchange = hold(node, waiting_poll())
@@ -276,8 +276,8 @@ def test_a_draining_node_holds_new_polls_briefly() -> None:
         assert done == [None]
 
 
-def test_a_poll_that_comes_late_in_the_drain_is_answered_at_its_end() -> None:
-    """The server stops then; nobody is left without an answer, and nobody delays it by polling on."""
+def test_a_poll_late_in_the_drain_is_answered_at_its_end() -> None:
+    """The server then stops: no client is left without an answer, and none delays the stop by polling again."""
     node = InMemoryNode()
     hold(node, waiting_poll())
     done: list[Any] = []
@@ -289,8 +289,8 @@ def test_a_poll_that_comes_late_in_the_drain_is_answered_at_its_end() -> None:
     assert isinstance(node.node.poll(waiting_poll(), RecordingExchange()), Answer)
 
 
-def test_who_was_held_before_the_drain_is_answered_by_it_and_who_comes_back_is_not() -> None:
-    """Clients that poll here again, as where there is no other node, are answered once or twice a second each."""
+def test_polls_that_arrive_during_the_drain_do_not_delay_it() -> None:
+    """Clients that have no other node and poll here again are answered about once a second each."""
     node = InMemoryNode(random=lambda: 0.5)
     count = 1000
     exchanges = [hold(node, waiting_poll(timeout=25.0)) for _ in range(count)]
@@ -305,12 +305,12 @@ def test_who_was_held_before_the_drain_is_answered_by_it_and_who_comes_back_is_n
         assert sum(len(e.answers) for e in exchanges) == pytest.approx(count * (step + 1) / 50, abs=25)
         node.clock.advance(0.1)
     assert all(e.answers for e in exchanges)
-    # On average each comes back in the middle of the drain, and is then answered every 0.75 s.
+    # On average each returns in the middle of the drain, and is then answered every 0.75 s.
     assert len(again) < count * 2.5 / 0.75 * 1.2
 
 
 def test_stop_leaves_no_timer() -> None:
-    """A node that has stopped has nothing to do any more."""
+    """A node that has stopped has nothing left to do."""
     node = InMemoryNode()
     hold(node, waiting_poll())
     stopped = Deferred.fromCoroutine(node.node.stop())

@@ -1,4 +1,4 @@
-"""Settings: defaults, file, environment and flags; and every mistake is named with where it was made."""
+"""Settings: defaults, file, environment and flags; every mistake is reported with its place."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def in_file(tmp_path: Path, text: str) -> Path:
 
 
 def test_defaults() -> None:
-    """With nothing said the defaults hold, and they are in order."""
+    """Without any configuration the defaults apply, and they are valid."""
     settings = read_settings()
     assert settings == Settings()
     assert settings.server.listen == ("127.0.0.1:8080",)
 
 
-def test_who_wins(tmp_path: Path) -> None:
-    """The file goes before the defaults, the environment before the file, and flags before all."""
+def test_precedence(tmp_path: Path) -> None:
+    """The file overrides defaults, the environment the file, and flags everything."""
     file = in_file(tmp_path, "poll_limit = 1\nbatch_limit = 1\nchannels_limit = 1\n")
     environment = {"PUSHUP_BATCH_LIMIT": "2", "PUSHUP_CHANNELS_LIMIT": "2", "HOME": "/", "PUSHUP_URL": "http://x"}
     settings = read_settings(file, environment, {"channels_limit": "3"})
@@ -69,7 +69,7 @@ def test_names_are_unique_across_groups() -> None:
     ],
 )
 def test_text_with_units(tmp_path: Path, name: str, text: str, wanted: object) -> None:
-    """Durations, sizes, lists and yes or no are read from text, wherever it stands."""
+    """Durations, sizes, lists and booleans are read from text in the file, the environment and flags."""
     for settings in (
         read_settings(environment={f"PUSHUP_{name.upper()}": text}),
         read_settings(flags={name: text}),
@@ -86,7 +86,7 @@ def value(settings: Settings, name: str) -> object:
 
 
 def test_values_of_toml(tmp_path: Path) -> None:
-    """A file has numbers, lists and booleans of its own."""
+    """A file may have TOML numbers, lists and booleans."""
     file = in_file(
         tmp_path, f'drain_seconds = 3\nstrict_channels = true\nlisten = ["[::1]:1"]\npublish_keys = ["{KEY}"]\n'
     )
@@ -138,7 +138,7 @@ def test_values_of_toml(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, name: str, text: str) -> None:
-    """A value that cannot be is refused by its name."""
+    """The error for an invalid value names the setting."""
     file = in_file(tmp_path, f'{name} = "{text}"\n')
     text = text.encode().decode("unicode_escape")
     for given in ({"file": file}, {"environment": {f"PUSHUP_{name.upper()}": text}}, {"flags": {name: text}}):
@@ -161,7 +161,7 @@ def test_mistakes_are_named(tmp_path: Path, name: str, text: str) -> None:
     ],
 )
 def test_mistakes_say_where_they_are(tmp_path: Path, name: str, text: str) -> None:
-    """Whether the file, the environment or a flag is wrong, the error says so."""
+    """The error names the file, the environment variable or the flag."""
     file = in_file(tmp_path, f'{name} = "{text}"\n')
     for where, given in (
         (str(file), {"file": file}),
@@ -183,7 +183,7 @@ def test_mistakes_say_where_they_are(tmp_path: Path, name: str, text: str) -> No
     ],
 )  # fmt: skip
 def test_origins_that_browsers_send(origin: str) -> None:
-    """An origin is taken as a browser writes it."""
+    """An origin is accepted as a browser writes it."""
     assert read_settings(flags={"cors_origins": (origin,)}).server.cors_origins == (origin,)
 
 
@@ -228,7 +228,7 @@ def test_origins_that_browsers_send(origin: str) -> None:
     ],
 )  # fmt: skip
 def test_origins_that_no_browser_sends(origin: str, write: str) -> None:
-    """What would never match an Origin header is refused, with what to write instead."""
+    """An origin that would never match an Origin header is refused with a correction."""
     with pytest.raises(SettingsError) as caught:
         read_settings(flags={"cors_origins": ("https://good.example", origin)})
     assert "cors_origins" in str(caught.value)
@@ -236,14 +236,14 @@ def test_origins_that_no_browser_sends(origin: str, write: str) -> None:
 
 
 def test_all_origins_and_some() -> None:
-    """Beside `*` a name would change nothing, and its pages' cookies would not be sent: one or the other."""
+    """`*` together with names is refused: the names would have no effect, and cookies would not be sent."""
     assert read_settings(flags={"cors_origins": ("*",)}).server.cors_origins == ("*",)
     with pytest.raises(SettingsError, match="either"):
         read_settings(flags={"cors_origins": ("*", "https://example.org")})
 
 
-def test_what_no_message_could_say_again() -> None:
-    """Bytes that are no text, as an environment may have them, are refused where they stand."""
+def test_bytes_that_are_not_text() -> None:
+    """Bytes that are not text, as an environment may contain, are refused."""
     for name in ("node_name", "ticket_key", "redis_prefix", "authorize_url", "broadcast"):
         with pytest.raises(SettingsError, match=rf"{name}.*UTF-8"):
             read_settings(environment={f"PUSHUP_{name.upper()}": "sixteen-characters-\udcff"})
@@ -251,7 +251,7 @@ def test_what_no_message_could_say_again() -> None:
 
 
 def test_how_long_a_poll_waits() -> None:
-    """A limit below the default wait shortens it; a wait above the limit is refused."""
+    """A limit below the default timeout shortens it; a timeout above the limit is refused."""
     settings = read_settings(flags={"poll_timeout_limit_seconds": "10s"})
     assert (settings.poll.poll_timeout_seconds, settings.poll.poll_timeout_limit_seconds) == (10.0, 10.0)
     assert read_settings(flags={"poll_timeout_limit_seconds": "90s"}).poll.poll_timeout_seconds == 25.0
@@ -275,7 +275,7 @@ def test_how_long_a_poll_waits() -> None:
     ],
 )
 def test_pushup_does_not_ask_itself(listen: str, url: str, taken: bool) -> None:
-    """An authorize_url at which PushUp itself would answer 404 is refused."""
+    """An authorize_url that leads to PushUp itself, which would answer 404, is refused."""
     flags = {"listen": (listen,), "authorize_url": url, "publish_keys": (KEY,)}
     if taken:
         assert read_settings(flags=flags).authorization.authorize_url == url
@@ -285,7 +285,7 @@ def test_pushup_does_not_ask_itself(listen: str, url: str, taken: bool) -> None:
 
 
 def test_an_unknown_setting_suggests_the_nearest(tmp_path: Path) -> None:
-    """A setting that is not there is refused, with the one that was probably meant."""
+    """An unknown setting is refused with the one that was probably meant."""
     for given in ({"flags": {"chanels_limit": 5}}, {"environment": {"PUSHUP_CHANELS_LIMIT": "5"}}):
         with pytest.raises(SettingsError, match=r"'chanels_limit'.*'channels_limit'"):
             read_settings(**given)
@@ -305,7 +305,7 @@ def test_an_unknown_setting_suggests_the_nearest(tmp_path: Path) -> None:
     ],
 )
 def test_suggestions(name: str, suggested: list[str] | int) -> None:
-    """For an unknown setting all that begin like it are suggested, then similar ones, at most five."""
+    """For an unknown setting, those with the same beginning are suggested, then similar ones, at most five."""
     with pytest.raises(SettingsError, match=f"unknown setting '{name}'") as caught:
         read_settings(flags={name: "5m"})
     names = re.findall("'(.*?)'", str(caught.value))[1:]
@@ -313,7 +313,7 @@ def test_suggestions(name: str, suggested: list[str] | int) -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    """A file that is missing or is not TOML is named."""
+    """The error for a file that is missing or not TOML names it."""
     with pytest.raises(SettingsError, match=r"missing\.toml"):
         read_settings(tmp_path / "missing.toml")
     with pytest.raises(SettingsError, match=r"pushup\.toml is not valid TOML"):
@@ -324,8 +324,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:8080", "[::]:8080", "192.0.2.1:80", "[2001:db8::1]:80"])
-def test_nobody_listens_in_public_without_keys(address: str) -> None:
-    """An address beyond loopback needs publish keys, or the word that none are wanted."""
+def test_a_public_address_needs_keys(address: str) -> None:
+    """An address other than loopback needs publish keys, or a setting that says none are wanted."""
     with pytest.raises(SettingsError, match="publish_keys"):
         read_settings(flags={"listen": (address,)})
     assert read_settings(flags={"listen": (address,), "publish_keys": (KEY,)}).server.listen == (address,)
@@ -333,13 +333,13 @@ def test_nobody_listens_in_public_without_keys(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:80", "127.8.8.8:80", "[::1]:80", "unix:/run/x.sock"])
-def test_what_is_local_needs_no_keys(address: str) -> None:
-    """Only this machine reaches loopback and Unix sockets."""
+def test_a_local_address_needs_no_keys(address: str) -> None:
+    """Loopback and Unix sockets can only be reached from the same machine."""
     assert read_settings(flags={"listen": (address,)}).server.listen == (address,)
 
 
 def test_limits_that_contradict_each_other() -> None:
-    """An answer must fit an output buffer, and a message the cache."""
+    """An answer must fit the output buffer, and a message the cache."""
     flags = {"output_limit_bytes": 1000, "answer_limit_bytes": 600, "message_limit_bytes": 400}
     assert read_settings(flags=flags).edge.output_limit_bytes == 1000
     for name, size in (("output_limit_bytes", 999), ("answer_limit_bytes", 601), ("message_limit_bytes", 401)):
@@ -357,16 +357,16 @@ def test_limits_that_contradict_each_other() -> None:
     assert read_settings(flags={**large, "body_limit_bytes": "2MiB"}).publication.message_limit_bytes == 2 * 1024**2
 
 
-def test_one_publication_has_room_to_wait() -> None:
-    """Or there would be bodies that are read and can never be published."""
+def test_the_largest_publication_may_wait() -> None:
+    """Otherwise a body could be accepted that can never be published."""
     flags = {"body_limit_bytes": "2MiB", "waiting_limit_bytes": "2MiB"}
     assert read_settings(flags=flags).waiting.waiting_limit_bytes == 2 * 1024**2
     with pytest.raises(SettingsError, match="waiting_limit_bytes: must be at least body_limit_bytes"):
         read_settings(flags={**flags, "waiting_limit_bytes": 2 * 1024**2 - 1})
 
 
-def test_errors_do_not_tell_keys(tmp_path: Path) -> None:
-    """A mistake among publish keys does not bring the right ones into the log, nor one in a URL its password."""
+def test_errors_do_not_reveal_keys(tmp_path: Path) -> None:
+    """An error about publish keys does not log valid ones, and one about a URL not its password."""
     for name, text in (
         ("authorize_url", f"http://me:{KEY}@app/may"),
         ("broadcast", f"redis://:{KEY}@"),
@@ -383,11 +383,11 @@ def test_errors_do_not_tell_keys(tmp_path: Path) -> None:
         assert KEY not in str(caught.value)
 
 
-# Secrets in files of their own.
+# Secrets in separate files.
 
 
 def test_keys_and_addresses_from_files(tmp_path: Path) -> None:
-    """Publish keys stand one a line, with comments; a ticket key and an address are all that is in their files."""
+    """A file of publish keys has one per line, with comments; one with a ticket key or an address has nothing else."""
     (tmp_path / "keys").write_text(f"# of the web application\n{KEY}-1\n\n   {KEY}-2\t # of the mailer\r\n{KEY}#3")
     (tmp_path / "ticket").write_text(f"\ufeff {KEY} #4\n\n")
     (tmp_path / "address").write_text(f"redis://:{KEY}@redis.internal:6379/2\n")
@@ -408,7 +408,7 @@ def test_keys_and_addresses_from_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("setting", SECRET_FILES)
 def test_a_secret_and_its_file(tmp_path: Path, setting: str) -> None:
-    """A value beside a file with it is an error that names both, wherever they stand."""
+    """A value together with a file for it is an error that names both, whatever their sources."""
     (tmp_path / "secret").write_text(KEY)
     name = SECRET_FILES[setting]
     value = "memory:" if name == "broadcast" else KEY
@@ -433,8 +433,8 @@ def test_a_secret_and_its_file(tmp_path: Path, setting: str) -> None:
         (KEY.encode() * (SIZE_LIMIT_BYTES // 16), "larger than 64 KiB"),
     ],
 )
-def test_errors_name_the_file_and_not_what_is_in_it(tmp_path: Path, setting: str, content: bytes, said: str) -> None:
-    """A file that is empty, or has something else in it, is named, and its content is not shown."""
+def test_errors_name_the_file_and_not_its_content(tmp_path: Path, setting: str, content: bytes, said: str) -> None:
+    """The error for an empty or malformed file names it and does not show its content."""
     path = tmp_path / "secret"
     path.write_bytes(content)
     refused(setting, path, said)
@@ -450,14 +450,14 @@ def test_errors_name_the_file_and_not_what_is_in_it(tmp_path: Path, setting: str
     ],
 )
 def test_errors_of_one_file(tmp_path: Path, setting: str, content: str) -> None:
-    """A file of nothing but comments, an address that is none: not shown either."""
+    """A file of only comments, or an invalid address: the content is not shown either."""
     (tmp_path / "secret").write_text(content)
     refused(setting, tmp_path / "secret", "")
 
 
 @pytest.mark.parametrize("setting", SECRET_FILES)
-def test_what_is_no_file(tmp_path: Path, setting: str) -> None:
-    """A path without a file, a directory, a pipe that nobody writes to: none is waited for."""
+def test_a_path_that_is_not_a_file(tmp_path: Path, setting: str) -> None:
+    """A missing file, a directory and a pipe without a writer are refused without waiting."""
     refused(setting, tmp_path / "missing", "No such file")
     refused(setting, tmp_path, "Is a directory")
     os.mkfifo(tmp_path / "pipe")
