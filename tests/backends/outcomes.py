@@ -1,4 +1,4 @@
-"""What came of Deferreds, to look at."""
+"""The outcomes of Deferreds, for assertions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from twisted.python.failure import Failure
 
 
 class Outcome:
-    """What came of a Deferred: nothing yet, a result or an error."""
+    """The outcome of a Deferred: nothing yet, a result or an error."""
 
     def __init__(self, deferred: Deferred[Any]) -> None:
         self.deferred = deferred

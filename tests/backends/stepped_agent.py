@@ -1,4 +1,4 @@
-"""An HTTP client agent that is stepped by hand, and a server's replies to it."""
+"""An HTTP client agent controlled by the test, and the replies of a server to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.backends.stepped_transport import SteppedTransport
 
 @dataclass
 class AgentRequest:
-    """A request that was sent, and what the test does about it."""
+    """A request that was sent, and the reply that the test chooses."""
 
     method: bytes
     url: bytes
@@ -28,11 +28,11 @@ class AgentRequest:
     cancelled: bool = False
 
     def reply(self, status: int, body: bytes = b"") -> None:
-        """A whole reply."""
+        """Send a complete reply."""
         self.begin_reply(status).end(body)
 
     def begin_reply(self, status: int = 200) -> AgentResponse:
-        """The head of a reply."""
+        """Send the head of a reply."""
         response = AgentResponse(status)
         self.response.callback(response)
         return response
@@ -43,7 +43,7 @@ class AgentRequest:
 
 @implementer(IResponse)
 class AgentResponse:
-    """A reply whose body comes as the test says."""
+    """A reply whose body the test sends."""
 
     def __init__(self, code: int) -> None:
         self.version = (b"HTTP", 1, 1)
@@ -73,7 +73,7 @@ class AgentResponse:
             self._protocol.dataReceived(data)
 
     def end(self, data: bytes = b"", reason: Exception | None = None) -> None:
-        """The rest of the body, and the end of it: whole, unless there is a reason."""
+        """Send the rest of the body and end it, complete unless there is a reason."""
         assert self._protocol is not None
         if data:
             self._protocol.dataReceived(data)
@@ -82,8 +82,11 @@ class AgentResponse:
 
 @implementer(IAgent)
 class SteppedAgent:
-    """Keeps the requests that it is to send. One that is cancelled fails as it does in Twisted: while the agent
-    connects as cancelled, and once it is `sent` as one that broke off."""
+    """Records the requests it is asked to send.
+
+    A request that is cancelled fails as it does in Twisted: as cancelled while the agent connects, and as interrupted
+    once it is `sent`.
+    """
 
     def __init__(self, *, sent: bool = False) -> None:
         self.requests: list[AgentRequest] = []
@@ -115,7 +118,7 @@ class SteppedAgent:
 
 
 def one_header_each(headers: Headers) -> Iterable[tuple[str, str]]:
-    """The fields, which must be there once each; names in lower case."""
+    """The header fields, without duplicates; names in lower case."""
     for name, values in headers.getAllRawHeaders():
         (value,) = values
         yield name.lower().decode(), value.decode("latin-1")

@@ -1,4 +1,4 @@
-"""Threads that are stepped by hand: what is called in them is kept until the test lets it return."""
+"""Threads controlled by the test: a call waits until the test lets it return."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pushup.backends.helper_pool import Threads
 
 
 class ThreadClock(Clock):
-    """A `Clock` that threads can call, too."""
+    """A `Clock` that threads can call."""
 
     def callFromThread(self, function: Callable[..., object], *args: Any, **kw: Any) -> None:
         function(*args, **kw)
@@ -24,7 +24,7 @@ class _Call(NamedTuple):
 
 
 class SteppedThreads:
-    """A thread pool as Twisted's: workers are made when they are needed, and stop when they have nothing to do."""
+    """Like Twisted's thread pool: workers are started when they are needed, and stop when they are idle."""
 
     def __init__(self, most: int = 1_000) -> None:
         self.started = False
@@ -43,7 +43,7 @@ class SteppedThreads:
         self.started = True
 
     def stopAWorker(self) -> None:
-        assert self._to_stop < self.workers, "there are not so many"
+        assert self._to_stop < self.workers, "more workers to stop than there are"
         if self._idle:
             self._idle -= 1
         else:
@@ -61,7 +61,7 @@ class SteppedThreads:
         assert self.workers <= self._most, "a call had to wait for a thread"
 
     def step(self, number: int = 0) -> None:
-        """Let the call of this number return, counted from the one that runs longest."""
+        """Let the call with this number return, counted from the oldest one."""
         call = self.running.pop(number)
         if self._to_stop:
             self._to_stop -= 1
@@ -75,7 +75,7 @@ class SteppedThreads:
             call.result(succeeded, value)
 
     def step_all(self) -> None:
-        """Let everything return, also what is called meanwhile."""
+        """Let all calls return, including those made meanwhile."""
         while self.running:
             self.step()
 

@@ -1,4 +1,4 @@
-"""The little of a transport that whoever reads a body uses."""
+"""The part of a transport that the reader of a body uses."""
 
 from __future__ import annotations
 

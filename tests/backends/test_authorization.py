@@ -1,4 +1,4 @@
-"""Who may poll what: decisions become tickets, and every answer of the application becomes a decision or an error."""
+"""Authorization: decisions become tickets, and every reply of the application is a decision or an error."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ CHANNELS = ("a", "b")
 NO_ANSWER = "the authorization service gave no usable answer; try again"
 
 
-class AskedByHand:
-    """An application that answers when the test does."""
+class ManualAuthorizer:
+    """An authorizer that decides when the test says so."""
 
     def __init__(self) -> None:
         self.questions: list[tuple[tuple[str, ...], Mapping[bytes, bytes]]] = []
-        self.verdicts: list[Deferred[float | None]] = []
+        self.decisions: list[Deferred[float | None]] = []
 
     def __call__(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[float | None]:
         self.questions.append((channels, headers))
-        self.verdicts.append(Deferred())
-        return self.verdicts[-1]
+        self.decisions.append(Deferred())
+        return self.decisions[-1]
 
     def stop(self) -> None:
         raise AssertionError("not stopped here")
@@ -58,16 +58,16 @@ class AskedByHand:
         raise AssertionError("not reloaded here")
 
 
-_check: type[Authorizer] = AskedByHand
+_check: type[Authorizer] = ManualAuthorizer
 
 
 class Authorized:
-    """An authorization, and what was asked."""
+    """An authorization, and its authorizer."""
 
     def __init__(self, random: Callable[[], float] = lambda: 0.0, ticket_seconds: float = 120.0) -> None:
         self.clock = Clock()
         self.clock.advance(START)
-        self.asked = AskedByHand()
+        self.asked = ManualAuthorizer()
         self.authorization = Authorization(
             self.asked, tickets=Tickets(KEY), ticket_seconds=ticket_seconds, clock=self.clock, random=random
         )
@@ -76,22 +76,22 @@ class Authorized:
         return Outcome(self.authorization.ask(CHANNELS, {b"cookie": b"c"}))
 
     def allowed(self, seconds: float | None) -> tuple[str, int]:
-        """The ticket and its end for a verdict of yes."""
+        """The ticket and its expiry after a positive decision."""
         outcome = self.ask()
-        self.asked.verdicts[-1].callback(seconds)
+        self.asked.decisions[-1].callback(seconds)
         ticket: tuple[str, int] = outcome.result
         return ticket
 
     def failed(self, error: Exception) -> BaseException:
-        """What the asking fails with."""
+        """The error that the request for authorization ends with."""
         outcome = self.ask()
-        self.asked.verdicts[-1].errback(error)
+        self.asked.decisions[-1].errback(error)
         return outcome.error
 
 
 @pytest.fixture
 def logged() -> Iterator[list[str]]:
-    """What this project's code logs, `level: text`."""
+    """The lines logged by PushUp itself, as `level: text`."""
 
     @implementer(ILogObserver)
     class Observer:
@@ -106,11 +106,11 @@ def logged() -> Iterator[list[str]]:
     globalLogPublisher.removeObserver(observer)
 
 
-# Tickets for verdicts.
+# Tickets.
 
 
-def test_a_verdict_becomes_a_ticket() -> None:
-    """Who may poll gets a ticket for these channels, which is good for the usual time."""
+def test_a_decision_becomes_a_ticket() -> None:
+    """An authorized client gets a ticket for these channels, valid for the default time."""
     node = Authorized()
     ticket, expires = node.allowed(None)
     assert node.asked.questions == [(CHANNELS, {b"cookie": b"c"})]
@@ -121,8 +121,8 @@ def test_a_verdict_becomes_a_ticket() -> None:
     assert node.authorization.expires(ticket, ("a",)) is None
 
 
-def test_a_ticket_is_over_at_its_end() -> None:
-    """A ticket is good until just before its last second, not in it."""
+def test_a_ticket_expires() -> None:
+    """A ticket is valid before its last second begins, and not after."""
     node = Authorized()
     ticket, expires = node.allowed(60.0)
     node.clock.advance(59.999)
@@ -132,8 +132,8 @@ def test_a_ticket_is_over_at_its_end() -> None:
 
 
 @pytest.mark.parametrize("ticket", ["", "nonsense", f"{int(START) + 60}." + "A" * 32])
-def test_no_ticket_of_ours(ticket: str) -> None:
-    """No ticket, and one that was not sealed here, let nobody poll."""
+def test_an_invalid_ticket(ticket: str) -> None:
+    """An empty ticket, or one that was not sealed with this key, is not accepted."""
     assert Authorized().authorization.expires(ticket, CHANNELS) is None
 
 
@@ -150,7 +150,7 @@ def test_no_ticket_of_ours(ticket: str) -> None:
     ],
 )
 def test_how_long_a_ticket_lasts(seconds: float | None, lasting: float) -> None:
-    """A ticket lasts as long as the application says, in whole seconds, and at least one."""
+    """A ticket is valid as long as the application says, in whole seconds, and for at least one."""
     node = Authorized()
     ticket, expires = node.allowed(seconds)
     assert expires == START + lasting
@@ -158,7 +158,7 @@ def test_how_long_a_ticket_lasts(seconds: float | None, lasting: float) -> None:
 
 
 def test_a_part_of_a_second() -> None:
-    """A ticket that is asked for within a second is good for a while, too."""
+    """A ticket that is issued in the middle of a second is valid for a while as well."""
     node = Authorized()
     node.clock.advance(0.75)
     ticket, expires = node.allowed(0.5)
@@ -166,39 +166,39 @@ def test_a_part_of_a_second() -> None:
     assert node.authorization.expires(ticket, CHANNELS) == expires
 
 
-def test_tickets_end_early_by_a_random_part() -> None:
-    """Tickets that are given at one time do not end at one time, and none lasts longer than the application said."""
+def test_tickets_expire_early_by_a_random_part() -> None:
+    """Tickets issued together do not expire together, and none is valid longer than the application said."""
     for random in (0.0, 0.5, 0.999):
         _, expires = Authorized(random=lambda random=random: random).allowed(1000.0)  # type: ignore[misc]
         assert expires == math.floor(START + 1000 * (1 - EARLY * random))
 
 
-# Verdicts of no, and none.
+# Negative decisions, and failures to decide.
 
 
 @pytest.mark.parametrize("error", [Unauthorized("?"), Forbidden("no"), Overloaded("many"), Unavailable("down")])
-def test_other_verdicts(error: PushUpError) -> None:
-    """A no, and that there is no verdict, is what the client is told."""
+def test_errors_reach_the_client(error: PushUpError) -> None:
+    """The client gets a denial, or the error that prevented a decision."""
     assert Authorized().failed(error) is error
 
 
 def test_an_unexpected_error() -> None:
-    """What nobody has thought of comes out as it is."""
+    """An unexpected error is passed on unchanged."""
     assert isinstance(Authorized().failed(ZeroDivisionError()), ZeroDivisionError)
 
 
 def test_cancelled() -> None:
-    """When nobody wants the verdict any more, the asking is cancelled."""
+    """If the client is gone, the request for authorization is cancelled."""
     node = Authorized()
     cancelled = node.ask()
-    question = Outcome(node.asked.verdicts[0])
+    question = Outcome(node.asked.decisions[0])
     cancelled.deferred.cancel()
     assert isinstance(cancelled.error, CancelledError)
     assert question.fired
 
 
-def test_the_log_is_told_once(logged: list[str]) -> None:
-    """However many polls get no verdict, the log says so once; and once when there are verdicts again."""
+def test_an_outage_is_logged_once(logged: list[str]) -> None:
+    """However many polls get no decision, the log says so once, and once more when it works again."""
     node = Authorized()
     node.allowed(None)
     assert logged == []
@@ -214,18 +214,20 @@ def test_the_log_is_told_once(logged: list[str]) -> None:
     assert len(logged) == 3
 
 
-@pytest.mark.parametrize("verdict", [Unauthorized("?"), Forbidden("no")])
-def test_a_no_is_a_verdict(verdict: PushUpError, logged: list[str]) -> None:
-    """An application that says no is there again."""
+@pytest.mark.parametrize("decision", [Unauthorized("?"), Forbidden("no")])
+def test_a_denial_is_a_decision(decision: PushUpError, logged: list[str]) -> None:
+    """An application that denies a poll is working again."""
     node = Authorized()
     node.failed(Unavailable("down"))
-    node.failed(verdict)
+    node.failed(decision)
     assert logged[1:] == ["info: authorization works again"]
 
 
 @pytest.mark.parametrize("neither", [Overloaded("many"), BadRequest("too long")])
-def test_what_was_not_asked_says_nothing_of_the_application(neither: PushUpError, logged: list[str]) -> None:
-    """A question that was never put neither begins nor ends the trouble."""
+def test_a_request_that_was_not_sent_is_not_an_outage(
+    neither: PushUpError, logged: list[str]
+) -> None:
+    """It neither starts nor ends an outage."""
     node = Authorized()
     node.failed(neither)
     assert logged == []
@@ -235,7 +237,7 @@ def test_what_was_not_asked_says_nothing_of_the_application(neither: PushUpError
 
 
 def test_the_log_has_what_operators_may_know(logged: list[str]) -> None:
-    """The log has the operator detail, which clients do not get."""
+    """The log contains the operator detail, which clients do not get."""
     error = Unavailable("the authorization service gave no usable answer", operator_detail="the secret reason")
     Authorized().failed(error)
     assert "the secret reason" in logged[0]
@@ -245,7 +247,7 @@ def test_the_log_has_what_operators_may_know(logged: list[str]) -> None:
 
 
 class Web:
-    """Asks a web application through an agent that is stepped by hand."""
+    """Asks a web application through an agent controlled by the test."""
 
     def __init__(self, url: str = "http://app/may") -> None:
         self.agent = SteppedAgent()
@@ -260,14 +262,14 @@ class Web:
         return Outcome(self.authorizer(channels, fields))
 
     def replied(self, status: int, body: bytes) -> Outcome:
-        """What a reply comes to."""
+        """The outcome of a reply."""
         outcome = self.ask("a")
         self.agent.last.reply(status, body)
         return outcome
 
 
-def test_the_question() -> None:
-    """The application is asked with GET at its URL, with a parameter for each channel."""
+def test_the_request_to_the_application() -> None:
+    """The application gets a GET at its URL, with a parameter for each channel."""
     web = Web()
     web.ask("author:John", "tag:c++", "ä b&c=d/?#%")
     request = web.agent.last
@@ -278,7 +280,7 @@ def test_the_question() -> None:
 
 
 def test_a_url_with_parameters() -> None:
-    """Parameters that the URL has are kept."""
+    """Parameters of the URL are kept."""
     web = Web("https://app:8443/may?realm=x")
     web.ask("a")
     assert web.agent.last.url == b"https://app:8443/may?realm=x&channel=a"
@@ -294,14 +296,14 @@ def test_a_url_with_parameters() -> None:
     ],
 )
 def test_urls_of_other_forms(url: str, asked: bytes) -> None:
-    """A URL without a path, with an empty query or with an address for a host is asked at, too."""
+    """A URL without a path, with an empty query or with an address as its host works as well."""
     web = Web(url)
     web.ask("a")
     assert web.agent.last.url == asked
 
 
-def test_who_asks() -> None:
-    """What tells who the client is goes along, and nothing else that it sent."""
+def test_the_headers_of_the_client() -> None:
+    """Header fields that identify the client are forwarded, and no others."""
     web = Web()
     passed_on = {"cookie": "session=ä", "authorization": "Bearer x", "origin": "https://o", "x_forwarded_for": "::1"}
     web.ask(
@@ -319,15 +321,15 @@ def test_who_asks() -> None:
     }
 
 
-def test_who_asks_without_anything() -> None:
-    """Header fields that the client did not send are not made up."""
+def test_headers_that_the_client_did_not_send() -> None:
+    """Header fields that the client did not send are not added."""
     web = Web()
     web.ask("a")
     assert {name for name, _ in one_header_each(web.agent.last.headers)} == {"accept", "user-agent"}
 
 
-def test_too_long_a_question() -> None:
-    """Channels that make a URL longer than web servers take are refused; the application is not asked."""
+def test_too_long_a_url() -> None:
+    """If the channels make the URL too long for web servers, the poll is refused without asking the application."""
     web = Web()
     name = "x" * 100
     room = URL_LIMIT_BYTES - len("http://app/may?channel=")
@@ -353,14 +355,14 @@ def test_too_long_a_question() -> None:
         (200, b'{"allow": true, "seconds": 1e300}', TICKET_LIMIT_SECONDS),
     ],
 )
-def test_yes(status: int, body: bytes, seconds: float | None) -> None:
-    """204, and 200 with `allow`, is a yes, for so many seconds if it says how many, up to a day."""
+def test_an_allowing_reply(status: int, body: bytes, seconds: float | None) -> None:
+    """204, and 200 with `allow`, allow the poll for the seconds that the reply gives, up to a day."""
     assert Web().replied(status, body).result == seconds
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"allow": true}'])
-def test_no(body: bytes) -> None:
-    """401 and 403 are a no whatever stands in the body, and so is `allow: false`."""
+def test_a_denying_status(body: bytes) -> None:
+    """401 and 403 deny the poll, whatever the body."""
     assert isinstance(Web().replied(401, body).error, Unauthorized)
     assert isinstance(Web().replied(403, body).error, Forbidden)
 
@@ -368,8 +370,8 @@ def test_no(body: bytes) -> None:
 @pytest.mark.parametrize(
     "body", [b'{"allow": false}', b'{"allow": false, "seconds": 60}', b'{"allow":false,"seconds":-1}']
 )
-def test_no_in_the_body(body: bytes) -> None:
-    """`allow: false` is a no, whatever else is said."""
+def test_a_denying_body(body: bytes) -> None:
+    """`allow: false` denies the poll, whatever else the body says."""
     assert isinstance(Web().replied(200, body).error, Forbidden)
 
 
@@ -403,8 +405,8 @@ NONSENSE = [
 
 
 @pytest.mark.parametrize("body", NONSENSE)
-def test_a_body_that_is_no_verdict(body: bytes) -> None:
-    """200 with anything else is no verdict: neither a yes nor a no, and the client is not told what it was."""
+def test_a_body_that_is_not_a_decision(body: bytes) -> None:
+    """200 with any other body is an error, and the client does not see the body."""
     error = Web().replied(200, body).error
     assert isinstance(error, Unavailable)
     assert error.detail == NO_ANSWER
@@ -416,8 +418,8 @@ def test_a_body_that_is_no_verdict(body: bytes) -> None:
 @pytest.mark.parametrize(
     "status", [201, 202, 206, 300, 301, 302, 303, 307, 400, 404, 405, 407, 418, 429, 500, 502, 503]
 )
-def test_a_status_that_is_no_verdict(status: int) -> None:
-    """A redirection to a form, a fault and a page that is not there are no verdicts, whatever the body says."""
+def test_a_status_that_is_not_a_decision(status: int) -> None:
+    """A redirect to a login form, a server error and a missing page are errors, whatever the body."""
     error = Web().replied(status, b'{"allow": true}').error
     assert isinstance(error, Unavailable)
     assert error.detail == NO_ANSWER
@@ -426,7 +428,7 @@ def test_a_status_that_is_no_verdict(status: int) -> None:
 
 @pytest.mark.parametrize("error", [ConnectionRefusedError(111, "Connection refused"), ConnectionLost()])
 def test_an_application_that_cannot_be_reached(error: Exception) -> None:
-    """Clients are not told where the application is asked or what went wrong; operators are."""
+    """Operators see where the application is and what went wrong; clients do not."""
     web = Web("http://app.internal:5000/may")
     outcome = web.ask("a")
     while not outcome.fired:
@@ -441,7 +443,7 @@ def test_an_application_that_cannot_be_reached(error: Exception) -> None:
 
 
 def test_an_application_that_is_too_slow() -> None:
-    """After the timeout clients get the same answer, and operators the reason."""
+    """After the timeout clients get the same error, and operators the reason."""
     web = Web()
     outcome = web.ask("a")
     web.clock.advance(LIMITS.deadline_seconds)
@@ -452,7 +454,7 @@ def test_an_application_that_is_too_slow() -> None:
 
 
 def test_too_many_polls_to_authorize() -> None:
-    """When the queue is full, the error says so in words for clients."""
+    """If the queue is full, the error explains it to the client."""
     web = Web()
     for _ in range(LIMITS.at_most + LIMITS.queue_limit):
         web.ask("a")
@@ -466,7 +468,7 @@ def test_too_many_polls_to_authorize() -> None:
 
 
 class Function:
-    """Asks a function in threads that are stepped by hand."""
+    """Calls a function in threads controlled by the test."""
 
     def __init__(self, function: Callable[[tuple[str, ...], dict[str, str]], object]) -> None:
         self.threads = SteppedThreads()
@@ -477,13 +479,13 @@ class Function:
 
     def ask(self) -> Outcome:
         outcome = Outcome(self.authorizer(("a", "ä"), {b"cookie": b"session=\xe4", b"x": b"y"}))
-        assert not outcome.fired, "it was called at once, not in a thread"
+        assert not outcome.fired, "called at once and not in a thread"
         self.threads.step_all()
         return outcome
 
 
-def test_what_the_function_gets() -> None:
-    """The function gets the names of the channels, and all header fields as text, each time as objects of its own."""
+def test_the_arguments_of_the_function() -> None:
+    """It gets the channel names and all header fields as text, each time as new objects."""
     given: list[tuple[object, dict[str, str]]] = []
 
     def authorizer(channels: tuple[str, ...], headers: dict[str, str]) -> bool:
@@ -500,15 +502,15 @@ def test_what_the_function_gets() -> None:
 @pytest.mark.parametrize(
     ("value", "seconds"), [(True, None), (60, 60.0), (0.5, 0.5), (1, 1.0), (10**400, TICKET_LIMIT_SECONDS)]
 )
-def test_a_function_that_says_yes(value: object, seconds: float | None) -> None:
-    """True is a yes, and a number is a yes for so many seconds, up to a day."""
+def test_a_function_that_allows(value: object, seconds: float | None) -> None:
+    """True allows the poll, and a number allows it for that many seconds, up to a day."""
     result = Function(lambda channels, headers: value).ask().result
     assert result == seconds
     assert type(result) is type(seconds)
 
 
-def test_a_function_that_says_no() -> None:
-    """False and a PermissionError are a no."""
+def test_a_function_that_denies() -> None:
+    """False and PermissionError deny the poll."""
 
     def raises(channels: tuple[str, ...], headers: dict[str, str]) -> object:
         raise PermissionError(13, "the disk says so")
@@ -523,8 +525,8 @@ def test_a_function_that_says_no() -> None:
     "value",
     [None, "yes", "", b"", [], {}, (True,), 0, 0.0, -1, -0.5, math.nan, math.inf, -math.inf, 1j, object(), print],
 )
-def test_a_function_that_says_something_odd(value: object) -> None:
-    """What is neither True nor False nor a time is no verdict."""
+def test_a_function_that_returns_something_else(value: object) -> None:
+    """A result that is not a boolean or a time is an error."""
     error = Function(lambda channels, headers: value).ask().error
     assert isinstance(error, Unavailable)
     assert error.detail == NO_ANSWER
@@ -546,7 +548,7 @@ def test_a_function_that_says_something_odd(value: object) -> None:
     ],
 )
 def test_a_function_that_fails(raised: BaseException) -> None:
-    """An error in the function is no verdict; what it was is kept for the log and not told."""
+    """An exception in the function is an error; it is logged, and the client does not see it."""
 
     def authorizer(channels: tuple[str, ...], headers: dict[str, str]) -> object:
         raise raised
@@ -560,8 +562,8 @@ def test_a_function_that_fails(raised: BaseException) -> None:
 
 
 @pytest.mark.parametrize("raised", [Unauthorized("log in first"), Forbidden("no"), Unavailable("later")])
-def test_a_function_that_tells_the_client(raised: PushUpError) -> None:
-    """An error of pushup.core.errors is what the client is told."""
+def test_a_function_that_raises_an_error_for_the_client(raised: PushUpError) -> None:
+    """An error of pushup.core.errors is what the client gets."""
 
     def authorizer(channels: tuple[str, ...], headers: dict[str, str]) -> object:
         raise raised
@@ -571,7 +573,7 @@ def test_a_function_that_tells_the_client(raised: PushUpError) -> None:
 
 @pytest.fixture
 def _path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`load` adds to it."""
+    """Undo the changes that `load` makes to the path."""
     monkeypatch.setattr(sys, "path", list(sys.path))
 
 
@@ -602,6 +604,6 @@ def test_load() -> None:
     ],
 )
 def test_load_says_what_is_wrong(path: str, said: str) -> None:
-    """What cannot be loaded is named, with the reason."""
+    """The error names what cannot be loaded, and the reason."""
     with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
         load(path)

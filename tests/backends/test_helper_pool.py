@@ -1,4 +1,4 @@
-"""Blocking calls in threads; the threads are stepped by hand."""
+"""Blocking calls in threads, which the test controls."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Pool:
         return Outcome(self.pool.call(lambda: value))
 
     def use(self, threads: int) -> None:
-        """Have so many calls at a time, which all return."""
+        """Run this many calls at the same time, until all have returned."""
         outcomes = [self.ask() for _ in range(threads)]
         self.threads.step_all()
         assert all(outcome.fired for outcome in outcomes)
 
 
 def test_arguments_and_results() -> None:
-    """A call is made with its arguments and comes to what the function returns."""
+    """The function gets its arguments, and the call returns its result."""
     pool = Pool()
     outcome = Outcome(pool.pool.call(divmod, 17, 5))
     other = Outcome(pool.pool.call(int, "ff", base=16))
@@ -56,7 +56,7 @@ def test_arguments_and_results() -> None:
 
 @pytest.mark.parametrize("error", [KeyError("a"), SystemExit(3)])
 def test_errors(error: BaseException) -> None:
-    """What a function raises, even what would end a program, is the failure of its call and of nothing else."""
+    """Whatever the function raises, even what would end a program, fails its call and nothing else."""
 
     def fail() -> None:
         raise error
@@ -71,7 +71,7 @@ def test_errors(error: BaseException) -> None:
 
 
 def test_never_more_threads_than_calls_at_a_time() -> None:
-    """No more threads are made than calls may run; the rest of the calls wait for one, in order."""
+    """There are never more threads than calls may run; further calls wait for one, in order."""
     pool = Pool(at_most=3, queue_limit=10)
     outcomes = [pool.ask(number) for number in range(13)]
     assert isinstance(pool.ask().error, Overloaded)
@@ -85,7 +85,7 @@ def test_never_more_threads_than_calls_at_a_time() -> None:
 
 
 def test_a_thread_that_hangs_keeps_its_place() -> None:
-    """A call that runs past its deadline fails, but its thread is not there for others until it returns."""
+    """A call that exceeds its deadline fails, but its thread is not free until it returns."""
     pool = Pool(at_most=1)
     hangs = pool.ask("too late")
     pool.clock.advance(DEADLINE)
@@ -100,7 +100,7 @@ def test_a_thread_that_hangs_keeps_its_place() -> None:
 
 
 def test_a_cancelled_call_keeps_its_place() -> None:
-    """A thread cannot be stopped: what it returns for a caller that is gone is for nobody."""
+    """A thread cannot be interrupted, so the result of a cancelled call is discarded."""
     pool = Pool(at_most=1)
     gone, waiting = pool.ask("for nobody"), pool.ask("b")
     gone.deferred.cancel()
@@ -110,8 +110,8 @@ def test_a_cancelled_call_keeps_its_place() -> None:
     assert waiting.result == "b"
 
 
-def test_idle_threads_are_let_go() -> None:
-    """When no thread is needed any more all of them end, after one to two idle times; then no timer is left."""
+def test_idle_threads_end() -> None:
+    """Threads that are not needed end after one to two idle periods, and then no timer is left."""
     pool = Pool(at_most=5)
     pool.use(5)
     assert pool.threads.workers == 5
@@ -123,8 +123,8 @@ def test_idle_threads_are_let_go() -> None:
     assert pool.clock.getDelayedCalls() == []
 
 
-def test_threads_are_made_again() -> None:
-    """A pool without threads makes new ones when it is called."""
+def test_threads_are_started_again() -> None:
+    """A pool without threads starts new ones when it is called."""
     pool = Pool(at_most=3)
     pool.use(3)
     pool.clock.advance(IDLE_SECONDS)
@@ -138,7 +138,7 @@ def test_threads_are_made_again() -> None:
 
 
 def test_as_many_threads_are_kept_as_are_needed() -> None:
-    """With never more than two calls at a time, two of five threads are kept, for as long as that goes on."""
+    """With at most two calls at the same time, two of five threads are kept."""
     pool = Pool(at_most=5)
     pool.use(5)
     for second in range(int(3 * IDLE_SECONDS)):
@@ -147,8 +147,8 @@ def test_as_many_threads_are_kept_as_are_needed() -> None:
     assert (pool.threads.workers, pool.threads.made) == (2, 5)
 
 
-def test_a_busy_thread_is_not_let_go() -> None:
-    """A call that runs for longer than the idle time keeps its thread, and the others end."""
+def test_a_busy_thread_is_kept() -> None:
+    """A call that runs longer than the idle time keeps its thread, and the others end."""
     pool = Pool(at_most=3)
     long = pool.ask("long")
     for _ in range(2):
@@ -167,7 +167,7 @@ def test_a_busy_thread_is_not_let_go() -> None:
 
 
 def test_one_timer() -> None:
-    """However many calls there are, the reactor has a timer for deadlines and one for idle threads."""
+    """However many calls there are, the reactor has one timer for deadlines and one for idle threads."""
     pool = Pool(at_most=2)
     for _ in range(100):
         pool.ask()
@@ -176,7 +176,7 @@ def test_one_timer() -> None:
 
 
 def test_stop() -> None:
-    """A pool that is stopped makes no more calls and lets its threads end; what runs returns first."""
+    """A stopped pool accepts no calls, and its threads end once their calls have returned."""
     pool = Pool(at_most=2)
     runs, idle, waits = pool.ask("runs"), pool.ask("ended"), pool.ask("waits")
     pool.threads.step(1)
@@ -196,7 +196,7 @@ def test_stop() -> None:
 
 
 def test_nothing_runs_in_this_thread() -> None:
-    """The function is called by the threads, never by the caller."""
+    """The function runs in a thread of the pool, never in the caller's."""
     pool = Pool()
     seen: list[object] = []
     pool.pool.call(lambda: seen.append(current_thread()))

@@ -1,4 +1,4 @@
-"""A service that takes only so many calls at a time."""
+"""A service that runs a limited number of calls at a time."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ DEADLINE = 10.0
 
 
 def keep_running(running: Deferred[Any]) -> None:
-    """What cannot be stopped, a thread, runs on."""
+    """Let the call run, as a thread does, which cannot be interrupted."""
 
 
 class Calls:
-    """A service whose calls the test ends: they are named, and `running` holds those that were begun and not ended."""
+    """A service whose calls, which have names, end when the test says so; `running` has the current ones."""
 
     def __init__(
         self,
@@ -57,19 +57,19 @@ class Calls:
 
     @property
     def counted(self) -> dict[str, int]:
-        """What is not 0."""
+        """The counters that are not 0."""
         counters = self.counters
         names = ("busy", "waiting", "ended", "late", "refused")
         return {name: value for name in names if (value := getattr(counters, name))}
 
     @property
-    def waits(self) -> int:
-        """How many waits were measured."""
+    def measured_waits(self) -> int:
+        """How many waiting times were measured."""
         return int(self.counters.wait.buckets[-1][1])
 
 
-def test_only_so_many_run() -> None:
-    """The first calls begin at once, the rest when one of those has ended, first come, first served."""
+def test_a_limited_number_of_calls_runs() -> None:
+    """The first calls start at once, the others when one of those has ended, in order."""
     calls = Calls(at_most=2)
     outcomes = [calls.ask(name) for name in "abcde"]
     assert calls.begun == ["a", "b"]
@@ -88,7 +88,7 @@ def test_only_so_many_run() -> None:
 
 
 def test_a_newcomer_does_not_overtake() -> None:
-    """A call that is asked for while another one's end is told comes behind those that wait."""
+    """A call made while another one's end is being reported goes behind those that wait."""
     calls = Calls(at_most=1)
     later: list[Outcome] = []
     calls.ask("a").deferred.addCallback(lambda _: later.append(calls.ask("c")))
@@ -100,7 +100,7 @@ def test_a_newcomer_does_not_overtake() -> None:
 
 
 def test_the_queue_is_bounded() -> None:
-    """One more than run and wait is refused at once, and one that ends makes room again."""
+    """A call beyond the limit of the queue is refused at once, and each call that ends makes room."""
     calls = Calls(at_most=2, queue_limit=3)
     outcomes = [calls.ask(name) for name in "abcde"]
     refused = calls.ask("f").error
@@ -116,7 +116,7 @@ def test_the_queue_is_bounded() -> None:
 
 
 def test_no_queue() -> None:
-    """Where none may wait, calls run while there is a place for them, and are refused while there is none."""
+    """Without a queue, calls run while there is a free place and are refused otherwise."""
     calls = Calls(at_most=1, queue_limit=0)
     running = calls.ask("a")
     assert isinstance(calls.ask("b").error, Overloaded)
@@ -127,7 +127,7 @@ def test_no_queue() -> None:
 
 
 def test_a_deadline_covers_the_waiting() -> None:
-    """The deadline counts from the asking: a call that still waits then fails and is never begun."""
+    """The deadline counts from the call: if it is still waiting then, it fails and is never started."""
     calls = Calls(at_most=1)
     running = calls.ask("a")
     calls.clock.advance(4.0)
@@ -147,7 +147,7 @@ def test_a_deadline_covers_the_waiting() -> None:
     assert calls.counted == {"late": 2}
 
 
-def test_a_call_has_only_what_waiting_has_left_of_its_time() -> None:
+def test_the_time_spent_waiting_counts() -> None:
     """A call that waited 9 of 10 seconds has one second to run."""
     calls = Calls(at_most=1)
     calls.ask("a")
@@ -162,7 +162,7 @@ def test_a_call_has_only_what_waiting_has_left_of_its_time() -> None:
 
 
 def test_a_late_call_keeps_its_place() -> None:
-    """What runs on past its deadline keeps its place until it has ended; its result then is for nobody."""
+    """A call that runs past its deadline keeps its place until it has ended, and its result is discarded."""
     calls = Calls(at_most=1)
     late = calls.ask("a")
     calls.clock.advance(DEADLINE)
@@ -178,7 +178,7 @@ def test_a_late_call_keeps_its_place() -> None:
 
 
 def test_a_late_call_that_fails_afterwards() -> None:
-    """The failure of a call that nobody waits for any more is lost without a trace in the log."""
+    """The failure of a call that has already timed out is not logged."""
     calls = Calls(at_most=1)
     late = calls.ask("a")
     calls.clock.advance(DEADLINE)
@@ -187,8 +187,8 @@ def test_a_late_call_that_fails_afterwards() -> None:
     assert calls.counted == {"late": 1}
 
 
-def test_a_late_call_that_can_be_stopped_frees_its_place() -> None:
-    """Where giving up ends a call, the next is begun at its deadline, and is not late itself."""
+def test_a_late_call_that_can_be_cancelled_frees_its_place() -> None:
+    """The next call starts at the deadline of the late one, and is not late itself."""
     calls = Calls(at_most=1, give_up=Deferred.cancel)
     late = calls.ask("a")
     calls.clock.advance(5.0)
@@ -201,8 +201,8 @@ def test_a_late_call_that_can_be_stopped_frees_its_place() -> None:
     assert waiting.result == "b"
 
 
-def test_many_are_late_at_once() -> None:
-    """Of calls whose deadlines come together none is begun just to be given up; those that are not late are."""
+def test_many_calls_are_late_at_once() -> None:
+    """Of calls with the same deadline none is started only to be cancelled; those that are not late do start."""
     calls = Calls(at_most=1, queue_limit=1000, give_up=Deferred.cancel)
     outcomes = [calls.ask(str(number)) for number in range(1000)]
     calls.clock.advance(1.0)
@@ -215,8 +215,8 @@ def test_many_are_late_at_once() -> None:
     assert in_time.result == "in time"
 
 
-def test_who_asks_again_when_late() -> None:
-    """A caller that asks again as soon as it is told that it was late gets its turn."""
+def test_a_caller_that_retries_when_late() -> None:
+    """A caller that retries as soon as its call timed out gets its turn."""
     calls = Calls(at_most=1, give_up=Deferred.cancel)
     again: list[Outcome] = []
     calls.service.call(lambda: calls.begin("a")).addErrback(lambda _: again.append(calls.ask("b")))
@@ -227,7 +227,7 @@ def test_who_asks_again_when_late() -> None:
 
 
 def test_an_end_at_the_deadline_is_in_time() -> None:
-    """A call that has ended is not late any more, nor counted so, when its deadline comes."""
+    """A call that has ended is neither late nor counted as late at its deadline."""
     calls = Calls()
     outcome = calls.ask("a")
     calls.clock.advance(DEADLINE - 0.001)
@@ -238,7 +238,7 @@ def test_an_end_at_the_deadline_is_in_time() -> None:
 
 
 def test_cancel_while_waiting() -> None:
-    """A call that is cancelled before its turn is never begun, and its place in the queue is free."""
+    """A call that is cancelled before its turn is never started, and its place in the queue is free."""
     given_up: list[Deferred[Any]] = []
     calls = Calls(at_most=1, queue_limit=2, give_up=given_up.append)
     calls.ask("a")
@@ -258,7 +258,7 @@ def test_cancel_while_waiting() -> None:
 
 
 def test_cancel_while_running() -> None:
-    """A call that is cancelled while it runs is given up, keeps its place until it has ended, and is never late."""
+    """A call that is cancelled while it runs keeps its place until it has ended, and is never late."""
     given_up: list[Deferred[Any]] = []
     calls = Calls(at_most=1, give_up=given_up.append)
     running = calls.ask("a")
@@ -276,8 +276,8 @@ def test_cancel_while_running() -> None:
     assert len(given_up) == 1
 
 
-def test_cancel_what_can_be_stopped() -> None:
-    """Where giving up ends a call, cancelling it begins the next one at once."""
+def test_cancel_a_call_that_can_be_interrupted() -> None:
+    """The next call starts at once."""
     calls = Calls(at_most=1, give_up=Deferred.cancel)
     running = calls.ask("a")
     calls.ask("b")
@@ -288,7 +288,7 @@ def test_cancel_what_can_be_stopped() -> None:
 
 
 def test_stop() -> None:
-    """Stopping fails what waits and what is asked for afterwards; what runs goes on to its end, without a deadline."""
+    """Waiting and new calls fail; running ones continue to their end, without a deadline."""
     calls = Calls(at_most=1)
     running, waiting = calls.ask("a"), calls.ask("b")
     calls.service.stop()
@@ -305,7 +305,7 @@ def test_stop() -> None:
 
 
 def test_calls_that_end_at_once_do_not_recurse() -> None:
-    """10,000 calls wait and each ends as soon as it is begun: that takes no stack."""
+    """10,000 waiting calls that each end as soon as they start take no stack."""
     calls = Calls(at_most=1, queue_limit=10_000)
     calls.ask("first")
     ended: list[int] = []
@@ -318,7 +318,7 @@ def test_calls_that_end_at_once_do_not_recurse() -> None:
 
 
 def test_one_timer() -> None:
-    """However many calls run and wait, the reactor has one timer, and it is for the first deadline."""
+    """However many calls run and wait, the reactor has one timer, for the first deadline."""
     calls = Calls(at_most=5)
     for number in range(50):
         calls.ask(str(number))
@@ -331,8 +331,8 @@ def test_one_timer() -> None:
     assert timer.getTime() == DEADLINE + 2.625
 
 
-def test_no_timer_when_nothing_is_asked() -> None:
-    """When all calls have ended, no timer rings for ever."""
+def test_no_timer_without_calls() -> None:
+    """When all calls have ended, no timer is left."""
     calls = Calls()
     calls.ask("a")
     calls.end("a")
@@ -341,7 +341,7 @@ def test_no_timer_when_nothing_is_asked() -> None:
 
 
 def test_begin_raises() -> None:
-    """An exception in beginning a call is the call's failure, and its place is free."""
+    """An exception while a call is started is the call's failure, and frees its place."""
     calls = Calls(at_most=1)
 
     def begin() -> Deferred[None]:
@@ -358,7 +358,7 @@ def test_begin_raises() -> None:
 
 
 def test_a_call_that_fails() -> None:
-    """The error of a call is what its caller gets; the call has ended in time all the same."""
+    """The caller gets the error; the call counts as ended in time."""
     calls = Calls()
     outcome = calls.ask("a")
     calls.running.pop("a").errback(KeyError("a"))
@@ -366,8 +366,8 @@ def test_a_call_that_fails() -> None:
     assert calls.counted == {"ended": 1}
 
 
-def test_a_caller_that_fails_harms_nobody() -> None:
-    """An error in what a caller does with its result stays with that caller."""
+def test_a_failing_callback_does_not_affect_others() -> None:
+    """An error in a caller's callback stays with that caller."""
     calls = Calls(at_most=1)
     failing = calls.ask("a").deferred.addCallback(lambda _: 1 / 0)
     calls.ask("b")
@@ -377,7 +377,7 @@ def test_a_caller_that_fails_harms_nobody() -> None:
 
 
 def test_waits_are_measured() -> None:
-    """The histogram has the wait of each call that was begun, and of no other."""
+    """The histogram has the waiting time of each call that was started, and of no other."""
     calls = Calls(at_most=1, queue_limit=2)
     calls.ask("a")
     calls.clock.advance(1.0)
@@ -387,7 +387,7 @@ def test_waits_are_measured() -> None:
     cancelled.deferred.cancel()
     calls.clock.advance(2.0)
     calls.end("a")
-    assert calls.waits == 2
+    assert calls.measured_waits == 2
     assert calls.counters.wait.sum == 2.0
     buckets = dict(calls.counters.wait.buckets)
     assert (buckets["0.001"], buckets["1.0"], buckets["2.5"]) == (1, 1, 2)
@@ -396,12 +396,12 @@ def test_waits_are_measured() -> None:
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("can_be_stopped", [False, True])
 def test_model(seed: int, can_be_stopped: bool) -> None:
-    """Whatever happens in whatever order, it goes as a naive list of calls would have it, and all is counted."""
+    """Whatever happens in whatever order, the service behaves and counts like a naive list of calls."""
     draw = random.Random(seed)
     at_most, queue_limit = draw.randint(1, 4), draw.randint(1, 6)
     calls = Calls(at_most, queue_limit, Deferred.cancel if can_be_stopped else keep_running)
     waiting: deque[str] = deque()
-    running: dict[str, bool] = {}  # whether somebody waits for it
+    running: dict[str, bool] = {}  # whether its caller still waits
     since: dict[str, float] = {}
     outcomes: dict[str, Outcome] = {}
     expected = {"ended": 0, "late": 0, "refused": 0}
@@ -424,7 +424,7 @@ def test_model(seed: int, can_be_stopped: bool) -> None:
         match draw.randrange(10):
             case 0 | 1 | 2 | 3:
                 name = str(step)
-                calls.clock.advance(1 / 1024)  # no two deadlines come together
+                calls.clock.advance(1 / 1024)  # no two deadlines are equal
                 outcomes[name] = calls.ask(name)
                 if len(running) >= at_most and len(waiting) >= queue_limit:
                     expected["refused"] += 1
@@ -460,5 +460,5 @@ def test_model(seed: int, can_be_stopped: bool) -> None:
         assert len(running) <= at_most
         now = {"busy": len(running), "waiting": len(waiting)}
         assert calls.counted == {key: value for key, value in (now | expected).items() if value}
-        assert calls.waits == len(begun)
+        assert calls.measured_waits == len(begun)
         assert len(calls.clock.getDelayedCalls()) <= 1

@@ -1,4 +1,4 @@
-"""HTTP requests to another server, through an agent that is stepped by hand."""
+"""HTTP requests to another server, through an agent controlled by the test."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Requestor:
 
 
 def test_a_request_and_its_reply() -> None:
-    """A GET goes out with the header fields given, and comes to the status and the body."""
+    """A GET is sent with the given header fields, and returns status and body."""
     requestor = Requestor()
     outcome = requestor.get()
     request = requestor.agent.last
@@ -69,7 +69,7 @@ def test_a_request_and_its_reply() -> None:
 
 
 def test_a_body_up_to_the_end_of_the_connection() -> None:
-    """A body without a length, as of HTTP/1.0, is whole when the connection ends."""
+    """A body without a length, as in HTTP/1.0, is complete when the connection ends."""
     requestor = Requestor()
     outcome = requestor.get()
     requestor.agent.last.begin_reply().end(b"old", PotentialDataLoss())
@@ -78,7 +78,7 @@ def test_a_body_up_to_the_end_of_the_connection() -> None:
 
 @pytest.mark.parametrize("status", [204, 301, 302, 400, 401, 403, 404, 429, 500, 502, 503])
 def test_a_status_is_a_reply(status: int) -> None:
-    """Whatever the status, it is a reply: nothing is followed, and nothing is sent again."""
+    """Whatever its status, a reply is returned: no redirect is followed and nothing is retried."""
     requestor = Requestor()
     outcome = requestor.get()
     requestor.agent.last.reply(status, b"body")
@@ -89,7 +89,7 @@ def test_a_status_is_a_reply(status: int) -> None:
 
 @pytest.mark.parametrize("error", NOT_REPLIED)
 def test_one_retry(error: Exception) -> None:
-    """A request that reached nobody or was not replied to is sent once more, after a pause."""
+    """A request that did not reach the server or got no reply is retried once, after a pause."""
     requestor = Requestor()
     outcome = requestor.get()
     requestor.agent.last.fail(error)
@@ -107,7 +107,7 @@ def test_one_retry(error: Exception) -> None:
 
 @pytest.mark.parametrize("error", NOT_REPLIED)
 def test_no_second_retry(error: Exception) -> None:
-    """When the second request is lost, too, the service cannot be reached, and why is said."""
+    """If the retry fails as well, the error is that the service cannot be reached, with the reason."""
     requestor = Requestor()
     outcome = requestor.get()
     requestor.agent.last.fail(error)
@@ -124,7 +124,7 @@ def test_no_second_retry(error: Exception) -> None:
 
 
 def test_any_other_error() -> None:
-    """Whatever else goes wrong in the agent, it is that the service cannot be reached."""
+    """Any other error of the agent also means that the service cannot be reached."""
     requestor = Requestor()
     outcome = requestor.get()
     while not outcome.fired:
@@ -136,7 +136,7 @@ def test_any_other_error() -> None:
 
 
 def test_a_body_that_breaks_off() -> None:
-    """A reply that ends before its end is none: the request is sent again."""
+    """A reply that ends early does not count, and the request is retried."""
     requestor = Requestor()
     outcome = requestor.get()
     requestor.agent.last.begin_reply().end(b"hal", ConnectionLost())
@@ -147,7 +147,7 @@ def test_a_body_that_breaks_off() -> None:
 
 
 def test_the_longest_body() -> None:
-    """A body of exactly the limit is taken."""
+    """A body of exactly the limit is accepted."""
     requestor = Requestor()
     outcome = requestor.get()
     requestor.agent.last.reply(200, b"x" * REPLY_LIMIT_BYTES)
@@ -155,7 +155,7 @@ def test_the_longest_body() -> None:
 
 
 def test_too_long_a_body() -> None:
-    """A body that goes on past the limit is read no further: the connection is closed, and there is no reply."""
+    """A body beyond the limit is not read further: the connection is closed, and there is no reply."""
     requestor = Requestor()
     outcome = requestor.get()
     while not outcome.fired:
@@ -172,7 +172,7 @@ def test_too_long_a_body() -> None:
 
 
 def test_too_long_a_body_in_one_piece() -> None:
-    """A body that is past the limit with its last byte is no reply, though it came whole."""
+    """A body that exceeds the limit is not a reply, even if it arrived completely."""
     requestor = Requestor()
     outcome = requestor.get()
     while not outcome.fired:
@@ -181,8 +181,8 @@ def test_too_long_a_body_in_one_piece() -> None:
     assert isinstance(outcome.error, Unavailable)
 
 
-def test_only_so_many_requests() -> None:
-    """So many are sent at a time, a retry in its pause counts as one of them, the rest wait, and more are refused."""
+def test_concurrent_requests_are_limited() -> None:
+    """A retry in its pause counts as well; further requests wait, and beyond the queue they are refused."""
     requestor = Requestor(at_most=2, queue_limit=1)
     first, _second, third = (requestor.get(b"http://app/%d" % n) for n in range(3))
     assert isinstance(requestor.get().error, Overloaded)
@@ -200,7 +200,7 @@ def test_only_so_many_requests() -> None:
 
 @pytest.mark.parametrize("sent", [False, True])
 def test_the_deadline_cancels_the_request(sent: bool) -> None:
-    """When the deadline comes, while it connects or waits for a reply, a request is given up and not sent again."""
+    """At its deadline a request that connects or waits for a reply is cancelled and not retried."""
     requestor = Requestor(at_most=1, sent=sent)
     outcome = requestor.get()
     requestor.clock.advance(1.0)
@@ -216,8 +216,8 @@ def test_the_deadline_cancels_the_request(sent: bool) -> None:
     assert (requestor.counters.busy, requestor.counters.late) == (0, 1)
 
 
-def test_the_deadline_comes_while_the_body_does() -> None:
-    """A body that dribbles is given up at the deadline, and its connection is closed."""
+def test_the_deadline_during_the_body() -> None:
+    """A body that trickles in is abandoned at the deadline, and its connection closed."""
     requestor = Requestor(at_most=1)
     outcome = requestor.get()
     response = requestor.agent.last.begin_reply()
@@ -232,8 +232,8 @@ def test_the_deadline_comes_while_the_body_does() -> None:
     assert requestor.sent == 1
 
 
-def test_the_deadline_comes_in_the_pause() -> None:
-    """A request whose deadline comes before it could be sent again is not sent again."""
+def test_the_deadline_during_the_pause() -> None:
+    """A request whose deadline passes before its retry is not retried."""
     requestor = Requestor(at_most=1)
     outcome = requestor.get()
     requestor.clock.advance(DEADLINE - RETRY_SECONDS / 2)
@@ -246,7 +246,7 @@ def test_the_deadline_comes_in_the_pause() -> None:
 
 @pytest.mark.parametrize("sent", [False, True])
 def test_cancel(sent: bool) -> None:
-    """A caller that is gone takes its request along."""
+    """Cancelling a call cancels its request."""
     requestor = Requestor(at_most=1, sent=sent)
     outcome = requestor.get()
     outcome.deferred.cancel()
@@ -258,7 +258,7 @@ def test_cancel(sent: bool) -> None:
 
 
 def test_stop() -> None:
-    """When it is stopped, nothing more is sent; what was sent may be replied to."""
+    """After stopping nothing more is sent; requests that were sent may still get their reply."""
     requestor = Requestor(at_most=1)
     sent, waiting = requestor.get(), requestor.get()
     assert Outcome(requestor.requestor.stop()).fired
