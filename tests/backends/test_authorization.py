@@ -224,9 +224,7 @@ def test_a_denial_is_a_decision(decision: PushUpError, logged: list[str]) -> Non
 
 
 @pytest.mark.parametrize("neither", [Overloaded("many"), BadRequest("too long")])
-def test_a_request_that_was_not_sent_is_not_an_outage(
-    neither: PushUpError, logged: list[str]
-) -> None:
+def test_a_request_that_was_not_sent_is_not_an_outage(neither: PushUpError, logged: list[str]) -> None:
     """It neither starts nor ends an outage."""
     node = Authorized()
     node.failed(neither)

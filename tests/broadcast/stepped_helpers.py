@@ -1,4 +1,4 @@
-"""Helpers whose calls are kept and made by hand, and a queue with its journal on them: no thread, no waiting."""
+"""Helper calls made by the test, and a node's state with its journal on them: no threads, no waiting."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ENOUGH = 1000
 
 
 class Call(NamedTuple):
-    """A call that waits for its turn; `result` is None once it was given up."""
+    """A call that waits for its turn; `result` is None once the call was given up."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -41,17 +41,17 @@ class Call(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The method of the file that is called."""
+        """The name of the called method."""
         return self.function.__name__
 
 
 class SteppedHelpers:
-    """One helper that does nothing until it is told to: the oldest call is made, fails, or is late."""
+    """A single helper controlled by the test: the oldest call is made, fails, or is late."""
 
     def __init__(self) -> None:
         self.calls: deque[Call] = deque()
         self.made: list[str] = []
-        """The names of all calls that there were."""
+        """The names of all calls so far."""
 
     def call(self, function: Callable[..., T], /, *args: Any) -> Deferred[T]:
         result: Deferred[T] = Deferred()
@@ -62,11 +62,11 @@ class SteppedHelpers:
 
     @property
     def names(self) -> list[str]:
-        """What is called, oldest first."""
+        """The names of the waiting calls, oldest first."""
         return [call.name for call in self.calls]
 
     def step(self) -> None:
-        """Make the oldest call; whoever waits for it is told what came of it, unless it was given up."""
+        """Make the oldest call, and report its outcome unless the call was given up."""
         call = self.calls.popleft()
         try:
             value = call.function(*call.arguments)
@@ -78,31 +78,31 @@ class SteppedHelpers:
                 call.result.callback(value)
 
     def run(self) -> None:
-        """Make all calls, and those that come of them."""
+        """Make all calls, including those that follow from them."""
         for _ in range(ENOUGH):
             if not self.calls:
                 return
             self.step()
-        raise AssertionError(f"there is no end of it: {self.names}")
+        raise AssertionError(f"endless calls: {self.names}")
 
     def fail(self, reason: str = "the disk is full") -> None:
-        """The oldest call fails before it has done anything."""
+        """Let the oldest call fail without an effect."""
         self._fail(self.calls.popleft(), JournalError(reason))
 
-    def fail_after_all(self, reason: str = "the disk is slow") -> None:
-        """The oldest call fails, but has done what it should."""
+    def fail_after_effect(self, reason: str = "the disk is slow") -> None:
+        """Let the oldest call take effect and then fail."""
         call = self.calls.popleft()
         call.function(*call.arguments)
         self._fail(call, JournalError(reason))
 
     def give_up(self) -> None:
-        """The oldest call runs past its deadline: it has failed for whoever waits, and is made at the next step."""
+        """Let the oldest call exceed its deadline: it has failed for the caller, and is made at the next step."""
         call = self.calls.popleft()
         self.calls.appendleft(call._replace(result=None))
         self._fail(call, Unavailable("journal did not answer within 10 s", retry_after=2))
 
-    def do_untold(self) -> None:
-        """Make the oldest call, and die before anybody hears of it."""
+    def do_and_crash(self) -> None:
+        """Make the oldest call, but die before its outcome is reported."""
         call = self.calls.popleft()
         if call.result is not None or call.name != "close":
             call.function(*call.arguments)
@@ -113,7 +113,7 @@ class SteppedHelpers:
 
 
 class JournaledReplica:
-    """A replica that follows its journal, as a node does; the file, the helper and the clock are at hand."""
+    """A replica that follows its journal as a node does; the test has access to file, helper and clock."""
 
     def __init__(
         self,
@@ -141,9 +141,9 @@ class JournaledReplica:
         )
         self.applied: list[Entry] = []
         self.outcomes: list[Outcome] = []
-        """What the entries applied came to."""
-        self.told: list[Outcome] = []
-        """What all commands came to, in the order in which it was told."""
+        """The outcomes of the entries applied."""
+        self.received: list[Outcome] = []
+        """The outcomes of all commands, in the order in which they were reported."""
         self.journal.start(self)
 
     def apply(self, entry: Entry) -> Outcome:
@@ -186,40 +186,40 @@ class JournaledReplica:
         raise AssertionError("a journal does not ask")
 
     def append(self, command: Command) -> list[Outcome]:
-        """Append; what comes of it will be in the list, once."""
+        """Append a command; the list returned will have its outcome."""
         outcomes: list[Outcome] = []
 
-        def then(outcome: Outcome) -> None:
-            assert not outcomes, "told twice"
+        def on_outcome(outcome: Outcome) -> None:
+            assert not outcomes, "reported twice"
             outcomes.append(outcome)
-            self.told.append(outcome)
+            self.received.append(outcome)
 
-        self.journal.append(command, then)
+        self.journal.append(command, on_outcome)
         return outcomes
 
     def do(self, command: Command) -> Outcome:
-        """Append, and have the disk do all it has to."""
+        """Append a command, with a disk that completes every call."""
         outcomes = self.append(command)
         self.helpers.run()
         (outcome,) = outcomes
         return outcome
 
     def publish(self, command: Publish) -> Published:
-        """`do` a publication that succeeds."""
+        """Make a publication that must succeed."""
         outcome = self.do(command)
         assert isinstance(outcome, Published), outcome
         return outcome
 
     def sequences(self) -> list[int]:
-        """The places of all entries applied."""
+        """The sequences of all entries applied."""
         return [entry.sequence for entry in self.applied]
 
     def stop(self) -> Deferred[None]:
-        """Begin to stop; fires when that is done."""
+        """Begin to stop; the Deferred fires at the end."""
         return Deferred.fromCoroutine(self.journal.stop())
 
     def stop_at_once(self) -> None:
-        """Stop, with a disk that does all that it has to."""
+        """Stop, with a disk that completes every call."""
         stopped = self.stop()
         self.helpers.run()
         assert stopped.called

@@ -1,6 +1,6 @@
-"""Whatever one node accepts, every node can read: from the log, from a checkpoint, and in an answer.
+"""Whatever one node accepts every node can read: from the log, from a checkpoint, and in an answer.
 
-The second node reads from deep in the stack, since what is left of the stack is where a decoder gives up.
+The second node reads with little stack left, because that is what limits how deeply a decoder can nest.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def numbers() -> st.SearchStrategy[str]:
 
 
 def strings() -> st.SearchStrategy[str]:
-    """JSON strings, with brackets, quotes, escapes and halves of surrogate pairs."""
+    """JSON strings with brackets, quotes, escapes and unpaired surrogates."""
     return st.text(st.sampled_from('ab[]{}"\\/\u00e9\u2028\U0001f600\ud800')).map(json.dumps)
 
 
@@ -70,7 +70,7 @@ def values() -> st.SearchStrategy[str]:
 
 
 def wrapped(opening: str, closing: str) -> st.SearchStrategy[str]:
-    """A value nested about as deeply as is allowed, or as the stack allows."""
+    """A value nested about as deeply as the limit or the stack allows."""
     depths = st.one_of(st.integers(55, 70), st.integers(100, 1100))
     return st.tuples(depths, values()).map(lambda given: opening * given[0] + given[1] + closing * given[0])
 
@@ -88,7 +88,7 @@ def bodies() -> st.SearchStrategy[bytes]:
 
 
 def nested(levels: int) -> bytes:
-    """A publication whose body nests so many levels, its own object included."""
+    """A publication whose body has this many levels, including its own object."""
     return b'{"channels":["a"],"data":' + b"[" * (levels - 1) + b"]" * (levels - 1) + b"}"
 
 
@@ -98,7 +98,7 @@ def nested(levels: int) -> bytes:
 @example(nested(960))
 @example(nested(980))
 def test_a_second_node_reads_and_answers_whatever_one_accepts(body: bytes) -> None:
-    """The log's text, a checkpoint of the state it leads to, and the answer to a poll: each is read elsewhere."""
+    """The text in the log, a checkpoint of the resulting state, and the answer to a poll can all be read."""
     try:
         publication = read_publication(body, "key", PublicationLimits())
     except PushUpError:
@@ -130,7 +130,7 @@ def test_a_second_node_reads_and_answers_whatever_one_accepts(body: bytes) -> No
 
 @pytest.mark.parametrize("frames", [0, 300, FRAMES])
 def test_how_deeply_a_body_may_nest_does_not_depend_on_the_stack(frames: int) -> None:
-    """64 levels are accepted and 65 refused, wherever the decoder is called; brackets in strings do not count."""
+    """64 levels are accepted and 65 refused wherever the decoder is called; brackets in strings do not count."""
     limits = PublicationLimits()
 
     def read(body: bytes) -> Raw:
@@ -147,7 +147,7 @@ def test_how_deeply_a_body_may_nest_does_not_depend_on_the_stack(frames: int) ->
 
 
 @pytest.mark.parametrize("read", [read_create, lambda body: read_renew("a", body)])
-def test_other_bodies_nest_no_deeper(read: Callable[[bytes], object]) -> None:
-    """Whatever a body is for: too deep is a bad request, never an error of the server."""
+def test_other_bodies_have_the_same_limit(read: Callable[[bytes], object]) -> None:
+    """Whatever the body is for, nesting too deeply is a bad request and never a server error."""
     with pytest.raises(BadRequest):
         read(b'{"ttl":' + b"[" * 980 + b"]" * 980 + b"}")

@@ -1,4 +1,4 @@
-"""The journal: what is acknowledged when, groups, checkpoints, a disk that fails, the end."""
+"""The journal: acknowledgements, groups, checkpoints, a failing disk, shutdown."""
 
 from __future__ import annotations
 
@@ -34,32 +34,32 @@ def path(tmp_path: Path) -> Path:
 
 
 class Servers:
-    """Servers with the same file, one after the other."""
+    """Servers that use the same file, one after the other."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._started: list[JournaledReplica] = []
 
     def start(self, **how: Any) -> JournaledReplica:
-        """Start one, after the one before has stopped; `how` is what JournaledReplica takes."""
+        """Start a server after the previous one has stopped; `how` is passed to JournaledReplica."""
         node = JournaledReplica(self._path, **how)
         self._started.append(node)
         return node
 
     def restart(self) -> JournaledReplica:
-        """Kill the newest, and start the next with its clock."""
+        """Kill the current server, and start the next one with the same clock."""
         self.close()
         return self.start(clock=self._started[-1].clock)
 
     def close(self) -> None:
-        """Close the file, whoever has it open."""
+        """Close the file in all servers."""
         for node in self._started:
             node.file.close()
 
 
 @pytest.fixture
 def servers(path: Path) -> Iterator[Servers]:
-    """None runs at first. Whatever file is open when the test ends is closed."""
+    """No server runs at first. Files that are open when the test ends are closed."""
     servers = Servers(path)
     yield servers
     servers.close()
@@ -67,7 +67,7 @@ def servers(path: Path) -> Iterator[Servers]:
 
 @pytest.fixture
 def node(servers: Servers) -> JournaledReplica:
-    """The first of the servers."""
+    """The first server."""
     return servers.start()
 
 
@@ -80,7 +80,7 @@ def done(stopped: Deferred[None]) -> bool:
 
 
 def refused(outcomes: list[Outcome], part: str) -> bool:
-    """Whether it was answered with 503, when to come again, and a reason with this in it, for the operator only."""
+    """Whether the command got a 503 with a time to retry, and for the operator only a reason that contains this."""
     (outcome,) = outcomes
     if not isinstance(outcome, Unavailable) or outcome.retry_after != 1:
         return False
@@ -93,7 +93,7 @@ UNKNOWN = "this may or may not have been published; retry with the same Idempote
 STOPPING = "the server is stopping"
 
 
-def in_trouble(node: JournaledReplica, logged: list[str]) -> None:
+def fail_a_commit(node: JournaledReplica, logged: list[str]) -> None:
     """Let a commit fail, which is logged once."""
     outcomes = node.append(publish("lost"))
     node.helpers.fail()
@@ -106,7 +106,7 @@ def in_trouble(node: JournaledReplica, logged: list[str]) -> None:
 
 
 def test_a_command_is_applied_and_acknowledged_once_it_is_on_the_disk(node: JournaledReplica) -> None:
-    """Before the commit returns nobody sees anything of it; whoever appended it is told what the queue made of it."""
+    """It has no effect before the commit returns; then the publisher gets the outcome of applying it."""
     outcomes = node.append(publish("a", "b"))
     assert node.helpers.names == ["append"]
     assert (outcomes, node.state.cursor.sequence) == ([], 0)
@@ -118,25 +118,25 @@ def test_a_command_is_applied_and_acknowledged_once_it_is_on_the_disk(node: Jour
     assert (entry.sequence, entry.time) == (1, START)
 
 
-def test_what_comes_while_a_commit_runs_goes_into_the_next(node: JournaledReplica) -> None:
-    """A commit for each publisher would be slow; two commits are enough here, and the order is kept."""
+def test_commands_that_arrive_during_a_commit_share_the_next(node: JournaledReplica) -> None:
+    """A commit for each command would be slow; here two commits are enough, and the order is kept."""
     first = node.append(publish("a"))
     later = [node.append(batch(draft("a"), draft("b"))), node.append(Create("c")), node.append(publish("c"))]
     assert node.helpers.names == ["append"]
     node.helpers.step()
-    assert [len(told) for told in (first, *later)] == [1, 0, 0, 0]
+    assert [len(received) for received in (first, *later)] == [1, 0, 0, 0]
     assert node.helpers.names == ["append"]
     (entries,) = node.helpers.calls[0].arguments
     assert [entry.sequence for entry in entries] == [2, 4, 5]
     node.helpers.step()
     assert node.helpers.names == []
-    assert node.told == [first[0], *(told[0] for told in later)]
+    assert node.received == [first[0], *(received[0] for received in later)]
     assert node.sequences() == [1, 2, 4, 5]
     assert node.state.cursor.sequence == 5
 
 
 def test_a_group_ends_when_it_is_large(node: JournaledReplica) -> None:
-    """By the messages in it; the command that fills it is its last, however wide."""
+    """The size is the number of messages; the command that reaches the limit is the last one, however large."""
     node.append(Expire())
     commands: list[Command] = [batch(*[draft("a")] * 100) for _ in range(4)]
     commands += [Expire()] * (GROUP_LIMIT + 5)
@@ -148,12 +148,12 @@ def test_a_group_ends_when_it_is_large(node: JournaledReplica) -> None:
         sizes.append(sum(entry.command.width for entry in entries))
         node.helpers.step()
     assert sizes == [1, 300, 100 + (GROUP_LIMIT - 100), 105]
-    assert len(node.told) == len(commands) + 1
+    assert len(node.received) == len(commands) + 1
     assert node.sequences() == sorted(set(node.sequences()))
 
 
-def test_errors_are_outcomes_with_a_place(node: JournaledReplica) -> None:
-    """What the queue refuses is in the order like anything else."""
+def test_errors_are_outcomes_with_a_sequence(node: JournaledReplica) -> None:
+    """A command that is refused when it is applied is an entry like any other."""
     assert isinstance(node.do(Close("never")), UnknownChannel)
     assert node.publish(publish("a")).sequence == 2
     assert isinstance(node.do(Expire()), Expired)
@@ -161,8 +161,8 @@ def test_errors_are_outcomes_with_a_place(node: JournaledReplica) -> None:
     assert node.sequences() == [1, 2, 3, 4]
 
 
-def test_each_is_told_before_the_next_is_applied(node: JournaledReplica) -> None:
-    """A publisher knows of its message before a later one can be delivered."""
+def test_each_outcome_is_reported_before_the_next_entry_is_applied(node: JournaledReplica) -> None:
+    """A publisher gets its response before a later message can be delivered."""
     node.append(Expire())
     seen = []
     for _ in range(3):
@@ -171,28 +171,28 @@ def test_each_is_told_before_the_next_is_applied(node: JournaledReplica) -> None
     assert seen == [2, 3, 4]
 
 
-def test_who_appends_while_being_told_comes_after_the_group(node: JournaledReplica, servers: Servers) -> None:
-    """A connection that pipelines publications begins the next when one is answered: it gets a place of its own."""
-    told: list[Outcome] = []
+def test_a_command_appended_from_a_callback_comes_after_the_group(node: JournaledReplica, servers: Servers) -> None:
+    """A connection with pipelined publications starts the next one as soon as one is answered."""
+    received: list[Outcome] = []
 
     def again(outcome: Outcome) -> None:
-        told.append(outcome)
-        if len(told) < 9:
+        received.append(outcome)
+        if len(received) < 9:
             node.journal.append(publish("a"), again)
 
     node.append(Expire())
     node.journal.append(publish("a"), again)
     others = [node.append(publish("a")) for _ in range(3)]
     node.helpers.run()
-    sequences = [outcome.sequence for outcome in (*told, *(o[0] for o in others)) if isinstance(outcome, Published)]
+    sequences = [outcome.sequence for outcome in (*received, *(o[0] for o in others)) if isinstance(outcome, Published)]
     assert sorted(sequences) == list(range(2, 14))
     assert cached(servers.restart()) == list(range(2, 14))
 
 
-def test_one_who_cannot_be_told_does_not_harm_the_others(
+def test_a_callback_that_fails_does_not_affect_others(
     node: JournaledReplica, logged_failures: list[str], servers: Servers
 ) -> None:
-    """An error in one publisher's connection is logged; the rest of the group is applied, and the order goes on."""
+    """The error is logged; the rest of the group is applied, and publishing continues."""
 
     def fails(outcome: Outcome) -> None:
         raise ValueError("an error of somebody else")
@@ -203,13 +203,13 @@ def test_one_who_cannot_be_told_does_not_harm_the_others(
     node.helpers.run()
     assert len(logged_failures) == 1
     logged_failures.clear()
-    assert [len(told) for told in rest] == [1, 1]
+    assert [len(received) for received in rest] == [1, 1]
     assert node.publish(publish("a")).sequence == 5
     assert cached(servers.restart()) == [2, 3, 4, 5]
 
 
-def test_time_never_falls(node: JournaledReplica, servers: Servers) -> None:
-    """A clock that is set back, or is behind after a restart, does not turn the order round; later it goes on."""
+def test_time_never_goes_back(node: JournaledReplica, servers: Servers) -> None:
+    """If the clock is set back, or is behind after a restart, entries keep the latest time until it has caught up."""
     node.clock.advance(10.0)
     assert node.publish(publish("a")).time == START + 10
     node.clock.rightNow -= 100.0
@@ -220,8 +220,8 @@ def test_time_never_falls(node: JournaledReplica, servers: Servers) -> None:
     assert node.publish(publish("a")).time == START + 10.5
 
 
-def test_the_epoch_is_the_files(node: JournaledReplica, servers: Servers) -> None:
-    """The one it began with, so that cursors go on."""
+def test_the_epoch_is_that_of_the_file(node: JournaledReplica, servers: Servers) -> None:
+    """An existing file keeps its epoch, so that cursors stay valid."""
     node.publish(publish("a"))
     node.file.close()
     again = servers.start(epoch="another")
@@ -238,8 +238,8 @@ def narrow(servers: Servers) -> JournaledReplica:
     return servers.start(waiting_limit_bytes=10 * size_of(LARGE))
 
 
-def test_only_so_many_bytes_wait_for_the_disk(narrow: JournaledReplica) -> None:
-    """Those that are being written count; beyond the limit a publisher is told to come again, and nobody else loses."""
+def test_the_bytes_that_wait_for_the_disk_are_limited(narrow: JournaledReplica) -> None:
+    """Those being written count; beyond the limit a publisher is told when to retry, and waiting commands are kept."""
     for round_ in range(3):
         waiting = [narrow.append(LARGE) for _ in range(10)]
         assert waiting == [[]] * 10
@@ -249,7 +249,7 @@ def test_only_so_many_bytes_wait_for_the_disk(narrow: JournaledReplica) -> None:
             assert outcome.retry_after == 1
         assert narrow.journal.why_not_ready() is None
         assert narrow.journal.waiting_bytes == 10 * size_of(LARGE)
-        narrow.helpers.step()  # the first is written, and the others are on their way
+        narrow.helpers.step()  # the first is written, and the others are being written
         assert narrow.append(LARGE) == []
         narrow.helpers.run()
         assert narrow.journal.waiting_bytes == 0
@@ -257,10 +257,8 @@ def test_only_so_many_bytes_wait_for_the_disk(narrow: JournaledReplica) -> None:
 
 
 @pytest.mark.parametrize("how", ["fails", "late", "stopped"])
-def test_however_publications_end_there_is_room_again(
-    narrow: JournaledReplica, logged_failures: list[str], how: str
-) -> None:
-    """Refused with the group they are in or behind it, not known, or written before the end."""
+def test_room_is_freed_however_publications_end(narrow: JournaledReplica, logged_failures: list[str], how: str) -> None:
+    """Whether they are refused, of unknown outcome, or written during shutdown."""
     waiting = [narrow.append(LARGE) for _ in range(10)]
     if how == "fails":
         narrow.helpers.fail()
@@ -268,15 +266,15 @@ def test_however_publications_end_there_is_room_again(
         narrow.helpers.give_up()
     else:
         narrow.stop_at_once()
-    assert [len(told) for told in waiting] == [1] * 10
+    assert [len(received) for received in waiting] == [1] * 10
     assert narrow.journal.waiting_bytes == 0
     logged_failures.clear()
 
 
-def test_a_group_that_cannot_be_applied_is_told_to_all_who_wait_for_it(
+def test_a_bug_while_applying_a_group_is_reported_to_all_its_publishers(
     narrow: JournaledReplica, logged_failures: list[str]
 ) -> None:
-    """By a fault of ours: what is on the disk is not known to be applied, and nobody waits for ever."""
+    """The remaining publications of the group, and those waiting behind it, get an error; none waits forever."""
     narrow.append(Expire())
     waiting = [narrow.append(publish("a")) for _ in range(3)]
     behind = []
@@ -287,13 +285,13 @@ def test_a_group_that_cannot_be_applied_is_told_to_all_who_wait_for_it(
 
     def fails(entry: Entry) -> Outcome:
         if next(calls) == 1:
-            raise RuntimeError("a fault of ours")
+            raise RuntimeError("a bug in apply")
         return apply(entry)
 
     narrow.state.apply = fails  # type: ignore[method-assign]
     narrow.helpers.step()
     assert isinstance(waiting[0][0], Published)
-    assert all(refused(told, "a fault of ours") for told in (*waiting[1:], *behind))
+    assert all(refused(received, "a bug in apply") for received in (*waiting[1:], *behind))
     assert narrow.journal.waiting_bytes == 0
     narrow.clock.advance(RETRY_SECONDS)
     narrow.helpers.run()
@@ -303,7 +301,7 @@ def test_a_group_that_cannot_be_applied_is_told_to_all_who_wait_for_it(
 
 
 def test_a_group_ends_when_it_has_many_bytes(node: JournaledReplica) -> None:
-    """What is written at a time is a copy of all of them."""
+    """A commit copies all its bytes, so they are limited."""
     node.append(Expire())
     for _ in range(100):
         node.append(LARGE)
@@ -320,7 +318,7 @@ def test_a_group_ends_when_it_has_many_bytes(node: JournaledReplica) -> None:
 
 
 def test_a_checkpoint_is_due_after_some_time(node: JournaledReplica) -> None:
-    """With the first command after a second, if there is something new; then the entries go."""
+    """It is made before the first command after a second, if there are new entries; then the entries are deleted."""
     node.publish(publish("a"))
     node.clock.advance(SAVE_SECONDS - 0.01)
     node.publish(publish("a"))
@@ -335,7 +333,7 @@ def test_a_checkpoint_is_due_after_some_time(node: JournaledReplica) -> None:
 
 
 def test_a_checkpoint_is_due_after_many_messages(node: JournaledReplica) -> None:
-    """However little time has gone by."""
+    """Even if little time has passed."""
     for _ in range(SAVE_CHANGES // 64):
         assert "save" not in node.helpers.made
         node.publish(batch(*[draft("a")] * 64))
@@ -346,7 +344,7 @@ def test_a_checkpoint_is_due_after_many_messages(node: JournaledReplica) -> None
 
 
 def test_a_checkpoint_is_due_after_many_channels(node: JournaledReplica) -> None:
-    """However few messages they are."""
+    """Even if there are few messages."""
     for number in range(SAVE_CHANGES // 101):
         node.publish(publish(*[f"{number}:{n}" for n in range(100)]))
         assert "save" not in node.helpers.made
@@ -355,7 +353,7 @@ def test_a_checkpoint_is_due_after_many_channels(node: JournaledReplica) -> None
 
 
 def test_a_checkpoint_is_due_after_many_bytes(node: JournaledReplica) -> None:
-    """However few messages they are."""
+    """Even if there are few messages."""
     data = '"' + "x" * 2**16 + '"'
     for _ in range(math.ceil(SAVE_BYTES / (2**16 + 100)) - 1):
         node.publish(publish("a", data=data))
@@ -368,7 +366,7 @@ def test_a_checkpoint_is_due_after_many_bytes(node: JournaledReplica) -> None:
 
 
 def test_nothing_is_appended_while_a_checkpoint_is_made(node: JournaledReplica, servers: Servers) -> None:
-    """What comes meanwhile waits, and is after it."""
+    """Commands that arrive meanwhile wait, and are written after it."""
     node.publish(publish("a"))
     node.clock.advance(SAVE_SECONDS)
     outcomes = node.append(publish("a"))
@@ -378,42 +376,42 @@ def test_nothing_is_appended_while_a_checkpoint_is_made(node: JournaledReplica, 
     assert node.helpers.names == ["append"]
     assert outcomes == other == []
     node.helpers.step()
-    assert node.told[1:] == [Published("e1", 2, 1, START + 1), Published("e1", 3, 1, START + 1)]
+    assert node.received[1:] == [Published("e1", 2, 1, START + 1), Published("e1", 3, 1, START + 1)]
     assert cached(servers.restart()) == [1, 2, 3]
 
 
 # A disk that fails.
 
 
-def test_a_commit_that_fails_refuses_those_who_wait_for_it(node: JournaledReplica, logged_failures: list[str]) -> None:
-    """They, and those behind them, are told why and when to come again; nothing is applied."""
+def test_a_failed_commit_refuses_all_waiting_commands(node: JournaledReplica, logged_failures: list[str]) -> None:
+    """Their publishers, and those behind them, get the reason and a time to retry; nothing is applied."""
     in_group = node.append(publish("a"))
     behind = [node.append(publish("a")), node.append(Create("b"))]
     node.helpers.fail("the disk is full: /j cannot grow")
     for outcomes in (in_group, *behind):
         assert refused(outcomes, "the disk is full: /j cannot grow")
-    assert [getattr(told[0], "detail", "") for told in (in_group, *behind)] == [UNKNOWN, UNWRITABLE, UNWRITABLE]
+    assert [getattr(received[0], "detail", "") for received in (in_group, *behind)] == [UNKNOWN, UNWRITABLE, UNWRITABLE]
     assert (node.state.cursor.sequence, node.state.message_count) == (0, 0)
     assert len(logged_failures) == 1
     assert "publishing is refused: the disk is full: /j cannot grow" in logged_failures.pop()
 
 
-def test_in_trouble_new_commands_are_refused_at_once(node: JournaledReplica, logged_failures: list[str]) -> None:
-    """The node is not ready, and the disk is left alone until it is tried again."""
+def test_after_a_failure_new_commands_are_refused_at_once(node: JournaledReplica, logged_failures: list[str]) -> None:
+    """The node is not ready, and the disk is not used until the next retry."""
     assert node.journal.why_not_ready() is None
-    in_trouble(node, logged_failures)
+    fail_a_commit(node, logged_failures)
     assert node.journal.why_not_ready() is not None
     assert refused(node.append(publish("a")), "the disk is full")
     assert refused(node.append(Expire()), "the disk is full")
     assert node.helpers.names == []
 
 
-def test_trouble_is_retried_until_it_is_over(
+def test_recovery_is_retried_until_it_succeeds(
     node: JournaledReplica, logged_failures: list[str], servers: Servers
 ) -> None:
-    """Each second, and each reason is logged once; then the order goes on without a hole."""
+    """It is retried each second, each reason is logged once, and then the sequences continue without a hole."""
     node.publish(publish("a"))
-    in_trouble(node, logged_failures)
+    fail_a_commit(node, logged_failures)
     for _ in range(3):
         node.clock.advance(RETRY_SECONDS - 0.01)
         assert node.helpers.names == []
@@ -435,16 +433,16 @@ def test_trouble_is_retried_until_it_is_over(
     assert cached(servers.restart()) == [1, 2]
 
 
-def test_who_asks_while_it_recovers_is_refused(node: JournaledReplica, logged_failures: list[str]) -> None:
-    """A place before that of what may be found on the disk would be a fork."""
-    in_trouble(node, logged_failures)
+def test_commands_during_recovery_are_refused(node: JournaledReplica, logged_failures: list[str]) -> None:
+    """An entry found on the disk may already have the next sequence."""
+    fail_a_commit(node, logged_failures)
     node.clock.advance(RETRY_SECONDS)
     assert refused(node.append(publish("a")), "the disk is full")
     assert node.helpers.names == ["recover"]
 
 
-def test_a_commit_that_was_late_is_found(node: JournaledReplica, logged_failures: list[str], servers: Servers) -> None:
-    """Its publishers were told that it is not known; it is applied once, and by its key the first outcome is told."""
+def test_a_late_commit_is_found(node: JournaledReplica, logged_failures: list[str], servers: Servers) -> None:
+    """It is applied once, and a publisher that retries with its key after an unknown outcome gets the first outcome."""
     node.publish(publish("a"))
     late = [node.append(publish("a", key="k"))]
     late += [node.append(batch(draft("a"), draft("b"), key="l"))]
@@ -466,16 +464,14 @@ def test_a_commit_that_was_late_is_found(node: JournaledReplica, logged_failures
     logged_failures.clear()
 
 
-def test_a_whole_group_that_was_late_is_found(
-    node: JournaledReplica, logged_failures: list[str], servers: Servers
-) -> None:
-    """Each entry of it in its order, with the time it had; those of before are not applied again."""
+def test_a_late_group_is_found(node: JournaledReplica, logged_failures: list[str], servers: Servers) -> None:
+    """All its entries are applied in order, with their original times, and earlier ones are not applied again."""
     node.publish(publish("a"))
     for command in (Expire(), batch(draft("a"), draft("b"), key="l"), publish("b", key="m")):
         node.append(command)
         node.clock.advance(0.25)
     node.helpers.step()
-    node.helpers.fail_after_all()
+    node.helpers.fail_after_effect()
     node.append(publish("lost"))
     node.clock.advance(RETRY_SECONDS)
     node.helpers.run()
@@ -486,8 +482,8 @@ def test_a_whole_group_that_was_late_is_found(
     logged_failures.clear()
 
 
-def test_recovering_may_be_late_too(node: JournaledReplica, logged_failures: list[str]) -> None:
-    """It is tried again; what the first try has done is done."""
+def test_recovery_may_be_late_as_well(node: JournaledReplica, logged_failures: list[str]) -> None:
+    """It is tried again, and the effects of the first attempt remain."""
     node.append(publish("a"))
     node.helpers.give_up()
     for _ in range(2):
@@ -506,7 +502,7 @@ def test_recovering_may_be_late_too(node: JournaledReplica, logged_failures: lis
 def test_a_checkpoint_that_fails_loses_nothing(
     node: JournaledReplica, logged_failures: list[str], servers: Servers
 ) -> None:
-    """Who waited behind it is refused; what was acknowledged is in the entries, and the next one has it all."""
+    """Commands behind it are refused; acknowledged ones are still in the entries, and in the next checkpoint."""
     node.publish(publish("a", key="k"))
     node.clock.advance(SAVE_SECONDS)
     waiting = node.append(publish("a"))
@@ -524,20 +520,18 @@ def test_a_checkpoint_that_fails_loses_nothing(
     assert again.publish(publish("a", key="k")).sequence == 1
 
 
-def test_a_checkpoint_that_was_late_is_made_twice(
-    node: JournaledReplica, logged_failures: list[str], servers: Servers
-) -> None:
-    """What it has written is written again with what is new, and no message or key comes twice of it."""
+def test_a_late_checkpoint_is_made_twice(node: JournaledReplica, logged_failures: list[str], servers: Servers) -> None:
+    """The second one writes the same and what is new, without duplicate messages or keys."""
     for number in range(3):
         node.publish(publish("a", key=f"k{number}"))
     node.clock.advance(SAVE_SECONDS)
     node.append(publish("lost"))
     node.helpers.give_up()
     node.clock.advance(RETRY_SECONDS)
-    node.helpers.step()  # it is made after all
+    node.helpers.step()  # it completes after all
     node.helpers.step()
     assert list(node.file.entries()) == []
-    node.helpers.fail()  # and again, which fails
+    node.helpers.fail()  # the second one fails
     node.clock.advance(RETRY_SECONDS)
     node.helpers.step()
     node.helpers.run()
@@ -555,9 +549,9 @@ def test_a_checkpoint_that_was_late_is_made_twice(
 def test_a_failed_append_is_not_in_a_later_checkpoint(
     node: JournaledReplica, logged_failures: list[str], servers: Servers
 ) -> None:
-    """What was refused and is not on the disk stays away; its places go to what comes next."""
+    """Refused commands that are not on the disk have no effect, and their sequences are used again."""
     node.publish(publish("a"))
-    in_trouble(node, logged_failures)
+    fail_a_commit(node, logged_failures)
     node.clock.advance(RETRY_SECONDS)
     node.helpers.run()
     assert node.publish(publish("a", data='"next"')).sequence == 2
@@ -569,7 +563,7 @@ def test_a_failed_append_is_not_in_a_later_checkpoint(
 def test_a_file_that_is_locked_in_a_transaction_recovers(
     node: JournaledReplica, logged_failures: list[str], servers: Servers
 ) -> None:
-    """A checkpoint that failed in the middle is rolled back before anything else is done."""
+    """A checkpoint that failed halfway is rolled back first."""
     node.publish(publish("a"))
     node.clock.advance(SAVE_SECONDS)
     node.append(publish("a"))
@@ -588,11 +582,11 @@ def test_a_file_that_is_locked_in_a_transaction_recovers(
     logged_failures.clear()
 
 
-# The end.
+# Shutdown.
 
 
-def test_stopping_finishes_what_was_appended(node: JournaledReplica, servers: Servers, path: Path) -> None:
-    """All that waits is written, applied and acknowledged; then the checkpoint is brought up to it, and it closes."""
+def test_stopping_finishes_waiting_commands(node: JournaledReplica, servers: Servers, path: Path) -> None:
+    """They are written, applied and acknowledged; then the last checkpoint is made and the file closed."""
     first, second = node.append(publish("a")), node.append(publish("b"))
     stopped = node.stop()
     assert not done(stopped)
@@ -610,7 +604,7 @@ def test_stopping_finishes_what_was_appended(node: JournaledReplica, servers: Se
     node.helpers.step()
     assert done(stopped)
     assert refused(node.append(publish("late")), "is stopping")
-    file = JournalFile(path)  # nobody holds it any more
+    file = JournalFile(path)  # it is not locked any more
     assert list(file.entries()) == []
     file.close()
     assert cached(servers.start()) == [1, 2]
@@ -624,10 +618,10 @@ def test_stopping_with_nothing_to_do(node: JournaledReplica, path: Path) -> None
     JournalFile(path).close()
 
 
-def test_stopping_while_in_trouble(node: JournaledReplica, logged_failures: list[str], servers: Servers) -> None:
-    """The disk is not tried again; the file is let go of, and the next server finds all that was acknowledged."""
+def test_stopping_after_a_failure(node: JournaledReplica, logged_failures: list[str], servers: Servers) -> None:
+    """The disk is not tried again; the file is closed, and the next server finds everything acknowledged."""
     node.publish(publish("a"))
-    in_trouble(node, logged_failures)
+    fail_a_commit(node, logged_failures)
     stopped = node.stop()
     assert node.helpers.names == ["close"]
     assert node.clock.getDelayedCalls() == []
@@ -637,8 +631,8 @@ def test_stopping_while_in_trouble(node: JournaledReplica, logged_failures: list
     assert cached(servers.start()) == [1]
 
 
-def test_stopping_while_it_recovers(node: JournaledReplica, logged_failures: list[str], servers: Servers) -> None:
-    """What is found on the disk is applied; and if nothing can be found, it ends, too."""
+def test_stopping_during_recovery(node: JournaledReplica, logged_failures: list[str], servers: Servers) -> None:
+    """Entries found on the disk are applied; if recovery fails, the journal stops all the same."""
     node.append(publish("a"))
     node.helpers.give_up()
     node.clock.advance(RETRY_SECONDS)
@@ -650,7 +644,7 @@ def test_stopping_while_it_recovers(node: JournaledReplica, logged_failures: lis
     node = servers.start(clock=node.clock)
     assert cached(node) == [1]
     logged_failures.clear()
-    in_trouble(node, logged_failures)
+    fail_a_commit(node, logged_failures)
     node.clock.advance(RETRY_SECONDS)
     stopped = node.stop()
     node.helpers.fail()
@@ -664,12 +658,12 @@ def test_stopping_while_it_recovers(node: JournaledReplica, logged_failures: lis
 def test_a_commit_that_fails_while_stopping(
     node: JournaledReplica, logged_failures: list[str], servers: Servers
 ) -> None:
-    """Those who wait are refused, and it ends without a checkpoint."""
+    """Waiting commands are refused, and the journal stops without a checkpoint."""
     node.publish(publish("a"))
     outcomes = [node.append(publish("a")), node.append(publish("a"))]
     stopped = node.stop()
     node.helpers.fail()
-    assert all(refused(told, "the disk is full") for told in outcomes)
+    assert all(refused(received, "the disk is full") for received in outcomes)
     node.helpers.run()
     assert done(stopped)
     assert node.helpers.made[-1] == "close"
@@ -682,7 +676,7 @@ def test_a_commit_that_fails_while_stopping(
 def test_a_last_checkpoint_that_fails_is_logged(
     node: JournaledReplica, logged_failures: list[str], servers: Servers
 ) -> None:
-    """The server ends all the same, and the next one has the entries."""
+    """The server stops all the same, and the next one has the entries."""
     node.publish(publish("a"))
     stopped = node.stop()
     node.helpers.fail("the disk is full")
@@ -694,8 +688,8 @@ def test_a_last_checkpoint_that_fails_is_logged(
     assert cached(servers.restart()) == [1]
 
 
-def test_a_restart_is_as_if_nothing_had_been(servers: Servers, path: Path) -> None:
-    """Two queues, one of which is restarted after each command, have equal states."""
+def test_a_restart_changes_nothing(servers: Servers, path: Path) -> None:
+    """A state that is restarted after each command equals one that is not."""
     limits = Limits(retention_seconds=5.0, channel_ttl_seconds=3.0, retention_messages=2)
     steady = ReplicatedState(limits, epoch="e1")
     node = servers.start(limits=limits)

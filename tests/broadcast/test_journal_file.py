@@ -1,4 +1,4 @@
-"""The journal's file: what is loaded is what was saved; files that cannot be used, and what is said of them."""
+"""The journal's file: it loads what was saved, and errors explain why a file cannot be used."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def path(tmp_path: Path) -> Path:
 
 
 class Opened:
-    """An open file and the queue that goes on from it; each entry is on the disk before it is applied."""
+    """An open file and the state loaded from it; each entry is written before it is applied."""
 
     def __init__(self, path: Path, limits: Limits | None = None, epoch: str = EPOCH) -> None:
         self.limits = limits or Limits()
@@ -51,7 +51,7 @@ class Opened:
         return [self.state.apply(entry) for entry in entries]
 
     def do(self, command: Command, time: float) -> Outcome:
-        """The next entry, in a group of its own."""
+        """Apply the next entry, in a group of its own."""
         (outcome,) = self.append(Entry(self.state.cursor.epoch, self.state.cursor.sequence + 1, time, command))
         return outcome
 
@@ -67,7 +67,7 @@ class Opened:
 
 
 def filled(path: Path, messages: int = 40) -> None:
-    """Make a journal with something in each of its tables, spread over many pages."""
+    """Make a journal with rows in each of its tables, spread over many pages."""
     opened = Opened(path)
     for number in range(messages):
         opened.do(publish("a", f"b{number}", data='"' + "x" * 1000 + '"', key=f"k{number}"), 10.0)
@@ -77,7 +77,7 @@ def filled(path: Path, messages: int = 40) -> None:
 
 
 def error_of(path: Path) -> str:
-    """What is said of a file that cannot be opened: one line that names it. It is not held open by that."""
+    """The one-line error for a file that cannot be opened, which names it; the file is not left open."""
     with pytest.raises(JournalError) as raised:
         open_journal(path, Limits(), "e2")
     text = str(raised.value)
@@ -87,7 +87,7 @@ def error_of(path: Path) -> str:
 
 
 def change(path: Path, *statements: str) -> None:
-    """Change a journal that nobody has open."""
+    """Run statements on a journal that is not open."""
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         for statement in statements:
             database.execute(statement)
@@ -100,13 +100,13 @@ def count(path: Path, table: str) -> int:
         return int(number)
 
 
-# What is loaded is what was saved.
+# Loading what was saved.
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("limits", LIMITS)
-def test_a_file_holds_the_queue_whatever_happened(path: Path, limits: str, seed: int) -> None:
-    """Groups, checkpoints and restarts at random moments; the queue that goes on is equal to one that never ended."""
+def test_a_file_restores_the_state(path: Path, limits: str, seed: int) -> None:
+    """After groups, checkpoints and restarts at random moments, the state equals one that was never restarted."""
     random = Random(f"{limits} {seed}")
     steady = ReplicatedState(LIMITS[limits], epoch=EPOCH)
     opened = Opened(path, LIMITS[limits])
@@ -129,8 +129,8 @@ def test_a_file_holds_the_queue_whatever_happened(path: Path, limits: str, seed:
     opened.close()
 
 
-def test_a_new_file_begins_the_epoch(path: Path) -> None:
-    """At its first place, with nothing in it; and the next server finds that epoch, and nothing else."""
+def test_a_new_file_starts_an_epoch(path: Path) -> None:
+    """It is empty at the first sequence, and the next server continues that epoch."""
     opened = Opened(path, epoch="first")
     assert opened.snapshot() == ReplicatedState(Limits(), epoch="first").snapshot()
     opened.close()
@@ -141,7 +141,7 @@ def test_a_new_file_begins_the_epoch(path: Path) -> None:
 
 
 def test_an_empty_file_is_a_new_one(path: Path) -> None:
-    """One of no bytes, as `touch` or `mktemp` makes it."""
+    """A file of no bytes, as made by `touch` or `mktemp`, is a new journal."""
     path.touch()
     opened = Opened(path)
     opened.do(publish("a"), 1.0)
@@ -151,8 +151,8 @@ def test_an_empty_file_is_a_new_one(path: Path) -> None:
     opened.close()
 
 
-def test_a_file_that_was_only_begun_is_a_new_one(path: Path) -> None:
-    """A server that died between making the tables and the first checkpoint leaves no trouble behind."""
+def test_an_unfinished_new_file_is_a_new_one(path: Path) -> None:
+    """A server may die between creating the tables and the first checkpoint."""
     file = JournalFile(path)
     assert file.load() is None
     assert list(file.entries()) == []
@@ -163,7 +163,7 @@ def test_a_file_that_was_only_begun_is_a_new_one(path: Path) -> None:
 
 
 def test_entries_are_those_since_the_checkpoint(path: Path) -> None:
-    """In their order, each with its place and time; the size of a group is told."""
+    """They are in order, with sequence and time, and the size of the group is returned."""
     opened = Opened(path)
     opened.do(publish("a"), 1.0)
     opened.save()
@@ -188,7 +188,7 @@ def test_entries_are_those_since_the_checkpoint(path: Path) -> None:
 
 
 def test_data_is_kept_as_it_was_written(path: Path) -> None:
-    """Each digit and each blank, in the entries and in the checkpoint."""
+    """Every digit and every space is kept, in the entries and in the checkpoint."""
     data = '{"a" :  1.50, "b": 12345678901234567890.10, "c": "\\u00e9\\u0000"}'
     opened = Opened(path)
     opened.do(publish("a", data=data), 1.0)
@@ -205,7 +205,7 @@ def test_data_is_kept_as_it_was_written(path: Path) -> None:
     "name", ['"', "\\", "'; DROP TABLE channels; --", "\u2028", "é", "e\u0301", "A", "a ", "%", "😀"]
 )
 def test_a_channel_is_found_by_any_name(path: Path, name: str) -> None:
-    """It is replaced and left out by the very name it has, beside one called almost the same."""
+    """It is replaced and deleted by exactly its name, next to one with almost the same name."""
     limits = Limits(retention_seconds=5.0)
     opened = Opened(path, limits)
     opened.do(publish("a"), 1.0)
@@ -225,8 +225,8 @@ def test_a_channel_is_found_by_any_name(path: Path, name: str) -> None:
     assert count(path, "channels") == 1
 
 
-def test_what_is_loaded_is_in_its_order(path: Path) -> None:
-    """Channels as they are due, those that live first; messages and keys as they came."""
+def test_rows_are_loaded_in_order(path: Path) -> None:
+    """Open channels first, each group by the time it is due; messages and keys in their original order."""
     opened = Opened(path)
     for number, (name, ttl) in enumerate((("c", 500.0), ("a", 900.0), ("d", 20.0), ("b", 30.0))):
         opened.do(Create(name, ttl), 1.0 + number)
@@ -243,7 +243,7 @@ def test_what_is_loaded_is_in_its_order(path: Path) -> None:
 
 
 def test_a_checkpoint_saved_twice_has_everything_once(path: Path) -> None:
-    """One that seemed to have failed is laid over again, with what is new since: no message and no key twice."""
+    """If a checkpoint that seemed to have failed is saved again with newer changes, there are no duplicates."""
     opened = Opened(path)
     opened.do(batch(draft("a"), draft("b"), key="k"), 1.0)
     opened.file.save(opened.state.changes(), opened.limits)
@@ -264,7 +264,7 @@ def test_a_checkpoint_saved_twice_has_everything_once(path: Path) -> None:
 
 
 def test_a_checkpoint_that_fails_leaves_the_old_one(path: Path) -> None:
-    """Nothing of it is there, and the entries are."""
+    """None of it is written, and the entries are still there."""
     opened = Opened(path)
     opened.do(publish("a"), 1.0)
     opened.save()
@@ -285,7 +285,7 @@ def test_a_checkpoint_that_fails_leaves_the_old_one(path: Path) -> None:
 
 @contextmanager
 def _no_room(path: Path) -> Iterator[None]:
-    """Let no file of this process grow beyond the largest of the journal's."""
+    """Limit the size of files of this process to that of the journal's largest."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     size = max(file.stat().st_size for file in path.parent.glob(f"{path.name}*"))
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
@@ -296,7 +296,7 @@ def _no_room(path: Path) -> Iterator[None]:
 
 
 def test_a_file_that_cannot_grow(path: Path) -> None:
-    """What does not fit is refused and leaves nothing; what was there is, and it goes on when there is room."""
+    """A write that does not fit leaves no trace; the old content stays, and writing works once there is room."""
     opened = Opened(path)
     for number in range(10):
         opened.do(publish("a"), 1.0 + number)
@@ -317,8 +317,8 @@ def test_a_file_that_cannot_grow(path: Path) -> None:
     opened.close()
 
 
-def test_recovering_sees_that_the_file_can_be_written(path: Path) -> None:
-    """While it cannot it fails; else a server would be ready for a publication that it cannot take."""
+def test_recovery_fails_while_the_file_cannot_be_written(path: Path) -> None:
+    """Otherwise a server would report that it is ready, and could not accept a publication."""
     opened = Opened(path)
     opened.do(publish("a"), 1.0)
     with _no_room(path):
@@ -328,7 +328,7 @@ def test_recovering_sees_that_the_file_can_be_written(path: Path) -> None:
     assert opened.file.recover(after=0) == list(opened.file.entries())
     opened.close()
     assert count(path, "state") == 2
-    change(path, "INSERT INTO state VALUES ('room', zeroblob(100000))")  # a server died while it tried
+    change(path, "INSERT INTO state VALUES ('room', zeroblob(100000))")  # a server died while it tested for room
     opened = Opened(path)
     assert opened.state.message_count == 1
     opened.close()
@@ -337,8 +337,8 @@ def test_recovering_sees_that_the_file_can_be_written(path: Path) -> None:
 # Limits that differ at the next start.
 
 
-def test_entries_come_to_what_they_came_to(path: Path) -> None:
-    """Entries since the checkpoint are applied by the limits of then, and the new ones count from here on."""
+def test_entries_are_replayed_with_the_old_limits(path: Path) -> None:
+    """Entries since the checkpoint have the same outcome as before, and the new limits apply afterwards."""
     opened = Opened(path, Limits(retention_messages=10))
     outcomes = [opened.do(publish("a", key=f"k{n}"), 1.0) for n in range(6)]
     opened.do(Create("b", None), 1.0)
@@ -361,7 +361,7 @@ def test_entries_come_to_what_they_came_to(path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_any_limits_may_follow_any(path: Path, seed: int) -> None:
-    """With each restart by other limits the queue is the one that was, and it is what its file says."""
+    """However the limits change at a restart, the state stays the same, except for keys beyond their new limit."""
     random = Random(seed)
     limits = random.choice(list(LIMITS.values()))
     opened = Opened(path, limits)
@@ -379,11 +379,11 @@ def test_any_limits_may_follow_any(path: Path, seed: int) -> None:
     opened.close()
 
 
-# The file stays bounded.
+# The size of the file.
 
 
-def test_a_file_is_as_large_as_what_is_retained(path: Path) -> None:
-    """Of 3000 messages with 20 retained a few rows are there at any time, and the file does not grow."""
+def test_a_file_contains_only_what_is_retained(path: Path) -> None:
+    """Of 3000 messages with 20 retained, only few rows exist at any time, and the file does not grow."""
     limits = Limits(retention_messages=20, retention_seconds=1e6, keys_limit=10, channels_limit=1000)
     opened = Opened(path, limits)
     rows = size = 0
@@ -401,8 +401,8 @@ def test_a_file_is_as_large_as_what_is_retained(path: Path) -> None:
     assert size < 60 * PAGE
 
 
-def test_a_file_does_not_keep_what_is_expired_or_closed(path: Path) -> None:
-    """Channels, messages and keys go from it when the queue forgets them."""
+def test_expired_and_closed_rows_are_deleted(path: Path) -> None:
+    """Channels, messages and keys are deleted from it when the state forgets them."""
     limits = Limits(retention_seconds=5.0, channel_ttl_seconds=2.0)
     opened = Opened(path, limits)
     for number in range(50):
@@ -416,7 +416,7 @@ def test_a_file_does_not_keep_what_is_expired_or_closed(path: Path) -> None:
 
 
 def test_eviction_by_bytes_trims_the_file(path: Path) -> None:
-    """What `retention_bytes` pushes out leaves the file with the checkpoint."""
+    """Messages evicted because of `retention_bytes` are deleted with the next checkpoint."""
     opened = Opened(path, Limits(retention_bytes=4 * MESSAGE_OVERHEAD_BYTES + 100))
     for number in range(40):
         opened.do(publish(f"c{number}"), 1.0)
@@ -431,7 +431,7 @@ def test_eviction_by_bytes_trims_the_file(path: Path) -> None:
 
 @contextmanager
 def _without_privileges() -> Iterator[None]:
-    """Be somebody who is bound by permissions; root is not."""
+    """Drop the privileges of root, which ignores permissions."""
     if os.geteuid():
         yield
         return
@@ -444,15 +444,15 @@ def _without_privileges() -> Iterator[None]:
 
 @pytest.fixture
 def open_directory() -> Iterator[Path]:
-    """A directory that others than root reach, too."""
+    """A directory that other users can reach."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         directory.chmod(0o777)
         yield directory
 
 
-def test_a_second_opener_is_told(path: Path) -> None:
-    """While one has it nobody else gets it; afterwards the next does. The first is not disturbed."""
+def test_a_second_opener_gets_an_error(path: Path) -> None:
+    """A file is open in one server at a time; the first is not affected, and the next can open it afterwards."""
     opened = Opened(path)
     assert "in use by another server" in error_of(path)
     opened.do(publish("a"), 1.0)
@@ -464,8 +464,8 @@ def test_a_second_opener_is_told(path: Path) -> None:
     opened.close()
 
 
-def test_a_file_that_may_not_be_written(open_directory: Path) -> None:
-    """It is told which, and left as it is."""
+def test_a_read_only_file(open_directory: Path) -> None:
+    """The error names it, and it is not changed."""
     path = open_directory / "journal"
     filled(path)
     path.chmod(0o444)
@@ -474,8 +474,8 @@ def test_a_file_that_may_not_be_written(open_directory: Path) -> None:
     assert "is not writable" in text or "cannot be opened" in text
 
 
-def test_a_directory_that_may_not_be_written(open_directory: Path) -> None:
-    """Neither can a new journal be made there, nor one that is there be used."""
+def test_a_read_only_directory(open_directory: Path) -> None:
+    """A journal can neither be created nor used there."""
     filled(open_directory / "journal")
     (open_directory / "journal").chmod(0o666)
     open_directory.chmod(0o555)
@@ -486,28 +486,28 @@ def test_a_directory_that_may_not_be_written(open_directory: Path) -> None:
     open_directory.chmod(0o777)
 
 
-def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
-    """It is not made."""
+def test_a_missing_directory(tmp_path: Path) -> None:
+    """It is not created."""
     assert "does its directory exist" in error_of(tmp_path / "nowhere" / "journal")
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_directory_is_no_journal(tmp_path: Path) -> None:
-    """Nor is a file a directory."""
+def test_a_path_of_the_wrong_kind(tmp_path: Path) -> None:
+    """A directory is not a journal, and a file is not a directory."""
     assert "cannot be opened" in error_of(tmp_path)
     (tmp_path / "file").touch()
     assert "cannot be opened" in error_of(tmp_path / "file" / "journal")
 
 
-def test_a_file_of_something_else_is_left_alone(path: Path) -> None:
-    """A text, an image, a mistyped path: nothing is written over it."""
+def test_another_file_is_left_alone(path: Path) -> None:
+    """A text, an image or a mistyped path is never overwritten."""
     path.write_bytes(b"Dear diary, " * 1000)
     assert "is not a journal" in error_of(path)
     assert path.read_bytes() == b"Dear diary, " * 1000
 
 
-def test_a_database_of_something_else_is_left_alone(path: Path) -> None:
-    """Whether it says what it is or not."""
+def test_another_database_is_left_alone(path: Path) -> None:
+    """Whether or not it has an application id."""
     change(path, "CREATE TABLE customers (name TEXT)", "INSERT INTO customers VALUES ('Ann')")
     assert "is an SQLite database of another program" in error_of(path)
     change(path, "PRAGMA application_id = 4711")
@@ -518,7 +518,7 @@ def test_a_database_of_something_else_is_left_alone(path: Path) -> None:
 
 
 def test_a_journal_of_another_version_is_left_alone(path: Path) -> None:
-    """Both versions are told."""
+    """The error names both versions."""
     filled(path)
     change(path, "PRAGMA user_version = 2")
     text = error_of(path)
@@ -530,7 +530,7 @@ def test_a_journal_of_another_version_is_left_alone(path: Path) -> None:
 
 @pytest.mark.parametrize("garbage", [b"\0" * 100, b"\xff" * 100, b"SQLite format 4\0" + b"x" * 84, b"x"])
 def test_a_damaged_header(path: Path, garbage: bytes) -> None:
-    """It is no journal any more."""
+    """The file is no longer a journal."""
     filled(path)
     with path.open("r+b") as file:
         file.write(garbage)
@@ -539,8 +539,8 @@ def test_a_damaged_header(path: Path, garbage: bytes) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_damaged_pages_are_told_or_harmless(path: Path, seed: int) -> None:
-    """Random garbage anywhere behind the header gives an error of ours, or a state that can be gone on from."""
+def test_damaged_pages_are_reported_or_harmless(path: Path, seed: int) -> None:
+    """Random damage behind the header gives a JournalError, or a state that works."""
     random = Random(seed)
     filled(path)
     with path.open("r+b") as file:
@@ -560,7 +560,7 @@ def test_damaged_pages_are_told_or_harmless(path: Path, seed: int) -> None:
 
 
 def test_damaged_pages_in_the_middle(path: Path) -> None:
-    """It is told that they are, and what can be done."""
+    """The error says that the file is damaged, and what to do."""
     filled(path)
     pages = path.stat().st_size // PAGE
     with path.open("r+b") as file:
@@ -572,7 +572,7 @@ def test_damaged_pages_in_the_middle(path: Path) -> None:
 
 @pytest.mark.parametrize("size", [99, 1000, PAGE, 2 * PAGE, 5 * PAGE + 100])
 def test_a_truncated_file(path: Path, size: int) -> None:
-    """However much of it is left."""
+    """The error is the same, however much of the file is left."""
     filled(path)
     os.truncate(path, size)
     text = error_of(path)
@@ -608,18 +608,18 @@ def test_a_truncated_file(path: Path, size: int) -> None:
         "DROP TABLE state",
     ],
 )
-def test_rows_that_make_no_sense(path: Path, statement: str) -> None:
-    """A sound database with something else in it than there should be is damaged, too, and then nobody holds it."""
+def test_invalid_rows(path: Path, statement: str) -> None:
+    """A valid database with unexpected contents is reported as damaged, and is not left open."""
     filled(path)
     change(path, statement)
     text = error_of(path)
     assert "is damaged" in text or "failed: " in text
-    gc.collect()  # the error's traceback knows a cursor
+    gc.collect()  # the error's traceback refers to a cursor
     assert "in use" not in error_of(path)
 
 
-def test_a_file_that_could_not_be_used_is_let_go_of(path: Path) -> None:
-    """At once, so that whoever puts it right can open it."""
+def test_a_file_that_could_not_be_used_is_closed(path: Path) -> None:
+    """It is closed at once, so that it can be repaired and opened again."""
     filled(path)
     change(path, "UPDATE state SET value = '{}' WHERE name = 'checkpoint'")
     with pytest.raises(JournalError) as raised:
@@ -629,15 +629,15 @@ def test_a_file_that_could_not_be_used_is_let_go_of(path: Path) -> None:
 
 
 def test_each_commit_is_synced(path: Path) -> None:
-    """No test of ours cuts the power; what is committed is to be on the disk, and not only with the kernel."""
+    """No test cuts the power, but a committed transaction must be on the disk and not only in the kernel."""
     opened = Opened(path)
     settings = [opened.file._database.execute(f"PRAGMA {name}").fetchone() for name in ("synchronous", "journal_mode")]
     assert settings == [(2,), (b"wal",)]
     opened.close()
 
 
-def test_a_copy_of_an_open_file_is_good(path: Path, tmp_path: Path) -> None:
-    """File and write-ahead log, as they are when the machine stops: all that was committed is there."""
+def test_a_copy_of_an_open_file_is_complete(path: Path, tmp_path: Path) -> None:
+    """File and write-ahead log, as they are after a crash, contain everything committed."""
     opened = Opened(path)
     for number in range(30):
         opened.do(publish("a"), 1.0 + number)

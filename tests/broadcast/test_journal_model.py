@@ -1,6 +1,7 @@
-"""The seeded simulation of crashes: a real file, and servers that die at any moment and are started again with it.
+"""The seeded simulation of crashes: a real file, and servers that die at any moment and are restarted with it.
 
-After each crash the next server has all that was acknowledged, and what was not is there as a whole or not at all.
+After each crash the next server has everything acknowledged; whatever was not acknowledged is there completely or not
+at all.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ LIMITS = {
 }
 
 
-def _go_on(node: JournaledReplica, outcome: Outcome) -> None:
+def append_another(node: JournaledReplica, outcome: Outcome) -> None:
     node.append(publish("a"))
 
 
 @dataclass
 class Publication:
-    """What a publisher has asked for, and what it was told, if it was."""
+    """A publication, and its outcome if it was reported."""
 
     command: Publish
     outcomes: list[Outcome]
@@ -63,10 +64,10 @@ class Client:
 
 
 class Simulation:
-    """Publishers, clients, a disk that fails, and one server after the other.
+    """Publishers, clients, a failing disk, and one server after the other.
 
-    `order` is the queue that never crashes: it is fed what each server has applied, and after a crash what was on its
-    way to the disk, if the next server has it. `messages` are all that ever were in it, by their sequence.
+    `order` is the state that never crashes: it is fed the entries that each server applied, and after a crash those
+    that were being written, if the next server has them. `messages` are all messages that were ever in it, by sequence.
     """
 
     def __init__(self, directory: Path, random: Random, limits: Limits) -> None:
@@ -78,14 +79,14 @@ class Simulation:
         self.messages: dict[int, Draft] = {}
         self.publications: list[Publication] = []
         self.clients: list[Client] = []
-        self.names = NAMES[:3] if limits.strict_channels else NAMES  # few, so that mostly they live
+        self.names = NAMES[:3] if limits.strict_channels else NAMES  # few, so that most of them are open
         self.commands = random_commands(random, names=self.names)
         self.crashes = self.torn = self.found = self.lost = 0
         self.path = directory / "0"
         self.node = self.start()
 
     def start(self) -> JournaledReplica:
-        """The next server; a new epoch would be told by its first entry."""
+        """Start the next server, offering it a new epoch, which it must not take."""
         return JournaledReplica(self.path, limits=self.limits, clock=self.clock, epoch=f"e{self.crashes}")
 
     def step(self) -> None:
@@ -117,17 +118,17 @@ class Simulation:
         outcomes = self.node.append(command)
         if isinstance(command, Publish):
             self.publications.append(Publication(command, outcomes))
-            if self.random.random() < 0.3:  # one that pipelines: when it is told it goes on at once
-                self.node.journal.append(Expire(), partial(_go_on, self.node))
+            if self.random.random() < 0.3:  # pipelined: the next one follows at once
+                self.node.journal.append(Expire(), partial(append_another, self.node))
 
     def trouble(self) -> None:
-        """The disk refuses, or is too slow, in one way or another."""
+        """Let the disk fail or be too slow, in one way or another."""
         helpers = self.node.helpers
         if helpers.calls and helpers.calls[0].result is not None:
-            self.random.choice((helpers.fail, helpers.fail_after_all, helpers.give_up))()
+            self.random.choice((helpers.fail, helpers.fail_after_effect, helpers.give_up))()
 
     def follow(self) -> None:
-        """Feed the order with what the server has applied since, which must have come to the same."""
+        """Feed the reference the entries that the server has applied since, which must have the same outcomes."""
         node = self.node
         for entry, outcome in zip(node.applied, node.outcomes, strict=True):
             assert repr(self.feed(entry)) == repr(outcome)
@@ -149,7 +150,7 @@ class Simulation:
         return self.random.choice(self.clients)
 
     def poll(self, client: Client) -> bool:
-        """Poll once, and see that nothing is left out in silence or comes again; whether there may be more."""
+        """Poll once, and check for loss and duplicates; returns whether there may be more messages."""
         now = self.clock.seconds()
         try:
             answer = self.node.polls.subscribe(Poll(Selection(client.channels, 3), client.cursor), 0, now, now)
@@ -171,16 +172,16 @@ class Simulation:
             assert ids(answer) == due or (answer.gaps and set(ids(answer)) <= set(due))
         return answer.more
 
-    # Ends.
+    # Shutdown and crash.
 
     def crash(self) -> None:
-        """End the server in the middle of whatever it does, and start the next one with what is on the disk."""
+        """Kill the server in the middle of its work, and start the next one with what is on the disk."""
         random, node = self.random, self.node
         unknown = self.in_flight()
         log = self.path.with_name(self.path.name + "-wal")
         size = log.stat().st_size
         if node.helpers.calls and random.random() < 0.6:
-            node.helpers.do_untold()
+            node.helpers.do_and_crash()
         self.crashes += 1
         self.path = self.directory / str(self.crashes)
         shutil.copy(log.with_name(log.name.removesuffix("-wal")), self.path)
@@ -188,14 +189,14 @@ class Simulation:
         shutil.copy(log, copy)
         if copy.stat().st_size > size and random.random() < 0.5:
             self.torn += 1
-            with copy.open("r+b") as file:  # of what was being written only a part is there
+            with copy.open("r+b") as file:  # only a part of the last write is there
                 file.truncate(random.randrange(size, copy.stat().st_size))
         node.file.close()
         self.node = self.start()
         self.compare(unknown)
 
     def stop(self) -> None:
-        """End the server in good order; the next one starts with the file as it is."""
+        """Stop the server in good order, and start the next one with the file."""
         unknown = self.in_flight()
         stopped = self.node.stop()
         self.node.helpers.run()
@@ -205,7 +206,7 @@ class Simulation:
         self.compare([entry for entry in unknown if entry.sequence > self.order.cursor.sequence])
 
     def in_flight(self) -> list[Entry]:
-        """What may be on the disk, or be there soon, without that the server knows: a group at most."""
+        """Entries that may be on the disk now or soon without the server knowing: at most one group."""
         entries = list(self.node.file.entries())
         for call in self.node.helpers.calls:
             if call.name == "append":
@@ -213,7 +214,7 @@ class Simulation:
         return [entry for entry in entries if entry.sequence > self.order.cursor.sequence]
 
     def compare(self, unknown: list[Entry]) -> None:
-        """The new server has all of the order; and all that was on its way, or nothing."""
+        """Assert that the new server has the whole order, and the unacknowledged group completely or not at all."""
         state = self.node.state
         self.node.check()
         if unknown and state.cursor.sequence > self.order.cursor.sequence:
@@ -227,7 +228,7 @@ class Simulation:
         assert list(self.node.file.entries()) == []
 
     def finish(self) -> None:
-        """End in good order; then see that all that was acknowledged has been, and all clients come to the end."""
+        """Stop in good order; then check that everything acknowledged was kept, and that all clients reach the end."""
         self.stop()
         assert self.node.journal.waiting_bytes == 0
         for client in self.clients:
@@ -245,8 +246,8 @@ class Simulation:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("limits", LIMITS)
-def test_a_crash_takes_nothing_back(tmp_path: Path, limits: str, seed: int, logged_failures: list[str]) -> None:
-    """All that was acknowledged is there or told as a gap, cursors and keys are good, and the order has no hole."""
+def test_a_crash_loses_nothing_acknowledged(tmp_path: Path, limits: str, seed: int, logged_failures: list[str]) -> None:
+    """Acknowledged messages are there or reported as a gap, cursors and keys stay valid, and no sequence is missing."""
     simulation = Simulation(tmp_path, Random(f"{limits} {seed}"), LIMITS[limits])
     for _ in range(STEPS):
         simulation.step()
@@ -264,12 +265,12 @@ def test_a_crash_takes_nothing_back(tmp_path: Path, limits: str, seed: int, logg
 
 
 def assert_idempotent(publications: list[Publication]) -> None:
-    """Where no key is forgotten, all who ask by one are told the same, whichever server they ask."""
-    told: dict[str, Published] = {}
+    """Unless keys are forgotten, all publications with the same key get the same outcome, on whichever server."""
+    received: dict[str, Published] = {}
     repeated = 0
     for publication in publications:
         key, outcome = publication.command.key, publication.acknowledged
         if key is not None and outcome is not None:
-            assert told.setdefault(key, outcome) == outcome
+            assert received.setdefault(key, outcome) == outcome
             repeated += 1
-    assert repeated > len(told) > 0
+    assert repeated > len(received) > 0

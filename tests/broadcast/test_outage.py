@@ -14,7 +14,7 @@ from pushup.broadcast.outage import REASONS_LIMIT, REPEAT_SECONDS, Outage
 
 @pytest.fixture
 def lines(logged_failures: list[str]) -> Iterator[list[str]]:
-    """What is logged, errors too."""
+    """What is logged, including errors."""
     lines: list[str] = []
 
     observer = _Lines(lines)
@@ -43,10 +43,8 @@ def outage(clock: Clock) -> Outage:
     return Outage(clock, "refused: {}".format)
 
 
-def test_it_is_told_when_it_begins_and_how_long_it_was_when_it_is_over(
-    outage: Outage, clock: Clock, lines: list[str]
-) -> None:
-    """However often it is refused meanwhile; the end names the reason that it began with."""
+def test_the_beginning_and_the_duration_are_logged(outage: Outage, clock: Clock, lines: list[str]) -> None:
+    """One line each, however many publications are refused; the last one repeats the first reason."""
     assert not outage.over()
     for _ in range(158):
         outage.refused("the disk is full")
@@ -58,8 +56,8 @@ def test_it_is_told_when_it_begins_and_how_long_it_was_when_it_is_over(
     assert len(lines) == 2
 
 
-def test_each_reason_is_told_once(outage: Outage, clock: Clock, lines: list[str]) -> None:
-    """Also where two take turns, as a connection that is refused and a reply that does not come."""
+def test_each_reason_is_logged_once(outage: Outage, clock: Clock, lines: list[str]) -> None:
+    """Even when two alternate, such as a refused connection and a missing reply."""
     for _ in range(10):
         outage.refused("connection refused")
         outage.refused("no reply")
@@ -67,16 +65,16 @@ def test_each_reason_is_told_once(outage: Outage, clock: Clock, lines: list[str]
     assert lines == ["refused: connection refused", "refused: no reply"]
 
 
-def test_a_reason_is_told_again_after_a_minute(outage: Outage, clock: Clock, lines: list[str]) -> None:
-    """Whoever looks at the log of an outage that lasts finds it."""
+def test_a_reason_is_logged_again_after_a_minute(outage: Outage, clock: Clock, lines: list[str]) -> None:
+    """So that an operator finds a long outage in the log."""
     for _ in range(100):
         outage.refused("no reply")
         clock.advance(REPEAT_SECONDS / 20)
     assert lines == ["refused: no reply"] * 5
 
 
-def test_an_outage_that_comes_and_goes_does_not_fill_the_log(outage: Outage, clock: Clock, lines: list[str]) -> None:
-    """One beginning and one end a minute, though it is refused and works by turns."""
+def test_an_intermittent_outage_does_not_fill_the_log(outage: Outage, clock: Clock, lines: list[str]) -> None:
+    """One beginning and one end per minute, however often it changes."""
     for _ in range(1200):
         outage.refused("OOM")
         clock.advance(0.05)
@@ -86,8 +84,8 @@ def test_an_outage_that_comes_and_goes_does_not_fill_the_log(outage: Outage, clo
     assert lines[1] == "publishing works again; it was refused for 0.1 s (OOM)"
 
 
-def test_reasons_that_are_never_the_same_do_not_fill_the_log(outage: Outage, clock: Clock, lines: list[str]) -> None:
-    """Some have a place or a port in them."""
+def test_ever_changing_reasons_do_not_fill_the_log(outage: Outage, clock: Clock, lines: list[str]) -> None:
+    """Some reasons contain an offset or a port."""
     for n in range(1000):
         outage.refused(f"the log is at e-{n}")
         clock.advance(0.05)
@@ -95,7 +93,7 @@ def test_reasons_that_are_never_the_same_do_not_fill_the_log(outage: Outage, clo
 
 
 def test_a_clock_that_is_set_back_does_not_silence_it(outage: Outage, clock: Clock, lines: list[str]) -> None:
-    """And no outage was shorter than nothing."""
+    """And no outage has a negative duration."""
     clock.advance(10_000.0)
     outage.refused("no reply")
     clock.rightNow = 100.0

@@ -1,4 +1,4 @@
-"""The waiting room: what a command counts for, and when there is no more room."""
+"""The waiting room: how much a command counts for, and what happens when it is full."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ def room(limit: int) -> WaitingRoom:
     return WaitingRoom(WaitingLimits(waiting_limit_bytes=limit))
 
 
-def test_a_command_counts_for_what_it_takes() -> None:
-    """Data and names, and what each message, each name and each publisher takes besides."""
+def test_a_command_counts_for_the_memory_it_takes() -> None:
+    """Data and names, plus an overhead for each message, each name and each publisher."""
     assert size_of(Expire()) == size_of(Create("a")) == COMMAND_BYTES
     assert size_of(publish("abc", data="x" * 1000)) == COMMAND_BYTES + 1000 + 2 * 100 + 3
     many = batch(draft("a", "b", data="1"), draft("c", data="22"))
     assert size_of(many) == COMMAND_BYTES + 3 + 5 * 100 + 3
 
 
-def test_there_is_room_up_to_the_limit_and_again_when_somebody_leaves() -> None:
-    """Small commands find room where a large one does not."""
+def test_a_command_that_leaves_makes_room() -> None:
+    """Small commands fit where a large one does not."""
     command = publish("a", data="x" * 10_000)
     size = size_of(command)
     full = room(2 * size + COMMAND_BYTES)
@@ -36,7 +36,7 @@ def test_there_is_room_up_to_the_limit_and_again_when_somebody_leaves() -> None:
 
 
 def test_a_command_may_always_wait_alone() -> None:
-    """Whatever its size: it would be refused for ever."""
+    """Whatever its size, because otherwise it would always be refused."""
     small = room(10)
     assert small.enter(Expire()) == COMMAND_BYTES
     assert small.enter(Expire()) == 0
@@ -44,16 +44,16 @@ def test_a_command_may_always_wait_alone() -> None:
     assert small.enter(publish("a", data="x" * 10_000)) > 10_000
 
 
-def test_nobody_leaves_who_was_not_in() -> None:
-    """A size that is given back twice would let more in than there is room for."""
+def test_only_a_command_that_entered_can_leave() -> None:
+    """Freeing a size twice would admit more than the limit."""
     empty = room(10_000)
     with pytest.raises(AssertionError):
         empty.leave(1)
 
 
-def test_who_finds_no_room_is_told_when_to_come_again() -> None:
-    """And which setting it is."""
-    told = room(10_000).full()
-    assert isinstance(told, Overloaded)
-    assert told.retry_after == 1
-    assert "waiting_limit_bytes = 10000" in told.detail
+def test_the_error_says_when_to_retry() -> None:
+    """It also names the setting."""
+    received = room(10_000).full()
+    assert isinstance(received, Overloaded)
+    assert received.retry_after == 1
+    assert "waiting_limit_bytes = 10000" in received.detail

@@ -1,8 +1,8 @@
-"""A Redis in memory, stepped by hand: what PushUp asks of Redis, with the scripts written once more in Python.
+"""An in-memory Redis controlled by the test: the commands that PushUp uses, and its scripts rewritten in Python.
 
-Connections are real ones of ours; behind each is a transport that keeps requests until they are carried out, and
-replies until they are delivered, so that a test can stop the world anywhere in between. `test_scripts` sees to it that
-all this does what a real Redis does.
+Connections are real `RedisConnection`s. The transport behind each keeps requests until they are executed, and replies
+until they are delivered, so that a test can stop anywhere in between. `test_scripts` checks that all this behaves like
+a real Redis.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Refusal(Exception):
 
 @dataclass
 class Stream:
-    """Rows by the first part of their ids; the second is 0, always."""
+    """Rows by the first part of their ids; the second part is always 0."""
 
     rows: list[tuple[int, list[bytes]]] = field(default_factory=list)
     last: int = 0
@@ -52,7 +52,7 @@ class Stream:
 
 
 class FakeRedis:
-    """One server: its data, its connections, and what may befall it."""
+    """One server: its data, its connections, and the faults that a test can cause."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -89,14 +89,14 @@ class FakeRedis:
         link.connection.makeConnection(link)
         return link
 
-    # What befalls it.
+    # Faults.
 
     def dump(self) -> dict[bytes, Any]:
-        """All data, as it would be on a disk."""
+        """A copy of all data, as it would be on disk."""
         return copy.deepcopy(self.data)
 
     def restart(self, data: dict[bytes, Any] | None = None) -> None:
-        """Come up again, as another run, with these data (by default what there is)."""
+        """Restart as another run, with this data (by default the current data)."""
         self.cut()
         self.run = f"run{next(self.runs)}"
         self.scripts.clear()
@@ -104,19 +104,19 @@ class FakeRedis:
             self.data = copy.deepcopy(data)
 
     def cut(self) -> None:
-        """All connections end."""
+        """Close all connections."""
         for link in list(self.links):
             link.end(ConnectionDone())
 
-    # Time passes.
+    # Steps.
 
     def step(self) -> bool:
-        """Carry out the oldest request of each connection and deliver its reply; whether there was any."""
+        """Execute the oldest request of each connection and deliver its reply; returns whether there was any."""
         self.clock.advance(0)
         return sum(link.step() for link in list(self.links)) > 0
 
     def settle(self) -> None:
-        """Carry out and deliver all that does not have to wait."""
+        """Execute and deliver everything that does not have to wait."""
         for _ in range(ENOUGH):
             if not self.step():
                 return
@@ -309,7 +309,7 @@ _BLOCKS = (b"XREAD", b"WAIT")
 
 
 class Link:
-    """The server's end of a connection, and the transport at the other."""
+    """The server's end of a connection, and the transport at the other end."""
 
     def __init__(self, redis: FakeRedis, connection: RedisConnection) -> None:
         self.redis = redis
@@ -338,10 +338,10 @@ class Link:
             self.requests.append((self.redis.clock.seconds(), words))
 
     def registerProducer(self, producer: object, streaming: bool) -> None:
-        """It takes whatever is written."""
+        """Nothing to do: this transport accepts everything that is written."""
 
     def abortConnection(self) -> None:
-        """As with TCP, the end comes in the next turn."""
+        """As with TCP, the connection ends in the next turn."""
         if self.open and not self.aborted:
             self.aborted = True
             self.redis.clock.callLater(0, self.end, ConnectionAborted())
@@ -358,8 +358,8 @@ class Link:
     def _passes(self) -> bool:
         return self.open and not self.stuck and not self.redis.hangs
 
-    def carry_out(self) -> bool:
-        """Carry out the oldest request, unless it still waits for something."""
+    def execute_next(self) -> bool:
+        """Execute the oldest request, unless it has to wait."""
         if not self.requests or not self._passes:
             return False
         since, words = self.requests[0]
@@ -377,7 +377,7 @@ class Link:
         return True
 
     def deliver(self) -> bool:
-        """Deliver the oldest reply, or as much of it as has come by now."""
+        """Deliver the oldest reply, or as much of it as has arrived by now."""
         if not self.replies or not self._passes or self.aborted:
             return False
         if not self.rate:
@@ -395,12 +395,12 @@ class Link:
         return True
 
     def step(self) -> bool:
-        done = self.carry_out()
+        done = self.execute_next()
         return self.deliver() or done
 
 
 def encode_reply(value: Any) -> bytes:
-    """A reply as it goes over the wire (RESP2)."""
+    """A reply in the wire format (RESP2)."""
     if value is None:
         return b"$-1\r\n"
     if isinstance(value, Exception):
@@ -413,7 +413,7 @@ def encode_reply(value: Any) -> bytes:
 
 
 def _place(text: bytes) -> int:
-    """The first place that a bound of a range lets in, of ids that end with -0."""
+    """The first sequence that a range bound includes, for ids that end with -0."""
     if text == b"-":
         return 0
     number = int(text.lstrip(b"(").removesuffix(b"-0"))

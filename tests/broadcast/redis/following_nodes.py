@@ -1,4 +1,4 @@
-"""Nodes as they are, with queue and all, at a Redis in memory and on one clock; and what publishers were told."""
+"""Complete nodes on an in-memory Redis and one clock, and what their publishers were told."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ START = 1_795_219_200.0
 
 
 class Poller:
-    """Whose poll is held: `answers` is what it got."""
+    """The client of a held poll; `answers` is what it got."""
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []
@@ -43,7 +43,7 @@ class Poller:
 
 
 class NodeConnector:
-    """Connects one node to Redis, unless it is cut off from it; `made` are its connections."""
+    """Connects one node to Redis, unless it is cut off; `made` are its connections."""
 
     def __init__(self, redis: Connects) -> None:
         self._redis = redis
@@ -59,7 +59,7 @@ class NodeConnector:
 
 
 class FollowingNode:
-    """One node at Redis, and what has gone through it."""
+    """A node that follows Redis; a test can act as its publishers and clients."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class FollowingNode:
         self.connector = NodeConnector(redis)
         self.broadcast = RedisBroadcast(
             self.connector,
-            node_id=name,  # so that a seed has the same nodes each time
+            node_id=name,  # so that a seed always has the same nodes
             limits=self.limits,
             redis_limits=RedisLimits(redis_timeout_seconds=TIMEOUT),
             waiting_limits=WaitingLimits(waiting_limit_bytes=waiting_limit_bytes),
@@ -115,11 +115,11 @@ class FollowingNode:
 
     @property
     def follows(self) -> bool:
-        """Whether what is published here now gets to Redis."""
+        """Whether a publication made here now reaches Redis."""
         return self.broadcast.is_following
 
     def turn(self) -> bool:
-        """Do what was due soon; whether there was any."""
+        """Make the calls that are deferred by now; returns whether there were any."""
         calls = list(self.soon)
         self.soon.clear()
         for call in calls:
@@ -127,39 +127,39 @@ class FollowingNode:
         return bool(calls)
 
     def append(self, command: Command) -> list[Outcome]:
-        """Append; what comes of it will be in the list, once."""
+        """Append a command; the list returned will have its outcome."""
         outcomes: list[Outcome] = []
 
-        def then(outcome: Outcome) -> None:
-            assert not outcomes, "told twice"
+        def on_outcome(outcome: Outcome) -> None:
+            assert not outcomes, "reported twice"
             outcomes.append(outcome)
 
-        self.node.submit(command, then)
+        self.node.submit(command, on_outcome)
         return outcomes
 
     def confirm(self, ack: Ack, published: Published, seconds: float) -> list[Confirmation]:
-        """Ask for more than the place of what was published here; what was told will be in the list."""
-        told: list[Confirmation] = []
+        """Wait for more than acceptance of a publication made here; the list returned will have the confirmation."""
+        received: list[Confirmation] = []
         cursor = Cursor(published.epoch, published.sequence + published.count - 1)
-        self.node.confirm(ack, cursor, seconds, told.append)
-        return told
+        self.node.confirm(ack, cursor, seconds, received.append)
+        return received
 
     def poll(self, asked: Poll) -> Answer:
-        """The answer to a poll that is not held."""
+        """The answer to a poll that is expected not to be held."""
         answer = self.node.poll(asked, Poller())
         assert isinstance(answer, Answer), answer
         return answer
 
     def hold(self, asked: Poll) -> Poller:
-        """A poll that there is nothing for, yet."""
+        """A poll that is expected to be held."""
         poller = Poller()
         assert isinstance(self.node.poll(asked, poller), Subscription)
         return poller
 
     def crash(self) -> None:
-        """Disappear without telling anybody."""
+        """Vanish without a message to anybody."""
         self.broadcast.abort()
-        assert self.stop().called, "only the timers were left"
+        assert self.stop().called, "only timers may be left"
 
     def stop(self) -> Deferred[None]:
         """Begin to stop in good order."""
@@ -167,7 +167,7 @@ class FollowingNode:
 
 
 class Cluster:
-    """A Redis, nodes that follow it, and the clock."""
+    """A Redis, the nodes that follow it, and the clock."""
 
     def __init__(self, nodes: int = 0, **limits: Any) -> None:
         self.clock = Clock()
@@ -180,7 +180,7 @@ class Cluster:
             self.start()
 
     def start(self, **settings: Any) -> FollowingNode:
-        """A node more, which has done all that it can at once."""
+        """Start another node, and let it do all it can without time passing."""
         settings.setdefault("limits", self.limits)
         node = FollowingNode(self.redis, self.clock, name=f"node{next(self._started)}", **settings)
         self.nodes.append(node)
@@ -192,18 +192,18 @@ class Cluster:
         node.crash()
 
     def settle(self) -> None:
-        """All that can happen without time passing."""
+        """Do everything that can be done without time passing."""
         while self.redis.step() or sum(node.turn() for node in self.nodes):
             pass
 
     def advance(self, seconds: float, step: float = 0.05) -> None:
-        """Time passes, and all that happens meanwhile."""
+        """Let time pass, and do everything that becomes possible."""
         for _ in range(round(seconds / step)):
             self.clock.advance(step)
             self.settle()
 
     def do(self, node: FollowingNode, command: Command) -> Outcome:
-        """Have a command done, as a publisher sees it."""
+        """Append a command as a publisher, and return its outcome."""
         outcomes = node.append(command)
         self.settle()
         (outcome,) = outcomes
@@ -221,7 +221,7 @@ class Cluster:
 
 @contextmanager
 def cluster_of(nodes: int, **limits: Any) -> Iterator[Cluster]:
-    """A cluster whose nodes are gone in the end."""
+    """A cluster whose nodes are stopped in the end."""
     cluster = Cluster(nodes, **limits)
     try:
         yield cluster

@@ -1,4 +1,4 @@
-"""Where Redis is: all forms of URL, what is wrong with others, and no password where it may be read."""
+"""The address of Redis: all forms of URL, errors for invalid ones, and no password in any text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pushup.broadcast.redis.address import RedisAddress, parse_address, without_
     ],
 )
 def test_all_forms_of_a_url_are_read(url: str, address: RedisAddress) -> None:
-    """Host, port, database, user, password, TLS, Sentinels and the master's name."""
+    """Host, port, database, user, password, TLS, Sentinels and the name of the master."""
     assert parse_address(url) == address
 
 
@@ -62,8 +62,8 @@ def test_all_forms_of_a_url_are_read(url: str, address: RedisAddress) -> None:
         ("redis+sentinel://:secret@s/m/x", "not a database number"),
     ],
 )
-def test_what_is_wrong_with_a_url_is_named(url: str, why: str) -> None:
-    """A ValueError that says what is wrong, and shows no password."""
+def test_errors_say_what_is_wrong_with_a_url(url: str, why: str) -> None:
+    """The ValueError says what is wrong, and contains no password."""
     with pytest.raises(ValueError, match=why) as caught:
         parse_address(url)
     assert "secret" not in str(caught.value)
@@ -85,7 +85,7 @@ def test_what_is_wrong_with_a_url_is_named(url: str, why: str) -> None:
     ],
 )
 def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
-    """Also one that is wrong because its password was not percent-encoded; other broadcasts are shown as they are."""
+    """This includes an invalid URL whose password is not percent-encoded; other broadcasts are shown unchanged."""
     assert without_password(url) == shown
 
 
@@ -97,6 +97,6 @@ def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
         ("redis+sentinel://:secret@s1,s2:2/m", "s1:26379,s2:2 (m)"),
     ],
 )
-def test_an_address_as_text_is_where_redis_is(url: str, shown: str) -> None:
-    """Hosts, ports and the master's name; nothing that is secret."""
+def test_an_address_as_text(url: str, shown: str) -> None:
+    """Hosts, ports and the name of the master, but no secrets."""
     assert str(parse_address(url)) == shown

@@ -1,4 +1,4 @@
-"""A node at the log: whom it tells what, when it is ready, and what it does when the log is not what it was."""
+"""A node on the message log: the outcomes it reports, when it is ready, and how it recovers when the log was lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNKNOWN = "this may or may not have been published; retry with the same Idempote
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """Three nodes; nothing of them is left in the end."""
+    """Three nodes, stopped in the end."""
     cluster = Cluster(3)
     yield cluster
     cluster.end()
@@ -43,13 +43,13 @@ def node(cluster: Cluster) -> FollowingNode:
 
 @pytest.fixture
 def log(logged_failures: list[str]) -> Iterator[list[str]]:
-    """What was logged as an error, which the test means to cause."""
+    """What was logged as an error, which the tests cause on purpose."""
     yield logged_failures
     logged_failures.clear()
 
 
 def links_of(cluster: Cluster, node: FollowingNode) -> tuple[Link, Link]:
-    """The connection by which a node reads, and the one by which it appends."""
+    """The connection with which a node reads, and the one with which it appends."""
     assert node.follows
     links = [link for link in cluster.redis.links if link.connection in node.connector.made]
     (at,) = [at for at, link in enumerate(links) if link.requests and link.requests[0][1][0] == b"XREAD"]
@@ -57,7 +57,7 @@ def links_of(cluster: Cluster, node: FollowingNode) -> tuple[Link, Link]:
 
 
 def reason(outcomes: list[Outcome]) -> str:
-    """Why a command was refused: what its publisher is told, and in brackets what only the operator is."""
+    """Why a command was refused: the text for the publisher, with the text for the operator in brackets."""
     (outcome,) = outcomes
     return shown(outcome)
 
@@ -69,8 +69,8 @@ def shown(outcome: object) -> str:
     return f"{outcome.detail} ({outcome.operator_detail})"
 
 
-def is_one(cluster: Cluster) -> bool:
-    """Whether all nodes follow, and are at the same entry with the same state."""
+def is_consistent(cluster: Cluster) -> bool:
+    """Whether all nodes follow the log and have the same state at the same entry."""
     snapshots = [sorted_snapshot(node.state) for node in cluster.nodes]
     return all(node.follows for node in cluster.nodes) and all(snapshot == snapshots[0] for snapshot in snapshots)
 
@@ -78,8 +78,8 @@ def is_one(cluster: Cluster) -> bool:
 # Publishing.
 
 
-def test_a_publisher_is_told_when_its_node_has_read_the_entry(cluster: Cluster, node: FollowingNode) -> None:
-    """Not when Redis has taken it: the answer's cursor is one that this node can serve."""
+def test_a_publication_is_acknowledged_when_its_node_has_read_it(cluster: Cluster, node: FollowingNode) -> None:
+    """Not when Redis has accepted it: the node must be able to serve the cursor in the response."""
     outcomes = node.append(publish("a"))
     reading, appending = links_of(cluster, node)
     assert appending.step()
@@ -89,25 +89,23 @@ def test_a_publisher_is_told_when_its_node_has_read_the_entry(cluster: Cluster, 
     assert isinstance(outcome, Published)
     assert node.cursor == f"{outcome.epoch}-{outcome.sequence}"
     cluster.settle()
-    assert is_one(cluster)
+    assert is_consistent(cluster)
 
 
-def test_all_nodes_do_what_any_is_asked_to(cluster: Cluster) -> None:
-    """Outcomes go to who asked, errors too; the states are equal."""
+def test_all_nodes_apply_the_commands_of_each(cluster: Cluster) -> None:
+    """The publisher gets the outcome, whether success or error, and the states are equal."""
     for n, asked in enumerate(cluster.nodes * 2):
         published = cluster.publish(asked, "a", "b", data=str(n))
         assert published.sequence == n + 1
     assert not isinstance(cluster.do(cluster.nodes[0], Create("c")), Exception)
     outcome = cluster.do(cluster.nodes[1], Create("c"))
     assert isinstance(outcome, ChannelExists)
-    assert is_one(cluster)
+    assert is_consistent(cluster)
     assert [ids(each.poll(poll("a"))) for each in cluster.nodes] == [[1, 2, 3, 4, 5, 6]] * 3
 
 
-def test_a_publisher_whose_entry_is_not_read_back_is_told_that_it_is_not_known(
-    cluster: Cluster, node: FollowingNode
-) -> None:
-    """At its deadline, once; it may be published all the same, and then all get it."""
+def test_the_outcome_of_an_entry_that_is_not_read_back_is_unknown(cluster: Cluster, node: FollowingNode) -> None:
+    """The publisher is told so once, at its deadline; if the message was published after all, every node gets it."""
     reading, _ = links_of(cluster, node)
     reading.blind = True
     first = node.append(publish("a"))
@@ -122,29 +120,27 @@ def test_a_publisher_whose_entry_is_not_read_back_is_told_that_it_is_not_known(
     assert UNKNOWN in reason(second)
     reading.blind = False
     cluster.advance(1.0)
-    assert is_one(cluster)
+    assert is_consistent(cluster)
     assert ids(node.poll(poll("a"))) == [1, 2]
 
 
-def test_publications_under_way_when_the_connection_ends_are_not_known(
-    cluster: Cluster, node: FollowingNode, log: list[str]
-) -> None:
-    """Carried out or not: their publishers are told so at once, and the others' publications go on."""
+def test_the_outcome_is_unknown_when_the_connection_ends(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
+    """Publishers are told so at once, whether Redis has executed the request or not; other publications continue."""
     done, not_done = node.append(publish("a")), node.append(publish("b"))
     _, appending = links_of(cluster, node)
-    assert appending.carry_out()
+    assert appending.execute_next()
     cluster.redis.cut()
     for outcomes in (done, not_done):
         assert reason(outcomes) == f"{UNKNOWN} (Redis closed the connection)"
-    told = reason(node.append(publish("a")))
-    assert told == "the message log cannot be reached (Redis closed the connection)"
+    received = reason(node.append(publish("a")))
+    assert received == "the message log cannot be reached (Redis closed the connection)"
     cluster.advance(1.0)
-    assert is_one(cluster)
+    assert is_consistent(cluster)
     assert ids(node.poll(poll("a", "b"))) == [1]
 
 
-def test_what_redis_refuses_is_told_with_its_reason(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
-    """To each publisher, and once in the log; the next publication goes through once it is over."""
+def test_a_refusal_by_redis_is_reported_with_its_reason(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
+    """Each publisher gets it, and the log once; the next publication succeeds when the cause is gone."""
     cluster.redis.denies = "OOM command not allowed"
     for _ in range(5):
         refused = node.append(publish("a"))
@@ -156,11 +152,11 @@ def test_what_redis_refuses_is_told_with_its_reason(cluster: Cluster, node: Foll
     cluster.publish(node, "a")
 
 
-def test_a_log_that_fails_again_and_again_does_not_fill_the_other_log(cluster: Cluster, log: list[str]) -> None:
-    """Nodes connect, follow, fail at the same entry, and again: each says so once, with one traceback."""
+def test_a_permanent_failure_does_not_fill_the_log(cluster: Cluster, log: list[str]) -> None:
+    """Nodes connect, follow and fail at the same entry repeatedly; each logs this once, with one traceback."""
     cluster.advance(1.0)
     cluster.nodes[0].append(publish("a"))
-    links_of(cluster, cluster.nodes[0])[1].carry_out()
+    links_of(cluster, cluster.nodes[0])[1].execute_next()
     cluster.redis.data[b"{pushup}:log"].rows[-1][1][7] = b'{"type": "strange"}'
     cluster.advance(20.0)
     assert sum("following the log in Redis failed" in line for line in log) == len(cluster.nodes)
@@ -168,10 +164,8 @@ def test_a_log_that_fails_again_and_again_does_not_fill_the_other_log(cluster: C
 
 
 @pytest.mark.parametrize("how", ["NOSCRIPT", "READONLY"])
-def test_what_goes_away_with_a_new_connection_has_one_made(
-    cluster: Cluster, node: FollowingNode, log: list[str], how: str
-) -> None:
-    """Scripts that Redis has forgotten, a master that became a replica: refused once, and then it goes."""
+def test_errors_that_a_new_connection_solves(cluster: Cluster, node: FollowingNode, log: list[str], how: str) -> None:
+    """Scripts that Redis forgot, or a master that became a replica, cost one refused publication and a reconnect."""
     if how == "NOSCRIPT":
         cluster.redis.scripts.clear()
     else:
@@ -199,8 +193,8 @@ def narrow(cluster: Cluster) -> FollowingNode:
     return cluster.start(waiting_limit_bytes=10 * size_of(LARGE))
 
 
-def test_only_so_many_bytes_wait_for_redis(cluster: Cluster, narrow: FollowingNode) -> None:
-    """The next are told to come again, and nothing is sent; when Redis has answered there is room for as many."""
+def test_the_bytes_that_wait_for_redis_are_limited(cluster: Cluster, narrow: FollowingNode) -> None:
+    """Beyond the limit nothing is sent, and publishers are told when to retry; each reply from Redis frees room."""
     for _ in range(3):
         cluster.redis.hangs = True
         waiting = [narrow.append(LARGE) for _ in range(10)]
@@ -215,10 +209,10 @@ def test_only_so_many_bytes_wait_for_redis(cluster: Cluster, narrow: FollowingNo
 
 
 @pytest.mark.parametrize("how", ["refused", "lost", "new epoch", "read first"])
-def test_however_a_publication_ends_there_is_room_again(
+def test_room_is_freed_however_a_publication_ends(
     cluster: Cluster, narrow: FollowingNode, log: list[str], how: str
 ) -> None:
-    """Redis refuses it, the connection ends, the epoch is over, or it is read back before its reply comes."""
+    """Redis refuses it, the connection ends, the epoch ends, or it is read back before its reply arrives."""
     waiting = [narrow.append(LARGE) for _ in range(10)]
     if how == "refused":
         cluster.redis.denies = "OOM"
@@ -229,10 +223,10 @@ def test_however_a_publication_ends_there_is_room_again(
     else:
         reading, appending = links_of(cluster, narrow)
         for _ in range(10):
-            appending.carry_out()
+            appending.execute_next()
         reading.step()
         assert all(waiting)
-        assert narrow.broadcast.waiting_bytes == 10 * size_of(LARGE)  # their replies are not there yet
+        assert narrow.broadcast.waiting_bytes == 10 * size_of(LARGE)  # their replies have not arrived yet
     cluster.settle()
     assert [len(outcomes) for outcomes in waiting] == [1] * 10
     assert narrow.broadcast.waiting_bytes == 0
@@ -241,10 +235,10 @@ def test_however_a_publication_ends_there_is_room_again(
     assert isinstance(cluster.do(narrow, LARGE), Published)
 
 
-def test_a_publication_that_was_given_up_counts_while_it_may_lie_in_a_buffer(
+def test_a_timed_out_publication_counts_until_its_reply(
     cluster: Cluster, narrow: FollowingNode, log: list[str]
 ) -> None:
-    """Its publisher has been told that it is not known, but Redis has not answered, and the connection lives."""
+    """Its publisher got an unknown outcome, but the request may still be in a buffer of the open connection."""
     cluster.advance(1.0)
     reading, appending = links_of(cluster, narrow)
     reading.blind = True
@@ -262,13 +256,11 @@ def test_a_publication_that_was_given_up_counts_while_it_may_lie_in_a_buffer(
     reading.blind = False
     cluster.advance(1.0)
     assert narrow.broadcast.waiting_bytes == 0
-    assert is_one(cluster)
+    assert is_consistent(cluster)
 
 
-def test_a_publisher_that_fails_when_it_is_told_harms_nobody(
-    cluster: Cluster, node: FollowingNode, log: list[str]
-) -> None:
-    """It is logged, and those after it are told."""
+def test_a_callback_that_fails_does_not_affect_others(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
+    """The error is logged, and later publishers get their outcomes."""
 
     def fail(outcome: Outcome) -> None:
         raise RuntimeError("gone")
@@ -279,11 +271,11 @@ def test_a_publisher_that_fails_when_it_is_told_harms_nobody(
     assert node.follows
 
 
-# Being there, and not.
+# Connected or not.
 
 
-def test_before_redis_was_reached_nothing_is_known(log: list[str]) -> None:
-    """Polls, cursors and publications are refused with a reason; when Redis comes, all is as it should be."""
+def test_before_redis_was_reached_everything_is_refused(log: list[str]) -> None:
+    """Polls, cursors and publications are refused with a reason; once Redis is there, everything works."""
     cluster = Cluster()
     cluster.redis.refuses = "127.0.0.1:6379: refused"
     node = cluster.start()
@@ -303,8 +295,8 @@ def test_before_redis_was_reached_nothing_is_known(log: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("chance", "most"), [(0.0, 2.5), (0.999, 5.0)])
-def test_redis_is_tried_again_ever_more_rarely(log: list[str], chance: float, most: float) -> None:
-    """Doubled each time up to 5 s, of which a random half is left out; soon again once it was there."""
+def test_reconnecting_backs_off(log: list[str], chance: float, most: float) -> None:
+    """The pause doubles up to 5 s, minus a random part of up to half, and starts again after a connection."""
     times: list[float] = []
 
     class Refusing(FakeRedis):
@@ -335,8 +327,8 @@ def test_redis_is_tried_again_ever_more_rarely(log: list[str], chance: float, mo
     cluster.end()
 
 
-def test_ready_is_who_has_heard_from_redis_lately(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
-    """A read is answered each second; without it a node is not ready after six, though its sockets are open."""
+def test_a_node_is_ready_while_redis_replies(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
+    """Reads are answered each second; after six seconds without a reply a node is not ready, though connected."""
     for _ in range(8):
         cluster.advance(1.0)
         assert node.broadcast.why_not_ready() is None
@@ -348,37 +340,33 @@ def test_ready_is_who_has_heard_from_redis_lately(cluster: Cluster, node: Follow
     cluster.redis.hangs = False
     cluster.advance(6.0)
     assert node.broadcast.why_not_ready() is None
-    assert is_one(cluster)
+    assert is_consistent(cluster)
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_one_connection_that_is_stuck_is_given_up_with_the_other(
-    cluster: Cluster, node: FollowingNode, log: list[str], which: int
-) -> None:
-    """Reading or appending: the node is back within the timeout and what a read may take."""
+def test_one_stuck_connection_ends_both(cluster: Cluster, node: FollowingNode, log: list[str], which: int) -> None:
+    """Whichever it is, the node is back within the timeout plus the duration of a read."""
     links_of(cluster, node)[which].stuck = True
     cluster.publish(cluster.nodes[1], "a")
     cluster.advance(8.0)
-    assert is_one(cluster)
+    assert is_consistent(cluster)
     assert ids(node.poll(poll("a"))) == [1]
 
 
-def test_a_node_that_reads_nothing_though_there_is_something_connects_anew(
-    cluster: Cluster, node: FollowingNode, log: list[str]
-) -> None:
-    """It reads from a server that gets no entries any more, while it reports to one that does."""
+def test_a_node_that_misses_entries_reconnects(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
+    """It reads from a server that gets no more entries, while it reports to one that does."""
     cluster.advance(1.0)
     reading, _ = links_of(cluster, node)
     reading.blind = True
     cluster.publish(cluster.nodes[1], "a")
     cluster.advance(9.0)
-    assert is_one(cluster)
+    assert is_consistent(cluster)
     assert any("reading is stuck" in line for line in log)
     assert not reading.open
 
 
-def test_a_node_that_has_much_to_read_is_left_to_it(cluster: Cluster, node: FollowingNode) -> None:
-    """As long as it goes on, however far it is behind the end of the log; and after it was away, too."""
+def test_a_node_that_catches_up_is_not_interrupted(cluster: Cluster, node: FollowingNode) -> None:
+    """As long as it makes progress, however far it is behind the end of the log."""
     cluster.advance(1.0)
     reading, _ = links_of(cluster, node)
     for _ in range(10):
@@ -391,8 +379,8 @@ def test_a_node_that_has_much_to_read_is_left_to_it(cluster: Cluster, node: Foll
     assert reading.open
 
 
-def test_a_node_loads_what_takes_longer_than_the_timeout(log: list[str]) -> None:
-    """A checkpoint of 3 MB at 100 KB a second: half a minute, and no word is missing for five seconds."""
+def test_loading_may_take_longer_than_the_timeout(log: list[str]) -> None:
+    """A checkpoint of 3 MB at 100 KB a second takes half a minute, but bytes keep arriving."""
     cluster = Cluster(1)
     for n in range(50):
         cluster.publish(cluster.nodes[0], "a", data=f'"{n:060000}"')
@@ -404,13 +392,13 @@ def test_a_node_loads_what_takes_longer_than_the_timeout(log: list[str]) -> None
     assert shown(node.broadcast.why_not_ready()) == "this node is still loading the message log ()"
     assert log == []
     cluster.advance(15.0)
-    assert is_one(cluster)
+    assert is_consistent(cluster)
     assert len(node.state.snapshot().messages) == 50
     cluster.end()
 
 
-def test_a_node_that_reads_much_by_a_slow_link_is_left_to_it(log: list[str]) -> None:
-    """One reply to a read takes half a minute; the connection is given up neither for its length nor for standing."""
+def test_reading_over_a_slow_link_is_not_interrupted(log: list[str]) -> None:
+    """One reply takes half a minute; the connection is kept, because bytes keep arriving."""
     cluster = Cluster(1)
     cluster.redis.rate = 100_000
     node = cluster.start()
@@ -423,13 +411,13 @@ def test_a_node_that_reads_much_by_a_slow_link_is_left_to_it(log: list[str]) -> 
     cluster.advance(40.0)
     assert reading.open
     assert log == []
-    assert is_one(cluster)
+    assert is_consistent(cluster)
     cluster.end()
 
 
 @pytest.mark.parametrize("which", ["the first", "the second", "what it is like"])
-def test_no_connection_is_left_where_not_both_can_be_used(log: list[str], which: str) -> None:
-    """However often it is tried."""
+def test_a_failed_attempt_leaves_no_connection(log: list[str], which: str) -> None:
+    """However often a node tries, if one of its two connections cannot be used the other is closed."""
 
     class Odd(FakeRedis):
         connected = 0
@@ -455,8 +443,8 @@ def test_no_connection_is_left_where_not_both_can_be_used(log: list[str], which:
     cluster.end()
 
 
-def test_polls_are_held_and_served_while_redis_is_away(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
-    """What is cached is answered, who waits is answered once there is something, in the same epoch."""
+def test_polls_are_served_while_redis_is_unreachable(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
+    """Cached messages are answered, and held polls are answered by the next message, in the same epoch."""
     cluster.publish(node, "a", data='"before"')
     cursor = node.cursor
     cluster.redis.refuses = "no"
@@ -471,12 +459,12 @@ def test_polls_are_held_and_served_while_redis_is_away(cluster: Cluster, node: F
     assert [ids(answer) for answer in held.answers] == [[2]]
 
 
-def test_an_entry_that_cannot_be_read_is_not_passed_over(cluster: Cluster, log: list[str]) -> None:
-    """The nodes stay where they are and say so; nothing after it is answered."""
+def test_an_entry_that_cannot_be_read_is_not_skipped(cluster: Cluster, log: list[str]) -> None:
+    """The nodes stay at the entry before it and log the error."""
     cluster.publish(cluster.nodes[0], "a")
     cursors = [node.cursor for node in cluster.nodes]
     outcomes = cluster.nodes[0].append(publish("a"))
-    links_of(cluster, cluster.nodes[0])[1].carry_out()
+    links_of(cluster, cluster.nodes[0])[1].execute_next()
     cluster.redis.data[b"{pushup}:log"].rows[-1][1][7] = b'{"type": "strange"}'
     cluster.advance(3.0)
     assert [node.cursor for node in cluster.nodes] == cursors
@@ -484,22 +472,22 @@ def test_an_entry_that_cannot_be_read_is_not_passed_over(cluster: Cluster, log: 
     assert any("following the log in Redis failed" in line for line in log)
 
 
-def test_a_node_that_fails_within_an_entry_starts_again(cluster: Cluster, log: list[str]) -> None:
-    """What its queue is then, is not known; it begins anew with what is in Redis, and the others go on."""
+def test_a_node_that_fails_while_applying_an_entry_reloads(cluster: Cluster, log: list[str]) -> None:
+    """Its state is unknown, so it loads the one in Redis; the other nodes continue."""
     node = cluster.nodes[0]
     epoch = node.node.cursor.epoch
     fail_once(node)
     cluster.publish(cluster.nodes[1], "a")
     cluster.publish(cluster.nodes[1], "a")
     cluster.advance(2.0)
-    assert is_one(cluster)
+    assert is_consistent(cluster)
     assert node.node.cursor.epoch == epoch
     assert ids(node.poll(poll("a"))) == [1, 2]
     assert any("RuntimeError" in line for line in log)
 
 
 def fail_once(node: FollowingNode) -> None:
-    """Let the node fail with its next entry, once it has applied it."""
+    """Let the node fail in its next entry, after applying it."""
     apply = node.node.apply
 
     def failing(entry: Entry) -> Outcome:
@@ -510,14 +498,14 @@ def fail_once(node: FollowingNode) -> None:
     node.node.apply = failing  # type: ignore[method-assign]
 
 
-# The log is not what it was.
+# The log was lost or changed.
 
 
 @pytest.mark.parametrize(
     "how", ["flushed", "rolled back", "state", "log and its entries", "forked", "under way", "forked under way"]
 )
-def test_a_loss_begins_one_new_epoch_for_all(cluster: Cluster, log: list[str], how: str) -> None:
-    """Channels live on, messages and keys do not; every cursor of before is told of a gap, once, at every node."""
+def test_a_loss_starts_one_new_epoch_for_all_nodes(cluster: Cluster, log: list[str], how: str) -> None:
+    """Channels survive, messages and keys do not; at every node each older cursor gets a gap, once."""
     node = cluster.nodes[1]
     made = cluster.do(node, Create("named", 500.0))
     dump = cluster.redis.dump()
@@ -535,12 +523,12 @@ def test_a_loss_begins_one_new_epoch_for_all(cluster: Cluster, log: list[str], h
     elif how == "forked":
         cluster.redis.restart(dump)
         append_as_a_stranger(cluster.redis, before.epoch)
-    else:  # no connection ends
+    else:  # connections stay open
         cluster.redis.data = dump
         for _ in range(2 if how == "forked under way" else 0):
             append_as_a_stranger(cluster.redis, before.epoch)
     cluster.advance(5.0)
-    assert is_one(cluster)
+    assert is_consistent(cluster)
     epochs = {each.node.cursor.epoch for each in cluster.nodes}
     assert len(epochs) == 1
     assert before.epoch not in epochs
@@ -554,16 +542,14 @@ def test_a_loss_begins_one_new_epoch_for_all(cluster: Cluster, log: list[str], h
 
 
 def append_as_a_stranger(redis: FakeRedis, epoch: str) -> None:
-    """Append as a node would that nobody else knows."""
+    """Append as a node that the others do not know."""
     keys = (b"{pushup}:state", b"{pushup}:log")
     redis._append(keys, (epoch.encode(), b"stranger.%d" % len(redis.executed), b"1", msgspec.json.encode(publish("b"))))
     redis.executed.append(b"APPEND")
 
 
-def test_who_has_seen_a_loss_and_comes_late_follows_the_epoch_that_others_have_begun(
-    cluster: Cluster, log: list[str]
-) -> None:
-    """It does not begin another: clients would be told of two gaps."""
+def test_a_node_that_reacts_late_to_a_loss_follows_the_epoch_of_the_others(cluster: Cluster, log: list[str]) -> None:
+    """If it started another epoch, clients would get two gaps."""
     dump = cluster.redis.dump()
     cluster.publish(cluster.nodes[0], "a")
     cluster.redis.restart(dump)
@@ -583,8 +569,8 @@ def test_who_has_seen_a_loss_and_comes_late_follows_the_epoch_that_others_have_b
     assert [node.node.cursor.epoch for node in cluster.nodes] == [begun] * 3
 
 
-def test_held_polls_are_told_when_their_epoch_ends(cluster: Cluster, log: list[str]) -> None:
-    """The answer is a gap and a cursor of the new epoch; whoever polls later with the old cursor is told the same."""
+def test_held_polls_end_with_their_epoch(cluster: Cluster, log: list[str]) -> None:
+    """They get a gap and a cursor of the new epoch, like later polls with the old cursor."""
     node = cluster.nodes[0]
     cluster.publish(node, "a")
     cursor = node.cursor
@@ -597,8 +583,8 @@ def test_held_polls_are_told_when_their_epoch_ends(cluster: Cluster, log: list[s
     assert gaps(node.poll(poll("a", cursor=cursor))) == [("a", "lost")]
 
 
-def test_a_log_of_an_epoch_that_was_over_begins_another(cluster: Cluster, log: list[str]) -> None:
-    """Redis comes back with an epoch of before: nobody goes on in it."""
+def test_a_log_of_an_earlier_epoch_starts_a_new_one(cluster: Cluster, log: list[str]) -> None:
+    """If Redis comes back with data of an earlier epoch, no node continues that epoch."""
     first = cluster.nodes[0].node.cursor.epoch
     dump = cluster.redis.dump()
     cluster.redis.data.clear()
@@ -608,11 +594,11 @@ def test_a_log_of_an_epoch_that_was_over_begins_another(cluster: Cluster, log: l
     cluster.advance(3.0)
     third = cluster.nodes[0].node.cursor.epoch
     assert len({first, second, third}) == 3
-    assert is_one(cluster)
+    assert is_consistent(cluster)
 
 
-def test_epochs_go_on_where_the_clock_was_set_back(log: list[str]) -> None:
-    """A new one is later than the one that is over, whatever the time is by now."""
+def test_epochs_increase_although_the_clock_was_set_back(log: list[str]) -> None:
+    """A new epoch is later than the previous one, whatever the time."""
     ahead = Cluster()
     ahead.clock.advance(5000.0)
     ahead.start()
@@ -629,8 +615,8 @@ def test_epochs_go_on_where_the_clock_was_set_back(log: list[str]) -> None:
     cluster.end()
 
 
-def test_cursors_of_an_epoch_to_come_wait(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
-    """A node that has not noticed refuses them, rather than repeat what was; others get what they always got."""
+def test_cursors_of_a_later_epoch_are_refused(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
+    """A node that has not noticed the epoch refuses them rather than repeat messages; other cursors are answered."""
     cluster.publish(node, "a")
     links = links_of(cluster, node)
     for link in links:
@@ -650,10 +636,8 @@ def test_cursors_of_an_epoch_to_come_wait(cluster: Cluster, node: FollowingNode,
     assert node.poll(poll("a", cursor=new)).gaps == ()
 
 
-def test_a_cursor_of_an_epoch_that_never_comes_does_not_wait_for_ever(
-    cluster: Cluster, node: FollowingNode, log: list[str]
-) -> None:
-    """When the log has been in another one for a minute after, it is told as lost."""
+def test_a_cursor_of_an_epoch_that_never_arrives_is_lost(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
+    """It gets a gap once the log has been in another epoch for a minute."""
     began = int((START + 1) * 1000)
     stray = f"{began:x}00-7"
     with pytest.raises(Unavailable):
@@ -665,23 +649,23 @@ def test_a_cursor_of_an_epoch_that_never_comes_does_not_wait_for_ever(
     assert gaps(node.poll(poll("a", cursor=stray))) == [("a", "lost")]
 
 
-def test_a_redis_that_comes_back_with_everything_costs_nothing(cluster: Cluster, log: list[str]) -> None:
-    """Another run, the same log: cursors are good, and a node that is new then trusts those that know."""
+def test_a_redis_that_restarts_with_all_its_data_costs_nothing(cluster: Cluster, log: list[str]) -> None:
+    """Cursors stay valid, and a new node relies on the nodes that know the log."""
     cluster.publish(cluster.nodes[0], "a")
     epoch = cluster.nodes[0].node.cursor.epoch
     cluster.redis.restart()
     new = cluster.start()
     cluster.advance(3.0)
-    assert is_one(cluster)
+    assert is_consistent(cluster)
     assert new.node.cursor.epoch == epoch
     assert ids(new.poll(poll("a"))) == [1]
 
 
 @pytest.mark.parametrize(("appendfsync", "kept"), [(b"always", True), (b"everysec", False)])
-def test_when_nobody_is_left_who_knows_it_is_redis_word_that_counts(
+def test_after_a_complete_restart_the_durability_of_redis_decides(
     log: list[str], appendfsync: bytes, kept: bool
 ) -> None:
-    """All nodes and Redis were restarted: the log is good if each write was synced; else a new epoch, after a while."""
+    """With all nodes restarted too, the log is used only if every write was synced; otherwise a new epoch starts."""
     cluster = Cluster(2)
     cluster.redis.info["aof_enabled"] = "1"
     cluster.redis.appendfsync = appendfsync
@@ -695,7 +679,7 @@ def test_when_nobody_is_left_who_knows_it_is_redis_word_that_counts(
         cluster.advance(1.5)
         assert not any(node.follows for node in cluster.nodes)
     cluster.advance(3.0)
-    assert is_one(cluster)
+    assert is_consistent(cluster)
     for node in cluster.nodes:
         assert gaps(node.poll(poll("a", cursor=cursor))) == ([] if kept else [("a", "lost")])
         assert ids(node.poll(poll("a"))) == ([1] if kept else [])
@@ -703,7 +687,7 @@ def test_when_nobody_is_left_who_knows_it_is_redis_word_that_counts(
 
 
 def test_all_nodes_are_restarted_and_redis_is_not(cluster: Cluster) -> None:
-    """The run is the one in which the log was found whole: no witness is needed."""
+    """Redis is still the run in which the log was known to be complete, so no other node is needed."""
     cluster.publish(cluster.nodes[0], "a")
     cursor = cluster.nodes[0].cursor
     cluster.end()
@@ -716,7 +700,7 @@ def test_all_nodes_are_restarted_and_redis_is_not(cluster: Cluster) -> None:
 
 
 def test_one_node_saves_for_all_each_second(cluster: Cluster) -> None:
-    """The one with the lowest id; nothing is saved where nothing was new."""
+    """It is the node with the lowest id; nothing is saved unless there are new entries."""
     cluster.advance(1.5)
     for n in range(5):
         cluster.publish(cluster.nodes[2], "a", data=str(n))
@@ -747,7 +731,7 @@ def test_a_busy_log_is_saved_each_second_and_not_more_often(cluster: Cluster) ->
 
 
 def test_the_log_reaches_back_for_a_minute(cluster: Cluster, log: list[str]) -> None:
-    """A node that was away for less reads on; for longer, it starts from the checkpoint; nobody is told of a gap."""
+    """A node that was away for less continues in the log, for longer it loads the checkpoint; neither causes a gap."""
     node = cluster.nodes[2]
     cursor = node.cursor
     for seconds, read_on in ((50.0, True), (130.0, False)):
@@ -761,41 +745,41 @@ def test_the_log_reaches_back_for_a_minute(cluster: Cluster, log: list[str]) -> 
         assert (rows[0][0] <= node.state.cursor.sequence + 1) is read_on
         node.connector.is_cut_off = False
         cluster.advance(8.0, 0.25)
-        assert is_one(cluster)
+        assert is_consistent(cluster)
         answer = node.poll(poll("a", cursor=cursor, limit=1000))
         assert answer.gaps == ()
         assert len(answer.messages) == int(seconds / 5)
         cursor = answer.cursor
 
 
-def test_a_new_node_is_as_those_that_were_there(cluster: Cluster) -> None:
-    """From checkpoint and log, whatever part of it is in which."""
+def test_a_new_node_has_the_same_state(cluster: Cluster) -> None:
+    """It comes from checkpoint and log, whichever contains what."""
     for n in range(4):
         cluster.publish(cluster.nodes[n % 3], "a", f"b{n}", data=str(n), key=f"k{n}")
         cluster.advance(0.6)
         cluster.start()
-        assert is_one(cluster)
+        assert is_consistent(cluster)
     assert len(cluster.nodes) == 7
 
 
-def test_what_is_missing_in_redis_is_noticed_by_who_saves(cluster: Cluster, log: list[str]) -> None:
-    """Before a new node could start without it: a new epoch, with the channels that live."""
+def test_missing_data_is_noticed_when_saving(cluster: Cluster, log: list[str]) -> None:
+    """A new epoch starts, with the open channels, before a new node can start without the data."""
     cluster.do(cluster.nodes[0], Create("named", 500.0))
     cluster.advance(1.5)
     epoch = cluster.nodes[0].node.cursor.epoch
     del cluster.redis.data[b"{pushup}:channels"]
     cluster.publish(cluster.nodes[0], "a")
     cluster.advance(3.0)
-    assert is_one(cluster)
+    assert is_consistent(cluster)
     assert cluster.nodes[0].node.cursor.epoch != epoch
     assert [channel.name for channel in cluster.nodes[1].node.channels(0, 9)] == ["named", "a"]
 
 
-# Members, limits, the end.
+# Members, limits, shutdown.
 
 
-def test_the_nodes_that_live_know_each_other(cluster: Cluster) -> None:
-    """One that crashed is known for three seconds more; one that stopped is gone with the next report."""
+def test_running_nodes_know_each_other(cluster: Cluster) -> None:
+    """A node that crashed is listed for three more seconds; one that stopped is gone with the next report."""
     cluster.advance(0.5)
     for node in cluster.nodes:
         assert [member.id for member in node.node.members()] == ["node0", "node1", "node2"]
@@ -812,8 +796,8 @@ def test_the_nodes_that_live_know_each_other(cluster: Cluster) -> None:
     assert [member.id for member in cluster.nodes[0].node.members()] == ["node0"]
 
 
-def test_a_report_that_makes_no_sense_is_logged_once(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
-    """With its traceback; the nodes reconnect until they can read what the others report."""
+def test_an_invalid_report_is_logged(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
+    """The line has a traceback, and the nodes reconnect until they can read all reports."""
     cluster.advance(1.0)
     cluster.redis.data[b"{pushup}:members"][b"node2"] = b"{}"
     cluster.clock.advance(0.2)
@@ -821,16 +805,16 @@ def test_a_report_that_makes_no_sense_is_logged_once(cluster: Cluster, node: Fol
     cluster.advance(1.0)
     assert any("reporting to the other nodes failed" in line and "Traceback" in line for line in log)
     cluster.advance(9.0)
-    assert is_one(cluster)
+    assert is_consistent(cluster)
     assert len(node.node.members()) == 2
 
 
 def test_stable_waits_for_every_node(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
-    """One that is cut off holds it up until its lease ends; then it is stable among those that live."""
+    """A node that is cut off delays it until its lease ends; then the other nodes suffice."""
     cluster.advance(4.0)
-    told = node.confirm("stable", cluster.publish(node, "a"), 5.0)
+    received = node.confirm("stable", cluster.publish(node, "a"), 5.0)
     cluster.advance(0.6)
-    assert told == [Confirmation("stable", nodes=3)]
+    assert received == [Confirmation("stable", nodes=3)]
     for link in links_of(cluster, cluster.nodes[2]):
         link.stuck = True
     published = cluster.publish(node, "a")
@@ -842,73 +826,73 @@ def test_stable_waits_for_every_node(cluster: Cluster, node: FollowingNode, log:
     assert long == [Confirmation("stable", nodes=2)]
 
 
-def test_a_node_that_stands_still_in_the_epoch_before_has_not_applied_the_new_one(
+def test_a_node_in_the_previous_epoch_has_not_applied_the_new_one(
     cluster: Cluster, node: FollowingNode, log: list[str]
 ) -> None:
-    """It is far in the old epoch, and lives until its lease ends: until then nothing is stable."""
+    """It is far ahead in the old epoch, and until its lease ends nothing is stable."""
     for _ in range(20):
         cluster.publish(node, "a")
-    still = cluster.nodes[2]
+    stopped_node = cluster.nodes[2]
     cluster.advance(4.0)
     old = node.confirm("stable", cluster.publish(node, "a"), 30.0)
-    for link in links_of(cluster, still):
+    for link in links_of(cluster, stopped_node):
         link.stuck = True
-    still.connector.is_cut_off = True
-    cluster.redis.data[b"{pushup}:state"].clear()  # and no connection ends
+    stopped_node.connector.is_cut_off = True
+    cluster.redis.data[b"{pushup}:state"].clear()  # connections stay open
     cluster.advance(1.0)
-    assert node.node.cursor.epoch != still.node.cursor.epoch
-    told = node.confirm("stable", cluster.publish(node, "a"), 30.0)
+    assert node.node.cursor.epoch != stopped_node.node.cursor.epoch
+    received = node.confirm("stable", cluster.publish(node, "a"), 30.0)
     cluster.advance(0.5)
     shown = node.node.members()[2]
-    assert shown.cursor == f"{still.node.cursor.epoch}-20"
-    assert told == []
+    assert shown.cursor == f"{stopped_node.node.cursor.epoch}-20"
+    assert received == []
     cluster.advance(3.0)
-    assert told == [Confirmation("stable", nodes=2)]
+    assert received == [Confirmation("stable", nodes=2)]
     assert old == []
     cluster.advance(30.0)
     assert old == [Confirmation("accepted")]
-    assert still.node.why_not_ready() is not None
+    assert stopped_node.node.why_not_ready() is not None
 
 
 @pytest.mark.parametrize("key", [b"leases", b"members"])
-def test_nothing_is_stable_while_redis_has_forgotten_who_lives(
+def test_nothing_is_stable_while_redis_has_forgotten_the_nodes(
     cluster: Cluster, node: FollowingNode, key: bytes
 ) -> None:
-    """The key was evicted; a node that is behind has not reported again yet."""
+    """A key was evicted, and a node that is behind has not reported again yet."""
     cluster.advance(4.0)
     behind = cluster.nodes[2]
     reading, appending = links_of(cluster, behind)
     reading.blind = True
     appending.stuck = True
-    told = node.confirm("stable", cluster.publish(node, "a"), 30.0)
+    received = node.confirm("stable", cluster.publish(node, "a"), 30.0)
     cluster.advance(1.0)
     del cluster.redis.data[b"{pushup}:" + key]
     cluster.advance(1.0)
     assert [member.id for member in node.node.members()] == ["node0", "node1"]
-    assert told == []
+    assert received == []
     reading.blind = appending.stuck = False
     cluster.advance(3.5)
-    assert told == [Confirmation("stable", nodes=3)]
+    assert received == [Confirmation("stable", nodes=3)]
 
 
-def test_a_fork_of_the_same_length_is_seen_when_a_node_reports(cluster: Cluster, log: list[str]) -> None:
-    """Its place was given to another entry, in the same epoch and over the same connection: nothing is stable there."""
+def test_a_fork_of_the_same_length_is_noticed_in_reports(cluster: Cluster, log: list[str]) -> None:
+    """The sequence now has another entry, in the same epoch and on the same connection: nothing is stable there."""
     cluster.advance(4.0)
     node = cluster.nodes[0]
     cluster.publish(node, "a")
     dump = cluster.redis.dump()
     epoch = node.node.cursor.epoch
-    told = node.confirm("stable", cluster.publish(node, "a"), 20.0)
+    received = node.confirm("stable", cluster.publish(node, "a"), 20.0)
     cluster.redis.data = dump
     append_as_a_stranger(cluster.redis, epoch)
     cluster.advance(20.1)
-    assert is_one(cluster)
+    assert is_consistent(cluster)
     assert node.node.cursor.epoch != epoch
-    assert told == [Confirmation("accepted")]
+    assert received == [Confirmation("accepted")]
 
 
 def test_both_connections_of_a_node_lead_to_the_same_run_of_redis(log: list[str]) -> None:
-    """Between the two a replica took over: what is found by one is not what is written to by the other."""
+    """If a replica took over between the two, one would read from a server that the other does not write to."""
 
     class Restarting(FakeRedis):
         connected = 0
@@ -929,26 +913,26 @@ def test_both_connections_of_a_node_lead_to_the_same_run_of_redis(log: list[str]
     cluster.end()
 
 
-def test_replicated_is_asked_by_a_connection_of_its_own(cluster: Cluster, node: FollowingNode) -> None:
-    """Publications go on while Redis waits for its replicas."""
-    told = node.confirm("replicated", cluster.publish(node, "a"), 5.0)
+def test_replication_is_checked_on_a_separate_connection(cluster: Cluster, node: FollowingNode) -> None:
+    """Publications continue while Redis waits for its replicas."""
+    received = node.confirm("replicated", cluster.publish(node, "a"), 5.0)
     cluster.settle()
     cluster.publish(node, "a")
-    assert told == []
+    assert received == []
     cluster.redis.replicas = 1
     cluster.settle()
-    assert told == [Confirmation("replicated", replicas=1)]
+    assert received == [Confirmation("replicated", replicas=1)]
 
 
-def test_a_node_with_other_limits_stays_out_while_others_live(cluster: Cluster, log: list[str]) -> None:
-    """It names what differs; when all have stopped they are taken over, and the epoch is the same."""
+def test_a_node_with_other_limits_waits_for_the_others_to_stop(cluster: Cluster, log: list[str]) -> None:
+    """It names the differences; once all others have stopped its limits apply, in the same epoch."""
     cluster.publish(cluster.nodes[0], "a")
     cursor = cluster.nodes[0].cursor
     odd = cluster.start(limits=Limits(retention_messages=5, strict_channels=True))
     cluster.advance(2.0)
-    told = reason(odd.append(publish("a")))
-    assert told.startswith("this node cannot follow the message log (this node and the running cluster differ in ")
-    assert "differ in retention_messages, strict_channels;" in told
+    received = reason(odd.append(publish("a")))
+    assert received.startswith("this node cannot follow the message log (this node and the running cluster differ in ")
+    assert "differ in retention_messages, strict_channels;" in received
     for node in cluster.nodes[:3]:
         cluster.crash(node)
     cluster.advance(10.0)
@@ -961,28 +945,28 @@ def test_a_node_with_other_limits_stays_out_while_others_live(cluster: Cluster, 
 
 
 @pytest.mark.parametrize("publishing", [False, True])
-def test_an_aborted_node_vanishes_without_telling_anybody(cluster: Cluster, log: list[str], publishing: bool) -> None:
-    """Its connections end, its publishers are not answered, and the others see it until its lease ends."""
+def test_an_aborted_node_vanishes_without_a_message(cluster: Cluster, log: list[str], publishing: bool) -> None:
+    """Its connections end, its publishers get no answer, and other nodes list it until its lease ends."""
     cluster.advance(0.5)
     node = cluster.nodes.pop(0)
     links = links_of(cluster, node)
     waiting = node.append(publish("a")) if publishing else []
-    told = node.confirm("stable", Published(node.node.cursor.epoch, 1, 1, START), 60.0)
+    received = node.confirm("stable", Published(node.node.cursor.epoch, 1, 1, START), 60.0)
     node.broadcast.abort()
     cluster.advance(1.0)
     assert not any(link.open for link in links)
     assert not node.broadcast.is_following
-    assert (waiting, told) == ([], [])
+    assert (waiting, received) == ([], [])
     assert len(cluster.nodes[0].node.members()) == 3
     assert node.stop().called
-    assert (waiting, told) == ([], [])
+    assert (waiting, received) == ([], [])
     cluster.advance(3.0)
     assert [member.id for member in cluster.nodes[0].node.members()] == ["node1", "node2"]
 
 
 @pytest.mark.parametrize("state", ["well", "away", "hangs", "trying", "unread"])
 def test_a_node_stops_whatever_redis_does(cluster: Cluster, log: list[str], state: str) -> None:
-    """Whoever waits is told, within the timeout; then nothing of it is left."""
+    """Waiting publishers are answered within the timeout, and then nothing of the node is left."""
     node = cluster.nodes.pop(0)
     waiting: list[Outcome] = []
     if state == "well":

@@ -1,4 +1,4 @@
-"""How sure a publisher can be: told once, in bounded time, and no more than was reached, in whatever epoch."""
+"""Confirmations: each is given once, in bounded time, and never claims too much, in whatever epoch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def member(name: str, sequence: int, epoch: str = "e1") -> Member:
 
 
 class Publishers:
-    """Who wants to be surer, at a Redis in memory whose log is at `e1-9`, and what each was told."""
+    """Publishers that want more than acceptance, on an in-memory Redis whose log is at `e1-9`."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -42,9 +42,9 @@ class Publishers:
         return log
 
     def confirm(self, ack: Ack, sequence: int = 5, seconds: float = 5.0, epoch: str = "e1") -> list[Confirmation]:
-        told: list[Confirmation] = []
-        self.confirmations.confirm(ack, Cursor(epoch, sequence), seconds, told.append)
-        return told
+        received: list[Confirmation] = []
+        self.confirmations.confirm(ack, Cursor(epoch, sequence), seconds, received.append)
+        return received
 
     def report(self, *members: Member, complete: bool = True) -> None:
         self.confirmations.reported(list(members), complete=complete)
@@ -54,7 +54,7 @@ class Publishers:
             self.clock.advance(0.1)
             self.redis.settle()
 
-    def asked(self) -> int:
+    def wait_count(self) -> int:
         """How often Redis was asked for its replicas."""
         return self.redis.executed.count(b"WAIT")
 
@@ -69,32 +69,32 @@ def publishers() -> Iterator[Publishers]:
 
 
 def test_stable_is_reached_when_the_last_node_has_it(publishers: Publishers) -> None:
-    """Not before, and with the number of nodes that live."""
-    told = publishers.confirm("stable", 5)
+    """Not before, and with the number of nodes."""
+    received = publishers.confirm("stable", 5)
     for sequences in ((4, 9), (9, 4), (0, 0)):
         publishers.report(member("a", sequences[0]), member("b", sequences[1]))
-        assert told == []
+        assert received == []
     publishers.report(member("a", 5), member("b", 6), member("c", 5))
-    assert told == [Confirmation("stable", nodes=3)]
+    assert received == [Confirmation("stable", nodes=3)]
     publishers.report(member("a", 9))
     publishers.advance(10)
-    assert len(told) == 1
+    assert len(received) == 1
 
 
 @pytest.mark.parametrize("epoch", ["e0", "e2", "e", "e1-1"])
 def test_a_node_in_another_epoch_has_not_applied_the_entry(publishers: Publishers, epoch: str) -> None:
-    """However far it is there, before or after; the publisher is told at its deadline what was reached."""
-    told = publishers.confirm("stable", 5)
+    """However far it is in an earlier or later epoch; at its deadline the publisher gets what was reached."""
+    received = publishers.confirm("stable", 5)
     for _ in range(4):
         publishers.report(member("a", 5), member("b", 1_000, epoch))
         publishers.advance(1.2)
-    assert told == []
+    assert received == []
     publishers.advance(0.3)
-    assert told == [ACCEPTED]
+    assert received == [ACCEPTED]
 
 
-def test_who_waits_when_the_epoch_changes_is_not_told_stable(publishers: Publishers) -> None:
-    """All nodes are far in the new epoch: none of them has the entry of the one that is over."""
+def test_a_change_of_epoch_confirms_nothing(publishers: Publishers) -> None:
+    """All nodes are far ahead in the new epoch, but none has the entry of the old one."""
     old, new = publishers.confirm("stable", 5), publishers.confirm("stable", 5, epoch="e2")
     publishers.report(member("a", 77, "e2"), member("b", 77, "e2"))
     assert (old, new) == ([], [Confirmation("stable", nodes=2)])
@@ -102,43 +102,43 @@ def test_who_waits_when_the_epoch_changes_is_not_told_stable(publishers: Publish
     assert old == [ACCEPTED]
 
 
-def test_nothing_is_stable_while_a_node_may_be_missing_in_the_list(publishers: Publishers) -> None:
-    """A list that may be incomplete, or a new run of Redis: only once every lease of before would have ended."""
+def test_nothing_is_stable_while_a_node_may_be_missing_from_the_list(publishers: Publishers) -> None:
+    """After an incomplete list or a new run of Redis, only when every earlier lease would have ended."""
     for harm in (
         lambda: publishers.report(member("a", 9), complete=False),
         lambda: publishers.confirmations.follows("another run"),
     ):
         harm()
-        told = publishers.confirm("stable", 5)
+        received = publishers.confirm("stable", 5)
         publishers.report(member("a", 9))
         publishers.advance(LEASE_SECONDS - 0.2)
         publishers.report(member("a", 9))
-        assert told == []
+        assert received == []
         publishers.advance(0.3)
         publishers.report(member("a", 9), member("b", 9))
-        assert told == [Confirmation("stable", nodes=2)]
+        assert received == [Confirmation("stable", nodes=2)]
 
 
-def test_a_connection_that_is_made_again_to_the_same_redis_delays_nothing(publishers: Publishers) -> None:
-    """The leases are there still."""
+def test_reconnecting_to_the_same_redis_delays_nothing(publishers: Publishers) -> None:
+    """The leases are still there."""
     publishers.confirmations.follows("")
     publishers.confirmations.follows(publishers.redis.run)
-    told = publishers.confirm("stable", 5)
+    received = publishers.confirm("stable", 5)
     publishers.report(member("a", 9))
-    assert told == [Confirmation("stable", nodes=1)]
+    assert received == [Confirmation("stable", nodes=1)]
 
 
-def test_stable_is_not_reached_where_no_node_is_known(publishers: Publishers) -> None:
-    """That nobody is behind says nothing where nobody is."""
-    told = publishers.confirm("stable", 5)
+def test_nothing_is_stable_without_a_known_node(publishers: Publishers) -> None:
+    """An empty list does not mean that all nodes have the entry."""
+    received = publishers.confirm("stable", 5)
     publishers.report()
-    assert told == []
+    assert received == []
     publishers.advance(5.1)
-    assert told == [ACCEPTED]
+    assert received == [ACCEPTED]
 
 
-def test_each_is_told_what_was_reached_when_its_time_is_over(publishers: Publishers) -> None:
-    """Not before, and each at its own time."""
+def test_each_publisher_is_answered_at_its_own_deadline(publishers: Publishers) -> None:
+    """Not before, and with what was reached."""
     first, second = publishers.confirm("stable", 1, 2.0), publishers.confirm("stable", 2, 1.0)
     publishers.report(member("a", 0))
     publishers.advance(0.9)
@@ -151,97 +151,97 @@ def test_each_is_told_what_was_reached_when_its_time_is_over(publishers: Publish
     assert first == [ACCEPTED]
 
 
-def test_only_those_whose_place_was_reached_are_told(publishers: Publishers) -> None:
-    """The others wait on."""
-    told = {sequence: publishers.confirm("stable", sequence) for sequence in (1, 2, 3)}
+def test_only_applied_entries_are_confirmed(publishers: Publishers) -> None:
+    """Publishers of later entries keep waiting."""
+    received = {sequence: publishers.confirm("stable", sequence) for sequence in (1, 2, 3)}
     publishers.report(member("a", 2), member("b", 7))
-    assert told == {1: [Confirmation("stable", nodes=2)], 2: [Confirmation("stable", nodes=2)], 3: []}
+    assert received == {1: [Confirmation("stable", nodes=2)], 2: [Confirmation("stable", nodes=2)], 3: []}
 
 
-def test_one_publisher_that_cannot_be_told_harms_no_other(publishers: Publishers, logged_failures: list[str]) -> None:
-    """It is logged, and those after it are told."""
+def test_a_callback_that_fails_does_not_affect_others(publishers: Publishers, logged_failures: list[str]) -> None:
+    """The error is logged, and later publishers are answered."""
 
     def fail(confirmation: Confirmation) -> None:
         raise RuntimeError("gone")
 
     publishers.confirmations.confirm("stable", Cursor("e1", 5), 5.0, fail)
-    told = publishers.confirm("stable", 5)
+    received = publishers.confirm("stable", 5)
     publishers.report(member("a", 5))
-    assert told == [Confirmation("stable", nodes=1)]
+    assert received == [Confirmation("stable", nodes=1)]
     assert ["could not answer a publisher" in line for line in logged_failures] == [True]
     logged_failures.clear()
 
 
-def test_replicated_is_what_redis_says(publishers: Publishers) -> None:
-    """With so many replicas as have it; it is written to first by the connection that asks."""
+def test_replicated_is_what_redis_reports(publishers: Publishers) -> None:
+    """It has the number of replicas; the connection that asks writes first, so that WAIT covers the entry."""
     publishers.redis.replicas = 2
-    told = publishers.confirm("replicated")
+    received = publishers.confirm("replicated")
     publishers.redis.settle()
-    assert told == [Confirmation("replicated", replicas=2)]
+    assert received == [Confirmation("replicated", replicas=2)]
     assert publishers.redis.executed[-2:] == [b"EVAL", b"WAIT"]
     assert publishers.redis.data[STATE][b"waits"] == b"1"
 
 
 def test_replicated_is_not_reached_without_a_replica(publishers: Publishers) -> None:
-    """The publisher is told when its time is over, whatever Redis is slow to say."""
-    told = publishers.confirm("replicated", seconds=2.0)
+    """The publisher is answered at its deadline, however slow Redis is."""
+    received = publishers.confirm("replicated", seconds=2.0)
     publishers.advance(1.9)
-    assert told == []
+    assert received == []
     publishers.advance(0.2)
-    assert told == [ACCEPTED]
+    assert received == [ACCEPTED]
 
 
-def test_a_replica_that_comes_in_time_counts(publishers: Publishers) -> None:
-    """Redis answers as soon as it has it."""
-    told = publishers.confirm("replicated", seconds=5.0)
+def test_a_replica_that_catches_up_in_time_counts(publishers: Publishers) -> None:
+    """Redis answers as soon as the replica has the entry."""
+    received = publishers.confirm("replicated", seconds=5.0)
     publishers.advance(2.0)
     publishers.redis.replicas = 1
     publishers.advance(0.2)
-    assert told == [Confirmation("replicated", replicas=1)]
+    assert received == [Confirmation("replicated", replicas=1)]
 
 
 @pytest.mark.parametrize("lost", ["the entry", "the epoch", "everything"])
 def test_replicas_of_a_log_without_the_entry_do_not_count(publishers: Publishers, lost: str) -> None:
-    """It has lost it, or is in another epoch; Redis is not asked without end, and others are told."""
+    """If the log lost the entry or is in another epoch, Redis is not asked forever, and others are answered."""
     state = {"the entry": (b"e1", b"4"), "the epoch": (b"e2", b"900"), "everything": None}[lost]
     publishers.redis.data[STATE] = {} if state is None else dict(zip((b"epoch", b"sequence"), state, strict=True))
     publishers.redis.replicas = 1
-    told = publishers.confirm("replicated", 5)
+    received = publishers.confirm("replicated", 5)
     other = publishers.confirm("replicated", 4) if lost == "the entry" else []
     publishers.advance(1.0)
-    assert publishers.asked() <= 2
+    assert publishers.wait_count() <= 2
     assert other == ([Confirmation("replicated", replicas=1)] if lost == "the entry" else [])
     for _ in range(3):
         publishers.report(member("a", 9))
         publishers.advance(0.3)
-    assert told == []
+    assert received == []
     publishers.advance(4.0)
-    assert told == [ACCEPTED]
+    assert received == [ACCEPTED]
 
 
 def test_replicas_of_another_run_of_redis_do_not_count(publishers: Publishers) -> None:
-    """One that took over may have given the place to another entry; until this node has found its own there."""
+    """A server that took over may have another entry at that sequence, until this node has found its own there."""
     publishers.redis.restart()
     publishers.redis.replicas = 1
-    told = publishers.confirm("replicated")
+    received = publishers.confirm("replicated")
     publishers.advance(1.0)
-    assert (told, publishers.asked()) == ([], 0)
+    assert (received, publishers.wait_count()) == ([], 0)
     publishers.confirmations.follows("")
     publishers.report(member("a", 9))
     publishers.advance(1.0)
-    assert (told, publishers.asked()) == ([], 0)
+    assert (received, publishers.wait_count()) == ([], 0)
     publishers.confirmations.follows(publishers.redis.run)
     publishers.report(member("a", 9))
     publishers.redis.settle()
-    assert told == [Confirmation("replicated", replicas=1)]
+    assert received == [Confirmation("replicated", replicas=1)]
     assert len(publishers.redis.links) == 1
 
 
-def test_who_waited_at_a_redis_that_died_is_not_told_by_the_next(publishers: Publishers) -> None:
-    """Its replica, which took over, never had the entry; whoever publishes there then asks for its own only."""
+def test_a_redis_that_took_over_does_not_confirm_earlier_entries(publishers: Publishers) -> None:
+    """It never had the entry; confirmations of later publications are only about themselves."""
     old = publishers.confirm("replicated", 9, 5.0)
     publishers.redis.settle()
-    assert publishers.asked() == 1
+    assert publishers.wait_count() == 1
     publishers.redis.restart({STATE: {b"epoch": b"e2", b"sequence": b"20", b"tag": b"t"}})
     publishers.redis.replicas = 1
     publishers.confirmations.follows("")
@@ -254,24 +254,24 @@ def test_who_waited_at_a_redis_that_died_is_not_told_by_the_next(publishers: Pub
     assert old == [ACCEPTED]
 
 
-def test_a_redis_that_refuses_to_be_written_to_is_not_asked(publishers: Publishers) -> None:
-    """WAIT would speak of what the connection has written before."""
+def test_a_redis_that_refuses_writes_is_not_asked(publishers: Publishers) -> None:
+    """WAIT would refer to what the connection wrote before."""
     publishers.redis.replicas = 1
     publishers.redis.denies = "OOM full"
-    told = publishers.confirm("replicated", seconds=3.0)
+    received = publishers.confirm("replicated", seconds=3.0)
     publishers.advance(1.0)
-    assert (told, publishers.asked()) == ([], 0)
+    assert (received, publishers.wait_count()) == ([], 0)
     publishers.redis.denies = ""
     publishers.report(member("a", 0))
     publishers.redis.settle()
-    assert told == [Confirmation("replicated", replicas=1)]
+    assert received == [Confirmation("replicated", replicas=1)]
 
 
-def test_who_asks_while_redis_is_asked_gets_an_answer_of_its_own(publishers: Publishers) -> None:
-    """The answer that is under way may not speak of its message; the next one is for all who have come meanwhile."""
+def test_a_request_during_a_wait_gets_its_own_answer(publishers: Publishers) -> None:
+    """The pending reply may not cover its message; the next one is for all requests made meanwhile."""
     publishers.redis.replicas = 1
     publishers.confirm("replicated")
-    publishers.redis.settle()  # there is a connection now
+    publishers.redis.settle()  # now there is a connection
     first = publishers.confirm("replicated")
     later = [publishers.confirm("replicated") for _ in range(3)]
     (link,) = publishers.redis.links
@@ -283,12 +283,12 @@ def test_who_asks_while_redis_is_asked_gets_an_answer_of_its_own(publishers: Pub
     assert later == [[], [], []]
     publishers.redis.settle()
     assert later == [[Confirmation("replicated", replicas=1)]] * 3
-    assert publishers.asked() == 3
+    assert publishers.wait_count() == 3
     assert publishers.connected == 1
 
 
-def test_while_redis_cannot_be_asked_nothing_is_claimed(publishers: Publishers) -> None:
-    """Refused, cut off, silent: the publisher is told in its time, and the next one has Redis asked again."""
+def test_nothing_is_confirmed_while_redis_cannot_be_asked(publishers: Publishers) -> None:
+    """Refused, cut off or silent: the publisher is answered in time, and Redis is asked again for the next one."""
     publishers.redis.refuses = "nobody there"
     refused = publishers.confirm("replicated", seconds=1.0)
     publishers.advance(1.1)
@@ -305,7 +305,7 @@ def test_while_redis_cannot_be_asked_nothing_is_claimed(publishers: Publishers) 
     publishers.redis.settle()
     assert again == [Confirmation("replicated", replicas=1)]
     publishers.redis.cut()
-    again = publishers.confirm("replicated", seconds=1.0)  # the connection has ended while nobody needed it
+    again = publishers.confirm("replicated", seconds=1.0)  # the connection ended while it was not needed
     publishers.redis.settle()
     assert again == [Confirmation("replicated", replicas=1)]
     publishers.redis.hangs = True
@@ -315,14 +315,14 @@ def test_while_redis_cannot_be_asked_nothing_is_claimed(publishers: Publishers) 
     publishers.advance(6.0)
     publishers.redis.hangs = False
     publishers.redis.replicas = 1
-    told = publishers.confirm("replicated", seconds=1.0)
+    received = publishers.confirm("replicated", seconds=1.0)
     publishers.advance(0.3)
-    assert told == [Confirmation("replicated", replicas=1)]
+    assert received == [Confirmation("replicated", replicas=1)]
 
 
-def test_when_the_node_stops_all_are_told(publishers: Publishers) -> None:
-    """What was reached by then, and nothing rings any more."""
-    told: list[Any] = [publishers.confirm("stable"), publishers.confirm("replicated")]
+def test_all_publishers_are_answered_when_the_node_stops(publishers: Publishers) -> None:
+    """They get what was reached by then, and no timer is left."""
+    received: list[Any] = [publishers.confirm("stable"), publishers.confirm("replicated")]
     publishers.redis.settle()
     publishers.confirmations.stop()
-    assert told == [[ACCEPTED], [ACCEPTED]]
+    assert received == [[ACCEPTED], [ACCEPTED]]

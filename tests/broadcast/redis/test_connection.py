@@ -1,4 +1,4 @@
-"""A connection to Redis: replies in their order, however they come; deadlines; and its end, told to all who wait."""
+"""A connection to Redis: replies in order, however they are split; deadlines; and its end, reported to all callers."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ REPLIES: tuple[Any, ...] = (b"PONG", 7, None, [b"a", None, [b"b", 3]], b"", [], 
 
 
 class Ends:
-    """Both ends of a connection, and what came of each command, in the order in which it came."""
+    """Both ends of a connection, and the replies to commands in the order of their arrival."""
 
     def __init__(self, timeout: float = 5.0) -> None:
         self.clock = Clock()
         self.transport = StringTransport()
         self.connection = RedisConnection(self.clock, timeout)
         self.connection.makeConnection(self.transport)
-        self.told: list[tuple[str, Reply]] = []
+        self.replies: list[tuple[str, Reply]] = []
 
     def send(self, name: str, blocks: float = 0.0) -> None:
-        self.connection.send((name,), lambda reply: self.told.append((name, reply)), blocks=blocks)
+        self.connection.send((name,), lambda reply: self.replies.append((name, reply)), blocks=blocks)
 
     def reply(self, *values: Any) -> None:
         self.connection.dataReceived(b"".join(map(encode_reply, values)))
@@ -41,8 +41,8 @@ class Ends:
         return bool(self.transport.disconnected)
 
     def lost(self) -> list[tuple[str, str]]:
-        """Who was told that the connection is lost, and why."""
-        return [(name, str(reply)) for name, reply in self.told if isinstance(reply, Lost)]
+        """The commands that failed with the connection, and the reason."""
+        return [(name, str(reply)) for name, reply in self.replies if isinstance(reply, Lost)]
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def ends() -> Ends:
 
 
 def test_commands_are_sent_at_once_as_arrays_of_strings(ends: Ends) -> None:
-    """Text in UTF-8, bytes as they are, numbers as text; nothing waits for the reply to what was sent before."""
+    """Text as UTF-8, bytes unchanged, numbers as text; no command waits for the reply to an earlier one."""
     ends.connection.send(("SET", "é", b"\x00\r\n", 7, 1.5), lambda reply: None)
     ends.send("PING")
     reader = hiredis.Reader()
@@ -61,40 +61,40 @@ def test_commands_are_sent_at_once_as_arrays_of_strings(ends: Ends) -> None:
     assert reader.gets() is False
 
 
-def test_replies_go_to_who_asked_in_order(ends: Ends) -> None:
-    """Many commands under way, and their replies in one piece."""
+def test_replies_are_matched_to_commands_in_order(ends: Ends) -> None:
+    """Even if the replies to many commands arrive in one piece."""
     names = [f"C{n}" for n in range(len(REPLIES))]
     for name in names:
         ends.send(name)
     ends.reply(*REPLIES)
-    assert ends.told == list(zip(names, REPLIES, strict=True))
+    assert ends.replies == list(zip(names, REPLIES, strict=True))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 def test_replies_may_be_split_anywhere(ends: Ends, size: int) -> None:
-    """Each reply is given when its last byte is there."""
+    """Each reply is passed on when its last byte has arrived."""
     for n in range(len(REPLIES)):
         ends.send(f"C{n}")
     data = b"".join(map(encode_reply, REPLIES))
     for start in range(0, len(data), size):
         ends.connection.dataReceived(data[start : start + size])
-    assert [reply for _, reply in ends.told] == list(REPLIES)
+    assert [reply for _, reply in ends.replies] == list(REPLIES)
 
 
 def test_a_reply_in_two_pieces_split_at_every_byte() -> None:
-    """Nothing is told before the last byte; then it is, at once."""
+    """Nothing is passed on before the last byte arrives, and then the reply is passed on at once."""
     data = encode_reply([b"a", [b"bc", 12], None])
     for at in range(1, len(data)):
         ends = Ends()
         ends.send("A")
         ends.connection.dataReceived(data[:at])
-        assert ends.told == []
+        assert ends.replies == []
         ends.connection.dataReceived(data[at:])
-        assert ends.told == [("A", [b"a", [b"bc", 12], None])]
+        assert ends.replies == [("A", [b"a", [b"bc", 12], None])]
 
 
 def test_an_error_is_the_reply_of_its_command_only(ends: Ends, logged_failures: list[str]) -> None:
-    """`send` takes it as a value, `ask` fails with it, and the connection goes on."""
+    """`send` passes it on as a value, `ask` raises it, and the connection stays open."""
     asked = ends.connection.ask("A")
     ends.send("B")
     ends.send("C")
@@ -103,14 +103,14 @@ def test_an_error_is_the_reply_of_its_command_only(ends: Ends, logged_failures: 
     asked.addErrback(failure.append)
     assert failure[0].check(ErrorReply)
     assert str(failure[0].value) == "ERR no"
-    assert isinstance(ends.told[0][1], ErrorReply)
-    assert ends.told[0][1].code is ErrorCode.OUT_OF_MEMORY
-    assert [(name, str(reply)) for name, reply in ends.told] == [("B", "OOM full"), ("C", "1")]
+    assert isinstance(ends.replies[0][1], ErrorReply)
+    assert ends.replies[0][1].code is ErrorCode.OUT_OF_MEMORY
+    assert [(name, str(reply)) for name, reply in ends.replies] == [("B", "OOM full"), ("C", "1")]
     assert not ends.aborted()
 
 
-def test_a_reply_that_does_not_come_ends_the_connection(ends: Ends) -> None:
-    """At the deadline of the one that waits longest, and not before; all are told why."""
+def test_a_missing_reply_ends_the_connection(ends: Ends) -> None:
+    """At the deadline of the oldest command, not before; all callers get the reason."""
     ends.send("A")
     ends.clock.advance(3.0)
     ends.send("B")
@@ -122,8 +122,8 @@ def test_a_reply_that_does_not_come_ends_the_connection(ends: Ends) -> None:
     assert ends.lost() == [("A", "no reply within 5 s"), ("B", "no reply within 5 s")]
 
 
-def test_each_reply_gives_the_next_its_time(ends: Ends) -> None:
-    """A Redis that answers one after the other is not given up, however many wait; one that stops to is."""
+def test_each_reply_restarts_the_deadline_of_the_next(ends: Ends) -> None:
+    """A Redis that keeps replying is not given up, however many commands wait; one that stops is."""
     for n in range(10):
         ends.send(f"C{n}")
     for n in range(9):
@@ -138,7 +138,7 @@ def test_each_reply_gives_the_next_its_time(ends: Ends) -> None:
 
 
 def test_a_reply_may_take_as_long_as_its_bytes_need(ends: Ends) -> None:
-    """As long as some KiB come in each five seconds; the next command's time begins when it has come."""
+    """As long as some KiB arrive every five seconds; the time of the next command starts afterwards."""
     ends.send("LOAD")
     ends.send("NEXT")
     data = encode_reply(b"x" * 60 * PROGRESS_BYTES)
@@ -146,15 +146,15 @@ def test_a_reply_may_take_as_long_as_its_bytes_need(ends: Ends) -> None:
         ends.clock.advance(4.9)
         ends.connection.dataReceived(data[start : start + PROGRESS_BYTES])
         assert not ends.aborted()
-    assert [name for name, _ in ends.told] == ["LOAD"]
+    assert [name for name, _ in ends.replies] == ["LOAD"]
     ends.clock.advance(4.9)
     assert not ends.aborted()
     ends.reply(1)
-    assert ends.told[-1] == ("NEXT", 1)
+    assert ends.replies[-1] == ("NEXT", 1)
 
 
 def test_a_reply_that_stops_in_the_middle_ends_the_connection(ends: Ends) -> None:
-    """Five seconds after the last progress, not after the beginning."""
+    """Five seconds after the last progress, not after its beginning."""
     ends.send("LOAD")
     data = encode_reply(b"x" * 10 * PROGRESS_BYTES)
     ends.clock.advance(4.0)
@@ -168,7 +168,7 @@ def test_a_reply_that_stops_in_the_middle_ends_the_connection(ends: Ends) -> Non
 
 
 def test_a_reply_that_trickles_ends_the_connection(ends: Ends) -> None:
-    """A byte a second is no progress: or a Redis that is broken would be waited for without end."""
+    """A byte a second is not progress, otherwise a broken Redis would be waited for forever."""
     ends.send("LOAD")
     data = encode_reply(b"x" * PROGRESS_BYTES)
     seconds = 0
@@ -182,14 +182,14 @@ def test_a_reply_that_trickles_ends_the_connection(ends: Ends) -> None:
 
 
 def pack(words: tuple[str | bytes, ...]) -> bytes:
-    """A command as it goes over the wire."""
+    """A command in the wire format."""
     return b"*%d\r\n" % len(words) + b"".join(
         b"$%d\r\n%s\r\n" % (len(word), word) for word in (w.encode() if isinstance(w, str) else w for w in words)
     )
 
 
 class SlowTransport(StringTransport):
-    """A transport that holds 64 KiB at most, as Twisted's does, and lets bytes go when it is told to."""
+    """A transport that holds at most 64 KiB, as Twisted's does, and sends when it is told to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -207,8 +207,8 @@ class SlowTransport(StringTransport):
             self.full = True
             self.producer.pauseProducing()  # type: ignore[union-attr]
 
-    def leave(self) -> bytes:
-        """All that it holds goes."""
+    def send_all(self) -> bytes:
+        """Send everything it holds."""
         data: bytes = self.value()
         self.clear()
         if self.full:
@@ -226,19 +226,19 @@ def slow_ends() -> tuple[Ends, SlowTransport]:
 
 
 def test_a_request_may_take_as_long_as_its_bytes_need() -> None:
-    """While it leaves, piece by piece; its reply is waited for from when the last piece has left."""
+    """The time for its reply starts when the last piece has been sent."""
     ends, transport = slow_ends()
     command: tuple[str | bytes, ...] = ("SAVE", b"x" * 2_000_000)
-    ends.connection.send(command, lambda reply: ends.told.append(("SAVE", reply)))
+    ends.connection.send(command, lambda reply: ends.replies.append(("SAVE", reply)))
     sent = b""
     times = 0
     while transport.full:
         ends.clock.advance(4.9)
         assert not ends.aborted()
-        sent += transport.leave()
+        sent += transport.send_all()
         times += 1
     assert times > 10
-    assert sent + transport.leave() == pack(command)
+    assert sent + transport.send_all() == pack(command)
     ends.clock.advance(4.9)
     assert not ends.aborted()
     ends.clock.advance(0.2)
@@ -247,12 +247,12 @@ def test_a_request_may_take_as_long_as_its_bytes_need() -> None:
     assert ends.lost() == [("SAVE", "no reply within 5 s")]
 
 
-def test_a_request_that_is_not_taken_ends_the_connection() -> None:
-    """It is known, then, that Redis has not got it as a whole."""
+def test_a_request_that_is_not_accepted_ends_the_connection() -> None:
+    """In this case it is known that Redis did not get all of it."""
     ends, transport = slow_ends()
-    ends.connection.send(("SAVE", b"x" * 2_000_000), lambda reply: ends.told.append(("SAVE", reply)))
+    ends.connection.send(("SAVE", b"x" * 2_000_000), lambda reply: ends.replies.append(("SAVE", reply)))
     ends.clock.advance(3.0)
-    transport.leave()
+    transport.send_all()
     ends.clock.advance(4.9)
     assert not ends.aborted()
     ends.clock.advance(0.2)
@@ -261,41 +261,41 @@ def test_a_request_that_is_not_taken_ends_the_connection() -> None:
     assert ends.lost() == [("SAVE", "Redis accepted no data for 5 s")]
 
 
-def test_what_is_sent_later_gives_an_earlier_command_no_more_time() -> None:
-    """A Redis that hangs takes requests for a while, into the buffers of its kernel."""
+def test_sending_does_not_extend_earlier_deadlines() -> None:
+    """A Redis that hangs still accepts requests for a while, into the buffers of its kernel."""
     ends, transport = slow_ends()
     ends.send("A")
     for n in range(10):
         ends.connection.send((f"B{n}", b"x" * 200_000), lambda reply: None)
         ends.clock.advance(0.51)
-        transport.leave()
+        transport.send_all()
     assert ends.aborted()
     ends.end()
     assert ends.lost() == [("A", "no reply within 5 s")]
 
 
-def test_the_transport_holds_little_and_what_waits_goes_in_order() -> None:
-    """Large and small requests, while it takes nothing and while it does."""
+def test_requests_are_sent_in_order_in_small_amounts() -> None:
+    """Large and small requests, while the transport is full and while it is not."""
     ends, transport = slow_ends()
     commands: list[tuple[str | bytes, ...]] = [
         ("A", b"a" * size) for size in (10, 300_000, 5, 70_000, 1_000_000, 1, 64 * 1024, 3)
     ]
     for command in commands:
-        ends.connection.send(command, lambda reply: ends.told.append(("A", reply)))
+        ends.connection.send(command, lambda reply: ends.replies.append(("A", reply)))
     sent = b""
     while transport.held:
-        sent += transport.leave()
+        sent += transport.send_all()
         if len(sent) % 3 == 0 and len(commands) < 12:
             commands.append(("B", b"b" * len(commands) * 10_000))
             ends.connection.send(commands[-1], lambda reply: None)
     assert sent == b"".join(map(pack, commands))
     assert transport.most_held <= 3 * 64 * 1024
     ends.reply(*range(8))
-    assert [reply for _, reply in ends.told] == list(range(8))
+    assert [reply for _, reply in ends.replies] == list(range(8))
 
 
-def test_a_command_that_blocks_has_longer(ends: Ends) -> None:
-    """Its deadline is as long after the time that it may take."""
+def test_a_blocking_command_has_a_later_deadline(ends: Ends) -> None:
+    """Its deadline is extended by the time for which it may block."""
     ends.send("XREAD", blocks=10.0)
     ends.clock.advance(14.9)
     assert not ends.aborted()
@@ -305,8 +305,8 @@ def test_a_command_that_blocks_has_longer(ends: Ends) -> None:
     assert ends.lost() == [("XREAD", "no reply within 5 s")]
 
 
-def test_what_comes_after_a_command_that_blocks_has_no_longer_for_it(ends: Ends) -> None:
-    """Once that was answered; what is behind it has no longer than the first, at most."""
+def test_a_blocking_command_does_not_extend_later_deadlines(ends: Ends) -> None:
+    """Once it was answered, the commands behind it have the usual time."""
     ends.send("XREAD", blocks=10.0)
     ends.clock.advance(1.0)
     ends.reply(None)
@@ -327,8 +327,8 @@ def test_what_comes_after_a_command_that_blocks_has_no_longer_for_it(ends: Ends)
     ends.end()
 
 
-def test_a_deadline_that_was_kept_ends_nothing(ends: Ends) -> None:
-    """However long it was ago; and no timer is left when the connection has ended."""
+def test_a_deadline_that_was_met_has_no_effect(ends: Ends) -> None:
+    """However long ago it was; and no timer is left when the connection has ended."""
     ends.send("A")
     ends.reply(1)
     ends.clock.advance(20.0)
@@ -340,8 +340,8 @@ def test_a_deadline_that_was_kept_ends_nothing(ends: Ends) -> None:
     assert ends.clock.getDelayedCalls() == []
 
 
-def test_who_drives_the_transport_is_told_when_to_write_and_when_it_ends() -> None:
-    """It is given the transport that reads and writes, under TLS the one below; commands are flushed, then released."""
+def test_the_driver_is_told_when_to_flush_and_when_to_release() -> None:
+    """It gets the transport that reads and writes (under TLS the lower one), flushes after commands, and a release."""
     for transport in (StringTransport(), TlsTransport()):
         driven = Driven()
         connection = RedisConnection(Clock(), 5.0, driven.adopt)
@@ -355,7 +355,7 @@ def test_who_drives_the_transport_is_told_when_to_write_and_when_it_ends() -> No
 
 
 class TlsTransport(StringTransport):
-    """A transport over another."""
+    """A transport on top of another one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -363,7 +363,7 @@ class TlsTransport(StringTransport):
 
 
 class Driven:
-    """Drives a transport, and notes what it is told."""
+    """Drives a transport, and records the calls."""
 
     def __init__(self) -> None:
         self.adopted: Any = None
@@ -380,8 +380,8 @@ class Driven:
         self.said.append("release")
 
 
-def test_the_end_is_told_to_all_who_wait_and_to_whoever_comes_later(ends: Ends) -> None:
-    """In order, once each; then `lost` has fired, and commands fail without being sent."""
+def test_the_end_is_reported_to_waiting_and_later_commands(ends: Ends) -> None:
+    """In order, once each; after `lost` has fired, commands fail without being sent."""
     order: list[str] = []
     ends.connection.lost.addCallback(lambda _: order.append("lost"))
     ends.send("A")
@@ -395,16 +395,16 @@ def test_the_end_is_told_to_all_who_wait_and_to_whoever_comes_later(ends: Ends) 
     assert ends.transport.value() == sent
 
 
-def test_whoever_is_told_of_the_end_may_ask_again(ends: Ends) -> None:
-    """It is told at once that there is no connection, and nobody waits for ever."""
-    told: list[str] = []
-    ends.connection.send(("A",), lambda _: ends.connection.send(("B",), lambda reply: told.append(str(reply))))
+def test_a_command_sent_from_the_callback_of_the_end_fails(ends: Ends) -> None:
+    """It fails at once rather than wait forever."""
+    replies: list[str] = []
+    ends.connection.send(("A",), lambda _: ends.connection.send(("B",), lambda reply: replies.append(str(reply))))
     ends.end()
-    assert told == ["not connected"]
+    assert replies == ["not connected"]
 
 
 def test_the_first_reason_for_an_end_counts(ends: Ends) -> None:
-    """Whoever waits is told why it was given up, not what came of that."""
+    """Callers get the reason why the connection was given up, not an error that follows from it."""
     ends.send("A")
     ends.connection.abort("a new epoch")
     ends.connection.abort("something else")
@@ -412,17 +412,17 @@ def test_the_first_reason_for_an_end_counts(ends: Ends) -> None:
     assert ends.lost() == [("A", "a new epoch")]
 
 
-def test_before_it_is_made_a_connection_takes_no_commands() -> None:
+def test_commands_fail_before_the_connection_is_made() -> None:
     """They fail at once."""
     connection = RedisConnection(Clock(), 5.0)
-    told: list[Reply] = []
-    connection.send(("A",), told.append)
-    assert isinstance(told[0], Lost)
+    replies: list[Reply] = []
+    connection.send(("A",), replies.append)
+    assert isinstance(replies[0], Lost)
 
 
 @pytest.mark.parametrize("garbage", [b"HTTP/1.1 400 Bad\r\n\r\n", b"\x15", b"*-7\r\n", b"?1\r\n"])
-def test_what_is_not_redis_ends_the_connection(ends: Ends, garbage: bytes) -> None:
-    """Whoever waits is told that this is not Redis."""
+def test_a_server_that_is_not_redis_ends_the_connection(ends: Ends, garbage: bytes) -> None:
+    """Callers are told that this is not Redis."""
     ends.send("A")
     ends.connection.dataReceived(garbage)
     assert ends.aborted()
@@ -433,19 +433,19 @@ def test_what_is_not_redis_ends_the_connection(ends: Ends, garbage: bytes) -> No
 
 
 def test_replies_before_garbage_count(ends: Ends) -> None:
-    """What was answered in order was answered."""
+    """Commands that were answered before it keep their replies."""
     ends.send("A")
     ends.send("B")
     ends.connection.dataReceived(b":1\r\n?\r\n")
     ends.end()
-    assert ends.told[0] == ("A", 1)
+    assert ends.replies[0] == ("A", 1)
     assert [name for name, _ in ends.lost()] == ["B"]
 
 
-def test_replies_that_come_after_the_end_was_decided_are_given(ends: Ends) -> None:
-    """A connection that is aborted may have replies under way; each waiting command is told one thing."""
+def test_replies_that_arrive_after_an_abort_are_passed_on(ends: Ends) -> None:
+    """Each waiting command still gets exactly one reply or error."""
     ends.send("A")
     ends.connection.abort("enough")
     ends.reply(1)
     ends.end()
-    assert ends.told == [("A", 1)]
+    assert ends.replies == [("A", 1)]

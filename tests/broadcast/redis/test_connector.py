@@ -1,4 +1,4 @@
-"""Connections to Redis: introduced, to the database that was named, and to a master only; found by Sentinels or not."""
+"""Connecting to Redis: authentication, database, roles and Sentinels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REPLICA: list[Any] = [b"slave", b"10.0.0.1", 6379, b"connected", 0]
 
 
 class ScriptedServers:
-    """Servers that answer by a table, by `host:port`; one that is not in it refuses connections."""
+    """Servers that reply from a table by `host:port`; any other address refuses connections."""
 
     def __init__(self, servers: dict[str, dict[str, Any]]) -> None:
         self.reactor = MemoryReactorClock()
@@ -32,7 +32,7 @@ class ScriptedServers:
         self.open: dict[str, list[StringTransport]] = {}
 
     def connect(self, url: str) -> tuple[list[RedisConnection], list[str]]:
-        """Connect, with servers that answer at once; what came of it: a connection, or why there is none."""
+        """Connect to servers that reply at once; returns connections made, and errors."""
         made: list[RedisConnection] = []
         failed: list[str] = []
         connector = Connector(parse_address(url), reactor=self.reactor, timeout=5.0, name="me")
@@ -78,7 +78,7 @@ class ScriptedServers:
 
 
 def test_a_connection_introduces_itself() -> None:
-    """By its name; nothing is asked that was not given."""
+    """It sends its name, and nothing that was not configured."""
     servers = ScriptedServers({"127.0.0.1:6379": {"ROLE": MASTER}})
     made, failed = servers.connect("redis://127.0.0.1")
     assert (len(made), failed) == (1, [])
@@ -94,7 +94,7 @@ def test_a_connection_introduces_itself() -> None:
     ],
 )
 def test_password_user_and_database(url: str, first: str) -> None:
-    """The password comes first, with the user if there is one; then the database."""
+    """The password is sent first, with the user if there is one, and then the database."""
     servers = ScriptedServers({"127.0.0.1:7000": {"ROLE": MASTER}})
     made, _ = servers.connect(url)
     assert made
@@ -114,22 +114,22 @@ def test_password_user_and_database(url: str, first: str) -> None:
         ({"ROLE": ...}, "127.0.0.1:6379: Redis closed the connection"),
     ],
 )
-def test_a_redis_that_cannot_be_used_is_left(replies: dict[str, Any], why: str) -> None:
-    """The reason names it, without the password, and the connection does not stay open."""
+def test_an_unusable_redis_is_disconnected(replies: dict[str, Any], why: str) -> None:
+    """The error names it, without the password, and the connection is closed."""
     servers = ScriptedServers({"127.0.0.1:6379": {"ROLE": MASTER, **replies}})
     made, failed = servers.connect("redis://me:secret@127.0.0.1/9")
     assert (made, failed) == ([], [why])
     assert replies.get("ROLE") is Ellipsis or servers.open["127.0.0.1:6379"][0].disconnected
 
 
-def test_nobody_there() -> None:
-    """The reason says where nobody was."""
+def test_a_refused_connection() -> None:
+    """The error names the address."""
     made, failed = ScriptedServers({}).connect("redis://127.0.0.1:7000")
     assert made == []
     assert failed[0].startswith("127.0.0.1:7000: An error occurred")
 
 
-def test_a_redis_that_says_nothing_is_given_up() -> None:
+def test_a_silent_redis_is_given_up() -> None:
     """Within the timeout."""
     reactor = MemoryReactorClock()
     connector = Connector(parse_address("redis://127.0.0.1"), reactor=reactor, timeout=5.0, name="me")
@@ -158,8 +158,8 @@ def test_a_redis_that_says_nothing_is_given_up() -> None:
         (b"-DENIED protected mode\r\n", "DENIED protected mode"),
     ],
 )
-def test_what_answers_and_is_no_plain_redis_is_named(data: bytes, why: str) -> None:
-    """A port where TLS is spoken closes without a word, or with an alert."""
+def test_a_server_that_is_not_plain_redis_is_named(data: bytes, why: str) -> None:
+    """A TLS port closes the connection silently, or sends an alert."""
     reactor = MemoryReactorClock()
     connector = Connector(parse_address("redis://127.0.0.1"), reactor=reactor, timeout=5.0, name="me")
     failed: list[str] = []
@@ -168,12 +168,12 @@ def test_what_answers_and_is_no_plain_redis_is_named(data: bytes, why: str) -> N
     protocol.makeConnection(StringTransport())
     protocol.dataReceived(data) if data else None
     protocol.connectionLost(Failure(ConnectionDone()))
-    (told,) = failed
-    assert told.startswith(f"127.0.0.1:6379: {why}")
+    (received,) = failed
+    assert received.startswith(f"127.0.0.1:6379: {why}")
 
 
-def test_a_connection_that_is_not_wanted_any_more_does_not_stay_open() -> None:
-    """The node stops while it is introduced."""
+def test_cancelling_closes_the_connection() -> None:
+    """The node stops while the connection is being authenticated."""
     reactor = MemoryReactorClock()
     connector = Connector(parse_address("redis://127.0.0.1"), reactor=reactor, timeout=5.0, name="me")
     connecting = Deferred.fromCoroutine(connector.connect())
@@ -189,8 +189,8 @@ def test_a_connection_that_is_not_wanted_any_more_does_not_stay_open() -> None:
 SENTINELS = "redis+sentinel://:pw@127.0.0.1,127.0.0.1:26380/mymaster/2"
 
 
-def test_sentinels_are_asked_in_turn_where_the_master_is() -> None:
-    """One that is down and one that does not know it are passed over; passwords are the master's only."""
+def test_sentinels_are_asked_in_turn_for_the_master() -> None:
+    """Those that are down or do not know the master are skipped; passwords are sent to the master only."""
     servers = ScriptedServers(
         {
             "127.0.0.1:26380": {"SENTINEL": None},
@@ -206,15 +206,15 @@ def test_sentinels_are_asked_in_turn_where_the_master_is() -> None:
 
 
 def test_a_master_that_is_a_replica_by_now_is_not_used() -> None:
-    """A Sentinel may tell of the old master for a while."""
+    """A Sentinel may report the old master for a while."""
     servers = ScriptedServers(
         {"127.0.0.1:26379": {"SENTINEL": [b"127.0.0.1", b"7001"]}, "127.0.0.1:7001": {"ROLE": REPLICA}}
     )
     assert servers.connect(SENTINELS) == ([], ["127.0.0.1:7001 is not the master but a slave"])
 
 
-def test_when_no_sentinel_knows_all_reasons_are_named() -> None:
-    """Which was down, which does not know the master, and which refuses."""
+def test_if_no_sentinel_knows_the_master_all_reasons_are_named() -> None:
+    """Which one is down, which does not know the master, and which refuses."""
     servers = ScriptedServers({"127.0.0.1:26380": {"SENTINEL": None}})
     made, (reason,) = servers.connect(SENTINELS)
     assert made == []

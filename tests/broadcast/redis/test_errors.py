@@ -23,6 +23,6 @@ from pushup.broadcast.redis.errors import ErrorCode, ErrorReply
     ],
 )
 def test_the_first_word_is_the_code(text: str, code: ErrorCode, ends: bool) -> None:
-    """The text stays as it is; only some errors go away with a new connection."""
+    """The text is kept; only some errors are solved by a new connection."""
     error = ErrorReply(text)
     assert (str(error), error.code, error.ends_with_connection) == (text, code, ends)

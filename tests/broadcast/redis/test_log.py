@@ -1,4 +1,4 @@
-"""The log as it is read: entries, heads, what a Redis is; and what is wrong with what somebody else has written."""
+"""Reading the log: entries, its end, the properties of Redis, and errors for data that PushUp did not write."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.core.builders import batch, draft, publish
 
 
 class ReadLog:
-    """A log in a Redis in memory, in which an epoch was begun."""
+    """A log in an in-memory Redis, with an epoch."""
 
     def __init__(self, prefix: str = "pushup") -> None:
         self.clock = Clock()
@@ -62,7 +62,7 @@ def log() -> ReadLog:
 
 
 def test_an_entry_as_it_is_in_redis(log: ReadLog) -> None:
-    """Literally: its time, the tags, and the command as JSON, data as it was written."""
+    """Literally: its time, the tags, and the command as JSON, with the data as it was written."""
     assert log.append(publish("é", data='{"a": 1.50}', key="k")) == [1]
     assert log.row() == {
         b"time": b"1000000000.000000",
@@ -76,15 +76,15 @@ def test_an_entry_as_it_is_in_redis(log: ReadLog) -> None:
 
 
 def test_the_keys_in_redis_begin_with_the_prefix_in_braces() -> None:
-    """So that all of one cluster are on one node of a Redis Cluster."""
+    """So that all keys of a cluster are on the same node of a Redis Cluster."""
     log = ReadLog("x:é")
     log.append(publish("a"))
     assert all(key.startswith("{x:é}:".encode()) for key in log.redis.data)
     assert "{x:é}:log".encode() in log.redis.data
 
 
-def test_an_entry_of_many_messages_begins_with_the_first_of_its_places(log: ReadLog) -> None:
-    """Its id in Redis is the last; each message's data is by itself, and does not hold on to that of all."""
+def test_an_entry_of_many_messages_starts_with_its_first_sequence(log: ReadLog) -> None:
+    """Its id in Redis is the last one; the data of each message is a separate copy."""
     log.append(publish("a"), batch(draft("a", data="1"), draft("b", data="[2]"), draft("a", data="3")))
     one, many = log.now(log.log.read("e1", 0))
     assert (one.entry.sequence, many.entry.sequence) == (1, 2)
@@ -93,7 +93,7 @@ def test_an_entry_of_many_messages_begins_with_the_first_of_its_places(log: Read
 
 
 def test_at_most_a_batch_is_read_at_a_time(log: ReadLog) -> None:
-    """The rest is there when it is asked for what comes after."""
+    """The next read returns the rest."""
     log.append(*[publish("a")] * (BATCH + 5))
     first = log.now(log.log.read("e1", 0))
     rest = log.now(log.log.read("e1", BATCH))
@@ -102,22 +102,22 @@ def test_at_most_a_batch_is_read_at_a_time(log: ReadLog) -> None:
 
 
 def test_reading_waits_for_an_entry_and_ends_without_one(log: ReadLog) -> None:
-    """After a second there is none; one that comes meanwhile is there at once."""
-    told: list[Any] = []
-    Deferred.fromCoroutine(log.log.read("e1", 0)).addCallback(told.append)
+    """It ends after a second; an entry that arrives meanwhile is returned at once."""
+    received: list[Any] = []
+    Deferred.fromCoroutine(log.log.read("e1", 0)).addCallback(received.append)
     log.clock.advance(0.9)
     log.redis.settle()
-    assert told == []
+    assert received == []
     log.clock.advance(0.2)
     log.redis.settle()
-    assert told == [[]]
+    assert received == [[]]
     other = RedisLog(log.redis.link().connection, "pushup")
     log.now(other.prepare())
-    Deferred.fromCoroutine(log.log.read("e1", 0)).addCallback(told.append)
+    Deferred.fromCoroutine(log.log.read("e1", 0)).addCallback(received.append)
     log.redis.settle()
     other.append("e1", "t", publish("a"), lambda reply: None)
     log.redis.settle()
-    assert [logged.entry.sequence for logged in told[1]] == [1]
+    assert [logged.entry.sequence for logged in received[1]] == [1]
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ def test_reading_waits_for_an_entry_and_ends_without_one(log: ReadLog) -> None:
         (b"tag", None, KeyError),
     ],
 )
-def test_what_is_no_entry_is_an_error(log: ReadLog, field: bytes, value: bytes | None, error: type[Exception]) -> None:
-    """Somebody else has written to the log, or a newer version has: it is not passed over."""
+def test_an_invalid_entry_is_an_error(log: ReadLog, field: bytes, value: bytes | None, error: type[Exception]) -> None:
+    """If another program or a newer version has written to the log, the entry is not skipped."""
     log.append(publish("a"))
     fields = log.row()
     fields.pop(field)
@@ -143,7 +143,7 @@ def test_what_is_no_entry_is_an_error(log: ReadLog, field: bytes, value: bytes |
 
 
 def test_the_log_contains_its_own_entries_only(log: ReadLog) -> None:
-    """From its end, from the middle, from within; not from places that are another's or that are not there."""
+    """It contains its last entry, one in the middle and one within a batch, but no other node's and no missing one."""
     log.append(publish("a"), batch(draft("a"), draft("a"), draft("a")), publish("a"))
     for sequence, tag, found in (
         (5, b"t2", LastEntry.CONTAINED),
@@ -152,7 +152,7 @@ def test_the_log_contains_its_own_entries_only(log: ReadLog) -> None:
         (0, b"e1", LastEntry.CONTAINED),
         (5, b"other", LastEntry.MISSING),
         (4, b"other", LastEntry.MISSING),
-        (3, b"t1", LastEntry.CONTAINED),  # the tag is what counts
+        (3, b"t1", LastEntry.CONTAINED),  # the tag decides
         (3, b"other", LastEntry.MISSING),
         (1, b"other", LastEntry.MISSING),
         (0, b"other", LastEntry.MISSING),
@@ -162,8 +162,8 @@ def test_the_log_contains_its_own_entries_only(log: ReadLog) -> None:
         assert log.now(log.log.find(Cursor("e1", sequence), tag)) is found, (sequence, tag)
 
 
-def test_epochs_that_are_over_and_those_to_come(log: ReadLog) -> None:
-    """From a later epoch than the log is in: it went back. From an earlier one: it cannot be said; a new one began."""
+def test_earlier_and_later_epochs(log: ReadLog) -> None:
+    """If the log is in an earlier epoch it went back; if it is in a later one, the entry may or may not be in it."""
     for epoch in ("e0", "e"):
         assert log.now(log.log.find(Cursor(epoch, 1), b"t")) is LastEntry.UNKNOWN, epoch
     for epoch in ("e2", "e10", "d10"):
@@ -172,7 +172,7 @@ def test_epochs_that_are_over_and_those_to_come(log: ReadLog) -> None:
 
 
 def test_a_hole_is_a_loss_and_a_log_that_begins_later_is_not(log: ReadLog) -> None:
-    """Where there is something before the place but not the place, it was lost; where there is not, it was trimmed."""
+    """If the log has entries before a sequence but not the sequence it was lost; otherwise it was trimmed."""
     log.append(*[publish("a")] * 6)
     rows = log.redis.data[b"{pushup}:log"].rows
     del rows[2:4]
@@ -187,8 +187,8 @@ def test_a_hole_is_a_loss_and_a_log_that_begins_later_is_not(log: ReadLog) -> No
     assert log.now(log.log.find(Cursor("e1", 6), b"t5")) is LastEntry.CONTAINED
 
 
-def test_the_checkpoint_is_the_queue_that_was_saved(log: ReadLog) -> None:
-    """With the limits it was made by, the tag of its last entry, and the entries after it."""
+def test_the_checkpoint_is_the_state_that_was_saved(log: ReadLog) -> None:
+    """It has the limits of that state, the tag of its last entry, and the entries after it."""
     limits = Limits(retention_messages=3)
     log.append(publish("a", key="k"), Create("é", 5.0))
     queue = ReplicatedState(limits, epoch="e1")
@@ -217,7 +217,7 @@ def test_the_checkpoint_is_the_queue_that_was_saved(log: ReadLog) -> None:
     ],
 )
 def test_what_survives_a_restart(info: dict[str, str], appendfsync: bytes | None, durable: bool) -> None:
-    """Only with each write synced, by a server that never was a replica, and that says so."""
+    """Everything does only if each write is synced, by a server that reports this and never was a replica."""
     log = ReadLog()
     log.redis.info, log.redis.appendfsync = info, appendfsync
     log.now(log.log.prepare())
@@ -225,8 +225,8 @@ def test_what_survives_a_restart(info: dict[str, str], appendfsync: bytes | None
     assert log.log.run == "run1"
 
 
-def test_a_publication_that_was_refused_has_no_place(log: ReadLog) -> None:
-    """In another epoch, or refused by Redis: both are values."""
+def test_a_refused_publication_has_no_sequence(log: ReadLog) -> None:
+    """Refused because of another epoch or by Redis itself: both are values."""
     replies: list[Any] = []
     log.log.append("e2", "t", publish("a"), replies.append)
     log.redis.settle()
@@ -237,7 +237,7 @@ def test_a_publication_that_was_refused_has_no_place(log: ReadLog) -> None:
 
 
 def test_a_message_alone_is_not_copied(log: ReadLog) -> None:
-    """Its data is the command's, byte for byte."""
+    """Its data is that of the command, byte for byte."""
     log.append(publish("a", data='"\\u00e9\\n"'))
     (logged,) = log.now(log.log.read("e1", 0))
     assert isinstance(logged.entry.command, Publish)

@@ -1,4 +1,4 @@
-"""What a node does when it has connected to Redis: each situation, the decision, and its reason."""
+"""The decision of a node that has connected to Redis, and its reason, for each situation."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CASES: dict[str, tuple[Situation, Action, str]] = {
         case(OLD, last_entry=LastEntry.CONTAINED), Action.READ_ON, "the log contains the last entry"),
     "the log contains its last entry, and Redis was restarted": (
         case(OLD, last_entry=LastEntry.CONTAINED, run="run2"), Action.READ_ON, "the log contains the last entry"),
-    # Anything else takes a look at the whole log.
+    # In any other case it examines the whole log.
     "a new node": (case(NEW), Action.LOAD, "not known yet"),
     "its last entry is missing": (case(OLD, last_entry=LastEntry.MISSING), Action.LOAD, "not known yet"),
     "the log does not reach back to its last entry": (case(OLD), Action.LOAD, "not known yet"),
@@ -92,7 +92,7 @@ CASES: dict[str, tuple[Situation, Action, str]] = {
         case(OLD, UNPROVEN, has_state=False), Action.WAIT_FOR_WITNESS, "cannot tell"),
     "a node that was away for long needs no witness": (
         case(OLD, UNPROVEN), Action.START_FROM_CHECKPOINT, "the log is complete"),
-    # The limits of the log are others than this node's.
+    # The limits of the log differ from this node's.
     "other limits": (case(NEW, structs.replace(LOG, limits=OTHERS)), Action.LIST_NODES, DIFFER),
     "other limits, and other nodes": (
         case(NEW, structs.replace(LOG, limits=OTHERS), others_alive=True), Action.REFUSE,
@@ -112,7 +112,7 @@ CASES: dict[str, tuple[Situation, Action, str]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_situation_decides(name: str) -> None:
-    """Each row: the situation, what is done, and what the log says of it."""
+    """Each row has the situation, the decision, and what is logged."""
     situation, action, reason = CASES[name]
     decision = decide(situation)
     assert decision.action is action
@@ -133,8 +133,8 @@ def all_situations() -> list[Situation]:
     ]
 
 
-def test_what_holds_in_every_situation() -> None:
-    """No node starts from a log that may be incomplete or has other limits, or ends an epoch that it knows is whole."""
+def test_invariants_of_every_decision() -> None:
+    """No node uses a log that may be incomplete or has other limits, or ends an epoch that it knows to be complete."""
     seen: set[Action] = set()
     for now in all_situations():
         decision: Decision = decide(now)

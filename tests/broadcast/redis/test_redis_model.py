@@ -1,8 +1,9 @@
-"""The seeded simulation of a cluster: nodes that crash, connections that end or get stuck, and a Redis that forgets.
+"""The seeded simulation of a cluster: nodes that crash, connections that end or get stuck, a Redis that loses data.
 
-Requests and replies go one by one. After each step every node's queue is held against its invariants, nodes that have
-applied the same entries have the same state, and no client was told anything twice or out of order. In the end all is
-mended: then each publisher was told once, all nodes are one, and what was acknowledged was delivered or a gap told.
+Requests and replies are handled one by one. After each step every node's invariants are checked, nodes at the same
+entry must have the same state, and no client may get a message twice or out of order. In the end all faults are
+removed: then each publisher must have one outcome, all nodes must be equal, and every acknowledged message delivered
+or covered by a gap.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ KEYS = (b"state", b"log", b"channels", b"messages", b"keys", b"leases", b"member
 
 @dataclass
 class Publication:
-    """What a publisher has asked for, at which node, and what it was told."""
+    """A publication, the node it was made at, and its outcomes."""
 
     command: Publish
     node: FollowingNode
@@ -56,7 +57,7 @@ class Publication:
 
 @dataclass(eq=False)
 class Chain:
-    """A client that goes from node to node with its cursor; `steps` are its cursors, and the channels with gaps."""
+    """A client that carries its cursor from node to node; `steps` are its cursors, and the channels with gaps."""
 
     channels: tuple[str, ...]
     cursor: Cursor | Start
@@ -66,7 +67,7 @@ class Chain:
     refused: int = 0
 
     def answer(self, answer: Answer) -> None:
-        """Take an answer: nothing again, all in order, and a new epoch with gaps only."""
+        """Check an answer: no duplicates, all in order, and a new epoch only with gaps."""
         self.holder = None
         cursor = parse_cursor(answer.cursor)
         assert isinstance(cursor, Cursor)
@@ -82,7 +83,7 @@ class Chain:
             place = parse_cursor(message.id)
             assert isinstance(place, Cursor)
             data = bytes(message.data)
-            assert data not in [seen for _, _, seen in self.received], "a message came twice"
+            assert data not in [seen for _, _, seen in self.received], "a message was received twice"
             last = self.received[-1] if self.received else ("", 0, b"")
             assert place.epoch == cursor.epoch
             assert last[0] != place.epoch or last[1] < place.sequence <= cursor.sequence
@@ -90,19 +91,19 @@ class Chain:
         self.steps.append((self.cursor, cursor, gaps))
         self.cursor = cursor
 
-    def was_told(self, epoch: str, sequence: int, names: set[str], *, forked: bool) -> bool:
-        """Whether a gap was told to this client, on one of these channels, where it passed this place."""
+    def got_a_gap(self, epoch: str, sequence: int, names: set[str], *, forked: bool) -> bool:
+        """Whether the client got a gap on one of these channels when it passed this entry."""
         place = (order_of(epoch), sequence)
         for before, after, gaps in self.steps:
             if isinstance(before, Start):
                 if place <= _place(after):
-                    return True  # it began after it, or there
+                    return True  # it started there or later
             elif _place(before) < place <= _place(after):
                 if names & gaps:
                     return True
                 if not forked:
                     return False
-                # There may have been another message when it passed; then it is told when the epoch is over.
+                # It may have passed another message in its place; then it gets a gap when the epoch ends.
             elif forked and before.epoch == epoch != after.epoch:
                 return bool(names & gaps)
         return False
@@ -113,7 +114,7 @@ def _place(cursor: Cursor) -> tuple[tuple[int, str], int]:
 
 
 class Simulation:
-    """A cluster, clients, publishers, and what befalls them; `losses`: whether Redis may forget anything."""
+    """A cluster, clients, publishers, and faults; `losses`: whether Redis may lose data."""
 
     def __init__(self, random: Random, limits: Limits, *, losses: bool) -> None:
         self.random = random
@@ -155,7 +156,7 @@ class Simulation:
         action()
         self.check()
 
-    # What goes on.
+    # Normal operation.
 
     def append(self) -> None:
         seconds, command = next(self.commands)
@@ -170,12 +171,12 @@ class Simulation:
             self.publications.append(Publication(command, node, outcomes))
 
     def move(self) -> None:
-        """Some request is carried out, or some reply delivered, or some node delivers."""
+        """Some requests are executed, some replies delivered, or some node delivers."""
         random, links = self.random, self.cluster.redis.links
         for _ in range(random.randrange(1, 10)):
             if links and random.random() < 0.85:
                 link = random.choice(links)
-                random.choice((link.carry_out, link.deliver, link.step))()
+                random.choice((link.execute_next, link.deliver, link.step))()
             else:
                 random.choice(self.cluster.nodes).turn()
 
@@ -206,7 +207,7 @@ class Simulation:
         if self.cluster.redis.denies and self.random.random() < 0.2:
             self.deny()
 
-    # What befalls them.
+    # Faults.
 
     def cut(self) -> None:
         if self.cluster.redis.links:
@@ -220,7 +221,7 @@ class Simulation:
         self.cluster.redis.restart()
 
     def crash(self) -> None:
-        """A node is gone, and another comes. One that alone has read what Redis then forgot would take it with it."""
+        """A node crashes and another starts, unless the node is the last to know entries that Redis lost."""
         nodes = self.cluster.nodes
         node = self.random.choice(nodes)
         if self.losses and not all(self._knows(other) for other in nodes):
@@ -232,20 +233,20 @@ class Simulation:
         self.start()
 
     def _knows(self, node: FollowingNode) -> bool:
-        """Whether what the node has applied is in Redis."""
+        """Whether Redis has everything that the node has applied."""
         log = self.cluster.redis.data.get(b"{pushup}:log", Stream())
         state = self.cluster.redis.data.get(b"{pushup}:state", {})
         tag = node.broadcast.tag
         return state.get(b"tag") == tag or any(tag in (fields[3], fields[5]) for _, fields in log.rows)
 
     def trim(self) -> None:
-        """The log loses what the checkpoint contains."""
+        """The log is trimmed as far as the checkpoint reaches."""
         data = self.cluster.redis.data
         if b"{pushup}:log" in data and b"{pushup}:state" in data:
             data[b"{pushup}:log"].trim(b"%d" % (int(data[b"{pushup}:state"].get(b"saved", b"0")) + 1))
 
     def deny(self) -> None:
-        """Redis refuses whatever would write, for a while."""
+        """Redis refuses writes for a while."""
         redis = self.cluster.redis
         redis.denies = "" if redis.denies else "OOM command not allowed when used memory > 'maxmemory'."
 
@@ -265,13 +266,13 @@ class Simulation:
         self.cluster.redis.data.pop(b"{pushup}:" + self.random.choice(KEYS), None)
 
     def forget_epoch(self) -> None:
-        """From here on the order of the epochs there are can have forks."""
-        self.cluster.clock.advance(0.002)  # two epochs of one millisecond differ by chance only
+        """From here on the existing epochs may have forks."""
+        self.cluster.clock.advance(0.002)  # two epochs of the same millisecond differ only by chance
         self.forked |= {node.node.cursor.epoch for node in self.cluster.nodes}
         states = [data.get(b"{pushup}:state", {}) for data in (self.cluster.redis.data, *self.dumps)]
         self.forked |= {state[b"epoch"].decode() for state in states if b"epoch" in state}
 
-    # What has to hold.
+    # Checks.
 
     def check(self) -> None:
         for node in self.cluster.nodes:
@@ -287,7 +288,7 @@ class Simulation:
                 assert len(tags) == 1 or node.node.cursor.epoch in self.forked, "the order has a fork"
 
     def mend(self) -> None:
-        """All is well again, for long enough."""
+        """Remove all faults, for long enough to recover."""
         redis = self.cluster.redis
         redis.denies = ""
         for link in list(redis.links):
@@ -305,16 +306,16 @@ class Simulation:
         for chain in self.chains:
             while not chain.steps or chain.steps[-1][1] != nodes[0].state.cursor:
                 self.poll_by(chain, self.random.choice(nodes), 0.0)
-                assert chain.holder is None, "somebody is held though there is something to tell"
-        assert [node.broadcast.waiting_bytes for node in nodes] == [0] * len(nodes), "somebody waits for ever"
+                assert chain.holder is None, "a poll is held although it could be answered"
+        assert [node.broadcast.waiting_bytes for node in nodes] == [0] * len(nodes), "a publisher waits forever"
         for publication in self.publications:
-            assert publication.outcomes or publication.node not in nodes, "a publisher was not told"
+            assert publication.outcomes or publication.node not in nodes, "a publisher got no outcome"
         for publication in self.publications:
             self.check_delivered(publication)
         self.cluster.end()
 
     def check_delivered(self, publication: Publication) -> None:
-        """What was acknowledged has come to each client, or a gap was told to it."""
+        """Every client got the message if it was acknowledged, or a gap."""
         outcome = publication.acknowledged
         if outcome is None:
             return
@@ -322,8 +323,8 @@ class Simulation:
             for chain in self.chains:
                 names = set(sent.channels) & set(chain.channels)
                 if names and (outcome.epoch, place, bytes(sent.data)) not in chain.received:
-                    told = chain.was_told(outcome.epoch, place, names, forked=outcome.epoch in self.forked)
-                    assert told, f"{outcome.epoch}-{place} is lost for {chain.steps}"
+                    has_gap = chain.got_a_gap(outcome.epoch, place, names, forked=outcome.epoch in self.forked)
+                    assert has_gap, f"{outcome.epoch}-{place} is lost for {chain.steps}"
 
 
 def simulate(random: Random, limits: Limits, *, losses: bool) -> Simulation:
@@ -340,8 +341,10 @@ def acknowledged(simulation: Simulation) -> list[Publication]:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("limits", LIMITS)
-def test_a_cluster_keeps_its_promises_while_redis_keeps_all(limits: str, seed: int, logged_failures: list[str]) -> None:
-    """Crashes, cut and stuck connections, restarts of Redis: at most what one node alone knew begins a new epoch."""
+def test_a_cluster_keeps_its_promises_if_redis_keeps_its_data(
+    limits: str, seed: int, logged_failures: list[str]
+) -> None:
+    """Despite crashes, stuck connections and restarts, only entries known to a single node can cause a new epoch."""
     simulation = simulate(Random(f"{limits} {seed}"), LIMITS[limits], losses=False)
     assert len(acknowledged(simulation)) > 20
     assert sum(len(chain.received) for chain in simulation.chains) > 20
@@ -350,8 +353,8 @@ def test_a_cluster_keeps_its_promises_while_redis_keeps_all(limits: str, seed: i
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("limits", LIMITS)
-def test_a_cluster_keeps_its_promises_while_redis_forgets(limits: str, seed: int, logged_failures: list[str]) -> None:
-    """Older dumps, flushes and evicted keys: what was acknowledged is delivered or told as a gap, and nothing twice."""
+def test_a_cluster_keeps_its_promises_if_redis_loses_data(limits: str, seed: int, logged_failures: list[str]) -> None:
+    """Despite old dumps, flushes and evicted keys, acknowledged messages are delivered once or covered by a gap."""
     simulation = simulate(Random(f"{limits} {seed}"), LIMITS[limits], losses=True)
     assert len(acknowledged(simulation)) > 10
     assert len({node.node.cursor.epoch for node in simulation.cluster.nodes} | simulation.forked) > 1

@@ -1,4 +1,4 @@
-"""The scripts in a real Redis: they do what the Redis in memory does, and what no other test can see."""
+"""The scripts in a real Redis: they behave like the in-memory ones; and what only a real Redis can show."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STRANGE = (
 
 
 class Blocking:
-    """A connection to a real Redis that has each reply at once."""
+    """A connection to a real Redis that waits for each reply."""
 
     def __init__(self, client: RedisClient) -> None:
         self.client = client
@@ -55,7 +55,7 @@ class Blocking:
 
 
 class Log:
-    """A log in a real Redis or in one in memory, asked the same way; `settle`: what has to happen for a reply."""
+    """A log in a real or in-memory Redis with the same interface; `settle` does whatever a reply needs."""
 
     def __init__(self, connection: Any, settle: Callable[[], None] = lambda: None) -> None:
         self.log = RedisLog(connection, "pushup")
@@ -63,7 +63,7 @@ class Log:
         self.now(self.log.prepare())
 
     def now(self, asked: Coroutine[Deferred[Any], Any, Any]) -> Any:
-        """What comes of it; an error as a value."""
+        """The result; an error is returned as a value."""
         results: list[Any] = []
         Deferred.fromCoroutine(asked).addBoth(results.append)
         self._settle()
@@ -91,18 +91,18 @@ class Log:
         entries: list[LogEntry] = self.now(self.log.read(epoch, after))
         return entries
 
-    def queue(self) -> ReplicatedState:
-        """What a node is like that starts from it."""
+    def state(self) -> ReplicatedState:
+        """The state of a node that loads it."""
         loaded = self.load()
-        queue = ReplicatedState.restore(loaded.saved.limits, loaded.snapshot)
-        queue.note_changes()
+        state = ReplicatedState.restore(loaded.saved.limits, loaded.snapshot)
+        state.note_changes()
         for logged in loaded.entries:
-            queue.apply(logged.entry)
-        queue.check()
-        return queue
+            state.apply(logged.entry)
+        state.check()
+        return state
 
-    def save(self, queue: ReplicatedState, saved: int, tag: str = "t", keep_after: int = 0) -> Any:
-        return self.now(self.log.save(saved, queue.changes(saved), tag, queue.limits, keep_after=keep_after))
+    def save(self, state: ReplicatedState, saved: int, tag: str = "t", keep_after: int = 0) -> Any:
+        return self.now(self.log.save(saved, state.changes(saved), tag, state.limits, keep_after=keep_after))
 
 
 @pytest.fixture(scope="module")
@@ -130,11 +130,11 @@ def fake() -> FakeRedis:
     return FakeRedis(clock)
 
 
-# That the Redis in memory, on which so many tests rely, is like a real one.
+# The in-memory Redis, on which many tests rely, behaves like a real one.
 
 
 class Pair:
-    """The same operations on both, whose results have to be the same but for the times."""
+    """The same operations on both; the results must be equal except for times."""
 
     def __init__(self, real: Log, fake: Log, redis: FakeRedis, random: Random) -> None:
         self.real = real
@@ -186,19 +186,19 @@ class Pair:
         self.both("append", lambda log: log.append(command, epoch=epoch, tag=tag))
 
     def save(self) -> None:
-        """As a node that has all of the log; or one that is late, or in another epoch."""
+        """Save as a node that has the whole log, that is late, or that is in another epoch."""
         loaded = self.fake.now(self.fake.log.load())
         if not isinstance(loaded, Loaded):
             return
-        random, queue = self.random, ReplicatedState.restore(loaded.saved.limits, loaded.snapshot)
-        queue.note_changes()
+        random, state = self.random, ReplicatedState.restore(loaded.saved.limits, loaded.snapshot)
+        state.note_changes()
         tag = loaded.saved.tag
         for logged in loaded.entries[: random.choice((None, 3))]:
-            if logged.entry.sequence != queue.cursor.sequence + 1:
+            if logged.entry.sequence != state.cursor.sequence + 1:
                 break
-            queue.apply(logged.entry)
+            state.apply(logged.entry)
             tag = logged.tag.decode()
-        changes = queue.changes()
+        changes = state.changes()
         saved = random.choice((loaded.saved.head.sequence,) * 5 + (loaded.saved.head.sequence + 1,))
         if random.random() < 0.1:
             changes = replace(changes, epoch="e0")
@@ -220,11 +220,11 @@ class Pair:
         random = self.random
         if random.random() < 0.5:
             over = random.choice((self.epoch, self.epoch, "e0", ""))
-            queue = ReplicatedState(LIMITS, epoch="e")
+            state = ReplicatedState(LIMITS, epoch="e")
             for n, name in enumerate(random.sample(STRANGE, 4)):
-                queue.apply(Entry("e", n + 1, 1e9 + n, Create(name)))
+                state.apply(Entry("e", n + 1, 1e9 + n, Create(name)))
             new = f"e{self.epochs + 1}"
-            changes = new_epoch(queue.snapshot(), new)
+            changes = new_epoch(state.snapshot(), new)
             if self.both("begin", lambda log: log.now(log.log.begin(over, changes, LIMITS, "r"))):
                 self.epochs += 1
         elif random.random() < 0.5:
@@ -261,16 +261,14 @@ def _without_times(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_redis_in_memory_does_what_a_real_one_does(
-    log: Log, fake: FakeRedis, client: RedisClient, seed: int
-) -> None:
-    """Any sequence of operations comes to the same on both, and leaves the same behind."""
+def test_the_in_memory_redis_behaves_like_a_real_one(log: Log, fake: FakeRedis, client: RedisClient, seed: int) -> None:
+    """Any sequence of operations has the same results on both, and leaves the same data."""
     link = fake.link()
 
     def delete(key: bytes) -> int:
         return int(fake.data.pop(key, None) is not None)
 
-    fake._del = delete  # type: ignore[attr-defined]  # only this test asks for it
+    fake._del = delete  # type: ignore[attr-defined]  # only this test needs it
     pair = Pair(log, Log(link.connection, fake.settle), fake, Random(seed))
     assert pair.both("begin", lambda log: log.begin())
     for _ in range(400):
@@ -289,10 +287,10 @@ def test_the_redis_in_memory_does_what_a_real_one_does(
             assert dict(zip(flat[::2], flat[1::2], strict=True)) == value
 
 
-# What only a real one can show.
+# What only a real Redis can show.
 
 
-def test_commands_come_back_as_they_were(log: Log) -> None:
+def test_commands_survive_the_round_trip(log: Log) -> None:
     """All kinds of commands, any name, and data that looks like a number, byte for byte."""
     log.begin()
     commands: list[Command] = [
@@ -313,8 +311,8 @@ def test_commands_come_back_as_they_were(log: Log) -> None:
     assert [logged.after for logged in entries] == [b"e1", *[logged.tag for logged in entries[:-1]]]
 
 
-def test_a_publication_of_many_takes_as_many_places(log: Log) -> None:
-    """The reply is the last of them, the entry begins with the first, and the next goes on after it."""
+def test_a_publication_takes_a_sequence_for_each_message(log: Log) -> None:
+    """The reply has the last one, the entry starts with the first, and the next entry follows the last."""
     log.begin()
     command = Publish(tuple(draft(f"c{n}", data=str(n)) for n in range(1000)))
     assert log.append(publish("a"), tag="a") == 1
@@ -322,11 +320,11 @@ def test_a_publication_of_many_takes_as_many_places(log: Log) -> None:
     assert log.append(publish("a"), tag="c") == 1002
     assert [logged.entry.sequence for logged in log.entries()] == [1, 2, 1002]
     assert log.entries()[1].entry.command == command
-    assert log.queue().message_count == 1002
+    assert log.state().message_count == 1002
 
 
-def test_places_stay_exact_where_numbers_are_large(log: Log, client: RedisClient) -> None:
-    """Beyond 2**31 and 10**15 no place is rounded, and none is written with an exponent."""
+def test_large_sequences_are_exact(log: Log, client: RedisClient) -> None:
+    """Beyond 2**31 and 10**15 no sequence is rounded or written with an exponent."""
     log.begin()
     for start in (2**31 - 1, 10**15 - 1, 2**53 - 3):
         client.ask("HSET", "{pushup}:state", "sequence", start)
@@ -335,8 +333,8 @@ def test_places_stay_exact_where_numbers_are_large(log: Log, client: RedisClient
         assert client.ask("XREVRANGE", "{pushup}:log", "+", "-", "COUNT", "1")[0][0] == b"%d-0" % (start + 1)
 
 
-def test_time_never_falls(log: Log, client: RedisClient) -> None:
-    """Where the clock of Redis was ahead, entries have that time until it has been reached again."""
+def test_time_never_goes_back(log: Log, client: RedisClient) -> None:
+    """If the clock of Redis was ahead, entries keep the latest time until it has caught up."""
     log.begin()
     log.append(publish("a"), tag="a")
     seconds, microseconds = client.ask("TIME")
@@ -347,33 +345,33 @@ def test_time_never_falls(log: Log, client: RedisClient) -> None:
         log.append(publish("a"), tag=tag)
     times = [logged.entry.time for logged in log.entries()]
     assert times[1:] == [pytest.approx(now + 1000, abs=1e-5)] * 2
-    log.queue()
+    log.state()
 
 
-def test_a_log_in_another_epoch_takes_nothing(log: Log, client: RedisClient) -> None:
-    """Neither commands nor checkpoints nor another beginning; what is there stays as it is."""
+def test_a_log_in_another_epoch_accepts_nothing(log: Log, client: RedisClient) -> None:
+    """It accepts no command, no checkpoint and no new epoch, and is not changed."""
     assert isinstance(log.append(publish("a")), EpochOver)
     assert client.ask("KEYS", "*") == []
     assert log.begin("e1")
-    queue = log.queue()
-    queue.apply(Entry("e1", 1, 1e9, publish("a")))
+    state = log.state()
+    state.apply(Entry("e1", 1, 1e9, publish("a")))
     state = client.ask("HGETALL", "{pushup}:state")
     assert not log.begin("e2")
     assert not log.begin("e2", over="e0")
     assert isinstance(log.append(publish("a"), epoch="e2"), EpochOver)
     assert log.begin("e2", over="e1")
-    assert log.save(queue, 0) is False
+    assert log.save(state, 0) is False
     assert log.load().tail.epoch == "e2"
     assert client.ask("HGETALL", "{pushup}:state") != state
     assert sorted(client.ask("KEYS", "*")) == [b"{pushup}:state"]
 
 
-def test_of_two_who_save_one_does(log: Log) -> None:
-    """The other is told, and changes nothing; then it goes on from what the first has saved."""
+def test_of_two_nodes_that_save_one_succeeds(log: Log) -> None:
+    """The other is told so and changes nothing; afterwards it can save on top of the first."""
     log.begin()
     for n in range(6):
         log.append(publish("a", "b", data=str(n), key=f"k{n}"), tag=f"t{n}")
-    first, second = log.queue(), log.queue()
+    first, second = log.state(), log.state()
     assert log.save(first, 0, "t5") is True
     after = log.load()
     assert log.save(second, 0, "t5") is False
@@ -381,48 +379,48 @@ def test_of_two_who_save_one_does(log: Log) -> None:
     log.append(publish("c"), tag="t6")
     second.apply(log.load().entries[0].entry)
     assert log.save(second, 6, "t6") is True
-    assert sorted_snapshot(log.queue()) == sorted_snapshot(second)
+    assert sorted_snapshot(log.state()) == sorted_snapshot(second)
 
 
 def test_the_state_is_the_same_wherever_it_was_saved(log: Log) -> None:
-    """100 channels, messages that go, channels that close and are forgotten: checkpoint and log are the queue."""
+    """With 100 channels, expiring messages, and channels that close, checkpoint and log give the same state."""
     log.begin()
     random = Random(1)
     names = tuple(f"c{n}" for n in range(95)) + STRANGE[5:10]
     commands = random_commands(random, names=names)
-    queue, saved = log.queue(), 0
+    state, saved = log.state(), 0
     assert log.append(Publish((draft(*names),)), tag="t0") == 1
     for n in range(1, 120):
         _, command = next(commands)
         log.append(command, tag=f"t{n}")
         if random.random() < 0.2:
-            for logged in log.entries(queue.cursor.sequence):
-                queue.apply(logged.entry)
+            for logged in log.entries(state.cursor.sequence):
+                state.apply(logged.entry)
             keep = random.choice((0, saved, 10**9))
-            assert log.save(queue, saved, f"t{n}", keep_after=keep) is True
-            saved = queue.cursor.sequence
-            queue.note_changes()
+            assert log.save(state, saved, f"t{n}", keep_after=keep) is True
+            saved = state.cursor.sequence
+            state.note_changes()
         if random.random() < 0.1:
-            assert log.queue().cursor.sequence == log.load().tail.sequence
+            assert log.state().cursor.sequence == log.load().tail.sequence
     for logged in log.load().entries:
-        if logged.entry.sequence > queue.cursor.sequence:
-            queue.apply(logged.entry)
-    assert sorted_snapshot(log.queue()) == sorted_snapshot(queue)
-    assert len(queue.snapshot().channels) > 90
+        if logged.entry.sequence > state.cursor.sequence:
+            state.apply(logged.entry)
+    assert sorted_snapshot(log.state()) == sorted_snapshot(state)
+    assert len(state.snapshot().channels) > 90
 
 
 def test_the_log_is_trimmed_as_far_as_the_checkpoint_goes_and_no_further(log: Log) -> None:
-    """Entries that somebody may still want to read stay; those that are not saved always do."""
+    """Entries that a node may still need are kept, and entries that are not saved always are."""
     log.begin()
     for n in range(5):
         log.append(publish("a"), tag=f"t{n}")
-    queue = log.queue()
+    state = log.state()
     log.append(publish("a"), tag="t5")
-    assert log.save(queue, 0, "t4", keep_after=2) is True
+    assert log.save(state, 0, "t4", keep_after=2) is True
     assert [logged.entry.sequence for logged in log.entries()] == [3, 4, 5, 6]
     assert [logged.entry.sequence for logged in log.load().entries] == [6]
-    queue.apply(log.load().entries[0].entry)
-    assert log.save(queue, 5, "t5", keep_after=10**6) is True
+    state.apply(log.load().entries[0].entry)
+    assert log.save(state, 5, "t5", keep_after=10**6) is True
     assert log.entries(0) == []
     assert log.append(publish("a"), tag="t6") == 7
     assert log.now(log.log.find(Cursor("e1", 6), b"t5")) is LastEntry.CONTAINED
@@ -430,69 +428,69 @@ def test_the_log_is_trimmed_as_far_as_the_checkpoint_goes_and_no_further(log: Lo
     assert log.now(log.log.find(Cursor("e1", 3), b"t2")) is LastEntry.UNKNOWN
 
 
-def test_what_the_queue_has_let_go_goes_from_redis(log: Log, client: RedisClient) -> None:
-    """Old messages and keys, and channels that are forgotten; what is left is the queue."""
+def test_data_that_the_state_has_dropped_is_deleted(log: Log, client: RedisClient) -> None:
+    """Old messages and keys and forgotten channels are deleted; the rest is exactly the state."""
     log.begin()
     limits = Limits(retention_seconds=8.0, retention_messages=3, keys_limit=2, channel_ttl_seconds=4.0)
-    queue = ReplicatedState(limits, epoch="e1")
-    queue.note_changes()
+    state = ReplicatedState(limits, epoch="e1")
+    state.note_changes()
     for n in range(30):
-        queue.apply(Entry("e1", n + 1, 1000.0 + n, publish(f"c{n}", "all", key=f"k{n}")))
-        assert log.save(queue, n) is True
-        queue.note_changes()
-        remembered = {channel.name.encode() for channel in queue.snapshot().channels}
+        state.apply(Entry("e1", n + 1, 1000.0 + n, publish(f"c{n}", "all", key=f"k{n}")))
+        assert log.save(state, n) is True
+        state.note_changes()
+        remembered = {channel.name.encode() for channel in state.snapshot().channels}
         assert set(client.ask("HKEYS", "{pushup}:channels")) == remembered
         assert client.ask("XLEN", "{pushup}:keys") <= 2
         queue_again = ReplicatedState.restore(limits, log.load().snapshot)
-        assert sorted_snapshot(queue_again) == sorted_snapshot(queue)
+        assert sorted_snapshot(queue_again) == sorted_snapshot(state)
     assert len(remembered) < 20
     assert client.ask("XLEN", "{pushup}:messages") < 10
 
 
-def test_time_does_not_fall_from_one_epoch_to_the_next(log: Log) -> None:
-    """A new epoch begins at the time of the one that is over."""
-    queue = ReplicatedState(LIMITS, epoch="e0")
-    queue.apply(Entry("e0", 1, 4e9, Create("c")))
-    assert log.now(log.log.begin("", new_epoch(queue.snapshot(), "e1"), LIMITS, "r")) is True
+def test_time_does_not_go_back_in_a_new_epoch(log: Log) -> None:
+    """A new epoch starts at the time of the previous one."""
+    state = ReplicatedState(LIMITS, epoch="e0")
+    state.apply(Entry("e0", 1, 4e9, Create("c")))
+    assert log.now(log.log.begin("", new_epoch(state.snapshot(), "e1"), LIMITS, "r")) is True
     assert log.append(publish("a"), tag="t") == 1
     assert [logged.entry.time for logged in log.entries()] == [4e9]
-    assert log.queue().message_count == 1
+    assert log.state().message_count == 1
 
 
-def test_what_is_not_saved_is_never_trimmed(log: Log) -> None:
-    """However far it was meant to be trimmed."""
+def test_entries_that_are_not_saved_are_never_trimmed(log: Log) -> None:
+    """However far the log was meant to be trimmed."""
     log.begin()
     log.append(publish("a"), tag="t0")
-    queue = log.queue()
+    state = log.state()
     log.append(publish("a"), tag="t1")
-    assert log.save(queue, 0, "t0", keep_after=10**6) is True
+    assert log.save(state, 0, "t0", keep_after=10**6) is True
     assert [logged.entry.sequence for logged in log.entries()] == [2]
 
 
 @pytest.mark.parametrize("key", ["channels", "messages", "keys"])
-def test_a_part_of_the_checkpoint_that_is_missing_is_seen(log: Log, client: RedisClient, key: str) -> None:
-    """By whoever loads it, and by whoever saves; even if there is something under the key again."""
+def test_a_missing_part_of_the_checkpoint_is_noticed(log: Log, client: RedisClient, key: str) -> None:
+    """By a node that loads it and by one that saves, even if the key exists again."""
     log.begin()
     log.append(publish("a", key="k"), tag="t0")
-    queue = log.queue()
-    assert log.save(queue, 0, "t0") is True
+    state = log.state()
+    assert log.save(state, 0, "t0") is True
     assert log.load().complete
     client.ask("DEL", "{pushup}:" + key)
     assert not log.load().complete
     log.append(publish("b", "c", key="l"), tag="t1")
-    queue.apply(log.load().entries[0].entry)
-    assert isinstance(log.save(queue, 1, "t1"), Incomplete)
+    state.apply(log.load().entries[0].entry)
+    assert isinstance(log.save(state, 1, "t1"), Incomplete)
     assert log.load().saved.head.sequence == 1
 
 
-def test_who_reports_lives_until_its_lease_ends(log: Log, client: RedisClient) -> None:
-    """A node that leaves is gone at once; one whose lease has ended goes with the next report of anybody."""
+def test_a_node_is_listed_until_its_lease_ends(log: Log, client: RedisClient) -> None:
+    """A node that leaves is gone at once; one whose lease has ended goes with the next report."""
     log.begin("e5")
 
     def report(node: str, member: bytes, lease: float) -> list[bytes]:
-        told = log.now(log.log.report(node, member, lease))
-        assert (told.tail.epoch, told.tail.sequence, told.tail.tag, told.saved) == ("e5", 0, b"e5", 0)
-        return sorted(told.members)
+        received = log.now(log.log.report(node, member, lease))
+        assert (received.tail.epoch, received.tail.sequence, received.tail.tag, received.saved) == ("e5", 0, b"e5", 0)
+        return sorted(received.members)
 
     assert report("a", b"A", 100) == [b"A"]
     assert report("b", b"B", 100) == [b"A", b"B"]
@@ -507,13 +505,13 @@ def test_who_reports_lives_until_its_lease_ends(log: Log, client: RedisClient) -
 
 
 def test_a_list_of_nodes_that_may_be_incomplete_says_so(log: Log, client: RedisClient) -> None:
-    """Whoever reports for the first time, or again after its lease was lost; and while a node's text is missing."""
+    """After the first report of a node, or one after its lease was lost, and while the report of a node is missing."""
     log.begin()
 
     def complete(node: str) -> bool:
-        told = log.now(log.log.report(node, node.encode(), 100))
-        assert isinstance(told, Report), told
-        return told.complete
+        received = log.now(log.log.report(node, node.encode(), 100))
+        assert isinstance(received, Report), received
+        return received.complete
 
     assert [complete(node) for node in "abab"] == [False, False, True, True]
     client.ask("ZADD", "{pushup}:leases", "1", "a")
@@ -524,8 +522,8 @@ def test_a_list_of_nodes_that_may_be_incomplete_says_so(log: Log, client: RedisC
     assert [complete(node) for node in "aabab"] == [False, False, True, True, True]
 
 
-def test_replicas_are_counted_for_the_log_as_it_is(log: Log, client: RedisClient) -> None:
-    """Its end comes with their number; a Redis that cannot be written to is not asked for it."""
+def test_the_number_of_replicas_comes_with_the_end_of_the_log(log: Log, client: RedisClient) -> None:
+    """A Redis that cannot be written to is not asked for its replicas."""
     log.begin()
     log.append(publish("a"), tag="t")
     end, replicas = log.now(log.log.replicas(0.01))
@@ -539,28 +537,28 @@ def test_replicas_are_counted_for_the_log_as_it_is(log: Log, client: RedisClient
     assert waited == client.ask("INFO", "commandstats").count(b"cmdstat_wait:calls=1,") == 1
 
 
-def test_a_full_redis_takes_no_commands_but_lets_nodes_live(log: Log, client: RedisClient) -> None:
-    """What would need more memory is refused as a whole; reports and checkpoints, which make room, are not."""
+def test_a_full_redis_refuses_commands_but_accepts_reports(log: Log, client: RedisClient) -> None:
+    """A command that needs memory is refused completely; reports, and checkpoints, which free memory, are accepted."""
     log.begin()
     for n in range(3):
         log.append(publish("a", data=str(n)), tag=f"t{n}")
-    queue = log.queue()
+    state = log.state()
     before = log.load()
     client.ask("CONFIG", "SET", "maxmemory", "1")
     try:
         assert str(log.append(publish("a"), tag="t3")).startswith("OOM")
         assert log.load() == before
         assert log.now(log.log.report("a", b"A", 100.0)).members == [b"A"]
-        assert log.save(queue, 0, "t2", keep_after=10**6) is True
+        assert log.save(state, 0, "t2", keep_after=10**6) is True
         assert log.entries() == []
     finally:
         client.ask("CONFIG", "SET", "maxmemory", "0")
     assert log.append(publish("a"), tag="t3") == 4
-    assert log.queue().message_count == 4
+    assert log.state().message_count == 4
 
 
-def test_what_a_redis_is_like_is_asked_when_it_is_connected_to(log: Log, client: RedisClient) -> None:
-    """Its run; and whether what it acknowledges survives it, which is so with an append-only file synced always."""
+def test_the_properties_of_redis_are_read_on_connecting(log: Log, client: RedisClient) -> None:
+    """Its run, and whether acknowledged writes survive it, as with an append-only file that is always synced."""
     assert (
         log.log.run
         == dict(line.split(":", 1) for line in client.ask("INFO", "server").decode().splitlines() if ":" in line)[
@@ -581,8 +579,8 @@ def test_what_a_redis_is_like_is_asked_when_it_is_connected_to(log: Log, client:
         client.ask("CONFIG", "SET", "appendonly", "no", "appendfsync", "everysec")
 
 
-def test_nothing_is_begun_in_an_empty_redis(log: Log, client: RedisClient) -> None:
-    """There is nothing to load, no end of the log, and no node; and asking changes nothing."""
+def test_an_empty_redis(log: Log, client: RedisClient) -> None:
+    """There is no checkpoint, no end of the log and no node, and asking changes nothing."""
     assert log.now(log.log.load()) is None
     tail = log.now(log.log.tail())
     assert (tail.epoch, tail.sequence, tail.tag) == ("", 0, b"")
@@ -591,8 +589,8 @@ def test_nothing_is_begun_in_an_empty_redis(log: Log, client: RedisClient) -> No
     assert client.ask("KEYS", "*") == []
 
 
-def test_what_is_no_script_or_no_stream_is_an_error(log: Log, client: RedisClient) -> None:
-    """A key that is of another kind, or scripts that Redis does not know any more, are told as errors."""
+def test_wrong_types_and_missing_scripts_are_errors(log: Log, client: RedisClient) -> None:
+    """A key of another type, or scripts that Redis has forgotten, are reported as errors."""
     log.begin()
     client.ask("SCRIPT", "FLUSH")
     assert str(log.append(publish("a"))).startswith("NOSCRIPT")
