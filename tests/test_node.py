@@ -35,7 +35,7 @@ def publication(*channels: str) -> Publish:
 
 @pytest.mark.parametrize("random", [0.0, 0.3, 0.999999])
 def test_hold_jitter(random: float) -> None:
-    """A poll is answered before its timeout by a random part of at most 15 %, never later, with a new cursor."""
+    """A poll times out early by a random part of at most 15 %, never late, and gets a new cursor."""
     node = InMemoryNode(random=lambda: random)
     exchange = hold(node, waiting_poll(timeout=20.0))
     wanted = START + 20.0 * (1 - HOLD_JITTER * random)

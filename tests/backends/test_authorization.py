@@ -122,7 +122,7 @@ def test_a_decision_becomes_a_ticket() -> None:
 
 
 def test_a_ticket_expires() -> None:
-    """A ticket is valid before its last second begins, and not after."""
+    """A ticket is valid until its expiry, exclusive."""
     node = Authorized()
     ticket, expires = node.allowed(60.0)
     node.clock.advance(59.999)

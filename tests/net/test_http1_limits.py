@@ -121,7 +121,7 @@ def test_a_parser_is_reused() -> None:
 
 @pytest.mark.parametrize("last", [b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"GET / HTTP/1.0\r\n\r\n"])
 def test_a_parser_that_cannot_be_reused_says_so(last: bytes) -> None:
-    """A parser that would misread another connection's request is not idle, or has ended."""
+    """A parser that could not read another connection's request is not idle, or has ended."""
     parser = RequestParser(AMPLE)
     assert len(parser.feed(last)) == 1
     if parser.idle and not parser.ended:

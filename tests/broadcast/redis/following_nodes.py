@@ -157,7 +157,7 @@ class FollowingNode:
         return poller
 
     def crash(self) -> None:
-        """Vanish without a message to anybody."""
+        """Vanish without notifying Redis or the other nodes."""
         self.broadcast.abort()
         assert self.stop().called, "only timers may be left"
 

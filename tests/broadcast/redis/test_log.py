@@ -143,7 +143,7 @@ def test_an_invalid_entry_is_an_error(log: ReadLog, field: bytes, value: bytes |
 
 
 def test_the_log_contains_its_own_entries_only(log: ReadLog) -> None:
-    """It contains its last entry, one in the middle and one within a batch, but no other node's and no missing one."""
+    """It finds its last entry, earlier ones and sequences within a batch, but no missing one and no other node's."""
     log.append(publish("a"), batch(draft("a"), draft("a"), draft("a")), publish("a"))
     for sequence, tag, found in (
         (5, b"t2", LastEntry.CONTAINED),
