@@ -27,7 +27,7 @@ class Received(Struct, frozen=True):
 
 
 class Gap(Struct, frozen=True):
-    """Messages of this channel after the client's cursor have been dropped."""
+    """Messages of this channel after the client's cursor may have been dropped."""
 
     channel: str
     reason: GapReason
@@ -62,8 +62,9 @@ def read(
 ) -> Answer:
     """The answer for a client at `cursor` when the node has applied all entries up to `last`.
 
-    `missed`: for each channel, the highest sequence that the client can have missed, where that is known because its
-    poll was held; otherwise anything the channel may have dropped is a gap.
+    This is where it is decided whether a client is told of a gap. `missed` is for a poll that was held: for each
+    channel, the highest sequence that its client can have missed. Without it, anything that the channel may have
+    dropped after the cursor is a gap.
 
     A gap is reported to every cursor before its end, so again on each page until a chain has passed it. Reporting it on
     the last such page only would lose it: that page may come from a node that has not yet dropped what earlier pages

@@ -41,7 +41,7 @@ class Cache:
         return list(newest_first)[::-1]
 
     def add(self, message: Message, channels: Iterable[Channel]) -> None:
-        """Keep a new message on its channels, and evict what exceeds the limits. O(log n) a channel."""
+        """Keep a new message on its channels, and evict what exceeds the limits. O(log n) per channel."""
         self._messages[message.sequence] = message
         self.bytes += message.size
         for channel in channels:
@@ -75,7 +75,7 @@ class Cache:
         return next(iter(self._messages.values()))
 
     def _drop_oldest(self, reason: GapReason) -> None:
-        """The oldest message in the cache is the oldest of each channel that still keeps it."""
+        """Drop the oldest message, which is also the oldest of each channel that still keeps it."""
         message = self._oldest()
         for name in message.channels:
             channel = self._find(name)

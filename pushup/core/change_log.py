@@ -1,4 +1,4 @@
-"""Which channels have changed since some entry, so that a checkpoint can be brought up to date by what is different."""
+"""Which channels have changed since some entry, so that only these have to be saved in a checkpoint."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import takewhile
 class ChangeLog:
     """Names of changed channels, each with the sequence of its last change. Off until `start` is called.
 
-    `sequence` is the last sequence of the entry being applied; whoever applies entries sets it.
+    `sequence` is the last sequence of the entry being applied; `ReplicatedState.apply` sets it.
     """
 
     def __init__(self, sequence: int) -> None:
@@ -29,7 +29,7 @@ class ChangeLog:
             del self._changed[name]
 
     def note(self, name: str) -> None:
-        """The entry being applied changes this channel."""
+        """Record that the entry being applied changes this channel."""
         if self._is_on:
             self._changed.pop(name, None)
             self._changed[name] = self.sequence

@@ -26,16 +26,19 @@ _sequence = attrgetter("sequence")
 class Channel:
     """One message stream.
 
-    It is *open* from its creation to its closing. A closed channel is kept while cursors from before the closing must
-    still be told of it.
+    It is *open* from its creation to its closing. A closed channel is kept while clients with cursors from before the
+    closing must still be told of it.
 
-    Sequences: `newest_sequence` is its last message and `second_newest_sequence` the one before;
-    `dropped_sequence` the highest message that may have been dropped (with the `reason`), where a former life of this
-    name was forgotten an assumption; `known_dropped_sequence` what this replica has dropped itself;
-    `closed_sequence` its last closing; `latest_sequence` the highest of them: a cursor at or after it has nothing to
-    read here.
-    `bytes`: the data of its messages. Times: `ttl` in seconds; `expires` in seconds since the epoch, when it closes, or
-    once closed is forgotten; `due` the whole second at which to check that next.
+    Sequences (0: none):
+    `newest_sequence`, `second_newest_sequence`: its last message, and the one before that.
+    `dropped_sequence`: the highest message that may have been dropped, with the `reason`. It is an assumption if an
+    earlier channel with this name may have been forgotten.
+    `known_dropped_sequence`: the highest message that this replica has in fact dropped.
+    `closed_sequence`: its last closing.
+    `latest_sequence`: the highest of these; a cursor at or after it has nothing to read here.
+
+    `bytes`: the data of its messages. `ttl`: in seconds. `expires`: when it closes or, once closed, is forgotten, in
+    seconds since the epoch. `due`: the whole second at which to check that next.
     """
 
     __slots__ = (
@@ -66,7 +69,7 @@ class Channel:
 
     @property
     def is_remembered(self) -> bool:
-        """Whether it exists, open or closed; others only read like a channel."""
+        """Whether it exists, open or closed. One that does not is a stand-in for reading (`Channels.absent`)."""
         return self.id != 0 or self.closed_sequence != 0
 
     def keep(self, message: Message) -> None:

@@ -62,9 +62,10 @@ class Channels:
         self._by_name: dict[str, Channel] = {}
         self.remembered: Callable[[str], Channel | None] = self._by_name.get
         """The channel with exactly this name, whether it is open or closed."""
-        self._names_by_id: dict[int, str] = {}  # in order of the ids, for a new channel has the highest
-        # Open channels by the whole second at which to check whether they have expired. One that was renewed since is
-        # put back then, so that publishing does not touch the tree. Closed channels by the second to forget them.
+        self._names_by_id: dict[int, str] = {}  # in order of the ids, because a new channel has the highest
+        # Open channels by the whole second at which to check whether they have expired. One that was
+        # renewed meanwhile is put back then, so that publishing does not touch the tree. Closed channels by the second
+        # at which to forget them.
         self._expiries: TimeTree[Channel] = TimeTree()
         self._closings: TimeTree[Channel] = TimeTree()
         self._closed_count = 0
@@ -99,8 +100,9 @@ class Channels:
         """The channel that a poll for this name or id reads.
 
         A channel that does not exist reads as empty, with everything up to the `floor` possibly dropped; it is not
-        kept here. Raises: UnknownChannel for an unknown id, and where channels are strict for any unknown name; but
-        not for a closed channel that is remembered.
+        kept here.
+        Raises: UnknownChannel for an unknown id and, with `strict_channels`, for any unknown name. The name of a closed
+        channel is known for as long as that is remembered.
         """
         channel = self._by_name.get(name)
         if channel is not None and channel.id:
@@ -114,7 +116,7 @@ class Channels:
         return self.absent(name)
 
     def absent(self, name: str) -> Channel:
-        """What a channel that does not exist reads like."""
+        """A stand-in for a channel that does not exist: empty, with everything up to the `floor` possibly dropped."""
         channel = Channel(name)
         channel.assume_dropped(self.floor)
         return channel
@@ -127,7 +129,7 @@ class Channels:
     # Changing.
 
     def room_for(self, count: int) -> Overloaded | None:
-        """Why this many more channels cannot be opened, if they cannot."""
+        """The error if this many more channels cannot be opened; None if they can."""
         if len(self) + count <= self._limits.channels_limit:
             return None
         return Overloaded(f"channels_limit of {self._limits.channels_limit} is reached", retry_after=10)
@@ -165,7 +167,7 @@ class Channels:
             self._put(self._expiries, channel)
 
     def close(self, channel: Channel, sequence: int, time: float) -> None:
-        """Close a channel, whose messages are dropped already, and remember that."""
+        """Close a channel whose messages have been dropped, and remember the closing."""
         del self._names_by_id[channel.id]
         self._expiries.discard(channel.due, channel)
         channel.id = 0
@@ -187,9 +189,9 @@ class Channels:
         return min(times, default=None)
 
     def next_due(self, time: float) -> Channel | None:
-        """The open channel to check next, if it is time; one step, for the caller to count.
+        """The next open channel whose `due` has come, put back with a new one; None if there is none.
 
-        A channel renewed since gets a later `due`. One whose `due` is still past has expired; the caller closes it.
+        If the new `due` has come as well, the channel has expired, and the caller closes it. Otherwise it was renewed.
         """
         channel = self._expiries.pop_due(time)
         if channel is not None:
@@ -198,7 +200,7 @@ class Channels:
         return channel
 
     def forget_due(self, time: float) -> bool:
-        """Forget the channel that was closed first, if it is time; whether there was one."""
+        """Forget the channel that was closed first, if its time has come. Returns whether it had."""
         channel = self._closings.pop_due(time)
         if channel is None:
             return False

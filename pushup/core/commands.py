@@ -1,4 +1,4 @@
-"""Commands, entries and outcomes: what is asked of the replicated state, in which order, and what comes of it.
+"""Commands, entries and outcomes: what the replicated state is to do, in which order, and with what result.
 
 A command becomes an entry when the broadcast gives it its place in the order. Every node applies the same entries in
 the same order, so every node arrives at the same state and the same outcomes (PushUp §3.4).
@@ -15,7 +15,7 @@ from pushup.core.errors import PushUpError
 
 
 class Draft(Struct, frozen=True):
-    """A message without a place in the order yet; `channels` are distinct names or ids."""
+    """A message that has no place in the order yet; `channels` are distinct names or ids."""
 
     channels: tuple[str, ...]
     data: Raw
@@ -81,9 +81,9 @@ Command = Publish | Create | Renew | Close | Expire
 class Entry(Struct, frozen=True):
     """One command in its place in the order.
 
-    A publication of n messages takes n places, so that each message has a sequence, and so an id, of its own:
+    A publication of n messages takes n places, so that each message has its own sequence and thereby its own id:
     the entry's `sequence` is that of its first message, and the next entry's is `sequence + command.width`.
-    `time` is in seconds since the epoch and never falls from one entry to the next.
+    `time` is in seconds since the epoch and never decreases from one entry to the next.
     """
 
     epoch: str
@@ -116,7 +116,7 @@ class Closed(Struct, frozen=True):
 
 
 class Expired(Struct, frozen=True):
-    """What was due has expired."""
+    """The outcome of `Expire`."""
 
 
 Outcome = Published | ChannelState | Closed | Expired | PushUpError

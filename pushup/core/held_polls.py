@@ -1,7 +1,7 @@
 """The polls that this node holds (PushUp §3.2), above the replicated state that they read.
 
-What waits here is this node's own: nothing of it is replicated, and nothing in the state refers to it. Subscriptions
-know channels by name, so another state can take the place of this one while they wait.
+They belong to this node alone: none of this is replicated, and nothing in the state refers to it. Subscriptions know
+channels by name, so the state can be replaced while they wait.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class HeldPolls(Generic[H]):
 
     @property
     def awaited_count(self) -> int:
-        """How many names are waited for that no channel has."""
+        """How many names polls wait for although no channel has them."""
         return self._waiting.awaited_count
 
     def subscribers(self, name: str) -> int:
@@ -53,10 +53,10 @@ class HeldPolls(Generic[H]):
         waiters = self._waiting.get(name)
         return 0 if waiters is None else waiters.subscribers
 
-    # A poll comes, or goes.
+    # Polls arrive and leave.
 
     def subscribe(self, poll: Poll, holder: H, now: float, deadline: float) -> Answer | Subscription[H]:
-        """Answer a poll at once if there is something for it, else hold it; in one step, so that nothing is missed.
+        """Answer a poll at once if there is something for it, or else hold it: in one step, so that nothing is missed.
 
         It is held until `deadline`, or until the end of its time range if that is earlier. O(channels log n).
         Raises: UnknownChannel as `Channels.resolve` does; Overloaded if it would be held and a limit is reached.
@@ -77,7 +77,7 @@ class HeldPolls(Generic[H]):
         waiting = self._waiting
         if not all_open or waiting.bytes + selection.size > self._limits.held_limit_bytes:
             self._check_limits(selection, channels)
-        # All who wait for the same next message are to have seen the same (Subscription.seen). A cursor ahead of this
+        # All that wait for the same next message must have the same `Subscription.seen`. A cursor ahead of this
         # node stays as it is, and a channel that does not exist may begin with anything after this moment.
         if after <= last.sequence:
             after = latest if all_open else last.sequence
@@ -113,7 +113,7 @@ class HeldPolls(Generic[H]):
     # The state changes.
 
     def wake(self, touched: Touched) -> None:
-        """Wake whoever waits for what an entry has touched; called after each entry. O(channels touched)."""
+        """Wake the polls on the channels that an entry has touched; called after each entry. O(channels touched)."""
         self._answers.clear()
         waiting = self._waiting
         for channel in touched.woken:
@@ -129,7 +129,7 @@ class HeldPolls(Generic[H]):
                 waiting.set_awaited(waiters, self._state.channels.remembered(channel.name) is None)
 
     def use(self, state: ReplicatedState) -> None:
-        """Go on with another state. Each held poll is looked at again, like one that just came with what it has seen.
+        """Continue with another state. Each held poll is looked at again, as if it had just arrived.
 
         O(polls) without answering any; `deliver` does that.
         """
@@ -155,8 +155,8 @@ class HeldPolls(Generic[H]):
     def deliver(self, most: int) -> list[tuple[H, Answer]]:
         """The answers for at most `most` of the polls that entries have woken; call again while `has_deliveries`.
 
-        Looks at no more than that many, either: a poll for which there is nothing, because of its time range, waits on,
-        and is passed over where another of its channels was woken as well.
+        It looks at no more polls than that. One for which there is nothing, because of its time range, continues to
+        wait, and is skipped if it was woken by another of its channels, too.
         """
         answers = []
         if most > 0 and self._waiting.woken_names:
@@ -199,7 +199,7 @@ class HeldPolls(Generic[H]):
         return self._waiting.release(subscription), answer
 
     def _read(self, subscription: Subscription[H]) -> Answer:
-        """What a held poll reads, made once for all that ask the same between two entries."""
+        """The answer to a held poll, made once for all that ask the same between two entries."""
         selection, seen = subscription.selection, subscription.seen
         answer = self._answers.get((selection, seen))
         if answer is None:

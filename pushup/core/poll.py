@@ -10,7 +10,7 @@ from msgspec.structs import force_setattr
 from pushup.core.cursor import Cursor, Start
 
 CHANNEL_OVERHEAD_BYTES = 350
-"""What a held poll takes for each of its channels besides the name: its place in the tree of those who wait there.
+"""What a held poll takes for each of its channels besides the name: its place in the tree of those that wait there.
 Measured: 230-300 bytes where nobody else waits, less where others do."""
 
 

@@ -60,7 +60,7 @@ class MessageSnapshot(Struct, frozen=True):
 
 
 class Changes(Struct, frozen=True):
-    """What has changed in the replicated state since some entry; applied to a snapshot of then, it gives today's.
+    """What has changed in the replicated state since some entry: what turns a snapshot of then into one of now.
 
     `channels` are those that changed, `forgotten` the names to remove; `messages` and `keys` are the new ones. Of the
     old messages and keys, those before the sequences `first_message` and `first_key` are to be removed.

@@ -1,7 +1,8 @@
 """The replicated state: channels, messages and idempotency keys, the same on every node (PushUp §3.3).
 
-A deterministic state machine. It changes only by `apply`, so that states which were given the same entries are equal.
-It knows nothing of polls: `touched` tells whoever holds some what the last entry was about.
+A deterministic state machine. It changes only by `apply`, so states that were given the same entries are equal.
+It knows nothing of polls: `touched` says which channels the last entry concerned, so that `held_polls` can wake those
+who wait there.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from pushup.core.message import Message
 from pushup.core.snapshot import Changes, ChannelSnapshot, MessageSnapshot, Snapshot
 
 EXPIRE_AT_MOST = 1000
-"""Messages and channels that one entry expires, or finds renewed, and as many keys: about 5 ms of work."""
+"""Maximum number of messages and channels together, and of keys, that one entry checks and expires: 5 ms of work."""
 
 
 class ReplicatedState:
-    """The state after some entry. `epoch` is empty while nothing is known of any."""
+    """The state after some entry. The epoch of its `cursor` is empty while none is known."""
 
     def __init__(self, limits: Limits, *, epoch: str = "", sequence: int = 0, time: float = 0.0) -> None:
         """An empty state, to which the entry `sequence + 1` of the epoch comes next."""
@@ -49,7 +50,7 @@ class ReplicatedState:
         """The time of the last entry applied, seconds since the epoch."""
         self._changes = ChangeLog(sequence)
         self.channels = Channels(limits, self._changes, self.touched)
-        """To be read; only entries change them."""
+        """For others to read; only entries change them."""
         self._cache = Cache(limits, self.channels.find, self._changes)
         self._keys = Keys(limits.keys_limit)
 
@@ -65,7 +66,7 @@ class ReplicatedState:
     # Entries.
 
     def apply(self, entry: Entry) -> Outcome:
-        """Do what the entry says, and expire what is due by its time. O(log n) a channel.
+        """Carry out the entry's command; the first entry of each second also expires what is due. O(log n) per channel.
 
         Raises: OutOfOrder unless it follows the last entry.
         """
@@ -95,7 +96,7 @@ class ReplicatedState:
 
     @property
     def next_expiry(self) -> float | None:
-        """When something is due to expire: then an `Expire` entry is wanted, if no other entry comes."""
+        """When something is due to expire next. If no other entry comes then, an `Expire` entry is needed."""
         keep = self.limits.retention_seconds
         times = (
             self.channels.next_time,
@@ -105,7 +106,7 @@ class ReplicatedState:
         return min((t for t in times if t is not None), default=None)
 
     def _expire(self, entry: Entry) -> None:
-        """Expire what is due by the entry's time, up to `EXPIRE_AT_MOST`; with the first entry of each second."""
+        """Expire what is due by the entry's time, up to `EXPIRE_AT_MOST`."""
         horizon = entry.time - self.limits.retention_seconds
         self._keys.expire(horizon, EXPIRE_AT_MOST)
         count = self._cache.expire(horizon, EXPIRE_AT_MOST)
@@ -133,7 +134,7 @@ class ReplicatedState:
         return outcome
 
     def _why_not(self, drafts: tuple[Draft, ...]) -> PushUpError | None:
-        """Why these messages cannot all be published, if they cannot."""
+        """The error if these messages cannot all be published; None if they can."""
         find = self.channels.find
         # In order, so that the outcome names the same one on every node.
         new = {name: None for draft in drafts for name in draft.channels if find(name) is None}
@@ -194,7 +195,7 @@ class ReplicatedState:
         )
 
     def note_changes(self, after: int | None = None) -> None:
-        """Record what changes after this sequence, by default from here on, and drop the record of what did before."""
+        """Record changes after this sequence, by default from now on, and drop the record of earlier ones."""
         self._changes.start(self.cursor.sequence if after is None else after)
 
     @property
@@ -203,7 +204,7 @@ class ReplicatedState:
         return self.cursor.sequence - self._changes.start_sequence + len(self._changes)
 
     def changes(self, after: int | None = None) -> Changes:
-        """What has changed after this sequence, by default everything recorded. O(that)."""
+        """What has changed after this sequence, by default everything recorded. O(changes)."""
         after = self._changes.start_sequence if after is None else after
         changed = [(name, self.channels.remembered(name)) for name in self._changes.names(after)]
         return Changes(

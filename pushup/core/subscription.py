@@ -26,8 +26,8 @@ class Subscription(Struct, Generic[H], eq=False):
 
     `waiters`: where it waits, one for each of its channels. `seen`: the client has seen all entries of its channels up
     to this sequence; `EPOCH_ENDED` if they were of an epoch that is over. It is the same for all subscriptions that
-    wait for the same next message, so that their answers are equal and are made once. `holder` is None once it was
-    answered or abandoned. `looked`: the last entry up to which there was nothing for it, though it was woken.
+    wait for the same next message, so that their answers are equal and are made once. `holder` is None once it has
+    been answered or abandoned. `looked`: the last entry at the time it was last woken in vain.
     """
 
     selection: Selection

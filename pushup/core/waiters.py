@@ -1,4 +1,4 @@
-"""Who waits on one channel name. It outlives the channel: a name can be waited for before anybody publishes on it."""
+"""Who waits on one channel name. The channel need not exist: clients may wait before anybody publishes on it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ class Waiters(Struct, eq=False):
     """The subscriptions on one name of one node.
 
     `tree`: those that wait, by deadline; woken ones are no longer in it. `subscribers` counts both until they are
-    answered. `is_awaited`: there is no such channel. `missed_sequence`: up to here something was dropped that the
-    channel itself no longer tells of, because it was forgotten or the whole state was replaced.
+    answered. `is_awaited`: there is no such channel. `missed_sequence`: up to this sequence
+    something may have been dropped that the channel no longer tells of, because it was forgotten or the whole state was
+    replaced.
     """
 
     name: str
     is_awaited: bool
     missed_sequence: int = 0
     subscribers: int = 0
-    # Made when it is needed. In it are subscriptions, which know their `Waiters`; here they only have deadlines.
+    # Made when it is needed. It contains subscriptions; their type is not used here, because it refers to this one.
     tree: TimeTree[Any] | None = None
 
     def check(self) -> None:

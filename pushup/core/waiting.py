@@ -1,7 +1,7 @@
 """The subscriptions that wait: by name, to be woken, and by deadline, to be answered in time (PushUp §3.2).
 
-Waking a name takes its whole tree away in one step, however many wait in it; they are then answered in slices, so that
-no turn of the reactor takes long. A poll that arrives meanwhile waits in a new tree.
+Waking a name removes its whole tree in one step, however many wait in it; they are then answered in slices, so that no
+turn of the reactor takes long. A poll that arrives meanwhile waits in a new tree.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Waiting(Generic[H]):
         self.bytes = 0
         """What the held subscriptions count against `held_limit_bytes`."""
         self.awaited_count = 0
-        """Names without a channel that somebody waits for."""
+        """Names that subscriptions wait for although no channel has them."""
 
     def __iter__(self) -> Iterator[Subscription[H]]:
         return iter(self._by_deadline)
@@ -55,7 +55,7 @@ class Waiting(Generic[H]):
         """A new subscription that waits on these channels until its deadline."""
         found = []
         for channel in channels:
-            waiters = self._by_name.get(channel.name) or self._waiters_of(channel)
+            waiters = self._by_name.get(channel.name) or self._add_waiters(channel)
             waiters.subscribers += 1
             found.append(waiters)
         subscription = Subscription(selection, tuple(found), seen, deadline, holder)
@@ -72,8 +72,8 @@ class Waiting(Generic[H]):
                 waiters.tree = TimeTree()
             waiters.tree.add(subscription.deadline, subscription)
 
-    def _waiters_of(self, channel: Channel) -> Waiters:
-        """The first subscription on this name."""
+    def _add_waiters(self, channel: Channel) -> Waiters:
+        """The `Waiters` of a name on which nobody waits yet; the caller adds the first."""
         name = channel.name
         is_awaited = channel.id == 0 and channel.closed_sequence == 0
         if is_awaited:
@@ -86,19 +86,19 @@ class Waiting(Generic[H]):
         self._wait(subscription)
 
     def wake(self, name: str) -> None:
-        """Have everybody who waits on this name looked at, the nearest deadline first. O(1)."""
+        """Let `woken` return all that wait on this name, the nearest deadline first. O(1)."""
         waiters = self._by_name.get(name)
         if waiters is not None and waiters.tree is not None:
             self.woken_names.append(iter(waiters.tree))
             waiters.tree = None
 
     def set_awaited(self, waiters: Waiters, is_awaited: bool) -> None:
-        """Whether the name has no channel now."""
+        """Note whether the name now has no channel."""
         self.awaited_count += is_awaited - waiters.is_awaited
         waiters.is_awaited = is_awaited
 
     def woken(self) -> Iterator[Subscription[H]]:
-        """The subscriptions to look at; the caller may stop anywhere and go on with another call.
+        """The subscriptions to look at; the caller may stop anywhere and continue with another call.
 
         Names take turns, `SHARE` subscriptions each: a small channel does not wait behind 10,000 of a large one.
         """
