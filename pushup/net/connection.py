@@ -2,7 +2,7 @@
 
 The phases and their transitions are tables in `phases`. Requests are answered in order: those behind an open one wait
 in the pipeline, and when too many wait, reading pauses. A response goes straight to the kernel. What the kernel does
-not accept is buffered, and no request begins until it has left, so a client that does not read makes nothing grow.
+not accept is buffered, and no request begins until it is sent, so what a client that does not read can cost is bounded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _READ = frozenset((READING, IGNORED))
 
 
 class Connection:
-    """One client. Most are held polls, so whatever a held poll does not need is None then."""
+    """One client. Most connections hold a poll; the attributes that this does not need are None meanwhile."""
 
     __slots__ = (
         "_held", "_options", "_output", "_shared", "input", "lingers_until", "phase", "pipeline",
@@ -105,7 +105,7 @@ class Connection:
             self._sent()
 
     def lost(self) -> None:
-        """The connection broke, or is given up: forget all of it."""
+        """The connection broke, or is given up: close it and forget everything about it."""
         if self.phase is CLOSED:
             return
         self._enter(CLOSED)
@@ -154,7 +154,7 @@ class Connection:
         if self.phase is IDLE and self.pipeline is None:
             self._close()
 
-    # Transitions. Where a poll passes, the usual one is made without looking it up.
+    # Transitions. On the path of a poll the usual one is made without checking it against the table.
 
     def _enter(self, phase: Phase) -> None:
         assert phase in PHASES[self.phase], f"{self.phase.name} -> {phase.name}"
@@ -216,7 +216,7 @@ class Connection:
                 raise
 
     def _after_pipeline(self) -> None:
-        """The pipeline has changed: drop it if it is empty, and let a client send the body it waits with."""
+        """The pipeline has changed: drop it if it is empty, or send the `100 Continue` that its client waits for."""
         pipeline = self.pipeline
         if pipeline is None:
             return
@@ -247,7 +247,10 @@ class Connection:
                 self._sent()
 
     def _send(self, data: bytes) -> bool:
-        """Whether the kernel accepts all of it. The rest is buffered, or the connection is lost."""
+        """Send; returns whether the kernel accepted all of it. If not, the rest is buffered, or the connection is lost.
+
+        It is lost if the rest exceeds `output_limit_bytes`.
+        """
         shared = self._shared
         try:
             sent = self.socket.send(data)

@@ -35,7 +35,7 @@ _log = Logger()
 class Edge:
     """Makes a connection of each accepted socket, and ends it.
 
-    The order of its life: `start`, `listen` (for each address), `drain`, `stop_listening`, `close`.
+    The order of calls: `start`, `listen` (for each address), `drain`, `stop_listening`, `close`.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ class Client(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """Whether it is on this machine. A proxy on this machine is, whoever it forwards."""
+        """Whether it is on this machine. A proxy on this machine is local, whoever its clients are."""
         return not self.host or self.host.startswith("127.") or self.host == "::1"
 
     def __str__(self) -> str:

@@ -1,10 +1,10 @@
-"""The input budget: what all requests that are incomplete, or wait behind another, may take together."""
+"""The input budget: how much memory all requests that are incomplete, or wait behind another, may take."""
 
 from __future__ import annotations
 
 
 class InputBudget:
-    """Counts bytes against a limit. Exceeding it is noticed afterwards, by whoever caused it."""
+    """Counts bytes against a limit. The pipeline that exceeds it notices that after it has counted its own."""
 
     __slots__ = ("limit", "used")
 

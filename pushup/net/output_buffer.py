@@ -9,7 +9,7 @@ from collections.abc import Callable
 class OutputBuffer:
     """Unsent bytes in order. It exists from when the kernel refuses bytes until it has accepted them all.
 
-    A client that lags by more than `limit` bytes has failed.
+    `append` returns False when more than `limit` bytes are unsent; the connection then closes itself.
     """
 
     __slots__ = ("_limit", "_parts", "size")

@@ -25,7 +25,7 @@ class ParserPool:
         """The parser for every connection that has none of its own."""
 
     def take_shared(self) -> None:
-        """Replace the shared parser: its connection keeps it, or it is of no more use."""
+        """Replace the shared parser: its connection keeps it, or it cannot be used any more."""
         self.shared = self._spare.pop() if self._spare else self._make()
 
     def give_back(self, parser: RequestParser) -> None:

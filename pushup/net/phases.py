@@ -81,7 +81,7 @@ INPUTS: dict[Input, dict[Input, str]] = {
         Input.ENDED: "the client closes its side",
     },
     Input.PAUSED: {
-        Input.READING: "the pipeline is empty",
+        Input.READING: "no request waits any more",
         Input.IGNORED: "the input budget is exceeded, or a response is the last because the node is stopping",
     },
     Input.IGNORED: {

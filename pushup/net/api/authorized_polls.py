@@ -1,7 +1,8 @@
 """Who may poll, when the application decides: a client with a valid ticket, and one that the application allows.
 
-A ticket comes in the header field `PushUp-Ticket`. A client without a valid one is asked about, and given a ticket with
-its answer. What a client may poll is a `Grant`, which ends when its ticket expires; nothing may be held for longer.
+A ticket comes in the header field `PushUp-Ticket`. If a client has no valid one, the application is asked
+about it, and the answer contains a new ticket. What a client may poll is a `Grant`, which ends when its ticket expires;
+no poll is held for longer.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Authorization(Protocol):
     """Decides who may poll what."""
 
     def expires(self, ticket: str, channels: tuple[str, ...]) -> int | None:
-        """Until when the ticket allows polls of these channels; None if it does not."""
+        """When the ticket for polls of these channels expires; None if it does not allow them."""
 
     def ask(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[tuple[str, int]]:
         """Ask whether the client with these header fields may poll these channels.
@@ -51,7 +52,7 @@ class AuthorizedPolls:
     """Gives polls their grants."""
 
     def __init__(self, node: Names, authorization: Authorization, clock: IReactorTime, limit_bytes: int) -> None:
-        """`limit_bytes`: what all requests together may take while the application is asked about them."""
+        """`limit_bytes`: the memory that all requests together may take while the application is asked about them."""
         self._node = node
         self._authorization = authorization
         self._clock = clock
@@ -61,8 +62,9 @@ class AuthorizedPolls:
     def grant(self, poll: Poll, request: Request) -> Grant | Deferred[Grant]:
         """What the client may poll, at once if its ticket is valid; cancel the Deferred when it disconnects.
 
-        Raises, and fails with: UnknownChannel, to clients that may poll only. Raises: Overloaded. Fails with: the
-        PushUpError of who may not poll, or cannot be asked about.
+        Raises: Overloaded; UnknownChannel. The Deferred fails with: UnknownChannel; the PushUpError with which the
+        application refuses the client, or which says that it could not be asked. Only clients that may poll learn that
+        a channel is unknown.
         """
         channels = poll.selection.channels
         expires = self._authorization.expires(request.header(TICKET_HEADER), channels)

@@ -80,7 +80,7 @@ class Channels:
     def _submit(
         self, command: Command, exchange: Exchange, grant: Grant, response: Callable[[Outcome], Response]
     ) -> None:
-        # The callback may be kept for long: it must not keep the request and the command alive.
+        # The callback may be kept for a long time: it must not keep the request and the command alive.
         def on_outcome(outcome: Outcome) -> None:
             if isinstance(outcome, PushUpError):
                 self._refusals.answer(outcome, exchange, grant)

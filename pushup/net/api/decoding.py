@@ -38,7 +38,7 @@ _HEADERS = {
     "idempotencyKey": "Idempotency-Key",
     "ticket": "PushUp-Ticket",
 }
-"""Fields that some would put into a body, but that are sent in the request's head."""
+"""Fields that are easily taken for part of the body, but are sent in the request's head."""
 
 T = TypeVar("T", bound=Struct)
 

@@ -21,7 +21,7 @@ class OperatedNode(Protocol):
 
 
 class Operations:
-    """Tells how the server is."""
+    """Reports the state of the server."""
 
     def __init__(self, node: OperatedNode, access: Access, metrics_text: Callable[[], bytes]) -> None:
         self._node = node

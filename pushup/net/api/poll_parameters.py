@@ -1,4 +1,7 @@
-"""The parameters of a poll, from a query string or from JSON. A new one is added to `_PollBody`, `_read` and `_poll`.
+"""The parameters of a poll, from a query string or from JSON.
+
+They are read nowhere else. To add one, change `_PARAMETERS` and `_read` (query string), `_PollBody` and `from_body`
+(JSON), and `_poll`, which checks what comes from either.
 
     channel=a&channel=b&cursor=k3f9-41&timeout=25&limit=100&from=<time>&to=<time>
     {"channels": ["a", "b"], "cursor": "k3f9-41", "timeout": 25, "limit": 100, "from": <time>, "to": <time>}
@@ -61,7 +64,7 @@ class _PollBody(Struct, forbid_unknown_fields=True):
 _PARAMETERS = ("channel", "cursor", "timeout", "limit", "from", "to")
 
 IGNORED = "_"
-"""A parameter that HTTP libraries add so that no cache answers."""
+"""A parameter that HTTP libraries add so that no cache answers. Its value is ignored."""
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?|[+-]?\.[0-9]+", re.ASCII).fullmatch
 """A number as JSON and people write it; Python's `float` takes more."""
@@ -213,7 +216,7 @@ def _time(value: float | str, field: str) -> float:
     else:
         time = float(value)
     if not math.isfinite(time):
-        raise BadRequest(f"{field} must be a time; {value!r} is none", field=field)
+        raise BadRequest(f"{field} must be a time; {value!r} is not one", field=field)
     return max(time, 0.0)
 
 

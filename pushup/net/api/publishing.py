@@ -42,7 +42,7 @@ class Publishing:
             raise BadRequest(f"Idempotency-Key can have at most {KEY_LIMIT} characters", field="Idempotency-Key")
         command, as_list, ack, seconds = read_publication(request.body, key or None, self._limits)
 
-        # The callback may be kept for long: it must not keep the request and the command alive.
+        # The callback may be kept for a long time: it must not keep the request and the command alive.
         def on_outcome(outcome: Outcome) -> None:
             if isinstance(outcome, PushUpError):
                 self._refusals.answer(outcome, exchange, grant)

@@ -1,4 +1,4 @@
-"""Answers requests with errors; those that access was refused to are counted by kind, and logged now and then."""
+"""Answers requests with errors. Those that were refused access are counted by kind, and logged once in a while."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Refusals:
         exchange.respond(problem(error, for_operator=bool(error.operator_detail) and grant.shows_details_to(client)))
 
     def note(self, error: PushUpError, client: Client) -> None:
-        """Count and log an error that a client is answered with; errors of other kinds are ignored."""
+        """Count and log an error, if it is of a kind that refuses access."""
         kind = _KINDS.get(type(error))
         if kind is None:
             return

@@ -50,7 +50,7 @@ class RequestLog:
 
 
 class _LoggedExchange:
-    """Logs how its request was answered. It keeps only what it logs of the request: a poll may be held for long."""
+    """Logs how its request was answered. It keeps only what it logs of the request: a poll may be held for a while."""
 
     def __init__(self, request: Request, exchange: Exchange, clock: IReactorTime) -> None:
         self._method = request.method

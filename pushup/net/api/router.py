@@ -123,7 +123,7 @@ def _path_of(request: Request) -> bytes:
 
 
 def _listed(methods: Iterable[bytes]) -> str:
-    """The methods of a path that say what it is for."""
+    """The methods of a path as an error names them, without HEAD and OPTIONS."""
     return " or ".join(method.decode() for method in methods if method not in (b"HEAD", b"OPTIONS"))
 
 

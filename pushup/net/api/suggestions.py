@@ -1,4 +1,4 @@
-"""What somebody probably meant who used a name that does not exist: "did you mean ...?" in error details."""
+"""The name that was probably meant by one that does not exist: "did you mean ...?" in error details."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 
 NAME_LIMIT = 40
-"""Characters of a name that is compared with others, which takes 0.1 ms at most; longer ones are like none of ours."""
+"""Characters of a name that is compared with others, which takes 0.1 ms at most; longer ones resemble none of ours."""
 
 _SYNONYMS = {
     "data": ("body", "content", "message", "msg", "payload", "text", "value"),
@@ -20,7 +20,7 @@ _SYNONYMS = {
     "ttl": ("expire", "expires", "expiry", "lifetime", "timeout"),
     "name": ("channel", "id"),
 }
-"""What other services call things, by our names."""
+"""By our name for a thing, what other services call it."""
 
 
 @lru_cache(maxsize=256)

@@ -1,6 +1,6 @@
 """The demultiplexer waits for connections to become ready and reads them (Libman: "emulated proactor").
 
-It reads and hands the bytes to the connection; of writing it only reports that a connection is writable again.
+It reads, and hands the bytes to the connection. It does not write: it only reports that a connection is writable again.
 """
 
 from __future__ import annotations

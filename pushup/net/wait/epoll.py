@@ -1,6 +1,6 @@
 """The `epoll` strategy, the default on Linux: one `select.epoll` of our own is ONE reader of the Twisted reactor.
 
-It is drained in batches. A connection needs no reactor objects, and an event no pass through the reactor's dispatch.
+It is drained in batches. Connections need no reactor objects, and their events bypass the reactor's dispatch.
 """
 
 from __future__ import annotations
