@@ -59,7 +59,7 @@ class Follower(Protocol):
         """The changes after this sequence, by default all recorded ones. O(changes)."""
 
     def member(self, id: str) -> Member:  # noqa: A002
-        """What the other nodes are shown of this one, under this id."""
+        """What the other nodes are told about this one, under this id."""
 
 
 OnOutcome = Callable[[Outcome], None]
@@ -102,7 +102,7 @@ class Broadcast(Protocol):
         """The nodes known to be alive; empty for a broadcast of one node."""
 
     def why_not_ready(self) -> Unavailable | None:
-        """Why a command appended now would be refused, or why this node is behind, if so."""
+        """Why a command appended now would be refused, or why this node is behind; None if neither is the case."""
 
 
 class OneNode:

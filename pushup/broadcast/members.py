@@ -1,4 +1,4 @@
-"""Members (Mishra §2): what the living nodes of a cluster show of themselves."""
+"""Members (Mishra §2): what the living nodes of a cluster tell each other about themselves."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """An outage of publishing: since when, why, and its log lines.
 
 The first refusal is logged with its reason, then each new reason, and the end with the duration. Each reason is logged
-at most once a minute, also if outages come and go.
+at most once a minute, even if outages come and go.
 """
 
 from __future__ import annotations

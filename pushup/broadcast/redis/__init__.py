@@ -6,11 +6,11 @@ Redis carries publications, never polls: each node reads the log and answers its
 |---|---|
 | `broadcast` | the broadcast that a node sees; joins the parts below |
 | `session` | connects, follows the log and appends to it; reconnects after a failure |
-| `recovery` | what a node does when it has connected: a decision on values, without I/O |
+| `recovery` | what a node does when it has connected, e.g. if Redis has lost entries: a decision, without I/O |
 | `catch_up` | finds out the situation, and carries out what `recovery` decides |
-| `replica` | this node's follower, and the tag of the last entry that it has applied |
+| `replica` | applies entries; notices one that does not follow the last (`Diverged`) |
 | `reporting`, `saving` | four times a second: lease, members, whether reading is stuck; saving the checkpoint |
-| `pending`, `confirmations` | publishers that wait until their entry is read back; or is replicated or stable |
+| `pending`, `confirmations` | publishers that wait until their entry is read back; until it is replicated or stable |
 | `log`, `records` | the keys in Redis and the operations on them, the atomic ones as scripts; what is read there |
 | `append.lua` | appends a command to the log |
 | `begin.lua` | begins a new epoch |

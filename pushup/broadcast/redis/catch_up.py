@@ -1,4 +1,4 @@
-"""Brings a node to where it can read the log: finds out the situation, and carries out what `recovery` decides."""
+"""Brings a node to where it can follow the log: finds out the situation, and carries out what `recovery` decides."""
 
 from __future__ import annotations
 

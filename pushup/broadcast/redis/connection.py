@@ -154,7 +154,7 @@ class RedisConnection(protocol.Protocol):
             self._left()
 
     def _left(self) -> None:
-        """Everything written has left the transport, or only little has not."""
+        """The transport has sent all or nearly all that was written to it: start the timeouts of these commands."""
         now = self._taken_at = self._clock.seconds()
         while self._untaken and self._untaken[0].end <= self._given:
             command = self._untaken.popleft()

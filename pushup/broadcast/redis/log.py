@@ -182,7 +182,7 @@ class RedisLog:
         return bool(reply)
 
     async def report(self, node: str, member: bytes, lease: float) -> Report:
-        """Renew this node's lease (seconds), with what others are shown of it; b"" ends it."""
+        """Renew this node's lease (seconds), with what others are told about it; b"" ends it."""
         reply = await self._evaluate(_REPORT, self._members, node, member, lease)
         epoch, sequence, tag, saved, complete, *members = reply
         return Report(_tail(epoch, sequence, tag), int(saved or 0), bool(complete), members)

@@ -5,16 +5,19 @@ The first rule that applies decides:
 1. The log contains the last entry that this node has applied: read on. Nothing was missed.
 2. The contents of Redis are not known yet: load them.
 3. There is no log, or a part of it is missing: begin an epoch.
-4. That last entry is missing, and the log is in this node's epoch or an earlier one: begin an epoch, because Redis has
-   lost entries. (In a later epoch another node has done so.)
-5. This node has no state, Redis was restarted, and its writes are not durable: wait for a witness, a node that finds
-   its last entry in the log. If none comes, begin an epoch.
+4. The last entry that this node has applied is missing, and the log is in this node's epoch or an earlier one: begin an
+   epoch, because Redis has lost acknowledged entries. (If the log is in a later epoch, another node has begun that.)
+5. This node has no state, Redis was restarted, and writes to Redis are not durable: wait for a witness, a node that
+   finds its last entry in the log. If none comes, begin an epoch.
 6. The log has other limits than this node: see whether other nodes are alive. If so, refuse; else change its limits.
 7. Otherwise (this node is new, was away for long, or another node has begun an epoch): start from the checkpoint.
 
 A new epoch makes the cursors of the old one invalid, and every client is told of gaps. So it is begun only if the log
-is not known to be complete. Reading on, starting and refusing end recovery; after anything else there is another
-decision, with what is then known.
+is not known to be complete. Reading on, starting from the checkpoint and refusing end recovery; after anything else
+there is another decision, with what is then known.
+
+While the log is followed, a loss is noticed by `replica` (the next entry does not follow) or `reporting` (the end of
+the log is not in place). Both raise `Diverged`; the node then reconnects, and the rules above apply.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from pushup.core.errors import OutOfOrder
 
 
 class Diverged(Exception):
-    """The log does not continue from what this node has applied."""
+    """The log does not continue from what this node has applied. `session` reconnects, and `recovery` decides."""
 
 
 class Replica:
