@@ -1,6 +1,6 @@
 """A node: where the replicated state, the held polls, the clock and the broadcast meet, and nowhere else.
 
-submit  -> broadcast.append -> (every node) apply -> outcome to the publisher; whoever was woken is answered in slices
+submit  -> broadcast.append -> (every node) apply -> outcome to the publisher; then woken polls are answered in slices
 poll    -> polls.subscribe  -> answered now, or held until there is something for it or its deadline
 expire  <- one reactor timer, at the next deadline
 """
@@ -41,7 +41,7 @@ HOLD_JITTER = 0.15
 """A held poll ends early by a random part up to this, so that clients do not return in step (docs/http.md)."""
 
 EXPIRY_SECONDS = 1.0
-"""How often to check whether anything is due to expire while no entry comes; how late it may expire."""
+"""How often to check whether anything is due to expire while no entry comes; so also how late it may expire."""
 
 _log = Logger()
 
@@ -69,9 +69,9 @@ class Node(Generic[H]):
     ) -> None:
         self._limits = limits
         self.state = ReplicatedState(limits)
-        """To be read; it changes by `apply` and `start_from`."""
+        """For others to read; `apply` and `start_from` change it."""
         self.polls: HeldPolls[H] = HeldPolls(self.state, hold_limits)
-        """To be read; polls come by `poll` and go by `abandon`."""
+        """For others to read; `poll` adds a poll and `abandon` removes it."""
         self._broadcast = broadcast
         self._clock = clock
         self._random = random
@@ -85,7 +85,7 @@ class Node(Generic[H]):
         self._drain: Drain | None = None
         self._name = name
         self.addresses: tuple[str, ...] = ()
-        """Where it listens, once it does."""
+        """The addresses it listens on; empty until it does."""
 
     def start(self) -> None:
         """Follow the broadcast. Raises: what `Broadcast.start` does."""
@@ -101,7 +101,7 @@ class Node(Generic[H]):
             self._expiry.stop()
         await self._broadcast.stop()
 
-    # What the HTTP interface asks.
+    # What the HTTP interface calls.
 
     @property
     def here(self) -> Cursor:
@@ -128,13 +128,13 @@ class Node(Generic[H]):
         return self.polls.subscribers(channel.name)
 
     def why_not_ready(self) -> Unavailable | None:
-        """Why load balancers should send no new clients here, if so."""
+        """Why load balancers should send no new clients here; None if they may."""
         if self._drain is not None:
             return Unavailable("this node is draining", retry_after=1)
         return self._broadcast.why_not_ready()
 
     def submit(self, command: Command, on_outcome: OnOutcome) -> None:
-        """Have a command carried out on every node; `on_outcome` takes its outcome before anybody is delivered to."""
+        """Have every node carry out a command; `on_outcome` gets its outcome before any poll is answered with it."""
         self._broadcast.append(command, on_outcome)
 
     def members(self) -> list[Member]:
@@ -148,7 +148,7 @@ class Node(Generic[H]):
     def poll(self, poll: Poll, holder: H, until: float = math.inf) -> Answer | Subscription[H]:
         """Answer a poll now, or hold it: then `holder.answer` is called, unless the subscription is abandoned.
 
-        It is held for its timeout, and until `until` (seconds since the epoch) at most.
+        It is held for its timeout, but not longer than until `until` (seconds since the epoch).
         Raises: UnknownChannel; Unavailable before this node has a state, or while it does not know the cursor's epoch.
         """
         now = self._clock.seconds()
@@ -174,7 +174,7 @@ class Node(Generic[H]):
         return poll.timeout * (1 - HOLD_JITTER * self._random())
 
     def abandon(self, subscription: Subscription[Any]) -> None:
-        """The client of a held poll is gone."""
+        """Forget a held poll whose client is gone."""
         self.polls.abandon(subscription)
 
     # What the broadcast follows (`pushup.broadcast.Follower`).
@@ -189,7 +189,7 @@ class Node(Generic[H]):
         return self.state.time
 
     def apply(self, entry: Entry) -> Outcome:
-        """Apply the next entry, whichever node it came from: delivery exists once in the code."""
+        """Apply the next entry, whichever node it came from, and wake the polls it concerns."""
         state = self.state
         outcome = state.apply(entry)
         self.polls.wake(state.touched)
@@ -198,7 +198,7 @@ class Node(Generic[H]):
         return outcome
 
     def start_from(self, snapshot: Snapshot) -> None:
-        """Go on from another state. Held polls stay; those with something to learn from it are answered."""
+        """Continue from another state. Held polls stay; those for which it has something new are answered."""
         self.state = ReplicatedState.restore(self._limits, snapshot)
         self.polls.use(self.state)
         self._deliver_soon()
@@ -217,13 +217,13 @@ class Node(Generic[H]):
         return self.state.changes(after)
 
     def member(self, id: str) -> Member:  # noqa: A002
-        """What the other nodes are shown of this one."""
+        """What the other nodes are told about this one."""
         return Member(id, self._name, self.addresses, str(self.cursor), self.polls.count, __version__)
 
     # Stopping.
 
     def drain(self, seconds: float) -> Deferred[None]:
-        """Answer all held polls, spread evenly over some time, and hold new ones briefly; fires at its end."""
+        """Answer all held polls, spread evenly over `seconds`, and hold new ones briefly. Fires at the end."""
         self._drain = Drain(self._clock, seconds, held=lambda: self.polls.count, answer=self._answer_latest)
         self._drain.start()
         return self._drain.done
@@ -239,7 +239,7 @@ class Node(Generic[H]):
             self._soon(self._deliver)
 
     def _deliver(self) -> None:
-        """Answer one slice of the polls that entries have woken; then others get their turn."""
+        """Answer one slice of the polls that entries have woken; other connections get their turn before the next."""
         self._delivering = False
         self._answer(self.polls.deliver(SLICE))
         self._deliver_soon()
@@ -267,7 +267,7 @@ class Node(Generic[H]):
     # Expiry of shared state.
 
     def _expire(self) -> None:
-        """Have what is due expire; that takes an entry, as every change of the replicated state does."""
+        """Append an `Expire` if anything is due: like every change of the replicated state, expiry takes an entry."""
         due = self.state.next_expiry
         if due is not None and due <= self._clock.seconds() and not self._expiring:
             self._expiring = True

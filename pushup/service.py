@@ -118,7 +118,7 @@ class PushUpService(Service):
         return reloaded
 
     def why_not_ready(self) -> str | None:
-        """Why load balancers should send no new clients here, if so, with the details that an operator needs."""
+        """Why load balancers should send no new clients here, with the details for an operator; None if they may."""
         error = self._node.why_not_ready()
         return None if error is None else error.operator_detail or error.detail
 
