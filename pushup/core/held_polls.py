@@ -118,6 +118,12 @@ class HeldPolls(Generic[H]):
         waiting = self._waiting
         for channel in touched.woken:
             waiting.wake(channel.name)
+        if touched.opened or touched.forgotten:
+            self._note_channels(touched)
+
+    def _note_channels(self, touched: Touched) -> None:
+        """Note which of the awaited names have a channel now, and up to where forgotten channels had something."""
+        waiting = self._waiting
         for channel in touched.opened:
             waiters = waiting.get(channel.name)
             if waiters is not None:

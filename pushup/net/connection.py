@@ -278,8 +278,9 @@ class Connection:
         if options is not None and options.close:
             self._close()
         elif self.pipeline is not None:
-            self.pipeline.serve(self)
-            self._after_pipeline()
+            if not self.pipeline.is_serving:  # else the response is one of those that it is serving
+                self.pipeline.serve(self)
+                self._after_pipeline()
         elif self.input is ENDED:
             self.lost()
 

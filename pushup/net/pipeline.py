@@ -67,7 +67,7 @@ class Owner(Protocol):
 class Pipeline:
     """Exists only while there is something in it."""
 
-    __slots__ = ("_counted_bytes", "_parser", "_serving", "_shared", "_since", "_waiting", "_waiting_bytes")
+    __slots__ = ("_counted_bytes", "_parser", "_shared", "_since", "_waiting", "_waiting_bytes", "is_serving")
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -76,11 +76,12 @@ class Pipeline:
         self._since = shared.now  # when the incomplete request began, or reading resumed
         self._waiting: list[Request | Refusal] = []  # bounded and short, so taking the first is cheap
         self._waiting_bytes = 0
-        self._serving = False
+        self.is_serving = False
+        """Whether `serve` is running, or about to continue."""
 
     @property
     def is_empty(self) -> bool:
-        return not self._waiting and self._parser is None and not self._serving
+        return not self._waiting and self._parser is None and not self.is_serving
 
     @property
     def has_waiting(self) -> bool:
@@ -132,14 +133,14 @@ class Pipeline:
 
     def resume(self, owner: Owner) -> None:
         """Continue to serve after other connections have had their turn."""
-        self._serving = False
+        self.is_serving = False
         self.serve(owner)
 
     def serve(self, owner: Owner) -> None:
         """Begin waiting requests for as long as each is answered at once: a share of them now, the others later."""
-        if self._serving:
-            return  # a request that is answered at once leads back here; the loop below continues with the next
-        self._serving = True
+        if self.is_serving:
+            return  # the loop below, or `resume`, continues with what was added
+        self.is_serving = True
         share = PIPELINE_SHARE
         while self._waiting and owner.phase is Phase.IDLE:
             if share == 0:
@@ -152,7 +153,7 @@ class Pipeline:
             else:
                 self._waiting_bytes -= request.size
                 owner.begin(request)
-        self._serving = False
+        self.is_serving = False
         self._count()
         if self._waiting or owner.phase is Phase.CLOSED:
             return
