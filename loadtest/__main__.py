@@ -31,7 +31,7 @@ from pushup.process import raise_file_limit
 
 
 class Experiment(Protocol):
-    """What an experiment's file offers."""
+    """The interface of an experiment's module."""
 
     __doc__: str | None
 
@@ -59,19 +59,21 @@ REPORT = "report"
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("experiment", type=click.Choice([*sorted(EXPERIMENTS), REPORT]))
-@click.option("--quick/--full", default=False, help="Scaled down in time, or as long as in the paper (the default).")
+@click.option(
+    "--quick/--full", default=False, help="--quick shortens the run; by default it takes as long as the paper's."
+)
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("results"), show_default=True,
-    help="The folder for tables and figures.",
+    help="Folder for tables and figures.",
 )  # fmt: skip
 def main(experiment: str, *, quick: bool, out: Path) -> None:
-    """Run an EXPERIMENT on servers of its own, and write what came of it.
+    """Run an EXPERIMENT, which starts the servers it needs, and save its results.
 
-    "report" is none: it makes one page of all results in the folder.
+    "report" runs nothing: it combines all results in the folder into one page.
     """
     if experiment == REPORT:
         try:
-            click.echo(f"written to {write_report(out)}")
+            click.echo(f"Report written to {write_report(out)}")
         except FileNotFoundError as error:
             raise click.ClickException(str(error)) from None
         return
@@ -94,7 +96,7 @@ def main(experiment: str, *, quick: bool, out: Path) -> None:
     for figure in figures:
         figure.write(out, about)
     click.echo("\n".join(f"{name}: {value}" for name, value in about.items()))
-    click.echo(f"written to {out}/")
+    click.echo(f"Results written to {out}/")
 
 
 if __name__ == "__main__":

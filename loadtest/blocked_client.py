@@ -1,10 +1,11 @@
-"""Hsu §5.2, Figure 15: one client's link is blocked for T seconds; how long do the messages of the others take?
+"""Hsu §5.2, Figure 15: while one client's link is blocked for T seconds, how long do other clients wait for messages?
 
 The paper replays a game server's log: 300 players, 28,573 messages in and 142,570 out in ten minutes; from the 93rd
-second on nothing reaches client C1 for T seconds. The log was not published. Ours has its numbers: 300 clients at 60
-tables of five, messages at random moments, each to the five of a table. C1's table has a quarter of them, and a
-message 1.2 KB, so that the 32 kB of C1's send buffer are full after about two seconds, as in the paper. C1 pipelines
-its polls, so that each message to it is written at once, as a game server's is. Its own messages are not counted.
+second on, nothing reaches client C1 for T seconds. The log was not published, so we generate traffic of the same size:
+300 clients at 60 tables of five, and messages at random times, each to one table. A quarter of them go to C1's table,
+and a message has 1.2 KB, so that C1's send buffer of 32 kB is full after about two seconds, as in the paper. C1
+pipelines its polls, so that each message is written to it at once, as by a game server. C1's own response times are not
+counted.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ SEED = 2005
 C1_POLL = "/v1/poll?channel=table-0&cursor=now&timeout=60"
 C1_RECEIVE_BUFFER_BYTES = 2048
 C1_PIPELINE_SECONDS = 15
-"""C1 has polls under way for as many messages as come in this time: longer than it is blocked."""
+"""C1 pipelines enough polls for the messages of this time, which is longer than it is blocked."""
 
 TIMES = (0, 1, 2, 3, 4, 6, 8, 10)
 
 
 class Replay(NamedTuple):
-    """A part of the traffic: so many seconds before C1 is blocked, and so many in all."""
+    """A section of the traffic: seconds before C1 is blocked, and seconds in total."""
 
     before: float
     seconds: float
@@ -57,15 +58,15 @@ def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
 
 
 def measure(replay: Replay, times: Sequence[float]) -> tuple[list[Table], list[Figure]]:
-    """The average of the 100 worst response times, over T, with and without the output buffer.
+    """The average of the 100 worst response times by T, with and without the output buffer.
 
-    All are measured at the same time, each on a server of its own: one takes 1 % of a processor.
+    All cases run concurrently, each on its own server, since a server needs only 1 % of a processor.
     """
     progress = Progress(2)
     games: dict[tuple[str, float], _Game] = {}
     loop = Loop()
     with ExitStack() as servers:
-        progress.step(f"{len(KINDS) * len(times)} servers start")
+        progress.step(f"starting {len(KINDS) * len(times)} servers")
         for blocked in times:
             for kind, flags in KINDS.items():
                 server = servers.enter_context(running(*flags, module="loadtest.blocked_client_server"))
@@ -83,7 +84,7 @@ def measure(replay: Replay, times: Sequence[float]) -> tuple[list[Table], list[F
         for blocked in times
     ]
     title = "Average of the 100 worst response times, one client's link blocked for T s (Hsu Figure 15)"
-    columns = ("T s", "output buffer s", "responses", "plain writes s", "responses ")
+    columns = ("T s", "output buffer s", "output buffer responses", "plain writes s", "plain writes responses")
     lines = {kind: [(blocked, worst[kind, blocked]) for blocked in times] for kind in reversed(KINDS)}
     figure = Figure(
         "blocked-client", "One client's link is blocked", "blocked for T (s)", "100 worst response times (s)", lines
@@ -92,7 +93,7 @@ def measure(replay: Replay, times: Sequence[float]) -> tuple[list[Table], list[F
 
 
 class _Game:
-    """The 300 clients of one server, and their messages; `responses`: all response times in seconds, but C1's."""
+    """The 300 clients of one server, and their messages. `responses`: response times in seconds, except C1's."""
 
     def __init__(self, loop: Loop, server: Server) -> None:
         self.responses: list[float] = []
@@ -108,7 +109,7 @@ class _Game:
         self._publisher = Connection(loop, server.address, lambda client, status, body: None)
 
     def play(self, start: float, replay: Replay, blocked: float) -> None:
-        """Have the traffic sent, and C1 blocked."""
+        """Schedule the traffic, and the blocking of C1's link."""
         for moment, table in _traffic(replay.seconds):
             self._loop.at(start + moment, partial(self._publish, table))
         if blocked:
@@ -131,10 +132,10 @@ def _poll_as_c1(client: Connection, status: int, body: bytes) -> None:
 
 
 def _traffic(seconds: float) -> list[tuple[float, int]]:
-    """When a message is sent, and to which table."""
-    chance = random.Random(SEED)  # noqa: S311  # the same traffic each time
+    """The time of each message, in seconds from the start, and the table it goes to."""
+    rng = random.Random(SEED)  # noqa: S311  # the same traffic each time
     tables = CLIENTS // SEATS
     return [
-        (chance.uniform(0, seconds), 0 if chance.random() < BUSY_SHARE else chance.randrange(1, tables))
+        (rng.uniform(0, seconds), 0 if rng.random() < BUSY_SHARE else rng.randrange(1, tables))
         for _ in range(int(MESSAGES * seconds / SECONDS))
     ]

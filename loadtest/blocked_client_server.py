@@ -1,6 +1,6 @@
 """The server of `blocked-client`: PushUp, with the output buffer (`serve`) or without it (`serve --plain-writes`).
 
-As in the paper, the kernel's send buffer of a connection has 32 kB (Hsu §5.2).
+As in the paper, the kernel's send buffer for a connection is 32 kB (Hsu §5.2).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SmallBuffers(EpollDemultiplexer):
 
 
 class PlainSocket(socket.socket):
-    """What Hsu §3.1 warns of: a write waits until the kernel has accepted all of it, and everybody waits with it."""
+    """What Hsu §3.1 warns of: a write blocks the whole server until the kernel has accepted all of its bytes."""
 
     def send(self, data: Any, flags: int = 0, /) -> int:
         self.setblocking(True)
@@ -39,7 +39,7 @@ class PlainSocket(socket.socket):
 
 
 class PlainWrites(SmallBuffers):
-    """A wait strategy that also lets each connection write in the plain way."""
+    """A wait strategy that also makes the writes of each connection blocking."""
 
     def add(self, connection: Watched) -> None:
         connection.socket = PlainSocket(fileno=connection.socket.detach())

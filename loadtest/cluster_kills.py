@@ -1,10 +1,10 @@
-"""Faults of a cluster under load: is anything lost that was acknowledged, without a gap being told?
+"""Faults of a cluster under load: is any acknowledged message lost without a reported gap?
 
-| fault | what is done |
+| fault | details |
 |---|---|
-| node killed | kill -9 of one of four nodes, which comes back |
-| Redis killed | kill -9 of Redis, which syncs each write to its file, and comes back |
-| HAProxy reloaded | its configuration is read again |
+| node killed | kill -9 of one of four nodes, which is then restarted |
+| Redis killed | kill -9 of Redis, which syncs each write to its file, and is then restarted |
+| HAProxy reloaded | it rereads its configuration |
 | node frozen | SIGSTOP of one of four nodes, and SIGCONT 1 to 28 s later |
 | node cut off | the link between a node and Redis is down for 30 s (`loadtest.cut_off`; needs root) |
 """
@@ -23,17 +23,17 @@ from loadtest.witnesses import COLUMNS, LONGEST_COLUMNS, Found, Longest, Witness
 
 FAULTS = 100
 QUICK_FAULTS = 5
-LONGEST_SECONDS = 1.0
-"""Between two faults there is no time, or so much."""
+MAX_PAUSE_SECONDS = 1.0
+"""Longest pause between two faults; the pauses are random."""
 
 FREEZES = 20
 QUICK_FREEZES = 2
 FREEZE_SECONDS = 28.0
 QUICK_FREEZE_SECONDS = 8.0
-"""A node is frozen for 1 s to so long."""
+"""Longest freeze; each takes a random time from 1 s to this."""
 
-THAWED_SECONDS = 4.0
-"""After it, clients have been served by nodes that work; without it two nodes would hang at once, as clients see it."""
+RECOVERY_SECONDS = 4.0
+"""Wait after a freeze until working nodes have served all clients, or clients might face two hung nodes at once."""
 
 CUT_SECONDS = 30.0
 QUICK_CUT_SECONDS = 8.0
@@ -45,19 +45,19 @@ SETTINGS = {
     "retention_bytes": 4 * 1024**3,
     "drain_seconds": 0.5,
 }
-"""Everything is kept, so that it can be compared in the end."""
+"""Nothing is dropped, so that everything can be compared at the end."""
 
 
 class Fault(NamedTuple):
-    """What is done to a cluster, and to which clients.
+    """A fault to inject into a cluster.
 
-    is_met_at_nodes: half of the load goes to the nodes themselves, which moves on when a node is gone. From a frozen
-    node nobody can move on but those who came by HAProxy: then all others stay where they are.
+    loads_nodes_directly: part of the load goes to the nodes without HAProxy, and moves to another node when one fails.
+    Where this is False, clients without HAProxy stay at one node each: a client cannot notice that its node is frozen.
     """
 
     name: str
-    do: Callable[[Cluster, random.Random], None]
-    is_met_at_nodes: bool = True
+    inject: Callable[[Cluster, random.Random], None]
+    loads_nodes_directly: bool = True
 
 
 def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
@@ -71,9 +71,9 @@ def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
 def measure(
     faults: int, *, freezes: int, freeze_seconds: float, cut_seconds: float
 ) -> tuple[list[Table], list[Figure]]:
-    """So many faults of each kind, and so many freezes of 1 s to so long."""
+    """Inject `faults` faults of each kind, but `freezes` freezes of 1 s to `freeze_seconds`."""
     progress = Progress(3 * faults + freezes + (faults if cut_off.is_possible() else 0))
-    freeze = Fault("node frozen", lambda cluster, chance: freeze_a_node(cluster, chance, freeze_seconds), False)
+    freeze = Fault("node frozen", lambda cluster, rng: freeze_a_node(cluster, rng, freeze_seconds), False)
     rows = [
         (fault.name, times, *_flat(harm(times, fault, progress)))
         for fault, times in (
@@ -91,31 +91,31 @@ def measure(
 
 
 def harm(times: int, fault: Fault, progress: Progress) -> tuple[Found, Longest]:
-    """A cluster under load, harmed so many times."""
-    chance = random.Random(SEED)  # noqa: S311  # the same faults each time
+    """Run a cluster under load, and inject the fault `times` times."""
+    rng = random.Random(SEED)  # noqa: S311  # the same faults each time
     with Cluster(nodes=4, without=("example",), settings=SETTINGS) as cluster:
         inside, nodes = cluster.urls["inside"], [cluster.urls[node] for node in cluster.nodes]
-        if fault.is_met_at_nodes:
+        if fault.loads_nodes_directly:
             witnesses = Witnesses([inside, *nodes], key=cluster.publish_key, pause=0.002)
         else:
             witnesses = Witnesses([inside], key=cluster.publish_key, pause=0.002, stay_at=nodes)
         witnesses.begin()
         for number in range(times):
             progress.step(f"{fault.name}, {number + 1}")
-            time.sleep(LONGEST_SECONDS * chance.random())
-            fault.do(cluster, chance)
+            time.sleep(MAX_PAUSE_SECONDS * rng.random())
+            fault.inject(cluster, rng)
         time.sleep(2.0)
         witnesses.end()
         return witnesses.compare(), witnesses.longest()
 
 
-def freeze_a_node(cluster: Cluster, chance: random.Random, longest: float) -> None:
-    """Stop a node for 1 s to so long, and let it go on."""
-    name = chance.choice(cluster.nodes)
+def freeze_a_node(cluster: Cluster, rng: random.Random, longest: float) -> None:
+    """Freeze a random node for 1 s to `longest` seconds, then let it recover."""
+    name = rng.choice(cluster.nodes)
     cluster.freeze_part(name)
-    time.sleep(chance.uniform(1.0, longest))
+    time.sleep(rng.uniform(1.0, longest))
     cluster.thaw_part(name)
-    time.sleep(THAWED_SECONDS)
+    time.sleep(RECOVERY_SECONDS)
 
 
 def _flat(measured: tuple[Found, Longest]) -> tuple[Value, ...]:
@@ -123,18 +123,18 @@ def _flat(measured: tuple[Found, Longest]) -> tuple[Value, ...]:
     return (*found, *longest)
 
 
-def _kill_a_node(cluster: Cluster, chance: random.Random) -> None:
-    name = chance.choice(cluster.nodes)
+def _kill_a_node(cluster: Cluster, rng: random.Random) -> None:
+    name = rng.choice(cluster.nodes)
     cluster.kill_part(name)
-    time.sleep(0.5 * chance.random())
+    time.sleep(0.5 * rng.random())
     cluster.start_part(name)
 
 
-def _kill_redis(cluster: Cluster, chance: random.Random) -> None:
+def _kill_redis(cluster: Cluster, rng: random.Random) -> None:
     cluster.kill_part("redis")
-    time.sleep(0.5 * chance.random())
+    time.sleep(0.5 * rng.random())
     cluster.start_part("redis")
 
 
-def _reload_haproxy(cluster: Cluster, chance: random.Random) -> None:
+def _reload_haproxy(cluster: Cluster, rng: random.Random) -> None:
     cluster.reload_haproxy()

@@ -1,7 +1,7 @@
-"""A keep-alive HTTP client that counts the bytes of its socket, both ways; small, for it shares a processor.
+"""A keep-alive HTTP client that counts the bytes it sends and receives; small, as a thousand of them share a processor.
 
-It waits in plain calls of `socket`: under locust, which replaces those by gevent's, others go on meanwhile. What is
-counted is what is handed to the kernel and what it hands over: without the headers of TCP and IP.
+It makes plain blocking calls of `socket`, which locust replaces by gevent's, so other users continue meanwhile. It
+counts the bytes passed to and from the kernel, so without TCP and IP headers.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)", re.IGNORECASE)
 
 
 class CountedClient:
-    """One client of a server; connects when it has something to ask. Raises everywhere: OSError."""
+    """One client of a server; connects on its first request. Raises: OSError, from every request."""
 
     def __init__(self, url: str, headers: str = "") -> None:
-        """`headers`: fields for each request, each with its line's end."""
+        """`headers`: fields sent with every request, each ending in CRLF."""
         parts = urlsplit(url if "//" in url else f"//{url}")
         self._address = (parts.hostname or "127.0.0.1", parts.port or 80)
         self._fields = f" HTTP/1.1\r\nHost: {self._address[0]}:{self._address[1]}\r\n{headers}"
@@ -28,7 +28,7 @@ class CountedClient:
         self.received = 0
 
     def get(self, target: str) -> tuple[int, bytes]:
-        """The status and body of what is answered."""
+        """Returns the status and body of the response."""
         return self._exchange(f"GET {target}{self._fields}\r\n".encode())
 
     def post(self, target: str, body: bytes) -> tuple[int, bytes]:
@@ -56,7 +56,7 @@ class CountedClient:
             while len(data) < whole:
                 data += self._receive(sock)
         except BaseException:
-            self.close()  # what is left of the response must not be taken for the next one
+            self.close()  # the rest of this response must not be read as the next one
             raise
         return int(data[9:12]), data[end + 4 :]
 

@@ -1,4 +1,4 @@
-"""The client of Roussev & Wu (Figure 1), many of them in one process: connect, send a byte, get 4,000, close, again."""
+"""Many of Roussev & Wu's clients (Figure 1) in one process: connect, send one byte, receive 4,000, close, repeat."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ EVENTS = 256
 
 
 class Served(NamedTuple):
-    """What became of the requests. Times in seconds.
+    """The outcomes of the requests. Times in seconds.
 
-    `refused`: the connection was refused or reset; `unanswered`: nothing came within the patience of a client, or too
-    little. `own_cpu`: the share of a processor that the crowd took itself.
+    `refused`: the connection was refused or reset. `unanswered`: no response within the client's patience, or one of
+    the wrong length. `own_cpu`: the crowd's own share of a processor.
     """
 
     seconds: float
@@ -31,7 +31,7 @@ class Served(NamedTuple):
 
 
 class _Client:
-    """One client; `request` numbers its requests, so that a deadline knows whose it was."""
+    """One client; `request` numbers its requests, so that a deadline can be matched to its request."""
 
     __slots__ = ("began", "connected", "left", "received", "request", "socket")
 
@@ -45,10 +45,10 @@ class _Client:
 
 
 class Crowd:
-    """Clients that are all there at once, each of which makes its requests one after the other."""
+    """Concurrent clients, each of which makes its requests one after another."""
 
     def __init__(self, address: tuple[str, int], *, clients: int, each: int, patience: float) -> None:
-        """`each`: requests of a client; `patience`: seconds that it waits for an answer."""
+        """`each`: requests per client; `patience`: seconds a client waits for a response."""
         self._address = address
         self._patience = patience
         self._epoll = select.epoll()
@@ -60,7 +60,7 @@ class Crowd:
         self._unanswered = 0
 
     def run(self) -> Served:
-        """Have all requests made. Takes `each` times the patience at most."""
+        """Make all requests. Takes at most `each` times the patience."""
         cpu = time.process_time()
         began = time.perf_counter()
         for client in self._clients:
@@ -68,7 +68,7 @@ class Crowd:
         while self._by_fd:
             wait = max(0.0, self._deadlines[0][0] - time.perf_counter())
             for fd, _ in self._epoll.poll(wait, EVENTS):
-                self._happened(self._by_fd[fd])
+                self._handle_event(self._by_fd[fd])
             self._give_up()
         self._epoll.close()
         took = time.perf_counter() - began
@@ -76,7 +76,7 @@ class Crowd:
         return Served(took, len(self._responses), self._refused, self._unanswered, self._responses, own)
 
     def _begin(self, client: _Client) -> None:
-        """The client's next request, if it has one."""
+        """Start the client's next request, if any is left."""
         while client.left:
             client.left -= 1
             client.request += 1
@@ -93,10 +93,10 @@ class Crowd:
             client.socket.close()
             self._refused += 1
 
-    def _happened(self, client: _Client) -> None:
+    def _handle_event(self, client: _Client) -> None:
         try:
             if not client.connected:
-                client.socket.send(b"x")  # raises what the connection came to, if it failed
+                client.socket.send(b"x")  # raises if the connection failed
                 client.connected = True
                 self._epoll.modify(client.socket.fileno(), select.EPOLLIN)
                 return

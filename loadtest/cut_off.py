@@ -1,7 +1,6 @@
-"""Nodes in network namespaces, each with a link to Redis of its own that can be taken down (Linux, root, iproute2).
+"""Nodes in network namespaces, each with its own link to Redis that can be taken down (needs Linux, root, iproute2).
 
-A link that is down takes packets and delivers none: nobody is told, as when a switch fails. The node's other link, to
-its clients, stays up.
+A link that is down drops packets silently, like a failed switch. The node's other link, to its clients, stays up.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from pushup.client import Client, ClientError
 
 NODES = 8
 CUT_AT_A_TIME = 5
-"""So many are cut off together: it takes half a minute each time."""
+"""Nodes cut off together, to save time: each cut takes half a minute."""
 
 NODE_PORT = 8080
 SETTLE_SECONDS = 12.0
-"""How long nodes may take to be ready again: they notice that Redis is gone, and try again, within so long."""
+"""How long nodes may take to be ready again after they lost Redis: they must notice the loss, then reconnect."""
 
 
 def is_possible() -> bool:
@@ -36,8 +35,8 @@ def is_possible() -> bool:
 
 
 def measure(cuts: int, seconds: float, settings: Mapping[str, object], progress: Progress) -> tuple[Found, Longest]:
-    """So many times a node is cut off from Redis, under load."""
-    chance = random.Random(7)  # noqa: S311  # the same cuts each time
+    """Cut nodes off from Redis under load, `cuts` times in total, for `seconds` each."""
+    rng = random.Random(7)  # noqa: S311  # the same cuts each time
     key = secrets.token_urlsafe(24)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -52,14 +51,14 @@ def measure(cuts: int, seconds: float, settings: Mapping[str, object], progress:
         witnesses.begin()
         left = cuts
         while left > 0:
-            cut = chance.sample(links, min(CUT_AT_A_TIME, left))
+            cut = rng.sample(links, min(CUT_AT_A_TIME, left))
             left -= len(cut)
             for link in cut:
                 progress.step(f"node cut off, {link.node}")
                 link.take_down()
             time.sleep(seconds)
             for link in cut:
-                link.put_up()
+                link.bring_up()
             _wait_until_ready(urls)
         time.sleep(2.0)
         witnesses.end()
@@ -67,10 +66,10 @@ def measure(cuts: int, seconds: float, settings: Mapping[str, object], progress:
 
 
 class _Link:
-    """A node's namespace, and its two links to the outside."""
+    """A node's network namespace, and its two links to the host."""
 
     def __init__(self, number: int) -> None:
-        own = os.getpid() % 100  # another run may have names and addresses, too
+        own = os.getpid() % 100  # a concurrent run needs different names and addresses
         self.namespace = f"pushup-{own}-{number}"
         self.to_redis = f"pushup{own}r{number}"
         self.to_clients = f"pushup{own}c{number}"
@@ -80,7 +79,7 @@ class _Link:
     def take_down(self) -> None:
         _ip("link", "set", self.to_redis, "down")
 
-    def put_up(self) -> None:
+    def bring_up(self) -> None:
         _ip("link", "set", self.to_redis, "up")
 
 
@@ -111,7 +110,7 @@ def _link(number: int) -> Iterator[_Link]:
         _ip("-n", link.namespace, "link", "set", "lo", "up")
         yield link
     finally:
-        _ip("netns", "delete", link.namespace)  # its ends of the links go, and with them the others
+        _ip("netns", "delete", link.namespace)  # also deletes both ends of its links
 
 
 @contextmanager
@@ -134,7 +133,7 @@ def _node(link: _Link, port: int, key: str, settings: Mapping[str, object]) -> I
 
 @contextmanager
 def _process(command: list[str], environment: Mapping[str, str] | None = None) -> Iterator[None]:
-    """A process, from its start to its end."""
+    """Run a process, and kill it at the end."""
     process = subprocess.Popen(  # noqa: S603
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **(environment or {})}
     )
@@ -146,7 +145,7 @@ def _process(command: list[str], environment: Mapping[str, str] | None = None) -
 
 
 def _wait_until_ready(urls: list[str]) -> None:
-    """Raises: RuntimeError."""
+    """Raises: RuntimeError when a node takes longer than `SETTLE_SECONDS`."""
     deadline = time.monotonic() + SETTLE_SECONDS
     for url in urls:
         while True:

@@ -1,8 +1,8 @@
-"""Roussev & Wu: seven ways to build a server, and the event-driven one, under the same load (Tables 1 and 2, §4, §5).
+"""Roussev & Wu: seven server designs, and the event-driven one, under the same load (Tables 1 and 2, §4, §5).
 
-The paper measures the time that a server needs for 2,800 requests of 140 clients, 20 each, and calls it CPU time; a
-service takes 250 or 500 ms, and the answer has 4,000 bytes. That time cannot be shorter than the requests that one
-worker has to serve, times the delay: the tables say so beside it. What a design costs itself is in the processor time.
+The paper measures how long a server takes for 2,800 requests from 140 clients, 20 each, and calls that CPU time. A
+request takes 250 or 500 ms to serve, and the response has 4,000 bytes. The time has a lower bound, the number of
+requests per worker times the delay, which the tables show beside it. The cost of a design itself is its processor time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DESIGNS: Mapping[str, Design] = {
 
 ONE_THREAD = ("iterative",)
 ANY_NUMBER = ("thread_per_client", "event_driven")
-"""Serve all clients at once, whatever the number of workers."""
+"""Designs that serve all clients concurrently; they have no worker pool."""
 
 PRE_THREADED = tuple(name for name in DESIGNS if name not in (*ONE_THREAD, *ANY_NUMBER))
 
@@ -54,32 +54,32 @@ DELAYS = (0.25, 0.5)
 MOST_CLIENTS = 700
 MOST_THREADS = 200
 PATIENCE_SECONDS = 10.0
-"""A client waits this much longer than twice what it has to."""
+"""A client waits for twice the least possible time, plus this."""
 
 
-class Paper(NamedTuple):
-    """A row of the paper's Table 1: the best number of threads, and milliseconds at each delay."""
+class PaperResult(NamedTuple):
+    """A row of the paper's Table 1: the best number of threads, and the milliseconds taken at each of `DELAYS`."""
 
     threads: int
     took: tuple[int | None, int | None]
 
 
 TABLE_1 = {
-    "iterative": Paper(1, (700_000, None)),
-    "thread_per_client": Paper(1, (12_552, 21_499)),
-    "accept_lock": Paper(50, (21_153, 33_602)),
-    "shared_buffer": Paper(50, (16_562, 28_960)),
-    "concurrent_queue": Paper(70, (13_048, None)),
-    "hash_table": Paper(50, (14_562, 24_265)),
-    "pipes": Paper(150, (13_195, 19_253)),
-    "event_driven": Paper(1, (None, None)),
+    "iterative": PaperResult(1, (700_000, None)),
+    "thread_per_client": PaperResult(1, (12_552, 21_499)),
+    "accept_lock": PaperResult(50, (21_153, 33_602)),
+    "shared_buffer": PaperResult(50, (16_562, 28_960)),
+    "concurrent_queue": PaperResult(70, (13_048, None)),
+    "hash_table": PaperResult(50, (14_562, 24_265)),
+    "pipes": PaperResult(150, (13_195, 19_253)),
+    "event_driven": PaperResult(1, (None, None)),
 }
 TABLE_2 = {10: 70_312, 30: 23_781, 40: 20_828, 50: 17_549, 60: 17_047, 70: 13_048, 80: 18_203}
 TABLE_2_DESIGN = "concurrent_queue"
 
 
 class Load(NamedTuple):
-    """So many clients at once, each with so many requests; a service takes `delay` seconds."""
+    """`clients` concurrent clients that make `each` requests; serving one takes `delay` seconds."""
 
     clients: int
     each: int
@@ -90,13 +90,13 @@ class Load(NamedTuple):
         return self.clients * self.each
 
     def least_seconds(self, name: str, threads: int) -> float:
-        """Faster no design can be with so many workers."""
+        """The least time that a design can take with this many workers."""
         at_once = 1 if name in ONE_THREAD else self.clients if name in ANY_NUMBER else min(threads, self.clients)
         return math.ceil(self.requests / at_once) * self.delay
 
 
 class Run(NamedTuple):
-    """A design under a load."""
+    """The result of one design under one load."""
 
     name: str
     threads: int
@@ -127,7 +127,10 @@ COLUMNS = (
 
 
 class Scale(NamedTuple):
-    """How much of it is run. `one_by_one`: requests to the iterative server, which needs 700 s for all of them."""
+    """How much of the experiment to run.
+
+    `one_by_one`: requests to the iterative server, which would take 700 s for all of them.
+    """
 
     clients: int
     each: int
@@ -161,9 +164,9 @@ def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
 
 
 def measure(scale: Scale) -> tuple[list[Table], list[Figure]]:
-    """The paper's tables, the largest load, and the theorems."""
+    """The paper's two tables, the largest load, and the theorems."""
     loads = [Load(scale.clients, scale.each, delay) for delay in scale.delays]
-    plan = [(name, TABLE_1[name].threads, _for(name, load, scale)) for load in loads for name in DESIGNS]
+    plan = [(name, TABLE_1[name].threads, _load_for(name, load, scale)) for load in loads for name in DESIGNS]
     more = Load(scale.clients, scale.others_each, loads[0].delay)
     by_threads = [(TABLE_2_DESIGN, threads, loads[0]) for threads in scale.table_2]
     by_threads += [(name, threads, more) for name in PRE_THREADED if name != TABLE_2_DESIGN for threads in scale.others]
@@ -184,7 +187,7 @@ def measure(scale: Scale) -> tuple[list[Table], list[Figure]]:
 
 
 def serve(name: str, threads: int, load: Load) -> Run:
-    """Run a design under a load. One that does not even start has answered nothing; that is a result as well."""
+    """Run a design under a load. If its server does not start, all requests count as refused."""
     patience = 2 * load.least_seconds(name, threads) + PATIENCE_SECONDS
     flags = ("--delay", str(load.delay), "--threads", str(threads))
     try:
@@ -193,13 +196,13 @@ def serve(name: str, threads: int, load: Load) -> Run:
             served = Crowd(server.address, clients=load.clients, each=load.each, patience=patience).run()
             try:
                 return Run(name, threads, load, served, server.cpu_seconds() - before, _peak_bytes(server))
-            except (psutil.Error, OSError):  # it has died of the load
+            except (psutil.Error, OSError):  # the server died under the load
                 return Run(name, threads, load, served, 0.0, 0)
     except RuntimeError:
         return Run(name, threads, load, Served(0.0, 0, load.requests, 0, [], 0.0), 0.0, 0)
 
 
-def _for(name: str, load: Load, scale: Scale) -> Load:
+def _load_for(name: str, load: Load, scale: Scale) -> Load:
     return load._replace(clients=scale.one_by_one, each=1) if name in ONE_THREAD else load
 
 
@@ -209,48 +212,47 @@ def _step(progress: Progress, name: str, threads: int, load: Load) -> Run:
 
 
 def _peak_bytes(server: Server) -> int:
-    """The most memory that the server has had in use."""
+    """The server's peak resident memory."""
     status = Path(f"/proc/{server.pid}/status").read_text()
     return 1024 * int(status.partition("VmHWM:")[2].split()[0])
 
 
 def _table_1(runs: Sequence[Run]) -> Table:
     rows = [(*run.row(), TABLE_1[run.name].took[DELAYS.index(run.load.delay)] or "-") for run in runs]
-    title = (
-        "The designs, each with the paper's best number of threads (Table 1); the iterative one serves fewer requests"
-    )
+    title = "Each design with the paper's best number of threads (Table 1); the iterative one serves fewer requests"
     return Table("designs-table-1", title, (*COLUMNS, "paper, 2,800 requests ms"), rows)
 
 
 def _table_2(runs: Sequence[Run]) -> Table:
     papers = {TABLE_2_DESIGN: TABLE_2}
     rows = [(*run.row(), papers.get(run.name, {}).get(run.threads, "-")) for run in runs]
-    title = "The number of threads (Table 2 has it for the concurrent queue)"
+    title = "By number of threads (the paper's Table 2 covers only the concurrent queue)"
     return Table("designs-table-2", title, (*COLUMNS, "paper, 2,800 requests ms"), rows)
 
 
 def _table_most(runs: Sequence[Run]) -> Table:
-    title = f"{runs[0].load.clients} clients at once; the paper has {MOST_CLIENTS} at most"
+    title = f"{runs[0].load.clients} concurrent clients; the paper has at most {MOST_CLIENTS}"
     return Table("designs-most-clients", title, COLUMNS, [run.row() for run in runs])
 
 
 def _tables_probes(counts: Sequence[Count], in_service: Sequence[InService]) -> list[Table]:
     alone = Table(
         "designs-theorems",
-        "Probes at a known load, keys at random: at most 1/(1 - load) to insert, 1/load to find (Theorems 1 to 3)",
-        ("theorem", "to", "slots", "taken or free", "load", "at most", "exactly", "measured", "std. error", "samples"),
+        "Probes at a known load, random keys: at most 1/(1 - load) to insert, 1/load to find (Theorems 1 to 3)",
+        ("theorem", "operation", "slots", "taken or free", "load", "at most", "exactly", "measured", "std. error",
+         "samples"),
         [
-            (count.theorem.name, count.theorem.what, count.m, count.n, count.n / count.m, count.bound, count.exact,
+            (count.theorem.name, count.theorem.operation, count.m, count.n, count.n / count.m, count.bound, count.exact,
              count.mean, count.error, count.samples)
             for count in counts
         ],
     )  # fmt: skip
     together = Table(
         "designs-probes-in-service",
-        "Probes while clients are served, as it comes",
-        ("theorem", "to", "how", "slots", "load", "at most", "exactly", "measured", "std. error", "samples"),
+        "Probes while clients are being served, at whatever load that causes",
+        ("theorem", "operation", "how", "slots", "load", "at most", "exactly", "measured", "std. error", "samples"),
         [
-            (found.theorem.name, found.theorem.what, found.how, found.m, found.load, found.bound, found.exact,
+            (found.theorem.name, found.theorem.operation, found.how, found.m, found.load, found.bound, found.exact,
              found.mean, found.error, found.samples)
             for found in in_service
         ],
@@ -259,7 +261,7 @@ def _tables_probes(counts: Sequence[Count], in_service: Sequence[InService]) -> 
 
 
 def _figure_threads(runs: Sequence[Run]) -> Figure:
-    """Requests a second by the number of threads; no more can be than threads / delay."""
+    """Requests per second by number of threads, with the upper bound threads / delay."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for run in runs:
         if run.served.seconds:
@@ -271,7 +273,7 @@ def _figure_threads(runs: Sequence[Run]) -> Figure:
 
 
 def _figure_cost(runs: Sequence[Run]) -> Figure:
-    """Processor time of a request, by the number of clients."""
+    """Processor time per request by number of clients."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for run in runs:
         if run.load.delay == runs[0].load.delay and run.name not in ONE_THREAD:
@@ -281,7 +283,7 @@ def _figure_cost(runs: Sequence[Run]) -> Figure:
 
 
 def _figure_probes(counts: Sequence[Count]) -> Figure:
-    """Measured probes over the load, and the theorems' bounds."""
+    """Measured probes by load, with the theorems' bounds."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for count in counts:
         if count.n / count.m < 0.97 or count.theorem is not probes.THEOREM_1:

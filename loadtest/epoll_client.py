@@ -1,4 +1,4 @@
-"""Clients on a bare epoll loop: a request costs some 10 us, so that one processor can load another."""
+"""Clients on a bare epoll loop: a request costs about 10 us, so that one processor can saturate a server on another."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from itertools import count
 READ_BYTES = 64 * 1024
 
 Responded = Callable[["Connection", int, bytes], None]
-"""Takes a response: connection, status, body."""
+"""Called with each response: connection, status, body."""
 
 
 class Loop:
-    """Waits for connections and for times, until it is stopped."""
+    """Reads from connections and runs timers until it is stopped."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -26,17 +26,17 @@ class Loop:
         self._running = False
 
     def at(self, moment: float, call: Callable[[], None]) -> None:
-        """Call this at a time, in seconds since the epoch."""
+        """Schedule a call for a time in seconds since the epoch."""
         heapq.heappush(self._timers, (moment, next(self._numbers), call))
 
     def run_until(self, end: float) -> None:
-        """Run until a time, in seconds since the epoch, or until stopped."""
+        """Run until a time in seconds since the epoch, or until `stop`."""
         self._running = True
         while self._running and (now := time.time()) < end:
             while self._timers and self._timers[0][0] <= now:
                 heapq.heappop(self._timers)[2]()
             next_time = min(end, self._timers[0][0]) if self._timers else end
-            # An epoll waits in whole milliseconds; the last one is spent looking.
+            # epoll rounds its timeout up to whole milliseconds, so wait less and poll repeatedly for the rest.
             wait = max(0.0, next_time - time.time() - 0.0005)
             for fd, _ in self._epoll.poll(wait, 256):
                 connection = self._connections.get(fd)
@@ -51,7 +51,7 @@ class Loop:
         self._epoll.register(connection.socket.fileno(), select.EPOLLIN)
 
     def unwatch(self, connection: Connection) -> None:
-        """Its bytes stay where they are: in the kernel, and when that is full, at the server."""
+        """Stop reading from a connection, so that its data stays in the kernel, and then at the server."""
         self._epoll.unregister(connection.socket.fileno())
         del self._connections[connection.socket.fileno()]
 
@@ -63,7 +63,7 @@ class Loop:
 
 
 class Connection:
-    """One keep-alive connection; several requests may be under way (a pipeline)."""
+    """One keep-alive connection; requests may be pipelined."""
 
     def __init__(
         self,
@@ -74,12 +74,12 @@ class Connection:
         ended: Callable[[Connection], None] | None = None,
         receive_buffer_bytes: int | None = None,
     ) -> None:
-        """`ended` is told when the server has closed it. Raises: OSError."""
+        """`ended` is called when the server closes the connection. Raises: OSError if it cannot connect."""
         self._loop = loop
         self._responded = responded
         self._ended = ended
         self.head = b""
-        """The status line and header fields of the response that is told of."""
+        """The status line and header fields of the latest response."""
         self._buffer = b""
         self.socket = socket.socket()
         if receive_buffer_bytes is not None:

@@ -1,7 +1,7 @@
-"""What it costs that a message is on the disk before it is acknowledged.
+"""The cost of writing a message to disk before it is acknowledged.
 
-Publishers that publish as fast as they are acknowledged, to three servers in turn: `memory:`, the journal, and a
-journal that commits each publication by itself.
+Publishers publish as fast as they are acknowledged, to three servers in turn: `memory:`, the journal, and a journal
+that commits each publication separately.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
 
 
 def measure(publishers: Sequence[int], *, seconds: float, rounds: int) -> tuple[list[Table], list[Figure]]:
-    """Publications a second and the time to their acknowledgement, by number of publishers; the median round."""
+    """Publications per second and time to acknowledgement, by number of publishers; from the median round."""
     progress = Progress(rounds * len(publishers) * len(KINDS))
     measured: dict[tuple[int, str], list[tuple[float, list[float]]]] = {}
     for round_number in range(rounds):
@@ -53,15 +53,15 @@ def measure(publishers: Sequence[int], *, seconds: float, rounds: int) -> tuple[
         rows.append(
             (count, kind, rate, slowest, fastest, 1e3 * percentile(delays, 0.5), 1e3 * percentile(delays, 0.99))
         )
-    title = f"Publications acknowledged, messages of {PAYLOAD_BYTES} bytes; the median of {rounds} rounds"
-    columns = ("publishers", "broadcast", "a second", "slowest", "fastest", "ack p50 ms", "ack p99 ms")
+    title = f"Acknowledged publications of {PAYLOAD_BYTES} bytes; median of {rounds} rounds"
+    columns = ("publishers", "broadcast", "per second", "slowest", "fastest", "ack p50 ms", "ack p99 ms")
     lines = {kind: [(row[0], row[2]) for row in rows if row[1] == kind] for kind in KINDS}
-    figure = Figure("journal", "Publications acknowledged a second", "publishers", "a second", lines)
+    figure = Figure("journal", "Acknowledged publications per second", "publishers", "per second", lines)
     return [Table("journal", title, columns, rows)], [figure]
 
 
 def _publish(server: Server, count: int, seconds: float) -> tuple[float, list[float]]:
-    """Publications a second, and the seconds from each to its acknowledgement."""
+    """Publications per second, and the seconds from each to its acknowledgement."""
     loop = Loop()
     sent: dict[Connection, float] = {}
     delays: list[float] = []
@@ -75,7 +75,7 @@ def _publish(server: Server, count: int, seconds: float) -> tuple[float, list[fl
 
     def acknowledged(publisher: Connection, status: int, body: bytes) -> None:
         if status != 201:
-            raise RuntimeError(f"a publication was answered {status}")
+            raise RuntimeError(f"the server answered a publication with {status}")
         delays.append(time.perf_counter() - sent[publisher])
         publish(publisher)
 

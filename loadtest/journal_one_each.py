@@ -1,4 +1,4 @@
-"""The server of `journal` that commits each publication by itself."""
+"""The server of `journal` that commits each publication separately."""
 
 from pushup.broadcast import journal
 from pushup.cli import main

@@ -1,4 +1,4 @@
-"""kill -9 of a server with a journal, at random moments under load: is anything lost that was acknowledged?"""
+"""kill -9 of a server with a journal, at random times under load: is any acknowledged message lost?"""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from loadtest.witnesses import COLUMNS, Witnesses
 
 KILLS = 200
 QUICK_KILLS = 20
-LONGEST_SECONDS = 1.5
-"""A server lives between no time and so long."""
+MAX_UPTIME_SECONDS = 1.5
+"""Each server is killed after a random time up to this."""
 
 SEED = 9
 
@@ -24,8 +24,8 @@ def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
 
 
 def measure(kills: int) -> tuple[list[Table], list[Figure]]:
-    """What was acknowledged, and what became of it."""
-    chance = random.Random(SEED)  # noqa: S311  # the same kills each time
+    """Kill the server `kills` times, and compare what was acknowledged with what is still there."""
+    rng = random.Random(SEED)  # noqa: S311  # the same kills each time
     port = free_port()
     progress = Progress(kills)
     with tempfile.TemporaryDirectory(dir=".") as folder:
@@ -37,7 +37,7 @@ def measure(kills: int) -> tuple[list[Table], list[Figure]]:
         for number in range(kills):
             progress.step(f"kill {number + 1}")
             with running(*flags, port=port):
-                time.sleep(LONGEST_SECONDS * chance.random())
+                time.sleep(MAX_UPTIME_SECONDS * rng.random())
         with running(*flags, port=port):
             time.sleep(2.0)
             witnesses.end()

@@ -1,10 +1,10 @@
 """Client pull, long polling and a publisher for locust: `locust -f loadtest/locustfile.py --host http://127.0.0.1:8080`.
 
-Its web page is at http://127.0.0.1:8089, and what the paper measures (network traffic, mean publish trip time, received
-share; with --server-pid memory and processor time, too) at http://127.0.0.1:8089/measured, and printed at the end. Name
-the users that you want, else there are some of each: `locust -f loadtest/locustfile.py LongPoll Publisher`.
+locust's web page is at http://127.0.0.1:8089. The paper's metrics (network traffic, mean publish trip time, received
+share; with --server-pid also memory and processor time) are at http://127.0.0.1:8089/measured, and are printed at the
+end. To run only some kinds of users, name them: `locust -f loadtest/locustfile.py LongPoll Publisher`.
 
-Sizes in locust's statistics are bytes on the wire, both ways; a poll's time is how long it was held.
+Sizes in locust's statistics are bytes sent and received; a poll's response time is how long it was held.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ __all__ = ["ClientPull", "LongPoll", "Publisher"]  # locust takes the users that
 
 @events.init_command_line_parser.add_listener
 def _arguments(parser: LocustArgumentParser) -> None:
-    """Arguments of these users; each can be given as a variable of the environment, too."""
+    """Command-line arguments of these users; each can also be set by an environment variable."""
     for name, default, text in (
-        ("pull-interval", 1.0, "ClientPull asks this often"),
-        ("poll-timeout", 50.0, "LongPoll asks to be held so long"),
-        ("publish-intervals", "1", "Publisher publishes this often; several, with commas: one after the other"),
-        ("messages", 0, "So many messages at each publish interval, and then the end; 0: without end"),
-        ("begin-at", 0.0, "Publish from this time on, in seconds since the epoch; 0: at once"),
-        ("channels", 1, "So many channels; subscribers are spread over them"),
-        ("channels-each", 1, "A subscriber listens to so many of them"),
-        ("channel-name", f"locust-{os.getpid()}", "What channels are called, with a number behind it"),
-        ("payload-bytes", 128, "The size of a message"),
-        ("publish-key", "", "The key to publish with, where the server wants one"),
-        ("server-pid", 0, "The server's process, for its memory and processor time"),
-        ("measured-file", "", "Where to write what was measured, as JSON"),
+        ("pull-interval", 1.0, "Seconds between two requests of a ClientPull user"),
+        ("poll-timeout", 50.0, "Seconds that LongPoll users ask the server to hold a poll"),
+        ("publish-intervals", "1", "Seconds between two messages; separate several intervals, run in turn, by commas"),
+        ("messages", 0, "Number of messages at each publish interval; 0: publish until stopped"),
+        ("begin-at", 0.0, "When to start publishing, in seconds since the epoch; 0: immediately"),
+        ("channels", 1, "Number of channels; subscribers are spread over them"),
+        ("channels-each", 1, "Number of channels each subscriber listens to"),
+        ("channel-name", f"locust-{os.getpid()}", "Prefix of the channels' names; a number follows it"),
+        ("payload-bytes", 128, "Size of a message in bytes"),
+        ("publish-key", "", "Publish key, if the server requires one"),
+        ("server-pid", 0, "Process id of the server; set it to measure the server's memory and processor time"),
+        ("measured-file", "", "JSON file to write the measurements to"),
     ):
         parser.add_argument(
             f"--{name}",
@@ -63,7 +63,7 @@ def _begin(environment: Environment, **_: Any) -> None:
 
     @environment.events.test_start.add_listener
     def start(**_: Any) -> None:
-        tallies.clear()  # on the web page one test follows the other
+        tallies.clear()  # several tests can be run from the web page
 
     @environment.events.quitting.add_listener
     def end(**_: Any) -> None:
@@ -76,7 +76,7 @@ _TEXT = {"Content-Type": "text/plain; charset=utf-8"}
 
 
 def _shown(tallies: Tallies) -> str:
-    """What the paper measures, as a table; of the publish interval of now, until the first is through."""
+    """The paper's metrics as a table, a column per publish interval; before the first has ended, its values so far."""
     (name, *intervals), *rows = zip(
         tallies.all()[0].summary(), *(tally.summary().values() for tally in tallies.all()), strict=True
     )

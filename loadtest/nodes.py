@@ -1,7 +1,7 @@
-"""PushUp Figures 12 and 13: one to four nodes behind HAProxy, which spreads connections in turn (§4.4).
+"""PushUp Figures 12 and 13: one to four nodes behind HAProxy, which distributes connections in turn (§4.4).
 
-Trip time and received share over connections, and what a delivery costs the nodes, HAProxy and Redis. On one machine
-the nodes share processors, so more of them are not faster here; what is to be seen is what it costs to be many.
+Measures trip time and received share by number of connections, and the cost of a delivery to the nodes, HAProxy and
+Redis. On one machine the nodes share processors, so more nodes are not faster: this shows the overhead of a cluster.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from loadtest.swarm import Measured, Swarm
 NODES = (1, 2, 3, 4)
 CONNECTIONS = (500, 1000, 2000, 4000, 8000)
 QUICK_CONNECTIONS = (500, 2000, 8000)
-"""A connection takes two files of HAProxy's, which may have 20,000."""
+"""HAProxy may open 20,000 files, and needs two per connection."""
 
 DELIVERIES_A_SECOND = 8000
-"""The publish interval follows from it: load that all can carry, so that costs can be compared."""
+"""A load that every configuration can carry, so that costs are comparable. The publish interval follows from it."""
 
 ROUNDS = 2
 
@@ -35,7 +35,7 @@ def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
 def measure(
     nodes: Sequence[int], connections: Sequence[int], *, seconds: float, rounds: int
 ) -> tuple[list[Table], list[Figure]]:
-    """Each number of nodes with each number of connections, the median of some rounds; and a node by itself."""
+    """Each number of nodes, and a node without a cluster, with each number of connections; medians of all rounds."""
     progress = Progress(rounds * (len(nodes) + 1) * len(connections))
     results: dict[tuple[int, int], list[Measured]] = {}
     for _ in range(rounds):
@@ -62,8 +62,8 @@ def measure(
             )
         )  # fmt: skip
     columns = (
-        "nodes", "connections", "mean trip s", "p50 s", "p99 s", "received %", "nodes us a delivery", "to one alone",
-        "haproxy us", "redis us", "faults", "swarm's share of its processor",
+        "nodes", "connections", "mean trip s", "p50 s", "p99 s", "received %", "nodes us per delivery",
+        "ratio to 1 node alone", "haproxy us", "redis us", "faults", "swarm's share of its processor",
     )  # fmt: skip
     return [Table("nodes", "Nodes behind HAProxy (PushUp Figures 12 and 13)", columns, rows)], [
         Figure(
@@ -88,7 +88,7 @@ def _named(count: int) -> str:
 
 
 def _cluster(count: int) -> Cluster:
-    """So many nodes with Redis and HAProxy; 0: one node with neither."""
+    """A cluster of `count` nodes with Redis and HAProxy; 0: one node with neither."""
     if count == 0:
         return Cluster(nodes=1, broadcast="memory:", without=("example", "haproxy"))
     return Cluster(nodes=count, front="tcp", without=("example",))

@@ -1,12 +1,12 @@
-"""The same work on PushUp and on Nchan (nginx's module, in C), in turn, in one run: the ratios count.
+"""The same work on PushUp and on Nchan (an nginx module in C), alternating in one run: only the ratios are meaningful.
 
-Needs Debian's packages `nginx` and `libnginx-mod-nchan`; without them PushUp is measured alone, and it is said.
+Needs Debian's packages `nginx` and `libnginx-mod-nchan`. Without them only PushUp is measured, and the table says so.
 
-| work | what is done |
+| work | details |
 |---|---|
-| fan-out | every subscriber on one channel, some messages a second |
-| spread | a channel for each subscriber, many messages a second, on one after the other |
-| memory | polls that are held, and nothing else |
+| fan-out | all subscribers on one channel, a few messages per second |
+| spread | a channel per subscriber, many messages per second, to one channel after another |
+| memory | polls are held, and nothing is published |
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ http {{
 
 
 class NchanInterface:
-    """Nchan's: one message an answer; the cursor is its Last-Modified and Etag."""
+    """Nchan's interface: one message per response; the cursor is the response's Last-Modified and Etag."""
 
     def first_cursor(self, ask: object) -> str:
         return ""
@@ -87,7 +87,7 @@ class NchanInterface:
 
 
 class _Peer(NamedTuple):
-    """A server that runs: where, its processes, and how it is spoken to."""
+    """A running server: its address, its processes, and its HTTP interface."""
 
     address: tuple[str, int]
     pids: list[int]
@@ -103,8 +103,11 @@ def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
 def measure(
     *, subscribers: int, deliveries: int, spread: int, seconds: float, rounds: int
 ) -> tuple[list[Table], list[Figure]]:
-    """`deliveries` and `spread` are a second; the medians of so many rounds, and the ratios of each round."""
-    servers = {"PushUp": _pushup, "Nchan": _nchan} if nchan_is_there() else {"PushUp": _pushup}
+    """Medians of `rounds` rounds, and the ratios of each round.
+
+    `deliveries`: deliveries per second of the fan-out; `spread`: messages per second of the spread.
+    """
+    servers = {"PushUp": _pushup, "Nchan": _nchan} if nchan_is_installed() else {"PushUp": _pushup}
     progress = Progress(3 * rounds * len(servers))
     costs: dict[str, dict[str, list[float]]] = {}
     rest: dict[str, dict[str, list[Measured]]] = {}
@@ -123,7 +126,7 @@ def measure(
             with start() as peer:
                 costs.setdefault("memory", {}).setdefault(name, []).append(_memory(peer, subscribers))
     progress.end()
-    units = {"fan-out": "us a delivery", "spread": "us a message", "memory": "bytes a held poll"}
+    units = {"fan-out": "us per delivery", "spread": "us per message", "memory": "bytes per held poll"}
     rows: list[tuple[Value, ...]] = []
     for work, by_name in costs.items():
         for name, values in by_name.items():
@@ -142,14 +145,14 @@ def measure(
                 )
             )  # fmt: skip
     columns = (
-        "work", "server", "unit", "cost", "to Nchan", "trip p50 ms", "trip p99 ms", "received %", "faults",
+        "work", "server", "unit", "cost", "ratio to Nchan", "trip p50 ms", "trip p99 ms", "received %", "faults",
         "swarm's share of its processor",
     )  # fmt: skip
-    missing = "" if "Nchan" in servers else "; Nchan is not installed here, and was not measured"
+    missing = "" if "Nchan" in servers else "; Nchan is not installed, so it was not measured"
     return [Table("peers", f"The same work, {subscribers} subscribers{missing}", columns, rows)], []
 
 
-def nchan_is_there() -> bool:
+def nchan_is_installed() -> bool:
     return shutil.which("nginx", path="/usr/sbin:/usr/bin:/sbin:/bin") is not None and MODULE.exists()
 
 
@@ -164,7 +167,7 @@ def _work(peer: _Peer, subscribers: int, channels: int, interval: float, seconds
 
 
 def _memory(peer: _Peer, subscribers: int) -> float:
-    """What a held poll takes, by the growth of the server's PSS."""
+    """Bytes per held poll, from the growth of the server's PSS."""
     usage = Usage(peer.pids[0])
     before = usage.memory_bytes()
     swarm = _swarm(peer, subscribers, 1)
@@ -206,7 +209,10 @@ def _nchan() -> Iterator[_Peer]:
 
 
 def _started(process: subprocess.Popen[bytes], folder: Path) -> list[int]:
-    """Its processes, once it serves; they are on the server's processor. Raises: RuntimeError."""
+    """Wait until nginx has workers, pin all its processes to the server's processor, and return their ids.
+
+    Raises: RuntimeError if it does not start.
+    """
     deadline = time.monotonic() + 10
     while not (workers := psutil.Process(process.pid).children()):
         if process.poll() is not None or time.monotonic() > deadline:

@@ -1,7 +1,7 @@
-"""How many slots are looked at: Theorems 1 to 3 of Roussev & Wu against the structures they are about.
+"""How many slots are probed: Theorems 1 to 3 of Roussev & Wu, tested on the structures they describe.
 
-Two ways. By themselves: an operation at a known load, again and again, with random keys, as the theorems assume. And in
-service: threads that pass clients on as the servers do, where the keys are what they are and the load moves.
+They are tested in two ways. In isolation: an operation repeated at a known load, with random keys, as the theorems
+assume. And in service: threads pass clients on as the servers do, with real keys and a load that varies.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from loadtest.structures.pipe import Pipe
 
 SEED = 2003
 WORKERS = 150
-"""Of the pipes in the paper's Table 1, whose flags Theorem 3 is about."""
+"""From the `pipes` row of the paper's Table 1; Theorem 3 is about the flags of these workers."""
 
 
 class Theorem(NamedTuple):
-    """`bound`: what the theorem says, for n of m; `exact`: what uniform hashing comes to, of which it is the bound."""
+    """A theorem about n of m slots. `bound`: its upper bound; `exact`: the mean under uniform hashing."""
 
     name: str
-    what: str
+    operation: str
     bound: Callable[[int, int], float]
     exact: Callable[[int, int], float]
 
 
 def _first_taken(n: int, m: int) -> float:
-    """How many of m slots in random order until the first of the n: each of the others is before it with 1/(n + 1)."""
+    """Expected probes of m slots in random order to find one of n: each other slot precedes them all with 1/(n + 1)."""
     return (m + 1) / (n + 1)
 
 
@@ -46,7 +46,7 @@ THEOREM_3 = Theorem("3", "find a free worker", lambda n, m: m / n, _first_taken)
 
 
 class Count(NamedTuple):
-    """Probes at a load of n of m: the theorem's, and the mean of those that were made."""
+    """Probes at a load of n of m slots: the theorem's numbers, and the measured mean with its standard error."""
 
     theorem: Theorem
     n: int
@@ -65,7 +65,7 @@ class Count(NamedTuple):
 
 
 class InService(NamedTuple):
-    """Probes while clients are served; `bound` and `exact` are means over the loads that the operations met."""
+    """Probes while clients are served; `bound` and `exact` are means over the loads at the time of each operation."""
 
     theorem: Theorem
     how: str
@@ -81,26 +81,26 @@ class InService(NamedTuple):
 def count_probes(
     loads: Sequence[float], *, rounds: int, capacity: int = CAPACITY, workers: int = WORKERS
 ) -> list[Count]:
-    """Each theorem at each load (a share between 0 and 1), `rounds` samples of each."""
-    chance = random.Random(SEED)  # noqa: S311  # the same counts each time
+    """Measure each theorem at each load (between 0 and 1), with `rounds` samples each."""
+    rng = random.Random(SEED)  # noqa: S311  # the same counts each time
     inserts: dict[int, list[int]] = {round(load * capacity): [] for load in loads}
     takes: dict[int, list[int]] = {n: [] for n in inserts}
     finds: dict[int, list[int]] = {round(load * workers): [] for load in loads}
     for _ in range(rounds):
         table: HashTable[int] = HashTable(capacity)
         for n in range(capacity):
-            probes = table.insert(n, chance.getrandbits(KEY_BITS))
+            probes = table.insert(n, rng.getrandbits(KEY_BITS))
             if n in inserts:
                 inserts[n].append(probes)
         for n in range(capacity, 0, -1):
-            _, probes = table.take(chance.getrandbits(KEY_BITS))
+            _, probes = table.take(rng.getrandbits(KEY_BITS))
             if n in takes:
                 takes[n].append(probes)
         for n, found in finds.items():
             flags = FreeWorkers(workers)
-            for worker in chance.sample(range(workers), n):
+            for worker in rng.sample(range(workers), n):
                 flags.free(worker)
-            found.append(flags.take(chance.randrange(workers))[1])
+            found.append(flags.take(rng.randrange(workers))[1])
     return [
         Count(theorem, n, m, *_mean(probes), len(probes))
         for theorem, m, counts in (
@@ -115,7 +115,7 @@ def count_probes(
 def table_in_service(
     *, clients: int, workers: int, delay: float, seconds: float, capacity: int = CAPACITY
 ) -> Iterator[InService]:
-    """The hash table between one thread that inserts and workers that take, for so many clients that come again.
+    """Measure the hash table between one inserting thread and several workers, with `clients` clients that return.
 
     A client is a new socket each time, and its key is its hash, as in the server.
     """
@@ -126,13 +126,13 @@ def table_in_service(
     taken: list[list[tuple[int, int]]] = [[] for _ in range(workers)]
 
     def load() -> int:
-        """How many were in the table before what is being done, or nearly: others do things, too."""
+        """Items in the table before the current operation; approximate, as other threads work concurrently."""
         return len(inserted) - sum(map(len, taken))
 
     def work(number: int) -> None:
-        chance = random.Random(number)  # noqa: S311  # any order will do
+        rng = random.Random(number)  # noqa: S311  # any order will do
         while not ended.is_set():
-            client, probes = table.take(chance.getrandbits(KEY_BITS))
+            client, probes = table.take(rng.getrandbits(KEY_BITS))
             with client:
                 taken[number].append((max(1, min(capacity, load())), probes))
                 time.sleep(delay)
@@ -155,7 +155,7 @@ def table_in_service(
     ended.set()
     for thread in threads:
         while thread.is_alive():
-            if not load():  # somebody may wait for one more
+            if not load():  # the worker may be waiting for one more item
                 insert()
             thread.join(0.02)
     for _ in range(load()):
@@ -163,9 +163,9 @@ def table_in_service(
 
 
 def workers_in_service(*, busy: int, delay: float, seconds: float, workers: int = WORKERS) -> Iterator[InService]:
-    """The flags of workers, so many of whom are busy: searched from the first on, and from where the last was found."""
+    """Measure the workers' flags while `busy` of them work, for three choices of where the search starts."""
     for how in ("from the first on", "from the last one on", "from anywhere on"):
-        chance = random.Random(SEED)  # noqa: S311  # the same starts each time
+        rng = random.Random(SEED)  # noqa: S311  # the same starts each time
         again: SimpleQueue[bool] = SimpleQueue()
         flags = FreeWorkers(workers)
         pipes: list[Pipe[bool]] = [Pipe() for _ in range(workers)]
@@ -187,7 +187,7 @@ def workers_in_service(*, busy: int, delay: float, seconds: float, workers: int 
         while time.monotonic() < end:
             again.get()
             free = max(1, flags.count())
-            start = {"from the first on": 0, "from the last one on": last + 1}.get(how, chance.randrange(workers))
+            start = {"from the first on": 0, "from the last one on": last + 1}.get(how, rng.randrange(workers))
             last, probes = flags.take(start % workers)
             found.append((free, probes))
             pipes[last].write(True)
@@ -199,8 +199,8 @@ def workers_in_service(*, busy: int, delay: float, seconds: float, workers: int 
 
 
 def _in_service(theorem: Theorem, how: str, m: int, pairs: Sequence[tuple[int, int]]) -> InService:
-    """From what n was and how many probes were made, for each operation."""
-    settled = pairs[len(pairs) // 5 :]  # the first ones find an empty table, or everybody free
+    """Summarize pairs of n and the number of probes, one for each operation."""
+    settled = pairs[len(pairs) // 5 :]  # the first operations meet an empty table, or only free workers
     mean, error = _mean([probes for _, probes in settled])
     count = len(settled)
     return InService(

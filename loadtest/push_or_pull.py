@@ -1,17 +1,17 @@
 """PushUp §4.2, Tables 1 and 2, Figures 7 and 8: network traffic and trip time of client pull and of long polling.
 
-Three methods: client pull (CP, each second), multithreaded long polling (MLP, `baselines/thread_per_request`) and
-event-driven long polling (ELP, PushUp). The same users of locust ask all of them, over the same interface. A run takes
-both, so `traffic` and `trip-time` are one experiment.
+It compares three methods: client pull (CP, once per second), multithreaded long polling (MLP,
+`baselines/thread_per_request`) and event-driven long polling (ELP, PushUp). All use the same HTTP interface and locust
+users. Each run measures traffic and trip time, so `traffic` and `trip-time` are one experiment.
 
-Every method with every number of connections has a server and a locust of its own, and all of them run beside each
-other: most do next to nothing (an interval of 50 s for 10 connections is one answer in 5 s). Their publishers publish
-at 10 s first, a few messages, then at 20 s and so on, as the paper's intervals are. All servers share a processor, and
-all locusts the other one; how busy they were is told. With --quick everything is ten times faster: the pull interval
-is 0.1 s, a poll is held for 5 s, and a message comes every 1 to 5 s.
+Each method with each number of connections has its own server and its own locust. They all run concurrently, since most
+are nearly idle (an interval of 50 s for 10 connections is one response in 5 s). Publishers go through the paper's
+intervals: a few messages 10 s apart, then 20 s apart, and so on. All servers share one processor, and all locusts the
+other; the results show how busy they were. With --quick everything is ten times faster: the pull interval is 0.1 s, a
+poll is held for 5 s, and a message is published every 1 to 5 s.
 
-Network traffic is what the connections of all subscribers carried for one published message: HTTP requests and
-responses, both ways, without the headers of TCP and IP.
+Network traffic is what all subscribers' connections carry per published message: HTTP requests and responses, without
+TCP and IP headers.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ QUICK_SPEED = 10.0
 QUICK_MESSAGES = 3
 
 BEGIN_SECONDS = 1.3
-"""A locust takes so long of its processor to begin, so all of them begin to publish when the last one can."""
+"""Processor time that a locust needs to start. No locust publishes before the last one is ready."""
 
 END_SECONDS = 40.0
-"""What a locust may take to end, however busy the machine is."""
+"""How long a locust may take to end on a busy machine."""
 
 
 class Method(NamedTuple):
-    """How clients come to their messages: a server, and a user of locust."""
+    """A way to receive messages: a server module, and a locust user."""
 
     name: str
     module: str
@@ -60,7 +60,7 @@ METHODS = (
 
 
 class Pace(NamedTuple):
-    """How fast everything goes; in seconds."""
+    """The timing of a run, in seconds; `messages` is the number of messages per interval."""
 
     intervals: Sequence[float]
     pull: float
@@ -88,7 +88,7 @@ def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
 
 
 def measure(connections: Sequence[int], pace: Pace) -> tuple[list[Table], list[Figure]]:
-    """Both tables of the paper, a third with all that was seen, and both figures (for the most connections)."""
+    """The paper's two tables, a third with all measurements, and both figures (for the most connections)."""
     results = _measure([(number, method) for number in connections for method in METHODS], pace)
     at = tuple(f"{interval:g} s" for interval in pace.intervals)
 
@@ -115,19 +115,19 @@ def measure(connections: Sequence[int], pace: Pace) -> tuple[list[Table], list[F
         for tally in tallies
     ]
     return [
-        table("traffic", "Network traffic, KB a published message (PushUp Table 1)", traffic),
+        table("traffic", "Network traffic, KB per published message (PushUp Table 1)", traffic),
         table("trip-time", "Mean publish trip time, s (PushUp Table 2)", trip),
-        Table("push-or-pull", "Pull and push: all that was measured", ("connections", "method", *first), all_rows),
+        Table("push-or-pull", "Pull and push: all measurements", ("connections", "method", *first), all_rows),
     ], [
-        figure("traffic", "Network traffic (PushUp Figure 7)", traffic, "KB a message"),
+        figure("traffic", "Network traffic (PushUp Figure 7)", traffic, "KB per message"),
         figure("trip-time", "Mean publish trip time (PushUp Figure 8)", trip, "seconds"),
     ]
 
 
 def _measure(cases: Sequence[Case], pace: Pace) -> dict[Case, list[Tally]]:
-    """What came of each case, at each publish interval."""
+    """Run all cases; returns each case's tally for each publish interval."""
     progress = Progress(1 + len(pace.intervals))
-    progress.step(f"{len(cases)} servers and locusts start")
+    progress.step(f"starting {len(cases)} servers and locusts")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         locusts: dict[Case, subprocess.Popen[bytes]] = {}
@@ -139,7 +139,7 @@ def _measure(cases: Sequence[Case], pace: Pace) -> dict[Case, list[Tally]]:
             locusts[number, method] = process
         time.sleep(max(0.0, begin - time.time()))
         for interval in pace.intervals:
-            progress.step(f"a message every {interval:g} s")
+            progress.step(f"one message every {interval:g} s")
             _check(locusts)
             time.sleep(interval * pace.messages)
         until = time.monotonic() + END_SECONDS
@@ -152,11 +152,11 @@ def _measure(cases: Sequence[Case], pace: Pace) -> dict[Case, list[Tally]]:
 
 
 def _check(locusts: Mapping[Case, subprocess.Popen[bytes]]) -> None:
-    """Raises: RuntimeError when one has failed."""
+    """Raises: RuntimeError if a locust has failed."""
     for (number, method), process in locusts.items():
         if process.poll():
             name = f"locust for {method.name} with {number} connections"
-            raise RuntimeError(f"{name} has failed; is locust there? pip install 'pushup[loadtest]'")
+            raise RuntimeError(f"{name} has failed. If locust is missing, run: pip install 'pushup[loadtest]'")
 
 
 def _file(folder: Path, case: Case) -> Path:
@@ -167,7 +167,7 @@ def _file(folder: Path, case: Case) -> Path:
 def _locust(
     number: int, method: Method, pace: Pace, server: Server, begin: float, file: Path
 ) -> subprocess.Popen[bytes]:
-    """A locust with so many users that ask this server, and one that publishes from `begin` on."""
+    """Start a locust with `number` users of this server, and one that publishes from `begin` on."""
     host, port = server.address
     command = [sys.executable, "-m", "locust", "--headless", "-f", str(Path(__file__).with_name("locustfile.py"))]
     command += [method.user, "Publisher", "--host", f"http://{host}:{port}", "--loglevel", "ERROR"]

@@ -1,4 +1,4 @@
-"""What it costs that the order is kept in Redis: a publication's delay, and how many a second four nodes follow."""
+"""The cost of keeping the order in Redis: a publication's delay, and the rate that four nodes can follow."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from loadtest.servers import LOAD_CORE, SERVER_CORE, pin
 from loadtest.swarm import Measured, Swarm
 
 RATES = (100, 1000)
-"""Publications a second, on one node."""
+"""Publications per second, on one node."""
 
 FOLLOWED = (1000, 2000, 3000, 4000, 5000, 6000)
-"""Publications a second that four nodes are to follow."""
+"""Publications per second that four nodes have to follow."""
 
 NODES = 4
 CHANNELS = 64
 PUBLISHERS = 64
-"""Connections that publish, each on channels of its own; a connection waits for one acknowledgement at a time."""
+"""Publishing connections, each with its own channels; a connection waits for one acknowledgement at a time."""
+
 KEEPING_UP_SECONDS = 0.25
-"""A node follows while 99 of 100 messages are through it within so long."""
+"""The nodes keep up if 99 of 100 messages pass through within this time."""
 
 ROUNDS = 3
 
@@ -39,7 +40,7 @@ def measure(
         for broadcast in ("memory:", "redis"):
             with Cluster(nodes=1, broadcast=broadcast, without=("example", "haproxy")) as cluster:
                 for rate in rates:
-                    progress.step(f"{broadcast}, {rate} a second")
+                    progress.step(f"{broadcast}, {rate} per second")
                     delays.setdefault((rate, broadcast), []).append(
                         _measure(cluster, rate, seconds, subscribers=CHANNELS)
                     )
@@ -51,20 +52,20 @@ def measure(
         rows.append(
             (rate, broadcast.rstrip(":"), 1e3 * m.trip(0.5), 1e3 * m.trip(0.99), 1e3 * ack, 100 * m.received_share)
         )
-    columns = ("a second", "broadcast", "trip p50 ms", "trip p99 ms", "ack p50 ms", "received %")
-    tables = [Table("redis-delay", "From a publication to the answer, one node", columns, rows)]
+    columns = ("per second", "broadcast", "trip p50 ms", "trip p99 ms", "ack p50 ms", "received %")
+    tables = [Table("redis-delay", "From publication to response, one node", columns, rows)]
     tables.append(_follow(followed, seconds, progress))
     progress.end()
     return tables, []
 
 
 def _follow(rates: Sequence[int], seconds: float, progress: Progress) -> Table:
-    """Up to which rate four nodes are as far as each other: at each somebody hears one of the channels."""
+    """The rate up to which four nodes keep up; one subscriber per node measures it."""
     rows = []
     with Cluster(nodes=NODES, without=("example", "haproxy")) as cluster:
         for rate in rates:
-            progress.step(f"{NODES} nodes, {rate} a second")
-            m = _measure(cluster, rate, seconds, subscribers=NODES)  # one at each node; most channels have none
+            progress.step(f"{NODES} nodes, {rate} per second")
+            m = _measure(cluster, rate, seconds, subscribers=NODES)  # one per node; most channels have none
             keeps_up = m.received_share == 1 and m.trip(0.99) < KEEPING_UP_SECONDS
             rows.append(
                 (rate, m.published / seconds, 1e3 * m.trip(0.5), 1e3 * m.trip(0.99), 100 * m.received_share,
@@ -73,12 +74,12 @@ def _follow(rates: Sequence[int], seconds: float, progress: Progress) -> Table:
             if not keeps_up:
                 break
     columns = (
-        "asked a second", "published", "trip p50 ms", "trip p99 ms", "received %", "keeps up",
+        "target per second", "published per second", "trip p50 ms", "trip p99 ms", "received %", "keeps up",
         "a node's share of a processor", "redis' share", "swarm's share",
     )  # fmt: skip
     return Table(
         "redis-rate",
-        f"{NODES} nodes follow one log; they share a processor, Redis has the load generator's",
+        f"{NODES} nodes follow one log; they share a processor, and Redis shares the load generator's",
         columns,
         rows,
     )

@@ -1,4 +1,4 @@
-"""One page of all results in a folder: tables with how they were measured, figures in line. It needs no other file."""
+"""Combines all results in a folder into one self-contained page: tables, how they were measured, and inline figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loadtest.results import Value, shown
 NAME = "report.html"
 
 LONG = 20
-"""A table of more rows is folded away, and comes last: it is there to be looked up."""
+"""Tables with more rows are collapsed, and come last: they are for reference."""
 
 _DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
 
@@ -49,9 +49,9 @@ figure svg { width: 100%; height: auto; }
 
 
 def write_report(folder: Path) -> Path:
-    """Write the page of all tables and figures in the folder; returns its file.
+    """Write a page with all tables and figures in the folder; returns its path.
 
-    Raises: FileNotFoundError when there are none.
+    Raises: FileNotFoundError if the folder has none.
     """
     tables = [(file.stem, json.loads(file.read_text())) for file in sorted(folder.glob("*.json"))]
     tables = [(name, table) for name, table in tables if isinstance(table, dict) and "rows" in table]
@@ -76,32 +76,32 @@ def write_report(folder: Path) -> Path:
     page.write_text(
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>PushUp, measured</title>\n<style>{STYLE}</style>\n"
-        "<h1>PushUp, measured</h1>\n<p>The papers' experiments, run on our server; what they are and what they show "
-        "stands in <code>docs/evaluation.md</code>. Times depend on the machine and on what else it did; "
-        "ratios count.</p>\n"
+        f"<title>PushUp measurements</title>\n<style>{STYLE}</style>\n"
+        "<h1>PushUp measurements</h1>\n<p>The papers' experiments, run on our server. "
+        "<code>docs/evaluation.md</code> describes them and what they show. Times depend on the machine and its other "
+        "load; only ratios are meaningful.</p>\n"
         f"<nav><ul>{links}</ul></nav>\n" + "\n".join(sections) + "\n</html>\n"
     )
     return page
 
 
 def _section(command: str, tables: Sequence[tuple[str, Any]], figures: Sequence[tuple[str, str]]) -> str:
-    """One run: its figures, its tables, and how they were measured."""
+    """The section for one run: its figures, its tables, and how they were measured."""
     words = command.removeprefix("python -m loadtest").split()
     parts = [f"<section>\n<h2>{html.escape(words[0] if words else 'Figures')}</h2>"]
     if tables:
         parts.append(f'<p class="measured">{_how(tables[0][1]["about"])}</p>')
-    shown = [f'<figure role="img" aria-label="{html.escape(title)}">{svg}</figure>' for title, svg in figures]
-    if shown:
-        parts.append(f'<div class="figures">{"".join(shown)}</div>')
+    inline = [f'<figure role="img" aria-label="{html.escape(title)}">{svg}</figure>' for title, svg in figures]
+    if inline:
+        parts.append(f'<div class="figures">{"".join(inline)}</div>')
     parts += [_table(name, table) for name, table in tables]
     return "\n".join((*parts, "</section>"))
 
 
 def _how(about: Mapping[str, Value]) -> str:
-    told = [f"<code>{html.escape(str(about['command']))}</code>"]
-    told += [f"{html.escape(name)}: {html.escape(shown(v))}" for name, v in about.items() if name != "command"]
-    return " · ".join(told)
+    parts = [f"<code>{html.escape(str(about['command']))}</code>"]
+    parts += [f"{html.escape(name)}: {html.escape(shown(v))}" for name, v in about.items() if name != "command"]
+    return " · ".join(parts)
 
 
 def _table(name: str, table: Mapping[str, Any]) -> str:
@@ -122,14 +122,14 @@ def _table(name: str, table: Mapping[str, Any]) -> str:
 
 
 def _about(svg: str) -> tuple[str, str]:
-    """A figure's title, and the command that it was measured with; empty where it does not say."""
+    """A figure's title and the command that produced it; empty strings if its metadata has neither."""
     root = ET.fromstring(svg)  # noqa: S314  # our own file
     found = {tag: next(root.iter(_DUBLIN_CORE + tag), None) for tag in ("title", "source")}
     return tuple((element.text or "") if element is not None else "" for element in found.values())  # type: ignore[return-value]
 
 
 def _inline(name: str, svg: str) -> str:
-    """A figure as a part of the page: names of its own, and the page's colours instead of black and white."""
+    """Prepare a figure for the page: make its ids unique, and use the page's colours instead of black and white."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{name}-", svg)

@@ -19,7 +19,7 @@ LINE_WIDTH = 100
 
 
 class Table(NamedTuple):
-    """What an experiment came to; `name` is that of its files, `columns` have their units."""
+    """An experiment's result. `name`: of its files, without suffix; `columns`: headings with units."""
 
     name: str
     title: str
@@ -27,14 +27,14 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[Value]]
 
     def text(self) -> str:
-        """The table for people."""
+        """The table as aligned text."""
         cells = [list(self.columns), *([shown(value) for value in row] for row in self.rows)]
         widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
         lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
         return "\n".join((self.title, "", *lines))
 
     def write(self, folder: Path, about: Mapping[str, object]) -> None:
-        """Write `<name>.csv` and `<name>.json`; `about` says how it was measured."""
+        """Write `<name>.csv` and `<name>.json`; `about` describes how it was measured."""
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / f"{self.name}.csv").open("w", newline="") as file:
             csv.writer(file).writerows([self.columns, *self.rows])
@@ -44,7 +44,7 @@ class Table(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """Lines over one axis: (x, y) points by the line's name."""
+    """A line chart; `lines` maps each line's name to its (x, y) points."""
 
     name: str
     title: str
@@ -53,7 +53,7 @@ class Figure(NamedTuple):
     lines: Mapping[str, Sequence[tuple[float, float]]]
 
     def write(self, folder: Path, about: Mapping[str, object]) -> None:
-        """Write `<name>.png` and `<name>.svg`; the latter tells the command that it was measured with."""
+        """Write `<name>.png` and `<name>.svg`; the SVG's metadata names the command that produced it."""
         import matplotlib as mpl
 
         mpl.use("Agg")
@@ -69,13 +69,13 @@ class Figure(NamedTuple):
         axes.grid(visible=True, alpha=0.3)
         axes.legend()
         figure.savefig(folder / f"{self.name}.png", dpi=120)
-        told = {"Title": self.title, "Source": str(about["command"])}
-        figure.savefig(folder / f"{self.name}.svg", metadata=told)
+        metadata = {"Title": self.title, "Source": str(about["command"])}
+        figure.savefig(folder / f"{self.name}.svg", metadata=metadata)
         plt.close(figure)
 
 
 class Progress:
-    """A bar on standard error; where that is no terminal, a line for each step."""
+    """A progress bar on standard error; one line per step if that is not a terminal."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
@@ -83,7 +83,7 @@ class Progress:
         self._terminal = sys.stderr.isatty()
 
     def step(self, what: str) -> None:
-        """The next step begins."""
+        """Show that the next step begins."""
         filled = BAR_WIDTH * self._done // self._steps
         bar = f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}]"
         self._done += 1
@@ -96,13 +96,13 @@ class Progress:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which this share of them lies; 0 when there are none."""
+    """The value below which this share (0 to 1) of the values lies; 0 if there are none."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
 def shown(value: Value) -> str:
-    """A number with as many digits as are worth reading."""
+    """Format a value, with a sensible number of digits."""
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else value

@@ -1,4 +1,4 @@
-"""Servers in processes of their own: started, pinned to a processor, looked at, and ended by their pid."""
+"""Starts servers in their own processes, pins them to a processor, measures them, and stops them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOAD_CORE = 1
 
 
 class Usage(NamedTuple):
-    """What a server takes, with all processes that it has started and that still run."""
+    """The resources a server uses, including those of its running child processes."""
 
     pid: int
 
@@ -31,7 +31,7 @@ class Usage(NamedTuple):
         return float(sum(times.user + times.system for times in (process.cpu_times() for process in self._processes())))
 
     def memory_bytes(self) -> int:
-        """PSS: what is shared with other processes counts in parts. Without what the kernel keeps for it."""
+        """PSS: shared memory counts in proportion. Excludes kernel memory, such as socket buffers."""
         return sum(process.memory_full_info().pss for process in self._processes())
 
     def thread_count(self) -> int:
@@ -43,7 +43,7 @@ class Usage(NamedTuple):
 
 
 class Server(NamedTuple):
-    """A server that runs."""
+    """A running server."""
 
     pid: int
     host: str
@@ -58,11 +58,11 @@ class Server(NamedTuple):
         return Usage(self.pid)
 
     def cpu_seconds(self) -> float:
-        """The processor time it has taken, user and system."""
+        """The processor time it has used, user and system."""
         return self.usage.cpu_seconds()
 
     def file_count(self) -> int:
-        """Its open files."""
+        """The number of its open files."""
         return psutil.Process(self.pid).num_fds()
 
 
@@ -70,7 +70,7 @@ class Server(NamedTuple):
 def running(
     *flags: str, module: str = "pushup", port: int = 0, environment: Mapping[str, str] | None = None
 ) -> Iterator[Server]:
-    """A server, from when it listens until it has ended: `python -m MODULE serve FLAGS`. Port 0 is any free one."""
+    """Run `python -m MODULE serve FLAGS`; enters once it listens, and kills it at the end. Port 0 picks a free port."""
     listen = f"127.0.0.1:{port}"
     command = [sys.executable, "-m", module, "serve", "--listen", listen, "--log-level", "error", *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, **(environment or {})})  # noqa: S603
@@ -79,27 +79,27 @@ def running(
         host, port = _address(process)
         yield Server(process.pid, host, port)
     finally:
-        process.kill()  # it keeps nothing that anybody needs, and would let its clients go over some seconds
+        process.kill()  # a graceful stop would take seconds, and nothing needs it
         process.wait()
         assert process.stdout is not None
         process.stdout.close()
 
 
 def pin(pid: int, core: int) -> None:
-    """Keep a process (0: this one) on one processor, where there are two and the system can."""
+    """Pin a process (0: this one) to one processor, if there are several and the system supports it."""
     if hasattr(os, "sched_setaffinity") and (os.cpu_count() or 1) > 1:
         os.sched_setaffinity(pid, {core})
 
 
 def free_port() -> int:
-    """A port that is free, so that a server can come back to it."""
+    """A free port, for a server that is restarted on the same port."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
 
 
 def _address(process: subprocess.Popen[bytes]) -> tuple[str, int]:
-    """Where the server says that it listens."""
+    """Read the server's address from its output. Raises: RuntimeError if it does not start."""
     assert process.stdout is not None
     said = b""
     deadline = time.monotonic() + START_SECONDS
@@ -109,6 +109,6 @@ def _address(process: subprocess.Popen[bytes]) -> tuple[str, int]:
         ready = poll.poll(max(0.0, 1000 * (deadline - time.monotonic())))
         data = os.read(process.stdout.fileno(), 4096) if ready else b""
         if not data:
-            raise RuntimeError("the server did not start")
+            raise RuntimeError(f"the server did not start within {START_SECONDS:g} s, or ended at once")
         said += data
     return found[1].decode(), int(found[2])

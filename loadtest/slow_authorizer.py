@@ -1,5 +1,5 @@
-"""The backend of `slow-backend`: it takes five seconds to say who may poll `slow:` channels, and writes down how many
-it was asked at a time.
+"""The authorizer of `slow-backend`: it takes five seconds for each poll of a `slow:` channel, and records the maximum
+number of concurrent calls.
 """
 
 from __future__ import annotations

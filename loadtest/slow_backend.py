@@ -1,7 +1,7 @@
-"""Hsu §4.3, the limited service problem: 2,000 polls need a backend that takes 5 s, and a helper pool of 20 asks it.
+"""Hsu §4.3, the limited service problem: 2,000 polls need a backend that takes 5 s, and a helper pool of 20 calls it.
 
-How are those served that do not need it? They are 100 clients with good tickets, a message to each every second. Their
-answer delay is measured while the backend is idle, and then while the 2,000 wait, in one run.
+Do they slow down clients that do not need the backend? 100 clients with valid tickets each receive a message every
+second. One run measures their response delay while the backend is idle, and then while the 2,000 polls wait for it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
 
 
 def measure(*, polls: int, sleep: float, deadline: float, seconds: float) -> tuple[list[Table], list[Figure]]:
-    """`seconds` of the idle backend, and as many of the busy one, at least until all is answered."""
+    """Measure for `seconds` with the backend idle, then as long with it busy, at least until all polls are answered."""
     progress = Progress(2)
     with tempfile.TemporaryDirectory() as folder:
         most = Path(folder) / "most"
@@ -64,21 +64,21 @@ def measure(*, polls: int, sleep: float, deadline: float, seconds: float) -> tup
     ]
     delays = Table(
         "slow-backend-delays",
-        f"Answer delay of polls that do not need the backend; ratio of the medians {ratio:.2f}",
+        f"Response delay of polls that do not need the backend; ratio of the medians {ratio:.2f}",
         ("backend", "answers", "p50 ms", "p99 ms", "max ms"),
         rows,
     )
     polls_table = Table(
         "slow-backend-polls",
-        f"{polls} polls that need it: it takes {sleep:g} s, {THREADS} threads ask it, the deadline is {deadline:g} s",
-        ("polls", "200", "503", "other", "unanswered", "asked at a time, most", "files left open"),
+        f"{polls} polls that need the backend: it takes {sleep:g} s, {THREADS} threads call it, timeout {deadline:g} s",
+        ("polls", "200", "503", "other", "unanswered", "most concurrent calls", "files left open"),
         [[polls, crowd.statuses[200], crowd.statuses[503], crowd.other, crowd.unanswered, ran, left]],
     )
     return [delays, polls_table], []
 
 
 class _Good:
-    """Clients with good tickets, and one that publishes to each of them in turn."""
+    """Clients with valid tickets, and one that publishes to each of them in turn."""
 
     def __init__(self, server: Server) -> None:
         self.loop = Loop()
@@ -91,7 +91,7 @@ class _Good:
             self._follow(server, channel, headers)
 
     def measure(self, seconds: float) -> list[float]:
-        """Delays from publication to answer, in seconds."""
+        """Publish for `seconds`; returns the delays from publication to response, in seconds."""
         self._delays = []
         start = time.time() + 0.2
         for number in range(int(seconds * GOOD_CLIENTS)):
@@ -114,7 +114,7 @@ class _Good:
 
 
 class _Crowd:
-    """Polls without tickets, each on a connection of its own; answered at once when they may poll."""
+    """Polls without tickets, each on its own connection; answered as soon as they are authorized."""
 
     def __init__(self, loop: Loop, server: Server, count: int) -> None:
         self.statuses = {200: 0, 503: 0}

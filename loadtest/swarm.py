@@ -1,8 +1,8 @@
-"""A swarm of long-polling clients and the publishers they hear, in one process on a bare epoll loop.
+"""A swarm of long-polling clients and their publishers, in one process on a bare epoll loop.
 
 locust spends more processor time on a poll than a server does; here a delivery costs about 15 us. Each subscriber keeps
-its cursor and polls again at once; each publisher numbers its messages and says when each was due, so that everything
-that is received tells how long it took, and whether something is missing, repeated or out of order.
+its cursor and polls again at once. Each message carries its number and the time it was due, so that subscribers can
+tell how long it took, and whether any is missing, repeated or out of order.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from loadtest.results import percentile
 Address = tuple[str, int]
 
 POLL_SECONDS = 50
-"""How long a subscriber asks to be held; as in PushUp §4.2."""
+"""Timeout that subscribers request for their polls; from PushUp §4.2."""
 
-AGAIN_SECONDS = 0.1
-"""After so long a client whose connection ended connects again."""
+RETRY_SECONDS = 0.1
+"""Delay before a client reconnects, or retries a poll that failed."""
 
-KNOWN_ANSWERS = 4096
-"""Equal answers are read once; so many are remembered."""
+CACHED_ANSWERS = 4096
+"""Maximum number of different answers cached, so that equal ones are parsed only once."""
 
 
 class Measured(NamedTuple):
-    """What a swarm has seen. Times in seconds; `cpu`: processor seconds of each group of processes that was watched."""
+    """A swarm's measurements. Times in seconds; `cpu`: processor seconds used by each watched group of processes."""
 
     subscribers: int
     published: int
@@ -50,12 +50,12 @@ class Measured(NamedTuple):
 
     @property
     def received_share(self) -> float:
-        """Of what was published, how much was received (PushUp §4.1.1, RMP)."""
+        """The share (0 to 1) of expected deliveries that arrived (PushUp §4.1.1, RMP)."""
         return self.delivered / self.expected if self.expected else 0.0
 
     @property
     def mean_trip(self) -> float:
-        """From a message's creation to its reception (PushUp §4.1.1, MPT)."""
+        """Mean seconds from a message's creation to its reception (PushUp §4.1.1, MPT)."""
         return sum(self.trips) / len(self.trips) if self.trips else 0.0
 
     def trip(self, share: float) -> float:
@@ -63,7 +63,7 @@ class Measured(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a poll got: where to go on; number and creation of each message; how many gaps were told."""
+    """A parsed poll response: the next cursor, the number and creation time of each message, the number of gaps."""
 
     cursor: str
     messages: tuple[tuple[int, float], ...]
@@ -71,23 +71,23 @@ class Answer(NamedTuple):
 
 
 class Interface(Protocol):
-    """How a server is spoken to; a message is the JSON of [number, creation, padding]."""
+    """A server's HTTP interface. A message is the JSON array [number, creation time, padding]."""
 
     def first_cursor(self, ask: Callable[[str], bytes]) -> str:
-        """Where to begin; `ask` gets the body of a path."""
+        """The cursor to start from; `ask` fetches the body at a path."""
 
     def poll(self, channel: str, cursor: str) -> tuple[str, str]:
-        """The target of a poll, and its header fields, each with its line end."""
+        """A poll's target and header fields, each field ending in CRLF."""
 
     def read(self, head: bytes, body: bytes) -> Answer:
-        """What is in a response with the status 200."""
+        """Parse a response with status 200."""
 
     def publish(self, channel: str, message: str) -> tuple[str, str]:
-        """The target and the body of a publication."""
+        """A publication's target and body."""
 
 
 class PushUpInterface:
-    """docs/http.md. Equal answers are read once."""
+    """PushUp's interface (docs/http.md). Equal answers are parsed only once."""
 
     def __init__(self) -> None:
         self._answers: dict[bytes, Answer] = {}
@@ -103,7 +103,7 @@ class PushUpInterface:
         if answer is None:
             value: dict[str, Any] = json.loads(body)
             messages = tuple((message["data"][0], message["data"][1]) for message in value["messages"])
-            if len(self._answers) >= KNOWN_ANSWERS:
+            if len(self._answers) >= CACHED_ANSWERS:
                 self._answers.clear()
             answer = self._answers[body] = Answer(value["cursor"], messages, len(value["gaps"]))
         return answer
@@ -113,7 +113,7 @@ class PushUpInterface:
 
 
 class _Subscriber:
-    """One client: its place in what is published on its channel, and its cursor."""
+    """One client: its cursor, and the number of the last message it received."""
 
     __slots__ = ("address", "channel", "connection", "cursor", "number")
 
@@ -126,7 +126,7 @@ class _Subscriber:
 
 
 class _Publisher:
-    """One connection that publishes; a channel stays on it, so that its messages are in order."""
+    """One publishing connection. A channel always uses the same one, so that its messages stay in order."""
 
     __slots__ = ("address", "connection", "sent")
 
@@ -137,7 +137,7 @@ class _Publisher:
 
 
 class Swarm:
-    """Subscribers, spread evenly over channels and addresses, and publishers that share the channels."""
+    """Subscribers spread evenly over channels and addresses, and publishers that divide the channels among them."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Swarm:
         payload_bytes: int = 128,
         interface: Interface | None = None,
     ) -> None:
-        """`watched`: process ids by the name of a group, whose processor time is told."""
+        """`watched`: groups of process ids, by name, whose processor time is measured."""
         self._loop = Loop()
         self._addresses = polls
         self._publishers = [_Publisher(publications[number % len(publications)]) for number in range(publishers)]
@@ -177,12 +177,12 @@ class Swarm:
         self.published = self.refused = self.expected = self.delivered = 0
         self.repeated = self.out_of_order = self.gaps = self.reconnected = 0
 
-    # The life of a swarm.
+    # Running.
 
     def begin(self) -> None:
-        """Connect everybody, and let them poll from here on.
+        """Connect all clients, and start polling from the current cursor.
 
-        Publishers come first: where a server has no room for all its clients, there is still something to hear.
+        Publishers connect first, so that messages are published even if the server cannot accept all subscribers.
         """
         cursor = self._interface.first_cursor(self._ask)
         for publisher in self._publishers:
@@ -193,7 +193,10 @@ class Swarm:
         self._loop.run_until(time.time() + 0.5 + len(self._subscribers) / 10_000)
 
     def measure(self, *, interval: float, seconds: float, drain: float = 3.0) -> Measured:
-        """Publish a message each `interval` seconds, on one channel after the other, and count what comes."""
+        """Publish for `seconds`, a message per `interval` seconds, on one channel after another, and count deliveries.
+
+        Waits up to `drain` seconds more for the last ones.
+        """
         self._clear()
         cpu = self._cpu()
         own = time.process_time()
@@ -237,7 +240,7 @@ class Swarm:
         try:
             connection = Connection(self._loop, subscriber.address, self._answered, ended=self._ended)
         except OSError:
-            self._loop.at(time.time() + AGAIN_SECONDS, lambda: self._connect(subscriber))
+            self._loop.at(time.time() + RETRY_SECONDS, lambda: self._connect(subscriber))
             return
         subscriber.connection = connection
         self._by_connection[connection] = subscriber
@@ -246,7 +249,7 @@ class Swarm:
     def _ended(self, connection: Connection) -> None:
         subscriber = self._by_connection.pop(connection)
         self.reconnected += 1
-        self._loop.at(time.time() + AGAIN_SECONDS, lambda: self._connect(subscriber))
+        self._loop.at(time.time() + RETRY_SECONDS, lambda: self._connect(subscriber))
 
     def _poll(self, subscriber: _Subscriber, connection: Connection) -> None:
         connection.get(*self._interface.poll(f"{self._name}-{subscriber.channel}", subscriber.cursor))
@@ -254,7 +257,7 @@ class Swarm:
     def _answered(self, connection: Connection, status: int, body: bytes) -> None:
         subscriber = self._by_connection[connection]
         if status != 200:
-            self._loop.at(time.time() + AGAIN_SECONDS, lambda: self._poll_again(connection))
+            self._loop.at(time.time() + RETRY_SECONDS, lambda: self._poll_again(connection))
             return
         answer = self._interface.read(connection.head, body)
         subscriber.cursor = answer.cursor

@@ -1,7 +1,8 @@
-"""What the paper measures (PushUp §4.1.1), while messages are published at one interval, and after that at the next.
+"""The paper's metrics (PushUp §4.1.1), for each publish interval in turn.
 
-NT: bytes of the subscribers' connections, both ways, for each published message. MPT: from a message's creation to
-its reception. RMP: of all that should have been received, how much was. SMU: the PSS of all processes of the server.
+NT (network traffic): bytes sent and received by subscribers per published message. MPT (mean publish trip time): from a
+message's creation to its reception. RMP (received message percentage): the share of expected messages that arrived. SMU
+(server memory usage): the PSS of all processes of the server.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from loadtest.servers import Usage
 
 
 class Tally(Struct):
-    """What has happened while one publish interval was in force. Times in seconds, sizes in bytes.
+    """Counts for one publish interval. Times in seconds, sizes in bytes.
 
-    `polls` are requests of subscribers; `own_cpu` and `server_cpu` are shares of a processor.
+    `polls`: requests of subscribers; `own_cpu`, `server_cpu`: shares of a processor used by locust and the server.
     """
 
     interval: float
@@ -41,7 +42,7 @@ class Tally(Struct):
 
     @property
     def traffic(self) -> float:
-        """NT: kilobytes a message."""
+        """NT: kilobytes per message."""
         return (self.sent + self.received) / 1000 / self.published if self.published else 0.0
 
     @property
@@ -51,7 +52,7 @@ class Tally(Struct):
 
     @property
     def received_share(self) -> float:
-        """RMP, of 1."""
+        """RMP, as a share from 0 to 1."""
         return self.delivered / self.expected if self.expected else 0.0
 
     def summary(self) -> dict[str, float]:
@@ -76,10 +77,10 @@ class Tally(Struct):
 
 
 class Tallies:
-    """The tally of now, and those of the publish intervals before; one for all users of a locust."""
+    """The current tally, and those of earlier publish intervals; shared by all users of a locust."""
 
     def __init__(self, server_pid: int | None) -> None:
-        """`server_pid`: whose memory and processor time are told, if they can be."""
+        """`server_pid`: the process whose memory and processor time are measured; None or 0 measures neither."""
         self._usage = Usage(server_pid) if server_pid else None
         self.done: list[Tally] = []
         self.listening: dict[str, int] = {}
@@ -87,30 +88,30 @@ class Tallies:
         self.clear()
 
     def clear(self) -> None:
-        """Nothing was counted, and nobody listens."""
+        """Discard all tallies, and forget all listeners."""
         self.done.clear()
         self.listening.clear()
         self.begin(0.0)
 
     def begin(self, interval: float) -> None:
-        """Count from here on for this publish interval; what was before is left aside."""
+        """Start a new tally for this publish interval; discards one that was not ended."""
         self.now = Tally(interval)
         self._began = time.time()
         self._own_cpu = time.process_time()
         self._server_cpu = self._usage.cpu_seconds() if self._usage else 0.0
 
     def end(self) -> None:
-        """What was counted since `begin` is a result."""
-        self.look()
+        """Keep the counts since `begin` as a result."""
+        self.refresh()
         self.done.append(self.now)
         self.begin(self.now.interval)
 
-    def of(self, created: float) -> Tally:
-        """The tally that a message of this time belongs to: the last one of a publish interval comes in the next."""
+    def tally_for(self, created: float) -> Tally:
+        """The tally for a message created at this time; the last message of an interval may arrive during the next."""
         return self.done[-1] if created < self._began and self.done else self.now
 
-    def look(self) -> Tally:
-        """The tally of now, with what time and processors say until now."""
+    def refresh(self) -> Tally:
+        """Update the current tally's times and resource usage, and return it."""
         now = self.now
         now.seconds = time.time() - self._began
         now.own_cpu = (time.process_time() - self._own_cpu) / now.seconds
@@ -120,13 +121,13 @@ class Tallies:
         return now
 
     def all(self) -> list[Tally]:
-        """The results; where there are none yet, what was counted until now."""
-        return self.done or [self.look()]
+        """The results, or the counts so far if no interval has ended yet."""
+        return self.done or [self.refresh()]
 
     def write(self, file: Path) -> None:
         file.write_text(json.dumps([structs.asdict(tally) for tally in self.all()]))
 
 
 def read_tallies(file: Path) -> list[Tally]:
-    """What `Tallies.write` wrote."""
+    """Read a file written by `Tallies.write`."""
     return [Tally(**values) for values in json.loads(file.read_text())]

@@ -1,11 +1,11 @@
 """PushUp §4.3, Figures 9 to 11: a thread for each held request, or events; 500 to 16,000 connections.
 
-Server memory, mean trip time and received share of the multithreaded server (`baselines/thread_per_request`) and of
-PushUp. One channel, a message every two seconds, to all. Driven by the swarm and not by locust, of which one processor
-carries some 20,000 requests a second at most, with a greenlet for each client: at 16,000 it would be locust that is
-measured. The swarm's own share of its processor is told; near its limit the table says so.
+Measures server memory, mean trip time and received share of the multithreaded server (`baselines/thread_per_request`)
+and of PushUp. All clients listen to one channel, with a message every two seconds. The load comes from the swarm:
+locust has a greenlet per client and makes at most about 20,000 requests per second on a processor, so with 16,000
+clients it would be the bottleneck. The table shows the swarm's own share of its processor, and warns near its limit.
 
-Where a server gives up (it makes no more threads, ends, or loses messages) the table says so, and goes on.
+When a server fails (it cannot start more threads, exits, or loses messages), the table says so, and the run continues.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SECONDS = 30.0
 QUICK_SECONDS = 6.0
 
 SWARM_AT_ITS_LIMIT = 0.8
-"""Of its processor; above that its own turns show in the times."""
+"""Share of its processor above which the swarm's own delays distort the times."""
 
 COLUMNS = (
     "connections", "server", "memory MB", "memory KB a connection", "threads", "mean trip s", "p50 s", "p99 s", "max s",
@@ -42,7 +42,7 @@ def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
 
 
 def measure(connections: Sequence[int], *, interval: float, seconds: float) -> tuple[list[Table], list[Figure]]:
-    """Each number of connections with each kind of server, each time a new one."""
+    """Measure each kind of server with each number of connections; every measurement starts a new server."""
     progress = Progress(len(connections) * len(KINDS))
     rows: list[tuple[Value, ...]] = []
     lines: dict[str, dict[str, list[tuple[float, float]]]] = {"memory": {}, "trip": {}, "received": {}}
@@ -64,7 +64,7 @@ def measure(connections: Sequence[int], *, interval: float, seconds: float) -> t
 
 
 def measure_server(server: Server, connections: int, *, interval: float, seconds: float) -> tuple[Value, ...]:
-    """A server with so many connections: a row of the table, from the memory on. What it cannot do is a result."""
+    """Measure a server with this many connections; returns a row from the memory column on. A failure is a result."""
     bare = server.usage.memory_bytes()
     memory = threads = 0
     measured: Measured | None = None
@@ -91,11 +91,11 @@ def measure_server(server: Server, connections: int, *, interval: float, seconds
     if measured.repeated or measured.out_of_order or measured.gaps:
         seen.append(f"{measured.repeated} repeated, {measured.out_of_order} out of order, {measured.gaps} gaps")
     if measured.own_cpu > SWARM_AT_ITS_LIMIT:
-        seen.append("the swarm is at its limit: it is not only the server that is measured")
+        seen.append("the swarm is at its limit, which distorts the results")
     cpu = measured.cpu["server"]
-    told = ", ".join(seen) or "all is well"
+    summary = ", ".join(seen) or "all is well"
     return (
         memory / 1e6, (memory - bare) / 1e3 / connections, threads, measured.mean_trip, measured.trip(0.5),
         measured.trip(0.99), max(measured.trips, default=0.0), 100 * measured.received_share,
-        1e6 * cpu / max(1, measured.delivered), cpu / measured.seconds, measured.own_cpu, told,
+        1e6 * cpu / max(1, measured.delivered), cpu / measured.seconds, measured.own_cpu, summary,
     )  # fmt: skip

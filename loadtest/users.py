@@ -1,7 +1,7 @@
-"""locust's users: who pulls, who polls long, and who publishes (PushUp §4). Only locust imports this file.
+"""locust users that pull, long-poll and publish (PushUp §4). Only locust imports this file.
 
-A message carries [number, time of creation, payload], so that everything received tells how long it took and whether
-something is missing. Each subscriber begins with a cursor of "from here on" and keeps it up to date.
+A message carries [number, creation time, payload], so that subscribers can tell how long it took, and whether any is
+missing. Each subscriber starts at the current cursor and advances it with each response.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from locust.runners import STATE_RUNNING
 from loadtest.counted_client import CountedClient
 from loadtest.tally import Tallies
 
-AGAIN_SECONDS = 0.1
-"""After so long a subscriber that was refused asks again."""
+RETRY_SECONDS = 0.1
+"""Delay before a subscriber retries a failed request."""
 
 LISTENING_SECONDS = 20.0
-"""The publisher waits so long at most for all subscribers to listen."""
+"""How long the publisher waits for all subscribers to listen."""
 
 
 class _Message(msgspec.Struct):
@@ -41,7 +41,7 @@ class _Answer(msgspec.Struct):
 
 
 class _AnswerReader:
-    """Reads answers; the last one is remembered, since most are equal to it."""
+    """Parses answers; caches the last one, since most are equal to it."""
 
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(_Answer)
@@ -56,7 +56,7 @@ class _AnswerReader:
 
 
 class Subscriber(User):
-    """Polls its channels with its cursor, as long as `timeout` says. A new way to poll is a subclass of a few lines."""
+    """Polls its channels with its cursor. Subclasses define how long a poll is held, and the wait between polls."""
 
     abstract = True
     tallies: Tallies
@@ -66,7 +66,7 @@ class Subscriber(User):
 
     def on_start(self) -> None:
         options = _options(self)
-        # So that no two take turns in step: a poll's place in the publish interval is any.
+        # Start at random times, so that polls are spread over the publish interval.
         gevent.sleep(random.random() * self.start_seconds(options))  # noqa: S311
         self.client = CountedClient(_host(self))
         first = next(self.numbers)
@@ -75,7 +75,7 @@ class Subscriber(User):
         self.query = "".join(f"channel={channel}&" for channel in self.channels)
         self.seen = dict.fromkeys(self.channels, 0)
         while (body := self._get("cursor", "/v1/cursor")) is None:
-            pass  # the server is not there yet
+            pass  # the server is not up yet
         self.cursor: str = json.loads(body)["cursor"]
         self._listen(1)
         self.listens = True
@@ -90,7 +90,7 @@ class Subscriber(User):
             listening[channel] = listening.get(channel, 0) + by
 
     def start_seconds(self, options: Namespace) -> float:
-        """Over so long these users begin."""
+        """The period over which these users start."""
         return 0.1
 
     def poll_seconds(self, options: Namespace) -> float:
@@ -109,7 +109,7 @@ class Subscriber(User):
             self._received(message, now)
 
     def _get(self, name: str, target: str) -> bytes | None:
-        """The body of an answer. After what has failed some time passes, and it is None."""
+        """The body of the response. On failure, waits `RETRY_SECONDS` and returns None."""
         client = self.client
         error: Exception | None = None
         body = b""
@@ -129,13 +129,13 @@ class Subscriber(User):
         if error is None:
             return body
         tally.failed += 1
-        gevent.sleep(AGAIN_SECONDS)
+        gevent.sleep(RETRY_SECONDS)
         return None
 
     def _received(self, message: _Message, now: float) -> None:
         channel = message.channels[0]
         number, created = message.data[0], message.data[1]
-        tally = self.tallies.of(created)
+        tally = self.tallies.tally_for(created)
         if number <= self.seen[channel]:
             tally.repeated += 1
             return
@@ -156,7 +156,7 @@ class Subscriber(User):
 
 
 class ClientPull(Subscriber):
-    """Asks every second, and is answered at once (PushUp §4, CP)."""
+    """Pulls at a fixed interval, one second by default, with polls that are not held (PushUp §4, CP)."""
 
     def start_seconds(self, options: Namespace) -> float:
         return float(options.pull_interval)
@@ -169,14 +169,14 @@ class ClientPull(Subscriber):
         self._due = time.time()
 
     def wait_time(self) -> float:
-        """Until the next pull is due; those that could not be made in time are left out, so that it keeps its place."""
+        """Seconds until the next pull is due; skips pulls that are already late, to keep the rhythm."""
         interval, now = _options(self).pull_interval, time.time()
         self._due += interval * max(1, math.ceil((now - self._due) / interval))
         return float(self._due - now)
 
 
 class LongPoll(Subscriber):
-    """Asks, waits for as long as it is held, and asks again at once (PushUp §4, MLP and ELP: the server decides)."""
+    """Polls, waits for the response, and polls again at once (PushUp §4; MLP or ELP, depending on the server)."""
 
     wait_time = constant(0)
 
@@ -185,7 +185,7 @@ class LongPoll(Subscriber):
 
 
 class Publisher(User):
-    """Publishes a message each publish interval, on one channel after the other."""
+    """Publishes a message per publish interval, on one channel after another."""
 
     fixed_count = 1
     tallies: Tallies
@@ -200,7 +200,7 @@ class Publisher(User):
 
     @task
     def publish_all(self) -> None:
-        """At each publish interval the number of messages that is wanted, and then no more."""
+        """Publish the configured number of messages at each publish interval, then end the test."""
         options = _options(self)
         self._wait_for_listeners()
         _sleep_until(options.begin_at)
@@ -210,20 +210,20 @@ class Publisher(User):
             for number in count():
                 if number == options.messages > 0:
                     break
-                # About in the middle of its interval, so that the last one has time to arrive; at any moment between
-                # two pulls, or all messages would take as long as the first.
-                about = min(options.pull_interval, interval / 2) * (random.random() - 0.5)  # noqa: S311
-                _sleep_until(begun + (number + 0.5) * interval + about)
+                # Publish near the middle of each interval, so that the last message has time to arrive. Vary the time
+                # between two pulls, or all messages would take as long as the first.
+                jitter = min(options.pull_interval, interval / 2) * (random.random() - 0.5)  # noqa: S311
+                _sleep_until(begun + (number + 0.5) * interval + jitter)
                 self._publish()
             _sleep_until(begun + options.messages * interval)
             self.tallies.end()
         runner = self.environment.runner
         assert runner is not None
-        gevent.spawn(runner.quit if self.environment.web_ui is None else runner.stop)  # it ends this greenlet, too
+        gevent.spawn(runner.quit if self.environment.web_ui is None else runner.stop)  # this ends our greenlet, too
         raise StopUser
 
     def _wait_for_listeners(self) -> None:
-        """Until all users are there and listen."""
+        """Wait until all users have started and are listening."""
         runner = self.environment.runner
         assert runner is not None
         while runner.state != STATE_RUNNING:

@@ -1,9 +1,9 @@
-"""Publishers and readers that witness what a server, or a cluster, loses while it is harmed.
+"""Publishers and readers that detect what a server, or a cluster, loses while faults are injected.
 
-Publishers publish as fast as they are acknowledged, each message with an idempotency key, and again with the same key
-when they are not. Readers follow with their cursors, from before the first message to after the last fault. They take
-the servers in turn, except those that stay at one server whatever happens to it. In the end everything is read once
-more from the beginning, and compared.
+Publishers publish as fast as they are acknowledged; each message has an idempotency key, and is retried with the same
+key until it is acknowledged. Readers follow with their cursors from before the first message until after the last
+fault. Both use the servers in turn, except those that are tied to one server. At the end, everything is read again from
+the start and compared.
 """
 
 from __future__ import annotations
@@ -21,17 +21,20 @@ from pushup.client import Client, ClientError
 
 CHANNELS = ("a", "b", "c")
 
-AGAIN_SECONDS = 0.05
-"""After so long a client that was not served tries again, at the next server."""
+RETRY_SECONDS = 0.05
+"""Delay before a client retries a failed request at the next server."""
 
 HOLD_SECONDS = 1.0
-"""How long readers let themselves be held."""
+"""Timeout of the readers' polls."""
 
 Message = dict[str, Any]
 
 
 class Found(NamedTuple):
-    """What became of what was acknowledged."""
+    """The fate of the acknowledged messages.
+
+    `complete_chains`: how many readers saw every message in order, of how many.
+    """
 
     acknowledged: int
     found: int
@@ -39,30 +42,31 @@ class Found(NamedTuple):
     repeated: int
     out_of_order: int
     gaps: int
-    chains_alike: str
+    complete_chains: str
 
 
 class Longest(NamedTuple):
-    """The longest waits of those who take the servers in turn, in seconds."""
+    """The longest waits of the clients that use the servers in turn, in seconds."""
 
     publication: float
     """From the first attempt to publish until it was acknowledged."""
 
     delivery: float
-    """From a message's place in the order until a reader had it."""
+    """From when a message was ordered until a reader received it."""
 
 
 LONGEST_COLUMNS = ("longest publication s", "longest delivery s")
-"""The fields of `Longest`, for people."""
+"""Table headings for the fields of `Longest`."""
 
-COLUMNS = ("acknowledged", "found", "lost", "repeated", "out of order", "gaps told", "cursor chains alike")
-"""The fields of `Found`, for people."""
+COLUMNS = ("acknowledged", "found", "lost", "repeated", "out of order", "gaps reported", "complete cursor chains")
+"""Table headings for the fields of `Found`."""
 
 
 class Witnesses:
-    """Load on servers at these URLs; publishers pause for so many seconds between publications.
+    """Load on the servers at these URLs.
 
-    stay_at: servers that get one more publisher and one more reader each, who go nowhere else
+    pause: seconds that a publisher waits between publications
+    stay_at: servers that each get an additional publisher and reader, which use no other server
     """
 
     def __init__(
@@ -93,24 +97,24 @@ class Witnesses:
             thread.start()
 
     def end(self) -> None:
-        """Let everybody come to an end; the servers are well again."""
+        """Stop all clients. Call it when the servers work again."""
         self._over.set()
         for thread in (*self._publishers, *self._readers):
             thread.join()
 
     def compare(self) -> Found:
-        """Read everything again, and see what is there of what was acknowledged."""
+        """Read everything again, and compare it with what was acknowledged, and with what readers received."""
         with closing(Client(self._urls[0], self._key)) as client:
             everything = _read_all(client, self._start)
             for reader in self._readers:
                 reader.messages += _read_all(client, reader.cursor)
         found = {message["id"]: message["data"] for message in everything}
-        told = {id_: data for publisher in self._publishers for id_, data in publisher.acknowledged.items()}
+        acknowledged = {id_: data for publisher in self._publishers for id_, data in publisher.acknowledged.items()}
         chains = [everything, *(reader.messages for reader in self._readers)]
         return Found(
-            len(told),
+            len(acknowledged),
             len(found),
-            sum(found.get(id_) != data for id_, data in told.items()),
+            sum(found.get(id_) != data for id_, data in acknowledged.items()),
             sum(map(_repeated, chains)),
             sum(map(_out_of_order, chains)),
             sum(reader.gaps for reader in self._readers),
@@ -118,7 +122,7 @@ class Witnesses:
         )
 
     def longest(self) -> Longest:
-        """How long those who take the servers in turn have waited at most."""
+        """The longest waits of the clients that use the servers in turn."""
         publishers, readers = self._moving
         return Longest(
             max(publisher.longest for publisher in self._publishers[:publishers]),
@@ -135,7 +139,7 @@ def _repeated(chain: list[Message]) -> int:
 
 
 def _out_of_order(chain: list[Message]) -> int:
-    """How often a place does not follow the one before; and, for each publisher, a number."""
+    """How many messages have an id, or a number of their publisher, that is not higher than the one before."""
     count = sum(_place(a) >= _place(b) for a, b in pairwise(chain))
     for publisher in {message["data"][0] for message in chain}:
         numbers = [message["data"][1] for message in chain if message["data"][0] == publisher]
@@ -160,7 +164,7 @@ def _read_all(client: Client, cursor: str) -> list[Message]:
 
 
 class _Servers:
-    """Clients of all servers, taken in turn."""
+    """Clients of several servers, used in turn."""
 
     def __init__(self, urls: Sequence[str], key: str | None) -> None:
         self._clients = [Client(url, key) for url in urls]
@@ -175,7 +179,7 @@ class _Servers:
 
 
 class _Publisher(threading.Thread):
-    """Publishes one message after the other, each until it is acknowledged."""
+    """Publishes one message after another, retrying each until it is acknowledged."""
 
     def __init__(self, number: int, servers: _Servers, over: threading.Event, pause: float) -> None:
         super().__init__(daemon=True)
@@ -200,19 +204,19 @@ class _Publisher(threading.Thread):
         began = time.monotonic()
         while not self._over.is_set():
             try:
-                told = self._servers.next().publish(channels, data, idempotency_key="-".join(map(str, data)))
+                published = self._servers.next().publish(channels, data, idempotency_key="-".join(map(str, data)))
             except ClientError as error:
                 if not error.may_pass:
                     raise
-                time.sleep(AGAIN_SECONDS)
+                time.sleep(RETRY_SECONDS)
             else:
                 self.longest = max(self.longest, time.monotonic() - began)
-                self.acknowledged[told["id"]] = data
+                self.acknowledged[published["id"]] = data
                 return
 
 
 class _Reader(threading.Thread):
-    """Follows all channels with its cursor."""
+    """Reads all channels with its cursor."""
 
     def __init__(self, servers: _Servers, over: threading.Event, cursor: str) -> None:
         super().__init__(daemon=True)
@@ -232,7 +236,7 @@ class _Reader(threading.Thread):
                 except ClientError as error:
                     if not error.may_pass:
                         raise
-                    time.sleep(AGAIN_SECONDS)
+                    time.sleep(RETRY_SECONDS)
                 else:
                     now = time.time()
                     self.longest = max(self.longest, *(now - message["time"] for message in answer["messages"]), 0.0)

@@ -1,4 +1,4 @@
-"""Design 3: workers that all accept, one at a time: there is a lock around `accept` (Roussev & Wu §3.2)."""
+"""Design 3: every worker accepts its own clients; a lock admits one worker to `accept` (Roussev & Wu §3.2)."""
 
 from __future__ import annotations
 

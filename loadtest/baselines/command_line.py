@@ -1,4 +1,4 @@
-"""`python -m loadtest.baselines.NAME serve`: any design, from the command line, as PushUp is started."""
+"""`python -m loadtest.baselines.NAME serve`: starts any design the way PushUp is started."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 import click
 
 BACKLOG = 1024
-"""Room for all clients of the largest load (700) to connect at once."""
+"""Enough for all clients of the largest load (700) to connect at once."""
 
 
 class Serve(Protocol):
@@ -16,14 +16,14 @@ class Serve(Protocol):
 
 
 def run(serve: Serve) -> None:
-    """Read the command line, listen, say where, and serve until killed."""
+    """Parse the command line, listen, print the address, and serve until killed."""
 
     @click.command()
     @click.argument("command", type=click.Choice(["serve"]))
-    @click.option("--listen", required=True, help="HOST:PORT; port 0 is any free one.")
-    @click.option("--delay", type=float, default=0.25, show_default=True, help="Seconds of service.")
-    @click.option("--threads", type=click.IntRange(min=1), default=50, show_default=True, help="Workers.")
-    @click.option("--log-level", help="Taken, as PushUp takes it; there is no log.")
+    @click.option("--listen", required=True, help="HOST:PORT; port 0 picks a free port.")
+    @click.option("--delay", type=float, default=0.25, show_default=True, help="Seconds of work per client.")
+    @click.option("--threads", type=click.IntRange(min=1), default=50, show_default=True, help="Worker threads.")
+    @click.option("--log-level", help="Ignored; accepted because PushUp accepts it.")
     def main(command: str, *, listen: str, delay: float, threads: int, log_level: str | None) -> None:
         host, _, port = listen.rpartition(":")
         with socket.create_server((host, int(port)), backlog=BACKLOG) as listener:

@@ -1,4 +1,4 @@
-"""Design 5: one thread accepts, workers take the sockets from a queue with two locks (Roussev & Wu §3.4)."""
+"""Design 5: one thread accepts; workers take sockets from a queue with two locks (Roussev & Wu §3.4)."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from collections import deque
 from loadtest.baselines import RESPONSE, command_line
 
 EVENTS = 256
-"""At most so many are taken at a time."""
+"""Maximum number of events handled per call of epoll."""
 
 
 def serve(listener: socket.socket, *, delay: float, threads: int) -> None:
@@ -20,7 +20,7 @@ def serve(listener: socket.socket, *, delay: float, threads: int) -> None:
 
 
 class _Loop:
-    """The clients that are connected, and when the answers of those that asked are due."""
+    """The connected clients, and when each pending response is due."""
 
     def __init__(self, listener: socket.socket, delay: float) -> None:
         self._listener = listener
@@ -28,12 +28,12 @@ class _Loop:
         self._epoll = select.epoll()
         self._clients: dict[int, socket.socket] = {}
         self._due: deque[tuple[float, socket.socket]] = deque()
-        """In order by itself, since all wait for the same time."""
+        """Sorted without effort, since every client waits equally long."""
         listener.setblocking(False)
         self._epoll.register(listener.fileno(), select.EPOLLIN)
 
     def turn(self) -> None:
-        """Wait for the next event or time, and do what is to be done."""
+        """Wait for the next event or due response, and handle everything that is ready."""
         wait = max(0.0, self._due[0][0] - time.monotonic()) if self._due else None
         for fd, _ in self._epoll.poll(wait, EVENTS):
             client = self._clients.get(fd)
@@ -48,7 +48,7 @@ class _Loop:
     def _accept(self) -> None:
         try:
             client, _ = self._listener.accept()
-        except OSError:  # it has gone again
+        except OSError:  # the client has already disconnected
             return
         client.setblocking(False)
         self._clients[client.fileno()] = client
@@ -65,13 +65,13 @@ class _Loop:
             self._close(client)
 
     def _answer(self, client: socket.socket) -> None:
-        if client.fileno() < 0:  # it did not wait
+        if client.fileno() < 0:  # the client disconnected before its response was due
             return
         try:
             whole = client.send(RESPONSE) == len(RESPONSE)
         except OSError:
             whole = False
-        if not whole:  # a new connection has room for 4,000 bytes; if not, something is wrong with it
+        if not whole:  # a new connection's send buffer holds 4,000 bytes; if not, the connection is broken
             self._close(client)
 
     def _close(self, client: socket.socket) -> None:

@@ -1,6 +1,6 @@
-"""Design 6: one thread accepts, workers look for the sockets in a concurrent hash table (Roussev & Wu §3.5).
+"""Design 6: one thread accepts; workers search for sockets in a concurrent hash table (Roussev & Wu §3.5).
 
-The key of a socket is its hash, which is its address in memory, as in Java; a worker searches from a random key.
+A socket's key is its hash, which is its address in memory, as in Java. A worker searches from a random key.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from loadtest.baselines.service import serve_client, start_workers
 from loadtest.structures.hash_table import HashTable
 
 CAPACITY = 101
-"""As in the paper's Table 1. A prime."""
+"""From the paper's Table 1. Must be prime."""
 
 KEY_BITS = 31
-"""Java's integers, without the sign."""
+"""The non-negative part of Java's `int`."""
 
 
 def serve(listener: socket.socket, *, delay: float, threads: int) -> None:
     table: HashTable[socket.socket] = HashTable(CAPACITY)
 
     def work(number: int) -> None:
-        chance = random.Random(number)  # noqa: S311  # any order will do
+        rng = random.Random(number)  # noqa: S311  # any order will do; not a secret
         while True:
-            client, _ = table.take(chance.getrandbits(KEY_BITS))
+            client, _ = table.take(rng.getrandbits(KEY_BITS))
             serve_client(client, delay)
 
     start_workers(threads, work)

@@ -1,4 +1,4 @@
-"""Design 1: one thread, one client after the other (Roussev & Wu §3.1). What the others are compared with."""
+"""Design 1: one thread serves one client after another (Roussev & Wu §3.1). The baseline for the other designs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Design 7: one thread accepts, and gives each socket to a free worker by the worker's own pipe (Roussev & Wu §3.6).
+"""Design 7: one thread accepts, and hands each socket to a free worker through that worker's pipe (Roussev & Wu §3.6).
 
-The paper's best. Workers wait for that one thread only, and it never waits to write: a free worker's pipe is empty.
+The paper's best design. Workers wait only for the accepting thread, which never blocks on a write: the pipe of a free
+worker is empty.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What all designs do for a client, where a thread may wait for it."""
+"""How the designs with threads serve a client."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from threading import Thread
 from loadtest.baselines import RESPONSE
 
 CLIENT_SECONDS = 10.0
-"""So long a thread waits for a client's byte, or for its end."""
+"""How long a thread waits for a client to send its byte, or to close."""
 
 
 def serve_client(client: socket.socket, delay: float) -> None:
-    """One request, start to end. The client closes first, so that TIME_WAIT is on its side (Roussev & Wu §3)."""
-    with client, suppress(OSError):  # that client is gone; there are others
+    """Serve one request. The client closes first, so that it, not the server, enters TIME_WAIT (Roussev & Wu §3)."""
+    with client, suppress(OSError):  # one client's connection error does not affect the others
         client.settimeout(CLIENT_SECONDS)
         if client.recv(1):
             time.sleep(delay)
@@ -25,7 +25,7 @@ def serve_client(client: socket.socket, delay: float) -> None:
 
 
 def start_workers(count: int, work: Callable[[int], None]) -> list[Thread]:
-    """Threads 0 to count - 1, each of which works until the server ends."""
+    """Start daemon threads that call `work` with their number, from 0 to `count` - 1."""
     threads = [Thread(target=work, args=(number,), daemon=True) for number in range(count)]
     for thread in threads:
         thread.start()

@@ -1,4 +1,4 @@
-"""Design 4: one thread accepts, workers take the sockets from a bounded buffer with one lock (Roussev & Wu §3.3)."""
+"""Design 4: one thread accepts; workers take sockets from a bounded buffer with one lock (Roussev & Wu §3.3)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ def serve(listener: socket.socket, *, delay: float, threads: int) -> None:
         client, _ = listener.accept()
         try:
             Thread(target=serve_client, args=(client, delay), daemon=True).start()
-        except RuntimeError:  # the system has no thread left; this client is refused
+        except RuntimeError:  # the system cannot start another thread, so refuse this client
             client.close()
 
 

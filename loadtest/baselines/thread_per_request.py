@@ -1,13 +1,12 @@
-"""Multithreaded long polling (PushUp §4, MLP): for each polling request a thread that waits.
+"""Multithreaded long polling (PushUp §4, MLP): a thread waits for each polling request.
 
-It is PushUp with another concurrency, and with nothing else changed: the same message queue, the same interface and
-answers, the same HTTP parser. A connection has a thread, which reads a request, waits for as long as the poll is held,
-writes the answer and reads the next one; so each held request has a thread of its own, and no thread is made or ended
-between two polls, which would cost more. The queue is behind one lock. Each thread waits on an event of its own, so
-that nobody wakes in vain.
+Only the concurrency model differs from PushUp: the state, the HTTP interface, the responses and the parser are shared.
+Each connection has a thread, which reads a request, waits while the poll is held, writes the response, and reads the
+next request. So each held request has its own thread, and polls do not pay for starting and ending threads. One lock
+guards the state. Each thread waits on its own event, so that none wakes in vain.
 
-What a server of this kind cannot do is left as it is: a thread that waits for a message does not see that its client
-has gone.
+One limitation of the model is left in place: a thread that waits for a message does not notice that its client has
+disconnected.
 """
 
 from __future__ import annotations
@@ -53,18 +52,18 @@ from pushup.process import raise_file_limit, tune_garbage_collector
 
 READ_BYTES = 4096
 WOKEN_AT_A_TIME = 256
-"""Threads woken while the lock is held; as many as PushUp answers in a turn of its reactor."""
+"""Threads woken per acquisition of the lock; as many as PushUp answers in one reactor iteration."""
 
 
 class _Node:
-    """One replica for all threads. Everything but `wake` and `expire` is called with the lock held."""
+    """The state that all threads share. Call everything except `wake` and `expire` with the lock held."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self._broadcast = MemoryBroadcast(epoch=secrets.token_hex(4), now=time.time)
         self._broadcast.start(self)
 
-    # What the broadcast follows.
+    # Called by the broadcast.
 
     def start_from(self, snapshot: Snapshot) -> None:
         self._state = ReplicatedState.restore(Limits(), snapshot)
@@ -99,7 +98,7 @@ class _Node:
     def member(self, id: str) -> Any:  # noqa: A002
         raise NotImplementedError("there is only one node")
 
-    # What the HTTP interface asks.
+    # Called by the HTTP interface.
 
     @property
     def here(self) -> Cursor:
@@ -134,18 +133,18 @@ class _Node:
         return None
 
     def wake(self) -> None:
-        """Give those their answers whom entries have woken."""
+        """Answer the held polls that new entries have woken."""
         while self._polls.has_deliveries:
             with self.lock:
-                _give(self._polls.deliver(WOKEN_AT_A_TIME))
+                _answer_all(self._polls.deliver(WOKEN_AT_A_TIME))
 
     def expire(self) -> None:
-        """Give those their answers whose deadline has come."""
+        """Answer the held polls whose deadline has passed."""
         with self.lock:
-            _give(self._polls.expire(time.time(), WOKEN_AT_A_TIME))
+            _answer_all(self._polls.expire(time.time(), WOKEN_AT_A_TIME))
 
 
-def _give(answers: list[tuple[Holder, Answer]]) -> None:
+def _answer_all(answers: list[tuple[Holder, Answer]]) -> None:
     for holder, answer in answers:
         holder.answer(answer)
 
@@ -154,7 +153,7 @@ _check: type[NodeInterface] = _Node
 
 
 class _Writer:
-    """Responses as bytes, for all threads, with the lock held."""
+    """Encodes responses for all threads. Call it with the lock held."""
 
     def __init__(self) -> None:
         self._writer = ResponseWriter()
@@ -169,7 +168,7 @@ class _Writer:
 
 
 class _Connection:
-    """A client's connection and its thread: one request after the other."""
+    """A client's connection, and the thread that serves its requests one after another."""
 
     def __init__(self, sock: socket.socket, node: _Node, api: Api, writer: _Writer) -> None:
         self._socket = sock
@@ -198,12 +197,12 @@ class _Connection:
                     if parser.wants_continue:
                         sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
         except OSError:
-            pass  # the client has gone
+            pass  # the client has disconnected
         finally:
             parser.discard()
 
     def _serve(self, request: Request) -> None:
-        """Answer one request, however long that takes. Raises: OSError."""
+        """Answer one request; blocks while a poll is held. Raises: OSError."""
         self._answered.clear()
         self._options = None
         if request.method == b"HEAD" or not request.keep_alive:
@@ -225,7 +224,7 @@ class _Connection:
             data = self._writer.at_this_second().response(problem(error), ResponseOptions(close=True))
         self._socket.sendall(data)
 
-    # What the interface calls, with the lock held.
+    # Called by the HTTP interface, with the lock held.
 
     @property
     def client(self) -> Client:
@@ -245,7 +244,7 @@ class _Connection:
 
 
 def _accept(listener: socket.socket) -> None:
-    """A thread for each connection, until there can be no more."""
+    """Serve each connection with its own thread; close connections that the system has no thread for."""
     node, writer = _Node(), _Writer()
     api = Api(
         node,
@@ -261,13 +260,13 @@ def _accept(listener: socket.socket) -> None:
         try:
             sock, _ = listener.accept()
         except OSError:
-            time.sleep(0.01)  # out of files
+            time.sleep(0.01)  # out of file descriptors
             continue
         try:
             threading.Thread(target=_Connection(sock, node, api, writer).run, daemon=True).start()
         except RuntimeError as error:  # out of threads, or of memory for them
             sock.close()
-            click.echo(f"a client was turned away: {error}", err=True)
+            click.echo(f"Connection closed, as no thread could be started for it: {error}", err=True)
 
 
 @click.command()
@@ -275,17 +274,17 @@ def _accept(listener: socket.socket) -> None:
 @click.option("--listen", default="127.0.0.1:8080", show_default=True)
 @click.option("--log-level", hidden=True)
 def main(command: str, *, listen: str, log_level: str | None) -> None:
-    """Serve as PushUp does, with a thread for each client."""
+    """Serve PushUp's HTTP interface with one thread per client."""
     raise_file_limit()
     tune_garbage_collector()
     listener = open_socket(listen)
     listener.setblocking(True)
     host, port = listener.getsockname()[:2]
-    click.echo(f"It listens on http://{host}:{port}")
+    click.echo(f"Server listens on http://{host}:{port}")
     try:
         _accept(listener)
     except KeyboardInterrupt:
-        sys.exit(0)  # the threads are daemons
+        sys.exit(0)  # the threads are daemons, so nothing waits for them
 
 
 if __name__ == "__main__":

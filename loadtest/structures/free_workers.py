@@ -1,8 +1,8 @@
-"""Which workers are free: a flag for each, set by the worker, looked for by the server (Roussev & Wu §3.6, Figure 6).
+"""A flag per worker: the worker sets it when it is free, the server searches for one (Roussev & Wu §3.6, Figure 6).
 
-A worker says that it is free in O(1) (Proposition 1). With n of m workers free, beta = n/m, the server looks at no more
-than 1/beta flags on average (Theorem 3), if the free ones are anywhere alike. They are not where the search begins at
-the first flag each time, as in the paper: those in front are the busy ones.
+A worker sets its flag in O(1) (Proposition 1). With n of m workers free, beta = n/m, the server probes at most 1/beta
+flags on average (Theorem 3), provided that free workers are spread uniformly. They are not if every search starts at
+the first flag, as in the paper: then the workers at the front are the busy ones.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from threading import Event
 
 
 class FreeWorkers:
-    """Flags for workers 0 to m - 1, all of them busy at first. Any thread may call `free`, one thread `take`."""
+    """Flags for workers 0 to m - 1, all busy at first. Any thread may call `free`; only one may call `take`."""
 
     def __init__(self, workers: int) -> None:
         self._free = [False] * workers
@@ -19,23 +19,23 @@ class FreeWorkers:
         self._freed = Event()
 
     def free(self, worker: int) -> None:
-        """This worker is free."""
+        """Mark this worker as free."""
         self._free[worker] = True
         if self._wanted:
             self._freed.set()
 
     def count(self) -> int:
-        """How many are free. O(m)."""
+        """How many workers are free. O(m)."""
         return sum(self._free)
 
     def take(self, start: int) -> tuple[int, int]:
-        """The first free worker from `start` on, around the array, who is busy now; and the probes it took, of flags.
+        """Find the first free worker from `start` on, wrapping around, and mark it busy.
 
-        Waits while nobody is free; the probes are those of the round that found one.
+        Returns the worker and the number of flags probed in the round that found it. Waits while no worker is free.
         """
         found = self._look(start)
         while found is None:
-            # The one who frees looks whether it is wanted after the flag is up; we look at the flags after saying so.
+            # `free` sets the flag, then checks `_wanted`; we set `_wanted`, then check the flags. One sees the other.
             self._wanted = True
             self._freed.clear()
             found = self._look(start)

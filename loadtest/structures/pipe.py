@@ -1,4 +1,4 @@
-"""A pipe between two threads that takes any object, a socket too (Roussev & Wu §3.6: "our own pipe class")."""
+"""A pipe between two threads that carries any object, such as a socket (Roussev & Wu §3.6: "our own pipe class")."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 class Pipe(Generic[Item]):
     """A place for one item: `write` waits until it is empty, `read` until it is not.
 
-    For one thread that writes and one that reads, so that one condition is enough: they never wait at the same time.
+    For one writing and one reading thread. They never wait at the same time, so one condition is enough.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The classical buffer of producers and consumers: a fixed array in a circle, one lock for all (Roussev & Wu §3.3)."""
+"""The classic producer-consumer buffer: a fixed circular array with one lock (Roussev & Wu §3.3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class SharedBuffer(Generic[Item]):
     def __init__(self, capacity: int) -> None:
         """Raises: ValueError for a capacity below 1."""
         if capacity < 1:
-            raise ValueError("a buffer has at least one place")
+            raise ValueError("the capacity must be at least 1")
         self._places: list[Item | None] = [None] * capacity
         self._put_at = 0
         self._take_at = 0

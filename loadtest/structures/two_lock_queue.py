@@ -1,8 +1,8 @@
 """The two-lock concurrent queue (Roussev & Wu §3.4; Michael & Scott 1996, Figure 2).
 
-A linked list whose first node is a dummy, so that one who puts and one who takes never write to the same node: each end
-has a lock of its own. Michael and Scott's `dequeue` returns when the queue is empty; here it waits, as workers do. Only
-then does one who puts need the other end's lock, to wake a worker.
+A linked list whose first node is a dummy, so that a producer and a consumer never write to the same node and each end
+can have its own lock. Michael and Scott's `dequeue` returns when the queue is empty; here `take` waits, as workers do.
+Only when one waits does a producer also need the other end's lock, to wake it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _Node(Generic[Item]):
 
 
 class TwoLockQueue(Generic[Item]):
-    """First in, first out, without a bound. O(1); `take` waits while the queue is empty."""
+    """Unbounded, first in, first out. O(1); `take` waits while the queue is empty."""
 
     def __init__(self) -> None:
         dummy: _Node[Item] = _Node(None)
@@ -39,7 +39,8 @@ class TwoLockQueue(Generic[Item]):
             last = self._tail
             last.next = node
             self._tail = node
-        # One who waits says so before it looks; we look whether anybody waits after the item is in. One sees the other.
+        # A consumer announces that it waits, then looks for an item; we add the item, then look for waiting consumers.
+        # So one of the two always sees the other.
         if self._waiting:
             with self._head_lock:
                 self._not_empty.notify()
@@ -51,7 +52,7 @@ class TwoLockQueue(Generic[Item]):
                 self._not_empty.wait()
             self._waiting -= 1
             item = first.item
-            first.item = None  # it is the dummy now
+            first.item = None  # this node is now the dummy
             self._head = first
         assert item is not None
         return item

@@ -181,8 +181,8 @@ def test_a_late_message_counts_for_its_own_interval() -> None:
     created = time.time()
     tallies.end()
     tallies.begin(2.0)
-    assert tallies.of(created).interval == 1.0
-    assert tallies.of(time.time()).interval == 2.0
+    assert tallies.tally_for(created).interval == 1.0
+    assert tallies.tally_for(time.time()).interval == 2.0
 
 
 def test_the_web_page_tells_what_was_measured() -> None:

@@ -87,7 +87,7 @@ def test_faults_of_a_cluster_lose_nothing() -> None:
 def test_peers_do_the_same_work() -> None:
     """PushUp, and Nchan where it is installed, deliver everything; costs are told for each kind of work."""
     ((table,), _) = peers.measure(subscribers=60, deliveries=600, spread=100, seconds=1.0, rounds=1)
-    servers = ["PushUp", "Nchan"] if peers.nchan_is_there() else ["PushUp"]
+    servers = ["PushUp", "Nchan"] if peers.nchan_is_installed() else ["PushUp"]
     assert [(row[0], row[1]) for row in table.rows] == [
         (work, server) for work in ("fan-out", "spread", "memory") for server in servers
     ]
