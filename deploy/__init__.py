@@ -1,10 +1,10 @@
-"""What it takes to run PushUp with everything around it; README.md describes the configuration files.
+"""Runs PushUp together with everything it needs; README.md describes the configuration files.
 
 | file | what it does |
 |---|---|
 | `local` | `python -m deploy.local`: runs a whole cluster on this machine |
 | `cluster` | starts and stops that cluster: Redis, nodes, HAProxy, the example application |
-| `part`, `restarts` | one process of the cluster; restarts one that dies |
+| `part`, `restarts` | one process of the cluster; restarts processes that die |
 | `front` | HAProxy's configuration, for any number of nodes |
 | `environment` | sets up the virtual environment that the Makefile uses |
 | `example/` | an application whose pages are updated through PushUp |

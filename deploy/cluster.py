@@ -1,12 +1,12 @@
-"""A whole cluster as processes of this machine: Redis, PushUp nodes, HAProxy before them, and the example.
+"""A whole cluster as processes on this machine: Redis, PushUp nodes behind HAProxy, and the example application.
 
     with Cluster(nodes=4) as cluster:
         requests.get(cluster.urls["plain"] + "/v1/poll?...")
-        cluster.kill("node2")
-        cluster.start("node2")
+        cluster.kill_part("node2")
+        cluster.start_part("node2")
 
-Parts are called `redis`, `node1` ..., `haproxy` and `example`. Everything listens on loopback, and everything that is
-written is in one folder.
+Parts are called `redis`, `node1` ..., `haproxy` and `example`. They listen only on loopback, and write only to one
+folder.
 """
 
 from __future__ import annotations
@@ -36,37 +36,37 @@ from deploy.front import HERE, front_configuration
 from deploy.part import Interrupted, Part, PartFailed
 
 OWN_REDIS = "redis"
-"""The broadcast that is a Redis of the cluster's own."""
+"""The `broadcast` for which the cluster starts its own Redis."""
 
 HOST = "127.0.0.1"
 RELOAD_SECONDS = 10.0
 
 PACKAGES = {"redis-server": "redis-server", "haproxy": "haproxy", "openssl": "openssl"}
-"""What has to be installed, and in which package of Debian it is."""
+"""The programs that must be installed, and the Debian package of each."""
 
 _OFFSETS = {"plain": 0, "tls": 443, "inside": 100, "stats": 404, "tcp": 200, "application": 500, "redis": 379}
 _FIRST_NODE_OFFSET = 81
-"""Ports stand so far above the first one."""
+"""Offsets of the ports from the first one."""
 
 _FREE_PORTS = range(20000, 32000)
-"""Below those that the kernel gives to outgoing connections, so that none of them is in the way at a restart."""
+"""Below the kernel's ephemeral ports, so that no outgoing connection occupies a part's port while it restarts."""
 
 
 class ClusterError(Exception):
-    """The cluster cannot be as it was asked for; the text says what to do."""
+    """The cluster cannot be set up as requested; the text says what to do."""
 
 
 class Cluster:
-    """Started by `with` or `start`, ended by leaving or `stop`.
+    """A cluster that runs within a `with` block, or from `start` to `stop`.
 
-    nodes: how many PushUp nodes
-    broadcast: "redis" for a Redis of its own; redis://... for one that runs already; `memory:` for a single node
-    front: "http" as in haproxy.cfg, or "tcp" as in haproxy-tcp.cfg
-    first_port: the others follow from it; 0 for ports that are free
+    nodes: number of PushUp nodes
+    broadcast: "redis" starts a Redis; redis://... uses a running one; `memory:` is for a single node
+    front: "http" uses haproxy.cfg, "tcp" uses haproxy-tcp.cfg
+    first_port: the other ports follow from it; 0 picks free ports
     settings: of the nodes, as in `--set name=value`
-    without: parts that are not started, "example" for one
-    folder: for what is written; kept. Without: a temporary one
-    interrupted: asked while it starts; when it says true, `start` ends what it has started
+    without: parts not to start, such as "example"
+    folder: for logs and data, and kept; by default a temporary one, which `stop` deletes
+    interrupted: called repeatedly during `start`, which stops all parts once it returns true
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class Cluster:
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
         if nodes < 1:
-            raise ClusterError("a cluster has one node at least")
+            raise ClusterError("a cluster needs at least one node")
         if nodes > 1 and broadcast.partition(":")[0] not in ("redis", "rediss"):
-            raise ClusterError(f"{nodes} nodes need a broadcast that they share; {broadcast!r} is for one node")
+            raise ClusterError(f"{nodes} nodes need a shared broadcast, such as redis; {broadcast!r} is for one node")
         self.nodes = [f"node{number}" for number in range(1, nodes + 1)]
         self.publish_key = secrets.token_urlsafe(24)
         self.folder = Path()
@@ -100,7 +100,7 @@ class Cluster:
 
     @property
     def urls(self) -> dict[str, str]:
-        """Where everything is: `plain`, `tls`, `inside`, `stats`, `application`, and each node by its name."""
+        """The URLs of `plain`, `tls`, `inside`, `stats`, `application`, and of each node by its name."""
         plain = ["inside", "stats", "application", *self.nodes]
         if self._front == "tcp":
             tcp = f"http://{self.address('tcp')}"
@@ -113,24 +113,24 @@ class Cluster:
 
     @property
     def pids(self) -> dict[str, int | None]:
-        """The processes of all parts; None for those that do not run."""
+        """The process ids of all parts; None for parts that are not running."""
         return {name: part.pid for name, part in self.parts.items()}
 
     @property
     def admin_socket(self) -> Path:
-        """Where HAProxy takes an operator's commands."""
+        """HAProxy's socket for administrative commands."""
         return self.folder / "haproxy.sock"
 
     def address(self, name: str) -> str:
-        """127.0.0.1 and a port."""
+        """A part's address, as HOST:PORT."""
         return f"{HOST}:{self.ports[name]}"
 
-    # --- the whole ---
+    # --- the whole cluster ---
 
     def start(self) -> None:
         """Start all parts and wait until each is ready.
 
-        Raises: ClusterError; PartFailed; Interrupted. Then nothing is left of it.
+        Raises: ClusterError; PartFailed; Interrupted. In each case, all parts are stopped first.
         """
         try:
             self._prepare()
@@ -145,10 +145,10 @@ class Cluster:
             raise
 
     def stop(self) -> None:
-        """End all parts, the last started first, and remove what they wrote."""
+        """Stop all parts, the last started first, and delete the temporary folder."""
         try:
             for name in reversed(self.parts):
-                if name == self.nodes[-1]:  # nodes together: each takes its time over its clients
+                if name == self.nodes[-1]:  # stop the nodes concurrently, since each drains its clients for some time
                     for node in self.nodes:
                         self.parts[node].ask_to_stop()
                 self.parts[name].stop()
@@ -159,7 +159,7 @@ class Cluster:
                 self.folder = Path()
 
     def failed(self) -> str | None:
-        """Of a part that has ended by itself, if there is one: which, how, and what it said last."""
+        """If a part has ended by itself: its name, how it ended, and the end of its log."""
         return next((part.obituary() for part in self.parts.values() if not part.runs), None)
 
     def __enter__(self) -> Self:
@@ -172,15 +172,15 @@ class Cluster:
     # --- one part ---
 
     def kill_part(self, name: str) -> None:
-        """End a part at once, as a power cut would."""
+        """Kill a part immediately, like a power cut."""
         self.parts[name].kill()
 
     def stop_part(self, name: str) -> None:
-        """End a part as an operator would: a node lets its clients go first."""
+        """Stop a part gracefully: a node drains its clients first."""
         self.parts[name].stop()
 
     def start_part(self, name: str) -> None:
-        """Start a part again that was killed or stopped, where it was before, with what it has on disk."""
+        """Start a killed or stopped part again, at the same address, with the data it has on disk."""
         self.parts[name].start()
 
     def restart_part(self, name: str) -> None:
@@ -189,19 +189,19 @@ class Cluster:
         self.start_part(name)
 
     def freeze_part(self, name: str) -> None:
-        """Let a part do nothing, without ending it: its connections stay open and nobody answers."""
+        """Suspend a part: its connections stay open, but it does not respond."""
         self.parts[name].signal(signal.SIGSTOP)
 
     def thaw_part(self, name: str) -> None:
-        """Let a frozen part go on."""
+        """Resume a frozen part."""
         self.parts[name].signal(signal.SIGCONT)
 
     def reload_haproxy(self, *, nodes: int | None = None, plain: str | None = None) -> None:
-        """Let HAProxy read its configuration again, its connections kept.
+        """Make HAProxy reload its configuration without closing connections.
 
-        nodes: send requests to the first so many nodes only
-        plain: the addresses of the plain front, separated by commas
-        Raises: subprocess.CalledProcessError when the configuration is not valid; PartFailed.
+        nodes: send requests only to this many nodes, the first ones
+        plain: addresses of the plain front, separated by commas
+        Raises: subprocess.CalledProcessError if the configuration is invalid; PartFailed.
         """
         configuration = self._write_front(nodes or len(self.nodes), plain)
         part = self.parts["haproxy"]
@@ -217,11 +217,11 @@ class Cluster:
             time.sleep(0.02)
 
     def server_states(self) -> dict[str, str]:
-        """What HAProxy thinks of each server: `polls/node1` is "UP" or "DOWN", and more than that on the way."""
+        """HAProxy's status of each server, such as `polls/node1`: "UP", "DOWN", or a transition like "DOWN 1/2"."""
         rows = csv.DictReader(_get(self.ports["stats"], "/;csv")[1].removeprefix("# ").splitlines())
         return {f"{row['pxname']}/{row['svname']}": row["status"] for row in rows}
 
-    # --- how ---
+    # --- internals ---
 
     def _prepare(self) -> None:
         missing = [program for program in PACKAGES if _needs(program, self) and _find(program) is None]
@@ -236,12 +236,12 @@ class Cluster:
             subprocess.run(["sh", HERE / "certificate.sh", self.folder / "localhost.pem"], check=True)
 
     def _in_order(self) -> list[list[Part]]:
-        """The parts, those together that can start together."""
+        """The parts in groups; each group starts concurrently, after the one before it is ready."""
         redis = [self._redis()] if self._broadcast == OWN_REDIS else []
         nodes = [self._node(name) for name in self.nodes]
         example = [] if "example" in self._without else [self._example()]
         haproxy = [] if "haproxy" in self._without else [self._haproxy()]
-        return [redis, nodes, example, haproxy]  # HAProxy last: whom it does not find it asks again only a little later
+        return [redis, nodes, example, haproxy]  # HAProxy last: it retries unreachable servers only after a delay
 
     def _redis(self) -> Part:
         data = self.folder / "redis"
@@ -262,7 +262,7 @@ class Cluster:
         return self._part(name, command, lambda: _get(self.ports[name], "/readyz")[0] == 200)
 
     def _haproxy(self) -> Part:
-        """It is ready when it reaches the nodes."""
+        """Counts as ready once it reaches a node."""
         configuration = self._write_front(len(self.nodes))
         port = self.ports["inside" if self._front == "http" else "tcp"]
         command = [installed("haproxy"), "-W", "-f", str(configuration)]
@@ -297,7 +297,7 @@ class Cluster:
             "FRONT_TLS": self.address("tls"),
             "FRONT_PUBLIC": f"https://localhost:{self.ports['tls']}",
             "FRONT_CERTIFICATE": str(self.folder / "localhost.pem"),
-            "FRONT_HSTS": "max-age=0",  # what else a developer serves on localhost has no TLS
+            "FRONT_HSTS": "max-age=0",  # a developer's other services on localhost may not use TLS
             "FRONT_INSIDE": self.address("inside"),
             "FRONT_STATS": self.address("stats"),
             "FRONT_TCP": self.address("tcp"),
@@ -315,12 +315,12 @@ def _needs(program: str, cluster: Cluster) -> bool:
 
 
 def _find(program: str) -> str | None:
-    """Where a program is; that of an administrator is not on everybody's path."""
+    """The path of a program; also looks in the sbin folders, which are not on every user's PATH."""
     return shutil.which(program, path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"]))
 
 
 def installed(program: str) -> str:
-    """Where a program is. Raises: ClusterError."""
+    """The path of a program. Raises: ClusterError if it is not installed."""
     found = _find(program)
     if found is None:
         raise ClusterError(f"not installed: {program}. On Debian: apt-get install {PACKAGES[program]}")
@@ -328,20 +328,20 @@ def installed(program: str) -> str:
 
 
 def can_drop_privileges() -> bool:
-    """Whether HAProxy can become the user that its configuration names: as root, where Debian's package is."""
+    """Whether HAProxy can switch to the user named in its configuration: needs root and Debian's package."""
     with contextlib.suppress(KeyError):
         return os.geteuid() == 0 and pwd.getpwnam("haproxy").pw_uid != 0 and Path("/var/lib/haproxy").is_dir()
     return False
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses."""
+    """Random ports that are not in use."""
     free = (port for port in random.sample(_FREE_PORTS, len(_FREE_PORTS)) if _is_free(port))
     return list(islice(free, count))
 
 
 def _ports(names: list[str], first: int) -> dict[str, int]:
-    """A port for each name. Raises: ClusterError when one of them is taken."""
+    """A port for each name. Raises: ClusterError if one is in use."""
     if first == 0:
         return dict(zip(names, free_ports(len(names)), strict=True))
     ports = {name: first + offset for name, offset in _OFFSETS.items()}
@@ -349,7 +349,7 @@ def _ports(names: list[str], first: int) -> dict[str, int]:
     ports |= {name: first + _FIRST_NODE_OFFSET + number for number, name in enumerate(nodes)}
     for name, port in ports.items():
         if not _is_free(port):
-            raise ClusterError(f"port {port}, for {name}, is taken; choose another first port, or 0 for free ones")
+            raise ClusterError(f"port {port}, for {name}, is in use; choose another first port, or 0 for free ports")
     return ports
 
 
@@ -363,7 +363,7 @@ def _is_free(port: int) -> bool:
 
 
 def _get(port: int, path: str) -> tuple[int, str]:
-    """The status and the body. Raises: OSError."""
+    """Returns the status and the body. Raises: OSError."""
     connection = http.client.HTTPConnection(HOST, port, timeout=2)
     try:
         connection.request("GET", path)

@@ -1,7 +1,7 @@
-"""Set up the virtual environment that the Makefile works in: `python3 deploy/environment.py .venv run`.
+"""Set up the virtual environment that the Makefile uses: `python3 deploy/environment.py .venv run`.
 
-An environment that works is used, whoever made it. One that does not is moved aside, never deleted, and it is said why.
-Nothing but the standard library is imported, and nothing is done when all is there already.
+A working environment is kept, whoever made it. A broken one is moved aside, not deleted, with a message that says why.
+This script imports only the standard library, and does nothing if everything is up to date.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 OLDEST = (3, 11)
 
 EXTRAS = {"run": "", "cluster": "[example]", "test": "[dev]"}
-"""What can be asked for, and which optional dependencies that takes; each contains those before it."""
+"""What can be requested, and the extras it needs; each includes the ones before it."""
 
 _PROBE = """
 import json, sys
@@ -31,11 +31,11 @@ print(json.dumps([sys.version_info[:3], sys.prefix != sys.base_prefix, pip is no
 
 
 class EnvironmentFailed(Exception):
-    """It cannot be set up; the text says what to do."""
+    """The environment cannot be set up; the text says what to do."""
 
 
 def set_up(environment: Path, wanted: str, project: Path) -> None:
-    """Make the environment if there is none that works, and install the project there with what is wanted.
+    """Create the environment unless there is a working one, and install the project with the extras for `wanted`.
 
     Raises: EnvironmentFailed.
     """
@@ -43,7 +43,7 @@ def set_up(environment: Path, wanted: str, project: Path) -> None:
     if reason is not None:
         if environment.exists() or environment.is_symlink():
             aside = environment.with_name(environment.name + ".old")
-            _say(f"{environment} cannot be used: {reason}. It is moved to {aside}, and a new one is made.")
+            _say(f"{environment} cannot be used: {reason}. Moving it to {aside} and creating a new one.")
             _remove(aside)
             environment.rename(aside)
         _make(environment)
@@ -55,8 +55,8 @@ def set_up(environment: Path, wanted: str, project: Path) -> None:
     pip = [_python(environment), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     _run(
         [*pip, "--editable", f"{project}{EXTRAS[wanted]}"],
-        f"not everything could be installed for Python {_version(environment)}. pip says above what it was; "
-        "it may have no wheel for this Python yet, and then needs a compiler",
+        f"pip could not install all packages for Python {_version(environment)}; see its messages above. "
+        "A package without a wheel for this Python needs a compiler",
     )
     for name, stamp in stamps.items():
         stamp.write_text(fingerprint)
@@ -65,10 +65,10 @@ def set_up(environment: Path, wanted: str, project: Path) -> None:
 
 
 def why_not_usable(environment: Path) -> str | None:
-    """Why this is no environment to install into; None if it is one. Puts pip into it if only that is missing."""
+    """Why this environment cannot be used; None if it can. Installs pip if only that is missing."""
     python = _python(environment)
     if not environment.exists():
-        return "it is not there"
+        return "it does not exist"
     if not os.path.lexists(python):
         return "it is not a virtual environment"
     try:
@@ -91,13 +91,13 @@ def why_not_usable(environment: Path) -> str | None:
 
 
 def _made_elsewhere(environment: Path) -> Path | None:
-    """Where its programs look for their Python, if that is not here: they name it by its path."""
+    """The environment that its scripts point to, if that is another one: they contain the absolute path of Python."""
     scripts = environment / "bin"
     for script in (scripts / "pip", scripts / "pip3"):
         if script.is_file():
             head = script.read_bytes()[:4096].decode(errors="replace")
             words = head.replace('"', " ").replace("'", " ").removeprefix("#!").split()
-            for word in words[:4]:  # of a long path: #!/bin/sh, and then exec
+            for word in words[:4]:  # if the path is long, the script starts with #!/bin/sh and exec
                 if "/bin/python" in word and word.startswith("/"):
                     directory = Path(word).parent
                     if not directory.exists() or not directory.samefile(scripts):
@@ -111,23 +111,23 @@ def _make(environment: Path) -> None:
         _output([sys.executable, "-c", "import ensurepip, venv"])
     except subprocess.CalledProcessError:
         _install_venv()
-    _say(f"Making {environment} with Python {_dotted(sys.version_info[:3])}")
-    _run([sys.executable, "-m", "venv", str(environment)], f"{environment} could not be made, see above")
+    _say(f"Creating {environment} with Python {_dotted(sys.version_info[:3])}")
+    _run([sys.executable, "-m", "venv", str(environment)], f"{environment} could not be created; see above")
 
 
 def _install_venv() -> None:
-    """Debian keeps what `python3 -m venv` needs in a package of its own. Raises: EnvironmentFailed."""
+    """Install the separate Debian package that `python3 -m venv` needs. Raises: EnvironmentFailed."""
     package = f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"
-    told = f"{sys.executable} cannot make virtual environments; on Debian and Ubuntu install {package}"
+    advice = f"{sys.executable} cannot create virtual environments; on Debian and Ubuntu, install {package}"
     sudo = [] if os.geteuid() == 0 else ["sudo"]
     if not all(map(shutil.which, [*sudo, "apt-get"])):
-        raise EnvironmentFailed(told)
-    _run([*sudo, "apt-get", "update", "-qq"], told)
-    _run([*sudo, "apt-get", "install", "-y", "-qq", package], told)
+        raise EnvironmentFailed(advice)
+    _run([*sudo, "apt-get", "update", "-qq"], advice)
+    _run([*sudo, "apt-get", "install", "-y", "-qq", package], advice)
 
 
 def _fingerprint(environment: Path, project: Path) -> str:
-    """What was installed depends on this."""
+    """Identifies what was installed: the packages are outdated when this changes."""
     settings = zlib.crc32((project / "pyproject.toml").read_bytes())
     return f"{project}\n{_version(environment)}\n{settings:08x}\n"
 
@@ -148,12 +148,12 @@ def _output(command: Sequence[str]) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL).stdout
 
 
-def _run(command: Sequence[str], what_if_not: str) -> None:
-    """Raises: EnvironmentFailed."""
+def _run(command: Sequence[str], failure: str) -> None:
+    """Raises: EnvironmentFailed, with the text `failure`, if the command fails."""
     try:
         subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.CalledProcessError):
-        raise EnvironmentFailed(what_if_not) from None
+        raise EnvironmentFailed(failure) from None
 
 
 def _remove(path: Path) -> None:

@@ -11,9 +11,9 @@ _NODE_LINE = re.compile(r"^(\s+(?:presetenv NODE|server node|server alive))([0-9
 
 
 def front_configuration(file: str, nodes: int) -> str:
-    """haproxy.cfg or haproxy-tcp.cfg with the lines of `node1` once for each node.
+    """haproxy.cfg or haproxy-tcp.cfg, with the lines for `node1` repeated for each node.
 
-    The other nodes' lines go: whoever runs it sets NODE1, NODE2 ... in the environment.
+    The file's lines for other nodes are left out. To run it, set NODE1, NODE2 ... in the environment.
     """
     lines = []
     for line in (HERE / file).read_text().splitlines(keepends=True):

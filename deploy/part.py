@@ -1,4 +1,4 @@
-"""One process of a cluster: started, awaited, killed, stopped, started again; its output goes to a file."""
+"""One process of a cluster: starts it, waits for it, stops, kills and restarts it. Its output goes to a file."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from pathlib import Path
 import click
 
 START_SECONDS = 20.0
-"""How long a part may take until it is ready; all take less than 2 s on an idle machine."""
+"""How long a part may take to be ready; each takes less than 2 s on an idle machine."""
 
 STOP_SECONDS = 15.0
-"""How long a part may take to end before it is killed: a node's drain window and a little more."""
+"""How long a part may take to end before it is killed: a node's drain time and a little more."""
 
 LAST_LINES = 15
-"""How much of its log is told of a part that failed."""
+"""Lines of its log that are shown when a part fails."""
 
 
 class PartFailed(Exception):
-    """A part did not start, or ended by itself; the text says which, and what it said last."""
+    """A part did not start, or ended by itself; the text has its name and the end of its log."""
 
 
 class Interrupted(Exception):
-    """Somebody wants the cluster to end while it starts."""
+    """The cluster was asked to stop while it was starting."""
 
 
 class Part:
-    """A process by its command; `is_ready` asks it whether it can be used, and may fail with OSError if not."""
+    """A process and its command. `is_ready`: whether the process can be used; it may raise OSError if not."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Part:
 
     @property
     def pid(self) -> int | None:
-        """Its process, unless it does not run."""
+        """Its process id; None if it is not running."""
         return self._process.pid if self._process is not None and self.runs else None
 
     @property
@@ -61,10 +61,10 @@ class Part:
         return self._process is not None and not _has_ended(self._process)
 
     def begin(self) -> None:
-        """Start its process, in a session of its own: Ctrl-C at a terminal reaches only who started the cluster."""
-        assert self._process is None, f"{self.name} runs already"
+        """Start the process in a new session, so that Ctrl-C at a terminal does not reach it."""
+        assert self._process is None, f"{self.name} is already running"
         command = self.command
-        if shutil.which("setpriv"):  # Linux: it ends with its parent, even if that is killed
+        if shutil.which("setpriv"):  # Linux: the process ends with its parent, even if that is killed
             command = ["setpriv", "--pdeathsig", "TERM", *command]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -87,57 +87,57 @@ class Part:
                 raise PartFailed(f"{self.name} was not ready after {START_SECONDS:.0f} s. {self._last_words()}")
             time.sleep(0.03)
 
-    def begin_again(self) -> None:
+    def restart(self) -> None:
         """Start it after it has ended by itself, without waiting."""
-        self.kill()  # its children, and what the kernel remembers of it
+        self.kill()  # ends its children, and reaps it
         self.begin()
 
     def start(self) -> None:
-        """Start it and wait until it is ready. Raises: PartFailed."""
+        """Start the process and wait until it is ready. Raises: PartFailed."""
         self.begin()
         self.wait_until_ready()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send its process a signal."""
-        assert self._process is not None  # Popen.send_signal may wait for it, and then its number is free
+        """Send the process a signal."""
+        assert self._process is not None  # unlike os.kill, Popen.send_signal may reap it, and its pid could be reused
         os.kill(self._process.pid, number)
 
     def kill(self) -> None:
-        """End it at once, with SIGKILL."""
+        """Kill the process and its children with SIGKILL."""
         if self._process is not None:
             self._end_group()
 
     def stop(self) -> None:
-        """Ask it to end, wait, and kill what is left of it."""
+        """Ask the process to end, wait for it, and kill whatever is left."""
         self.ask_to_stop()
         deadline = time.monotonic() + STOP_SECONDS
         while self.runs and time.monotonic() < deadline:
             time.sleep(0.01)
         if self.runs:
-            click.echo(f"{self.name} has not ended after {STOP_SECONDS:.0f} s and is killed.", err=True)
+            click.echo(f"{self.name} has not stopped within {STOP_SECONDS:.0f} s; killing it.", err=True)
         self.kill()
 
     def ask_to_stop(self) -> None:
-        """Ask it to end, without waiting."""
+        """Ask the process to end, without waiting."""
         if self.runs:
             self.signal(signal.SIGTERM)
-            self.signal(signal.SIGCONT)  # if somebody has stopped it, it could not end
+            self.signal(signal.SIGCONT)  # a suspended process could not end
 
     def obituary(self) -> str:
-        """That it has ended, how, and what it said last."""
+        """Says how the process ended, with the end of its log."""
         assert self._process is not None
         status = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
         if status is None:
-            return f"{self.name} runs"
+            return f"{self.name} is running"
         how = "exited with" if status.si_code == os.CLD_EXITED else "was ended by signal"
         return f"{self.name} {how} {status.si_status}. {self._last_words()}"
 
     def _last_words(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:] if self.log.exists() else []
-        return "It said last:\n" + "\n".join(f"    {line}" for line in lines) if lines else "It said nothing."
+        return "Its last output was:\n" + "\n".join(f"    {line}" for line in lines) if lines else "It printed nothing."
 
     def _end_group(self) -> None:
-        """Its process and its children. Until it is waited for, nobody else can have its number."""
+        """Kill the process and its children. Its pid cannot be reused until we have waited for it."""
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)

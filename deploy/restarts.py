@@ -1,4 +1,4 @@
-"""What keeps a cluster running when a part of it dies: the part is started again, a limited number of times."""
+"""Keeps a cluster running: restarts parts that die, a limited number of times."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Protocol
 from deploy.part import PartFailed
 
 PAUSE_SECONDS = 1.0
-"""From a part's death to its next start: long enough to see what the others make of it."""
+"""Delay before a dead part is restarted: long enough to watch how the other parts react."""
 
 RESTARTS_LIMIT = 5
 WITHIN_SECONDS = 60.0
-"""A part that has died more often than this within so long stays down: starting it again does not help."""
+"""A part that dies more than `RESTARTS_LIMIT` times within this time stays down: restarting it does not help."""
 
 
 class Mortal(Protocol):
-    """A part of a cluster, as far as it matters here."""
+    """The interface of a part that can be restarted."""
 
     @property
     def runs(self) -> bool: ...
 
     def obituary(self) -> str: ...
-    def begin_again(self) -> None: ...
+    def restart(self) -> None: ...
 
 
 class Restarts:
-    """Starts the parts of a cluster again when they die, and says so.
+    """Restarts the parts of a cluster when they die, and reports it.
 
     parts: by name
-    nodes: those of which some may stay down; without any other part, or without all of these, there is no cluster
-    say: takes what people should know
+    nodes: names of the nodes, which may stay down as long as one is left; every other part is essential
+    say: called with messages for the user
     """
 
     def __init__(self, parts: Mapping[str, Mortal], nodes: list[str], *, say: Callable[[str], None]) -> None:
@@ -42,10 +42,10 @@ class Restarts:
         self._due: dict[str, float] = {}
         self._down: set[str] = set()
 
-    def look(self, now: float) -> None:
-        """See who has died, and start again whose time has come.
+    def check(self, now: float) -> None:
+        """Find parts that have died, and restart those whose delay is over.
 
-        Raises: PartFailed when what is left is no cluster.
+        Raises: PartFailed if the remaining parts cannot work as a cluster.
         """
         for name, part in self._parts.items():
             if part.runs or name in self._down:
@@ -54,17 +54,17 @@ class Restarts:
                 self._died(name, part, now)
             elif now >= self._due[name]:
                 del self._due[name]
-                part.begin_again()
+                part.restart()
 
     def _died(self, name: str, part: Mortal, now: float) -> None:
         deaths = self._deaths[name]
         deaths.append(now)
         if len(deaths) <= RESTARTS_LIMIT or now - deaths[0] > WITHIN_SECONDS:
             self._due[name] = now + PAUSE_SECONDS
-            self._say(f"{part.obituary()}\nStarting {name} again in {PAUSE_SECONDS:.0f} s.")
+            self._say(f"{part.obituary()}\nRestarting {name} in {PAUSE_SECONDS:.0f} s.")
             return
         self._down.add(name)
-        verdict = f"{part.obituary()}\n{name} has died {len(deaths)} times in a minute and stays down."
+        verdict = f"{part.obituary()}\n{name} has died {len(deaths)} times within a minute, so it stays down."
         if name not in self._nodes or self._down >= set(self._nodes):
             raise PartFailed(verdict)
         self._say(verdict)

@@ -1,4 +1,4 @@
-"""What `make` does with a virtual environment that is there already: one that works is used, any other moved aside."""
+"""What `make` does with an existing virtual environment: it uses a working one, and moves any other aside."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def build_editable(directory, *_):
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project that needs nothing of the network; `builds` in it has a letter for each time it was installed."""
+    """A project that needs no network; its file `builds` gets one letter per installation."""
     project = tmp_path / "project"
     project.mkdir()
     lines = ["[build-system]", "requires = []", 'build-backend = "backend"', 'backend-path = ["."]']
@@ -40,13 +40,13 @@ def project(tmp_path: Path) -> Path:
 
 
 def make(environment: Path, *flags: str) -> None:
-    """Make an environment as somebody else might have, with a file in it that nobody else would make."""
+    """Create an environment as a user might have, with a file in it that marks it as theirs."""
     subprocess.run([sys.executable, "-m", "venv", *flags, environment], check=True)
     (environment / "mine").touch()
 
 
 def works(environment: Path) -> bool:
-    """Whether the project is installed there, and pip is at hand."""
+    """Whether the project and pip are installed there."""
     found = subprocess.run([environment / "bin" / "python", "-c", "import pip, thing; print(thing.here)"],
                            capture_output=True, text=True, check=False)  # fmt: skip
     return found.stdout == "True\n"
@@ -56,12 +56,12 @@ def builds(project: Path) -> int:
     return len((project / "builds").read_text())
 
 
-def test_one_is_made_where_there_is_none(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """And nothing is done the second time; after a change of what is needed it is installed again."""
+def test_a_missing_environment_is_created(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A second run does nothing; a change of the requirements installs the project again."""
     environment = project / ".venv"
     set_up(environment, "run", project)
     assert works(environment)
-    assert "Making" in capfd.readouterr().err
+    assert "Creating" in capfd.readouterr().err
     set_up(environment, "run", project)
     assert capfd.readouterr() == ("", "")
     assert builds(project) == 1
@@ -72,8 +72,8 @@ def test_one_is_made_where_there_is_none(project: Path, capfd: pytest.CaptureFix
     assert not (project / ".venv.old").exists()
 
 
-def test_one_that_works_is_used(project: Path) -> None:
-    """Whoever made it, and though it has no pip: some tools make them so."""
+def test_a_working_environment_is_kept(project: Path) -> None:
+    """Whoever made it, even without pip, as some tools do."""
     environment = project / ".venv"
     make(environment, "--without-pip")
     set_up(environment, "run", project)
@@ -132,16 +132,16 @@ def _be_no_environment(environment: Path) -> None:
         (_be_no_environment, "it is not a virtual environment"),
     ],
 )
-def test_one_that_does_not_work_is_not_used(tmp_path: Path, how: Callable[[Path], None], reason: str) -> None:
-    """Each for its reason."""
+def test_a_broken_environment_is_not_used(tmp_path: Path, how: Callable[[Path], None], reason: str) -> None:
+    """Each broken environment is rejected with its reason."""
     how(tmp_path / ".venv")
     found = why_not_usable(tmp_path / ".venv")
     assert found is not None
     assert re.fullmatch(reason, found)
 
 
-def test_one_that_was_moved_is_moved_aside(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """It is said why, and nothing of it is lost; what was aside before goes."""
+def test_a_moved_environment_is_moved_aside(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The reason is printed, and the files are kept; an environment that was moved aside earlier is deleted."""
     (project / ".venv.old").mkdir()
     make(project / "before")
     (project / "before").rename(project / ".venv")
@@ -151,17 +151,17 @@ def test_one_that_was_moved_is_moved_aside(project: Path, capfd: pytest.CaptureF
     assert (project / ".venv.old" / "mine").exists()
     assert capfd.readouterr().err.startswith(
         f"{project}/.venv cannot be used: it was made as {project}/before, and has been moved or copied since. "
-        f"It is moved to {project}/.venv.old"
+        f"Moving it to {project}/.venv.old"
     )
 
 
-def test_what_cannot_be_installed_is_told(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """With the Python it was for; the next try begins where this one ended."""
+def test_a_failed_installation_is_reported(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The error names the Python version; the next run continues where this one stopped."""
     backend = (project / "backend.py").read_text()
     (project / "backend.py").write_text("def build_editable(*_): raise SystemExit('no compiler')")
     make(project / ".venv")
     version = ".".join(map(str, sys.version_info[:3]))
-    with pytest.raises(EnvironmentFailed, match=f"could be installed for Python {version}.*no wheel"):
+    with pytest.raises(EnvironmentFailed, match=f"install all packages for Python {version}.*without a wheel"):
         set_up(project / ".venv", "run", project)
     assert "no compiler" in capfd.readouterr().err
     (project / "backend.py").write_text(backend)

@@ -1,4 +1,4 @@
-"""`python -m deploy.local`: it starts everything, says where it is, and leaves nothing behind, however it ends."""
+"""`python -m deploy.local`: it starts everything, prints the addresses, and leaves nothing behind, however it ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.deploy.conversations import caller, wait_until
 
 
 class Command:
-    """A run of the command; all its processes are known by a mark in their environment."""
+    """A run of the command; an environment variable marks all its processes."""
 
     def __init__(self, temporary: Path, *flags: str) -> None:
         self.temporary = temporary
@@ -39,13 +39,13 @@ class Command:
         )  # fmt: skip
 
     def facts(self) -> dict[str, dict[str, object]]:
-        """The line of JSON that says that everything runs."""
+        """The line of JSON that the command prints once everything runs."""
         assert self.process.stdout is not None
         facts: dict[str, dict[str, object]] = json.loads(self.process.stdout.readline())
         return facts
 
     def end(self, number: signal.Signals) -> tuple[int, str]:
-        """Send it a signal; its exit code, and what it said on standard error."""
+        """Send it a signal; returns its exit code and its standard error."""
         self.process.send_signal(number)
         return self.wait()
 
@@ -54,7 +54,7 @@ class Command:
         return self.process.returncode, errors
 
     def pid_of(self, address: str, *, not_: int) -> int | None:
-        """The process that serves at this address, another one than before; None when the command has ended."""
+        """The new process that serves at this address; None when the command has ended."""
         found: list[int] = []
 
         def is_there() -> bool:
@@ -69,7 +69,7 @@ class Command:
         return found[0] if found else None
 
     def left_behind(self) -> list[object]:
-        """Processes and files that are still there."""
+        """Its remaining processes and files."""
         found: list[object] = list(self.temporary.iterdir())
         for process in psutil.process_iter():
             try:
@@ -89,14 +89,14 @@ def _command_line(process: psutil.Process) -> list[str]:
 
 @pytest.fixture
 def temporary() -> Iterator[Path]:
-    """A folder for temporary files, and a short path: a socket may be in it."""
+    """A folder for temporary files, with a path short enough for a socket."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_runs_until_it_is_told_to_stop(temporary: Path, stack: ExitStack, number: signal.Signals) -> None:
-    """Everything that the line of JSON names answers; after Ctrl-C or SIGTERM it exits with 0 and nothing is left."""
+    """Every address in the line of JSON responds; after Ctrl-C or SIGTERM it exits with 0 and leaves nothing."""
     command = Command(temporary, "--port", "0", "--nodes", "2", "--json")
     facts = command.facts()
     urls, pids = facts["urls"], facts["pids"]
@@ -112,7 +112,7 @@ def test_it_runs_until_it_is_told_to_stop(temporary: Path, stack: ExitStack, num
 
 @pytest.mark.parametrize("seconds", [0.3, 0.5, 0.8])
 def test_ctrl_c_while_it_starts(temporary: Path, seconds: float) -> None:
-    """At whatever moment it comes, what has been started is ended."""
+    """Whenever it comes, everything that was started is stopped."""
     command = Command(temporary, "--port", "0", "--json")
     wait_until(lambda: any(temporary.iterdir()), "it to begin")
     time.sleep(seconds - 0.3)
@@ -121,8 +121,8 @@ def test_ctrl_c_while_it_starts(temporary: Path, seconds: float) -> None:
     assert command.left_behind() == []
 
 
-def test_ctrl_c_while_it_waits(temporary: Path) -> None:
-    """It does not wait for a part that is not ready, either: here nobody is where Redis should be."""
+def test_ctrl_c_while_it_waits_for_a_part(temporary: Path) -> None:
+    """It does not wait for a part that is not ready either: here Redis is missing."""
     [port] = free_ports(1)
     command = Command(temporary, "--port", "0", "--json", "--broadcast", f"redis://127.0.0.1:{port}")
     wait_until(lambda: any(temporary.glob("*/node4.log")), "it to begin")
@@ -131,7 +131,7 @@ def test_ctrl_c_while_it_waits(temporary: Path) -> None:
 
 
 def test_a_part_that_does_not_start(temporary: Path) -> None:
-    """It says which and what that said last, ends the others, and exits with 1."""
+    """It shows the part and its last output, stops the others, and exits with 1."""
     command = Command(temporary, "--port", "0", "--json", "--set", "no_such_setting=1")
     code, errors = command.wait()
     assert code == 1
@@ -141,7 +141,7 @@ def test_a_part_that_does_not_start(temporary: Path) -> None:
 
 
 def test_a_part_that_dies(temporary: Path, stack: ExitStack) -> None:
-    """It says which, and how, and starts it again; meanwhile HAProxy goes by the others, and nothing else ends."""
+    """It reports the death and restarts the part; meanwhile HAProxy uses the other node, and nothing else ends."""
     command = Command(temporary, "--port", "0", "--nodes", "2", "--json", "--without", "example")
     facts = command.facts()
     urls, pids = facts["urls"], facts["pids"]
@@ -157,8 +157,8 @@ def test_a_part_that_dies(temporary: Path, stack: ExitStack) -> None:
     assert code == 0
     assert "node1 was ended by signal 9" in errors
     assert "listening on" in errors
-    assert "Starting node1 again in 1 s." in errors
-    assert "Starting redis again in 1 s." in errors
+    assert "Restarting node1 in 1 s." in errors
+    assert "Restarting redis in 1 s." in errors
     assert command.left_behind() == []
 
 
@@ -167,7 +167,7 @@ def _is_ready(url: str, stack: ExitStack) -> bool:
 
 
 def test_a_part_that_dies_again_and_again(temporary: Path) -> None:
-    """After the sixth time in a minute it is left alone; without its only node the cluster ends, with 1."""
+    """After the sixth time within a minute it stays down; without its only node the cluster ends, with 1."""
     command = Command(
         temporary, "--port", "0", "--nodes", "1", "--json", "--broadcast", "memory:", "--without", "example"
     )
@@ -180,13 +180,13 @@ def test_a_part_that_dies_again_and_again(temporary: Path) -> None:
         pid = command.pid_of(address, not_=pid)
     code, errors = command.wait()
     assert code == 1
-    assert errors.count("Starting node1 again") == 5
-    assert "node1 has died 6 times in a minute and stays down." in errors
+    assert errors.count("Restarting node1") == 5
+    assert "node1 has died 6 times within a minute, so it stays down." in errors
     assert command.left_behind() == []
 
 
 class Patient:
-    """A part that runs until it is told that it does not."""
+    """A part that runs until a test says that it has died."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -196,13 +196,13 @@ class Patient:
     def obituary(self) -> str:
         return f"{self.name} died."
 
-    def begin_again(self) -> None:
+    def restart(self) -> None:
         self.runs = True
         self.starts += 1
 
 
 class Patients:
-    """Parts, and what is said of them."""
+    """Parts, and the messages about them."""
 
     def __init__(self, *names: str) -> None:
         self.parts = {name: Patient(name) for name in names}
@@ -211,26 +211,26 @@ class Patients:
         self.restarts = Restarts(self.parts, nodes, say=self.said.append)
 
     def die(self, name: str, now: float) -> None:
-        """Die, be seen, and be started again if that comes."""
+        """Let a part die, be noticed, and be restarted if that is due."""
         self.parts[name].runs = False
-        self.restarts.look(now)
-        self.restarts.look(now + PAUSE_SECONDS)
+        self.restarts.check(now)
+        self.restarts.check(now + PAUSE_SECONDS)
 
 
 def test_a_restart_takes_a_moment() -> None:
-    """A part is started again after a pause, once, and each death is told once."""
+    """A part is restarted after a pause, once, and each death is reported once."""
     patients = Patients("node1", "node2")
     patients.parts["node1"].runs = False
     for hundredths in range(round(100 * PAUSE_SECONDS)):
-        patients.restarts.look(10 + hundredths / 100)
-    assert (patients.parts["node1"].starts, patients.said) == (0, ["node1 died.\nStarting node1 again in 1 s."])
-    patients.restarts.look(10 + PAUSE_SECONDS)
-    patients.restarts.look(11 + PAUSE_SECONDS)
+        patients.restarts.check(10 + hundredths / 100)
+    assert (patients.parts["node1"].starts, patients.said) == (0, ["node1 died.\nRestarting node1 in 1 s."])
+    patients.restarts.check(10 + PAUSE_SECONDS)
+    patients.restarts.check(11 + PAUSE_SECONDS)
     assert (patients.parts["node1"].starts, patients.parts["node2"].starts, len(patients.said)) == (1, 0, 1)
 
 
-def test_deaths_that_are_long_ago_do_not_count() -> None:
-    """Whoever dies rarely is always started again."""
+def test_old_deaths_do_not_count() -> None:
+    """A part that dies rarely is always restarted."""
     patients = Patients("node1", "node2")
     for number in range(50):
         patients.die("node1", number * (WITHIN_SECONDS / RESTARTS_LIMIT + 1))
@@ -238,12 +238,12 @@ def test_deaths_that_are_long_ago_do_not_count() -> None:
 
 
 def test_some_nodes_may_stay_down() -> None:
-    """A node that is given up leaves the others; the last one does not, and nor does any other part."""
+    """The cluster goes on without a node that stays down, but not without the last one or any other part."""
     patients = Patients("redis", "node1", "node2")
     for number in range(RESTARTS_LIMIT + 3):
         patients.die("node1", float(number))
     assert patients.parts["node1"].starts == RESTARTS_LIMIT
-    assert patients.said[-1] == "node1 died.\nnode1 has died 6 times in a minute and stays down."
+    assert patients.said[-1] == "node1 died.\nnode1 has died 6 times within a minute, so it stays down."
     for name in ("node2", "redis"):
         for number in range(RESTARTS_LIMIT):
             patients.die(name, 100.0 + number)
@@ -252,8 +252,8 @@ def test_some_nodes_may_stay_down() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process does not end with its parent")
-def test_killed_it_leaves_no_process(temporary: Path) -> None:
-    """kill -9 of the command ends all parts; only files are left then."""
+def test_a_killed_command_leaves_no_process(temporary: Path) -> None:
+    """kill -9 of the command ends all parts; only files are left."""
     command = Command(temporary, "--port", "0", "--nodes", "1", "--json", "--without", "example")
     folder = Path(str(command.facts()["folder"]))
     assert command.end(signal.SIGKILL)[0] == -signal.SIGKILL
@@ -261,32 +261,32 @@ def test_killed_it_leaves_no_process(temporary: Path) -> None:
 
 
 def test_one_node_without_redis(temporary: Path, stack: ExitStack) -> None:
-    """`--broadcast memory:` is for one node, and says so if there are more."""
+    """`--broadcast memory:` is for one node; with more, the command fails and says so."""
     command = Command(temporary, "--port", "0", "--nodes", "1", "--json", "--broadcast", "memory:")
     facts = command.facts()
     assert "redis" not in facts["pids"]
     assert caller(str(facts["urls"]["plain"]), stack).call("GET", "/v1/cursor").status == 200
     assert command.end(signal.SIGTERM) == (0, "")
     code, errors = Command(temporary, "--broadcast", "memory:").wait()
-    assert (code, errors) == (1, "Error: 4 nodes need a broadcast that they share; 'memory:' is for one node\n")
+    assert (code, errors) == (1, "Error: 4 nodes need a shared broadcast, such as redis; 'memory:' is for one node\n")
 
 
 def test_a_port_that_is_taken() -> None:
-    """It is named before anything starts."""
+    """The error names the port, before anything starts."""
     [first] = free_ports(1)
     with socket.create_server(("127.0.0.1", first + 81)), pytest.raises(ClusterError, match=f"{first + 81}, for node1"):
         Cluster(first_port=first)
 
 
 def test_a_program_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says what to install."""
+    """The error says what to install."""
     monkeypatch.setitem(cluster_module.PACKAGES, "no-such-program", "its-package")
     with pytest.raises(ClusterError, match=r"no-such-program[.] On Debian: apt-get install its-package"):
         Cluster().start()
 
 
 def test_a_part_that_is_never_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a while the cluster gives up, and says who it was."""
+    """After a while the cluster gives up, and names the part."""
     monkeypatch.setattr("deploy.part.START_SECONDS", 1.0)
     [port] = free_ports(1)
     with pytest.raises(PartFailed, match="node1 was not ready after 1 s"):
@@ -296,7 +296,7 @@ def test_a_part_that_is_never_ready(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_part_that_does_not_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is killed after a while, and whoever waits for it is told."""
+    """It is killed after a while, and a message says so."""
     monkeypatch.setattr("deploy.part.STOP_SECONDS", 1.0)
     deaf = "trap '' TERM; touch deaf; while true; do sleep 0.1; done"
     part = Part(
@@ -305,11 +305,11 @@ def test_a_part_that_does_not_end(
     part.start()
     part.stop()
     assert not part.runs
-    assert capsys.readouterr().err == "node1 has not ended after 1 s and is killed.\n"
+    assert capsys.readouterr().err == "node1 has not stopped within 1 s; killing it.\n"
 
 
-def test_parts_come_and_go(stack: ExitStack, capsys: pytest.CaptureFixture[str]) -> None:
-    """A part that was killed, frozen or stopped comes back where it was, and Redis with what it had."""
+def test_parts_can_be_killed_and_started_again(stack: ExitStack, capsys: pytest.CaptureFixture[str]) -> None:
+    """A part that was killed, frozen or stopped comes back at the same address, and Redis with its data."""
     with Cluster(nodes=1, without=["example", "haproxy"]) as cluster:
         node = caller(cluster.urls["node1"], stack)
         key = {"Authorization": f"Bearer {cluster.publish_key}"}
@@ -326,7 +326,7 @@ def test_parts_come_and_go(stack: ExitStack, capsys: pytest.CaptureFixture[str])
         wait_until(lambda: process.status() == psutil.STATUS_STOPPED, "it to be frozen")
         cluster.thaw_part("node1")
         assert node.call("GET", "/healthz").status == 200
-        cluster.freeze_part("node1")  # and it can be ended all the same
+        cluster.freeze_part("node1")  # a frozen part can be stopped, too
         folder = cluster.folder
     assert capsys.readouterr().err == "", "nothing had to be killed"
     assert not folder.exists()
