@@ -1,4 +1,4 @@
-"""Fixtures: a cluster of four nodes with everything around it, which the tests of this folder share."""
+"""Fixtures: a cluster of four nodes, with HAProxy, Redis and the example, that the tests of this folder share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deploy.cluster import Cluster
 from tests.deploy.conversations import held, wait_until
 
 SETTINGS = {
-    "redis_timeout_seconds": 1,  # how soon nodes are not ready
+    "redis_timeout_seconds": 1,  # how soon nodes notice that Redis is gone
     "drain_seconds": 1,
 }
 
@@ -24,23 +24,23 @@ def _shared_cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster(_shared_cluster: Cluster) -> Iterator[Cluster]:
-    """All parts run and are ready, and no poll is held. A test that ends a part starts it again."""
+    """All parts are running and ready, and no poll is held. A test that stops a part starts it again."""
     yield _shared_cluster
-    assert _shared_cluster.failed() is None, "a test left a part that does not run"
+    assert _shared_cluster.failed() is None, "a test left a part that is not running"
     wait_until(lambda: _all_ready(_shared_cluster), "all nodes to be ready")
-    wait_until(lambda: sum(held(_shared_cluster).values()) == 0, "the polls of this test to be let go")
+    wait_until(lambda: sum(held(_shared_cluster).values()) == 0, "the polls of this test to end")
 
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    """Ends what is entered in it when the test ends."""
+    """Closes everything entered in it at the end of the test."""
     with ExitStack() as stack:
         yield stack
 
 
 @pytest.fixture
 def channel(request: pytest.FixtureRequest) -> str:
-    """A channel of this test's own."""
+    """The name of a channel that only this test uses."""
     name: str = request.node.name
     return name
 

@@ -1,4 +1,4 @@
-"""What several tests of this folder say to a cluster."""
+"""Requests to a cluster that several tests of this folder make."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WAIT_SECONDS = 15.0
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Wait until the condition is true; fails when it does not come true. Not reaching somebody is not true."""
+    """Wait until the condition is true; fails after a timeout. A connection error counts as not true."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         try:
@@ -23,7 +23,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
                 return
         except OSError:
             pass
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        assert time.monotonic() < deadline, f"timed out waiting for {what}"
         time.sleep(0.02)
 
 
@@ -33,14 +33,14 @@ def caller(url: str, stack: ExitStack) -> Caller:
 
 
 def hold(cluster: Cluster, count: int, stack: ExitStack, channel: str, method: str = "GET") -> list[Caller]:
-    """So many polls, from outside and from here on, held by the nodes when this returns."""
+    """Open this many polls from outside, from the current cursor; returns once the nodes hold them."""
     return hold_at(cluster, cluster.nodes, count, stack, channel, method)
 
 
 def hold_at(
     cluster: Cluster, nodes: Sequence[str], count: int, stack: ExitStack, channel: str, method: str = "GET"
 ) -> list[Caller]:
-    """So many polls, as in `hold`, where only these nodes take polls."""
+    """Like `hold`, where only these nodes accept polls."""
     before = sum(held(cluster, nodes).values())
     cursor = caller(cluster.urls["plain"], stack).cursor()
     clients = [caller(cluster.urls["plain"], stack) for _ in range(count)]
@@ -54,14 +54,14 @@ def hold_at(
 
 
 def held(cluster: Cluster, nodes: Sequence[str] = ()) -> dict[str, int]:
-    """How many polls each of these nodes holds; of all nodes, unless they are named. A node must run to say so."""
+    """How many polls each of these nodes holds, by default all; nodes that are not running are left out."""
     return {
         name: int(_metric(cluster.address(name), "held_polls")) for name in nodes or cluster.nodes if cluster.pids[name]
     }
 
 
 def publish(cluster: Cluster, channels: Sequence[str], data: object, idempotency_key: str = "") -> Reply:
-    """Publish from the inside, with the publish key."""
+    """Publish from inside, using the publish key."""
     headers = {"Authorization": f"Bearer {cluster.publish_key}"}
     if idempotency_key:
         headers["Idempotency-Key"] = idempotency_key

@@ -1,4 +1,4 @@
-"""compose.yaml and the Dockerfile, without containers: each command is run as it stands there, on loopback.
+"""compose.yaml and the Dockerfile, without containers: each of their commands runs unchanged, on loopback.
 
 With containers: test_containers.py.
 """
@@ -36,14 +36,14 @@ NODES = ["node1", "node2", "node3", "node4"]
 
 
 def test_it_is_a_compose_file() -> None:
-    """The compose specification's schema takes it."""
+    """It is valid by the compose specification's schema."""
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
     done = subprocess.run([*command, HERE / "compose.yaml"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
 
-def test_all_parts_are_there() -> None:
-    """HAProxy, four nodes, Redis and the example; a service that another waits for exists, and so do volumes."""
+def test_it_has_all_parts() -> None:
+    """HAProxy, four nodes, Redis and the example; every service and volume that is referred to exists."""
     assert {*NODES, "haproxy", "redis", "example"} < SERVICES.keys()
     for name, service in SERVICES.items():
         assert service.get("depends_on", {}).keys() <= SERVICES.keys(), name
@@ -53,7 +53,7 @@ def test_all_parts_are_there() -> None:
 
 
 def test_only_haproxy_is_reached_from_outside() -> None:
-    """By default from this machine, on ports that it listens on; never the inside."""
+    """By default only from this machine, on ports that HAProxy listens on; never the inside."""
     assert [name for name, service in SERVICES.items() if "ports" in service] == ["haproxy"]
     published = [_resolved(port, {}).split(":") for port in SERVICES["haproxy"]["ports"]]
     assert all(host == "127.0.0.1" for host, _, _ in published)
@@ -66,8 +66,8 @@ def test_only_haproxy_is_reached_from_outside() -> None:
             assert service["networks"] == ["inside"], name
 
 
-def test_the_front_is_told_where_everything_is() -> None:
-    """Its environment has every address and file of haproxy.cfg, with names and ports of services."""
+def test_the_front_has_every_address() -> None:
+    """Its environment sets every address and file of haproxy.cfg, using names and ports of services."""
     environment = SERVICES["haproxy"]["environment"]
     text = (HERE / "haproxy.cfg").read_text()
     defaults = dict(re.findall(r"presetenv (\w+) +(\S+)", text))
@@ -82,8 +82,8 @@ def test_the_front_is_told_where_everything_is() -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"PUBLISH_KEY": "k" * 20, "TICKET_KEY": "t" * 20}])
-def test_pushup_takes_the_commands(given: Mapping[str, str]) -> None:
-    """`pushup check-config` takes flags, settings file and environment, and says no without the keys."""
+def test_pushup_accepts_the_commands(given: Mapping[str, str]) -> None:
+    """`pushup check-config` accepts flags, settings file and environment, and fails without the keys."""
     for name in NODES:
         service = SERVICES[name]
         command = [str(HERE / "pushup.toml") if part == "/etc/pushup.toml" else part for part in service["command"]]
@@ -96,11 +96,11 @@ def test_pushup_takes_the_commands(given: Mapping[str, str]) -> None:
         assert without.exit_code != 0
 
 
-def test_the_settings_file_is_all_defaults(tmp_path: Path) -> None:
-    """What stands behind a # in pushup.toml is the default in force: with or without it, nothing changes."""
+def test_the_settings_file_shows_the_defaults(tmp_path: Path) -> None:
+    """Each commented-out line of pushup.toml shows the default: uncommenting it changes nothing."""
     text = (HERE / "pushup.toml").read_text()
     shown = re.sub(r"(?m)^# (?=\w+ = )", "", text)
-    shown = re.sub(r"(?m)^(authorize_url|cors_origins) = .*", "", shown)  # examples, there is no default
+    shown = re.sub(r"(?m)^(authorize_url|cors_origins) = .*", "", shown)  # examples that have no default
     file = tmp_path / "all.toml"
     file.write_text(shown)
     outputs = [
@@ -111,8 +111,8 @@ def test_the_settings_file_is_all_defaults(tmp_path: Path) -> None:
     assert outputs[0] == outputs[1] == outputs[2]
 
 
-def test_the_unit_starts_what_there_is() -> None:
-    """pushup.service: `serve` with the settings file, more files than clients, more time than the drain window."""
+def test_the_unit_starts_the_server_within_its_limits() -> None:
+    """pushup.service runs `serve` with the settings file; it allows enough files for all clients, and time to drain."""
     unit = dict(re.findall(r"(?m)^(\w+)=(.*)$", (HERE / "pushup.service").read_text()))
     assert shlex.split(unit["ExecStart"])[1:] == ["serve", "--config", "/etc/pushup.toml"]
     defaults = dict(re.findall(r"(?m)^(\w+) = (.*)$", CliRunner().invoke(pushup, ["check-config"]).output))
@@ -121,7 +121,7 @@ def test_the_unit_starts_what_there_is() -> None:
 
 
 def test_the_front_waits_longer_than_the_longest_hold() -> None:
-    """The timeouts of both HAProxy files are above poll_timeout_limit_seconds."""
+    """The timeouts in both HAProxy files are longer than poll_timeout_limit_seconds."""
     output = CliRunner().invoke(pushup, ["check-config"]).output
     hold = re.search(r"(?m)^poll_timeout_limit_seconds = (.*)$", output)
     assert hold is not None
@@ -134,8 +134,8 @@ def test_the_front_waits_longer_than_the_longest_hold() -> None:
 
 
 @pytest.mark.parametrize("name", [*NODES, "haproxy", "redis", "example"])
-def test_a_service_has_no_rights_and_no_demands(name: str) -> None:
-    """It runs on a machine that grants few open files, and has what it needs to be stopped and started again."""
+def test_a_service_runs_unprivileged(name: str) -> None:
+    """It has no privileges, works on a machine that allows few open files, and can be stopped and restarted."""
     service = SERVICES[name]
     assert "ulimits" not in service
     assert (service["cap_drop"], service["read_only"], service["init"]) == (["ALL"], True, True)
@@ -143,15 +143,15 @@ def test_a_service_has_no_rights_and_no_demands(name: str) -> None:
     assert service["restart"] == "unless-stopped"
 
 
-def test_a_node_has_time_to_let_its_clients_go() -> None:
-    """The drain window and 5 s, as long as the unit of systemd has; Docker would kill it after 10 s."""
+def test_a_node_has_time_to_drain() -> None:
+    """It allows the drain time plus 5 s, like the systemd unit; Docker would kill it after 10 s."""
     defaults = dict(re.findall(r"(?m)^(\w+) = (.*)$", CliRunner().invoke(pushup, ["check-config"]).output))
     for name in NODES:
         assert float(SERVICES[name]["stop_grace_period"].rstrip("s")) >= float(defaults["drain_seconds"]) + 5
 
 
-def test_nothing_floats() -> None:
-    """Each image of others is named with its minor version, each Python package with its version."""
+def test_all_versions_are_pinned() -> None:
+    """Each third-party image is pinned to its minor version, each Python package to its version."""
     text = (HERE / "Dockerfile").read_text()
     images = official_images(text, SERVICES.values())
     assert len(images) == 3
@@ -170,8 +170,8 @@ def test_nothing_floats() -> None:
     assert "PIP_CONSTRAINT=/source/deploy/constraints.txt" in text
 
 
-def test_the_builder_is_sent_what_is_copied() -> None:
-    """.dockerignore lets through each file that the Dockerfile copies, and excludes all else; both builders read it."""
+def test_dockerignore_admits_only_what_is_copied() -> None:
+    """.dockerignore admits every file that the Dockerfile copies and excludes the rest; both builders read it."""
     lines = (HERE.parent / ".dockerignore").read_text().splitlines()
     patterns = [line for line in lines if line and not line.startswith("#")]
     let_through = {pattern.removeprefix("!") for pattern in patterns if pattern.startswith("!")}
@@ -182,11 +182,11 @@ def test_the_builder_is_sent_what_is_copied() -> None:
     }
     assert patterns[0] == "*"
     assert let_through == copied
-    assert not list(HERE.glob("*.dockerignore"))  # BuildKit would read this one, and the classic builder would not
+    assert not list(HERE.glob("*.dockerignore"))  # BuildKit would read such a file, the classic builder would not
 
 
-def test_the_images_copy_what_there_is() -> None:
-    """Each COPY of the Dockerfile names files of the repository, or a stage that is built before."""
+def test_the_dockerfile_copies_existing_files() -> None:
+    """Each COPY of the Dockerfile names files of the repository, or an earlier stage."""
     text = (HERE / "Dockerfile").read_text()
     stages = re.findall(r"(?m)^FROM \S+ AS (\S+)", text)
     for line in re.findall(r"(?m)^COPY (.*)", text):
@@ -199,7 +199,7 @@ def test_the_images_copy_what_there_is() -> None:
 
 
 def test_the_commands_run(tmp_path: Path, stack: ExitStack) -> None:
-    """All of them, with the names of services put into loopback addresses: a question is asked, and a poll gets it."""
+    """All commands run with loopback addresses in place of service names: a question is asked, and a poll gets it."""
     names = [*NODES, "redis", "example", "FRONT_PLAIN", "FRONT_TLS", "FRONT_INSIDE", "FRONT_STATS"]
     at = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)}
     _run_to_end("certificate", at, tmp_path)
@@ -228,7 +228,7 @@ def _part(name: str, at: Mapping[str, str], folder: Path) -> Part:
 
 
 def _command(name: str, at: Mapping[str, str], folder: Path) -> list[str]:
-    """The command of a service, with paths and names of this machine."""
+    """The command of a service, with this machine's paths and names."""
     service = SERVICES[name]
     command = [str(part) for part in service["command"]]
     if name in NODES:
@@ -254,7 +254,7 @@ def _environment(name: str, at: Mapping[str, str], folder: Path) -> dict[str, st
 
 
 def _here(text: str, name: str, at: Mapping[str, str], folder: Path) -> str:
-    """A text of the compose file, with what it means on this machine."""
+    """A text of the compose file, with its names replaced by this machine's addresses and paths."""
     text = re.sub(r"0\.0\.0\.0:\d+", at.get(name, ""), text)
     text = text.replace("haproxy:8100", at["FRONT_INSIDE"])
     text = re.sub(r"\b(node\d|redis|example):\d+", lambda found: at[found[1]], text)
@@ -268,7 +268,7 @@ def _here(text: str, name: str, at: Mapping[str, str], folder: Path) -> str:
 
 
 def _run_to_end(name: str, at: Mapping[str, str], folder: Path) -> None:
-    """The one-shot service; giving the file to another user needs root, and is left out without."""
+    """The one-shot service; without root, files keep their owner."""
     [script] = SERVICES[name]["command"]
     if os.geteuid() != 0:
         script = script.partition(" && chown")[0]
@@ -319,7 +319,7 @@ def _constraints() -> str:
 
 
 def _normal(name: str) -> str:
-    """The name of a package as package indexes compare them."""
+    """The normalized name of a package, as package indexes compare names."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -328,5 +328,5 @@ def _port(command: list[str], flag: str) -> str:
 
 
 def _resolved(value: object, given: Mapping[str, str]) -> str:
-    """With its variables as compose puts them in: ${NAME:-default}."""
+    """With its variables substituted as compose does: ${NAME:-default}."""
     return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: given.get(found[1], found[2]), str(value))

@@ -1,7 +1,7 @@
 """The Dockerfile and compose.yaml for real: images are built, containers run, nodes are killed, HAProxy reloads.
 
-It brings a Docker daemon of its own and stand-ins for the official images (tests/deploy/containers), since no registry
-of images need be reached. Nothing is left of them afterwards, but the folder that install.sh keeps.
+The tests use their own Docker daemon and stand-ins for the official images (tests/deploy/containers), so they need no
+image registry. Afterwards, only the folder that install.sh keeps is left.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ pytestmark = pytest.mark.containers
 
 REPOSITORY = HERE.parent
 INSTALL_SECONDS = 1500
-"""How long install.sh may take on a machine that has nothing yet; most of it compiles compose."""
+"""How long install.sh may take on a fresh machine; most of the time goes into compiling compose."""
 
 KEY = "of-the-tests-only"
 USERS = {"haproxy": "99", "redis": "999", "example": "1000"} | dict.fromkeys(NODES, "1000")
 
 
 class Built(NamedTuple):
-    """A Docker daemon with all images, and what the builders said."""
+    """A Docker daemon with all images, and the builders' output."""
 
     docker: Docker
     source: Path
@@ -50,7 +50,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
         _copy_repository(source)
         file = source / "deploy" / "compose.yaml"
         services = yaml.safe_load(file.read_text())["services"]
-        docker.start("host")  # pip reaches the package index
+        docker.start("host")  # so that pip can reach the package index
         names = official_images((source / "deploy" / "Dockerfile").read_text(), services.values())
         make_stand_ins(docker, tools / "base.tar", names)
         arguments = [part for name, value in proxies().items() for part in ("--build-arg", f"{name}={value}")]
@@ -81,7 +81,7 @@ def _cluster(built: Built) -> Iterator[ComposeCluster]:
 
 @pytest.fixture
 def cluster(_cluster: ComposeCluster) -> ComposeCluster:
-    """All services run and are healthy. A test that kills one waits until it is back."""
+    """All services are running and healthy. A test that kills one waits until it is back."""
     _cluster.wait_until_well()
     return _cluster
 
@@ -89,8 +89,8 @@ def cluster(_cluster: ComposeCluster) -> ComposeCluster:
 # --- the images ---
 
 
-def test_the_builder_gets_what_the_images_need(built: Built) -> None:
-    """Without BuildKit, too: not the repository's history, not an environment with hundreds of megabytes."""
+def test_the_build_context_is_small(built: Built) -> None:
+    """Even without BuildKit, neither the repository's history nor its large virtual environment is sent."""
     sent = re.search(r"Sending build context to Docker daemon +([\d.]+)(\w+)", built.classic)
     assert sent is not None
     assert float(sent[1]) * {"kB": 1e3, "MB": 1e6}[sent[2]] < 5e6
@@ -98,14 +98,14 @@ def test_the_builder_gets_what_the_images_need(built: Built) -> None:
 
 @pytest.mark.parametrize("image", ["pushup", "pushup-example", "built-by-the-classic-builder"])
 def test_an_image_has_the_pinned_packages(built: Built, image: str) -> None:
-    """What pip installed is what constraints.txt says."""
+    """pip installed exactly the versions in constraints.txt."""
     pinned = set(re.findall(r"(?m)^\S+==\S+", (HERE / "constraints.txt").read_text()))
     command = ["run", "--rm", "--network", "none", "--entrypoint", "pip", image, "freeze", "--exclude", "pushup"]
     assert {line for line in built.docker.run(*command).splitlines() if "==" in line} <= pinned
 
 
-def test_an_image_is_told_its_extras(built: Built) -> None:
-    """Without them, PushUp says what it needs for TLS to Redis."""
+def test_an_image_without_the_tls_extra_says_so(built: Built) -> None:
+    """Without them, PushUp says what it needs to use TLS with Redis."""
     command = ["run", "--rm", "--network", "none", "pushup", "check-config", "--broadcast", "rediss://redis"]
     with pytest.raises(DockerError, match=re.escape("pushup[tls]")):
         built.docker.run(*command)
@@ -114,8 +114,8 @@ def test_an_image_is_told_its_extras(built: Built) -> None:
 # --- everything together ---
 
 
-def test_everything_runs_without_rights(cluster: ComposeCluster) -> None:
-    """Each service's process is an ordinary user's, with no capability, in a file system that it cannot write to."""
+def test_everything_runs_unprivileged(cluster: ComposeCluster) -> None:
+    """Each service runs as an ordinary user, without capabilities, on a read-only file system."""
     states = cluster.states()
     assert states.keys() == {*USERS, "certificate"}
     for name, user in USERS.items():
@@ -127,7 +127,7 @@ def test_everything_runs_without_rights(cluster: ComposeCluster) -> None:
 
 
 def test_a_message_is_published_at_a_node_and_polled_through_tls(cluster: ComposeCluster) -> None:
-    """Through the port that HAProxy publishes; nobody publishes there."""
+    """It works through the port that HAProxy publishes; publishing there is refused."""
     with cluster.outside() as browser:
         browser.begin_poll("news", cursor=browser.cursor(), timeout=30)
         assert cluster.publish("news", "hello", to="node3").status == 201
@@ -135,15 +135,15 @@ def test_a_message_is_published_at_a_node_and_polled_through_tls(cluster: Compos
         assert browser.call("POST", "/v1/messages", {"channels": ["news"], "data": 1}).status == 403
 
 
-def test_plain_requests_are_sent_to_tls(cluster: ComposeCluster) -> None:
-    """To the address that the world has for it."""
+def test_plain_requests_are_redirected_to_tls(cluster: ComposeCluster) -> None:
+    """It redirects to the address that is published to the outside."""
     with cluster.published(8000) as browser:
         reply = browser.call("GET", "/tags/c++")
     assert (reply.status, reply.headers["Location"]) == (308, "https://localhost:8443/tags/c++")
 
 
 def test_the_example_publishes_a_question(cluster: ComposeCluster) -> None:
-    """Asked in a page, it is polled by the readers of its tags."""
+    """A question asked in a page reaches readers polling its tags."""
     form = "author=John&title=What+is+a+B-tree%3F&text=I+wonder.&tags=c%2B%2B+java"
     with cluster.outside() as reader, closing(cluster.connection("example", 5000)) as page:
         reader.begin_poll("tag:java", cursor=reader.cursor(), timeout=30)
@@ -153,7 +153,7 @@ def test_the_example_publishes_a_question(cluster: ComposeCluster) -> None:
 
 
 def test_a_killed_node_comes_back_and_nobody_notices(cluster: ComposeCluster) -> None:
-    """Compose starts it again, it has everything from Redis, and readers get each message once and in order."""
+    """Compose restarts it, it recovers everything from Redis, and readers get each message once and in order."""
     with cluster.outside() as browser:
         begin = browser.cursor()
     readers = [Reader(cluster, "killed", begin) for _ in range(6)]
@@ -170,7 +170,7 @@ def test_a_killed_node_comes_back_and_nobody_notices(cluster: ComposeCluster) ->
 
 
 def test_a_killed_redis_comes_back_with_what_was_acknowledged(cluster: ComposeCluster) -> None:
-    """Publications wait or are refused meanwhile, and are published when they are tried again."""
+    """Publications wait or are refused meanwhile, and succeed when retried."""
     with cluster.outside() as browser:
         begin = browser.cursor()
     readers = [Reader(cluster, "redis", begin) for _ in range(6)]
@@ -183,7 +183,7 @@ def test_a_killed_redis_comes_back_with_what_was_acknowledged(cluster: ComposeCl
 
 
 def test_polls_are_held_while_redis_is_away(cluster: ComposeCluster) -> None:
-    """No node is ready then, and HAProxy soon knows. All are alive: it gives them polls as a last resort."""
+    """No node is ready, and HAProxy soon notices. All are alive, so it still gives them polls as a last resort."""
     with cluster.outside() as browser, ExitStack() as stack:
         stack.callback(cluster.compose, "start", "redis")
         cluster.compose("stop", "redis")
@@ -200,7 +200,7 @@ def test_polls_are_held_while_redis_is_away(cluster: ComposeCluster) -> None:
 
 
 def test_haproxy_reloads(cluster: ComposeCluster, built: Built) -> None:
-    """By the command of README.md: new connections go by the changed file, a poll that is held ends where it is."""
+    """With README.md's command, new connections follow the changed file, and a held poll completes."""
     file = built.source / "deploy" / "haproxy.cfg"
     before = file.read_text()
     [command] = re.findall(r"docker compose (kill -s SIGUSR2 haproxy)`", (HERE / "README.md").read_text())
@@ -216,8 +216,8 @@ def test_haproxy_reloads(cluster: ComposeCluster, built: Built) -> None:
     cluster.compose(*command.split())
 
 
-def test_haproxy_takes_a_file_that_replaces_its_own_when_it_restarts(cluster: ComposeCluster, built: Built) -> None:
-    """Not before: the container has the file that was there when it began."""
+def test_haproxy_uses_a_replaced_file_after_a_restart(cluster: ComposeCluster, built: Built) -> None:
+    """Until then, the container has the file from when it started."""
     file = built.source / "deploy" / "haproxy.cfg"
     new = file.with_name("new.cfg")
     new.write_text(file.read_text() + "\n# a later version\n")
@@ -230,7 +230,7 @@ def test_haproxy_takes_a_file_that_replaces_its_own_when_it_restarts(cluster: Co
 
 
 def test_it_stops_in_time_and_leaves_nothing(cluster: ComposeCluster, built: Built) -> None:
-    """Nodes answer the polls that they hold, nobody has to be killed, and all containers and networks are gone."""
+    """Nodes answer the polls they hold, no process has to be killed, and all containers and networks are removed."""
     with ExitStack() as stack:
         clients = [stack.enter_context(cluster.at(name, 8080)) for name in NODES]
         for client in clients:
@@ -255,7 +255,7 @@ def _install() -> Path:
 
 
 def _copy_repository(source: Path) -> None:
-    """What a builder finds in a working copy: the files, their history, and an environment of 50 MB."""
+    """A working copy as a builder finds it: the files, their history, and a virtual environment of 50 MB."""
     left_out = shutil.ignore_patterns(
         ".git", ".venv", ".hypothesis", ".*_cache", "__pycache__", "*.egg-info", "results"
     )

@@ -1,4 +1,4 @@
-"""The example in a real browser behind the real HAProxy: what one reader asks, the others see at once."""
+"""The example in a real browser behind a real HAProxy: what one reader asks, the others see at once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _browser() -> Iterator[webdriver.Chrome]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     for flag in (
         "headless=new", "no-sandbox", "disable-dev-shm-usage", "ignore-certificate-errors", "disable-gpu",
-        "force-prefers-reduced-motion",  # what fades in has no text yet
+        "force-prefers-reduced-motion",  # text that is still fading in would be read as empty
     ):  # fmt: skip
         options.add_argument(f"--{flag}")
     driver = webdriver.Chrome(options=options, service=Service(chromedriver))
@@ -48,7 +48,7 @@ def _browser() -> Iterator[webdriver.Chrome]:
 
 @pytest.fixture
 def browser(_browser: webdriver.Chrome) -> Iterator[webdriver.Chrome]:
-    """A browser with one empty tab, which a test may give more."""
+    """A browser with one empty tab; a test may open more."""
     yield _browser
     for handle in _browser.window_handles[1:]:
         _browser.switch_to.window(handle)
@@ -60,7 +60,7 @@ def browser(_browser: webdriver.Chrome) -> Iterator[webdriver.Chrome]:
 
 @pytest.fixture
 def post(cluster: Cluster) -> Post:
-    """Send a form to the example as a browser would; returns where it leads, or the page that refuses."""
+    """Submit a form to the example as a browser would; returns the redirect's target, or the error page."""
 
     return partial(_post, cluster.urls["plain"])
 
@@ -75,7 +75,7 @@ def _post(url: str, path: str, **form: str) -> str:
 
 
 def test_john_asks_and_readers_of_java_see_it(cluster: Cluster, browser: webdriver.Chrome) -> None:
-    """PushUp §3.3: asked in one tab; there in others, of its tags, its author and everything, unreloaded."""
+    """PushUp §3.3: asked in one tab, it appears without a reload in others, by its tags, its author, and everything."""
     url = cluster.urls["tls"]
     readers = []
     for path in ("/tag/java", "/tag/c%2B%2B", "/author/John", "/"):
@@ -109,8 +109,8 @@ def test_john_asks_and_readers_of_java_see_it(cluster: Cluster, browser: webdriv
     assert _complaints(browser) == []
 
 
-def test_answers_come_by_themselves(cluster: Cluster, browser: webdriver.Chrome, post: Post) -> None:
-    """On the page of a question, below those that were there."""
+def test_answers_appear_without_a_reload(cluster: Cluster, browser: webdriver.Chrome, post: Post) -> None:
+    """It appears on the question's page, below earlier answers."""
     question = post("/questions", author="Ann", title="How long?", text="May a request be open?", tags="http")
     post(f"{question}/answers", author="Kim", text="It may.")
     browser.get(cluster.urls["plain"] + question)
@@ -122,8 +122,8 @@ def test_answers_come_by_themselves(cluster: Cluster, browser: webdriver.Chrome,
     assert answers[1].find_element(By.CLASS_NAME, "name").text == "Zoë"
 
 
-def test_what_people_write_is_text(cluster: Cluster, browser: webdriver.Chrome, post: Post) -> None:
-    """Markup in a name, a title, a text or an answer is shown as it was written, come live or with the page."""
+def test_user_input_is_shown_as_text(cluster: Cluster, browser: webdriver.Chrome, post: Post) -> None:
+    """Markup in a name, title, text or answer is shown literally, whether it arrives live or with the page."""
     name = '<b onclick="1">Eve</b>'
     browser.get(f"{cluster.urls['plain']}/")
     wait_until(lambda: _state(browser) == "live", "the page to be live")
@@ -164,15 +164,15 @@ def test_nothing_but_its_own_scripts_runs(cluster: Cluster, browser: webdriver.C
 
 @pytest.mark.parametrize("tags", ["<b>", "a/b", "a b c d e f", "", "x" * 31])
 def test_tags_are_checked(post: Post, tags: str) -> None:
-    """A tag is a word; the page says what is wrong, as text."""
+    """A tag is a single word; the page shows the error as text."""
     page = post("/questions", author="Eve", title="t", text="x", tags=tags)
     assert "Enter 1 to 5 tags" in page
 
 
-def test_pushup_away_loses_no_question(
+def test_an_outage_of_pushup_loses_no_question(
     cluster: Cluster, stack: ExitStack, browser: webdriver.Chrome, post: Post
 ) -> None:
-    """While Redis is away a question is kept and its author told; readers get it when they load the page."""
+    """While Redis is away, a question is stored and its author told; readers see it when they load the page."""
     cluster.stop_part("redis")
     try:
         wait_until(lambda: cluster.server_states()["polls/node1"] == "NOLB", "the nodes to be not ready")
@@ -186,8 +186,8 @@ def test_pushup_away_loses_no_question(
     assert _titles(browser) == ["Who hears me?"]
 
 
-def test_a_page_finds_its_way_back(cluster: Cluster, browser: webdriver.Chrome) -> None:
-    """When HAProxy is gone a page says so and tries again; what was published meanwhile comes then."""
+def test_a_page_reconnects(cluster: Cluster, browser: webdriver.Chrome) -> None:
+    """Without HAProxy, a page says that it is offline and retries; then it shows what was published meanwhile."""
     browser.get(f"{cluster.urls['plain']}/tag/haskell")
     wait_until(lambda: _state(browser) == "live", "the page to be live")
     cluster.kill_part("haproxy")
@@ -204,7 +204,7 @@ def test_a_page_finds_its_way_back(cluster: Cluster, browser: webdriver.Chrome) 
 
 
 def test_after_a_gap_the_list_is_fetched_again(cluster: Cluster, browser: webdriver.Chrome) -> None:
-    """A message went by while the page was cut off, and its channel is closed: the application has the question."""
+    """A page that was offline while a message was published and its channel closed reloads from the application."""
     browser.get(f"{cluster.urls['plain']}/tag/gap")
     wait_until(lambda: _state(browser) == "live", "the page to be live")
     cluster.kill_part("haproxy")
@@ -222,8 +222,8 @@ def test_after_a_gap_the_list_is_fetched_again(cluster: Cluster, browser: webdri
     wait_until(lambda: _titles(browser) == ["The next", "Missed"], "it to be live again")
 
 
-def test_a_message_comes_once(cluster: Cluster, browser: webdriver.Chrome, post: Post) -> None:
-    """A question that is on the page already is not put there again by a poll."""
+def test_a_message_is_shown_once(cluster: Cluster, browser: webdriver.Chrome, post: Post) -> None:
+    """A poll does not add a question that the page already shows."""
     post("/questions", author="Wei", title="Only once", text="x", tags="once")
     with ExitStack() as stack:
         page = caller(cluster.urls["plain"], stack).call("GET", "/tag/once").text
@@ -236,8 +236,8 @@ def test_a_message_comes_once(cluster: Cluster, browser: webdriver.Chrome, post:
     wait_until(lambda: _titles(browser) == ["Another", "Only once"], "the other one")
 
 
-def test_the_pages_are_for_phones_and_the_dark(cluster: Cluster, browser: webdriver.Chrome) -> None:
-    """Nothing is wider than a phone, and a dark system gets dark pages."""
+def test_the_pages_fit_phones_and_dark_themes(cluster: Cluster, browser: webdriver.Chrome) -> None:
+    """Nothing is wider than a phone, and a dark system theme gets dark pages."""
     for features, dark in (([{"name": "prefers-color-scheme", "value": "dark"}], True), ([], False)):
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
         metrics = {"width": 360, "height": 800, "deviceScaleFactor": 1, "mobile": True}
@@ -259,12 +259,12 @@ def _titles(browser: webdriver.Chrome) -> list[str]:
 
 
 def _card(browser: webdriver.Chrome, title: str) -> WebElement:
-    """The newest question's card, once it has this title."""
+    """Wait until the newest question's card has this title, and return it."""
     wait_until(lambda: _titles(browser)[:1] == [title], f"a question {title!r}")
     return browser.find_element(By.CSS_SELECTOR, "#list > li")
 
 
 def _complaints(browser: webdriver.Chrome) -> list[object]:
-    """What scripts and the content security policy complained of."""
+    """Errors logged by scripts and the content security policy."""
     entries: list[dict[str, object]] = browser.get_log("browser")  # type: ignore[no-untyped-call]
     return [entry for entry in entries if entry["level"] in ("WARNING", "SEVERE")]

@@ -1,4 +1,4 @@
-"""HAProxy before real nodes: who gets where, and what clients notice when nodes, Redis or HAProxy itself go."""
+"""HAProxy in front of real nodes: routing, and what clients notice when nodes, Redis or HAProxy fail."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FORBIDDEN = [
 
 @pytest.mark.parametrize(("method", "path"), FORBIDDEN)
 def test_nobody_outside_reaches_more_than_polls(cluster: Cluster, stack: ExitStack, method: str, path: str) -> None:
-    """Even with the key, from outside the answer is a problem that says where to go."""
+    """Even with the key, requests from outside get a problem response that says where to publish."""
     body = {"channels": ["forbidden"], "data": 1}
     key = {"Authorization": f"Bearer {cluster.publish_key}"}
     reply = caller(cluster.urls["plain"], stack).call(method, path, body if method == "POST" else None, key)
@@ -52,8 +52,8 @@ def test_nobody_outside_reaches_more_than_polls(cluster: Cluster, stack: ExitSta
 
 
 @pytest.mark.parametrize("path", ["//v1/messages", "/V1/messages", "/v1%2fmessages", "/./v1/messages"])
-def test_spellings_of_a_path_do_not_get_through(cluster: Cluster, stack: ExitStack, path: str) -> None:
-    """What is not exactly a poll goes to the application at most, which does not know it."""
+def test_alternative_spellings_of_a_path_do_not_get_through(cluster: Cluster, stack: ExitStack, path: str) -> None:
+    """Anything that is not exactly a poll goes to the application at most, which does not know it."""
     body = {"channels": ["forbidden"], "data": 1}
     key = {"Authorization": f"Bearer {cluster.publish_key}"}
     reply = caller(cluster.urls["plain"], stack).call("POST", path, body, key)
@@ -63,7 +63,7 @@ def test_spellings_of_a_path_do_not_get_through(cluster: Cluster, stack: ExitSta
 
 
 def test_published_inside_and_read_outside(cluster: Cluster, stack: ExitStack, channel: str) -> None:
-    """The inside publishes, with its key only, and whoever polls outside gets it, by GET and by POST."""
+    """The inside can publish, but only with a key, and clients polling outside get the message, by GET and by POST."""
     by_get = hold(cluster, 1, stack, channel)
     by_post = hold(cluster, 1, stack, channel, "POST")
     without_key = caller(cluster.urls["inside"], stack).call("POST", "/v1/messages", {"channels": ["a"], "data": 1})
@@ -73,7 +73,7 @@ def test_published_inside_and_read_outside(cluster: Cluster, stack: ExitStack, c
 
 
 def test_the_inside_is_the_whole_interface_and_no_more(cluster: Cluster, stack: ExitStack) -> None:
-    """Channels and nodes can be looked at from the inside; the metrics of any node would be those of a random one."""
+    """Channels and nodes can be listed from inside; metrics cannot, as they would come from a random node."""
     inside = caller(cluster.urls["inside"], stack)
     key = {"Authorization": f"Bearer {cluster.publish_key}"}
     assert inside.call("GET", "/v1/channels", headers=key).status == 200
@@ -81,7 +81,7 @@ def test_the_inside_is_the_whole_interface_and_no_more(cluster: Cluster, stack: 
 
 
 def test_ordinary_requests_go_to_the_application(cluster: Cluster, stack: ExitStack) -> None:
-    """All that is not PushUp's is the application's, unknown paths, too."""
+    """Every other path belongs to the application, even unknown ones."""
     client = caller(cluster.urls["plain"], stack)
     assert "All questions" in client.call("GET", "/").text
     reply = client.call("GET", "/nowhere")
@@ -89,15 +89,15 @@ def test_ordinary_requests_go_to_the_application(cluster: Cluster, stack: ExitSt
 
 
 def test_polls_are_spread_evenly(cluster: Cluster, stack: ExitStack, channel: str) -> None:
-    """Of 40 held polls each of the four nodes holds ten."""
+    """Of 40 held polls, each of the four nodes holds ten."""
     before = held(cluster)
     hold(cluster, 40, stack, channel)
     after = held(cluster)
     assert [after[name] - before[name] for name in cluster.nodes] == [10, 10, 10, 10]
 
 
-def test_a_client_that_goes_is_let_go_at_its_node(cluster: Cluster, stack: ExitStack, channel: str) -> None:
-    """HAProxy does not hold a poll for which nobody waits any more."""
+def test_a_node_drops_the_poll_of_a_client_that_disconnects(cluster: Cluster, stack: ExitStack, channel: str) -> None:
+    """When a client disconnects, HAProxy closes the poll at the node."""
     for client in hold(cluster, 8, stack, channel):
         client.close()
     wait_until(lambda: sum(held(cluster).values()) == 0, "the nodes to let go")
@@ -107,7 +107,7 @@ def test_a_client_that_goes_is_let_go_at_its_node(cluster: Cluster, stack: ExitS
 def test_the_polls_of_a_node_that_dies_go_on_elsewhere(
     cluster: Cluster, stack: ExitStack, channel: str, method: str
 ) -> None:
-    """kill -9 of a node: its clients notice nothing, and get what is published then."""
+    """kill -9 of a node: its clients notice nothing, and get what is published afterwards."""
     clients = hold(cluster, 12, stack, channel, method)
     cluster.kill_part("node2")
     try:
@@ -122,7 +122,7 @@ def test_the_polls_of_a_node_that_dies_go_on_elsewhere(
 def test_the_polls_of_a_node_that_hangs_go_on_elsewhere(
     cluster: Cluster, stack: ExitStack, channel: str, method: str
 ) -> None:
-    """SIGSTOP of a node: its clients notice nothing, and publications with a key come out well, wherever they went."""
+    """SIGSTOP of a node: its clients notice nothing, and publications with a key succeed, wherever they were sent."""
     clients = hold(cluster, 12, stack, channel, method)
     cluster.freeze_part("node2")
     try:
@@ -135,13 +135,13 @@ def test_the_polls_of_a_node_that_hangs_go_on_elsewhere(
     finally:
         cluster.thaw_part("node2")
     reader = caller(cluster.urls["plain"], stack)
-    for _ in range(2):  # when the node works off what it was sent, nothing comes a second time
+    for _ in range(2):  # when the node resumes and processes its queue, nothing is delivered twice
         assert sorted(data_of(reader.poll(f"{channel}-other", timeout=0))) == [*range(8)]
         wait_until(lambda: cluster.server_states()["polls/node2"] == "UP", "HAProxy to use it again")
 
 
-def test_a_node_that_wakes_up_goes_on_where_it_was(cluster: Cluster, stack: ExitStack, channel: str) -> None:
-    """After longer than its lease and Redis' timeout: no answer from the past, no gap, nothing twice, for anybody."""
+def test_a_node_that_resumes_catches_up(cluster: Cluster, stack: ExitStack, channel: str) -> None:
+    """Frozen for longer than its lease and Redis' timeout, it gives nobody a stale answer, a gap or a duplicate."""
     cursor = caller(cluster.urls["node2"], stack).cursor()
     held_there, late, other = (caller(cluster.urls[name], stack) for name in ("node2", "node2", "node1"))
     held_there.begin_poll(channel, cursor=cursor, timeout=50)
@@ -152,7 +152,7 @@ def test_a_node_that_wakes_up_goes_on_where_it_was(cluster: Cluster, stack: Exit
             assert publish(cluster, [channel], number, f"{channel}-{number}").status == 201
         newest = other.poll(channel, cursor=cursor, timeout=0)
         assert data_of(newest) == [*range(5)]
-        # Both are in its socket when it wakes, before it has read any of the log.
+        # Both are in its socket when it resumes, before it has read any of the log.
         late.begin_poll(channel, cursor=newest["cursor"], timeout=50)
         again = caller(cluster.urls["node2"], stack)
         again.begin(
@@ -172,7 +172,7 @@ def test_a_node_that_wakes_up_goes_on_where_it_was(cluster: Cluster, stack: Exit
         answer = held_there.poll(channel, cursor=answer["cursor"], timeout=10)
     assert chain == [*range(5)]
     told = again.finish()
-    assert told.status in (201, 503)  # it knows the log, or does not yet
+    assert told.status in (201, 503)  # 503 if it has not caught up with the log yet
     wait_until(lambda: len(_nodes(cluster, stack)) == 4, "the others to count it in")
     assert publish(cluster, [channel], "after").status == 201
     answer = _answer_or_again(late, channel, newest["cursor"])
@@ -180,7 +180,7 @@ def test_a_node_that_wakes_up_goes_on_where_it_was(cluster: Cluster, stack: Exit
 
 
 def _answer_or_again(client: Caller, channel: str, cursor: str) -> dict[str, Any]:
-    """The answer to a poll that was begun; what a node could not take it asks again."""
+    """The response to a poll in progress; a poll that the node refused is retried."""
     reply = client.finish()
     while reply.status == 503 or not reply.value["messages"]:
         cursor = reply.value.get("cursor", cursor)
@@ -190,19 +190,19 @@ def _answer_or_again(client: Caller, channel: str, cursor: str) -> dict[str, Any
 
 
 def _nodes(cluster: Cluster, stack: ExitStack) -> list[object]:
-    """The nodes that live, as the first of them sees it."""
+    """The active nodes, as the first node sees them."""
     key = {"Authorization": f"Bearer {cluster.publish_key}"}
     nodes: list[object] = caller(cluster.urls["node1"], stack).call("GET", "/v1/nodes", headers=key).value["nodes"]
     return nodes
 
 
 def _held_elsewhere(cluster: Cluster, name: str) -> int:
-    """How many polls all nodes but this one hold; this one cannot say."""
+    """How many polls all other nodes hold; this one cannot answer."""
     return sum(held(cluster, [other for other in cluster.nodes if other != name]).values())
 
 
 def test_a_node_that_drains_answers_what_it_holds(stack: ExitStack, channel: str) -> None:
-    """SIGTERM of a node is not a death: HAProxy sends it nothing more, and cuts off nothing."""
+    """SIGTERM of a node is graceful: HAProxy sends it no more requests, and closes no connection."""
     with Cluster(nodes=2, settings={"drain_seconds": 4}, without=["example"]) as cluster:
         clients = hold(cluster, 40, stack, channel)
         cluster.parts["node1"].ask_to_stop()
@@ -215,8 +215,8 @@ def test_a_node_that_drains_answers_what_it_holds(stack: ExitStack, channel: str
         assert (answers.count([]), answers.count(["after"])) == (20, 25)
 
 
-def test_requests_go_to_the_nodes_that_are_left(cluster: Cluster, stack: ExitStack, channel: str) -> None:
-    """From the instant a node is gone, before HAProxy has noticed, nothing fails; and then neither."""
+def test_requests_go_to_the_remaining_nodes(cluster: Cluster, stack: ExitStack, channel: str) -> None:
+    """From the moment a node dies, even before HAProxy has noticed, no request fails."""
     client = caller(cluster.urls["plain"], stack)
     cursor = client.cursor()
     cluster.stop_part("node1")
@@ -233,11 +233,11 @@ def test_requests_go_to_the_nodes_that_are_left(cluster: Cluster, stack: ExitSta
     wait_until(lambda: cluster.server_states()["polls/node1"] == "UP", "HAProxy to use it again")
 
 
-def test_clients_notice_no_restart(cluster: Cluster, stack: ExitStack, channel: str) -> None:
+def test_clients_do_not_notice_restarts(cluster: Cluster, stack: ExitStack, channel: str) -> None:
     """While nodes are stopped, killed and started, readers get every message once and in order, and no error.
 
-    Of eight readers and two kills one may find its connection closed: when HAProxy marks a node down, it also ends a
-    request that it is connecting there in that very moment ("DC" in its log), and does not try that one elsewhere.
+    Of eight readers, one may find its connection closed in two kills: when HAProxy marks a node down, it also ends a
+    request that is just being connected there ("DC" in its log), and does not retry it elsewhere.
     """
     start = caller(cluster.urls["plain"], stack).cursor()
     with ThreadPoolExecutor(10) as threads:
@@ -259,7 +259,7 @@ def test_clients_notice_no_restart(cluster: Cluster, stack: ExitStack, channel: 
 
 
 def _read_to_end(url: str, channel: str, cursor: str) -> tuple[list[object], int]:
-    """What one reader gets, and how often its connection was closed without an answer; it bears with no other error."""
+    """What one reader gets, and how often its connection was closed without a response; any other error is raised."""
     read: list[object] = []
     closed = 0
     with ExitStack() as stack:
@@ -278,7 +278,7 @@ def _read_to_end(url: str, channel: str, cursor: str) -> tuple[list[object], int
 
 
 def _publish_until(cluster: Cluster, channel: str, ended: Event) -> int:
-    """Publish numbers; one whose fate is not known is published again with its key. Returns how many."""
+    """Publish numbers until `ended`; retries one with its key if its outcome is unknown. Returns how many."""
     number = 0
     with ExitStack() as stack:
         inside = caller(cluster.urls["inside"], stack)
@@ -292,8 +292,8 @@ def _publish_until(cluster: Cluster, channel: str, ended: Event) -> int:
     return number
 
 
-def test_without_redis_polls_are_held_all_the_same(cluster: Cluster, stack: ExitStack, channel: str) -> None:
-    """No node is ready then: the cached is answered, polls wait, publishers are told, and then it all goes on."""
+def test_polls_are_held_without_redis(cluster: Cluster, stack: ExitStack, channel: str) -> None:
+    """No node is ready: cached messages are served, polls wait, publishers get an error; then everything resumes."""
     assert publish(cluster, [channel], "before").status == 201
     cluster.stop_part("redis")
     try:
@@ -317,7 +317,7 @@ def test_without_redis_polls_are_held_all_the_same(cluster: Cluster, stack: Exit
 
 
 def test_a_reload_breaks_nothing(cluster: Cluster, stack: ExitStack, channel: str) -> None:
-    """Polls that are held end where they are; requests during the reload are answered; the new file is in force."""
+    """Held polls complete, requests during the reload are answered, and the new file takes effect."""
     clients = hold(cluster, 8, stack, channel)
     asking = caller(cluster.urls["plain"], stack)
     cluster.reload_haproxy(nodes=3)
@@ -332,8 +332,8 @@ def test_a_reload_breaks_nothing(cluster: Cluster, stack: ExitStack, channel: st
         cluster.reload_haproxy()
 
 
-def test_plain_requests_from_elsewhere_are_sent_to_tls(cluster: Cluster, stack: ExitStack) -> None:
-    """Only loopback is served without TLS; here HAProxy listens on another address of this machine, too."""
+def test_plain_requests_from_elsewhere_are_redirected_to_tls(cluster: Cluster, stack: ExitStack) -> None:
+    """Only loopback is served without TLS; here HAProxy also listens on another address of this machine."""
     others = [
         address.address
         for addresses in psutil.net_if_addrs().values()
@@ -342,7 +342,7 @@ def test_plain_requests_from_elsewhere_are_sent_to_tls(cluster: Cluster, stack: 
     ]
     if not others:
         pytest.skip("this machine has no address but loopback")
-    port = cluster.ports["tcp"]  # not used by this front
+    port = cluster.ports["tcp"]  # this front does not use it
     cluster.reload_haproxy(plain=f"{cluster.address('plain')},{others[0]}:{port}")
     try:
         reply = caller(f"http://{others[0]}:{port}", stack).call("GET", poll_path("a", timeout=0))
@@ -352,10 +352,10 @@ def test_plain_requests_from_elsewhere_are_sent_to_tls(cluster: Cluster, stack: 
         cluster.reload_haproxy()
 
 
-def test_plain_tcp_deals_out_connections_in_turn(stack: ExitStack, channel: str) -> None:
-    """haproxy-tcp.cfg: of eight connections each of four nodes gets two, and any node publishes to all."""
+def test_plain_tcp_distributes_connections_in_turn(stack: ExitStack, channel: str) -> None:
+    """haproxy-tcp.cfg: of eight connections, each of four nodes gets two, and any node publishes to all."""
     with Cluster(nodes=4, front="tcp", without=["example"]) as cluster:
-        clients = hold(cluster, 7, stack, channel)  # the eighth is the one that asks for the cursor
+        clients = hold(cluster, 7, stack, channel)  # the eighth connection fetches the cursor
         assert sorted(held(cluster).values()) == [1, 2, 2, 2]
         assert publish(cluster, [channel], "to all").status == 201
         assert [data_of(client.answer()) for client in clients] == [["to all"]] * 7
@@ -365,7 +365,7 @@ def test_plain_tcp_deals_out_connections_in_turn(stack: ExitStack, channel: str)
 
 
 def test_plain_tcp_ends_the_connections_of_a_node_that_hangs(stack: ExitStack, channel: str) -> None:
-    """haproxy-tcp.cfg: its clients connect again, to another node. Nobody else is cut off."""
+    """haproxy-tcp.cfg: its clients reconnect to another node. No other connection is closed."""
     with Cluster(nodes=2, front="tcp", without=["example"]) as cluster:
         clients = [stack.enter_context(RawClient(cluster.address("tcp"))) for _ in range(8)]
         for client in clients:
@@ -384,7 +384,7 @@ def test_plain_tcp_ends_the_connections_of_a_node_that_hangs(stack: ExitStack, c
 
 
 def test_plain_tcp_leaves_a_node_that_drains_its_clients(stack: ExitStack, channel: str) -> None:
-    """haproxy-tcp.cfg: it gets no new ones, and answers those it has."""
+    """haproxy-tcp.cfg: it gets no new connections, and answers the polls it holds."""
     with Cluster(nodes=2, front="tcp", settings={"drain_seconds": 4}, without=["example"]) as cluster:
         clients = [caller(cluster.urls["plain"], stack) for _ in range(40)]
         for client in clients:

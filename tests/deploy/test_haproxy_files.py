@@ -1,4 +1,4 @@
-"""Both configuration files, before servers that say what they were sent and can be made to fail."""
+"""Both configuration files, in front of servers that record their requests and can be made to fail."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from tests.server.caller import Caller, Reply
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 HELD_SECONDS = 30.0
-"""No test holds a request for as long."""
+"""Longer than any test holds a request."""
 
 NOT_NOW = ANSWER.replace(b"200 OK", b"503 Service Unavailable")
 
 
 class Stub:
-    """A server that answers checks, and keeps what else it is sent.
+    """A server that answers health checks, and records all other requests.
 
-    answer: to all but checks
-    ready_answer: to /readyz; other checks are answered well
-    breaks: it hangs up instead of answering, unless it is a check
-    hangs: whatever it has not answered yet is never answered
-    holds: it answers nothing but checks until it is set
+    answer: the response to everything but checks
+    ready_answer: the response to /readyz; other checks succeed
+    breaks: close the connection instead of answering, except for checks
+    hangs: never answer any request that is still unanswered
+    holds: answer only checks until this event is set
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -60,8 +60,8 @@ class Stub:
             threading.Thread(target=self._converse, args=[connection], daemon=True).start()
 
     def close(self) -> None:
-        """Take no connections any more."""
-        with suppress(OSError):  # it is closed already
+        """Stop accepting connections."""
+        with suppress(OSError):  # it is already closed
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
 
@@ -78,7 +78,7 @@ class Stub:
                 if self.holds is not None and not is_check:
                     self.holds.wait(HELD_SECONDS)
                 if self.hangs:
-                    file.read()  # until HAProxy has had enough
+                    file.read()  # until HAProxy closes the connection
                     return
                 if is_check:
                     connection.sendall(self.ready_answer if is_check[1] == "readyz" else ANSWER)
@@ -94,7 +94,7 @@ class Stub:
 
 @contextmanager
 def stub() -> Iterator[Stub]:
-    """A server that runs."""
+    """A running server."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
         server = Stub(sock)
         thread = threading.Thread(target=server.run, daemon=True)
@@ -107,7 +107,7 @@ def stub() -> Iterator[Stub]:
 
 
 class Front:
-    """HAProxy with haproxy.cfg before three such servers."""
+    """HAProxy with haproxy.cfg in front of three such servers."""
 
     def __init__(self, nodes: list[Stub], application: Stub, part: Part, ports: Mapping[str, int]) -> None:
         self.nodes = nodes
@@ -118,19 +118,19 @@ class Front:
         self.inside_address = f"127.0.0.1:{ports['inside']}"
 
     def states(self) -> dict[str, str]:
-        """What HAProxy thinks of each server, `polls/node1` for one."""
+        """HAProxy's status of each server, such as `polls/node1`."""
         return {name: row["status"] for name, row in self._statistics().items()}
 
     def counted(self, name: str) -> int:
-        """How many responses with 5xx HAProxy has counted, of `publications/BACKEND` for one."""
+        """How many 5xx responses HAProxy has counted for a backend, such as `publications/BACKEND`."""
         return int(self._statistics()[name]["hrsp_5xx"])
 
     def log_lines(self, backend: str) -> list[str]:
-        """What the log says of requests that went to a backend."""
+        """The log's lines about requests to a backend."""
         return [line for line in self.part.log.read_text().splitlines() if f" {backend}/" in line and '"' in line]
 
     def command(self, text: str) -> None:
-        """What an operator says to the admin socket."""
+        """Send an operator's command to the admin socket."""
         with socket.socket(socket.AF_UNIX) as sock:
             sock.connect(str(self.part.log.parent / "admin.sock"))
             sock.sendall(text.encode() + b"\n")
@@ -138,7 +138,7 @@ class Front:
         assert answer.strip() == "", answer
 
     def publish(self, *, key: str = "", data: object = 1, ack: str = "") -> Reply:
-        """Publish from the inside, in one connection for each, and in one piece."""
+        """Publish from inside, each time in a single write on a new connection."""
         headers = {"Idempotency-Key": key} if key else {}
         body = {"channels": ["a"], "data": data} | ({"ack": ack} if ack else {})
         with Caller(self.inside_address) as publisher:
@@ -150,18 +150,18 @@ class Front:
         return {f"{row['pxname']}/{row['svname']}": row for row in csv.DictReader(text.splitlines())}
 
     def sent_to_nodes(self) -> list[str]:
-        """What the nodes were sent, checks left out."""
+        """The requests that the nodes received, except health checks."""
         return [request for node in self.nodes for request in node.requests]
 
     def break_nodes(self) -> None:
-        """From now on the nodes take requests, and hang up."""
+        """From now on, the nodes accept requests and then close the connection."""
         for node in self.nodes:
             node.breaks = True
 
 
 @pytest.fixture
 def front(tmp_path: Path, stack: ExitStack) -> Front:
-    """HAProxy, which has seen that all are ready."""
+    """HAProxy, once it has seen that all servers are ready."""
     nodes, application = [stack.enter_context(stub()) for _ in range(2)], stack.enter_context(stub())
     front = start_front(nodes, application, tmp_path, stack)
     stack.callback(front.outside.close)
@@ -171,7 +171,7 @@ def front(tmp_path: Path, stack: ExitStack) -> Front:
 def start_front(
     nodes: list[Stub], application: Stub, folder: Path, stack: ExitStack, *, as_user: int | None = None
 ) -> Front:
-    """HAProxy with haproxy.cfg before these servers; as another user if we may."""
+    """HAProxy with haproxy.cfg in front of these servers; as an unprivileged user if possible."""
     ports = dict(zip(("plain", "tls", "inside", "stats"), free_ports(4), strict=True))
     subprocess.run(["sh", HERE / "certificate.sh", folder / "localhost.pem"], check=True)
     configuration = folder / "haproxy.cfg"
@@ -200,8 +200,8 @@ def start_front(
 
 
 @pytest.mark.parametrize("file", ["haproxy.cfg", "haproxy-tcp.cfg"])
-def test_haproxy_takes_the_file_without_a_warning(file: str, tmp_path: Path) -> None:
-    """As it is in the repository, with its own defaults, and no certificate anywhere."""
+def test_haproxy_accepts_the_file_without_a_warning(file: str, tmp_path: Path) -> None:
+    """The unchanged file is valid with its defaults, even without a certificate."""
     done = subprocess.run(
         [installed("haproxy"), "-c", "-f", HERE / file], cwd=tmp_path, capture_output=True, text=True, check=False
     )
@@ -210,8 +210,8 @@ def test_haproxy_takes_the_file_without_a_warning(file: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("file", ["haproxy.cfg", "haproxy-tcp.cfg"])
-def test_the_file_is_what_it_would_be_made(file: str) -> None:
-    """The lines of its four nodes are those that any other number would get; only default addresses differ."""
+def test_the_file_equals_the_generated_one(file: str) -> None:
+    """Its lines for four nodes equal the generated ones, except for the default addresses."""
     made, written = (
         re.sub(r"127\.0\.0\.1:808\d", "NODE", text)
         for text in (front_configuration(file, 4), (HERE / file).read_text())
@@ -219,8 +219,8 @@ def test_the_file_is_what_it_would_be_made(file: str) -> None:
     assert sorted(made.splitlines()) == sorted(written.splitlines())
 
 
-def test_credentials_go_through_and_the_address_is_ours(front: Front) -> None:
-    """Cookie, Authorization, Host and PushUp-Ticket arrive as they were sent; X-Forwarded-For is who really asked."""
+def test_credentials_pass_and_the_client_address_is_set_by_haproxy(front: Front) -> None:
+    """Cookie, Authorization, Host and PushUp-Ticket arrive unchanged; X-Forwarded-For is the real client."""
     headers = {
         "Cookie": "session=abc; other=1", "Authorization": "Basic dTpw", "Host": "example.org",
         "PushUp-Ticket": "t", "X-Forwarded-For": "6.6.6.6", "X-Forwarded-Proto": "gopher",
@@ -236,8 +236,8 @@ def test_credentials_go_through_and_the_address_is_ours(front: Front) -> None:
     assert len(front.sent_to_nodes()) == len(front.application.requests) == 1
 
 
-def test_a_node_that_cannot_is_not_the_last_word(front: Front) -> None:
-    """The 503 of one node: the poll goes to another. A publisher is told instead."""
+def test_a_poll_refused_by_one_node_goes_to_another(front: Front) -> None:
+    """If a node answers 503, a poll goes to another node. A publisher gets the 503."""
     front.nodes[0].answer = front.nodes[1].answer = NOT_NOW
     assert front.outside.call("GET", "/v1/poll?channel=a").status == 503
     assert len(front.sent_to_nodes()) == 3
@@ -248,8 +248,8 @@ def test_a_node_that_cannot_is_not_the_last_word(front: Front) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_polls_are_asked_again(front: Front, method: str) -> None:
-    """A node that hangs up before it answers: the same poll, with its body, goes to others, three times in all."""
+def test_polls_are_retried(front: Front, method: str) -> None:
+    """If a node closes the connection without a response, the poll is retried with its body, three times in all."""
     front.break_nodes()
     body = {"channels": ["a"]} if method == "POST" else None
     reply = front.outside.call(method, "/v1/poll?channel=a", body)
@@ -258,12 +258,12 @@ def test_polls_are_asked_again(front: Front, method: str) -> None:
     sent = front.sent_to_nodes()
     assert len(sent) == 3
     assert len(set(sent)) == 1
-    assert len(front.nodes[0].requests) in (1, 2)  # both were asked
+    assert len(front.nodes[0].requests) in (1, 2)  # both nodes were tried
     assert ('{"channels": ["a"]}' in sent[0]) == (method == "POST")
 
 
 def test_publications_are_sent_once(front: Front) -> None:
-    """A node that hangs up may have published. The publisher is told what to do, and nothing is repeated."""
+    """A node that closes the connection may have published. The publisher is told what to do; nothing is repeated."""
     front.break_nodes()
     reply = front.publish()
     assert (reply.status, reply.value["type"]) == (502, "urn:pushup:unavailable")
@@ -271,8 +271,8 @@ def test_publications_are_sent_once(front: Front) -> None:
     assert len(front.sent_to_nodes()) == 1
 
 
-def test_publications_with_a_key_are_sent_again(front: Front) -> None:
-    """With an Idempotency-Key the same publication goes to another node, three times in all."""
+def test_publications_with_a_key_are_retried(front: Front) -> None:
+    """With an Idempotency-Key, the same publication is retried at another node, three times in all."""
     front.break_nodes()
     assert front.publish(key="k").status == 502
     sent = front.sent_to_nodes()
@@ -284,14 +284,14 @@ def test_publications_with_a_key_are_sent_again(front: Front) -> None:
 
 
 def test_a_publication_that_does_not_fit_the_buffer_is_sent_once(front: Front) -> None:
-    """What HAProxy no longer has it cannot send again."""
+    """HAProxy cannot resend what it has discarded."""
     front.break_nodes()
     assert front.publish(key="k", data="x" * 40_000).status == 502
     assert len(front.sent_to_nodes()) == 1
 
 
 def test_questions_are_sent_once(front: Front) -> None:
-    """What people send to the application is not repeated either."""
+    """Requests to the application are not repeated either."""
     front.application.breaks = True
     assert front.outside.call("POST", "/questions", {}).status == 502
     assert len(front.application.requests) == 1
@@ -299,7 +299,7 @@ def test_questions_are_sent_once(front: Front) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_polls_at_a_node_that_hangs_go_on_elsewhere(front: Front, method: str) -> None:
-    """A node that no longer answers its checks loses what it holds: it is asked again at another node."""
+    """If a node fails its health checks, the polls it holds are retried at another node."""
     front.nodes[0].holds = front.nodes[1].holds = threading.Event()
     with ExitStack() as stack:
         clients = [stack.enter_context(Caller(f"127.0.0.1:{front.ports['plain']}")) for _ in range(4)]
@@ -315,7 +315,7 @@ def test_polls_at_a_node_that_hangs_go_on_elsewhere(front: Front, method: str) -
 
 
 def test_publications_at_a_node_that_hangs(front: Front) -> None:
-    """They are told that it is not known; those with a key are published by another node."""
+    """Publishers are told that the outcome is unknown; publications with a key are retried at another node."""
     front.nodes[0].hangs = True
     front.nodes[0].requests.clear()
     with ThreadPoolExecutor(8) as threads:
@@ -330,7 +330,7 @@ def test_publications_at_a_node_that_hangs(front: Front) -> None:
 
 @pytest.mark.parametrize("is_last", [False, True])
 def test_a_node_that_is_not_ready_keeps_what_it_holds(front: Front, is_last: bool) -> None:
-    """503 to a check is not a hang: held polls stay and are answered there. New ones go to others, if there are any."""
+    """A node whose check returns 503 is not hung: it keeps its held polls. New ones go to other nodes if possible."""
     front.nodes[0].holds = front.nodes[1].holds = threading.Event()
     with ExitStack() as stack:
         clients = [stack.enter_context(Caller(f"127.0.0.1:{front.ports['plain']}")) for _ in range(6)]
@@ -352,7 +352,7 @@ def test_a_node_that_is_not_ready_keeps_what_it_holds(front: Front, is_last: boo
 
 
 def test_a_publication_that_takes_long(front: Front) -> None:
-    """4 s are enough for any, unless the publisher asked for an acknowledgement that may take longer."""
+    """4 s are enough for any publication, unless the publisher requested an acknowledgement that may take longer."""
     front.nodes[0].holds = front.nodes[1].holds = threading.Event()
     with ThreadPoolExecutor(2) as threads:
         plain, stable = threads.submit(front.publish), threads.submit(front.publish, ack="stable")
@@ -364,7 +364,7 @@ def test_a_publication_that_takes_long(front: Front) -> None:
 
 
 def test_it_gives_up_root(front: Front) -> None:
-    """The process that has to do with clients has no rights, and no files, unless we have none to begin with."""
+    """The process that handles clients has no privileges and sees no files, if it was started with privileges."""
     (worker,) = psutil.Process(front.part.pid).children()
     root = Path(f"/proc/{worker.pid}/root").resolve()
     if os.geteuid() == 0:
@@ -377,7 +377,7 @@ def test_it_gives_up_root(front: Front) -> None:
 
 
 def test_it_runs_without_root() -> None:
-    """With FRONT_UNPRIVILEGED it stays the user that has started it."""
+    """With FRONT_UNPRIVILEGED it keeps running as the user that started it."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         nodes, application = [stack.enter_context(stub()) for _ in range(2)], stack.enter_context(stub())
@@ -389,8 +389,8 @@ def test_it_runs_without_root() -> None:
         assert front.outside.call("GET", "/v1/poll?channel=a").status == 200
 
 
-def test_what_browsers_are_told(front: Front) -> None:
-    """nosniff on every response; over TLS, to come back by TLS. The application's own word counts."""
+def test_security_headers(front: Front) -> None:
+    """Every response has nosniff, and HSTS over TLS. The application's own headers take precedence."""
     paths = ["/v1/poll?channel=a", "/v1/messages", "/page"]
     plain = [front.outside.call("GET", path) for path in paths]
     tls = _TlsCaller(front.ports["tls"])
@@ -407,7 +407,7 @@ def test_what_browsers_are_told(front: Front) -> None:
 
 
 class _TlsCaller:
-    """GET over TLS, whoever has signed the certificate."""
+    """GET is redirected to TLS, whoever signed the certificate."""
 
     def __init__(self, port: int) -> None:
         context = ssl.create_default_context()
@@ -424,8 +424,8 @@ class _TlsCaller:
 
 
 @pytest.mark.parametrize("are_gone", [False, True])
-def test_many_refusals_are_few_lines(front: Front, are_gone: bool) -> None:
-    """What nodes refuse, or nobody takes, is counted; the log has some lines of it, and not one for each."""
+def test_many_refusals_are_logged_in_few_lines(front: Front, are_gone: bool) -> None:
+    """Requests that nodes refuse or nobody accepts are counted; the log has a few lines about them, not one each."""
     if are_gone:
         for node in front.nodes:
             node.close()
@@ -441,15 +441,15 @@ def test_many_refusals_are_few_lines(front: Front, are_gone: bool) -> None:
         assert front.log_lines("publications")
 
 
-def test_a_single_failure_is_a_line(front: Front) -> None:
-    """Rare ones are logged, each."""
+def test_a_single_failure_is_logged(front: Front) -> None:
+    """If they are rare, each is logged."""
     front.break_nodes()
     assert [front.publish().status for _ in range(3)] == [502] * 3
     wait_until(lambda: len(front.log_lines("publications")) == 3, "the lines")
 
 
 def test_an_operator_drains_a_node(front: Front) -> None:
-    """By the admin socket: what it holds stays, new requests go to others, until it is taken back."""
+    """Drained by the admin socket, it keeps what it holds; new requests go to others, until it is enabled again."""
     front.nodes[0].holds = front.nodes[1].holds = threading.Event()
     with ExitStack() as stack:
         clients = [stack.enter_context(Caller(f"127.0.0.1:{front.ports['plain']}")) for _ in range(6)]

@@ -1,4 +1,4 @@
-"""pushup.service, as far as it can be checked without systemd as the first process."""
+"""Checks pushup.service, as far as possible without systemd as the first process."""
 
 from __future__ import annotations
 

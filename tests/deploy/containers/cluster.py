@@ -1,4 +1,4 @@
-"""compose.yaml as it stands, running: whom to call, what became of whom, and readers who must miss nothing."""
+"""compose.yaml unchanged and running: clients for its services, their state, and readers that must miss nothing."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.deploy.containers.docker import Docker, DockerError
 from tests.server.caller import Caller, Reply, data_of, poll_path
 
 WAIT_SECONDS = 60.0
-"""How long anything here is waited for at most."""
+"""Maximum time to wait for anything here."""
 
 PAUSE_SECONDS = 0.05
-"""Between publications, so that what is published in a minute stays below retention_messages."""
+"""Delay between publications, so that those of a minute stay below retention_messages."""
 
 NODES = ["node1", "node2", "node3", "node4"]
 
@@ -36,13 +36,13 @@ class ComposeCluster:
         self._trusted: ssl.SSLContext | None = None
 
     def compose(self, *command: str) -> str:
-        """What `docker compose ...` prints."""
+        """Run `docker compose ...`; returns its output."""
         return self._docker.compose([self._file], *command, environment=self._environment)
 
     def up(self) -> None:
-        """Start everything and wait until it is healthy; the images are there.
+        """Start all services and wait until they are healthy; the images must have been built.
 
-        Raises: DockerError, with what the containers and their health checks said.
+        Raises: DockerError, with the output of the containers and their health checks.
         """
         try:
             self.compose("up", "--detach", "--no-build", "--wait", "--wait-timeout", "120")
@@ -54,39 +54,39 @@ class ComposeCluster:
                 f"{error}\n{self.compose('logs', '--tail', '15')}\n{json.dumps(checks, indent=1)}"
             ) from None
 
-    # --- what became of it ---
+    # --- the services' state ---
 
     def states(self) -> dict[str, dict[str, Any]]:
-        """What Docker knows of each service's container."""
+        """What Docker reports about each service's container."""
         ids = self._docker.run("ps", "--all", "--quiet", "--filter", "label=com.docker.compose.project").split()
         containers = json.loads(self._docker.run("inspect", *ids)) if ids else []
         return {each["Config"]["Labels"]["com.docker.compose.service"]: each for each in containers}
 
     def ill(self) -> dict[str, str]:
-        """The services that do not run, or are not healthy; the one that makes the certificate has ended well."""
+        """The services that are not running or not healthy; `certificate` must have exited with 0."""
         found = {name: _health(state["State"]) for name, state in self.states().items()}
         return {name: how for name, how in found.items() if how != ("exited 0" if name == "certificate" else "healthy")}
 
     def wait_until_well(self) -> None:
-        """Wait until all services run and are healthy."""
+        """Wait until all services are running and healthy."""
         wait_until(lambda: not self.ill(), lambda: f"all services to be healthy: {self.ill()}")
 
     def kill(self, name: str) -> None:
-        """Kill a service's process from outside, and wait until Docker has started it again and it is healthy."""
+        """Kill a service's process from outside, and wait until Docker has restarted it and it is healthy."""
         before = self.states()[name]["RestartCount"]
         self._docker.kill_process(self.states()[name]["Id"])
-        wait_until(lambda: self.states()[name]["RestartCount"] > before, lambda: f"{name} to be started again")
+        wait_until(lambda: self.states()[name]["RestartCount"] > before, lambda: f"{name} to be restarted")
         self.wait_until_well()
 
     def execute(self, name: str, *command: str) -> str:
-        """What a command prints that is run inside a service's container."""
+        """Run a command inside a service's container; returns its output."""
         return self._docker.run("exec", self.states()[name]["Id"], *command)
 
-    # --- whom to call ---
+    # --- clients ---
 
     @contextlib.contextmanager
     def outside(self) -> Iterator[Caller]:
-        """A browser: over TLS, at the port that HAProxy publishes, with the certificate verified."""
+        """Act as a browser: over TLS, at the port that HAProxy publishes, verifying the certificate."""
         if self._trusted is None:
             pem = self.execute("haproxy", "cat", "/certificate/localhost.pem")
             self._trusted = ssl.create_default_context(cadata=pem[pem.index("-----BEGIN CERTIFICATE") :])
@@ -95,29 +95,29 @@ class ComposeCluster:
 
     @contextlib.contextmanager
     def at(self, name: str, port: int) -> Iterator[Caller]:
-        """Another container: over plain HTTP, at a service's own address."""
+        """Act as another container: over plain HTTP, at a service's own address."""
         with Caller(self.connection(name, port)) as caller:
             yield caller
 
     def connection(self, name: str, port: int) -> http.client.HTTPConnection:
-        """A connection to another container."""
+        """A connection like that of another container."""
         return _Connection(self._docker, (self._address(name), port))
 
     @contextlib.contextmanager
     def published(self, port: int) -> Iterator[Caller]:
-        """This machine: over plain HTTP, at a port that is published on loopback."""
+        """Act as a program on this machine: over plain HTTP, at a port published on loopback."""
         with Caller(_Connection(self._docker, ("127.0.0.1", port))) as caller:
             yield caller
 
     def publish(self, channel: str, data: object, *, to: str) -> Reply:
-        """Publish at a node, with the publish key."""
+        """Publish at a node, using the publish key."""
         with self.at(to, 8080) as caller:
             return self._publish(caller, channel, data)
 
     def publish_while(self, channel: str, happens: Callable[[], None]) -> list[int]:
-        """Publish numbers through HAProxy, some before, many while something happens, and some after; returns them.
+        """Publish numbers through HAProxy, some before, many during, and some after `happens`; returns them.
 
-        As a publisher who knows what to do: with an Idempotency-Key, and again until it is acknowledged.
+        As a careful publisher does: with an Idempotency-Key, retrying until each is acknowledged.
         """
         numbers: list[int] = []
         with self.at("haproxy", 8100) as caller, ThreadPoolExecutor() as pool:
@@ -155,7 +155,7 @@ class ComposeCluster:
 
 
 class Reader(threading.Thread):
-    """A browser's page, or a client of one node: polls with its cursor again and again, and again when that failed."""
+    """A browser's page, or a client of one node: polls repeatedly with its cursor, and retries polls that fail."""
 
     def __init__(self, cluster: ComposeCluster, channel: str, cursor: str, *, at: str | None = None) -> None:
         super().__init__()
@@ -184,7 +184,7 @@ class Reader(threading.Thread):
                 self._cursor = reply.value["cursor"]
 
     def read_until(self, last: object) -> None:
-        """Wait until it has got this message, or has given up."""
+        """Wait until the reader has received this message, or has given up."""
         self._last = last
         self.join()
 
@@ -195,18 +195,18 @@ class Reader(threading.Thread):
 
 
 def wait_until(condition: Callable[[], bool], what: Callable[[], str]) -> None:
-    """Wait until the condition is true; fails when it does not come true. Not reaching somebody is not true."""
+    """Wait until the condition is true; fails after a timeout. A connection error counts as not true."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         with contextlib.suppress(OSError, http.client.HTTPException):
             if condition():
                 return
-        assert time.monotonic() < deadline, f"waited in vain for {what()}"
+        assert time.monotonic() < deadline, f"timed out waiting for {what()}"
         time.sleep(0.2)
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection into the daemon's network, with TLS if there is somebody to trust."""
+    """A connection into the daemon's network, with TLS if a certificate is given."""
 
     def __init__(self, docker: Docker, address: tuple[str, int], trusted: ssl.SSLContext | None = None) -> None:
         super().__init__("localhost", timeout=WAIT_SECONDS)

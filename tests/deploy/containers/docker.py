@@ -1,7 +1,7 @@
-"""Docker with a daemon of its own: in namespaces, with all its files in one folder, gone when it is closed.
+"""Docker with its own daemon, in namespaces and with all its files in one folder, which is deleted at the end.
 
-The daemon has its own processes, mounts and network. It sees no other Docker of this machine, its ports are not this
-machine's ports, and when its first process ends the kernel ends all others, containers included.
+The daemon has its own processes, mounts and network. It does not see any other Docker of this machine, and its ports
+are not this machine's. When its first process ends, the kernel ends all others, including containers.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ import psutil
 HERE = Path(__file__).parent
 
 START_SECONDS = 60.0
-"""How long the daemon may take until it answers; 2 s on an idle machine."""
+"""How long the daemon may take to start; it takes 2 s on an idle machine."""
 
 COMMAND_SECONDS = 400.0
-"""How long one command may take; a build that downloads its packages takes the longest."""
+"""How long a command may take; a build that downloads packages takes the longest."""
 
 FILES_LIMIT = 8192
-"""Open files that containers may have at most: as on a small machine, and nobody here has the right to raise it."""
+"""Maximum open files of a container: as on a small machine, where nobody may raise the limit."""
 
 _CLONE_NEWNET = 0x40000000
 
@@ -38,11 +38,11 @@ Network = Literal["own", "host"]
 
 
 class DockerError(Exception):
-    """A command failed, or the daemon did not start; the text says what was said."""
+    """A command failed, or the daemon did not start; the text includes its output."""
 
 
 class Docker:
-    """A daemon and its commands; `compose` is the program docker-compose, everything else is kept in `folder`."""
+    """A daemon and its commands. `compose` is the program docker-compose; everything else is kept in `folder`."""
 
     def __init__(self, folder: Path, *, compose: Path) -> None:
         self.folder = folder
@@ -57,7 +57,7 @@ class Docker:
         }  # fmt: skip
 
     def start(self, network: Network) -> None:
-        """Start the daemon, with a network of its own or with this machine's. Raises: DockerError."""
+        """Start the daemon, with its own network or this machine's. Raises: DockerError."""
         assert self._process is None
         log = self.folder / "dockerd.log"
         with log.open("ab") as output:
@@ -74,11 +74,11 @@ class Docker:
         while subprocess.run(["docker", "version"], env=self._environment, capture_output=True, check=False).returncode:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 last = "\n".join(log.read_text().splitlines()[-15:])
-                raise DockerError(f"the Docker daemon did not start. It said last:\n{last}")
+                raise DockerError(f"the Docker daemon did not start. Its last output was:\n{last}")
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """End the daemon; what it made stays in the folder for the next one."""
+        """Stop the daemon; its images stay in the folder for the next one."""
         if self._process is None:
             return
         with contextlib.suppress(psutil.Error):
@@ -93,16 +93,16 @@ class Docker:
         _remove_groups(self.folder.name)
 
     def run(self, *command: str | Path) -> str:
-        """What `docker ...` prints. Raises: DockerError."""
+        """Run `docker ...`; returns its output. Raises: DockerError."""
         return self._run("docker", *command)
 
     def compose(self, files: Sequence[Path], *command: str, environment: Mapping[str, str] | None = None) -> str:
-        """What `docker compose -f FILE ...` prints. Raises: DockerError."""
+        """Run `docker compose -f FILE ...`; returns its output. Raises: DockerError."""
         given = [part for file in files for part in ("--file", file)]
         return self._run(self._compose, *given, "--progress", "plain", *command, environment=environment)
 
     def connect(self, address: tuple[str, int], timeout: float) -> socket.socket:
-        """A connection to an address of the daemon's network."""
+        """Open a connection to an address in the daemon's network."""
         assert self._process is not None
         [first] = psutil.Process(self._process.pid).children()
         result: list[socket.socket | OSError] = []
@@ -115,7 +115,7 @@ class Docker:
         return connection
 
     def kill_process(self, container: str) -> None:
-        """Kill the first process of a container from outside, as the kernel does when memory is short.
+        """Kill a container's first process from outside, like the kernel when it runs out of memory.
 
         `docker kill` counts as the operator's wish, and is no reason to start it again.
         """
@@ -149,7 +149,7 @@ _NAMESPACES: dict[Network, Sequence[str]] = {"own": ["--net"], "host": []}
 
 
 def _connect(process: int, address: tuple[str, int], timeout: float, result: list[socket.socket | OSError]) -> None:
-    """Connect in the network of a process. Only this thread enters it; the socket belongs to it from then on."""
+    """Connect from the network namespace of a process. Only this thread enters it; the socket stays in it."""
     try:
         with open(f"/proc/{process}/ns/net", "rb") as namespace:
             if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _CLONE_NEWNET):
@@ -160,7 +160,7 @@ def _connect(process: int, address: tuple[str, int], timeout: float, result: lis
 
 
 def _remove_groups(name: str) -> None:
-    """Remove the control groups of containers that were killed; they are empty."""
+    """Remove the empty control groups that killed containers leave."""
     for top in (*Path("/sys/fs/cgroup").glob(name), *Path("/sys/fs/cgroup").glob(f"*/{name}")):
         for folder, _, _ in os.walk(top, topdown=False):
             with contextlib.suppress(OSError):

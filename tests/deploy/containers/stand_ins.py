@@ -1,4 +1,4 @@
-"""Images under the names of the official ones, which compose.yaml and the Dockerfile use, from Debian's packages."""
+"""Images named like the official ones in compose.yaml and the Dockerfile, but made from Debian's packages."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from pathlib import Path
 from tests.deploy.containers.docker import HERE, Docker, DockerError
 
 _PIP_SETTINGS = ("index-url", "extra-index-url", "trusted-host", "proxy", "default-timeout", "timeout", "retries")
-"""What pip on this machine needs to know to reach the package index. Paths of this machine mean nothing in an image."""
+"""Settings that pip needs to reach the package index. Those with paths of this machine mean nothing in an image."""
 
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
-"""Where Debian keeps whom to trust."""
+"""Debian's file of trusted certificates."""
 
 
 def official_images(dockerfile: str, services: Iterable[dict[str, object]]) -> set[str]:
-    """The images that are not built here: those that stages begin from, and services without `build`."""
+    """The images that are not built here: base images of stages, and those of services without `build`."""
     stages = set(re.findall(r"(?m)^FROM \S+ AS (\S+)", dockerfile))
     begun = set(re.findall(r"(?m)^FROM (\S+)", dockerfile)) - stages
     return begun | {str(service["image"]) for service in services if "build" not in service}
 
 
 def make_stand_ins(docker: Docker, root: Path, names: Iterable[str]) -> None:
-    """Make an image of each name; `root` is the tar file that install.sh has made. Raises: DockerError."""
+    """Build an image of each name; `root` is the tar file that install.sh has made. Raises: DockerError."""
     docker.run("import", root, "base")
     context = docker.folder / "images"
     shutil.copytree(HERE / "images", context)
@@ -46,7 +46,7 @@ def make_stand_ins(docker: Docker, root: Path, names: Iterable[str]) -> None:
 
 
 def proxies() -> dict[str, str]:
-    """The build arguments by which a build goes through the proxy that this machine goes through."""
+    """Build arguments that make a build use this machine's proxy."""
     return {
         name: value for name, value in os.environ.items() if name.upper() in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
     }
