@@ -7,5 +7,5 @@ from pushup.process import raise_file_limit
 
 @pytest.fixture(scope="session", autouse=True)
 def file_limit() -> int:
-    """Thousands of clients are in this process."""
+    """The tests open thousands of connections in this process."""
     return raise_file_limit()

@@ -1,4 +1,4 @@
-"""The multithreaded server on a system that has no more than 21 threads for its clients."""
+"""The multithreaded server on a system that allows only 21 threads for its clients."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from loadtest.baselines.thread_per_request import main
 
 THREADS = 21
-"""One of them publishes."""
+"""Including the one for the publisher."""
 
 
 class _Thread(threading.Thread):

@@ -31,8 +31,8 @@ TINY = Scale(
 
 
 @pytest.mark.parametrize("name", DESIGNS)
-def test_clients_are_served_at_once_but_by_the_iterative_server(name: str) -> None:
-    """n clients take about one delay; with the iterative server, n of them."""
+def test_all_designs_but_the_iterative_one_serve_clients_concurrently(name: str) -> None:
+    """n clients take about one delay; with the iterative server, n delays."""
     run = designs.serve(name, CLIENTS, Load(CLIENTS, 1, DELAY))
     served = run.served
     assert (served.answered, served.refused, served.unanswered) == (CLIENTS, 0, 0)
@@ -45,16 +45,16 @@ def test_clients_are_served_at_once_but_by_the_iterative_server(name: str) -> No
 
 
 @pytest.mark.parametrize("name", PRE_THREADED)
-def test_no_more_are_served_at_once_than_there_are_workers(name: str) -> None:
-    """With two workers six clients take three delays; all are answered."""
+def test_at_most_as_many_clients_as_workers_are_served_concurrently(name: str) -> None:
+    """With two workers, six clients take three delays; all are answered."""
     served = designs.serve(name, 2, Load(6, 1, 0.1)).served
     assert served.answered == 6
     assert served.seconds >= 0.3
 
 
 @pytest.mark.parametrize("name", DESIGNS)
-def test_the_answer_is_whole_and_comes_after_the_delay(name: str) -> None:
-    """A byte in, 4,000 bytes out, no sooner; clients that go without a word are nobody's trouble."""
+def test_the_response_is_complete_and_comes_after_the_delay(name: str) -> None:
+    """One byte in, 4,000 bytes out, after the delay; clients that disconnect without a request disturb nobody."""
     with running("--delay", "0.1", "--threads", "2", module=f"loadtest.baselines.{name}") as server:
         for _ in range(5):
             socket.create_connection(server.address).close()
@@ -74,7 +74,7 @@ def test_the_answer_is_whole_and_comes_after_the_delay(name: str) -> None:
 
 @contextmanager
 def _listening(answer: bytes | None) -> Iterator[tuple[str, int]]:
-    """A server that gives everybody this and closes, or accepts nobody."""
+    """A server that sends every client this answer and closes, or, for None, accepts no client."""
     with socket.create_server(("127.0.0.1", 0), backlog=100) as listener:
 
         def accept() -> None:
@@ -90,15 +90,15 @@ def _listening(answer: bytes | None) -> Iterator[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("answer", [None, b"short", RESPONSE + b"x"])
-def test_what_is_not_the_answer_is_counted_as_none(answer: bytes | None) -> None:
-    """Nothing within the patience, too little, and too much."""
+def test_a_wrong_response_counts_as_unanswered(answer: bytes | None) -> None:
+    """Nothing within the client's patience, too few bytes, and too many."""
     with _listening(answer) as address:
         served = Crowd(address, clients=4, each=1, patience=0.3).run()
     assert (served.answered, served.refused, served.unanswered) == (0, 0, 4)
 
 
 def test_refused_connections_are_counted() -> None:
-    """Nobody listens: each request of each client is refused, and that is a result."""
+    """When nobody listens, each request of each client counts as refused."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
     served = Crowd(address, clients=3, each=5, patience=1.0).run()
@@ -106,14 +106,14 @@ def test_refused_connections_are_counted() -> None:
 
 
 def test_a_server_that_does_not_start_is_a_result() -> None:
-    """All its requests are refused, and the experiment goes on."""
+    """All its requests count as refused, and the experiment continues."""
     run = designs.serve("missing", 1, Load(3, 2, 0.25))
     assert run.served.refused == 6
     assert run.row()[-3] == 6
 
 
-def test_the_least_time_is_what_the_workers_need() -> None:
-    """The paper's 2,800 requests: 700 s one by one, 14 s with 50 workers, 5 s if all are served at once."""
+def test_the_least_time_follows_from_the_number_of_workers() -> None:
+    """The paper's 2,800 requests: 700 s one by one, 14 s with 50 workers, 5 s if all are served concurrently."""
     load = Load(140, 20, 0.25)
     assert load.least_seconds("iterative", 50) == 700.0
     assert load.least_seconds("shared_buffer", 50) == 14.0
@@ -123,7 +123,7 @@ def test_the_least_time_is_what_the_workers_need() -> None:
 
 
 def test_the_experiment_gives_all_tables() -> None:
-    """Every design is in Table 1 with the paper's numbers; the numbers of threads, the most clients, the theorems."""
+    """Table 1 has every design and the paper's numbers; the others: numbers of threads, most clients, the theorems."""
     tables, figures = designs.measure(TINY)
     by_name = {table.name: table for table in tables}
     for table in tables:
@@ -145,7 +145,7 @@ def test_the_experiment_gives_all_tables() -> None:
 
 
 def test_a_figure_has_all_its_lines(tmp_path: Path) -> None:
-    """However many designs there are, none is left out."""
+    """Even with more lines than markers, none is left out."""
     lines = {f"line {number}": [(0, 1), (1, 2)] for number in range(12)}
     Figure("f", "A title", "x", "y", lines).write(tmp_path, {"command": "c"})
     drawn = (tmp_path / "f.svg").read_text()

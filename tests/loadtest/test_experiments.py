@@ -11,8 +11,8 @@ from loadtest.blocked_client import Replay
 from loadtest.results import Figure, Table
 
 
-def test_a_blocked_client_is_nobody_elses_trouble() -> None:
-    """With the output buffer the worst response times stay as they are; with plain writes they grow with T."""
+def test_a_blocked_client_does_not_delay_others() -> None:
+    """With the output buffer, the worst response times do not change; with plain writes, they grow with T."""
     ((table,), (figure,)) = blocked_client.measure(Replay(before=1.0, seconds=6.5), times=(0, 4))
     (_, buffered, _, plain, _), (_, buffered_4, responses, plain_4, _) = (map(float, row) for row in table.rows)
     assert max(buffered, plain, buffered_4) < plain_4 / 2
@@ -21,8 +21,8 @@ def test_a_blocked_client_is_nobody_elses_trouble() -> None:
     assert set(figure.lines) == {"plain writes", "output buffer"}
 
 
-def test_a_slow_backend_is_asked_by_few() -> None:
-    """All who wait for it are answered, never more than 20 ask it at a time, and nothing is left open."""
+def test_few_calls_of_a_slow_backend_run_concurrently() -> None:
+    """All polls that wait for it are answered, at most 20 calls run at a time, and no file is left open."""
     ((delays, polls), _) = slow_backend.measure(polls=100, sleep=1.0, deadline=2.5, seconds=2.0)
     ((count, served, refused, other, unanswered, most, left),) = polls.rows
     assert count == 100
@@ -35,7 +35,7 @@ def test_a_slow_backend_is_asked_by_few() -> None:
 
 
 def test_commits_in_groups_are_faster() -> None:
-    """With many publishers the journal takes several times as many publications as with a commit for each."""
+    """With many publishers, the journal accepts several times as many publications as with a commit for each."""
     ((table,), (figure,)) = journal.measure((32,), seconds=1.0, rounds=1)
     rates = {row[1]: float(row[2]) for row in table.rows}
     assert rates["memory"] > rates["one commit each"]
@@ -44,7 +44,7 @@ def test_commits_in_groups_are_faster() -> None:
 
 
 def test_kills_lose_nothing() -> None:
-    """After some kills everything acknowledged is there once, in order, and each chain of cursors has all of it."""
+    """After some kills, every acknowledged message is there once and in order, and in each chain of cursors."""
     ((table,), _) = kills.measure(3)
     ((count, acknowledged, found, lost, repeated, out_of_order, gaps, chains),) = table.rows
     assert count == 3
@@ -71,7 +71,7 @@ def test_results_are_written_for_people_and_programs(tmp_path: Path) -> None:
 
 
 def test_the_command_line_names_the_experiments() -> None:
-    """`python -m loadtest --help` lists them, and an unknown one is an error that does, too."""
+    """`python -m loadtest --help` lists them, and so does the error for an unknown one."""
     command = [sys.executable, "-m", "loadtest"]
     told = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
     assert "blocked-client" in told

@@ -28,13 +28,13 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def tables() -> tuple[Table, Table, Table]:
-    """Ten times as many pulls as messages, and twice as many."""
+    """Results for two publish intervals: two pulls per message, and ten."""
     traffic, trip, everything = push_or_pull.measure((30,), Pace((0.3, 1.5), 0.15, 5.0, 2))[0]
     return traffic, trip, everything
 
 
 def test_pulling_costs_many_times_the_bytes(tables: tuple[Table, Table, Table]) -> None:
-    """With ten pulls a message, pulling costs at least five times the bytes of long polling, and more the rarer."""
+    """With ten pulls per message, pulling costs over 5 times the bytes of long polling; more if messages are rarer."""
     rows = {row[1]: [float(value) for value in row[2:]] for row in tables[0].rows}
     assert rows.keys() == {"CP", "MLP", "ELP"}
     for method in ("MLP", "ELP"):
@@ -45,15 +45,15 @@ def test_pulling_costs_many_times_the_bytes(tables: tuple[Table, Table, Table]) 
 
 
 def test_a_pulled_message_takes_half_a_pull_interval(tables: tuple[Table, Table, Table]) -> None:
-    """The mean trip time of pulling is about half of the pull interval; of long polling, less than half of that."""
+    """The mean trip time of pulling is about half the pull interval; that of long polling is less than half of that."""
     rows = {row[1]: [float(value) for value in row[2:]] for row in tables[1].rows}
     assert rows["CP"][1] > 0.04
     assert rows["ELP"][1] < rows["CP"][1] / 2
     assert rows["MLP"][1] < rows["CP"][1] / 2
 
 
-def test_everything_is_received_and_told(tables: tuple[Table, Table, Table]) -> None:
-    """All that was published was received, and each server's memory and processor time was seen."""
+def test_everything_is_received_and_measured(tables: tuple[Table, Table, Table]) -> None:
+    """Every published message was received, and each server's memory and processor time was measured."""
     everything = tables[2]
     assert len(everything.rows) == 6
     for row in everything.rows:
@@ -65,8 +65,8 @@ def test_everything_is_received_and_told(tables: tuple[Table, Table, Table]) -> 
         assert float(seen["locust's share of its processor"]) > 0
 
 
-def test_the_client_counts_what_goes_over_the_wire() -> None:
-    """Bytes of requests and responses, head and body, of several requests on one connection."""
+def test_the_client_counts_bytes_on_the_wire() -> None:
+    """It counts the heads and bodies of several requests and responses on one connection."""
     with running() as server:
         host, port = server.address
         client = CountedClient(f"http://{host}:{port}")
@@ -75,7 +75,7 @@ def test_the_client_counts_what_goes_over_the_wire() -> None:
         request = f"GET /healthz HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n"
         assert client.sent == len(request)
         once = client.received
-        with urlopen(f"http://{host}:{port}/healthz") as response:  # which asks for the connection to end
+        with urlopen(f"http://{host}:{port}/healthz") as response:  # sends Connection: close
             head = sum(len(name) + len(value) + 4 for name, value in response.headers.items() if name != "Connection")
         assert once == len("HTTP/1.1 200 OK\r\n\r\n") + head + len(body)
         client.get("/healthz")
@@ -86,7 +86,7 @@ def test_the_client_counts_what_goes_over_the_wire() -> None:
 
 
 def test_the_locustfile_runs_by_itself(tmp_path: Path) -> None:
-    """locust finds users of each kind, measures, and shows it among its own statistics and at the end."""
+    """locust finds users of each kind, and shows the measurements in its own statistics and at the end."""
     file = tmp_path / "measured.json"
     with running() as server:
         host, port = server.address
@@ -124,7 +124,7 @@ def test_refusals_are_failures(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_servers_and_locusts() -> None:
-    """Nothing that the experiment has started outlives it."""
+    """No process that the experiment has started outlives it."""
     program = "from loadtest import push_or_pull as p; p.measure((2,), p.PAPER)"
     experiment = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.DEVNULL)
     started: list[psutil.Process] = []
@@ -141,7 +141,7 @@ def test_ctrl_c_ends_servers_and_locusts() -> None:
 
 
 def _measured(port: int, enough: Callable[[int], bool]) -> str:
-    """The page, once so much is published."""
+    """The page, once enough messages have been published."""
     deadline = time.monotonic() + 15
     while True:
         seen = ""
@@ -155,7 +155,7 @@ def _measured(port: int, enough: Callable[[int], bool]) -> str:
 
 
 def test_a_locust_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told at once, and not waited for."""
+    """The error is raised at once, without waiting for the end of the run."""
     monkeypatch.setattr(push_or_pull, "METHODS", (push_or_pull.Method("XP", "pushup", "NobodyWeKnow"),))
     began = time.monotonic()
     pace = Pace((600.0,), 1.0, 5.0, 1)
@@ -165,7 +165,7 @@ def test_a_locust_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_metrics_are_the_papers() -> None:
-    """Bytes of both ways for each message, the mean of the trips, and the share of what was expected."""
+    """Bytes in both directions per message, the mean of the trips, and the share of expected messages."""
     tally = Tally(10.0, published=4, expected=40, delivered=30, sent=2000, received=6000, trips=[0.1, 0.2, 0.6])
     summary = tally.summary()
     assert summary["traffic KB a message"] == 2.0
@@ -175,7 +175,7 @@ def test_the_metrics_are_the_papers() -> None:
 
 
 def test_a_late_message_counts_for_its_own_interval() -> None:
-    """What was created at one publish interval and is received at the next is a result of the first."""
+    """A message created during one publish interval and received during the next belongs to the first."""
     tallies = Tallies(None)
     tallies.begin(1.0)
     created = time.time()
@@ -185,8 +185,8 @@ def test_a_late_message_counts_for_its_own_interval() -> None:
     assert tallies.tally_for(time.time()).interval == 2.0
 
 
-def test_the_web_page_tells_what_was_measured() -> None:
-    """`/measured`, beside locust's own page, while users are at work; with another test it begins anew."""
+def test_the_web_page_shows_the_measurements() -> None:
+    """`/measured` works beside locust's own page while users are running; a new test starts from zero."""
     port = free_port()
     with running() as server:
         command = [*LOCUST, "--autostart", "-u", "3", "-r", "3", "--web-host", "127.0.0.1", "--web-port", str(port)]

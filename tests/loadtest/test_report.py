@@ -20,7 +20,7 @@ OTHER = Table("t2", "Another", ("n",), [(7,)])
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The results of two experiments, of which one has figures, and a file that is none."""
+    """The results of two experiments, one of which has figures, and an unrelated file."""
     TABLE.write(tmp_path, ABOUT)
     OTHER.write(tmp_path, {"command": "python -m loadtest other"})
     Figure("f1", "A < B", "connections", "seconds", {"threads": [(1, 2), (2, 3)], "events": [(1, 1)]}).write(
@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_report_has_all_tables_and_figures(folder: Path) -> None:
-    """Each table with its rows and how it was measured, each figure in line with its run."""
+    """Each table has its rows and how it was measured, and each figure is in the section of its run."""
     page = write_report(folder)
     text = page.read_text()
     seen = _Seen()
@@ -47,8 +47,8 @@ def test_the_report_has_all_tables_and_figures(folder: Path) -> None:
     assert one < text.index('aria-label="Again"') < other
 
 
-def test_the_report_needs_nothing_else(folder: Path) -> None:
-    """It loads no other file, its figures take no names from each other, and it is light or dark as is wanted."""
+def test_the_report_is_self_contained(folder: Path) -> None:
+    """It loads no other file, ids of its figures do not collide, and it follows the system's light or dark theme."""
     text = write_report(folder).read_text()
     assert not re.findall(r"<(?:img|script|link|iframe)\b|@import|url\((?!#)", text)
     ids = re.findall(r'\sid="([^"]+)"', text)
@@ -60,8 +60,8 @@ def test_the_report_needs_nothing_else(folder: Path) -> None:
     assert "#ffffff" not in text
 
 
-def test_the_command_writes_it(folder: Path, tmp_path: Path) -> None:
-    """`python -m loadtest report --out FOLDER`; where there are no results it says so."""
+def test_the_command_writes_the_report(folder: Path, tmp_path: Path) -> None:
+    """`python -m loadtest report --out FOLDER` writes it, or says that there are no results."""
     done = CliRunner().invoke(main, ["report", "--out", str(folder)])
     assert done.exit_code == 0
     assert (folder / "report.html").exists()
@@ -71,7 +71,7 @@ def test_the_command_writes_it(folder: Path, tmp_path: Path) -> None:
 
 
 class _Seen(HTMLParser):
-    """Cells, figures and their labels."""
+    """Collects cells, figures and their labels."""
 
     def __init__(self) -> None:
         super().__init__()

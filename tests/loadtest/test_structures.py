@@ -24,7 +24,7 @@ Item = tuple[int, int]
 Structure = tuple[Callable[[Item], object], Callable[[], Item]]
 
 SECONDS = 20.0
-"""Threads that are not done after so long wait for something that was lost."""
+"""Threads that are not done after this time are waiting for an item that was lost."""
 
 
 def _shared_buffer() -> Structure:
@@ -49,14 +49,14 @@ def _pipe() -> Structure:
 
 @pytest.fixture
 def switching() -> Iterator[None]:
-    """Threads begun now are interrupted at any line of a structure: without a lock something goes wrong soon."""
+    """New threads are interrupted at random lines of a structure, so that a missing lock soon causes an error."""
     folder = str(Path(structures.__file__).parent)
-    chance = random.Random(1)
+    rng = random.Random(1)
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
         if not frame.f_code.co_filename.startswith(folder):
             return None
-        if event == "line" and chance.random() < 0.2:
+        if event == "line" and rng.random() < 0.2:
             time.sleep(0.00001)
         return trace
 
@@ -67,18 +67,18 @@ def switching() -> Iterator[None]:
 
 
 def _run(*calls: Callable[[], object]) -> None:
-    """Each in a thread, until all are done."""
+    """Run each call in a thread, and wait until all are done."""
     threads = [threading.Thread(target=call, daemon=True) for call in calls]
     for thread in threads:
         thread.start()
     end = time.monotonic() + SECONDS
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
-        assert not thread.is_alive(), "it waits for what does not come"
+        assert not thread.is_alive(), "a thread waits for an item that never comes"
 
 
 def _passed(structure: Structure, *, puts: int, takes: int, each: int) -> list[list[Item]]:
-    """What each of the threads that take has got, of (thread that put, number)."""
+    """The items, as (putting thread, number), that each of the taking threads got."""
     put, take = structure
     got: list[list[Item]] = [[] for _ in range(takes)]
 
@@ -95,7 +95,7 @@ def _passed(structure: Structure, *, puts: int, takes: int, each: int) -> list[l
 @pytest.mark.parametrize("make", [_shared_buffer, _two_lock_queue, _hash_table])
 @pytest.mark.usefixtures("switching")
 def test_nothing_is_lost_or_repeated_among_many_threads(make: Callable[[], Structure]) -> None:
-    """Whatever was put is taken by one thread, once."""
+    """Each item is taken by one thread, once."""
     got = _passed(make(), puts=6, takes=6, each=150)
     assert sorted(itertools.chain(*got)) == [(thread, number) for thread in range(6) for number in range(150)]
 
@@ -103,7 +103,7 @@ def test_nothing_is_lost_or_repeated_among_many_threads(make: Callable[[], Struc
 @pytest.mark.parametrize("make", [_shared_buffer, _two_lock_queue])
 @pytest.mark.usefixtures("switching")
 def test_first_in_first_out_among_many_threads(make: Callable[[], Structure]) -> None:
-    """No thread gets what another put in another order; one that is alone gets all in order."""
+    """Every thread gets the items of any other in order; a single thread gets all items in order."""
     for items in _passed(make(), puts=4, takes=4, each=100):
         for thread in range(4):
             numbers = [number for putter, number in items if putter == thread]
@@ -114,14 +114,14 @@ def test_first_in_first_out_among_many_threads(make: Callable[[], Structure]) ->
 
 @pytest.mark.usefixtures("switching")
 def test_a_pipe_keeps_order_and_loses_nothing() -> None:
-    """One thread reads what another writes."""
+    """One thread reads everything that another writes."""
     (items,) = _passed(_pipe(), puts=1, takes=1, each=300)
     assert items == [(0, number) for number in range(300)]
 
 
 @pytest.mark.parametrize(("make", "room"), [(_shared_buffer, 3), (_hash_table, 7), (_pipe, 1)])
-def test_what_is_full_makes_one_wait(make: Callable[[], Structure], room: int) -> None:
-    """One item too many is put when another has been taken, and not before."""
+def test_put_waits_while_full(make: Callable[[], Structure], room: int) -> None:
+    """The item that does not fit is put once another has been taken, and not before."""
     put, take = make()
     for number in range(room):
         put((0, number))
@@ -137,8 +137,8 @@ def test_what_is_full_makes_one_wait(make: Callable[[], Structure], room: int) -
 
 
 @pytest.mark.parametrize("make", [_shared_buffer, _two_lock_queue, _hash_table, _pipe])
-def test_what_is_empty_makes_one_wait(make: Callable[[], Structure]) -> None:
-    """One who takes gets what is put later."""
+def test_take_waits_while_empty(make: Callable[[], Structure]) -> None:
+    """A waiting thread gets the item that is put later."""
     put, take = make()
     got: list[Item] = []
     waiting = threading.Thread(target=lambda: got.append(take()), daemon=True)
@@ -151,8 +151,8 @@ def test_what_is_empty_makes_one_wait(make: Callable[[], Structure]) -> None:
 
 
 @pytest.mark.usefixtures("switching")
-def test_only_free_workers_are_found_and_all_of_them() -> None:
-    """A worker is given one task for each time that it says it is free."""
+def test_every_free_worker_is_found_and_no_busy_one() -> None:
+    """A worker is given exactly one task each time it marks itself free."""
     workers, each = 5, 60
     flags = FreeWorkers(workers)
     tasks = [threading.Semaphore(0) for _ in range(workers)]
@@ -162,7 +162,7 @@ def test_only_free_workers_are_found_and_all_of_them() -> None:
         def until_done() -> None:
             for done in range(each):
                 assert given[number] == done
-                time.sleep(0.0002)  # at times nobody is free
+                time.sleep(0.0002)  # so that sometimes no worker is free
                 flags.free(number)
                 assert tasks[number].acquire(timeout=SECONDS)
 
@@ -179,8 +179,8 @@ def test_only_free_workers_are_found_and_all_of_them() -> None:
     assert flags.count() == 0
 
 
-def test_when_no_worker_is_free_one_is_waited_for() -> None:
-    """The search goes on when a worker says that it is free."""
+def test_take_waits_until_a_worker_is_free() -> None:
+    """The search continues when a worker marks itself free."""
     flags = FreeWorkers(3)
     found: list[tuple[int, int]] = []
     waiting = threading.Thread(target=lambda: found.append(flags.take(0)), daemon=True)
@@ -192,8 +192,8 @@ def test_when_no_worker_is_free_one_is_waited_for() -> None:
     assert found == [(1, 2)]
 
 
-def test_probes_to_a_free_worker_go_around() -> None:
-    """The search begins where it is told, and counts the flags that it looks at."""
+def test_the_search_for_a_free_worker_wraps_around() -> None:
+    """The search starts at the given flag, and counts the flags it probes."""
     flags = FreeWorkers(5)
     for worker in (1, 3):
         flags.free(worker)
@@ -202,8 +202,8 @@ def test_probes_to_a_free_worker_go_around() -> None:
 
 
 @pytest.mark.parametrize("capacity", [3, 7, 101])
-def test_a_probe_sequence_comes_to_every_slot_once(capacity: int) -> None:
-    """Whatever the key: the step is relatively prime to the capacity."""
+def test_a_probe_sequence_visits_every_slot_once(capacity: int) -> None:
+    """For every key, since the step is relatively prime to the capacity."""
     for key in range(-capacity, capacity * capacity):
         assert sorted(probe_sequence(key, capacity)) == list(range(capacity))
 
@@ -215,21 +215,21 @@ def test_the_probe_sequence_is_that_of_the_appendix() -> None:
 
 
 @pytest.mark.parametrize("capacity", [0, 1, 2, 9, 100])
-def test_a_table_whose_slots_a_step_could_miss_is_refused(capacity: int) -> None:
-    """Only a prime capacity is taken."""
+def test_the_capacity_must_be_prime(capacity: int) -> None:
+    """With any other capacity, a step could miss some slots."""
     with pytest.raises(ValueError, match="prime"):
         HashTable(capacity)
 
 
 def test_the_theorems_say_what_the_paper_says() -> None:
-    """With a load of 0.95, 1/(1 - 0.95) = 20 probes to insert and 1/0.95 = 1.05 to find (§4.1, §4.2)."""
+    """At a load of 0.95, 1/(1 - 0.95) = 20 probes to insert and 1/0.95 = 1.05 to find (§4.1, §4.2)."""
     assert THEOREM_1.bound(95, 100) == pytest.approx(20)
     assert THEOREM_2.bound(95, 100) == THEOREM_3.bound(95, 100) == pytest.approx(1.0526, abs=1e-4)
 
 
 @pytest.mark.parametrize("taken", [1, 2, 3, 4, 5])
 def test_the_exact_means_are_those_of_all_orders(taken: int) -> None:
-    """Uniform hashing, spelled out: the mean over all probe sequences of six slots."""
+    """They equal the mean over all probe sequences of six slots, which is uniform hashing."""
     orders = list(itertools.permutations(range(6)))
     inserts = mean(1 + next(i for i, slot in enumerate(order) if slot >= taken) for order in orders)
     finds = mean(1 + next(i for i, slot in enumerate(order) if slot < taken) for order in orders)
@@ -240,7 +240,7 @@ def test_the_exact_means_are_those_of_all_orders(taken: int) -> None:
 
 
 def test_probes_agree_with_the_theorems() -> None:
-    """At each load the mean is what uniform hashing comes to, within some standard errors, and within the bound."""
+    """At each load, the mean is that of uniform hashing, within a few standard errors, and within the bound."""
     counts = probes.count_probes((0.1, 0.5, 0.9, 0.99), rounds=1500)
     assert len(counts) == 12
     for count in counts:
@@ -248,11 +248,11 @@ def test_probes_agree_with_the_theorems() -> None:
         assert abs(count.mean - count.exact) < 4 * count.error, count
         assert count.mean < count.bound + 4 * count.error, count
     errors = [count.error / count.mean for count in counts]
-    assert max(errors) < 0.05  # a formula that is wrong by a fifth would not pass
+    assert max(errors) < 0.05  # so a formula that is off by a fifth fails
 
 
 def test_probes_in_service() -> None:
-    """The table's are near the theorem's; the pipes' are, only if the search does not begin at the first each time."""
+    """Those of the table are near the theorem's; those of the pipes only if searches do not all start at the first."""
     insert, take = probes.table_in_service(clients=60, workers=20, delay=0.005, seconds=1.0, capacity=53)
     assert 0.0 < take.load < 1.0
     assert abs(take.mean - take.exact) < max(take.exact / 4, 4 * take.error)

@@ -1,4 +1,4 @@
-"""The experiments with a swarm and with a cluster, each made tiny, with real nodes, Redis and HAProxy."""
+"""Tiny versions of the experiments with a swarm or a cluster, with real nodes, Redis and HAProxy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from loadtest.swarm import Swarm
 
 
 def test_a_swarm_counts_what_it_receives() -> None:
-    """Each subscriber gets each message of its channel once, and says how long it took."""
+    """Each subscriber gets each message of its channel once, and its trip time is recorded."""
     with running() as server:
         swarm = Swarm(
             [server.address],
@@ -32,15 +32,15 @@ def test_a_swarm_counts_what_it_receives() -> None:
     assert measured.received_share == 1.0
 
 
-def test_a_swarm_sees_what_is_missing() -> None:
-    """What was evicted before a subscriber could get it counts as not received, and as a gap told."""
+def test_a_swarm_detects_missing_messages() -> None:
+    """A message evicted before a subscriber could get it counts as not received."""
     with running("--set", "retention_messages=1") as server:
         swarm = Swarm([server.address], [server.address], subscribers=1)
         swarm.begin()
         swarm.measure(interval=0.1, seconds=0.3)
         (subscriber,) = swarm._subscribers
         assert subscriber.connection is not None
-        swarm._loop.unwatch(subscriber.connection)  # it hears nothing for a while
+        swarm._loop.unwatch(subscriber.connection)  # stop reading for a while
         measured = swarm.measure(interval=0.05, seconds=0.5, drain=0.2)
         subscriber.connection.close()
         swarm.close()
@@ -49,7 +49,7 @@ def test_a_swarm_sees_what_is_missing() -> None:
 
 
 def test_nodes_behind_haproxy_deliver_everything() -> None:
-    """With one node and with two behind HAProxy all is received; the costs of each part are told apart."""
+    """A single node and two behind HAProxy deliver everything; costs are measured for each part."""
     ((table,), figures) = nodes.measure((2,), (100,), seconds=1.0, rounds=1)
     alone, two = table.rows
     assert (alone[0], two[0]) == ("1 node, alone", "2 nodes")
@@ -59,8 +59,8 @@ def test_nodes_behind_haproxy_deliver_everything() -> None:
     assert [figure.name for figure in figures] == ["nodes-trip-time", "nodes-received"]
 
 
-def test_what_redis_costs() -> None:
-    """A publication by way of Redis is received, too, and later than one that stays in memory."""
+def test_redis_adds_delay() -> None:
+    """A publication through Redis is received, but later than one that stays in memory."""
     ((delay, rate), _) = redis_delay.measure((200,), (200,), seconds=1.5, rounds=1)
     memory, redis = delay.rows
     assert (memory[1], redis[1]) == ("memory", "redis")
@@ -72,7 +72,7 @@ def test_what_redis_costs() -> None:
 
 
 def test_faults_of_a_cluster_lose_nothing() -> None:
-    """Whatever is killed or frozen, everything acknowledged is there once, in order, on each chain of cursors."""
+    """Whatever is killed or frozen, every acknowledged message is on each chain of cursors, once and in order."""
     ((table,), _) = cluster_kills.measure(2, freezes=2, freeze_seconds=6.0, cut_seconds=7.0)
     kinds = [row[0] for row in table.rows]
     assert kinds[:4] == ["node killed", "Redis killed", "HAProxy reloaded", "node frozen"]
@@ -85,7 +85,7 @@ def test_faults_of_a_cluster_lose_nothing() -> None:
 
 
 def test_peers_do_the_same_work() -> None:
-    """PushUp, and Nchan where it is installed, deliver everything; costs are told for each kind of work."""
+    """PushUp, and Nchan if installed, deliver everything; costs are measured for each kind of work."""
     ((table,), _) = peers.measure(subscribers=60, deliveries=600, spread=100, seconds=1.0, rounds=1)
     servers = ["PushUp", "Nchan"] if peers.nchan_is_installed() else ["PushUp"]
     assert [(row[0], row[1]) for row in table.rows] == [

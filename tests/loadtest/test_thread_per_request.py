@@ -1,4 +1,4 @@
-"""The multithreaded server that PushUp is compared with answers as PushUp does."""
+"""The multithreaded server that PushUp is compared with responds exactly like PushUp."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ THREADS = "loadtest.baselines.thread_per_request"
 
 
 class Call(NamedTuple):
-    """A request; `{cursor}` in its target is the last answer's, `held` until the next call."""
+    """A request. `{cursor}` in its target stands for the latest cursor; `held`: it is held until the next call."""
 
     method: str
     target: str
@@ -59,7 +59,7 @@ def threads() -> Iterator[Server]:
 
 
 def test_it_answers_as_pushup_does(threads: Server) -> None:
-    """The same calls have the same statuses, header fields and JSON, but for ids and times."""
+    """The same calls get the same statuses, header fields and JSON, except for ids and times."""
     with running() as pushup:
         expected, found = _converse(pushup), _converse(threads)
     assert len(found) == len(CONVERSATION)
@@ -72,7 +72,7 @@ def test_it_answers_as_pushup_does(threads: Server) -> None:
 
 
 def test_each_held_request_has_a_thread(threads: Server) -> None:
-    """As many threads more as there are requests held, and they end with their connections."""
+    """There is one more thread for each held request, and it ends with its connection."""
     before = threads.usage.thread_count()
     polls = [HTTPConnection(*threads.address) for _ in range(20)]
     for poll in polls:
@@ -85,7 +85,7 @@ def test_each_held_request_has_a_thread(threads: Server) -> None:
 
 
 def test_a_malformed_request_is_refused(threads: Server) -> None:
-    """What is no HTTP is answered 400, and the connection ends; others go on."""
+    """It is answered with 400, and its connection is closed; other connections continue."""
     with socket.create_connection(threads.address) as sock:
         sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
         data = b"".join(iter(lambda: sock.recv(4096), b""))
@@ -96,7 +96,7 @@ def test_a_malformed_request_is_refused(threads: Server) -> None:
 
 
 def test_a_head_request_has_no_body(threads: Server) -> None:
-    """Only its length, and the connection ends when the client wants it to."""
+    """The response has only its length; the connection is closed if the client asks for it."""
     with socket.create_connection(threads.address) as sock:
         sock.sendall(b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         data = b"".join(iter(lambda: sock.recv(4096), b""))
@@ -106,7 +106,7 @@ def test_a_head_request_has_no_body(threads: Server) -> None:
 
 
 def _converse(server: Server) -> list[tuple[int, list[str], Any]]:
-    """Status, header names and JSON of each answer; of the JSON what is the same each time."""
+    """Status, header names and JSON of each response, with the parts of the JSON that vary replaced."""
     found: list[Any] = []
     waiting = None
     cursor = ""

@@ -8,7 +8,7 @@ from loadtest.servers import Server, running
 
 
 def test_threads_cost_more_than_events() -> None:
-    """Each connection costs a thread many times the memory that it costs an event loop; both deliver all."""
+    """A connection needs many times more memory with threads than with events; both servers deliver everything."""
     (table,), figures = threads_or_events.measure((50, 400), interval=0.25, seconds=0.75)
     seen = {(row[0], row[1]): dict(zip(table.columns, row, strict=True)) for row in table.rows}
     assert seen.keys() == {(number, kind) for number in (50, 400) for kind in ("threads", "events")}
@@ -31,7 +31,7 @@ def test_threads_cost_more_than_events() -> None:
 
 
 def test_a_server_that_gives_up_is_a_result() -> None:
-    """Connections that get no thread are seen: what they miss is counted, and the experiment goes on."""
+    """Connections without a thread are noticed: the messages they miss are counted, and the experiment continues."""
     with running(module="tests.loadtest.few_threads_server") as server:
         row = _row(server, 30)
     assert 50 < float(row["received %"]) < 90, row
@@ -40,7 +40,7 @@ def test_a_server_that_gives_up_is_a_result() -> None:
 
 
 def test_a_server_that_ends_is_a_result() -> None:
-    """So is one that is not there any more when it is asked."""
+    """So is a server that has already ended when it is measured."""
     with running() as server:
         gone = server
     with running() as server:
