@@ -1,4 +1,4 @@
-"""Web backends that block: one that answers what the test says, and some that do not behave. Each in threads."""
+"""Web backends that block, each in its own threads: one gives the answers that a test sets, others misbehave."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 
 class Question(NamedTuple):
-    """A request that came; header names in lower case."""
+    """A received request; header names in lower case."""
 
     method: str
     path: str
@@ -23,7 +23,7 @@ class Question(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What is replied."""
+    """The response to a request."""
 
     status: int = 200
     body: bytes = b'{"allow": true}'
@@ -35,7 +35,7 @@ def allowed(seconds: float | None = None) -> Verdict:
 
 
 class WebBackend:
-    """A web application; `answer` may be replaced, and may block."""
+    """A web application. A test may replace `answer`, which may block."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.questions: list[Question] = []
@@ -53,7 +53,7 @@ class WebBackend:
 
     @property
     def count(self) -> int:
-        """How many questions have come."""
+        """How many questions it has received."""
         return len(self.questions)
 
     def start(self) -> None:
@@ -79,7 +79,7 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        pass  # clients that go are of no interest here
+        pass  # ignore clients that disconnect
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -107,7 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def web_backend(tls: ssl.SSLContext | None = None) -> Iterator[WebBackend]:
-    """A web backend for the length of a `with`."""
+    """Run a web backend within a `with` block."""
     backend = WebBackend(tls)
     backend.start()
     try:
@@ -117,7 +117,7 @@ def web_backend(tls: ssl.SSLContext | None = None) -> Iterator[WebBackend]:
 
 
 class RudeBackend:
-    """Takes connections and does to each what `behaviour` does, in a thread of its own."""
+    """Accepts connections and passes each to `behaviour`, in its own thread."""
 
     def __init__(self, behaviour: Callable[[socket.socket], None]) -> None:
         self.connections = 0
@@ -154,7 +154,7 @@ class RudeBackend:
 
 @contextmanager
 def rude_backend(behaviour: Callable[[socket.socket], None]) -> Iterator[RudeBackend]:
-    """A backend that does not behave, for the length of a `with`."""
+    """Run a misbehaving backend within a `with` block."""
     backend = RudeBackend(behaviour)
     try:
         yield backend

@@ -1,4 +1,4 @@
-"""Calls of the HTTP interface over one `http.client` connection, as a web backend or a browser would make them."""
+"""Calls of the HTTP interface over an `http.client` connection, like those of a web backend or a browser."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.server.raw_client import WAIT_SECONDS, connected_socket
 
 
 class Reply(NamedTuple):
-    """A response; `value` is its body as JSON, or None if it is none."""
+    """A response; `value` is its body parsed as JSON, or None if it is not JSON."""
 
     status: int
     headers: http.client.HTTPMessage
@@ -23,7 +23,7 @@ class Reply(NamedTuple):
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection to any address that a server can listen on."""
+    """A connection to any kind of address that a server can listen on."""
 
     def __init__(self, address: str) -> None:
         super().__init__("localhost", timeout=WAIT_SECONDS)
@@ -34,25 +34,25 @@ class _Connection(http.client.HTTPConnection):
 
 
 class Caller:
-    """A client with one connection, to an address or made elsewhere, which is opened again when it was closed."""
+    """A client with one connection, to an address or one that is passed in; it is reopened after it was closed."""
 
     def __init__(self, to: str | http.client.HTTPConnection) -> None:
         self._connection = _Connection(to) if isinstance(to, str) else to
 
     def begin(self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> None:
-        """Send a request; its reply is to be had from `finish`. A body of bytes is sent as it is, others as JSON."""
+        """Send a request; get its reply from `finish`. A body of bytes is sent unchanged, any other as JSON."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         self._connection.request(method, path, data, dict(headers or {}))
 
     def finish(self) -> Reply:
-        """The reply to the request that was begun."""
+        """The reply to the request sent by `begin`."""
         response = self._connection.getresponse()
         text = response.read().decode()
         value = json.loads(text) if "json" in response.headers.get("Content-Type", "") else None
         return Reply(response.status, response.headers, text, value)
 
     def call(self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Reply:
-        """A request and its reply."""
+        """Send a request and return its reply."""
         self.begin(method, path, body, headers)
         return self.finish()
 
@@ -65,28 +65,28 @@ class Caller:
         return value
 
     def begin_poll(self, *channels: str, **parameters: object) -> None:
-        """Send a poll; its answer is to be had from `answer`."""
+        """Send a poll; get its answer from `answer`."""
         self.begin("GET", poll_path(*channels, **parameters))
 
     def answer(self) -> dict[str, Any]:
-        """The answer to the poll that was begun, which must succeed."""
+        """The answer to the poll that was sent, which must succeed."""
         reply = self.finish()
         assert reply.status == 200, reply
         value: dict[str, Any] = reply.value
         return value
 
     def poll(self, *channels: str, **parameters: object) -> dict[str, Any]:
-        """A poll and its answer."""
+        """Send a poll and return its answer, which must succeed."""
         self.begin_poll(*channels, **parameters)
         return self.answer()
 
     def cursor(self) -> str:
-        """A cursor for "from here on"."""
+        """The current cursor, for messages from now on."""
         value: str = self.call("GET", "/v1/cursor").value["cursor"]
         return value
 
     def move_to(self, address: str) -> None:
-        """From now on call the server at another address."""
+        """From now on, call the server at another address."""
         self.close()
         self._connection = _Connection(address)
 
@@ -107,5 +107,5 @@ def poll_path(*channels: str, **parameters: object) -> str:
 
 
 def data_of(answer: dict[str, Any]) -> list[Any]:
-    """What the messages of an answer say."""
+    """The data of the messages in an answer."""
     return [message["data"] for message in answer["messages"]]

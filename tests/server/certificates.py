@@ -1,4 +1,4 @@
-"""Certificates made for a test, each signed by nobody but itself."""
+"""Self-signed certificates for tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DAY = dt.timedelta(days=1)
 
 
 def make_certificate(*names: str, age: dt.timedelta = DAY) -> tuple[bytes, bytes]:
-    """A certificate for these host names and addresses, and its key, in PEM; it is good for two days."""
+    """A certificate for these host names and addresses, and its key, as PEM; valid for two days."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
     begins = dt.datetime.now(dt.UTC) - age
@@ -36,7 +36,7 @@ def make_certificate(*names: str, age: dt.timedelta = DAY) -> tuple[bytes, bytes
 
 
 def write_certificate(directory: Path, *names: str) -> tuple[Path, Path]:
-    """The same in files of a directory, which is made if it is missing."""
+    """Write a certificate and its key to files in a directory, which is created if missing."""
     directory.mkdir(exist_ok=True)
     files = directory / "certificate.pem", directory / "key.pem"
     for file, text in zip(files, make_certificate(*names), strict=True):

@@ -1,4 +1,4 @@
-"""The command line in processes of its own: one that runs to its end, or one that runs on and is talked to."""
+"""The command line in its own processes: run to the end, or kept running and read from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.server.server_process import clean_environment
 
 
 def run(*arguments: str, given: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run `pushup` to its end."""
+    """Run `pushup` until it exits."""
     return subprocess.run(
         [sys.executable, "-m", "pushup", *arguments],
         input=given,
@@ -29,7 +29,7 @@ def run(*arguments: str, given: str | None = None, **environment: str) -> subpro
 
 
 def error_of(*arguments: str, **environment: str) -> str:
-    """What a call that must fail says, without a traceback."""
+    """The error message of a call that must fail, without a traceback."""
     ended = run(*arguments, **environment)
     assert ended.returncode == 1
     assert "Traceback" not in ended.stderr
@@ -37,7 +37,7 @@ def error_of(*arguments: str, **environment: str) -> str:
 
 
 class Running:
-    """A `pushup` that runs on; `line` and `error_line` give what it prints."""
+    """A running `pushup`; `line` and `error_line` return what it prints."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -51,11 +51,11 @@ class Running:
             reader.start()
 
     def line(self) -> Any:
-        """The next line of its output, as JSON."""
+        """The next line of its output, parsed as JSON."""
         return json.loads(self._lines.get(timeout=20))
 
     def error_line(self, part: str) -> str:
-        """The next line of its errors with this in it."""
+        """The next line of standard error that contains this text."""
         while True:
             line = self._error_lines.get(timeout=20)
             if part in line:
@@ -71,7 +71,7 @@ class Running:
         self._process.stdin.close()
 
     def interrupt(self) -> int:
-        """Ctrl-C; returns the exit code."""
+        """Send Ctrl-C; returns the exit code."""
         self._process.send_signal(signal.SIGINT)
         return self._process.wait(10)
 
@@ -85,7 +85,7 @@ class Running:
 
 @contextmanager
 def started(url: str, *arguments: str) -> Iterator[Running]:
-    """A `pushup` that runs until the `with` ends."""
+    """Run `pushup` until the `with` block ends."""
     pipe = subprocess.PIPE
     with subprocess.Popen(
         [sys.executable, "-m", "pushup", *arguments],

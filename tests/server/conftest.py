@@ -1,4 +1,4 @@
-"""Fixtures: real servers, which must log nothing above info, once with each wait strategy."""
+"""Fixtures: real servers, once with each wait strategy, that must log nothing above info."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.server.server_process import Server, running
 
 
 class Serve(Protocol):
-    """Starts a server for the length of a `with`: `with serve(retention_seconds="1s") as server`."""
+    """Starts a server for a `with` block: `with serve(retention_seconds="1s") as server`."""
 
     def __call__(
         self, *flags: str, environment: Mapping[str, str] | None = None, files: int | None = None, **settings: object
@@ -25,7 +25,7 @@ class Serve(Protocol):
 
 @pytest.fixture(scope="session", autouse=True)
 def file_limit() -> int:
-    """Let this process have as many files as it may: thousands of clients are in it. Returns how many."""
+    """Raise this process's file limit, since it holds thousands of clients. Returns the limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
@@ -33,14 +33,14 @@ def file_limit() -> int:
 
 @pytest.fixture(scope="session", params=["epoll", "reactor"])
 def wait_strategy(request: pytest.FixtureRequest) -> str:
-    """Both pass the same tests."""
+    """Every wait strategy must pass the same tests."""
     strategy: str = request.param
     return strategy
 
 
 @pytest.fixture
 def serve(wait_strategy: str, tmp_path: Path) -> Iterator[Serve]:
-    """Starts servers of this test's own; fails the test if one of them logged anything above info."""
+    """Starts servers for one test, which fails if any of them logs anything above info."""
     started: list[Server] = []
     numbers = count()
 
@@ -67,7 +67,7 @@ def _shared_server(wait_strategy: str, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def server(_shared_server: Server) -> Iterator[Server]:
-    """A server with default settings that the tests of a module share, each with channels of its own name."""
+    """A server with default settings, shared by the tests of a module; each uses its own channels."""
     yield _shared_server
     _assert_quiet([_shared_server])
 
@@ -88,14 +88,14 @@ def other(server: Server) -> Iterator[Caller]:
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    """Ends what is entered in it, clients mostly, when the test ends."""
+    """Closes everything entered in it, mostly clients, at the end of the test."""
     with ExitStack() as stack:
         yield stack
 
 
 @pytest.fixture
 def channel(request: pytest.FixtureRequest) -> str:
-    """A channel of this test's own."""
+    """The name of a channel that only this test uses."""
     name: str = request.node.name
     return name
 

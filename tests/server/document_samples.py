@@ -1,4 +1,4 @@
-"""The samples in the documents, at the top level and in docs/: every block of code, fenced or indented."""
+"""The code samples in the documents, at the top level and in docs/: every block, fenced or indented."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Sample(NamedTuple):
-    """A block; `kind` is what stands behind the fence, and "indented" where there is none."""
+    """A block; `kind` is the language after the fence, or "indented" without a fence."""
 
     document: str
     kind: str
@@ -19,18 +19,18 @@ class Sample(NamedTuple):
 
     @property
     def start(self) -> str:
-        """What it is called by: its document and its first line."""
+        """Its name: its document and its first line."""
         return f"{self.document}: {self.text.splitlines()[0].strip()}"
 
 
 def samples() -> list[Sample]:
-    """All of them."""
+    """All samples."""
     paths = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
     return [sample for path in paths for sample in samples_in(path.read_text(), path.relative_to(ROOT).as_posix())]
 
 
 def samples_in(text: str, document: str) -> Iterator[Sample]:
-    """The blocks of one document: between fences, and what is indented by four after an empty line."""
+    """The blocks of one document: between fences, or indented by four spaces after an empty line."""
     fence, kind, block, before = "", "", list[str](), ""
     for line in [*text.splitlines(), ""]:
         opened = re.match(r"\s*(```+|~~~+)\s*(.*)", line)
@@ -52,11 +52,11 @@ def samples_in(text: str, document: str) -> Iterator[Sample]:
 
 _ALL = samples()
 TAKEN: set[str] = set()
-"""What the samples are called that somebody has asked for."""
+"""The names of the samples that a test has requested."""
 
 
 def sample(document: str, start: str) -> str:
-    """The text of the sample whose first line begins so."""
+    """The text of the sample whose first line starts with this."""
     (found,) = [each for each in _ALL if each.document == document and each.text.strip().startswith(start)]
     TAKEN.add(found.start)
     return found.text

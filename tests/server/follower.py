@@ -1,4 +1,4 @@
-"""A client that follows a chain of cursors in a thread, and loses its connection again and again."""
+"""A client that follows a chain of cursors in a thread, and loses its connection repeatedly."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests.server.caller import poll_path
 from tests.server.raw_client import RawClient, get
 
 LAST = "last"
-"""The data of the message with which a follower stops."""
+"""The data of the message at which a follower stops."""
 
 GIVE_UP_SECONDS = 60.0
 
 
 class Follower(threading.Thread):
-    """Polls from a cursor until it gets `LAST`; `messages` and `gaps` are what all its answers said."""
+    """Polls from a cursor until it receives `LAST`; `messages` and `gaps` collect what its answers contained."""
 
     def __init__(self, address: str, channels: tuple[str, ...], cursor: str, seed: int) -> None:
         super().__init__(daemon=True)
@@ -39,7 +39,7 @@ class Follower(threading.Thread):
             self.errors.append(error)
 
     def _poll_for_a_while(self, client: RawClient) -> None:
-        """Some polls over one connection, the last of which is left without its answer being read."""
+        """Make some polls over one connection, and close it without reading the last answer."""
         draw = self._random
         for _ in range(draw.randint(1, 8)):
             client.send(get(self._path()))

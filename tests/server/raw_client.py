@@ -1,4 +1,4 @@
-"""A client that sends any bytes it likes over one socket: pipelines, halves of requests, nothing, a reset."""
+"""A client that sends arbitrary bytes over a socket: pipelines, partial requests, nothing at all, a reset."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 WAIT_SECONDS = 15.0
-"""How long anything here waits at most; ample for a server that shares two cores with a benchmark."""
+"""How long anything here waits at most; ample even for a server that shares two cores with a benchmark."""
 
 
 class RawResponse(NamedTuple):
-    """One response; header names in lower case, of a field that came twice the last."""
+    """One response; header names in lower case, the last value of repeated fields."""
 
     status: int
     headers: dict[str, str]
@@ -22,12 +22,12 @@ class RawResponse(NamedTuple):
 
     @property
     def value(self) -> Any:
-        """The body as JSON."""
+        """The body parsed as JSON."""
         return json.loads(self.body)
 
     @property
     def is_problem(self) -> bool:
-        """Whether it is an RFC 9457 problem that agrees with its status."""
+        """Whether it is an RFC 9457 problem whose status matches the response's."""
         if self.headers.get("content-type") != "application/problem+json":
             return False
         value = self.value
@@ -66,7 +66,7 @@ def connected_socket(address: str, receive_buffer_bytes: int | None = None) -> s
         sock.settimeout(WAIT_SECONDS)
         if receive_buffer_bytes is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        if sock.family != socket.AF_UNIX:  # a head and a body in two segments would wait 40 ms for each other
+        if sock.family != socket.AF_UNIX:  # without this, a head and a body in two segments would be 40 ms apart
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.connect(target)
     except BaseException:
@@ -76,18 +76,18 @@ def connected_socket(address: str, receive_buffer_bytes: int | None = None) -> s
 
 
 class RawClient:
-    """One connection. What the server sends is read only when it is asked for."""
+    """One connection. It reads from the server only when a method asks for it."""
 
     def __init__(self, address: str, *, receive_buffer_bytes: int | None = None) -> None:
         self.socket = connected_socket(address, receive_buffer_bytes)
         self._received = b""
 
     def send(self, data: bytes) -> None:
-        """Send all of it; raises TimeoutError when the server does not take it."""
+        """Send all of it; raises TimeoutError if the server does not read it."""
         self.socket.sendall(data)
 
     def send_what_fits(self, data: bytes, quiet_seconds: float = 1.0) -> int:
-        """Send until nothing more has been taken for so long; returns how many bytes were."""
+        """Send until the server has read nothing for `quiet_seconds`; returns how many bytes were sent."""
         sent = 0
         view = memoryview(data)
         self.socket.settimeout(quiet_seconds)
@@ -101,7 +101,7 @@ class RawClient:
         return sent
 
     def read_response(self) -> RawResponse:
-        """The next response; raises ConnectionError when the connection ends before it does."""
+        """The next response; raises ConnectionError if the connection ends before it is complete."""
         head = self._read_until(b"\r\n\r\n").decode("latin-1")
         status_line, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
         version, status, _ = status_line.split(" ", 2)
@@ -110,7 +110,7 @@ class RawClient:
         return RawResponse(int(status), headers, self._read(int(headers.get("content-length", 0))))
 
     def read_to_end(self) -> bytes:
-        """All that comes until the server closes; a reset ends it, too."""
+        """Everything until the server closes or resets the connection."""
         try:
             while self._receive():
                 pass
@@ -120,11 +120,11 @@ class RawClient:
         return rest
 
     def ends(self) -> bool:
-        """Whether the server closes without saying more."""
+        """Whether the server closes without sending anything more."""
         return self.read_to_end() == b""
 
     def silent(self, seconds: float) -> bool:
-        """Whether nothing comes for so long."""
+        """Whether nothing arrives for this long."""
         self.socket.settimeout(seconds)
         try:
             return not self._received and self._receive() == 0
@@ -134,11 +134,11 @@ class RawClient:
             self.socket.settimeout(WAIT_SECONDS)
 
     def half_close(self) -> None:
-        """Say that no more will be sent."""
+        """Close the sending side of the connection."""
         self.socket.shutdown(socket.SHUT_WR)
 
     def reset(self) -> None:
-        """End the connection with an RST."""
+        """Reset the connection with an RST."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 

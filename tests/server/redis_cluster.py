@@ -1,4 +1,4 @@
-"""Several real servers at one real Redis, and clients that go round them with their cursors."""
+"""Several real servers that share a real Redis, and clients that use them in turn with their cursors."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ EXPECTED = (
     r"Redis: .*; publishing is refused until it is back",
     r"; epoch \w+ begins, and subscribers are told of gaps",
 )
-"""What nodes log when Redis is away or has lost something."""
+"""What nodes log when Redis is gone or has lost something."""
 
 
 class RedisCluster:
-    """Nodes that run; each is called by the one client that it has here."""
+    """Running nodes, each called by one client."""
 
     def __init__(self, redis: RedisServer, directory: Path, stack: ExitStack) -> None:
         self.redis = redis
@@ -38,7 +38,7 @@ class RedisCluster:
     def start(
         self, url: str = "", *, environment: Mapping[str, str] | None = None, ready: bool = True, **settings: object
     ) -> Server:
-        """One node more."""
+        """Start another node."""
         log = self._directory / f"node{len(self.nodes)}.log"
         values = {
             "redis_timeout_seconds": TIMEOUT_SECONDS,
@@ -58,7 +58,7 @@ class RedisCluster:
         return server
 
     def stop(self, number: int, seconds: float = WAIT_SECONDS) -> None:
-        """Have a node end in good order."""
+        """Stop a node gracefully."""
         self.callers[number].close()
         self.nodes[number].signal(signal.SIGTERM)
         assert self.nodes[number].wait(seconds) == 0
@@ -71,36 +71,36 @@ class RedisCluster:
             wait_until(lambda n=number: self.ready(n), f"node {number} to be ready")  # type: ignore[misc]
 
     def cursors(self) -> list[str]:
-        """Where the nodes are."""
+        """The nodes' addresses."""
         return [caller.cursor() for caller in self.callers]
 
     def wait_until_one(self) -> str:
-        """Wait until all nodes are at the same entry; returns its cursor."""
+        """Wait until all nodes have applied the same entries; returns their cursor."""
         wait_until(lambda: len(set(self.cursors())) == 1, "all nodes to be at the same entry")
         return self.cursors()[0]
 
     def wait_until_publishing(self) -> None:
-        """Wait until a publication to any node reaches all."""
+        """Wait until a publication to any node reaches all nodes."""
         for caller in self.callers:
             wait_until(lambda c=caller: try_to_publish(c, ["any"], 0).status == 201, "publishing")  # type: ignore[misc]
         self.wait_until_one()
 
     def next(self) -> Caller:
-        """The client of the node whose turn it is."""
+        """The client of the next node in turn."""
         self._turn += 1
         return self.callers[self._turn % len(self.callers)]
 
     def publish(self, channels: list[str], data: object) -> dict[str, Any]:
-        """Publish at the node whose turn it is, which must succeed."""
+        """Publish at the next node in turn, which must succeed."""
         return self.next().publish(channels, data)
 
     def trouble(self) -> list[str]:
-        """What nodes have logged that nobody expected."""
+        """Unexpected lines in the nodes' logs."""
         return [line for node in self.nodes for line in node.trouble()]
 
 
 class Chain:
-    """One client that goes with its cursor to the next node with each poll."""
+    """A client that takes its cursor to the next node with each poll."""
 
     def __init__(self, cluster: RedisCluster, *channels: str, cursor: str = "earliest") -> None:
         self.cluster = cluster
@@ -111,7 +111,7 @@ class Chain:
         self.refused = 0
 
     def poll(self, caller: Caller | None = None, **parameters: object) -> bool:
-        """Poll once; whether there was an answer, and not a 503."""
+        """Poll once; returns whether there was an answer rather than a 503."""
         path = poll_path(*self.channels, cursor=self.cursor, **{"timeout": 0, **parameters})
         reply = (caller or self.cluster.next()).call("GET", path)
         if reply.status == 503:
@@ -123,7 +123,7 @@ class Chain:
         return True
 
     def take(self, answer: dict[str, Any]) -> None:
-        """Note what an answer says; nothing comes twice, and the cursor never goes back."""
+        """Record an answer; no message may repeat, and the cursor must not go back."""
         new = [message["data"] for message in answer["messages"]]
         assert not [data for data in new if data in self.data], f"twice: {new}"
         before, after = place(self.cursor), place(answer["cursor"])
@@ -133,37 +133,37 @@ class Chain:
         self.cursor = answer["cursor"]
 
     def poll_until(self, data: object) -> None:
-        """Poll until this has come."""
+        """Poll until this message arrives."""
         deadline = time.monotonic() + WAIT_SECONDS
         while data not in self.data:
-            assert time.monotonic() < deadline, f"waited in vain for {data}; {self.data}"
+            assert time.monotonic() < deadline, f"timed out waiting for {data}; {self.data}"
             if not self.poll(timeout=1):
                 time.sleep(0.05)
 
     def poll_until_lost(self) -> None:
-        """Poll until all channels have been told as lost."""
+        """Poll until all channels have been reported as lost."""
         deadline = time.monotonic() + WAIT_SECONDS
         while not self.gaps:
-            assert time.monotonic() < deadline, "waited in vain for a gap"
+            assert time.monotonic() < deadline, "timed out waiting for a gap"
             if not self.poll(timeout=1):
                 time.sleep(0.05)
         assert sorted(self.gaps) == sorted((channel, "lost") for channel in self.channels)
 
 
 def place(cursor: str) -> tuple[int, str, int]:
-    """Cursors in their order: epochs in that in which they began."""
+    """A sort key for cursors; epochs are ordered by when they began."""
     epoch, _, sequence = cursor.rpartition("-")
     return (len(epoch), epoch, int(sequence)) if epoch else (0, "", 0)
 
 
 def try_to_publish(caller: Caller, channels: list[str], data: object, **more: object) -> Reply:
-    """A publication and its reply, whatever that is."""
+    """A publication and its reply, whether it succeeds or not."""
     return caller.call("POST", "/v1/messages", {"channels": channels, "data": data, **more})
 
 
 @contextmanager
 def cluster_at(redis: RedisServer, directory: Path, nodes: int, **settings: Any) -> Iterator[RedisCluster]:
-    """So many nodes at a Redis that runs; nothing that was not expected may be in their logs."""
+    """Run this many nodes on a running Redis; they must log nothing unexpected."""
     with ExitStack() as stack:
         cluster = RedisCluster(redis, directory, stack)
         for _ in range(nodes):

@@ -1,4 +1,4 @@
-"""A real Redis in a process of its own: started, stopped, killed, frozen, and set back to what it was."""
+"""A real Redis in its own process: started, stopped, killed, frozen, and reset to an earlier state."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ PROGRAM = shutil.which("redis-server") or "redis-server"
 
 
 def free_port() -> int:
-    """A port that nobody listens on, and that the kernel gives to no client: a server can come back to it."""
+    """A free port below the kernel's ephemeral ports, so that a server can be restarted on it."""
     (port,) = free_ports(1)
     return port
 
 
 class RedisClient:
-    """Asks a Redis, and waits for each reply."""
+    """Sends commands to a Redis, and waits for each reply."""
 
     def __init__(self, port: int, password: str = "") -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), WAIT_SECONDS)
@@ -37,15 +37,15 @@ class RedisClient:
             self.ask("AUTH", password)
 
     def ask(self, *words: str | bytes | float) -> Any:
-        """A command's reply. Raises: hiredis.ReplyError."""
+        """The reply to a command. Raises: hiredis.ReplyError."""
         reply = self.reply(*words)
         if isinstance(reply, Exception):
             raise reply
         return reply
 
     def reply(self, *words: str | bytes | float) -> Any:
-        """A command's reply, if it is an error, too."""
-        self._socket.sendall(hiredis.pack_command(words))  # type: ignore[arg-type]  # its stubs know one word only
+        """The reply to a command, even if it is an error."""
+        self._socket.sendall(hiredis.pack_command(words))  # type: ignore[arg-type]  # the stubs allow only one word
         while (reply := self._reader.gets()) is False:
             data = self._socket.recv(65536)
             if not data:
@@ -64,7 +64,7 @@ class RedisClient:
 
 
 class RedisServer:
-    """A Redis at a port that stays the same; all that it has is in its directory."""
+    """A Redis whose port stays the same; all its data is in its directory."""
 
     def __init__(self, directory: Path, *, password: str = "", flags: Mapping[str, object] | None = None) -> None:
         self.directory = directory
@@ -88,7 +88,7 @@ class RedisServer:
         return f"redis://127.0.0.1:{self.port}"
 
     def start(self, *more: str) -> None:
-        """Start it, and wait until it answers."""
+        """Start it, and wait until it responds."""
         flags = [word for name, value in self._flags.items() for word in (f"--{name}", str(value))]
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -97,7 +97,7 @@ class RedisServer:
         until(self._answers, "Redis to answer")
 
     def start_as_sentinel(self, configuration: Path) -> None:
-        """Start it as a Sentinel by this file, which it will write to."""
+        """Start it as a Sentinel with this configuration file, which it rewrites."""
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [PROGRAM, str(configuration), "--sentinel", "--port", str(self.port), "--bind", "127.0.0.1"],
@@ -125,28 +125,28 @@ class RedisServer:
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """Be gone at once, and nothing is written any more; does nothing where it is gone already."""
+        """Kill it, so that it writes nothing more; does nothing if it is not running."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def stop(self) -> None:
-        """End in good order, which writes what is to be written."""
+        """Stop it gracefully, so that it writes its data to disk."""
         assert self._process is not None
         self._process.terminate()
         self._process.wait(WAIT_SECONDS)
         self._process = None
 
     def dump(self) -> Path:
-        """All that it has now, as a file."""
+        """Dump all current data to a file."""
         self.ask("SAVE")
         copy = self.directory / f"dump-{time.monotonic_ns()}"
         shutil.copy(self.directory / "dump.rdb", copy)
         return copy
 
     def roll_back(self, dump: Path) -> None:
-        """Die, and come up with what there was when the dump was made."""
+        """Kill it, and start it again with the data of the dump."""
         self.kill()
         os.replace(dump, self.directory / "dump.rdb")
         self.start()
@@ -162,5 +162,5 @@ class RedisServer:
 def until(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        assert time.monotonic() < deadline, f"timed out waiting for {what}"
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A real server in a process of its own: started, looked at, and ended by its pid."""
+"""A real server in its own process: started, measured, and stopped by its pid."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.server.caller import Caller
 from tests.server.raw_client import WAIT_SECONDS, RawClient
 
 START_SECONDS = 30.0
-"""How long a server may take until it says where it listens; it takes 0.3 s on an idle machine."""
+"""How long a server may take to print its address; it takes 0.3 s on an idle machine."""
 
 _QUIET = re.compile(r"\S+ (debug|info) ")
 
 
 class Server:
-    """A server that runs; `addresses` as `--listen` takes them, `address` the first of them."""
+    """A running server; `addresses` in the form of `--listen`, `address` is the first of them."""
 
     def __init__(self, process: subprocess.Popen[bytes], addresses: list[str], log: Path) -> None:
         self._process = process
@@ -54,12 +54,12 @@ class Server:
 
     @property
     def cpu_seconds(self) -> float:
-        """The processor time it has taken."""
+        """The processor time it has used."""
         times = self.process.cpu_times()
         return float(times.user + times.system)
 
     def busy_share(self, seconds: float = 1.0) -> float:
-        """The share of a processor that it takes over some time: 1 when it spins."""
+        """Its share of a processor over some time: 1 if it spins."""
         began, taken = time.monotonic(), self.cpu_seconds
         time.sleep(seconds)
         return (self.cpu_seconds - taken) / (time.monotonic() - began)
@@ -69,11 +69,11 @@ class Server:
         return Caller(self.address)
 
     def connect(self, *, receive_buffer_bytes: int | None = None) -> RawClient:
-        """A new client that sends any bytes."""
+        """A new client that sends arbitrary bytes."""
         return RawClient(self.address, receive_buffer_bytes=receive_buffer_bytes)
 
     def metric(self, name: str) -> float:
-        """A value of /metrics; `name` without `pushup_`."""
+        """A metric from /metrics; `name` without `pushup_`."""
         with self.caller() as caller:
             text = caller.call("GET", "/metrics").text
         found = re.search(rf"^pushup_{name} (\S+)$", text, re.MULTILINE)
@@ -81,14 +81,14 @@ class Server:
         return float(found[1])
 
     def wait_for_held(self, count: int) -> None:
-        """Wait until so many polls are held."""
+        """Wait until this many polls are held."""
         wait_until(lambda: self.metric("held_polls") == count, f"{count} held polls")
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
     def wait(self, seconds: float = WAIT_SECONDS) -> int:
-        """Wait until it has ended; returns its exit code."""
+        """Wait until it exits; returns its exit code."""
         return self._process.wait(seconds)
 
     @property
@@ -96,15 +96,15 @@ class Server:
         return self._process.poll() is None
 
     def log_lines(self) -> list[str]:
-        """What it has logged."""
+        """Its log."""
         return self._log.read_text().splitlines()
 
     def expect_log(self, pattern: str) -> None:
-        """The test means the server to log such lines, above info though they are."""
+        """Expect such lines in the log, although they are above info."""
         self._expected.append(pattern)
 
     def trouble(self) -> list[str]:
-        """What it has logged above info, unexpected, since this was asked last."""
+        """Unexpected log lines above info since the last call."""
         lines = self.log_lines()
         new, self._looked_at = lines[self._looked_at :], len(lines)
         return [line for line in new if not _is_quiet(line) and not any(re.search(e, line) for e in self._expected)]
@@ -124,7 +124,7 @@ def running(
     files: int | None = None,
     python: str | Path = sys.executable,
 ) -> Iterator[Server]:
-    """A server with these flags, from when it listens until it is ended; a kernel's choice of port if they say none.
+    """Run a server with these flags; enters once it listens. Without --listen, the kernel chooses the port.
 
     `files`: how many it may open, if not as many as this process. `python`: that of another environment.
     """
@@ -146,12 +146,12 @@ def running(
 
 
 def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment without the settings that may stand in it."""
+    """This process's environment, without any of PushUp's settings."""
     return {**{k: v for k, v in os.environ.items() if not k.startswith("PUSHUP_")}, **(more or {})}
 
 
 def _addresses(process: subprocess.Popen[bytes], log: Path) -> list[str]:
-    """Where the server says that it listens."""
+    """Read the server's addresses from its output."""
     assert process.stdout is not None
     said = b""
     deadline = time.monotonic() + START_SECONDS
@@ -164,8 +164,8 @@ def _addresses(process: subprocess.Popen[bytes], log: Path) -> list[str]:
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
-    """Wait until the condition is true; fails when it does not come true."""
+    """Wait until the condition is true; fails after a timeout."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        assert time.monotonic() < deadline, f"timed out waiting for {what}"
         time.sleep(0.01)

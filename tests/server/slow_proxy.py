@@ -1,4 +1,4 @@
-"""A slow link: forwards connections to a port of this machine, so many bytes a second in each direction."""
+"""A slow link: forwards connections to a port on this machine, with limited bytes per second in each direction."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Self
 
 PIECE_BYTES = 16 * 1024
 BUFFER_BYTES = 64 * 1024
-"""Of each socket: what a link holds that is on its way."""
+"""Buffer size of each socket: what the link holds in transit."""
 
 
 class SlowProxy:
-    """Listens at `port`, from when it is made until it is left."""
+    """Listens at `port` until the `with` block ends."""
 
     def __init__(self, to_port: int, bytes_per_second: float) -> None:
         self._to_port = to_port
@@ -39,7 +39,7 @@ class SlowProxy:
                     threading.Thread(target=self._forward, args=(source, target), daemon=True).start()
 
     def _forward(self, source: socket.socket, target: socket.socket) -> None:
-        """Forward what comes, each piece after the time that it needs; when one side ends, so does the other."""
+        """Forward data, delaying each piece as the rate demands; when one side closes, so does the other."""
         free_at = time.monotonic()
         with suppress(OSError):
             while data := source.recv(PIECE_BYTES):

@@ -1,4 +1,4 @@
-"""What one node of a cluster accepts, the other nodes read and answer; and a node that starts later, too."""
+"""Input that one node of a cluster accepts can be read by all other nodes, even one that starts later."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
 
 
 def test_nesting(cluster: RedisCluster) -> None:
-    """Deep bodies are refused whatever is left of the stack; the deepest that is accepted is read by every node."""
+    """Bodies nested too deeply are refused however much stack is left; every node can read the deepest accepted."""
     accepted = []
     for levels in (3, 63, 64, 65, 500, 960, 965, 967, 968, 969, 970, 971, 972, 975, 985, 50_000):
         data = "[" * (levels - 1) + "]" * (levels - 1)

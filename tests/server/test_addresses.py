@@ -20,12 +20,12 @@ KEY = "a-publish-key-of-27-letters"
 
 @pytest.fixture(scope="session")
 def wait_strategy() -> str:
-    """One is enough: nothing here depends on it."""
+    """One is enough, since nothing here depends on it."""
     return "epoll"
 
 
 def refusal(*flags: str, environment: dict[str, str] | None = None) -> str:
-    """What a server says that does not start, which must be short and without a traceback."""
+    """The error of a server that does not start, which must be short and have no traceback."""
     ended = subprocess.run(
         [sys.executable, "-m", "pushup", "serve", *flags],
         env=clean_environment(environment),
@@ -52,7 +52,7 @@ def has_ipv6_loopback() -> bool:
 
 
 def test_ipv6(serve: Serve) -> None:
-    """`[::1]` is served like any address; without IPv6 it is refused with the address in the error."""
+    """`[::1]` works like any address; without IPv6, it is refused with an error that names it."""
     if not has_ipv6_loopback():
         assert "cannot listen on [::1]:0" in refusal("--listen", "[::1]:0")
         return
@@ -63,7 +63,7 @@ def test_ipv6(serve: Serve) -> None:
 
 
 def test_unix_socket(serve: Serve, tmp_path: Path) -> None:
-    """A Unix socket is served like any address, and its file goes when the server stops."""
+    """A Unix socket works like any address, and its file is deleted when the server stops."""
     path = tmp_path / "pushup.sock"
     with serve("--listen", f"unix:{path}") as server:
         with server.caller() as caller:
@@ -76,7 +76,7 @@ def test_unix_socket(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_stale_unix_socket_is_replaced(serve: Serve, tmp_path: Path) -> None:
-    """The socket file of a server that was killed does not keep the next one from starting."""
+    """The socket file of a killed server does not prevent the next one from starting."""
     path = tmp_path / "pushup.sock"
     with serve("--listen", f"unix:{path}"):
         pass
@@ -86,7 +86,7 @@ def test_stale_unix_socket_is_replaced(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_live_unix_socket_is_refused(serve: Serve, tmp_path: Path) -> None:
-    """Where another server listens, or a file lies, nothing is replaced and the error names the address."""
+    """If another server listens there, or the path is a file, it is not replaced, and the error names the address."""
     path = tmp_path / "pushup.sock"
     with serve("--listen", f"unix:{path}") as server, server.caller() as caller:
         assert f"cannot listen on unix:{path}: Address already in use" in refusal("--listen", f"unix:{path}")
@@ -109,14 +109,14 @@ def test_live_unix_socket_is_refused(serve: Serve, tmp_path: Path) -> None:
     ids=["no directory", "too long", "empty"],
 )
 def test_impossible_unix_socket_is_refused(path: str, reason: str) -> None:
-    """A path at which there can be no socket is refused with the reason."""
+    """A path that cannot be a socket is refused with the reason."""
     said = refusal("--listen", f"unix:{path}")
     assert reason in said
     assert "None" not in said
 
 
 def test_several_addresses(serve: Serve, tmp_path: Path) -> None:
-    """With several --listen each is served, by the same node."""
+    """With several --listen, the same node serves each address."""
     flags = ("--listen", "127.0.0.1:0", "--listen", "127.0.0.2:0", "--listen", f"unix:{tmp_path}/s")
     with serve(*flags) as server:
         assert len(server.addresses) == 3
@@ -130,7 +130,7 @@ def test_several_addresses(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_address_in_use_is_refused(serve: Serve, tmp_path: Path) -> None:
-    """An address in use is named; then nothing listens at the others either."""
+    """The error names an address in use; then the server listens at no other address either."""
     path = tmp_path / "s"
     with serve() as server:
         said = refusal("--listen", f"unix:{path}", "--listen", server.address)
@@ -141,7 +141,7 @@ def test_address_in_use_is_refused(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_port_can_be_used_again_at_once(serve: Serve) -> None:
-    """A server starts on the port of one that ended with clients on it."""
+    """A server can start on the port of one that ended while clients were connected."""
     with serve() as server, server.connect() as client:
         client.send(get("/healthz"))
         assert client.read_response().status == 200
@@ -154,20 +154,20 @@ def test_port_can_be_used_again_at_once(serve: Serve) -> None:
 
 @pytest.mark.parametrize("address", ["8080", "localhost:8080", "127.0.0.1:99999", "::1:80"])
 def test_what_is_no_address_is_refused(address: str) -> None:
-    """The error shows how an address is written."""
+    """The error shows the syntax of an address."""
     assert "write 127.0.0.1:8080" in refusal("--listen", address)
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
 def test_public_address_needs_keys(serve: Serve, address: str) -> None:
-    """Beyond loopback a server does not start in a way that lets everybody publish."""
+    """Beyond loopback, a server refuses to start if anybody could publish."""
     said = refusal("--listen", address)
     assert "publish_keys" in said
     assert "allow_public_without_keys" in said
 
 
 def test_publish_keys(serve: Serve) -> None:
-    """With publish keys, publishing without one is 401, with a wrong one 403; polling needs none."""
+    """With publish keys, publishing without a key gets 401, with a wrong one 403; polling needs none."""
     message = {"channels": ["a"], "data": 1}
     with serve(environment={"PUSHUP_PUBLISH_KEYS": f"another-key-of-27-characters,{KEY}"}) as server:
         with server.caller() as caller:
@@ -195,7 +195,7 @@ def test_publish_keys(serve: Serve) -> None:
 
 
 def test_cors(serve: Serve) -> None:
-    """Scripts of the origins that are named may read answers, and those of others may not."""
+    """Scripts from listed origins may read responses; those from other origins may not."""
     good = "https://example.org"
     with serve(cors_origins=good) as server, server.caller() as caller:
         asked = {"Origin": good, "Access-Control-Request-Method": "GET"}

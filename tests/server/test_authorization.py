@@ -1,4 +1,4 @@
-"""Who may poll what, with real servers and applications that block: a web application, and the operator's own code."""
+"""Who may poll what, with real servers and authorizers that block: a web application, and the operator's own code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.server.server_process import Server, clean_environment, wait_until
 
 KEY = "the-key-of-all-nodes"
 one_strategy = pytest.mark.parametrize("wait_strategy", ["epoll"], indirect=True)
-"""For what does not depend on how the server waits for its clients."""
+"""One is enough where nothing depends on the wait strategy."""
 
 IS_FAILING = "authorization is failing"
 
@@ -37,12 +37,12 @@ def backend() -> Iterator[WebBackend]:
 
 
 def sealed(*channels: str, seconds: int = 600) -> dict[str, str]:
-    """A header field with a ticket that any server with KEY takes."""
+    """A header field with a ticket that any server with KEY accepts."""
     return {"PushUp-Ticket": Tickets(KEY.encode()).seal(channels, int(time.time()) + seconds)}
 
 
 def poll(caller: Caller, *channels: str, ticket: str = "", **parameters: object) -> Reply:
-    """A poll and what came of it."""
+    """A poll and its response."""
     headers = {"PushUp-Ticket": ticket} if ticket else {}
     return caller.call("GET", poll_path(*channels, **{"timeout": 0, **parameters}), headers=headers)
 
@@ -53,7 +53,7 @@ def problem_of(reply: Reply) -> tuple[int, str]:
 
 
 def is_at_rest(server: Server) -> bool:
-    """Whether no question runs or waits."""
+    """Whether no question is running or waiting."""
     return all(server.metric(f'backend_{name}{{backend="authorization"}}') == 0 for name in ("busy", "waiting"))
 
 
@@ -66,7 +66,7 @@ def write_module(directory: Path, code: str, name: str = "mine") -> None:
 
 @one_strategy
 def test_the_application_is_asked_once(serve: Serve, backend: WebBackend) -> None:
-    """Over many polls the application is asked once, and the ticket comes once; then its time is over."""
+    """Over many polls, the application is asked once, and the ticket is sent once, until it expires."""
     backend.answer = lambda question: allowed(2)
     with serve(authorize_url=backend.url) as server, server.caller() as caller:
         answer = poll(caller, "a", "tag:c++").value
@@ -79,7 +79,7 @@ def test_the_application_is_asked_once(serve: Serve, backend: WebBackend) -> Non
             assert answer["cursor"] == message["cursor"]
         assert [question.channels for question in backend.questions] == [["a", "tag:c++"]]
         ended = poll(caller, "a", "tag:c++", ticket=ticket, cursor=answer["cursor"], timeout=20)
-        if ended.status == 401:  # else the ticket had expired before
+        if ended.status == 401:  # otherwise the ticket had already expired
             assert problem_of(ended) == (401, "ticket-expired")
         caller.publish(["a"], "after")
         answer = poll(caller, "a", "tag:c++", ticket=ticket, cursor=answer["cursor"]).value
@@ -89,7 +89,7 @@ def test_the_application_is_asked_once(serve: Serve, backend: WebBackend) -> Non
 
 
 def test_a_held_poll_ends_with_its_ticket(serve: Serve, backend: WebBackend) -> None:
-    """A poll that is held when its ticket is over ends then, and not before; nothing is missed."""
+    """A held poll ends when its ticket expires, and not before; no message is missed."""
     with serve(authorize_url=backend.url, ticket_key=KEY) as server, server.caller() as caller:
         cursor = caller.cursor()
         headers = sealed("a", seconds=2)
@@ -104,7 +104,7 @@ def test_a_held_poll_ends_with_its_ticket(serve: Serve, backend: WebBackend) -> 
 
 @one_strategy
 def test_connections_to_the_application_are_used_again(serve: Serve, backend: WebBackend) -> None:
-    """Questions that follow each other go over one connection."""
+    """Consecutive questions use the same connection."""
     with serve(authorize_url=backend.url) as server, server.caller() as caller:
         for number in range(20):
             assert poll(caller, f"c{number}").status == 200
@@ -114,7 +114,7 @@ def test_connections_to_the_application_are_used_again(serve: Serve, backend: We
 
 @one_strategy
 def test_an_application_that_was_restarted(serve: Serve, stack: ExitStack) -> None:
-    """A connection that the application has closed meanwhile is not missed: nobody is refused for it."""
+    """If the application has closed an idle connection meanwhile, no client is refused for that."""
     backend = stack.enter_context(web_backend())
     backend.answer = lambda question: Verdict(headers=(("Connection", "close"),))
     with serve(authorize_url=backend.url) as server, server.caller() as caller:
@@ -125,7 +125,7 @@ def test_an_application_that_was_restarted(serve: Serve, stack: ExitStack) -> No
 
 @one_strategy
 def test_what_the_application_is_told(serve: Serve, backend: WebBackend) -> None:
-    """The application gets the channels and what tells who the client is, and nothing else that the client sent."""
+    """The application gets the channels and what identifies the client, and nothing else that the client sent."""
     with serve(authorize_url=backend.url + "?realm=1") as server, server.caller() as caller:
         sent = {
             "Cookie": "session=1; x=2", "Authorization": "Bearer t", "Origin": "https://o", "X-Forwarded-For": "::1",
@@ -148,7 +148,7 @@ def test_what_the_application_is_told(serve: Serve, backend: WebBackend) -> None
 
 @one_strategy
 def test_yes_and_no(serve: Serve, backend: WebBackend) -> None:
-    """Each client gets the verdict on it: one that is logged in polls, others are told why they do not."""
+    """Each client gets its own verdict: one that is logged in polls, others are told why they may not."""
 
     def answer(question: Question) -> Verdict:
         match question.headers.get("cookie"):
@@ -171,7 +171,7 @@ def test_yes_and_no(serve: Serve, backend: WebBackend) -> None:
 
 
 def whole(response: RawResponse) -> tuple[int, dict[str, str], bytes]:
-    """All of a response but its date."""
+    """A response without its date."""
     return response.status, {k: v for k, v in response.headers.items() if k != "date"}, response.body
 
 
@@ -179,7 +179,7 @@ def whole(response: RawResponse) -> tuple[int, dict[str, str], bytes]:
 @pytest.mark.parametrize("strict_channels", ["false", "true"])
 @pytest.mark.parametrize("status", [401, 403])
 def test_refusals_tell_nothing(serve: Serve, backend: WebBackend, status: int, strict_channels: str) -> None:
-    """The whole response to who may not poll is the same whether the channel exists or not, by name and by id."""
+    """A client that may not poll gets the same response whether the channel exists or not, by name and by id."""
     backend.answer = lambda question: Verdict(status)
     with (
         serve(authorize_url=backend.url, strict_channels=strict_channels) as server,
@@ -225,7 +225,7 @@ NO_VERDICT = [
 
 @one_strategy
 def test_no_verdict_is_neither_yes_nor_no(serve: Serve, backend: WebBackend) -> None:
-    """Whatever the application answers that is no verdict is 503 to clients, while those with tickets poll on."""
+    """If the application's response is not a verdict, clients get 503, while those with tickets keep polling."""
     with serve(authorize_url=backend.url, ticket_key=KEY, log_format="json") as server, server.caller() as caller:
         server.expect_log(IS_FAILING)
         for verdict in NO_VERDICT:
@@ -237,7 +237,7 @@ def test_no_verdict_is_neither_yes_nor_no(serve: Serve, backend: WebBackend) -> 
             assert int(reply.headers["Retry-After"]) > 0
             assert reply.value["detail"] == "the authorization service gave no usable answer; try again"
             assert caller.call("GET", poll_path("a", timeout=0), headers=sealed("a")).status == 200
-            reply = poll(caller, "a", timeout=5)  # on this machine, so by an operator
+            reply = poll(caller, "a", timeout=5)  # from this machine, so with details for an operator
             assert "authorize_url" in reply.value["detail"], verdict
         assert not any("/login" in question.path for question in backend.questions)
         assert len([line for line in server.log_lines() if IS_FAILING in line]) == 1
@@ -250,7 +250,7 @@ def test_no_verdict_is_neither_yes_nor_no(serve: Serve, backend: WebBackend) -> 
 
 @one_strategy
 def test_very_long_is_a_day(serve: Serve, backend: WebBackend) -> None:
-    """However long the application lets a client poll, its ticket is over within a day."""
+    """However long the application lets a client poll, its ticket expires within a day."""
     backend.answer = lambda question: allowed(1e15)
     with serve(authorize_url=backend.url) as server, server.caller() as caller:
         ticket = poll(caller, "a").value["ticket"]
@@ -258,7 +258,7 @@ def test_very_long_is_a_day(serve: Serve, backend: WebBackend) -> None:
 
 
 def test_only_so_many_are_asked_about_at_a_time(serve: Serve, backend: WebBackend, stack: ExitStack) -> None:
-    """Never more questions run than the application can take; of the others so many wait, and the rest is refused."""
+    """The limit of concurrent questions is never exceeded; a limited number wait, and the rest are refused."""
     leave = threading.Event()
     lock = threading.Lock()
     busy, peak = 0, 0
@@ -299,7 +299,7 @@ def test_only_so_many_are_asked_about_at_a_time(serve: Serve, backend: WebBacken
 
 
 def test_a_client_that_goes_while_it_is_asked_about(serve: Serve, backend: WebBackend, stack: ExitStack) -> None:
-    """Clients that go before their verdict leave nothing behind, and those that wait are not asked about any more."""
+    """Clients that disconnect before their verdict leave nothing behind, and their waiting questions are dropped."""
     leave = threading.Event()
     stack.callback(leave.set)
     backend.answer = lambda question: Verdict(204 if leave.wait(10) else 500)
@@ -324,7 +324,7 @@ def test_a_client_that_goes_while_it_is_asked_about(serve: Serve, backend: WebBa
 
 @one_strategy
 def test_tickets_of_other_nodes(serve: Serve, backend: WebBackend) -> None:
-    """A ticket is good on every node with its key, also after a restart; and on no other."""
+    """A ticket is valid on every node with its key, even after a restart, and on no other."""
     with serve(authorize_url=backend.url, ticket_key=KEY) as server, server.caller() as caller:
         ticket = poll(caller, "a").value["ticket"]
     with (
@@ -340,7 +340,7 @@ def test_tickets_of_other_nodes(serve: Serve, backend: WebBackend) -> None:
 
 @one_strategy
 def test_everything_else_needs_no_ticket(serve: Serve, backend: WebBackend) -> None:
-    """Publishing, channels and health are not asked about."""
+    """Publishing, channels and health need no question."""
     backend.answer = lambda question: Verdict(403)
     with serve(authorize_url=backend.url) as server, server.caller() as caller:
         caller.publish(["a"], 1)
@@ -354,7 +354,7 @@ def test_everything_else_needs_no_ticket(serve: Serve, backend: WebBackend) -> N
 
 @one_strategy
 def test_cors(serve: Serve, backend: WebBackend) -> None:
-    """A script of an origin that is named may send its cookies and a ticket; one of any origin may not send cookies."""
+    """Scripts from a listed origin may send cookies and a ticket; if all origins are allowed, no cookies."""
     preflight = {
         "Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "pushup-ticket",
     }  # fmt: skip
@@ -409,7 +409,7 @@ AUTHORIZER = """
 
 @one_strategy
 def test_own_code(serve: Serve, tmp_path: Path) -> None:
-    """The function's answers are verdicts; what is none, or an error, is 503, and the log says once why."""
+    """The function's results are verdicts; anything else, or an error, is a 503, and the log says why once."""
     write_module(tmp_path, AUTHORIZER)
     with serve(authorizer="mine:may_poll", log_format="json") as server, server.caller() as caller:
         server.expect_log(IS_FAILING)
@@ -436,7 +436,7 @@ def test_own_code(serve: Serve, tmp_path: Path) -> None:
 
 @one_strategy
 def test_own_code_that_hangs(serve: Serve, tmp_path: Path) -> None:
-    """A function that does not return costs its place until it does, and delays nobody who has a ticket."""
+    """A function that does not return occupies its thread until it does, and delays no client that has a ticket."""
     write_module(tmp_path, AUTHORIZER)
     with (
         serve(authorizer="mine:may_poll", ticket_key=KEY, authorize_at_most=1, authorize_timeout_seconds=1) as server,
@@ -460,7 +460,7 @@ def test_own_code_that_hangs(serve: Serve, tmp_path: Path) -> None:
 
 @one_strategy
 def test_stopping_while_own_code_hangs(serve: Serve, tmp_path: Path) -> None:
-    """SIGTERM ends a server although a function does not return."""
+    """SIGTERM stops a server even if a function does not return."""
     write_module(tmp_path, "import time\ndef f(channels, headers):\n    time.sleep(60)\n")
     with serve(authorizer="mine:f") as server, server.connect() as client:
         client.send(get(poll_path("a")))
@@ -485,7 +485,7 @@ def test_stopping_while_own_code_hangs(serve: Serve, tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("command", ["serve", "check-config"])
 def test_own_code_that_is_not_there(tmp_path: Path, command: str, authorizer: str, said: str) -> None:
-    """A server whose authorizer cannot be used does not start and says why on one line; so does the check."""
+    """A server whose authorizer is unusable does not start and prints why on one line; so does check-config."""
     write_module(
         tmp_path,
         """
@@ -509,7 +509,7 @@ def test_own_code_that_is_not_there(tmp_path: Path, command: str, authorizer: st
 
 
 def test_authorizer_and_url(tmp_path: Path) -> None:
-    """Two places to ask are one too many."""
+    """Setting both authorizer and authorize_url is an error."""
     ended = subprocess.run(
         [
             sys.executable, "-m", "pushup", "serve", "--set", "authorizer=mine:f", "--set",

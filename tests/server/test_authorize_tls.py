@@ -1,4 +1,4 @@
-"""An application that is asked over https: its certificate must name it, or nobody is told who may poll."""
+"""An authorizing application over https: its certificate must name its host, or nobody may poll."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.server.conftest import Serve
 def test_the_certificate_must_name_the_application(
     serve: Serve, tmp_path: Path, stack: ExitStack, names: tuple[str, ...], status: int, told: str
 ) -> None:
-    """Though its authority is trusted: otherwise whoever has any trusted certificate could say who may poll."""
+    """Even if its authority is trusted: otherwise the owner of any trusted certificate could decide who may poll."""
     certificate, key = write_certificate(tmp_path / "application", *names)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)

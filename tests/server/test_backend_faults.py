@@ -1,4 +1,4 @@
-"""Applications that are slow, rude or down, and threads as they are: nobody who has a ticket notices any of it."""
+"""Applications that are slow, broken or down, and real threads: clients that have a ticket notice none of it."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ RUDE = [
 
 
 def sealed(*channels: str) -> dict[str, str]:
-    """A header field with a ticket that is good for an hour."""
+    """A header field with a ticket that is valid for an hour."""
     return {"PushUp-Ticket": Tickets(KEY.encode()).seal(channels, int(time.time()) + 3600)}
 
 
@@ -126,7 +126,7 @@ def busy(server: Server) -> float:
 
 
 def assert_refused_while_others_poll(server: Server, asked: Caller, caller: Caller) -> None:
-    """A poll that has to be asked about ends with 503 in time; one with a ticket gets its messages meanwhile."""
+    """A poll that needs the application ends with 503 in time; meanwhile, one with a ticket gets its messages."""
     asked.begin_poll("a", timeout=20)  # longer than the client waits
     cursor = caller.cursor()
     for number in range(5):
@@ -143,7 +143,7 @@ def assert_refused_while_others_poll(server: Server, asked: Caller, caller: Call
 @pytest.mark.parametrize("wait_strategy", ["epoll"], indirect=True)
 @pytest.mark.parametrize("behaviour", RUDE)
 def test_rude_backend(serve: Serve, behaviour: Callable[[socket.socket], None]) -> None:
-    """Whatever a backend does with its connections, who is asked about gets 503, and others notice nothing."""
+    """Whatever a backend does with its connections, polls that need it get 503, and others notice nothing."""
     with (
         rude_backend(behaviour) as backend,
         serve(
@@ -170,7 +170,7 @@ def test_rude_backend(serve: Serve, behaviour: Callable[[socket.socket], None]) 
 
 @pytest.mark.parametrize("wait_strategy", ["epoll"], indirect=True)
 def test_a_backend_that_is_not_there(serve: Serve) -> None:
-    """When nobody listens at the URL, or its host has no address, clients are told to come again."""
+    """If nobody listens at the URL, or its host does not resolve, clients are told to retry."""
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]
     for url in (f"http://127.0.0.1:{port}/may", "http://no-such-host.invalid/may"):
@@ -224,7 +224,7 @@ def delays(poller: Caller, publisher: Caller, rounds: int) -> float:
     measured = []
     for number in range(rounds):
         poller.begin("GET", poll_path("fast", cursor=cursor, timeout=20), headers=headers)
-        time.sleep(0.002)  # so that it is held when the message comes
+        time.sleep(0.002)  # so that the poll is held when the message arrives
         began = time.perf_counter()
         publisher.publish(["fast"], number)
         answer = poller.answer()
@@ -235,7 +235,7 @@ def delays(poller: Caller, publisher: Caller, rounds: int) -> float:
 
 
 def test_2000_polls_on_a_slow_backend(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """While 2,000 polls wait for a slow function never more than 20 of its calls run, all polls are answered in time,
+    """While 2,000 polls wait for a slow function, at most 20 calls of it run, all polls are answered in time,
     and polls with tickets are answered as fast as ever."""
     (tmp_path / "mine.py").write_text(textwrap.dedent(AUTHORIZER))
     settings = {
@@ -301,7 +301,7 @@ def test_2000_polls_on_a_slow_backend(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 class ThreadReactor(Clock):
-    """What threads call waits until it is taken up."""
+    """Calls from threads wait until they are picked up."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -311,13 +311,13 @@ class ThreadReactor(Clock):
         self._calls.put(lambda: function(*args, **kw))
 
     def take_up(self, count: int) -> None:
-        """So many calls from threads."""
+        """Make this many calls from threads."""
         for _ in range(count):
             self._calls.get(timeout=10)()
 
 
 class DatabaseConnection:
-    """What a thread keeps for itself."""
+    """Thread-local state."""
 
 
 def pool_threads(name: str) -> list[threading.Thread]:
@@ -325,7 +325,7 @@ def pool_threads(name: str) -> list[threading.Thread]:
 
 
 def test_each_thread_keeps_its_own_connection() -> None:
-    """20 calls at a time over three threads use three connections, each in one thread; all are let go when idle."""
+    """20 calls at a time over three threads use three connections, one per thread; all are closed when idle."""
     reactor, counters = ThreadReactor(), BackendCounters()
     limits = ServiceLimits(at_most=3, queue_limit=100, deadline_seconds=3600.0)
     pool = HelperPool("database", limits, reactor=reactor, counters=counters)
@@ -375,7 +375,7 @@ def test_each_thread_keeps_its_own_connection() -> None:
 
 
 def test_threads_that_have_ended_do_not_pile_up() -> None:
-    """However often threads are made and let go, no more of their objects are kept than there may be threads."""
+    """However often threads start and end, no more of their objects are kept than the maximum number of threads."""
     reactor, counters = ThreadReactor(), BackendCounters()
     limits = ServiceLimits(at_most=2, queue_limit=100, deadline_seconds=3600.0)
     pool = HelperPool("piling", limits, reactor=reactor, counters=counters)
@@ -402,7 +402,7 @@ def test_threads_that_have_ended_do_not_pile_up() -> None:
 
 
 def test_a_pool_that_is_stopped_lets_its_threads_end() -> None:
-    """After a stop the threads that were idle are gone, and one that is busy ends when its call has returned."""
+    """After a stop, idle threads have ended, and a busy one ends when its call returns."""
     reactor, counters = ThreadReactor(), BackendCounters()
     limits = ServiceLimits(at_most=3, queue_limit=100, deadline_seconds=3600.0)
     pool = HelperPool("stopped", limits, reactor=reactor, counters=counters)

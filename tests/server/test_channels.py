@@ -1,4 +1,4 @@
-"""The life of channels (PushUp §3.3), over `http.client`."""
+"""The lifecycle of channels (PushUp §3.3), over `http.client`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.server.server_process import Server
 
 
 def test_life_of_a_channel(caller: Caller, other: Caller, server: Server, channel: str) -> None:
-    """A channel is created once, shown, listed, renewed and closed, and who waits on it is told of its end."""
+    """A channel is created once, shown, listed, renewed and closed; subscribers are told when it closes."""
     created = caller.call("POST", "/v1/channels", {"name": channel, "ttl": 100})
     assert created.status == 201
     assert created.value["name"] == channel
@@ -38,7 +38,7 @@ def test_life_of_a_channel(caller: Caller, other: Caller, server: Server, channe
 
 
 def test_channel_without_a_name_goes_by_its_id(caller: Caller, channel: str) -> None:
-    """A created channel has a unique id, by which it is published to and polled."""
+    """A created channel has a unique id that can be used to publish and poll."""
     first, second = (caller.call("POST", "/v1/channels").value for _ in range(2))
     assert first["id"] != second["id"]
     caller.publish([str(first["id"])], "to an id")
@@ -48,7 +48,7 @@ def test_channel_without_a_name_goes_by_its_id(caller: Caller, channel: str) -> 
 
 
 def test_idle_channel_closes(caller: Caller, other: Caller, channel: str) -> None:
-    """A channel on which nothing is published for its ttl closes, and its subscribers are told."""
+    """A channel without publications for its ttl closes, and its subscribers are told."""
     created = caller.call("POST", "/v1/channels", {"name": channel, "ttl": 1})
     assert created.status == 201
     assert other.poll(channel, timeout=10)["closed"] == [channel]
@@ -56,7 +56,7 @@ def test_idle_channel_closes(caller: Caller, other: Caller, channel: str) -> Non
 
 
 def test_strict_channels(serve: Serve) -> None:
-    """With `strict_channels` a name that was not created can be neither polled nor published to."""
+    """With `strict_channels`, a name that was not created can be neither polled nor published to."""
     with serve(strict_channels="true") as server, server.caller() as caller:
         assert caller.call("GET", "/v1/poll?channel=a").status == 404
         assert caller.call("POST", "/v1/messages", {"channels": ["a"], "data": 1}).status == 404

@@ -1,4 +1,4 @@
-"""Settings from all places, as `pushup check-config` shows them or says what is wrong with them."""
+"""Settings from all sources, as `pushup check-config` shows them or reports errors in them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEY = "a-publish-key-of-27-letters"
 
 
 def test_check_config_joins_all_places(tmp_path: Path) -> None:
-    """Flags win over the environment, that over the file, and that over the defaults; units are understood."""
+    """Flags override the environment, which overrides the file, which overrides the defaults; units are understood."""
     file = tmp_path / "pushup.toml"
     file.write_text('retention_seconds = "2m"\nretention_messages = 7\npoll_limit = 3\nlisten = ["127.0.0.1:1"]\n')
     ended = run(
@@ -57,7 +57,7 @@ def test_check_config_joins_all_places(tmp_path: Path) -> None:
     ],
 )
 def test_bad_setting_is_named(tmp_path: Path, place: str, name: str, value: str, said: str) -> None:
-    """An unknown name and a bad value are told with the setting and what is right, wherever they stand."""
+    """An unknown name or a bad value is reported with the setting and what would be valid, wherever it comes from."""
     arguments, environment = ["check-config"], {}
     if place == "file":
         (tmp_path / "pushup.toml").write_text(f"{name} = {json.dumps(value)}\n")
@@ -72,7 +72,7 @@ def test_bad_setting_is_named(tmp_path: Path, place: str, name: str, value: str,
 
 
 def test_bad_file_is_named(tmp_path: Path) -> None:
-    """A file that is not there, or not TOML, is named with the reason."""
+    """For a missing or malformed file, the error names the file and the reason."""
     file = tmp_path / "pushup.toml"
     assert f"cannot read {file}: No such file" in error_of("check-config", "--config", str(file))
     file.write_text("retention_seconds: 5\n")
@@ -80,7 +80,7 @@ def test_bad_file_is_named(tmp_path: Path) -> None:
 
 
 def test_check_config_shows_no_secret(tmp_path: Path) -> None:
-    """Keys are never printed, also where something is wrong with them."""
+    """Keys are never printed, even when they are invalid."""
     ended = run("check-config", PUSHUP_PUBLISH_KEYS=f"{KEY},{KEY}2")
     assert ended.returncode == 0
     assert 'publish_keys = "not shown"' in ended.stdout.splitlines()
@@ -93,16 +93,16 @@ def test_check_config_shows_no_secret(tmp_path: Path) -> None:
 
 
 def test_an_empty_flag_is_not_a_default() -> None:
-    """A flag from an empty variable of a shell is an error: --broadcast '' is not a memory that forgets."""
+    """A flag from an empty shell variable is an error: --broadcast '' does not silently mean memory."""
     assert "broadcast: '' is neither memory: nor" in error_of("check-config", "--broadcast", "")
     assert "cannot listen on ''" in error_of("check-config", "--listen", "")
 
 
-# What the machine has to have.
+# What the machine must provide.
 
 
 def commands(*flags: str) -> list[str]:
-    """What both commands say is wrong; `serve` must not begin to listen."""
+    """The error that both commands print; `serve` must not start to listen."""
     said = []
     for command in ("check-config", "serve"):
         ended = run(command, *([] if "--listen" in flags else ["--listen", "127.0.0.1:0"]), *flags)
@@ -114,7 +114,7 @@ def commands(*flags: str) -> list[str]:
 
 
 def test_a_journal_that_cannot_be_kept(tmp_path: Path) -> None:
-    """A journal whose directory is missing, a file, or not to be written to even by root is refused, and why."""
+    """A journal whose directory is missing, a file, or not writable even for root is refused, with the reason."""
     (tmp_path / "file").touch()
     for path, reason in (
         (tmp_path / "missing" / "journal.db", f"{tmp_path}/missing does not exist; create it first"),
@@ -128,7 +128,7 @@ def test_a_journal_that_cannot_be_kept(tmp_path: Path) -> None:
 
 
 def test_a_directory_of_somebody_else() -> None:
-    """Whoever may not write to the journal's directory or file is told so before the server starts, with the user."""
+    """A user without write access to the journal's directory or file is told so before the server starts."""
     with TemporaryDirectory() as name:
         directory = Path(name)
         (directory / "journal.db").touch(0o644)
@@ -147,7 +147,7 @@ def test_a_directory_of_somebody_else() -> None:
 
 
 def error_of_another_user(*arguments: str) -> str:
-    """What a call says that must fail, when it is not root that calls."""
+    """The error of a call that must fail, when the user is not root."""
     drop = "os.setgroups([]); os.setgid(65534); os.setuid(65534); " if os.geteuid() == 0 else ""
     code = (
         f"import os, tempfile, msgspec, pushup.surroundings; from pushup.cli import main; {drop}main({[*arguments]!r})"
@@ -160,7 +160,7 @@ def error_of_another_user(*arguments: str) -> str:
 
 
 def test_addresses_that_cannot_be_listened_on(tmp_path: Path) -> None:
-    """A socket's directory that is missing, a file in the socket's place, an address of another machine."""
+    """A socket in a missing directory, a file in the socket's place, an address of another machine."""
     (tmp_path / "file").touch()
     for address, reason in (
         (f"unix:{tmp_path}/missing/pushup.sock", f"{tmp_path}/missing does not exist; create it first"),
@@ -172,7 +172,7 @@ def test_addresses_that_cannot_be_listened_on(tmp_path: Path) -> None:
 
 
 def test_check_config_beside_a_server(tmp_path: Path) -> None:
-    """The settings of a server that runs are in order, too, and checking them changes nothing."""
+    """The settings of a running server are valid, too, and checking them changes nothing."""
     flags = (
         "--listen",
         f"unix:{tmp_path}/a.sock",
@@ -192,7 +192,7 @@ def test_check_config_beside_a_server(tmp_path: Path) -> None:
 
 
 def test_everything_that_is_wrong_is_told(tmp_path: Path) -> None:
-    """All that keeps a server from running here comes at once, each on a line of its own."""
+    """Everything that would prevent a server from running is reported at once, each on its own line."""
     said = error_of(
         "check-config", "--broadcast", f"journal:{tmp_path}/no/a.db", "--listen", f"unix:{tmp_path}/no/a.sock",
         "--set", "authorizer=no_such_module:f",

@@ -1,4 +1,4 @@
-"""The command line: the client's calls against a real server, and the log."""
+"""The command line: client commands against a real server, and the log."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ KEY = "a-publish-key-of-27-letters"
 
 @pytest.fixture(scope="session")
 def wait_strategy() -> str:
-    """One is enough: nothing here depends on it."""
+    """One is enough, since nothing here depends on it."""
     return "epoll"
 
 
 def told(server: Server, *arguments: str) -> list[Any]:
-    """What a client's call prints, line by line, as JSON; it must succeed."""
+    """What a client command prints, each line parsed as JSON; it must succeed."""
     ended = run(*arguments, PUSHUP_URL=server.url)
     assert ended.returncode == 0, ended.stderr
     return [json.loads(line) for line in ended.stdout.splitlines()]
 
 
 def test_publish_and_poll(server: Server, channel: str) -> None:
-    """What `publish` publishes, JSON or plain text, `poll --once` prints."""
+    """`poll --once` prints what `publish` publishes, JSON or plain text."""
     first = told(server, "publish", channel, f"{channel}:b", "-d", '{"a": [1, 2.50, "ü"]}')[0]
     second = told(server, "publish", channel, "-d", "plain text")[0]
     assert first["cursor"] != second["cursor"]
@@ -49,7 +49,7 @@ def test_publish_reads_lines(server: Server, channel: str) -> None:
 
 
 def test_publish_goes_on_after_a_pause(serve: Serve) -> None:
-    """`-d -` publishes a line that comes after the server has closed the idle connection."""
+    """`-d -` can still publish a line that comes after the server has closed the idle connection."""
     with serve(idle_timeout_seconds="2s") as server, started(server.url, "publish", "a", "-d", "-") as publishing:
         publishing.write("1\n")
         publishing.line()
@@ -61,14 +61,14 @@ def test_publish_goes_on_after_a_pause(serve: Serve) -> None:
 
 
 def test_idempotency_key(server: Server, channel: str) -> None:
-    """The same key publishes once, however often it is run."""
+    """The same key publishes once, however often the command runs."""
     call = ("publish", channel, "-d", "1", "--idempotency-key", channel)
     assert told(server, *call) == told(server, *call)
     assert len(told(server, "poll", "--once", channel)) == 1
 
 
 def test_idempotency_key_loses_no_line(server: Server, channel: str) -> None:
-    """With `-d -` and a key every line is published or the command says why not; none is dropped in silence."""
+    """With `-d -` and a key, every line is published or the command says why not; none is dropped silently."""
     call = ("publish", channel, "-d", "-", "--idempotency-key", channel)
     ended = run(*call, given="1\n2\n3\n", PUSHUP_URL=server.url)
     if ended.returncode == 0:
@@ -76,7 +76,7 @@ def test_idempotency_key_loses_no_line(server: Server, channel: str) -> None:
 
 
 def test_poll_follows_and_resumes(server: Server, channel: str) -> None:
-    """`poll` prints message after message, and with a cursor goes on where another has stopped."""
+    """`poll` prints message after message, and with a cursor continues where another one stopped."""
     with server.caller() as caller, started(server.url, "poll", channel, "--cursor", "now") as polling:
         server.wait_for_held(1)
         cursors = []
@@ -100,7 +100,7 @@ def test_poll_tells_of_a_closed_channel(server: Server, channel: str) -> None:
 
 
 def test_poll_survives_a_restart(serve: Serve) -> None:
-    """When the server comes back on its port `poll` tells of a gap, since the messages are lost, and goes on."""
+    """When the server is restarted on its port, `poll` reports a gap, since the messages are lost, and continues."""
     with serve() as server:
         address, url = server.address, server.url
         with started(url, "poll", "a", "--cursor", "now") as polling:
@@ -133,7 +133,7 @@ def test_channels(server: Server, channel: str) -> None:
 
 
 def test_errors_of_a_client(server: Server, channel: str) -> None:
-    """A client says in a line what went wrong, and exits with 1."""
+    """A client command prints one line about what went wrong, and exits with 1."""
     assert "channel" in error_of("poll", "123", "--once", PUSHUP_URL=server.url)
     assert "cursor" in error_of("poll", channel, "--once", "--cursor", "nonsense", PUSHUP_URL=server.url)
     assert "cannot reach the server" in error_of("publish", channel, "-d", "1", PUSHUP_URL="http://127.0.0.1:9")
@@ -163,14 +163,14 @@ def test_json_log(serve: Serve) -> None:
 
 
 def test_log_level(serve: Serve) -> None:
-    """With --log-level warn a server that has nothing to complain about logs nothing."""
+    """With --log-level warn, a server without problems logs nothing."""
     with serve("--log-level", "warn") as server, server.caller() as caller:
         caller.publish(["a"], 1)
         assert server.log_lines() == []
 
 
 def test_publish_tells_how_sure_it_is(server: Server, channel: str) -> None:
-    """With `--ack` the answer says what was reached: on one node everything acknowledged is stable."""
+    """With `--ack`, the response says which level was reached: on a single node, everything acknowledged is stable."""
     told = run("publish", channel, "--data", "1", "--ack", "stable", PUSHUP_URL=server.url)
     assert told.returncode == 0
     assert json.loads(told.stdout)["ack"] == "stable"

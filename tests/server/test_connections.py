@@ -1,4 +1,4 @@
-"""How connections begin and end: many of them, too many, half-closed, reset; nothing of them is left behind."""
+"""How connections begin and end: many, too many, half-closed, reset; none of them leaves anything behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.server.server_process import Server, wait_until
 
 
 def hold_polls(server: Server, stack: ExitStack, count: int) -> list[RawClient]:
-    """So many clients whose polls are held on the channel `a`."""
+    """This many clients whose polls are held on the channel `a`."""
     clients = [stack.enter_context(server.connect()) for _ in range(count)]
     for client in clients:
         client.send(get(poll_path("a", timeout=60)))
@@ -26,7 +26,7 @@ def hold_polls(server: Server, stack: ExitStack, count: int) -> list[RawClient]:
 
 @pytest.mark.parametrize("way", ["close", "half_close", "reset"])
 def test_vanished_client_is_forgotten_at_once(serve: Serve, stack: ExitStack, way: str) -> None:
-    """A held poll is forgotten when its client closes, says that it sends no more, or resets."""
+    """A held poll is dropped when its client closes, closes its sending side, or resets the connection."""
     with serve() as server:
         clients = hold_polls(server, stack, 20)
         fds = server.process.num_fds()
@@ -41,17 +41,17 @@ def test_vanished_client_is_forgotten_at_once(serve: Serve, stack: ExitStack, wa
 
 
 def test_reset_is_noticed_behind_a_full_pipeline(serve: Serve) -> None:
-    """A client from which nothing more is read, because too many of its requests wait, is forgotten when it resets."""
+    """A client whose connection is not read, because too many of its requests wait, is dropped when it resets."""
     with serve() as server, server.connect() as client:
         client.send(get(poll_path("a", timeout=60)) * 100)
         server.wait_for_held(1)
-        time.sleep(0.2)  # all that was sent has been read, so that the reset finds nothing in its way
+        time.sleep(0.2)  # everything sent has been read by now, so that nothing delays the reset
         client.reset()
         wait_until(lambda: server.metric("held_polls") == 0, "the poll to be forgotten", seconds=5)
 
 
 def test_thousands_of_connections_leave_nothing(serve: Serve, stack: ExitStack) -> None:
-    """Clients that connect, and do a bit of this and that before they go, leave no descriptor and no held poll."""
+    """Clients that do a little of everything before they disconnect leave no descriptor and no held poll."""
     draw = random.Random(5)
     with serve() as server:
         wait_until(lambda: server.metric("connections") == 1, "the first clients to go")
@@ -85,7 +85,7 @@ def test_thousands_of_connections_leave_nothing(serve: Serve, stack: ExitStack) 
 
 
 def test_half_closed_client_gets_its_answers(serve: Serve) -> None:
-    """A client that sends its requests, says that no more come, and then reads, gets all answers and the end."""
+    """A client that sends requests, closes its sending side, and then reads, gets all responses before the end."""
     with serve() as server, server.connect() as client:
         client.send(post("/v1/messages", {"channels": ["a"], "data": 1}) + get(poll_path("a")) + get("/healthz"))
         client.half_close()
@@ -94,7 +94,7 @@ def test_half_closed_client_gets_its_answers(serve: Serve) -> None:
 
 
 def test_half_closed_client_that_reads_late_gets_its_answers(serve: Serve) -> None:
-    """The same where the answers are more than the kernel takes at once."""
+    """The same, with more responses than the kernel buffers."""
     with serve() as server, server.caller() as caller, server.connect(receive_buffer_bytes=4096) as client:
         for _ in range(4):
             caller.publish(["large"], "x" * 60_000)
@@ -107,7 +107,7 @@ def test_half_closed_client_that_reads_late_gets_its_answers(serve: Serve) -> No
 
 
 def test_connections_past_the_limit_are_told_503(serve: Serve, stack: ExitStack) -> None:
-    """Past connections_limit a client gets 503 with Retry-After; when one leaves, the next is served."""
+    """Beyond connections_limit, a client gets 503 with Retry-After; when one leaves, the next is served."""
     with serve(connections_limit=20) as server:
         clients = [stack.enter_context(server.connect()) for _ in range(20)]
         for client in clients:
@@ -133,7 +133,7 @@ def test_connections_past_the_limit_are_told_503(serve: Serve, stack: ExitStack)
 
 
 def test_without_file_descriptors_it_neither_spins_nor_dies(serve: Serve, stack: ExitStack) -> None:
-    """With no descriptor left the server waits without spinning, serves whom it has, and later those who waited."""
+    """Out of descriptors, the server waits without spinning, serves existing clients, and later those that waited."""
     with serve() as server:
         server.expect_log("cannot accept on .*: Too many open files")
         hard = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)[1]
@@ -155,7 +155,7 @@ def test_without_file_descriptors_it_neither_spins_nor_dies(serve: Serve, stack:
 
 
 def test_connecting_and_leaving_while_the_server_sleeps(serve: Serve) -> None:
-    """Clients that were gone before they were accepted do no harm."""
+    """Clients that disconnect before they are accepted do no harm."""
     with serve() as server:
         fds = server.process.num_fds()
         server.process.suspend()
@@ -172,7 +172,7 @@ def test_connecting_and_leaving_while_the_server_sleeps(serve: Serve) -> None:
 
 
 def test_idle_server_does_not_spin(serve: Serve, stack: ExitStack) -> None:
-    """Held polls, stuck clients and half-closed ones take no processor time."""
+    """Held polls, stuck clients and half-closed connections take no processor time."""
     with serve() as server, server.caller() as caller:
         for _ in range(10):
             caller.publish(["large"], "x" * 60_000)

@@ -1,4 +1,4 @@
-"""What clients and a server say to each other (docs/http.md), over `http.client`."""
+"""The conversation between clients and a server (docs/http.md), over `http.client`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.server.server_process import Server, wait_until
 
 
 def test_held_poll_gets_the_message(caller: Caller, other: Caller, server: Server, channel: str) -> None:
-    """A poll that found nothing is answered by the next publication on its channel."""
+    """A held poll is answered by the next publication on its channel."""
     caller.begin_poll(channel, cursor=caller.cursor())
     server.wait_for_held(1)
     published = other.publish([channel], {"text": "Grüße", "number": 1.5})
@@ -37,7 +37,7 @@ def test_held_poll_gets_the_message(caller: Caller, other: Caller, server: Serve
 
 
 def test_message_between_two_polls_is_not_missed(caller: Caller, other: Caller, channel: str) -> None:
-    """What is published while a client is between two polls comes with the next one."""
+    """A message published between two polls of a client arrives with the next one."""
     first = caller.poll(channel, timeout=0)
     other.publish([channel], "between")
     second = caller.poll(channel, cursor=first["cursor"])
@@ -46,7 +46,7 @@ def test_message_between_two_polls_is_not_missed(caller: Caller, other: Caller, 
 
 
 def test_poll_without_cursor_gets_all_that_is_cached(caller: Caller, channel: str) -> None:
-    """No cursor and `earliest` begin with the oldest message, `now` after the newest."""
+    """Without a cursor, or with `earliest`, a poll starts with the oldest message; with `now`, after the newest."""
     for number in range(3):
         caller.publish([channel], number)
     assert data_of(caller.poll(channel)) == [0, 1, 2]
@@ -55,7 +55,7 @@ def test_poll_without_cursor_gets_all_that_is_cached(caller: Caller, channel: st
 
 
 def test_chain_of_cursors(caller: Caller, channel: str) -> None:
-    """Every answer carries a cursor from which the next poll goes on, whether there was a message or not."""
+    """Every answer has a cursor for the next poll, whether there was a message or not."""
     cursor = caller.cursor()
     seen = []
     for number in range(20):
@@ -68,14 +68,14 @@ def test_chain_of_cursors(caller: Caller, channel: str) -> None:
 
 
 def test_cursor_of_a_publication_is_one(caller: Caller, channel: str) -> None:
-    """The cursor that a publisher is given resumes after its message."""
+    """The cursor in the response to a publication resumes after its message."""
     published = caller.publish([channel], "own")
     caller.publish([channel], "next")
     assert data_of(caller.poll(channel, cursor=published["cursor"])) == ["next"]
 
 
 def test_several_channels_sorted_each_once(caller: Caller, channel: str) -> None:
-    """A poll on several channels gets their messages in order, each once, with those of its channels it asked for."""
+    """A poll on several channels gets their messages in order, each once, listing the requested channels it is on."""
     a, b, c = (f"{channel}:{x}" for x in "abc")
     cursor = caller.cursor()
     for number, channels in enumerate(([b], [a, b, c], [c], [a], [b, c])):
@@ -86,7 +86,7 @@ def test_several_channels_sorted_each_once(caller: Caller, channel: str) -> None
 
 
 def test_poll_as_json(caller: Caller, channel: str) -> None:
-    """POST /v1/poll is the same poll, for more channels than a URL holds."""
+    """POST /v1/poll is the same poll, for more channels than fit into a URL."""
     cursor = caller.cursor()
     caller.publish([channel], "one")
     caller.publish([channel], "two")
@@ -98,7 +98,7 @@ def test_poll_as_json(caller: Caller, channel: str) -> None:
 
 
 def test_channel_names_are_any_utf8(caller: Caller, channel: str) -> None:
-    """Spaces, slashes, signs and other alphabets can stand in a name, as the same channel everywhere."""
+    """A name can contain spaces, slashes, punctuation and other alphabets, and is the same channel everywhere."""
     name = f"tag:c++/100 %&=#?ж-{channel}"
     caller.publish([name], 1)
     assert data_of(caller.poll(name)) == [1]
@@ -125,7 +125,7 @@ def test_time_range(caller: Caller, channel: str, as_text: bool) -> None:
 
 
 def test_limit_and_more(caller: Caller, channel: str) -> None:
-    """An answer holds at most `limit` messages, and `more` says to ask again at once."""
+    """An answer holds at most `limit` messages; `more` tells the client to poll again at once."""
     for number in range(7):
         caller.publish([channel], number)
     cursor = ""
@@ -141,7 +141,7 @@ def test_limit_and_more(caller: Caller, channel: str) -> None:
 
 
 def test_answer_is_bounded_in_bytes(caller: Caller, channel: str) -> None:
-    """Large messages come in several answers, all of them and in order."""
+    """Large messages are split over several answers, all of them and in order."""
     for number in range(12):
         caller.publish([channel], f"{number:02}" + "x" * 60_000)
     cursor, seen, answers = "", list[int](), 0
@@ -156,13 +156,13 @@ def test_answer_is_bounded_in_bytes(caller: Caller, channel: str) -> None:
 
 
 def test_timeout_0_is_client_pull(caller: Caller, channel: str) -> None:
-    """With `timeout=0` a poll with nothing to tell is answered at once."""
+    """With `timeout=0`, a poll without messages is answered at once."""
     for _ in range(20):
         assert data_of(caller.poll(channel, timeout=0)) == []  # the client gives up before a default hold ends
 
 
 def test_poll_that_times_out_is_a_normal_answer(caller: Caller, channel: str) -> None:
-    """A hold ends a little before `timeout` with 200, no messages and a fresh cursor."""
+    """A poll ends shortly before `timeout` with 200, no messages and a new cursor."""
     cursor = caller.cursor()
     caller.publish([f"{channel}:other"], 1)
     before = time.monotonic()
@@ -173,7 +173,7 @@ def test_poll_that_times_out_is_a_normal_answer(caller: Caller, channel: str) ->
 
 
 def test_responses_can_be_cached_by_nobody(caller: Caller, channel: str) -> None:
-    """Answers are JSON with a length, are not to be cached, and are not chunked."""
+    """Answers are JSON with a Content-Length, may not be cached, and are not chunked."""
     caller.begin_poll(channel, timeout=0)
     reply = caller.finish()
     assert reply.headers["Content-Type"] == "application/json"
@@ -183,7 +183,7 @@ def test_responses_can_be_cached_by_nobody(caller: Caller, channel: str) -> None
 
 
 def test_batch_is_published_all_or_nothing(caller: Caller, channel: str) -> None:
-    """Several messages in one publication get ids in their order; one that is bad keeps all from being published."""
+    """Messages in one publication get ids in order; one invalid message prevents all from being published."""
     messages: list[dict[str, Any]] = [{"channels": [channel], "data": n} for n in range(5)]
     reply = caller.call("POST", "/v1/messages", {"messages": messages})
     assert reply.status == 201
@@ -199,7 +199,7 @@ def test_batch_is_published_all_or_nothing(caller: Caller, channel: str) -> None
 
 
 def test_idempotency_key(caller: Caller, channel: str) -> None:
-    """The same key publishes once and is answered the same each time; another key publishes again."""
+    """The same key publishes once and gets the same response each time; another key publishes again."""
     first = caller.publish([channel], "paid", key=f"{channel}-1")
     assert caller.publish([channel], "paid", key=f"{channel}-1") == first
     second = caller.publish([channel], "paid", key=f"{channel}-2")
@@ -208,7 +208,7 @@ def test_idempotency_key(caller: Caller, channel: str) -> None:
 
 
 def test_cursor_call_begins_from_here_on(caller: Caller, channel: str) -> None:
-    """A cursor from /v1/cursor, embedded in a page, gets what was published after the page was rendered."""
+    """A cursor from /v1/cursor, embedded in a page, leads to what was published after the page was rendered."""
     caller.publish([channel], "in the page")
     cursor = caller.cursor()
     caller.publish([channel], "after it")
@@ -216,7 +216,7 @@ def test_cursor_call_begins_from_here_on(caller: Caller, channel: str) -> None:
 
 
 def test_health_readiness_and_metrics(caller: Caller, server: Server, channel: str) -> None:
-    """/healthz and /readyz say yes, and /metrics counts what was done."""
+    """/healthz and /readyz succeed, and /metrics counts requests."""
     assert caller.call("GET", "/healthz").value == {"status": "alive"}
     assert caller.call("GET", "/readyz").value == {"status": "ready"}
     before = server.metric("messages_total"), server.metric("deliveries_total")
@@ -232,7 +232,7 @@ def test_health_readiness_and_metrics(caller: Caller, server: Server, channel: s
 
 
 def test_gap_is_told_when_messages_have_expired(serve: Serve) -> None:
-    """Messages older than the retention are gone, and a client that had not seen them is told."""
+    """Messages older than the retention are dropped, and a client that had not seen them gets a gap."""
     with serve(retention_seconds="1s") as server, server.caller() as caller:
         cursor = caller.cursor()
         caller.publish(["a"], "old")
@@ -243,7 +243,7 @@ def test_gap_is_told_when_messages_have_expired(serve: Serve) -> None:
 
 
 def test_gap_is_told_when_messages_were_evicted(serve: Serve) -> None:
-    """A channel keeps so many messages; a client that had not seen those before is told, and gets what is left."""
+    """A channel keeps a limited number of messages; a client that missed older ones gets a gap and the rest."""
     with serve(retention_messages=3) as server, server.caller() as caller:
         cursors = [caller.cursor()]
         cursors += [caller.publish(["a"], number)["cursor"] for number in range(5)]

@@ -1,4 +1,4 @@
-"""docs/http.md is one conversation with a server; this holds it, word for word.
+"""docs/http.md is one conversation with a server; this test replays it word for word.
 
 Ids, cursors, channel ids and times differ each time: the document's epoch stands for the server's, and a number that
 the document has under `time`, `expires` or `id` stands for any.

@@ -1,4 +1,4 @@
-"""A large fan-out delays no other request (docs/architecture.md, "A publication"). Tests the order, not the speed."""
+"""A large fan-out delays no other request (docs/architecture.md, "A publication"). Tests order, not speed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.server.server_process import Server
 
 POLLS = 2000
 ROUNDS = 6
-"""The client may be put to sleep just when it would have seen it, so it looks several times and must see it once."""
+"""The client may be descheduled at the critical moment, so it tries several times and must succeed once."""
 
 Ask = Callable[[Server, RawClient, RawClient, int], None]
-"""Makes one client publish the message of this number on `many`, and waits for what must not wait for all answers."""
+"""Publishes message `number` on `many` from one client, and waits for something that must not wait for all answers."""
 
 
 def hold_polls(server: Server, clients: list[RawClient]) -> None:
-    """Have all clients wait on the channel `many`."""
+    """Make all clients wait on the channel `many`."""
     for client in clients:
         client.send(get(poll_path("many", cursor="now", timeout=60)))
     server.wait_for_held(len(clients))
@@ -35,7 +35,7 @@ def answered(clients: list[RawClient]) -> int:
 
 
 def seen_before_all_were_answered(serve: Serve, ask: Ask) -> bool:
-    """Whether, at least once, what `ask` waited for came while some of the polls were not answered yet."""
+    """Whether, at least once, what `ask` waits for happened while some polls were still unanswered."""
     with serve() as server, ExitStack() as stack:
         clients = [stack.enter_context(server.connect()) for _ in range(POLLS)]
         publisher, other = (stack.enter_context(server.connect()) for _ in range(2))
@@ -65,7 +65,7 @@ def test_publisher_is_answered_before_the_subscribers(serve: Serve) -> None:
 
 
 def test_others_are_served_during_a_fan_out(serve: Serve) -> None:
-    """A poll on another channel that comes after the publication is answered before all 2,000 are."""
+    """A poll on another channel, sent after the publication, is answered before all 2,000 are."""
 
     def ask(server: Server, publisher: RawClient, other: RawClient, number: int) -> None:
         publisher.send(publication(number))
@@ -77,7 +77,7 @@ def test_others_are_served_during_a_fan_out(serve: Serve) -> None:
 
 
 def test_others_are_published_to_during_a_fan_out(serve: Serve) -> None:
-    """A message on another channel that is published after it reaches its subscriber before all 2,000 have theirs."""
+    """A message published later on another channel reaches its subscriber before all 2,000 have theirs."""
 
     def ask(server: Server, publisher: RawClient, other: RawClient, number: int) -> None:
         other.send(get(poll_path("else", cursor="now", timeout=60)))

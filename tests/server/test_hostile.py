@@ -1,4 +1,4 @@
-"""Clients that mean harm, or are broken: each gets a 4xx problem or is closed, and the next client is served."""
+"""Malicious or broken clients: each gets a 4xx problem or is disconnected, and the next client is served."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED.keys())
 def test_malformed_request_gets_a_problem_and_the_end(server: Server, data: bytes) -> None:
-    """What is not an HTTP/1.1 request is told so with a 4xx problem, and its connection ends."""
+    """Anything that is not an HTTP/1.1 request gets a 4xx problem, and its connection is closed."""
     with server.connect() as client:
         client.send(data)
         response = client.read_response()
@@ -73,7 +73,7 @@ SMUGGLING = {
 
 @pytest.mark.parametrize("rest", SMUGGLING.values(), ids=SMUGGLING.keys())
 def test_ambiguous_length_is_refused(server: Server, rest: bytes) -> None:
-    """A request whose end two servers could see in two places is refused, and what follows it is not answered."""
+    """A request whose end is ambiguous to different servers is refused, and what follows it is not answered."""
     with server.connect() as client:
         client.send(b"POST /v1/poll HTTP/1.1\r\nHost: localhost\r\n" + rest + SMUGGLED)
         response = client.read_response()
@@ -116,13 +116,13 @@ OVERSIZED = {
 
 @pytest.mark.parametrize(("data", "status"), OVERSIZED.values(), ids=OVERSIZED.keys())
 def test_oversized_request_is_refused(server: Server, data: bytes, status: int) -> None:
-    """What grows past its limit is refused before all of it has come."""
+    """Input that exceeds a limit is refused before all of it has arrived."""
     with server.connect() as client:
         try:
             client.send(data)
             response = client.read_response()
         except ConnectionError:
-            assert len(data) > 1_000_000  # it went on sending after the refusal, and was reset
+            assert len(data) > 1_000_000  # it kept sending after the refusal, and was reset
         else:
             assert response.status == status
             assert response.is_problem
@@ -131,7 +131,7 @@ def test_oversized_request_is_refused(server: Server, data: bytes, status: int) 
 
 
 def test_truncated_requests_leave_nothing(serve: Serve) -> None:
-    """A client that goes away anywhere within a request is forgotten, and nothing of its request is done."""
+    """A client that disconnects anywhere within a request is dropped, and nothing of its request takes effect."""
     with serve() as server:
         fds = server.process.num_fds()
         data = post("/v1/messages", {"channels": ["a"], "data": "whole"})
@@ -145,7 +145,7 @@ def test_truncated_requests_leave_nothing(serve: Serve) -> None:
 
 
 def test_bytes_that_come_one_by_one_are_a_request(server: Server, channel: str) -> None:
-    """However a request is cut into pieces, it is the same request."""
+    """A request works the same however it is split into segments."""
     draw = random.Random(3)
     data = post("/v1/messages", {"channels": [channel], "data": "in pieces"}) * 3
     with server.connect() as client:
@@ -157,7 +157,7 @@ def test_bytes_that_come_one_by_one_are_a_request(server: Server, channel: str) 
 
 
 def test_slow_requests_are_ended(serve: Serve) -> None:
-    """A head or a body that trickles in is told 408 after request_timeout_seconds, however steadily it trickles."""
+    """A head or a body that trickles in gets 408 after request_timeout_seconds, however steady the trickle."""
     with serve(request_timeout_seconds="2s") as server, server.connect() as head, server.connect() as body:
         head.send(b"GET /healthz HTTP/1.1\r\nX-A: ")
         body.send(b"POST /v1/poll HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999\r\n\r\n")
@@ -175,7 +175,7 @@ def test_slow_requests_are_ended(serve: Serve) -> None:
 
 
 def test_silent_client_is_ended(serve: Serve) -> None:
-    """A connection on which nothing is asked for idle_timeout_seconds is closed without a word; a held poll is not."""
+    """A connection idle for idle_timeout_seconds is closed silently, unless it has a held poll."""
     with serve(idle_timeout_seconds="2s") as server, server.connect() as new, server.connect() as used:
         used.send(get("/healthz"))
         assert used.read_response().status == 200
@@ -188,7 +188,7 @@ def test_silent_client_is_ended(serve: Serve) -> None:
 
 
 def test_connection_close_does_not_reach_the_next_client(server: Server) -> None:
-    """One client's `Connection: close` is over with its response: those who come after it are served."""
+    """One client's `Connection: close` ends with its response and does not affect later clients."""
     for _ in range(3):
         with server.connect() as client:
             client.send(get("/healthz", "Connection: close"))
@@ -205,7 +205,7 @@ def test_connection_close_does_not_reach_the_next_client(server: Server) -> None
 
 
 def test_upgrade_is_answered_without_one(server: Server) -> None:
-    """Who asks for another protocol gets HTTP/1.1 and the end, and nothing after it is taken for a request."""
+    """A client that asks to upgrade gets an HTTP/1.1 response and is closed; what follows is not read as a request."""
     with server.connect() as client:
         client.send(get("/healthz", "Connection: Upgrade", "Upgrade: websocket") + SMUGGLED)
         assert client.read_response().status == 200
@@ -214,7 +214,7 @@ def test_upgrade_is_answered_without_one(server: Server) -> None:
 
 
 def test_pipelined_requests_are_answered_in_order(server: Server, channel: str) -> None:
-    """Requests sent in one go are answered in their order, also those behind a poll that waits."""
+    """Pipelined requests are answered in order, even those behind a held poll."""
     with server.connect() as client, server.caller() as caller:
         cursor = caller.cursor()
         client.send(

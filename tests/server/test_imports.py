@@ -1,4 +1,4 @@
-"""The command line starts fast, because commands that call a server do not import it."""
+"""The command line starts fast, because client commands do not import the server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.server.server_process import clean_environment
 
 HEAVY = ("twisted", "zope", "psutil", "prometheus_client", "httptools", "hiredis", "msgspec", "sortedcontainers")
-"""What only a server needs; Twisted alone takes longer to import than a client's call."""
+"""Modules that only a server needs; Twisted alone takes longer to import than a client command runs."""
 
 NOT_OF_A_SERVER = {"pushup", "pushup.cli", "pushup.client", "pushup.log_options", "pushup.secret_files"}
 

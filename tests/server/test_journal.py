@@ -1,4 +1,4 @@
-"""A server with a journal: what it acknowledged is there after any end; a full disk; files that cannot be used."""
+"""A server with a journal: acknowledged messages survive any end; a full disk; unusable files."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tests.server.server_process import Server, wait_until
 KILLS = 16
 
 STRANGER = {"X-Forwarded-For": "192.0.2.7"}
-"""What a proxy adds to the request of somebody else."""
+"""The header that a proxy adds to the request of a remote client."""
 
 CHANNELS = ("a", "b", "c", "tag:é")
 
 
 @pytest.fixture(scope="session")
 def wait_strategy() -> str:
-    """One is enough: nothing here depends on it."""
+    """One is enough, since nothing here depends on it."""
     return "epoll"
 
 
@@ -50,25 +50,25 @@ def journal(path: Path) -> tuple[str, str]:
 
 
 def end(server: Server, number: signal.Signals) -> None:
-    """End a server by a signal; one that is asked to stop ends well."""
+    """End a server with a signal; after a request to stop, it must exit with 0."""
     server.signal(number)
     assert server.wait() == (0 if number == signal.SIGTERM else -number)
 
 
 def sequence(cursor: str) -> int:
-    """The place in the order that an id or a cursor names."""
+    """The sequence in an id or a cursor."""
     return int(cursor.rpartition("-")[2])
 
 
 def by_id(caller: Caller) -> dict[int, Any]:
-    """All channels that live."""
+    """All open channels."""
     answer = caller.call("GET", "/v1/channels").value
     assert not answer["more"]
     return {channel["id"]: channel for channel in answer["channels"]}
 
 
 def everything(caller: Caller, *channels: str, cursor: str = "earliest") -> list[dict[str, Any]]:
-    """All messages after a cursor, of which none may be lost."""
+    """All messages after a cursor; none may be lost."""
     messages = []
     while True:
         answer = caller.poll(*channels, cursor=cursor, timeout=0, limit=1000)
@@ -79,12 +79,12 @@ def everything(caller: Caller, *channels: str, cursor: str = "earliest") -> list
             return messages
 
 
-# What lives on.
+# What survives.
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_all_that_is_shared_lives_on(serve: Serve, path: Path, number: signal.Signals) -> None:
-    """Messages, cursors, keys, and channels with their ids, ttls and closings are as they were before the end."""
+    """Messages, cursors, keys, and channels with their ids, ttls and closings are the same after the restart."""
     with serve(*journal(path)) as server, server.caller() as caller:
         named = caller.call("POST", "/v1/channels", {"name": "a", "ttl": 500}).value
         nameless = caller.call("POST", "/v1/channels", {"ttl": 400}).value
@@ -118,7 +118,7 @@ def test_all_that_is_shared_lives_on(serve: Serve, path: Path, number: signal.Si
 
 
 def test_time_goes_on_while_no_server_runs(serve: Serve, path: Path) -> None:
-    """What became too old meanwhile is let go by the next server, and told as a gap."""
+    """Messages that expired meanwhile are dropped by the next server, and reported as a gap."""
     with serve(*journal(path), retention_seconds="1s") as server, server.caller() as caller:
         cursor = caller.cursor()
         caller.publish(["a"], "old")
@@ -133,7 +133,7 @@ def test_time_goes_on_while_no_server_runs(serve: Serve, path: Path) -> None:
 
 
 class Place:
-    """Where the server is that clients are to ask; `down` while there is none."""
+    """The address of the current server; `down` while there is none."""
 
     def __init__(self) -> None:
         self._address = ""
@@ -148,13 +148,13 @@ class Place:
         self._up.clear()
 
     def address(self) -> str:
-        """Wait until there is one."""
+        """Wait until there is a server."""
         assert self._up.wait(60)
         return self._address
 
 
 class Publisher(threading.Thread):
-    """Publishes its numbers one after the other; with keys it asks until it is told, without it goes on to the next."""
+    """Publishes its numbers in turn; with keys it retries until acknowledged, without it moves on to the next."""
 
     def __init__(self, name: str, place: Place, *, keys: bool) -> None:
         super().__init__(name=name, daemon=True)
@@ -167,7 +167,7 @@ class Publisher(threading.Thread):
         self._channels = self._choose()
 
     def wait_for_more(self) -> None:
-        """Wait until it is told of one more, or has failed."""
+        """Wait until it has one more acknowledgement, or has failed."""
         count = len(self.acknowledged)
         wait_until(lambda: len(self.acknowledged) > count or bool(self.errors), f"{self.name} to be told of more")
 
@@ -199,7 +199,7 @@ class Publisher(threading.Thread):
 
 
 class Reader(threading.Thread):
-    """Follows a chain of cursors over all channels, from server to server."""
+    """Follows a chain of cursors over all channels, from one server to the next."""
 
     def __init__(self, place: Place, cursor: str) -> None:
         super().__init__(daemon=True)
@@ -229,7 +229,7 @@ class Reader(threading.Thread):
 
 
 def assert_whole(messages: list[dict[str, Any]], publishers: list[Publisher]) -> None:
-    """Every message is there once, in order, and all that was acknowledged is among them as it was published."""
+    """Every message is there once and in order, and every acknowledged one is there as it was published."""
     places = [sequence(m["id"]) for m in messages]
     assert places == sorted(set(places))
     by_id = {m["id"]: m for m in messages}
@@ -244,7 +244,7 @@ def assert_whole(messages: list[dict[str, Any]], publishers: list[Publisher]) ->
 
 
 def test_kill_9_under_load_loses_nothing_acknowledged(serve: Serve, path: Path) -> None:
-    """After each of many, at random moments, all that was acknowledged is there, in order and once."""
+    """After each of many kills at random times, every acknowledged message is there, once and in order."""
     draw = random.Random(9)
     place = Place()
     publishers = [Publisher(f"p{n}", place, keys=n % 2 == 0) for n in range(4)]
@@ -262,7 +262,7 @@ def test_kill_9_under_load_loses_nothing_acknowledged(serve: Serve, path: Path) 
             found = {m["id"] for m in everything(caller, *CHANNELS, cursor=start)}
             assert all(acknowledged.keys() <= found for acknowledged in before)
             place.up(server.address)
-            if life % 2:  # while all are at work; else at any moment, perhaps before somebody is
+            if life % 2:  # while all are at work; otherwise at any moment, perhaps before anybody is
                 for publisher in publishers:
                     publisher.wait_for_more()
             time.sleep(draw.choice((0.05, 0.2, 0.4, 1.2)) * draw.random())
@@ -290,7 +290,7 @@ def test_kill_9_under_load_loses_nothing_acknowledged(serve: Serve, path: Path) 
 
 
 def test_publications_in_pipelines_have_each_a_place(serve: Serve, path: Path, stack: ExitStack) -> None:
-    """Clients that send many before they read: each is answered in turn, and the next server has them all."""
+    """Clients that pipeline publications get each response in order, and the next server has all of the messages."""
     count = 50
     with serve(*journal(path)) as server:
         clients = [stack.enter_context(server.connect()) for _ in range(4)]
@@ -309,7 +309,7 @@ def test_publications_in_pipelines_have_each_a_place(serve: Serve, path: Path, s
 
 
 class LimitedDisk:
-    """A journal whose files cannot grow: the kernel does not let this process write beyond a size."""
+    """A journal whose files cannot grow: the kernel limits the size of files this process writes."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "journal"
@@ -356,7 +356,7 @@ def _mounted(directory: Path) -> Iterator[Path]:
 
 @pytest.fixture(params=["limited", "full"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
-    """Only root may mount a disk that is really full; the other way is for everybody."""
+    """Only root can mount a disk that really fills up; anybody can use the other way."""
     if request.param == "limited":
         yield LimitedDisk(tmp_path)
     elif os.geteuid():
@@ -367,7 +367,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
 
 
 def test_while_the_disk_is_full_publishing_is_refused_and_polls_go_on(serve: Serve, disk: Disk) -> None:
-    """503 with Retry-After and the reason; when there is room again the order goes on without loss and hole."""
+    """503 with Retry-After and the reason; when there is space again, the order continues without loss or hole."""
     with serve(*journal(disk.path)) as server, server.caller() as caller, server.caller() as reader:
         server.expect_log("publishing is refused: .*journal")
         start = caller.cursor()
@@ -407,7 +407,7 @@ def test_while_the_disk_is_full_publishing_is_refused_and_polls_go_on(serve: Ser
 
 
 def test_a_full_disk_is_told_once(serve: Serve, disk: Disk) -> None:
-    """It is logged when it begins and when it ends; the server is not ready in between, though nobody publishes."""
+    """It is logged when it begins and when it ends; in between the server is not ready, even if nobody publishes."""
     with serve(*journal(disk.path)) as server, server.caller() as caller:
         server.expect_log("publishing is refused: .*journal")
         caller.publish(["a"], 1)
@@ -426,7 +426,7 @@ def test_a_full_disk_is_told_once(serve: Serve, disk: Disk) -> None:
 
 
 def test_a_server_on_a_full_disk_stops_in_good_order(serve: Serve, disk: Disk) -> None:
-    """SIGTERM ends it with 0; nothing that was acknowledged is lost, though there was no room for a checkpoint."""
+    """SIGTERM ends it with 0; no acknowledged message is lost, although there was no space for a checkpoint."""
     with serve(*journal(disk.path)) as server, server.caller() as caller:
         server.expect_log("publishing is refused|saving the last checkpoint failed|closing the journal failed")
         start = caller.cursor()
@@ -441,11 +441,11 @@ def test_a_server_on_a_full_disk_stops_in_good_order(serve: Serve, disk: Disk) -
         assert [m["id"] for m in everything(caller, "a", cursor=start)] == ids
 
 
-# Files that cannot be used.
+# Unusable files.
 
 
 def told(path: Path) -> str:
-    """What a server says that cannot start with this file: one line, which names it."""
+    """The error of a server that cannot start with this file: one line, which names the file."""
     text = error_of("serve", "--listen", "127.0.0.1:0", *journal(path))
     (line,) = [line for line in text.splitlines() if " info " not in line]
     assert line.startswith("Error: ")
@@ -454,7 +454,7 @@ def told(path: Path) -> str:
 
 
 def test_a_second_server_with_the_same_journal_does_not_start(serve: Serve, path: Path) -> None:
-    """It says so and exits with 1; the first is not disturbed."""
+    """It says so and exits with 1; the first server is not disturbed."""
     with serve(*journal(path)) as server, server.caller() as caller:
         first = caller.publish(["a"], 1)
         assert "in use by another server" in told(path)
@@ -466,7 +466,7 @@ def test_a_second_server_with_the_same_journal_does_not_start(serve: Serve, path
 
 
 def test_a_journal_that_cannot_be_used_is_told(serve: Serve, path: Path, tmp_path: Path) -> None:
-    """Of another version, damaged, of something else, in no directory: exit code 1, one line, no traceback."""
+    """From another version, damaged, unrelated, or in a missing directory: exit code 1, one line, no traceback."""
     with serve(*journal(path)) as server, server.caller() as caller:
         caller.publish(["a"], 1)
         end(server, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""The promises of docs/architecture.md, each with a test that fails when it is broken. 7 is in `test_stopping`."""
+"""The promises of docs/architecture.md, each with a test that fails if it is broken. Promise 7: `test_stopping`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MIB = 1024 * 1024
 
 
 def sequence(cursor: str) -> int:
-    """The place in the order that an id or a cursor names."""
+    """The sequence in an id or a cursor."""
     return int(cursor.rpartition("-")[2])
 
 
 def test_promises_1_and_2_followers_miss_nothing_and_get_nothing_twice(server: Server, channel: str) -> None:
-    """50 clients that come and go get every message of their channels, once, in order, along a chain of cursors."""
+    """50 reconnecting clients get every message of their channels, once and in order, along a chain of cursors."""
     draw = random.Random(20_261)
     channels = [f"{channel}:{n}" for n in range(6)]
     published: list[tuple[str, frozenset[str], object]] = []
@@ -62,7 +62,7 @@ def test_promises_1_and_2_followers_miss_nothing_and_get_nothing_twice(server: S
 
 
 def test_promise_1_what_is_not_delivered_is_told_as_a_gap(serve: Serve) -> None:
-    """A subscriber gets all that was acknowledged since its cursor, or a gap; and a gap only when something is lost."""
+    """A subscriber gets every message acknowledged since its cursor, or a gap; and a gap only if something is lost."""
     draw = random.Random(7)
     kept = 5
     with serve(retention_messages=kept) as server, server.caller() as caller:
@@ -80,7 +80,7 @@ def test_promise_1_what_is_not_delivered_is_told_as_a_gap(serve: Serve) -> None:
 
 
 def test_promise_1_closing_a_channel_tells_of_lost_messages(serve: Serve) -> None:
-    """Messages that went with their channel are told as a gap, and so is a cursor from before a restart."""
+    """Messages lost when their channel closed are reported as a gap, and so is a cursor from before a restart."""
     with serve() as server, server.caller() as caller:
         cursor = caller.cursor()
         caller.publish(["a"], "gone")
@@ -94,7 +94,7 @@ def test_promise_1_closing_a_channel_tells_of_lost_messages(serve: Serve) -> Non
 
 
 def test_promise_2_any_cursor_resumes_exactly(server: Server, channel: str) -> None:
-    """From each of all cursors a client gets exactly what came after it."""
+    """From every possible cursor, a client gets exactly the messages after it."""
     with server.caller() as caller:
         cursors = [caller.publish([channel], n)["cursor"] for n in range(30)]
         for place, cursor in enumerate(cursors):
@@ -103,7 +103,7 @@ def test_promise_2_any_cursor_resumes_exactly(server: Server, channel: str) -> N
 
 
 def _stick(server: Server, stack: ExitStack, requests: int) -> RawClient:
-    """A client that asks again and again for large answers and reads none."""
+    """A client that repeatedly requests large answers and reads none."""
     client = stack.enter_context(server.connect(receive_buffer_bytes=4096))
     client.send_what_fits(get(poll_path("large", timeout=0)) * requests, quiet_seconds=0.2)
     return client
@@ -132,13 +132,13 @@ def test_promise_3_stuck_clients_delay_nobody_and_cost_their_output_buffer(serve
         assert server.metric("connections") == 2 * stuck_clients + 3
         grown = server.memory_bytes - before
         assert grown < 2 * stuck_clients * output_limit + 16 * MIB
-        for client in (stuck[0], held[-1]):  # what it asked for is still there, when it reads after all
+        for client in (stuck[0], held[-1]):  # when it reads after all, the answers to its requests are still there
             assert client.read_response().status == 200
             assert client.read_response().status == 200
 
 
 def test_promise_3_a_stuck_client_cannot_send_for_ever(serve: Serve) -> None:
-    """Behind a poll that waits only so many requests are taken in; when it ends the vanished client is forgotten."""
+    """Behind a held poll, only a limited number of requests are read; when it ends, the vanished client is dropped."""
     with serve() as server:
         requests = get(poll_path("a", timeout=1)) * 400_000
         before = server.memory_bytes
@@ -150,7 +150,7 @@ def test_promise_3_a_stuck_client_cannot_send_for_ever(serve: Serve) -> None:
 
 
 def test_promise_3_stuck_client_is_given_up(serve: Serve, stack: ExitStack) -> None:
-    """A client that takes no byte of its answer for `idle_timeout_seconds` is let go."""
+    """A client that reads nothing of its answer for `idle_timeout_seconds` is disconnected."""
     with serve(idle_timeout_seconds="2s") as server, server.caller() as caller:
         for _ in range(20):
             caller.publish(["large"], "x" * 60_000)
@@ -160,7 +160,7 @@ def test_promise_3_stuck_client_is_given_up(serve: Serve, stack: ExitStack) -> N
 
 
 def test_promise_3_bytes_that_were_buffered_are_counted_as_sent(serve: Serve) -> None:
-    """/metrics counts every byte that the kernel took, also those that it took late."""
+    """/metrics counts every byte that the kernel accepted, even if only later."""
     with serve() as server, server.caller() as caller, server.connect(receive_buffer_bytes=4096) as client:
         for _ in range(10):
             caller.publish(["large"], "x" * 60_000)
@@ -216,7 +216,7 @@ BAD_REQUESTS = [
 
 
 def test_promise_5_bad_input_is_named_and_changes_nothing(serve: Serve) -> None:
-    """Bad input gets a 4xx problem that names the field; nothing is changed, logged or left behind by it."""
+    """Invalid input gets a 4xx problem that names the field; it changes nothing, is not logged and leaves nothing."""
     with serve() as server, server.caller() as caller:
         before = caller.cursor(), server.process.num_fds()
         for method, path, body, status, field in BAD_REQUESTS:
@@ -231,14 +231,14 @@ def test_promise_5_bad_input_is_named_and_changes_nothing(serve: Serve) -> None:
                 assert (response.status, response.value.get("field")) == (status, field), (case, response)
         assert caller.call("GET", "/v1/channels").value == {"channels": [], "more": False}
         assert server.metric("messages_total") == 0
-        # A command that was refused by the queue has had a place in the order, so the cursor may move; nothing else.
+        # A command refused by the state still had a place in the order, so the cursor may move; nothing else may.
         assert caller.poll("a", cursor=before[0], timeout=0)["messages"] == []
         server.wait_for_held(0)
         wait_until(lambda: server.process.num_fds() <= before[1] + 1, "the connections to be forgotten")
 
 
 def test_promise_6_memory_is_bounded_and_the_oldest_goes_first(serve: Serve) -> None:
-    """However much is published, the messages kept take at most `retention_bytes`; gaps tell of the rest."""
+    """However much is published, the kept messages take at most `retention_bytes`; gaps report the rest."""
     kept_bytes, message_bytes, published = 4 * MIB, 32_000, 3000
     with serve(retention_bytes=kept_bytes, retention_messages=100_000) as server, server.caller() as caller:
         first = caller.publish(["a", "b"], [0, "x" * message_bytes])["cursor"]
@@ -263,7 +263,7 @@ def test_promise_6_memory_is_bounded_and_the_oldest_goes_first(serve: Serve) -> 
 
 @pytest.mark.parametrize("how", ["create", "publish"])
 def test_promise_6_channels_are_bounded(serve: Serve, how: str) -> None:
-    """Past `channels_limit` a new channel is refused with 503 and Retry-After, and those that live go on."""
+    """At `channels_limit`, a new channel is refused with 503 and Retry-After; open channels are unaffected."""
     with serve(channels_limit=10) as server, server.connect() as client:
 
         def open_channel(name: str) -> int:

@@ -1,4 +1,4 @@
-"""What is not in the log: nothing is logged for each request, and nothing of how Twisted works inside."""
+"""What is not logged: single requests, and Twisted's internals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.server.redis_server import RedisServer
 
 @pytest.fixture(scope="session")
 def wait_strategy() -> str:
-    """One is enough: nothing here depends on it."""
+    """One is enough, since nothing here depends on it."""
     return "epoll"
 
 
@@ -30,8 +30,8 @@ def backend() -> Iterator[WebBackend]:
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 @pytest.mark.parametrize("keep_alive", [True, False])
 def test_questions_are_not_logged(serve: Serve, backend: WebBackend, host: str, keep_alive: bool) -> None:
-    """20 questions to the application leave no line, whether it is called by name or by address, and whether the
-    connection to it is used again or not."""
+    """20 questions to the application are not logged, whether its URL has a name or an address, and whether the
+    connection to it is reused or not."""
     backend.answer = lambda question: Verdict(headers=() if keep_alive else (("Connection", "close"),))
     with serve(authorize_url=backend.url.replace("127.0.0.1", host)) as server, server.caller() as caller:
         before = len(server.log_lines())
@@ -42,7 +42,7 @@ def test_questions_are_not_logged(serve: Serve, backend: WebBackend, host: str, 
 
 
 def test_an_application_that_is_away_is_logged_once(serve: Serve, backend: WebBackend) -> None:
-    """While nobody answers at authorize_url there is one line, and one when somebody answers again."""
+    """While nobody answers at authorize_url there is one line, and another when somebody answers again."""
     answers = [Verdict(503)] * 5 + [Verdict(204)] * 5
     backend.answer = lambda question: answers.pop(0)
     with serve(authorize_url=backend.url) as server, server.caller() as caller:
@@ -56,7 +56,7 @@ def test_an_application_that_is_away_is_logged_once(serve: Serve, backend: WebBa
 
 
 def test_connections_to_redis_are_not_logged(tmp_path: Path, stack: ExitStack) -> None:
-    """A node logs what happens to the order of messages, not how its connections to Redis are made."""
+    """A node logs what happens to the order of messages, not how it connects to Redis."""
     redis = stack.enter_context(RedisServer(tmp_path / "redis"))
     cluster = RedisCluster(redis, tmp_path, stack)
     cluster.start(redis.url.replace("127.0.0.1", "localhost"))

@@ -1,4 +1,4 @@
-"""Several servers at one Redis act as one; and what becomes of that when Redis or servers stop, hang, or forget."""
+"""Several servers with one Redis act as one; and what happens when Redis or servers stop, hang, or lose data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.server.server_process import Server, wait_until
 from tests.server.slow_proxy import SlowProxy
 
 STRANGER = {"X-Forwarded-For": "192.0.2.7"}
-"""What a proxy adds to the request of somebody else."""
+"""The header that a proxy adds to the request of a remote client."""
 
 ALWAYS = {"appendonly": "yes", "appendfsync": "always"}
 
@@ -32,7 +32,7 @@ KEYS = ("state", "log", "channels", "messages", "keys", "leases", "members")
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
-    """Three nodes at one Redis; tests that hurt it mend it."""
+    """Three nodes with one Redis; a test that breaks it repairs it."""
     directory = tmp_path_factory.mktemp("cluster")
     with RedisServer(directory / "redis") as redis, cluster_at(redis, directory, 3) as cluster:
         yield cluster
@@ -40,7 +40,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
 
 @pytest.fixture
 def cluster(shared: RedisCluster) -> RedisCluster:
-    """The shared cluster, well."""
+    """The shared cluster, in working order."""
     shared.wait_until_ready()
     shared.wait_until_publishing()
     return shared
@@ -48,7 +48,7 @@ def cluster(shared: RedisCluster) -> RedisCluster:
 
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    """A Redis of this test's own, which does not run yet."""
+    """A Redis for one test, not started yet."""
     server = RedisServer(tmp_path / "redis")
     yield server
     server.kill()
@@ -59,11 +59,11 @@ def epoch_of(cursor: str) -> str:
 
 
 UNKNOWN = "may or may not have been published"
-"""What a publisher is told that has waited for Redis in vain, and not one that is refused at once."""
+"""The error of a publication that waited for Redis until the timeout, rather than being refused at once."""
 
 
 def refused(caller: Caller, channel: str) -> str:
-    """Publish in vain; the reply says when to try again, and to strangers not where Redis is. Returns why."""
+    """Publish, which must fail; the reply says when to retry, but not to remote clients where Redis is. Returns why."""
     reply = caller.call("POST", "/v1/messages", {"channels": [channel], "data": "refused"}, STRANGER)
     assert reply.status == 503, reply
     assert int(reply.headers["Retry-After"]) >= 1
@@ -72,11 +72,11 @@ def refused(caller: Caller, channel: str) -> str:
     return detail
 
 
-# All is well.
+# Everything works.
 
 
 def test_every_cursor_is_good_at_every_node(cluster: RedisCluster, channel: str) -> None:
-    """Publications and polls go round; each cursor gets the same answer everywhere, and one chain gets all in order."""
+    """Nodes are called in turn; a cursor gets the same answer everywhere, and a chain gets all messages in order."""
     chain = Chain(cluster, channel, cursor=cluster.wait_until_one())
     published = [cluster.publish([channel, f"{channel}-{n % 3}"], n) for n in range(30)]
     chain.poll_until(29)
@@ -90,7 +90,7 @@ def test_every_cursor_is_good_at_every_node(cluster: RedisCluster, channel: str)
 
 
 def test_a_publication_reaches_polls_that_are_held_anywhere(cluster: RedisCluster, channel: str) -> None:
-    """At each node, and one that asks with a cursor that its node has not come to yet waits for it."""
+    """At each node; a node asked with a cursor that it has not reached yet waits for it."""
     start = cluster.wait_until_one()
     for n in range(10):
         for caller in cluster.callers:
@@ -104,7 +104,7 @@ def test_a_publication_reaches_polls_that_are_held_anywhere(cluster: RedisCluste
 
 
 def test_one_key_publishes_once_in_the_whole_cluster(cluster: RedisCluster, channel: str) -> None:
-    """All who ask by one key, at whatever node and at the same time, are told the same, and there is one message."""
+    """All requests with one key, at any node and concurrently, get the same response, and there is one message."""
     body = {"channels": [channel], "data": 1}
     for n in range(5):
         for caller in cluster.callers:
@@ -116,7 +116,7 @@ def test_one_key_publishes_once_in_the_whole_cluster(cluster: RedisCluster, chan
 
 
 def test_channels_are_those_of_all_nodes(cluster: RedisCluster, channel: str) -> None:
-    """Created at one node it lives at all, with one id; closed at another it is told to those who wait at the third."""
+    """Created at one node, it is open at all with one id; closed at another, its subscribers at the third are told."""
     first, second, third = cluster.callers
     made = first.call("POST", "/v1/channels", {"name": channel, "ttl": 100}).value
     cluster.wait_until_one()
@@ -128,7 +128,7 @@ def test_channels_are_those_of_all_nodes(cluster: RedisCluster, channel: str) ->
 
 
 def test_the_nodes_are_listed(cluster: RedisCluster) -> None:
-    """Each node shows all of them: names, addresses, how far they are, and held polls."""
+    """Each node lists all of them: names, addresses, how far they have applied the log, and held polls."""
     cursor = cluster.wait_until_one()
     with cluster.nodes[1].caller() as other:
         other.begin_poll("nobody publishes here", cursor="now", timeout=20)
@@ -146,7 +146,7 @@ def test_the_nodes_are_listed(cluster: RedisCluster) -> None:
 
 
 def test_who_is_killed_is_listed_until_its_lease_ends_and_who_stops_is_not(cluster: RedisCluster) -> None:
-    """`kill -9`: gone when its lease ends, SIGTERM: gone when the process is."""
+    """After `kill -9`, it is gone when its lease ends; after SIGTERM, when the process ends."""
     with ExitStack() as stack:
         killed, stopped = (
             RedisCluster(cluster.redis, cluster._directory / name, stack) for name in ("killed", "stopped")
@@ -171,11 +171,11 @@ def test_who_is_killed_is_listed_until_its_lease_ends_and_who_stops_is_not(clust
         assert stopped.trouble() == []
 
 
-# How sure a publisher can be.
+# Acknowledgements.
 
 
 def test_stable_is_when_all_nodes_have_it(cluster: RedisCluster, channel: str) -> None:
-    """The answer says how many; then the message is at each of them."""
+    """The response says how many nodes; by then, each of them has the message."""
     wait_until(lambda: len(cluster.callers[0].call("GET", "/v1/nodes").value["nodes"]) == 3, "three nodes")
     reply = try_to_publish(cluster.callers[0], [channel], 1, ack="stable")
     assert (reply.status, reply.value["ack"], reply.value["nodes"]) == (201, "stable", 3)
@@ -183,7 +183,7 @@ def test_stable_is_when_all_nodes_have_it(cluster: RedisCluster, channel: str) -
 
 
 def test_stable_is_not_claimed_while_a_node_stands_still(cluster: RedisCluster, channel: str) -> None:
-    """Within the time that the publisher gave it is told "accepted"; later, without that node, it is stable."""
+    """After the timeout given by the publisher, it is "accepted"; later, without that node, it is stable."""
     cluster.nodes[2].signal(signal.SIGSTOP)
     try:
         began = time.monotonic()
@@ -201,7 +201,7 @@ def test_stable_is_not_claimed_while_a_node_stands_still(cluster: RedisCluster, 
 def test_stable_is_not_claimed_for_a_node_that_stands_still_in_the_epoch_before(
     cluster: RedisCluster, channel: str
 ) -> None:
-    """Far as it was there, it has not applied what is published in the new one; `stable` never counts it."""
+    """However far it was in the old epoch, it has not applied the messages of the new one; `stable` never counts it."""
     for n in range(20):
         cluster.publish([channel], n)
     epoch = epoch_of(cluster.wait_until_one())
@@ -221,7 +221,7 @@ def test_stable_is_not_claimed_for_a_node_that_stands_still_in_the_epoch_before(
 
 
 def test_replicated_is_not_claimed_without_a_replica(cluster: RedisCluster, channel: str) -> None:
-    """Within the time that the publisher gave it is told "accepted", and the message is published."""
+    """After the timeout given by the publisher, it is "accepted", and the message is published."""
     began = time.monotonic()
     reply = try_to_publish(cluster.callers[0], [channel], 1, ack="replicated", ack_timeout=0.5)
     assert time.monotonic() - began > 0.4
@@ -230,7 +230,7 @@ def test_replicated_is_not_claimed_without_a_replica(cluster: RedisCluster, chan
 
 
 def test_replicated_is_when_a_replica_has_it(redis: RedisServer, tmp_path: Path, channel: str) -> None:
-    """The answer says how many replicas have, and they do; one that stands still has not."""
+    """The response says how many replicas have it, and they do; a replica that is suspended does not count."""
     redis.start()
     replica = RedisServer(tmp_path / "replica", flags={"replicaof": f"127.0.0.1 {redis.port}"})
     with replica, cluster_at(redis, tmp_path, 1) as cluster:
@@ -244,11 +244,11 @@ def test_replicated_is_when_a_replica_has_it(redis: RedisServer, tmp_path: Path,
         replica.signal(signal.SIGCONT)
 
 
-# Redis is away for a while, and comes back with all that it had.
+# Redis is gone for a while, and returns with all its data.
 
 
 def test_while_redis_is_gone_polls_wait_and_publishing_is_refused(cluster: RedisCluster, channel: str) -> None:
-    """503 at once with a reason, cached messages are served, held polls wait; then all go on in the same epoch."""
+    """503 at once with a reason, cached messages are served, held polls wait; then all resume in the same epoch."""
     chain = Chain(cluster, channel, cursor=cluster.wait_until_one())
     cluster.publish([channel], "before")
     dump = cluster.redis.dump()
@@ -278,7 +278,7 @@ def test_while_redis_is_gone_polls_wait_and_publishing_is_refused(cluster: Redis
 
 
 def test_a_redis_that_hangs_is_seen_by_readyz_and_publishers(cluster: RedisCluster, channel: str) -> None:
-    """Publishers are told within the timeout that the outcome is open; then nodes are not ready; held polls wait."""
+    """After the timeout, publishers are told that the outcome is unknown; then nodes are not ready; held polls wait."""
     start = cluster.wait_until_one()
     with cluster.nodes[1].caller() as held:
         held.begin_poll(channel, cursor=start, timeout=20)
@@ -303,7 +303,7 @@ def test_a_redis_that_hangs_is_seen_by_readyz_and_publishers(cluster: RedisClust
 def test_what_waits_for_a_redis_that_hangs_is_bounded(
     redis: RedisServer, tmp_path: Path, channel: str, stack: ExitStack
 ) -> None:
-    """By its bytes: the others get 503 at once, and when Redis goes on, those that waited are published."""
+    """The limit counts bytes: beyond it, publishers get 503 at once; when Redis resumes, those that waited succeed."""
     limit = 16 * 1024 * 1024
     redis.start()
     body = {"messages": [{"channels": [channel], "data": "x" * 62_000} for _ in range(16)]}
@@ -330,7 +330,7 @@ def test_what_waits_for_a_redis_that_hangs_is_bounded(
 
 
 def test_connections_that_end_are_made_again(cluster: RedisCluster, channel: str) -> None:
-    """All are cut, again and again, while messages go through: none is lost, none comes twice."""
+    """All connections are closed repeatedly during publications: none is lost, none arrives twice."""
     chain = Chain(cluster, channel, cursor=cluster.wait_until_one())
     accepted = []
     for n in range(12):
@@ -349,7 +349,7 @@ def test_connections_that_end_are_made_again(cluster: RedisCluster, channel: str
 
 
 def test_a_redis_that_is_full_refuses_publications_and_polls_go_on(cluster: RedisCluster, channel: str) -> None:
-    """503 with the reason, for as long as it is so; nodes stay ready, and nothing is lost."""
+    """503 with the reason, until there is memory again; nodes stay ready, and nothing is lost."""
     chain = Chain(cluster, channel, cursor=cluster.wait_until_one())
     cluster.publish([channel], "before")
     cluster.redis.ask("CONFIG", "SET", "maxmemory", "1")
@@ -376,7 +376,7 @@ def test_a_redis_that_is_full_refuses_publications_and_polls_go_on(cluster: Redi
 def test_a_node_behind_a_slow_link_loads_what_takes_longer_than_the_timeout(
     redis: RedisServer, tmp_path: Path, channel: str
 ) -> None:
-    """16 MB at 4 MB a second, with a timeout of one; then it follows, and publishes as much by that link."""
+    """16 MB at 4 MB per second, with a timeout of one second; then it follows, and publishes as much over that link."""
     redis.start()
     with cluster_at(redis, tmp_path, 1) as cluster, SlowProxy(redis.port, 4_000_000) as link:
         body = {"messages": [{"channels": [channel], "data": "x" * 65_000} for _ in range(16)]}
@@ -400,7 +400,7 @@ def test_a_node_behind_a_slow_link_loads_what_takes_longer_than_the_timeout(
 
 @pytest.mark.parametrize("how", ["older dump", "flush", "state", "log", "channels", "messages", "keys"])
 def test_what_redis_has_lost_is_told_as_a_gap_by_every_node(cluster: RedisCluster, channel: str, how: str) -> None:
-    """In a new epoch, once, whichever node is asked; nothing comes again, and what is published then comes."""
+    """In a new epoch, the loss is reported once, whichever node is asked; new messages arrive, none repeats."""
     before = cluster.next().publish([channel], "before", key=channel)
     dump = cluster.redis.dump() if how == "older dump" else None
     chains = [Chain(cluster, channel, cursor=before["cursor"]) for _ in range(3)]
@@ -438,7 +438,7 @@ def test_what_redis_has_lost_is_told_as_a_gap_by_every_node(cluster: RedisCluste
 
 
 def test_keys_that_go_one_after_the_other_cost_no_promise(cluster: RedisCluster, channel: str) -> None:
-    """Each is deleted while messages go through: what was acknowledged comes, or a gap is told, and nothing twice."""
+    """Each key is deleted during publications: acknowledged messages arrive or a gap is reported; none repeats."""
     chain = Chain(cluster, channel, cursor=cluster.wait_until_one())
     accepted: list[Any] = []
     for key in random.Random(1).sample(KEYS * 2, len(KEYS) * 2):
@@ -456,7 +456,7 @@ def test_keys_that_go_one_after_the_other_cost_no_promise(cluster: RedisCluster,
 
 
 def test_a_replica_that_had_not_all_takes_over(redis: RedisServer, tmp_path: Path, channel: str) -> None:
-    """The last acknowledged messages are not in it: a gap is told at every node, and nothing is repeated."""
+    """The replica lacks the last acknowledged messages: every node reports a gap, and nothing is repeated."""
     redis.start()
     replica = RedisServer(tmp_path / "replica", flags={"replicaof": f"127.0.0.1 {redis.port}"})
     with replica, cluster_at(redis, tmp_path, 3) as cluster:
@@ -470,7 +470,7 @@ def test_a_replica_that_had_not_all_takes_over(redis: RedisServer, tmp_path: Pat
         redis.kill()
         replica.ask("SAVE")
         replica.kill()
-        replica.port = redis.port  # where the nodes look for it
+        replica.port = redis.port  # the nodes expect it there
         replica._flags.pop("replicaof")
         replica.start()
         wait_until(lambda: {epoch_of(c) for c in cluster.cursors()} - {epoch_of(lost["id"])} != set(), "a new epoch")
@@ -488,7 +488,7 @@ def test_a_replica_that_had_not_all_takes_over(redis: RedisServer, tmp_path: Pat
 
 @pytest.mark.parametrize("durable", [True, False])
 def test_all_are_restarted_and_so_is_redis(tmp_path: Path, channel: str, durable: bool) -> None:
-    """With each write synced, cursors, messages, keys and channels are good; without, a new epoch begins."""
+    """With each write synced, cursors, messages, keys and channels stay valid; without, a new epoch begins."""
     server = RedisServer(tmp_path / "redis", flags=ALWAYS if durable else {"save": "3600 1"})
     with server:
         with cluster_at(server, tmp_path, 2) as cluster:
@@ -519,13 +519,13 @@ def test_all_are_restarted_and_so_is_redis(tmp_path: Path, channel: str, durable
 
 
 def test_all_nodes_are_restarted_and_redis_is_not(redis: RedisServer, tmp_path: Path, channel: str) -> None:
-    """What a new node begins with is in Redis: cursors are good, though no node is left of those that gave them out."""
+    """A new node loads everything from Redis: cursors stay valid, though none of the nodes that issued them is left."""
     redis.start()
     with cluster_at(redis, tmp_path, 1) as cluster:
         start = cluster.cursors()[0]
         for n in range(5):
             cluster.publish([channel], n)
-        time.sleep(1.2)  # some of it in the checkpoint, some in the log
+        time.sleep(1.2)  # so that part of it is in the checkpoint, part in the log
         for n in range(5, 8):
             cluster.publish([channel], n)
         cluster.nodes[0].signal(signal.SIGKILL)
@@ -536,7 +536,7 @@ def test_all_nodes_are_restarted_and_redis_is_not(redis: RedisServer, tmp_path: 
 
 
 def test_a_node_that_starts_while_redis_is_away_waits_for_it(redis: RedisServer, tmp_path: Path, channel: str) -> None:
-    """It lives but is not ready; polls, cursors and publications get 503 and a reason, and then it is as any other."""
+    """It is alive but not ready; polls, cursors and publications get 503 and a reason until Redis is there."""
     with ExitStack() as stack:
         cluster = RedisCluster(redis, tmp_path, stack)
         cluster.start(ready=False)
@@ -576,7 +576,7 @@ def test_a_node_stops_well_while_redis_is_away(redis: RedisServer, tmp_path: Pat
 
 
 def test_a_node_with_other_limits_does_not_take_part(cluster: RedisCluster, tmp_path: Path, channel: str) -> None:
-    """It says which, is not ready and answers nothing; the others do not notice it."""
+    """It names the setting, is not ready and serves nothing; the others are unaffected."""
     with ExitStack() as stack:
         odd = RedisCluster(cluster.redis, tmp_path, stack)
         odd.start(ready=False, retention_messages=7, channels_limit=9)
@@ -590,7 +590,7 @@ def test_a_node_with_other_limits_does_not_take_part(cluster: RedisCluster, tmp_
 
 
 def test_other_limits_are_taken_over_when_all_have_stopped(redis: RedisServer, tmp_path: Path, channel: str) -> None:
-    """Cursors stay good; what is too much by the new limits goes when the next message comes, and is told."""
+    """Cursors stay valid; what exceeds the new limits is dropped with the next message, and reported."""
     redis.start()
     with cluster_at(redis, tmp_path, 1) as cluster:
         start = cluster.cursors()[0]
@@ -608,7 +608,7 @@ def test_other_limits_are_taken_over_when_all_have_stopped(redis: RedisServer, t
 
 
 def test_password_user_and_database(tmp_path: Path, channel: str) -> None:
-    """With the right ones it goes; a wrong password is told clearly, and neither is in any log."""
+    """With the right password it works; a wrong one is reported clearly, and neither is in any log."""
     password = "s3cret/@ä:"
     encoded = "s3cret%2F%40%C3%A4%3A"
     with RedisServer(tmp_path / "redis", password=password) as server, ExitStack() as stack:
@@ -637,7 +637,7 @@ def test_password_user_and_database(tmp_path: Path, channel: str) -> None:
 
 
 def test_clusters_of_other_prefixes_do_not_know_each_other(cluster: RedisCluster, tmp_path: Path, channel: str) -> None:
-    """At the same Redis: own messages, own nodes, own epoch."""
+    """On the same Redis, each has its own messages, nodes and epoch."""
     with ExitStack() as stack:
         other = RedisCluster(cluster.redis, tmp_path, stack)
         other.start(redis_prefix="other")
@@ -650,7 +650,7 @@ def test_clusters_of_other_prefixes_do_not_know_each_other(cluster: RedisCluster
 
 
 def test_sentinels_say_who_the_master_is_by_now(redis: RedisServer, tmp_path: Path, channel: str) -> None:
-    """When the master dies and a replica takes over, nodes find it, go on, and keep what they promise."""
+    """When the master dies and a replica takes over, nodes find it, continue, and keep their promises."""
     redis.start()
     replica = RedisServer(tmp_path / "replica", flags={"replicaof": f"127.0.0.1 {redis.port}"})
     sentinel = RedisServer(tmp_path / "sentinel")
@@ -681,7 +681,7 @@ def test_sentinels_say_who_the_master_is_by_now(redis: RedisServer, tmp_path: Pa
 
 
 def start_with_tls(redis: RedisServer, directory: Path, *names: str) -> tuple[int, dict[str, str]]:
-    """Start it with a certificate for these names; returns the port where it speaks TLS, and what to trust it takes."""
+    """Start it with a certificate for these names; returns its TLS port, and the file to trust."""
     certificate, key = write_certificate(directory, *names)
     port = free_port()
     redis.start(
@@ -692,7 +692,7 @@ def start_with_tls(redis: RedisServer, directory: Path, *names: str) -> tuple[in
 
 
 def told_once(server: Server, part: str) -> None:
-    """Wait until the log says so, and then see, after some more tries, that it has said nothing else of it."""
+    """Wait until the log has this line, and make sure that further attempts do not log it again."""
     wait_until(lambda: any(part in line for line in server.log_lines()), part)
     time.sleep(1.5)
     (line,) = [line for line in server.log_lines() if " error " in line or " critical " in line]
@@ -701,7 +701,7 @@ def told_once(server: Server, part: str) -> None:
 
 
 def test_tls(redis: RedisServer, tmp_path: Path, channel: str) -> None:
-    """A certificate that the system trusts is taken; another is refused, and the log says why, once."""
+    """A certificate that the system trusts is accepted; another is refused, and the log says why, once."""
     port, trust = start_with_tls(redis, tmp_path, "127.0.0.1")
     with ExitStack() as stack:
         cluster = RedisCluster(redis, tmp_path, stack)
@@ -725,7 +725,7 @@ def test_tls(redis: RedisServer, tmp_path: Path, channel: str) -> None:
 def test_a_certificate_that_does_not_name_the_server_is_refused(
     redis: RedisServer, tmp_path: Path, channel: str, names: tuple[str, ...], said: str
 ) -> None:
-    """Though an authority that is trusted has signed it; one line says what to do, and no traceback."""
+    """Even if a trusted authority has signed it; one line says what to do, without a traceback."""
     port, trust = start_with_tls(redis, tmp_path, *names)
     with ExitStack() as stack:
         cluster = RedisCluster(redis, tmp_path, stack)
@@ -737,7 +737,7 @@ def test_a_certificate_that_does_not_name_the_server_is_refused(
 
 @pytest.mark.parametrize("scheme", ["redis", "rediss"])
 def test_the_wrong_scheme_is_told_with_what_to_change(redis: RedisServer, tmp_path: Path, scheme: str) -> None:
-    """A Redis without TLS behind rediss://, and one with TLS behind redis://: once, however often it is tried."""
+    """A Redis without TLS behind rediss://, and one with TLS behind redis://: logged once, however often it retries."""
     port, trust = start_with_tls(redis, tmp_path, "127.0.0.1")
     with ExitStack() as stack:
         cluster = RedisCluster(redis, tmp_path, stack)
@@ -748,11 +748,11 @@ def test_the_wrong_scheme_is_told_with_what_to_change(redis: RedisServer, tmp_pa
         assert cluster.trouble() == []
 
 
-# All at once.
+# Everything at once.
 
 
 class RoundRobin(threading.Thread):
-    """A client with one chain of cursors, which goes to the next node with each poll, until it has the last message."""
+    """A client with one chain of cursors, which polls the nodes in turn until it has the last message."""
 
     def __init__(self, addresses: list[str], channel: str, cursor: str) -> None:
         super().__init__(daemon=True)
@@ -788,7 +788,7 @@ class RoundRobin(threading.Thread):
 
 
 def test_nodes_and_redis_are_killed_while_messages_go_round(tmp_path: Path, channel: str) -> None:
-    """With each write synced nothing that was acknowledged is missing or told as a gap, and nothing comes twice."""
+    """With each write synced, no acknowledged message is missing or reported as a gap, and none arrives twice."""
     with (
         RedisServer(tmp_path / "redis", flags=ALWAYS) as server,
         cluster_at(server, tmp_path, 4) as cluster,

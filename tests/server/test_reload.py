@@ -1,4 +1,4 @@
-"""SIGHUP: a server that runs takes up keys, certificates and the log level, and its clients notice nothing."""
+"""SIGHUP: a running server reloads keys, certificates and the log level, and its clients notice nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OTHER_KEY = "another-publish-key-of-35-characters"
 
 @pytest.fixture(scope="session")
 def wait_strategy() -> str:
-    """One is enough: nothing here depends on it."""
+    """One is enough, since nothing here depends on it."""
     return "epoll"
 
 
@@ -45,7 +45,7 @@ def backend() -> Iterator[WebBackend]:
 
 
 def secret(path: Path, text: str) -> Path:
-    """A file that only its owner reads, changed at once."""
+    """Write a file that only its owner can read, atomically."""
     new = path.with_suffix(".new")
     new.touch(0o600)
     new.write_text(text)
@@ -59,12 +59,12 @@ def publish(caller: Caller, key: str, data: object = 1) -> Reply:
 
 
 def reloads(server: Server) -> list[str]:
-    """What the server has logged about reloading."""
+    """The server's log lines about reloading."""
     return [line for line in server.log_lines() if "reload" in line or "restart to apply" in line]
 
 
 def reload(server: Server) -> str:
-    """SIGHUP; returns the line that says what came of it."""
+    """Send SIGHUP; returns the log line with the outcome."""
     before = len(reloads(server))
     server.signal(signal.SIGHUP)
     wait_until(lambda: len(reloads(server)) > before, "a line about the reload")
@@ -76,8 +76,8 @@ def reload(server: Server) -> str:
 
 @pytest.mark.parametrize("place", ["key file", "config file"])
 def test_keys_change_while_polls_are_held(serve: Serve, tmp_path: Path, place: str) -> None:
-    """A held poll outlives the reload and gets the next message; a removed key is unknown from the next publication
-    on, and an added one works."""
+    """A held poll survives the reload and gets the next message; a removed key is refused from the next publication
+    on, and an added key works."""
     if place == "key file":
         file = tmp_path / "keys"
         config = secret(tmp_path / "pushup.toml", f'publish_keys_file = "{file}"\n')
@@ -111,7 +111,7 @@ def test_keys_change_while_polls_are_held(serve: Serve, tmp_path: Path, place: s
     ],
 )
 def test_a_broken_key_file_changes_nothing(serve: Serve, tmp_path: Path, content: str | None, said: str) -> None:
-    """The old keys stay in force and nobody else gets in; one error line says what is wrong; mended, it is taken."""
+    """The old keys stay in force and no others work; one error line says why; a corrected file is accepted."""
     file = secret(tmp_path / "keys", KEY)
     with serve(publish_keys_file=file) as server, server.caller() as caller:
         server.expect_log("cannot reload")
@@ -147,7 +147,7 @@ def test_a_broken_key_file_changes_nothing(serve: Serve, tmp_path: Path, content
     ],
 )
 def test_a_broken_configuration_changes_nothing(serve: Serve, tmp_path: Path, config: str, said: str) -> None:
-    """Nothing of a configuration with a mistake in it is taken, not what is right in it either."""
+    """A configuration with an error is rejected as a whole, including its correct parts."""
     file = secret(tmp_path / "pushup.toml", f'publish_keys = ["{KEY}"]\n')
     with serve("--config", str(file)) as server, server.caller() as caller:
         server.expect_log("cannot reload")
@@ -161,7 +161,7 @@ def test_a_broken_configuration_changes_nothing(serve: Serve, tmp_path: Path, co
 
 
 def test_keys_do_not_go_while_others_can_reach_the_server(serve: Serve, tmp_path: Path) -> None:
-    """A configuration without keys for loopback is in order at a start; but the server still listens to all."""
+    """A configuration without keys would be valid for loopback at a start, but this server still listens publicly."""
     file = secret(tmp_path / "pushup.toml", f'publish_keys = ["{KEY}"]\nlisten = ["127.0.0.1:0", "0.0.0.0:0"]\n')
     with serve("--config", str(file), "--listen", "127.0.0.1:0", "--listen", "0.0.0.0:0") as server:
         server.expect_log("cannot reload")
@@ -177,7 +177,7 @@ def test_keys_do_not_go_while_others_can_reach_the_server(serve: Serve, tmp_path
 
 
 def test_an_address_that_would_change(tmp_path: Path) -> None:
-    """Keys stay when the file takes both them and the public address away, for the address stays until a restart."""
+    """Keys are kept if the file removes both them and the public address, since the address stays until a restart."""
     file = secret(tmp_path / "pushup.toml", f'publish_keys = ["{KEY}"]\nlisten = ["0.0.0.0:0"]\n')
     with started(file, tmp_path) as (process, log):
         secret(file, 'listen = ["127.0.0.1:0"]\n')
@@ -190,7 +190,7 @@ def test_an_address_that_would_change(tmp_path: Path) -> None:
 
 
 class started:  # noqa: N801 - used as a function
-    """A server by a configuration file alone."""
+    """A server configured only by a file."""
 
     def __init__(self, config: Path, directory: Path) -> None:
         self._log = directory / "server.log"
@@ -216,7 +216,7 @@ class started:  # noqa: N801 - used as a function
 
 
 def test_another_ticket_key(serve: Serve, backend: WebBackend, tmp_path: Path) -> None:
-    """With another key old tickets are good no more: the application is asked again, once; held polls go on."""
+    """With another key, old tickets become invalid: the application is asked again, once; held polls continue."""
     file = secret(tmp_path / "ticket", KEY)
     with (
         serve(authorize_url=backend.url, ticket_key_file=file) as server,
@@ -242,7 +242,7 @@ def test_another_ticket_key(serve: Serve, backend: WebBackend, tmp_path: Path) -
 
 
 def test_a_ticket_key_that_stays(serve: Serve, backend: WebBackend) -> None:
-    """A reload that changes nothing leaves tickets good, also those under a key that the server made up."""
+    """A reload that changes nothing keeps tickets valid, even those under a key that the server generated."""
     with serve(authorize_url=backend.url) as server, server.caller() as caller:
         ticket = {"PushUp-Ticket": caller.call("GET", poll_path("a", timeout=0)).value["ticket"]}
         assert reload(server).endswith("changed: none")
@@ -254,8 +254,8 @@ def test_a_ticket_key_that_stays(serve: Serve, backend: WebBackend) -> None:
 
 
 def test_certificates_of_the_application(serve: Serve, tmp_path: Path, stack: ExitStack) -> None:
-    """After SIGHUP the application is asked over new connections, by the certificates that are trusted then; without
-    it connections that are open stay in use."""
+    """After SIGHUP, the application is asked over new connections, using the certificates trusted by then; until
+    then, open connections stay in use."""
     certificate, key = write_certificate(tmp_path / "application", "127.0.0.1")
     stranger, _ = write_certificate(tmp_path / "stranger", "127.0.0.1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -279,14 +279,14 @@ def test_certificates_of_the_application(serve: Serve, tmp_path: Path, stack: Ex
         assert asked("e")[0] == 503
         assert "is not signed by an authority" in server.log_lines()[-1]
         trusted.write_bytes(certificate.read_bytes())
-        status, connections = asked("f")  # what failed to connect reads them again by itself
+        status, connections = asked("f")  # after a failed connection it reloads the certificates by itself
         assert status == 200
         reload(server)
         assert [asked(name) for name in "gh"] == [(200, connections + 1)] * 2
 
 
 def test_certificates_of_redis(tmp_path: Path, stack: ExitStack) -> None:
-    """Each connection to Redis is made by the certificates that are trusted at that moment; SIGHUP leaves it open."""
+    """Each connection to Redis uses the certificates trusted at that moment; SIGHUP leaves it open."""
     certificate, key = write_certificate(tmp_path / "redis", "127.0.0.1")
     stranger, _ = write_certificate(tmp_path / "stranger", "127.0.0.1")
     trusted = tmp_path / "trusted.pem"
@@ -313,7 +313,7 @@ def test_certificates_of_redis(tmp_path: Path, stack: ExitStack) -> None:
 
 
 def connections_of_nodes(redis: RedisServer) -> list[str]:
-    """The ids of the connections that nodes have."""
+    """The ids of the nodes' connections."""
     clients: str = redis.ask("CLIENT", "LIST").decode()
     return [line.split()[0] for line in clients.splitlines() if " name=pushup " in line]
 
@@ -322,7 +322,7 @@ def connections_of_nodes(redis: RedisServer) -> list[str]:
 
 
 def test_the_log_level_changes(serve: Serve, tmp_path: Path) -> None:
-    """The log falls silent and speaks again as the configuration says."""
+    """Logging stops and resumes as the configuration says."""
     file = secret(tmp_path / "pushup.toml", 'log_level = "info"\n')
     with serve("--config", str(file)) as server, server.caller() as caller:
 
@@ -343,8 +343,8 @@ def test_the_log_level_changes(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_requests_in_the_log_from_one_moment_to_the_other(serve: Serve, tmp_path: Path) -> None:
-    """At debug each request is a line from the reload on, and after the next reload none is; a poll held meanwhile
-    is answered, and another whose client goes is forgotten."""
+    """At debug, each request is logged from the reload on, until the next reload; a poll held meanwhile
+    is answered, and another whose client disconnects is dropped."""
     file = secret(tmp_path / "pushup.toml", "")
     with (
         serve("--config", str(file)) as server, server.caller() as polls, server.caller() as goes,
@@ -376,7 +376,7 @@ def test_requests_in_the_log_from_one_moment_to_the_other(serve: Serve, tmp_path
 
 
 def test_what_needs_a_restart_is_named(serve: Serve, tmp_path: Path) -> None:
-    """Settings that cannot change now are named on one line, at each reload until they are as they were."""
+    """Settings that cannot change while running are named on one line, at each reload until they are restored."""
     file = secret(tmp_path / "pushup.toml", "")
     with serve("--config", str(file)) as server, server.caller() as caller:
         server.expect_log("restart to apply")
@@ -398,7 +398,7 @@ def test_what_needs_a_restart_is_named(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_flags_and_environment_stay(serve: Serve, tmp_path: Path) -> None:
-    """What was given as a flag or in the environment wins over the file after a reload, too."""
+    """Flags and the environment override the file after a reload, too."""
     file = secret(tmp_path / "pushup.toml", 'log_level = "debug"\n')
     environment = {"PUSHUP_PUBLISH_KEYS": KEY}
     with serve("--config", str(file), "--log-level", "info", environment=environment) as server:
@@ -410,7 +410,7 @@ def test_flags_and_environment_stay(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_a_configuration_that_can_be_read_once(serve: Serve, tmp_path: Path) -> None:
-    """A configuration that came through a pipe stays in force, and the reload does not wait for the pipe."""
+    """A configuration read from a pipe stays in force, and the reload does not wait for the pipe."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_text(f'publish_keys = ["{KEY}"]\n'))
@@ -424,7 +424,7 @@ def test_a_configuration_that_can_be_read_once(serve: Serve, tmp_path: Path) -> 
 
 
 def test_many_signals(serve: Serve, tmp_path: Path) -> None:
-    """A signal on the heels of another, at the start and while clients are let go ends nothing early."""
+    """Signals in quick succession, at the start and while draining, do not end anything early."""
     file = secret(tmp_path / "keys", KEY)
     with serve(publish_keys_file=file, drain_seconds=1) as server, server.caller() as polls, server.caller() as caller:
         for _ in range(200):
@@ -445,7 +445,7 @@ def test_many_signals(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_a_signal_while_it_starts(tmp_path: Path) -> None:
-    """A server that gets SIGHUP before it listens reads its settings again as soon as it does."""
+    """A server that gets SIGHUP before it listens reloads its settings as soon as it does."""
     code = (
         "import os, signal, sys\n"
         "import pushup.cli, pushup.surroundings\n"
@@ -474,7 +474,7 @@ def test_a_signal_while_it_starts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("nohup", [False, True])
 def test_a_terminal_that_is_closed(tmp_path: Path, nohup: bool) -> None:
-    """A server in a terminal ends with it, and lets its clients go first; under nohup it goes on."""
+    """A server in a terminal ends with it, after draining its clients; under nohup it continues."""
     log = tmp_path / "log"
     terminal, its_end = pty.openpty()
 

@@ -1,4 +1,4 @@
-"""The samples in the documents do what is said of them, against a real server, and withstand an attacker.
+"""The samples in the documents do what the text says, against a real server, and withstand an attacker.
 
 docs/http.md's requests and responses are in test_documented_examples.py.
 """
@@ -50,7 +50,7 @@ NOT_RUN = {
     "docs/operations.md: upstream pushup": "run by hand, with the version that the page names: tests need no nginx",
     "docs/operations.md: www.example.org": "run by hand, with the version that the page names: tests need no Caddy",
 }
-"""How samples begin that no test runs, and why."""
+"""First lines of samples that no test runs, and why."""
 
 FIRST_POLL = sample("README.md", "curl 'http://127.0.0.1:8080/v1/poll?channel=news&timeout=60'")
 FIRST_MESSAGE = sample("README.md", "curl http://127.0.0.1:8080/v1/messages")
@@ -87,12 +87,12 @@ POLL_WITH_TICKET = sample("docs/security.md", "GET /v1/poll?channel=author:John&
 
 @pytest.fixture(scope="session")
 def wait_strategy() -> str:
-    """One is enough: nothing here depends on it."""
+    """One is enough, since nothing here depends on it."""
     return "epoll"
 
 
 def test_every_sample_is_run_or_says_why_not() -> None:
-    """A block of code in a document is in a test here, or in NOT_RUN with the reason."""
+    """Every code block in a document is used by a test here, or listed in NOT_RUN with a reason."""
     found = [each.start for each in samples() if (each.document, each.kind.split(" ")[0]) != ("docs/http.md", "http")]
     assert len(found) == len(set(found)), "two samples of a document begin with the same line"
     new = [each for each in found if each not in TAKEN and not each.startswith(tuple(NOT_RUN))]
@@ -102,7 +102,7 @@ def test_every_sample_is_run_or_says_why_not() -> None:
 
 
 def test_all_forms_of_a_sample_are_found() -> None:
-    """Fences of both kinds, with a language and without, in a list, and what is indented; but no list item."""
+    """Both kinds of fences, with and without a language, in a list, and indented blocks; but not list items."""
     text = "a\n\n```py\n1\n\n2\n```\n- b\n    c\n\n  ~~~\n  3\n  ~~~\n\n    4\n      5\n\nd\n\n    6"
     assert [(each.kind, each.text) for each in samples_in(text, "x")] == [
         ("py", "1\n\n2\n"), ("", "  3\n"), ("indented", "4\n  5\n"), ("indented", "6\n"),
@@ -114,7 +114,7 @@ def test_all_forms_of_a_sample_are_found() -> None:
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
-    """Starts lines of a shell with `pushup` on the path, in this test's directory."""
+    """Runs shell commands with `pushup` on the path, in this test's directory."""
     programs = tmp_path / ".venv" / "bin"
     programs.mkdir(parents=True)
     (programs / "pushup").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m pushup "$@"\n')
@@ -136,21 +136,21 @@ Shell = Callable[..., "subprocess.Popen[str]"]
 
 
 def output(process: subprocess.Popen[str]) -> str:
-    """All that it prints; it must end well."""
+    """All of its output; it must succeed."""
     out, error = process.communicate(timeout=WAIT_SECONDS)
     assert process.returncode == 0, error
     return out
 
 
 def flags(line: str) -> tuple[str, ...]:
-    """The flags of a `pushup serve`."""
+    """The flags of a `pushup serve` command."""
     program, command, *words = shlex.split(line, comments=True)
     assert (program, command) == ("pushup", "serve")
     return tuple(words)
 
 
 def same_shape(value: Any, documented: Any) -> bool:
-    """Whether two JSON values have the same fields, and lists of as many of them."""
+    """Whether two JSON values have the same structure: the same fields, and lists of the same length."""
     if isinstance(documented, dict):
         return (
             isinstance(value, dict)
@@ -163,7 +163,7 @@ def same_shape(value: Any, documented: Any) -> bool:
 
 
 def test_a_first_conversation(serve: Serve, shell: Shell) -> None:
-    """The poll waits, the publication answers it as the page says, and the next poll goes on from its cursor."""
+    """The poll waits, the publication answers it as the page says, and the next poll resumes at its cursor."""
     with serve() as server:
         polling = shell(server, FIRST_POLL)
         server.wait_for_held(1)
@@ -179,7 +179,7 @@ def test_a_first_conversation(serve: Serve, shell: Shell) -> None:
 
 
 def test_the_command_line_follows(serve: Serve, shell: Shell) -> None:
-    """The first line follows the channel that the second publishes on."""
+    """The first line follows the channel that the second publishes to."""
     follow, publish = COMMAND_LINE.splitlines()
     with serve() as server, shell(server, f"exec {follow}") as following:
         server.wait_for_held(1)
@@ -190,7 +190,7 @@ def test_the_command_line_follows(serve: Serve, shell: Shell) -> None:
 
 
 def test_a_message_that_does_not_arrive(serve: Serve, shell: Shell) -> None:
-    """The first line prints what the second publishes, and the third shows one message and one poll."""
+    """The first line prints what the second publishes; the third shows one message and one poll."""
     follow, publish, show = MY_MESSAGE.splitlines()
     with serve() as server, shell(server, f"exec {follow}") as following:
         server.wait_for_held(1)
@@ -204,14 +204,14 @@ def test_a_message_that_does_not_arrive(serve: Serve, shell: Shell) -> None:
 
 
 def test_how_sure_and_which_nodes(serve: Serve, shell: Shell) -> None:
-    """The publication says that it is stable, and the list of nodes has one."""
+    """The publication is reported as stable, and the list of nodes has one."""
     with serve() as server:
         assert json.loads(output(shell(server, STABLE)))["ack"] == "stable"
         assert len(json.loads(output(shell(server, NODES)))["nodes"]) == 1
 
 
 def test_what_is_in_redis(shell: Shell, tmp_path: Path) -> None:
-    """The state and the last entries of the log are where the page says."""
+    """The state and the last log entries are where the page says."""
     with RedisServer(tmp_path / "redis") as redis, running(tmp_path / "log", ("--broadcast", redis.url)) as server:
         with server.caller() as caller:
             wait_until(lambda: caller.call("GET", "/readyz").status == 200, "the node to be ready")
@@ -223,7 +223,7 @@ def test_what_is_in_redis(shell: Shell, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", SERVE_WITH_REDIS.splitlines())
 def test_addresses_of_redis(line: str) -> None:
-    """Each form is taken, and its password is not shown."""
+    """Every form of address is accepted, and its password is not shown."""
     said = subprocess.run(
         [sys.executable, "-m", "pushup", "check-config", *flags(line)],
         env=clean_environment(), capture_output=True, text=True, check=False,
@@ -233,7 +233,7 @@ def test_addresses_of_redis(line: str) -> None:
 
 
 def test_a_server_by_its_file(shell: Shell, tmp_path: Path) -> None:
-    """The configuration is in order and serves; the key that is made publishes, and SIGHUP reads a new one."""
+    """The configuration is valid and works; the generated key can publish, and SIGHUP loads a new one."""
     here = {"/etc/pushup.toml": f"{tmp_path}/pushup.toml", "/etc/pushup": str(tmp_path), "/run/pushup": str(tmp_path)}
 
     def placed(text: str) -> str:
@@ -260,7 +260,7 @@ def test_a_server_by_its_file(shell: Shell, tmp_path: Path) -> None:
 
 
 def test_a_journal(tmp_path: Path) -> None:
-    """The journal is where the line says."""
+    """The journal is created where the line says."""
     line = SERVE_A_JOURNAL.replace("/var/lib/pushup", str(tmp_path))
     with running(tmp_path / "log", flags(line)) as server, server.caller() as caller:
         caller.publish(["news"], 1)
@@ -271,7 +271,7 @@ def test_a_journal(tmp_path: Path) -> None:
 
 
 def publisher(url: str, *, timeout: str = "5", pauses: str = "(1, 3, None)") -> Callable[[list[str], Any], Any]:
-    """The function of the README, for another server and perhaps with less patience."""
+    """The README's function, for another server and perhaps with fewer retries."""
     definition, _, call = PUBLISH.rpartition("\npublish(")
     assert call.startswith("[")
     for ours, theirs in (("http://127.0.0.1:8080", url), ("timeout=5", f"timeout={timeout}"), ("(1, 3, None)", pauses)):
@@ -284,7 +284,7 @@ def publisher(url: str, *, timeout: str = "5", pauses: str = "(1, 3, None)") -> 
 
 
 def test_publishing_from_an_application(serve: Serve) -> None:
-    """The whole sample publishes its question on all three channels."""
+    """The complete sample publishes its question on all three channels."""
     with serve() as server, server.caller() as caller:
         exec(compile(PUBLISH.replace("http://127.0.0.1:8080", server.url), "README.md", "exec"), {})
         (message,) = caller.poll("author:John", "tag:c++", "tag:java", timeout=0)["messages"]
@@ -293,7 +293,7 @@ def test_publishing_from_an_application(serve: Serve) -> None:
 
 
 def test_publishing_to_a_server_that_hangs(serve: Serve) -> None:
-    """It gives up on a server that is frozen, and what it tried three times is there once when the server thaws."""
+    """It gives up on a frozen server; what it tried three times is published once when the server resumes."""
     with serve() as server, server.caller() as caller:
         server.signal(signal.SIGSTOP)
         with pytest.raises(OSError, match="timed out"):
@@ -306,7 +306,7 @@ def test_publishing_to_a_server_that_hangs(serve: Serve) -> None:
 
 @contextmanager
 def answering(*statuses: int) -> Iterator[tuple[str, list[str]]]:
-    """A server that answers with these statuses in turn, 0 breaks off; its URL and the idempotency keys it was sent."""
+    """A server that responds with these statuses in turn (0: closes); its URL, and the idempotency keys it got."""
     keys: list[str] = []
     left = list(statuses)
 
@@ -337,7 +337,7 @@ def answering(*statuses: int) -> Iterator[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize("trouble", [503, 502, 504, 0])
 def test_publishing_again(trouble: int) -> None:
-    """After a 503, a proxy's 502 or a connection that breaks off it tries again, under the same key."""
+    """After a 503, a proxy's 502 or a closed connection it retries with the same key."""
     with answering(trouble, trouble, 201) as (url, keys):
         assert publisher(url, pauses="(0, 0, None)")(["news"], 1) == {}
     assert len(keys) == 3
@@ -345,7 +345,7 @@ def test_publishing_again(trouble: int) -> None:
 
 
 def test_publishing_in_vain() -> None:
-    """It raises when a server stays away, and at once when a server refuses; each message has a key of its own."""
+    """It raises if a server stays away, and at once if a server refuses; each message has its own key."""
     with answering(503, 503, 503, 403, 400) as (url, keys):
         publish = publisher(url, pauses="(0, 0, None)")
         for status, tries in ((503, 3), (403, 4), (400, 5)):
@@ -364,7 +364,7 @@ def test_publishing_in_vain() -> None:
 
 @contextmanager
 def flask_application(secret_key: str = "of this test") -> Iterator[tuple[flask.Flask, str]]:
-    """An application with the sample in it, where everybody can log in as anybody; and its URL."""
+    """An application that contains the sample, where anybody can log in as anybody; returns its URL."""
     app = flask.Flask(__name__)
     app.secret_key = secret_key
 
@@ -392,7 +392,7 @@ def flask_application(secret_key: str = "of this test") -> Iterator[tuple[flask.
 
 
 def cookie_of(app: flask.Flask, name: str) -> str:
-    """The cookie of somebody who logs in."""
+    """The cookie of a user who logs in."""
     with app.test_client() as client:
         return client.post(f"/login/{name}").headers["Set-Cookie"].partition(";")[0]
 
@@ -404,7 +404,7 @@ def polled(caller: Caller, *channels: str, cookie: str | None = None) -> int:
 
 
 def test_who_may_poll_with_flask(tmp_path: Path, stack: ExitStack) -> None:
-    """Members poll what is public and what is theirs; strangers, and members on the channels of others, do not."""
+    """Members may poll public channels and their own; strangers, and members on other users' channels, may not."""
     app, url = stack.enter_context(flask_application())
     other_app, _ = stack.enter_context(flask_application("of somebody else"))
     line = SERVE_WITH_URL.replace("http://127.0.0.1:5000", url)
@@ -416,7 +416,7 @@ def test_who_may_poll_with_flask(tmp_path: Path, stack: ExitStack) -> None:
     assert polled(caller, "public:news", cookie=mei) == 200
     assert polled(caller, "public:news", "user:mei", "user:mei", cookie=mei) == 200
     assert polled(caller, "user:mei", cookie=f"theme=dark; {mei}; basket=1=2; odd") == 200
-    # Members on the channels of others.
+    # Members on other users' channels.
     for channels in (
         ("user:tom",), ("user:mei", "user:tom"), ("public:news", "user:tom"), ("user:tom", "public:news"),
         ("user:mei", "user:mei", "user:tom"), ("user:",), ("user:mei2",), ("User:mei",), ("users",), ("xpublic:news",),
@@ -431,7 +431,7 @@ def test_who_may_poll_with_flask(tmp_path: Path, stack: ExitStack) -> None:
     for cookie in strangers:
         assert polled(caller, "user:mei", cookie=cookie) == 401, cookie
         assert polled(caller, "public:news", cookie=cookie) == 401, cookie
-    # A ticket is for its channels.
+    # A ticket is valid only for its channels.
     ticket = caller.call("GET", poll_path("user:mei", timeout=0), headers={"Cookie": mei}).value["ticket"]
     for channels, status in ((("user:mei",), 200), (("user:tom",), 401), (("user:mei", "user:tom"), 401)):
         assert caller.call("GET", poll_path(*channels, timeout=0), headers={"PushUp-Ticket": ticket}).status == status
@@ -457,7 +457,7 @@ def test_tickets_are_as_documented(serve: Serve, stack: ExitStack) -> None:
 
 
 def test_a_ticket_that_ends_is_as_documented(serve: Serve) -> None:
-    """A poll that is held when its ticket is over is told so in these words."""
+    """A poll that is held when its ticket expires gets exactly this response."""
     with serve(authorizer="string:capwords", ticket_key="sixteen-characters-or-more") as server:
         ticket = Tickets(b"sixteen-characters-or-more").seal(("a",), int(time.time()) + 2)
         with server.caller() as caller:
@@ -469,7 +469,7 @@ def test_a_ticket_that_ends_is_as_documented(serve: Serve) -> None:
 
 
 def test_who_may_poll_with_a_function(tmp_path: Path) -> None:
-    """The bearer of a session polls the channels of its member, and nobody else, whatever stands in the cookies."""
+    """The owner of a session may poll the member's channels, and nobody else may, whatever other cookies are sent."""
     (tmp_path / "club").mkdir()
     (tmp_path / "club" / "doors.py").write_text(WITH_SQLITE)
     with closing(sqlite3.connect(tmp_path / "club.db", isolation_level=None)) as database:
@@ -517,9 +517,9 @@ def browser() -> Iterator[webdriver.Chrome]:
 
 
 def paste(browser: webdriver.Chrome, text: str) -> None:
-    """Paste into the console, which notes from now on what is logged."""
+    """Paste into the console, and record from now on what is logged."""
     browser.execute_script("window.logged = []; console.log = console.warn = (...them) => logged.push(them.join(' '))")
-    browser.execute_script(f"(async () => {{\n{text}\n}})()")  # a console waits for a promise like that, too
+    browser.execute_script(f"(async () => {{\n{text}\n}})()")  # a console, too, waits for such a promise
 
 
 def logged(browser: webdriver.Chrome) -> list[str]:
@@ -528,7 +528,7 @@ def logged(browser: webdriver.Chrome) -> list[str]:
 
 
 def test_in_the_console(serve: Serve, browser: webdriver.Chrome) -> None:
-    """Pasted into the console of a page of the server, the loop logs what is published, in order."""
+    """Pasted into the console of one of the server's pages, the loop logs what is published, in order."""
     with serve() as server, server.caller() as caller:
         browser.get(f"{server.url}/healthz")
         paste(browser, IN_THE_CONSOLE)
@@ -540,8 +540,8 @@ def test_in_the_console(serve: Serve, browser: webdriver.Chrome) -> None:
 
 
 def test_a_page_of_another_origin(serve: Serve, browser: webdriver.Chrome, tmp_path: Path) -> None:
-    """A page whose origin is in cors_origins follows, over a restart of the server with another ticket key and while
-    the server hangs; where its origin is not, it gets nothing."""
+    """A page whose origin is in cors_origins keeps following while the server restarts with another ticket key, and
+    while it hangs; a page from another origin gets nothing."""
     port = free_port()
     page = f"http://localhost:{port}"
     script = FOLLOW.replace("http://127.0.0.1:8080", f"http://127.0.0.1:{port}")
@@ -594,7 +594,7 @@ def test_a_page_of_another_origin(serve: Serve, browser: webdriver.Chrome, tmp_p
 
 
 def test_a_page_that_may_not_poll(serve: Serve, browser: webdriver.Chrome) -> None:
-    """Refused, the page stops after one poll; with its credentials it follows."""
+    """When refused, the page stops after one poll; with credentials, it follows."""
 
     def may_poll(question: Question) -> Verdict:
         return Verdict() if "session=mei" in question.headers.get("cookie", "") else Verdict(403, b"")
@@ -617,7 +617,7 @@ def test_a_page_that_may_not_poll(serve: Serve, browser: webdriver.Chrome) -> No
 
 
 def test_a_private_channel(serve: Serve, shell: Shell, browser: webdriver.Chrome, tmp_path: Path) -> None:
-    """The user's page gets what the application publishes; nobody else polls, and nobody without the key publishes."""
+    """The user's page gets what the application publishes; nobody else can poll, or publish without the key."""
     definition = FOLLOW.rpartition("\nfollow(")[0]
     subprocess.run(["sh", "-c", MAKE_A_KEY.splitlines()[0]], cwd=tmp_path, check=True)
     with flask_application() as (app, url), serve() as page:

@@ -17,7 +17,7 @@ KEY = "a-publish-key-of-27-letters"
 
 @pytest.fixture(scope="session")
 def wait_strategy() -> str:
-    """One is enough: nothing here depends on it."""
+    """One is enough, since nothing here depends on it."""
     return "epoll"
 
 
@@ -28,8 +28,8 @@ def secret(path: Path, text: str, mode: int = 0o600) -> Path:
 
 
 def test_publish_with_a_key_from_a_file(serve: Serve, tmp_path: Path) -> None:
-    """Server and client read the key from one file; it is neither in their arguments, environment and logs, nor
-    shown by check-config."""
+    """Server and client read the key from one file; it is not in their arguments, environment or logs, nor
+    in the output of check-config."""
     file = secret(tmp_path / "keys", f"# of the application\n{KEY}\n")
     with serve(publish_keys_file=file) as server:
         told = run("publish", "a", "-d", "1", "--key-file", str(file), PUSHUP_URL=server.url)
@@ -49,7 +49,7 @@ def test_publish_with_a_key_from_a_file(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_key_files_of_a_client_that_are_wrong(tmp_path: Path) -> None:
-    """A key beside a file, a file with two keys, with none, that is missing: told, and no key is shown."""
+    """A key besides a file, a file with two keys, with none, or missing: an error that shows no key."""
     file = secret(tmp_path / "keys", f"{KEY}\n{KEY}2\n")
     call = ("publish", "a", "-d", "1", "--url", "http://127.0.0.1:9")
     for said in (
@@ -67,7 +67,7 @@ def test_key_files_of_a_client_that_are_wrong(tmp_path: Path) -> None:
 
 
 def test_redis_by_a_password_in_a_file(serve: Serve, tmp_path: Path) -> None:
-    """The address of a Redis with a password comes from a file, and the password is nowhere else."""
+    """The address of a Redis with a password comes from a file, and the password appears nowhere else."""
     password = "a-password-of-redis"
     with RedisServer(tmp_path / "redis", password=password) as redis:
         file = secret(tmp_path / "address", f"redis://:{password}@127.0.0.1:{redis.port}\n")
@@ -84,7 +84,7 @@ def test_redis_by_a_password_in_a_file(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_a_secret_that_everybody_can_read(serve: Serve, tmp_path: Path) -> None:
-    """The server starts, and both it and check-config warn; the group of a file may read it without a word."""
+    """The server starts, and both it and check-config warn; a file readable by its group is accepted silently."""
     file = secret(tmp_path / "keys", KEY, 0o644)
     with serve(publish_keys_file=file) as server:
         pattern = f"publish_keys_file: every user of this machine can read or change {file}; run chmod o= {file}"

@@ -15,11 +15,11 @@ from tests.server.raw_client import WAIT_SECONDS, RawClient, get
 from tests.server.server_process import Server, wait_until
 
 ENOUGH = 700
-"""Polls that are not answered in one turn: the server answers 256 at a time."""
+"""More polls than the server answers in one reactor iteration, which is 256."""
 
 
 def hold_polls(server: Server, stack: ExitStack, count: int, channel: str = "a") -> list[RawClient]:
-    """So many clients whose polls are held."""
+    """This many clients whose polls are held."""
     clients = [stack.enter_context(server.connect()) for _ in range(count)]
     for client in clients:
         client.send(get(poll_path(channel, cursor="now", timeout=60)))
@@ -28,13 +28,13 @@ def hold_polls(server: Server, stack: ExitStack, count: int, channel: str = "a")
 
 
 def first_answered(clients: list[RawClient]) -> RawClient:
-    """One of the clients that the drain has answered; others still wait."""
+    """One of the clients that the drain has answered while others still wait."""
     readable, _, _ = select.select([client.socket for client in clients], [], [], WAIT_SECONDS)
     return next(client for client in clients if client.socket is readable[0])
 
 
 def test_sigterm_answers_held_polls_over_the_drain_window(serve: Serve, stack: ExitStack) -> None:
-    """Held polls are answered, not all at once, with Connection: close and a good cursor; the exit code is 0."""
+    """Held polls are answered gradually, with Connection: close and a valid cursor; the exit code is 0."""
     with serve(drain_seconds="1.5s") as server:
         clients = hold_polls(server, stack, ENOUGH)
         began = time.monotonic()
@@ -54,7 +54,7 @@ def test_sigterm_answers_held_polls_over_the_drain_window(serve: Serve, stack: E
 
 
 def test_few_polls_use_the_drain_window_too(serve: Serve, stack: ExitStack) -> None:
-    """One held poll is enough for the server to be seen as not ready for the whole window, and to end after it."""
+    """Even with one held poll, the server is not ready for the whole drain time, and ends after it."""
     with serve(drain_seconds="1.5s") as server:
         (held,) = hold_polls(server, stack, 1)
         began = time.monotonic()
@@ -77,7 +77,7 @@ def test_few_polls_use_the_drain_window_too(serve: Serve, stack: ExitStack) -> N
 
 
 def test_sigterm_makes_the_node_not_ready(serve: Serve, stack: ExitStack) -> None:
-    """While it drains, /readyz says 503 over connections from before and from after, and /healthz says alive."""
+    """While draining, /readyz returns 503 over old and new connections, and /healthz still succeeds."""
     with serve(drain_seconds="3s") as server:
         before = stack.enter_context(server.connect())
         before.send(get("/readyz"))
@@ -92,7 +92,7 @@ def test_sigterm_makes_the_node_not_ready(serve: Serve, stack: ExitStack) -> Non
                 try:
                     return client.read_response().status == 503
                 except ConnectionError:
-                    return False  # it was open and idle when the drain began
+                    return False  # this connection was open and idle when the drain began
 
         wait_until(not_ready, "the node to be not ready")
         before.send(b"Host: localhost\r\n\r\n")
@@ -111,7 +111,7 @@ def test_sigterm_makes_the_node_not_ready(serve: Serve, stack: ExitStack) -> Non
 
 
 def test_sigterm_loses_nothing_acknowledged(serve: Serve, stack: ExitStack) -> None:
-    """A publication acknowledged right before the signal reaches all who wait for it."""
+    """A publication acknowledged right before the signal reaches all its subscribers."""
     with serve(drain_seconds="1s") as server, server.caller() as caller:
         clients = hold_polls(server, stack, ENOUGH)
         published = caller.publish(["a"], "the last")
@@ -126,7 +126,7 @@ def test_sigterm_loses_nothing_acknowledged(serve: Serve, stack: ExitStack) -> N
 
 
 def test_publication_while_draining_is_delivered(serve: Serve, stack: ExitStack) -> None:
-    """A publication that is acknowledged during the drain reaches those who still wait."""
+    """A publication acknowledged during the drain reaches the polls that are still held."""
     with serve(drain_seconds="3s") as server:
         clients = hold_polls(server, stack, ENOUGH)
         server.signal(signal.SIGTERM)
@@ -144,7 +144,7 @@ def test_publication_while_draining_is_delivered(serve: Serve, stack: ExitStack)
 
 
 def test_cursors_of_the_drain_are_good(serve: Serve) -> None:
-    """A cursor from a drained poll resumes after what its client had seen: one published meanwhile comes with it."""
+    """A cursor from a drained poll resumes after what its client has seen, including messages published meanwhile."""
     with serve(drain_seconds="3s") as server, ExitStack() as stack:
         clients = hold_polls(server, stack, ENOUGH)
         server.signal(signal.SIGTERM)
@@ -158,7 +158,7 @@ def test_cursors_of_the_drain_are_good(serve: Serve) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_idle_server_stops_at_once(serve: Serve, number: signal.Signals) -> None:
-    """Without held polls there is nothing to wait for: idle clients are let go and the process ends with 0."""
+    """Without held polls there is nothing to wait for: idle clients are disconnected and the process exits with 0."""
     with serve(drain_seconds="60s") as server, server.connect() as client:
         client.send(get("/healthz"))
         assert client.read_response().status == 200
@@ -169,7 +169,7 @@ def test_idle_server_stops_at_once(serve: Serve, number: signal.Signals) -> None
 
 
 def test_request_that_comes_in_is_still_answered(serve: Serve) -> None:
-    """A publication whose bytes were on their way at the signal is answered before the end."""
+    """A publication whose bytes were in transit at the signal is answered before the end."""
     with serve() as server, server.connect() as client:
         body = b'{"channels": ["a"], "data": 1}'
         client.send(b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body))
@@ -184,7 +184,7 @@ def test_request_that_comes_in_is_still_answered(serve: Serve) -> None:
 
 
 def test_second_signal_ends_at_once(serve: Serve, stack: ExitStack) -> None:
-    """Whoever cannot wait for the drain sends the signal again."""
+    """An operator who cannot wait for the drain sends the signal again."""
     with serve(drain_seconds="60s") as server:
         hold_polls(server, stack, ENOUGH)
         server.signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""A real server and the socket of a supervisor, with a name in the file system or an abstract one."""
+"""A real server and a supervisor's socket, with a name in the file system or an abstract one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WATCHDOG_SECONDS = 0.5
 
 
 class Supervisor:
-    """Reads what a server tells it."""
+    """Receives a server's notifications."""
 
     def __init__(self, name: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -31,16 +31,16 @@ class Supervisor:
         self.environment = {"NOTIFY_SOCKET": name, "WATCHDOG_USEC": f"{WATCHDOG_SECONDS * 1e6:.0f}"}
 
     def hears(self, line: str) -> list[str]:
-        """Wait for such a line, a regular expression; returns those before it."""
+        """Wait for a line that matches this regular expression; returns the lines before it."""
         before: list[str] = []
         deadline = time.monotonic() + WAIT_SECONDS
         while re.fullmatch(line, heard := self._socket.recv(4096).decode()) is None:
             before.append(heard)
-            assert time.monotonic() < deadline, f"waited in vain for {line}, and heard {before}"
+            assert time.monotonic() < deadline, f"timed out waiting for {line}, and heard {before}"
         return before
 
     def hears_nothing(self, seconds: float) -> bool:
-        """Whether it is silent for so long; what has arrived before does not count."""
+        """Whether nothing arrives for this long; ignores what has arrived before."""
         self._socket.setblocking(False)
         try:
             while True:
@@ -67,7 +67,7 @@ def supervisor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Super
 
 
 def test_from_start_to_end(serve: Serve, supervisor: Supervisor) -> None:
-    """Ready once it listens, then signs of life, none from a process that hangs, and a word when it stops."""
+    """READY once it listens, then watchdog messages, none from a hung process, and STOPPING when it stops."""
     with serve(environment=supervisor.environment) as server:
         assert supervisor.hears("READY=1") == []
         assert supervisor.hears("STATUS=Ready") == ["WATCHDOG=1"]
@@ -85,7 +85,7 @@ def test_from_start_to_end(serve: Serve, supervisor: Supervisor) -> None:
 
 
 def test_ready_when_the_log_was_read(serve: Serve, supervisor: Supervisor, stack: ExitStack, tmp_path: Path) -> None:
-    """A node that listens but has not found Redis says that it starts; it is ready when it has."""
+    """A node that listens but has not reached Redis reports that it is starting; once it has, it is ready."""
     redis = RedisServer(tmp_path)
     with serve("--broadcast", redis.url, environment=supervisor.environment) as server:
         server.expect_log("Redis: |there is no message log in Redis")
@@ -97,10 +97,10 @@ def test_ready_when_the_log_was_read(serve: Serve, supervisor: Supervisor, stack
 
 
 def test_a_server_that_is_stuck_says_where(serve: Serve) -> None:
-    """SIGABRT, as from a watchdog, ends it, and the log shows the line of code it was at."""
+    """SIGABRT, as from a watchdog, ends it, and the log shows the line of code that was running."""
     with serve() as server:
         server.expect_log("")
-        with server.caller() as caller:  # its event loop runs
+        with server.caller() as caller:  # so its event loop is running
             assert caller.call("GET", "/healthz").status == 200
         server.signal(signal.SIGABRT)
         assert server.wait() == -signal.SIGABRT
@@ -108,7 +108,7 @@ def test_a_server_that_is_stuck_says_where(serve: Serve) -> None:
 
 
 def test_a_supervisor_that_is_gone(serve: Serve, tmp_path: Path) -> None:
-    """It serves all the same, and the log has a line about it, once."""
+    """The server works anyway, and logs one line about it."""
     with serve(environment={"NOTIFY_SOCKET": str(tmp_path / "nobody"), "WATCHDOG_USEC": "100000"}) as server:
         server.expect_log("cannot notify the supervisor")
         wait_until(lambda: any("cannot notify" in line for line in server.log_lines()), "it to be logged")

@@ -1,4 +1,4 @@
-"""The distribution: it builds, the wheel has every file of the package, and it serves where there is no checkout."""
+"""The distribution: it builds, the wheel has every file of the package, and it works without a checkout."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from tests.server.server_process import clean_environment, running
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 300.0
-"""Ends a build or an installation that hangs; both download packages."""
+"""Limit for a hung build or installation; both download packages."""
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the built sdist and wheel. The checkout stays as it is: a copy is built."""
+    """The folder with the built sdist and wheel. It builds a copy, so the checkout is unchanged."""
     source = tmp_path_factory.mktemp("build") / "source"
     source.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     shutil.copytree(ROOT / "pushup", source / "pushup")
-    assert compileall.compile_dir(source / "pushup", quiet=1)  # what that leaves must not be in the wheel
+    assert compileall.compile_dir(source / "pushup", quiet=1)  # the compiled files must not be in the wheel
     _run(sys.executable, "-m", "build", "--outdir", str(source.parent / "dist"), str(source))
     return source.parent / "dist"
 
 
 @pytest.mark.long
 def test_the_wheel_contains_every_file_of_the_package(built: Path) -> None:
-    """Python, Lua, py.typed and whatever else is below pushup/, but nothing that Python has compiled."""
+    """It contains Python, Lua, py.typed and everything else below pushup/, but no compiled files."""
     [wheel] = built.glob("*.whl")
     assert wheel.name == f"pushup-{__version__}-py3-none-any.whl"
     with zipfile.ZipFile(wheel) as archive:
@@ -48,7 +48,7 @@ def test_the_wheel_contains_every_file_of_the_package(built: Path) -> None:
 
 @pytest.mark.long
 def test_the_sdist_contains_what_it_takes_to_build(built: Path) -> None:
-    """The wheel is built from it, so what is missing there is missing in the wheel, too; the license is in both."""
+    """The wheel is built from the sdist, so what is missing here is missing there; the license is in both."""
     [sdist] = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
@@ -57,7 +57,7 @@ def test_the_sdist_contains_what_it_takes_to_build(built: Path) -> None:
 
 @pytest.mark.long
 def test_the_installed_wheel_serves(built: Path, tmp_path: Path) -> None:
-    """In an environment of its own, without the checkout: the command line, a publication and a poll."""
+    """In a new environment, without the checkout: the command line, a publication and a poll."""
     environment = tmp_path / "venv"
     venv.create(environment, with_pip=True)
     python = environment / "bin" / "python"
@@ -67,7 +67,7 @@ def test_the_installed_wheel_serves(built: Path, tmp_path: Path) -> None:
     where = _run(python, "-c", "import pushup; print(pushup.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(environment)
     assert _run(environment / "bin" / "pushup", "--version", cwd=tmp_path) == f"pushup, version {__version__}\n"
-    _run(python, "-c", "import pushup.broadcast.redis.log", cwd=tmp_path)  # it reads the Lua scripts
+    _run(python, "-c", "import pushup.broadcast.redis.log", cwd=tmp_path)  # this reads the Lua scripts
 
     with running(tmp_path / "log", (), python=python) as server, server.caller() as caller:
         caller.publish(["news"], "hello")
@@ -76,7 +76,7 @@ def test_the_installed_wheel_serves(built: Path, tmp_path: Path) -> None:
 
 
 def _run(*command: str | Path, cwd: Path | None = None) -> str:
-    """Run a program to its end, without the settings and paths of this process; returns its output."""
+    """Run a program to its end, without this process's settings and paths; returns its output."""
     unset = {name: value for name, value in clean_environment().items() if name != "PYTHONPATH"}
     ended = subprocess.run(list(map(str, command)), env=unset, cwd=cwd, capture_output=True, text=True, timeout=SECONDS)
     assert ended.returncode == 0, ended.stdout + ended.stderr
