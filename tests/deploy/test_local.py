@@ -106,7 +106,7 @@ def test_it_runs_until_it_is_told_to_stop(temporary: Path, stack: ExitStack, num
     for node in ("node1", "node2"):
         assert caller(str(urls[node]), stack).call("GET", "/readyz").status == 200
     assert len(command.left_behind()) > len(pids)
-    assert command.end(number) == (0, ""), "some part did not end by itself, or not in good order"
+    assert command.end(number) == (0, ""), "some part had to be killed, or failed"
     assert command.left_behind() == []
 
 

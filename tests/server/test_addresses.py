@@ -85,7 +85,7 @@ def test_stale_unix_socket_is_replaced(serve: Serve, tmp_path: Path) -> None:
         assert caller.call("GET", "/healthz").status == 200
 
 
-def test_live_unix_socket_is_refused(serve: Serve, tmp_path: Path) -> None:
+def test_unix_socket_in_use_is_refused(serve: Serve, tmp_path: Path) -> None:
     """If another server listens there, or the path is a file, it is not replaced, and the error names the address."""
     path = tmp_path / "pushup.sock"
     with serve("--listen", f"unix:{path}") as server, server.caller() as caller:
@@ -140,7 +140,7 @@ def test_address_in_use_is_refused(serve: Serve, tmp_path: Path) -> None:
             assert client.read_response().status == 200
 
 
-def test_port_can_be_used_again_at_once(serve: Serve) -> None:
+def test_port_can_be_reused_at_once(serve: Serve) -> None:
     """A server can start on the port of one that ended while clients were connected."""
     with serve() as server, server.connect() as client:
         client.send(get("/healthz"))
@@ -153,7 +153,7 @@ def test_port_can_be_used_again_at_once(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("address", ["8080", "localhost:8080", "127.0.0.1:99999", "::1:80"])
-def test_what_is_no_address_is_refused(address: str) -> None:
+def test_invalid_address_is_refused(address: str) -> None:
     """The error shows the syntax of an address."""
     assert "write 127.0.0.1:8080" in refusal("--listen", address)
 

@@ -103,7 +103,7 @@ def test_a_held_poll_ends_with_its_ticket(serve: Serve, backend: WebBackend) -> 
 
 
 @one_strategy
-def test_connections_to_the_application_are_used_again(serve: Serve, backend: WebBackend) -> None:
+def test_connections_to_the_application_are_reused(serve: Serve, backend: WebBackend) -> None:
     """Consecutive questions use the same connection."""
     with serve(authorize_url=backend.url) as server, server.caller() as caller:
         for number in range(20):
@@ -124,7 +124,7 @@ def test_an_application_that_was_restarted(serve: Serve, stack: ExitStack) -> No
 
 
 @one_strategy
-def test_what_the_application_is_told(serve: Serve, backend: WebBackend) -> None:
+def test_what_the_application_receives(serve: Serve, backend: WebBackend) -> None:
     """The application gets the channels and what identifies the client, and nothing else that the client sent."""
     with serve(authorize_url=backend.url + "?realm=1") as server, server.caller() as caller:
         sent = {
@@ -147,7 +147,7 @@ def test_what_the_application_is_told(serve: Serve, backend: WebBackend) -> None
 
 
 @one_strategy
-def test_yes_and_no(serve: Serve, backend: WebBackend) -> None:
+def test_verdicts(serve: Serve, backend: WebBackend) -> None:
     """Each client gets its own verdict: one that is logged in polls, others are told why they may not."""
 
     def answer(question: Question) -> Verdict:
@@ -178,7 +178,9 @@ def whole(response: RawResponse) -> tuple[int, dict[str, str], bytes]:
 @one_strategy
 @pytest.mark.parametrize("strict_channels", ["false", "true"])
 @pytest.mark.parametrize("status", [401, 403])
-def test_refusals_tell_nothing(serve: Serve, backend: WebBackend, status: int, strict_channels: str) -> None:
+def test_refusals_do_not_reveal_whether_a_channel_exists(
+    serve: Serve, backend: WebBackend, status: int, strict_channels: str
+) -> None:
     """A client that may not poll gets the same response whether the channel exists or not, by name and by id."""
     backend.answer = lambda question: Verdict(status)
     with (
@@ -224,7 +226,7 @@ NO_VERDICT = [
 
 
 @one_strategy
-def test_no_verdict_is_neither_yes_nor_no(serve: Serve, backend: WebBackend) -> None:
+def test_a_missing_verdict_is_a_503(serve: Serve, backend: WebBackend) -> None:
     """If the application's response is not a verdict, clients get 503, while those with tickets keep polling."""
     with serve(authorize_url=backend.url, ticket_key=KEY, log_format="json") as server, server.caller() as caller:
         server.expect_log(IS_FAILING)
@@ -249,7 +251,7 @@ def test_no_verdict_is_neither_yes_nor_no(serve: Serve, backend: WebBackend) -> 
 
 
 @one_strategy
-def test_very_long_is_a_day(serve: Serve, backend: WebBackend) -> None:
+def test_a_ticket_lasts_at_most_a_day(serve: Serve, backend: WebBackend) -> None:
     """However long the application lets a client poll, its ticket expires within a day."""
     backend.answer = lambda question: allowed(1e15)
     with serve(authorize_url=backend.url) as server, server.caller() as caller:
@@ -257,7 +259,7 @@ def test_very_long_is_a_day(serve: Serve, backend: WebBackend) -> None:
         assert 0.8 * 86_400 < int(ticket.partition(".")[0]) - time.time() <= 86_400
 
 
-def test_only_so_many_are_asked_about_at_a_time(serve: Serve, backend: WebBackend, stack: ExitStack) -> None:
+def test_concurrent_questions_are_limited(serve: Serve, backend: WebBackend, stack: ExitStack) -> None:
     """The limit of concurrent questions is never exceeded; a limited number wait, and the rest are refused."""
     leave = threading.Event()
     lock = threading.Lock()
@@ -298,7 +300,7 @@ def test_only_so_many_are_asked_about_at_a_time(serve: Serve, backend: WebBacken
         assert server.metric('backend_wait_seconds_count{backend="authorization"}') == 43
 
 
-def test_a_client_that_goes_while_it_is_asked_about(serve: Serve, backend: WebBackend, stack: ExitStack) -> None:
+def test_a_client_that_disconnects_before_its_verdict(serve: Serve, backend: WebBackend, stack: ExitStack) -> None:
     """Clients that disconnect before their verdict leave nothing behind, and their waiting questions are dropped."""
     leave = threading.Event()
     stack.callback(leave.set)
@@ -339,7 +341,7 @@ def test_tickets_of_other_nodes(serve: Serve, backend: WebBackend) -> None:
 
 
 @one_strategy
-def test_everything_else_needs_no_ticket(serve: Serve, backend: WebBackend) -> None:
+def test_other_requests_need_no_ticket(serve: Serve, backend: WebBackend) -> None:
     """Publishing, channels and health need no question."""
     backend.answer = lambda question: Verdict(403)
     with serve(authorize_url=backend.url) as server, server.caller() as caller:
@@ -408,7 +410,7 @@ AUTHORIZER = """
 
 
 @one_strategy
-def test_own_code(serve: Serve, tmp_path: Path) -> None:
+def test_authorizer_function(serve: Serve, tmp_path: Path) -> None:
     """The function's results are verdicts; anything else, or an error, is a 503, and the log says why once."""
     write_module(tmp_path, AUTHORIZER)
     with serve(authorizer="mine:may_poll", log_format="json") as server, server.caller() as caller:
@@ -435,7 +437,7 @@ def test_own_code(serve: Serve, tmp_path: Path) -> None:
 
 
 @one_strategy
-def test_own_code_that_hangs(serve: Serve, tmp_path: Path) -> None:
+def test_authorizer_function_that_hangs(serve: Serve, tmp_path: Path) -> None:
     """A function that does not return occupies its thread until it does, and delays no client that has a ticket."""
     write_module(tmp_path, AUTHORIZER)
     with (
@@ -459,7 +461,7 @@ def test_own_code_that_hangs(serve: Serve, tmp_path: Path) -> None:
 
 
 @one_strategy
-def test_stopping_while_own_code_hangs(serve: Serve, tmp_path: Path) -> None:
+def test_stopping_while_an_authorizer_function_hangs(serve: Serve, tmp_path: Path) -> None:
     """SIGTERM stops a server even if a function does not return."""
     write_module(tmp_path, "import time\ndef f(channels, headers):\n    time.sleep(60)\n")
     with serve(authorizer="mine:f") as server, server.connect() as client:
@@ -484,7 +486,7 @@ def test_stopping_while_own_code_hangs(serve: Serve, tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("command", ["serve", "check-config"])
-def test_own_code_that_is_not_there(tmp_path: Path, command: str, authorizer: str, said: str) -> None:
+def test_unusable_authorizer_function(tmp_path: Path, command: str, authorizer: str, said: str) -> None:
     """A server whose authorizer is unusable does not start and prints why on one line; so does check-config."""
     write_module(
         tmp_path,

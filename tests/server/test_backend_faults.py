@@ -142,7 +142,7 @@ def assert_refused_while_others_poll(server: Server, asked: Caller, caller: Call
 
 @pytest.mark.parametrize("wait_strategy", ["epoll"], indirect=True)
 @pytest.mark.parametrize("behaviour", RUDE)
-def test_rude_backend(serve: Serve, behaviour: Callable[[socket.socket], None]) -> None:
+def test_misbehaving_backend(serve: Serve, behaviour: Callable[[socket.socket], None]) -> None:
     """Whatever a backend does with its connections, polls that need it get 503, and others notice nothing."""
     with (
         rude_backend(behaviour) as backend,
@@ -169,7 +169,7 @@ def test_rude_backend(serve: Serve, behaviour: Callable[[socket.socket], None]) 
 
 
 @pytest.mark.parametrize("wait_strategy", ["epoll"], indirect=True)
-def test_a_backend_that_is_not_there(serve: Serve) -> None:
+def test_unreachable_backend(serve: Serve) -> None:
     """If nobody listens at the URL, or its host does not resolve, clients are told to retry."""
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]
@@ -374,7 +374,7 @@ def test_each_thread_keeps_its_own_connection() -> None:
         pool.stop()
 
 
-def test_threads_that_have_ended_do_not_pile_up() -> None:
+def test_ended_threads_do_not_pile_up() -> None:
     """However often threads start and end, no more of their objects are kept than the maximum number of threads."""
     reactor, counters = ThreadReactor(), BackendCounters()
     limits = ServiceLimits(at_most=2, queue_limit=100, deadline_seconds=3600.0)

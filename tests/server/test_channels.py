@@ -9,7 +9,7 @@ from tests.server.conftest import Serve
 from tests.server.server_process import Server
 
 
-def test_life_of_a_channel(caller: Caller, other: Caller, server: Server, channel: str) -> None:
+def test_lifecycle_of_a_channel(caller: Caller, other: Caller, server: Server, channel: str) -> None:
     """A channel is created once, shown, listed, renewed and closed; subscribers are told when it closes."""
     created = caller.call("POST", "/v1/channels", {"name": channel, "ttl": 100})
     assert created.status == 201
@@ -37,7 +37,7 @@ def test_life_of_a_channel(caller: Caller, other: Caller, server: Server, channe
         assert caller.call(method, f"/v1/channels/{channel}{path}").status == 404
 
 
-def test_channel_without_a_name_goes_by_its_id(caller: Caller, channel: str) -> None:
+def test_channel_without_a_name_is_known_by_its_id(caller: Caller, channel: str) -> None:
     """A created channel has a unique id that can be used to publish and poll."""
     first, second = (caller.call("POST", "/v1/channels").value for _ in range(2))
     assert first["id"] != second["id"]

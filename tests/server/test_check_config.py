@@ -17,7 +17,7 @@ from tests.server.server_process import clean_environment, running
 KEY = "a-publish-key-of-27-letters"
 
 
-def test_check_config_joins_all_places(tmp_path: Path) -> None:
+def test_check_config_merges_all_sources(tmp_path: Path) -> None:
     """Flags override the environment, which overrides the file, which overrides the defaults; units are understood."""
     file = tmp_path / "pushup.toml"
     file.write_text('retention_seconds = "2m"\nretention_messages = 7\npoll_limit = 3\nlisten = ["127.0.0.1:1"]\n')
@@ -113,7 +113,7 @@ def commands(*flags: str) -> list[str]:
     return said
 
 
-def test_a_journal_that_cannot_be_kept(tmp_path: Path) -> None:
+def test_an_unusable_journal(tmp_path: Path) -> None:
     """A journal whose directory is missing, a file, or not writable even for root is refused, with the reason."""
     (tmp_path / "file").touch()
     for path, reason in (
@@ -127,7 +127,7 @@ def test_a_journal_that_cannot_be_kept(tmp_path: Path) -> None:
             assert reason in said
 
 
-def test_a_directory_of_somebody_else() -> None:
+def test_a_directory_of_another_user() -> None:
     """A user without write access to the journal's directory or file is told so before the server starts."""
     with TemporaryDirectory() as name:
         directory = Path(name)
@@ -191,7 +191,7 @@ def test_check_config_beside_a_server(tmp_path: Path) -> None:
         assert server.trouble() == []
 
 
-def test_everything_that_is_wrong_is_told(tmp_path: Path) -> None:
+def test_all_errors_are_reported(tmp_path: Path) -> None:
     """Everything that would prevent a server from running is reported at once, each on its own line."""
     said = error_of(
         "check-config", "--broadcast", f"journal:{tmp_path}/no/a.db", "--listen", f"unix:{tmp_path}/no/a.sock",

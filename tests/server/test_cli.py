@@ -48,7 +48,7 @@ def test_publish_reads_lines(server: Server, channel: str) -> None:
     assert [line["data"] for line in told(server, "poll", "--once", channel)] == [1, "two", "three"]
 
 
-def test_publish_goes_on_after_a_pause(serve: Serve) -> None:
+def test_publish_reconnects_after_a_pause(serve: Serve) -> None:
     """`-d -` can still publish a line that comes after the server has closed the idle connection."""
     with serve(idle_timeout_seconds="2s") as server, started(server.url, "publish", "a", "-d", "-") as publishing:
         publishing.write("1\n")
@@ -88,7 +88,7 @@ def test_poll_follows_and_resumes(server: Server, channel: str) -> None:
             assert [resumed.line()["data"] for _ in range(2)] == [3, 4]
 
 
-def test_poll_tells_of_a_closed_channel(server: Server, channel: str) -> None:
+def test_poll_reports_a_closed_channel(server: Server, channel: str) -> None:
     """`poll` says on standard error that a channel was closed."""
     with server.caller() as caller:
         caller.publish([channel], 1)
@@ -169,7 +169,7 @@ def test_log_level(serve: Serve) -> None:
         assert server.log_lines() == []
 
 
-def test_publish_tells_how_sure_it_is(server: Server, channel: str) -> None:
+def test_publish_reports_the_acknowledgement(server: Server, channel: str) -> None:
     """With `--ack`, the response says which level was reached: on a single node, everything acknowledged is stable."""
     told = run("publish", channel, "--data", "1", "--ack", "stable", PUSHUP_URL=server.url)
     assert told.returncode == 0

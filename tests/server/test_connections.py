@@ -25,7 +25,7 @@ def hold_polls(server: Server, stack: ExitStack, count: int) -> list[RawClient]:
 
 
 @pytest.mark.parametrize("way", ["close", "half_close", "reset"])
-def test_vanished_client_is_forgotten_at_once(serve: Serve, stack: ExitStack, way: str) -> None:
+def test_disconnected_client_is_dropped_at_once(serve: Serve, stack: ExitStack, way: str) -> None:
     """A held poll is dropped when its client closes, closes its sending side, or resets the connection."""
     with serve() as server:
         clients = hold_polls(server, stack, 20)
@@ -50,7 +50,7 @@ def test_reset_is_noticed_behind_a_full_pipeline(serve: Serve) -> None:
         wait_until(lambda: server.metric("held_polls") == 0, "the poll to be forgotten", seconds=5)
 
 
-def test_thousands_of_connections_leave_nothing(serve: Serve, stack: ExitStack) -> None:
+def test_thousands_of_connections_leave_nothing_behind(serve: Serve, stack: ExitStack) -> None:
     """Clients that do a little of everything before they disconnect leave no descriptor and no held poll."""
     draw = random.Random(5)
     with serve() as server:
@@ -106,7 +106,7 @@ def test_half_closed_client_that_reads_late_gets_its_answers(serve: Serve) -> No
         assert client.ends()
 
 
-def test_connections_past_the_limit_are_told_503(serve: Serve, stack: ExitStack) -> None:
+def test_connections_beyond_the_limit_get_503(serve: Serve, stack: ExitStack) -> None:
     """Beyond connections_limit, a client gets 503 with Retry-After; when one leaves, the next is served."""
     with serve(connections_limit=20) as server:
         clients = [stack.enter_context(server.connect()) for _ in range(20)]

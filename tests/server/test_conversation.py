@@ -67,7 +67,7 @@ def test_chain_of_cursors(caller: Caller, channel: str) -> None:
     assert seen == [n for n in range(20) if n % 3]
 
 
-def test_cursor_of_a_publication_is_one(caller: Caller, channel: str) -> None:
+def test_the_cursor_of_a_publication_can_be_polled_from(caller: Caller, channel: str) -> None:
     """The cursor in the response to a publication resumes after its message."""
     published = caller.publish([channel], "own")
     caller.publish([channel], "next")
@@ -172,7 +172,7 @@ def test_poll_that_times_out_is_a_normal_answer(caller: Caller, channel: str) ->
     assert answer["cursor"] != cursor
 
 
-def test_responses_can_be_cached_by_nobody(caller: Caller, channel: str) -> None:
+def test_responses_may_not_be_cached(caller: Caller, channel: str) -> None:
     """Answers are JSON with a Content-Length, may not be cached, and are not chunked."""
     caller.begin_poll(channel, timeout=0)
     reply = caller.finish()
@@ -207,7 +207,7 @@ def test_idempotency_key(caller: Caller, channel: str) -> None:
     assert [m["id"] for m in caller.poll(channel)["messages"]] == [first["id"], second["id"]]
 
 
-def test_cursor_call_begins_from_here_on(caller: Caller, channel: str) -> None:
+def test_cursor_call_returns_the_current_cursor(caller: Caller, channel: str) -> None:
     """A cursor from /v1/cursor, embedded in a page, leads to what was published after the page was rendered."""
     caller.publish([channel], "in the page")
     cursor = caller.cursor()
@@ -231,7 +231,7 @@ def test_health_readiness_and_metrics(caller: Caller, server: Server, channel: s
     assert "pushup_answer_delay_seconds_bucket" in page.text
 
 
-def test_gap_is_told_when_messages_have_expired(serve: Serve) -> None:
+def test_expired_messages_are_reported_as_a_gap(serve: Serve) -> None:
     """Messages older than the retention are dropped, and a client that had not seen them gets a gap."""
     with serve(retention_seconds="1s") as server, server.caller() as caller:
         cursor = caller.cursor()
@@ -242,7 +242,7 @@ def test_gap_is_told_when_messages_have_expired(serve: Serve) -> None:
         assert caller.poll("a", cursor=answer["cursor"], timeout=0)["gaps"] == []
 
 
-def test_gap_is_told_when_messages_were_evicted(serve: Serve) -> None:
+def test_evicted_messages_are_reported_as_a_gap(serve: Serve) -> None:
     """A channel keeps a limited number of messages; a client that missed older ones gets a gap and the rest."""
     with serve(retention_messages=3) as server, server.caller() as caller:
         cursors = [caller.cursor()]

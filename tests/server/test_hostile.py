@@ -36,7 +36,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED.keys())
-def test_malformed_request_gets_a_problem_and_the_end(server: Server, data: bytes) -> None:
+def test_malformed_request_gets_a_problem_and_is_closed(server: Server, data: bytes) -> None:
     """Anything that is not an HTTP/1.1 request gets a 4xx problem, and its connection is closed."""
     with server.connect() as client:
         client.send(data)
@@ -83,7 +83,7 @@ def test_ambiguous_length_is_refused(server: Server, rest: bytes) -> None:
     _assert_serves(server)
 
 
-def test_http_1_0_has_no_chunked(server: Server) -> None:
+def test_http_1_0_does_not_allow_chunked(server: Server) -> None:
     """Transfer-Encoding in an HTTP/1.0 request is refused."""
     with server.connect() as client:
         client.send(b"POST /v1/poll HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SMUGGLED)
@@ -130,7 +130,7 @@ def test_oversized_request_is_refused(server: Server, data: bytes, status: int) 
     _assert_serves(server)
 
 
-def test_truncated_requests_leave_nothing(serve: Serve) -> None:
+def test_truncated_requests_leave_nothing_behind(serve: Serve) -> None:
     """A client that disconnects anywhere within a request is dropped, and nothing of its request takes effect."""
     with serve() as server:
         fds = server.process.num_fds()
@@ -144,7 +144,7 @@ def test_truncated_requests_leave_nothing(serve: Serve) -> None:
         assert server.metric("messages_total") == 0
 
 
-def test_bytes_that_come_one_by_one_are_a_request(server: Server, channel: str) -> None:
+def test_request_split_into_small_segments(server: Server, channel: str) -> None:
     """A request works the same however it is split into segments."""
     draw = random.Random(3)
     data = post("/v1/messages", {"channels": [channel], "data": "in pieces"}) * 3
@@ -156,7 +156,7 @@ def test_bytes_that_come_one_by_one_are_a_request(server: Server, channel: str) 
         assert [client.read_response().status for _ in range(3)] == [201] * 3
 
 
-def test_slow_requests_are_ended(serve: Serve) -> None:
+def test_slow_requests_time_out(serve: Serve) -> None:
     """A head or a body that trickles in gets 408 after request_timeout_seconds, however steady the trickle."""
     with serve(request_timeout_seconds="2s") as server, server.connect() as head, server.connect() as body:
         head.send(b"GET /healthz HTTP/1.1\r\nX-A: ")
@@ -174,7 +174,7 @@ def test_slow_requests_are_ended(serve: Serve) -> None:
         _assert_serves(server)
 
 
-def test_silent_client_is_ended(serve: Serve) -> None:
+def test_silent_client_is_disconnected(serve: Serve) -> None:
     """A connection idle for idle_timeout_seconds is closed silently, unless it has a held poll."""
     with serve(idle_timeout_seconds="2s") as server, server.connect() as new, server.connect() as used:
         used.send(get("/healthz"))
@@ -187,7 +187,7 @@ def test_silent_client_is_ended(serve: Serve) -> None:
             assert held.read_response().value["messages"][0]["data"] == "still there"
 
 
-def test_connection_close_does_not_reach_the_next_client(server: Server) -> None:
+def test_connection_close_does_not_affect_the_next_client(server: Server) -> None:
     """One client's `Connection: close` ends with its response and does not affect later clients."""
     for _ in range(3):
         with server.connect() as client:
@@ -204,7 +204,7 @@ def test_connection_close_does_not_reach_the_next_client(server: Server) -> None
                 assert client.read_response().status == 200
 
 
-def test_upgrade_is_answered_without_one(server: Server) -> None:
+def test_upgrade_is_answered_with_http_1_1(server: Server) -> None:
     """A client that asks to upgrade gets an HTTP/1.1 response and is closed; what follows is not read as a request."""
     with server.connect() as client:
         client.send(get("/healthz", "Connection: Upgrade", "Upgrade: websocket") + SMUGGLED)

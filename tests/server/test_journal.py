@@ -83,7 +83,7 @@ def everything(caller: Caller, *channels: str, cursor: str = "earliest") -> list
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_all_that_is_shared_lives_on(serve: Serve, path: Path, number: signal.Signals) -> None:
+def test_the_replicated_state_survives(serve: Serve, path: Path, number: signal.Signals) -> None:
     """Messages, cursors, keys, and channels with their ids, ttls and closings are the same after the restart."""
     with serve(*journal(path)) as server, server.caller() as caller:
         named = caller.call("POST", "/v1/channels", {"name": "a", "ttl": 500}).value
@@ -117,7 +117,7 @@ def test_all_that_is_shared_lives_on(serve: Serve, path: Path, number: signal.Si
         assert sequence(caller.publish(["a"], "new")["id"]) == sequence(last) + 7
 
 
-def test_time_goes_on_while_no_server_runs(serve: Serve, path: Path) -> None:
+def test_messages_expire_while_no_server_runs(serve: Serve, path: Path) -> None:
     """Messages that expired meanwhile are dropped by the next server, and reported as a gap."""
     with serve(*journal(path), retention_seconds="1s") as server, server.caller() as caller:
         cursor = caller.cursor()
@@ -289,7 +289,7 @@ def test_kill_9_under_load_loses_nothing_acknowledged(serve: Serve, path: Path) 
         end(server, signal.SIGTERM)
 
 
-def test_publications_in_pipelines_have_each_a_place(serve: Serve, path: Path, stack: ExitStack) -> None:
+def test_pipelined_publications_are_answered_and_kept(serve: Serve, path: Path, stack: ExitStack) -> None:
     """Clients that pipeline publications get each response in order, and the next server has all of the messages."""
     count = 50
     with serve(*journal(path)) as server:
@@ -366,7 +366,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
             yield FullDisk(directory)
 
 
-def test_while_the_disk_is_full_publishing_is_refused_and_polls_go_on(serve: Serve, disk: Disk) -> None:
+def test_while_the_disk_is_full_publishing_is_refused_and_polls_continue(serve: Serve, disk: Disk) -> None:
     """503 with Retry-After and the reason; when there is space again, the order continues without loss or hole."""
     with serve(*journal(disk.path)) as server, server.caller() as caller, server.caller() as reader:
         server.expect_log("publishing is refused: .*journal")
@@ -406,7 +406,7 @@ def test_while_the_disk_is_full_publishing_is_refused_and_polls_go_on(serve: Ser
         end(server, signal.SIGTERM)
 
 
-def test_a_full_disk_is_told_once(serve: Serve, disk: Disk) -> None:
+def test_a_full_disk_is_logged_once(serve: Serve, disk: Disk) -> None:
     """It is logged when it begins and when it ends; in between the server is not ready, even if nobody publishes."""
     with serve(*journal(disk.path)) as server, server.caller() as caller:
         server.expect_log("publishing is refused: .*journal")
@@ -425,7 +425,7 @@ def test_a_full_disk_is_told_once(serve: Serve, disk: Disk) -> None:
         assert len(told) == 2
 
 
-def test_a_server_on_a_full_disk_stops_in_good_order(serve: Serve, disk: Disk) -> None:
+def test_a_server_on_a_full_disk_stops_gracefully(serve: Serve, disk: Disk) -> None:
     """SIGTERM ends it with 0; no acknowledged message is lost, although there was no space for a checkpoint."""
     with serve(*journal(disk.path)) as server, server.caller() as caller:
         server.expect_log("publishing is refused|saving the last checkpoint failed|closing the journal failed")
@@ -465,7 +465,7 @@ def test_a_second_server_with_the_same_journal_does_not_start(serve: Serve, path
         assert data_of(caller.poll("a", timeout=0)) == [1, 2]
 
 
-def test_a_journal_that_cannot_be_used_is_told(serve: Serve, path: Path, tmp_path: Path) -> None:
+def test_an_unusable_journal_is_reported(serve: Serve, path: Path, tmp_path: Path) -> None:
     """From another version, damaged, unrelated, or in a missing directory: exit code 1, one line, no traceback."""
     with serve(*journal(path)) as server, server.caller() as caller:
         caller.publish(["a"], 1)

@@ -156,7 +156,7 @@ def test_promise_3_stuck_client_is_given_up(serve: Serve, stack: ExitStack) -> N
             caller.publish(["large"], "x" * 60_000)
         for _ in range(5):
             _stick(server, stack, requests=200)
-        wait_until(lambda: server.metric("connections") <= 2, "the stuck clients to be let go")
+        wait_until(lambda: server.metric("connections") <= 2, "the stuck clients to be disconnected")
 
 
 def test_promise_3_bytes_that_were_buffered_are_counted_as_sent(serve: Serve) -> None:

@@ -41,7 +41,7 @@ def test_questions_are_not_logged(serve: Serve, backend: WebBackend, host: str, 
         assert server.log_lines()[before:] == []
 
 
-def test_an_application_that_is_away_is_logged_once(serve: Serve, backend: WebBackend) -> None:
+def test_an_unreachable_application_is_logged_once(serve: Serve, backend: WebBackend) -> None:
     """While nobody answers at authorize_url there is one line, and another when somebody answers again."""
     answers = [Verdict(503)] * 5 + [Verdict(204)] * 5
     backend.answer = lambda question: answers.pop(0)

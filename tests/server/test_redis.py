@@ -75,7 +75,7 @@ def refused(caller: Caller, channel: str) -> str:
 # Everything works.
 
 
-def test_every_cursor_is_good_at_every_node(cluster: RedisCluster, channel: str) -> None:
+def test_every_cursor_is_valid_at_every_node(cluster: RedisCluster, channel: str) -> None:
     """Nodes are called in turn; a cursor gets the same answer everywhere, and a chain gets all messages in order."""
     chain = Chain(cluster, channel, cursor=cluster.wait_until_one())
     published = [cluster.publish([channel, f"{channel}-{n % 3}"], n) for n in range(30)]
@@ -89,7 +89,7 @@ def test_every_cursor_is_good_at_every_node(cluster: RedisCluster, channel: str)
     assert [place(message["id"]) for message in published] == sorted(place(message["id"]) for message in published)
 
 
-def test_a_publication_reaches_polls_that_are_held_anywhere(cluster: RedisCluster, channel: str) -> None:
+def test_a_publication_reaches_polls_held_at_any_node(cluster: RedisCluster, channel: str) -> None:
     """At each node; a node asked with a cursor that it has not reached yet waits for it."""
     start = cluster.wait_until_one()
     for n in range(10):
@@ -115,7 +115,7 @@ def test_one_key_publishes_once_in_the_whole_cluster(cluster: RedisCluster, chan
     assert data_of(cluster.next().poll(channel, timeout=0)) == [1] * 5
 
 
-def test_channels_are_those_of_all_nodes(cluster: RedisCluster, channel: str) -> None:
+def test_channels_are_shared_by_all_nodes(cluster: RedisCluster, channel: str) -> None:
     """Created at one node, it is open at all with one id; closed at another, its subscribers at the third are told."""
     first, second, third = cluster.callers
     made = first.call("POST", "/v1/channels", {"name": channel, "ttl": 100}).value
@@ -145,7 +145,7 @@ def test_the_nodes_are_listed(cluster: RedisCluster) -> None:
         wait_until(listed, "the nodes to be listed")
 
 
-def test_who_is_killed_is_listed_until_its_lease_ends_and_who_stops_is_not(cluster: RedisCluster) -> None:
+def test_a_killed_node_is_listed_until_its_lease_ends_and_a_stopped_one_is_not(cluster: RedisCluster) -> None:
     """After `kill -9`, it is gone when its lease ends; after SIGTERM, when the process ends."""
     with ExitStack() as stack:
         killed, stopped = (
@@ -182,7 +182,7 @@ def test_stable_is_when_all_nodes_have_it(cluster: RedisCluster, channel: str) -
     assert [data_of(caller.poll(channel, timeout=0)) for caller in cluster.callers] == [[1]] * 3
 
 
-def test_stable_is_not_claimed_while_a_node_stands_still(cluster: RedisCluster, channel: str) -> None:
+def test_stable_is_not_claimed_while_a_node_is_suspended(cluster: RedisCluster, channel: str) -> None:
     """After the timeout given by the publisher, it is "accepted"; later, without that node, it is stable."""
     cluster.nodes[2].signal(signal.SIGSTOP)
     try:
@@ -198,9 +198,7 @@ def test_stable_is_not_claimed_while_a_node_stands_still(cluster: RedisCluster, 
     assert data_of(cluster.callers[2].poll(channel, timeout=0)) == [1, 2]
 
 
-def test_stable_is_not_claimed_for_a_node_that_stands_still_in_the_epoch_before(
-    cluster: RedisCluster, channel: str
-) -> None:
+def test_stable_does_not_count_a_node_suspended_in_the_previous_epoch(cluster: RedisCluster, channel: str) -> None:
     """However far it was in the old epoch, it has not applied the messages of the new one; `stable` never counts it."""
     for n in range(20):
         cluster.publish([channel], n)
@@ -300,7 +298,7 @@ def test_a_redis_that_hangs_is_seen_by_readyz_and_publishers(cluster: RedisClust
     assert epoch_of(cluster.wait_until_one()) == epoch_of(start)
 
 
-def test_what_waits_for_a_redis_that_hangs_is_bounded(
+def test_publications_waiting_for_a_hung_redis_are_bounded(
     redis: RedisServer, tmp_path: Path, channel: str, stack: ExitStack
 ) -> None:
     """The limit counts bytes: beyond it, publishers get 503 at once; when Redis resumes, those that waited succeed."""
@@ -329,7 +327,7 @@ def test_what_waits_for_a_redis_that_hangs_is_bounded(
         cluster.wait_until_ready()
 
 
-def test_connections_that_end_are_made_again(cluster: RedisCluster, channel: str) -> None:
+def test_closed_connections_are_reopened(cluster: RedisCluster, channel: str) -> None:
     """All connections are closed repeatedly during publications: none is lost, none arrives twice."""
     chain = Chain(cluster, channel, cursor=cluster.wait_until_one())
     accepted = []
@@ -348,7 +346,7 @@ def test_connections_that_end_are_made_again(cluster: RedisCluster, channel: str
     assert chain.gaps == []
 
 
-def test_a_redis_that_is_full_refuses_publications_and_polls_go_on(cluster: RedisCluster, channel: str) -> None:
+def test_a_full_redis_refuses_publications_and_polls_continue(cluster: RedisCluster, channel: str) -> None:
     """503 with the reason, until there is memory again; nodes stay ready, and nothing is lost."""
     chain = Chain(cluster, channel, cursor=cluster.wait_until_one())
     cluster.publish([channel], "before")
@@ -373,7 +371,7 @@ def test_a_redis_that_is_full_refuses_publications_and_polls_go_on(cluster: Redi
     assert (chain.data, chain.gaps) == (["before", "after"], [])
 
 
-def test_a_node_behind_a_slow_link_loads_what_takes_longer_than_the_timeout(
+def test_a_node_behind_a_slow_link_loads_for_longer_than_the_timeout(
     redis: RedisServer, tmp_path: Path, channel: str
 ) -> None:
     """16 MB at 4 MB per second, with a timeout of one second; then it follows, and publishes as much over that link."""
@@ -399,7 +397,7 @@ def test_a_node_behind_a_slow_link_loads_what_takes_longer_than_the_timeout(
 
 
 @pytest.mark.parametrize("how", ["older dump", "flush", "state", "log", "channels", "messages", "keys"])
-def test_what_redis_has_lost_is_told_as_a_gap_by_every_node(cluster: RedisCluster, channel: str, how: str) -> None:
+def test_every_node_reports_what_redis_has_lost_as_a_gap(cluster: RedisCluster, channel: str, how: str) -> None:
     """In a new epoch, the loss is reported once, whichever node is asked; new messages arrive, none repeats."""
     before = cluster.next().publish([channel], "before", key=channel)
     dump = cluster.redis.dump() if how == "older dump" else None
@@ -437,7 +435,7 @@ def test_what_redis_has_lost_is_told_as_a_gap_by_every_node(cluster: RedisCluste
         assert chain.gaps == [(channel, "lost")]
 
 
-def test_keys_that_go_one_after_the_other_cost_no_promise(cluster: RedisCluster, channel: str) -> None:
+def test_promises_hold_when_redis_keys_are_deleted(cluster: RedisCluster, channel: str) -> None:
     """Each key is deleted during publications: acknowledged messages arrive or a gap is reported; none repeats."""
     chain = Chain(cluster, channel, cursor=cluster.wait_until_one())
     accepted: list[Any] = []
@@ -455,7 +453,7 @@ def test_keys_that_go_one_after_the_other_cost_no_promise(cluster: RedisCluster,
     assert set(accepted) <= set(chain.data) or chain.gaps
 
 
-def test_a_replica_that_had_not_all_takes_over(redis: RedisServer, tmp_path: Path, channel: str) -> None:
+def test_a_replica_that_lacks_messages_takes_over(redis: RedisServer, tmp_path: Path, channel: str) -> None:
     """The replica lacks the last acknowledged messages: every node reports a gap, and nothing is repeated."""
     redis.start()
     replica = RedisServer(tmp_path / "replica", flags={"replicaof": f"127.0.0.1 {redis.port}"})
@@ -535,7 +533,7 @@ def test_all_nodes_are_restarted_and_redis_is_not(redis: RedisServer, tmp_path: 
         assert (chain.data, chain.gaps) == (list(range(8)), [])
 
 
-def test_a_node_that_starts_while_redis_is_away_waits_for_it(redis: RedisServer, tmp_path: Path, channel: str) -> None:
+def test_a_node_that_starts_without_redis_waits_for_it(redis: RedisServer, tmp_path: Path, channel: str) -> None:
     """It is alive but not ready; polls, cursors and publications get 503 and a reason until Redis is there."""
     with ExitStack() as stack:
         cluster = RedisCluster(redis, tmp_path, stack)
@@ -559,7 +557,7 @@ def test_a_node_that_starts_while_redis_is_away_waits_for_it(redis: RedisServer,
         cluster.stop(0)
 
 
-def test_a_node_stops_well_while_redis_is_away(redis: RedisServer, tmp_path: Path) -> None:
+def test_a_node_stops_gracefully_without_redis(redis: RedisServer, tmp_path: Path) -> None:
     """It does not wait for Redis, and logs nothing unexpected."""
     redis.start()
     with cluster_at(redis, tmp_path, 2) as cluster:
@@ -636,7 +634,7 @@ def test_password_user_and_database(tmp_path: Path, channel: str) -> None:
         assert cluster.trouble() == []
 
 
-def test_clusters_of_other_prefixes_do_not_know_each_other(cluster: RedisCluster, tmp_path: Path, channel: str) -> None:
+def test_clusters_with_different_prefixes_are_separate(cluster: RedisCluster, tmp_path: Path, channel: str) -> None:
     """On the same Redis, each has its own messages, nodes and epoch."""
     with ExitStack() as stack:
         other = RedisCluster(cluster.redis, tmp_path, stack)
@@ -649,7 +647,7 @@ def test_clusters_of_other_prefixes_do_not_know_each_other(cluster: RedisCluster
         assert other.trouble() == []
 
 
-def test_sentinels_say_who_the_master_is_by_now(redis: RedisServer, tmp_path: Path, channel: str) -> None:
+def test_sentinels_name_the_current_master(redis: RedisServer, tmp_path: Path, channel: str) -> None:
     """When the master dies and a replica takes over, nodes find it, continue, and keep their promises."""
     redis.start()
     replica = RedisServer(tmp_path / "replica", flags={"replicaof": f"127.0.0.1 {redis.port}"})
@@ -736,7 +734,7 @@ def test_a_certificate_that_does_not_name_the_server_is_refused(
 
 
 @pytest.mark.parametrize("scheme", ["redis", "rediss"])
-def test_the_wrong_scheme_is_told_with_what_to_change(redis: RedisServer, tmp_path: Path, scheme: str) -> None:
+def test_the_error_for_a_wrong_scheme_says_what_to_change(redis: RedisServer, tmp_path: Path, scheme: str) -> None:
     """A Redis without TLS behind rediss://, and one with TLS behind redis://: logged once, however often it retries."""
     port, trust = start_with_tls(redis, tmp_path, "127.0.0.1")
     with ExitStack() as stack:

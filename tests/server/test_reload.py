@@ -160,7 +160,7 @@ def test_a_broken_configuration_changes_nothing(serve: Serve, tmp_path: Path, co
         assert publish(caller, OTHER_KEY).status == 403
 
 
-def test_keys_do_not_go_while_others_can_reach_the_server(serve: Serve, tmp_path: Path) -> None:
+def test_keys_are_kept_while_the_server_is_public(serve: Serve, tmp_path: Path) -> None:
     """A configuration without keys would be valid for loopback at a start, but this server still listens publicly."""
     file = secret(tmp_path / "pushup.toml", f'publish_keys = ["{KEY}"]\nlisten = ["127.0.0.1:0", "0.0.0.0:0"]\n')
     with serve("--config", str(file), "--listen", "127.0.0.1:0", "--listen", "0.0.0.0:0") as server:
@@ -342,7 +342,7 @@ def test_the_log_level_changes(serve: Serve, tmp_path: Path) -> None:
         assert "log_level" in server.log_lines()[-1]
 
 
-def test_requests_in_the_log_from_one_moment_to_the_other(serve: Serve, tmp_path: Path) -> None:
+def test_request_logging_can_be_switched_on_and_off(serve: Serve, tmp_path: Path) -> None:
     """At debug, each request is logged from the reload on, until the next reload; a poll held meanwhile
     is answered, and another whose client disconnects is dropped."""
     file = secret(tmp_path / "pushup.toml", "")
@@ -397,7 +397,7 @@ def test_what_needs_a_restart_is_named(serve: Serve, tmp_path: Path) -> None:
 # The signal.
 
 
-def test_flags_and_environment_stay(serve: Serve, tmp_path: Path) -> None:
+def test_flags_and_environment_still_win(serve: Serve, tmp_path: Path) -> None:
     """Flags and the environment override the file after a reload, too."""
     file = secret(tmp_path / "pushup.toml", 'log_level = "debug"\n')
     environment = {"PUSHUP_PUBLISH_KEYS": KEY}

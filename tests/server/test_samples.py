@@ -336,7 +336,7 @@ def answering(*statuses: int) -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize("trouble", [503, 502, 504, 0])
-def test_publishing_again(trouble: int) -> None:
+def test_publishing_is_retried(trouble: int) -> None:
     """After a 503, a proxy's 502 or a closed connection it retries with the same key."""
     with answering(trouble, trouble, 201) as (url, keys):
         assert publisher(url, pauses="(0, 0, None)")(["news"], 1) == {}
@@ -344,7 +344,7 @@ def test_publishing_again(trouble: int) -> None:
     assert len(set(keys)) == 1
 
 
-def test_publishing_in_vain() -> None:
+def test_publishing_that_fails() -> None:
     """It raises if a server stays away, and at once if a server refuses; each message has its own key."""
     with answering(503, 503, 503, 403, 400) as (url, keys):
         publish = publisher(url, pauses="(0, 0, None)")

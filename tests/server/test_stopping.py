@@ -143,7 +143,7 @@ def test_publication_while_draining_is_delivered(serve: Serve, stack: ExitStack)
         assert server.wait() == 0
 
 
-def test_cursors_of_the_drain_are_good(serve: Serve) -> None:
+def test_cursors_of_the_drain_are_valid(serve: Serve) -> None:
     """A cursor from a drained poll resumes after what its client has seen, including messages published meanwhile."""
     with serve(drain_seconds="3s") as server, ExitStack() as stack:
         clients = hold_polls(server, stack, ENOUGH)
@@ -168,7 +168,7 @@ def test_idle_server_stops_at_once(serve: Serve, number: signal.Signals) -> None
         assert server.wait() == 0
 
 
-def test_request_that_comes_in_is_still_answered(serve: Serve) -> None:
+def test_request_in_transit_is_still_answered(serve: Serve) -> None:
     """A publication whose bytes were in transit at the signal is answered before the end."""
     with serve() as server, server.connect() as client:
         body = b'{"channels": ["a"], "data": 1}'

@@ -84,7 +84,7 @@ def test_from_start_to_end(serve: Serve, supervisor: Supervisor) -> None:
         assert server.wait() == 0
 
 
-def test_ready_when_the_log_was_read(serve: Serve, supervisor: Supervisor, stack: ExitStack, tmp_path: Path) -> None:
+def test_ready_once_the_log_is_read(serve: Serve, supervisor: Supervisor, stack: ExitStack, tmp_path: Path) -> None:
     """A node that listens but has not reached Redis reports that it is starting; once it has, it is ready."""
     redis = RedisServer(tmp_path)
     with serve("--broadcast", redis.url, environment=supervisor.environment) as server:
@@ -96,7 +96,7 @@ def test_ready_when_the_log_was_read(serve: Serve, supervisor: Supervisor, stack
             assert caller.call("GET", "/readyz").status == 200
 
 
-def test_a_server_that_is_stuck_says_where(serve: Serve) -> None:
+def test_a_stuck_server_logs_where(serve: Serve) -> None:
     """SIGABRT, as from a watchdog, ends it, and the log shows the line of code that was running."""
     with serve() as server:
         server.expect_log("")
