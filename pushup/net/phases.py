@@ -57,7 +57,7 @@ PHASES: dict[Phase, dict[Phase, str]] = {
         Phase.HELD: "the poll is authorized and waits for a message now",
         Phase.IDLE: "the response is sent",
         Phase.SENDING: "the kernel does not accept all of the response",
-        Phase.CLOSED: "the client has left",
+        Phase.CLOSED: "the client has left, the connection broke, or the response exceeds the output limit",
     },
     Phase.SENDING: {
         Phase.IDLE: "the kernel has accepted all of it",

@@ -66,6 +66,8 @@ _PARAMETERS = ("channel", "cursor", "timeout", "limit", "from", "to")
 IGNORED = "_"
 """A parameter that HTTP libraries add so that no cache answers. Its value is ignored."""
 
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII).fullmatch
+
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?|[+-]?\.[0-9]+", re.ASCII).fullmatch
 """A number as JSON and people write it; Python's `float` takes more."""
 
@@ -102,9 +104,11 @@ class PollReader:
         for name, _, value in _pairs(query):
             if name == "channel":
                 channels.append(value)
+            elif name == IGNORED:
+                pass
             elif name in given:
                 raise BadRequest(f"duplicate parameter {name!r}", field=name)
-            elif name in _PARAMETERS or name == IGNORED:
+            elif name in _PARAMETERS:
                 given[name] = value
             else:
                 raise BadRequest(_unknown_parameter(name, value), field=name)
@@ -198,7 +202,7 @@ def _whole_number(given: dict[str, str], name: str) -> int | None:
     text = given.get(name, "")
     if not text:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+    if not _WHOLE_NUMBER(text):
         raise BadRequest(f"{name} must be a whole number, such as {name}=100", field=name)
     return int(text)
 

@@ -36,7 +36,7 @@ def values(poll: Poll) -> tuple[object, ...]:
             (("a", "b"), 7, 10.0, 20.5, Cursor("k3f9", 41), 1.5),
         ),
         (
-            b"channel=a&cursor=now&timeout=0&limit=1000&from=&to=&_=1234",
+            b"channel=a&cursor=now&timeout=0&limit=1234567890&from=&to=&_=1234&_=5",
             {"channels": ["a"], "cursor": "now", "timeout": 0, "limit": 1000, "from": None, "to": None},
             (("a",), 100, 0.0, math.inf, Start.NOW, 0.0),
         ),
