@@ -355,14 +355,14 @@ def test_a_log_in_another_epoch_accepts_nothing(log: Log, client: RedisClient) -
     assert log.begin("e1")
     state = log.state()
     state.apply(Entry("e1", 1, 1e9, publish("a")))
-    state = client.ask("HGETALL", "{pushup}:state")
+    stored = client.ask("HGETALL", "{pushup}:state")
     assert not log.begin("e2")
     assert not log.begin("e2", over="e0")
     assert isinstance(log.append(publish("a"), epoch="e2"), EpochOver)
     assert log.begin("e2", over="e1")
     assert log.save(state, 0) is False
     assert log.load().tail.epoch == "e2"
-    assert client.ask("HGETALL", "{pushup}:state") != state
+    assert client.ask("HGETALL", "{pushup}:state") != stored
     assert sorted(client.ask("KEYS", "*")) == [b"{pushup}:state"]
 
 
