@@ -146,7 +146,7 @@ class HeldPolls(Generic[H]):
             subscription.looked = -1
             if not same_epoch:
                 subscription.seen = EPOCH_ENDED
-        for waiters in self._waiting.names:
+        for waiters in list(self._waiting.names):
             channel = state.channels.remembered(waiters.name)
             waiters.missed_sequence = state.channels.floor if channel is None else channel.dropped_sequence
             self._waiting.set_awaited(waiters, channel is None)

@@ -13,9 +13,10 @@ class Waiters(Struct, eq=False):
     """The subscriptions on one name of one node.
 
     `tree`: those that wait, by deadline; woken ones are no longer in it. `subscribers` counts both until they are
-    answered. `is_awaited`: there is no such channel. `missed_sequence`: up to this sequence
-    something may have been dropped that the channel no longer tells of, because it was forgotten or the whole state was
-    replaced.
+    answered. `is_awaited`: there is no such channel. `missed_sequence`: up to this sequence something may have been
+    dropped that the channel no longer tells of, because it was forgotten or the whole state was replaced.
+
+    Where there is a channel they are kept without subscribers, too: most clients poll again at once.
     """
 
     name: str
@@ -27,7 +28,7 @@ class Waiters(Struct, eq=False):
 
     def check(self) -> None:
         """Assert the invariants."""
-        assert self.subscribers > 0, self.name
+        assert self.subscribers > 0 or not self.is_awaited, self.name
         if self.tree is not None:
             self.tree.check()
             assert 0 < len(self.tree) <= self.subscribers

@@ -93,9 +93,12 @@ class Waiting(Generic[H]):
             waiters.tree = None
 
     def set_awaited(self, waiters: Waiters, is_awaited: bool) -> None:
-        """Note whether the name now has no channel."""
-        self.awaited_count += is_awaited - waiters.is_awaited
-        waiters.is_awaited = is_awaited
+        """Note whether the name has no channel now."""
+        if is_awaited and not waiters.subscribers:
+            del self._by_name[waiters.name]
+        else:
+            self.awaited_count += is_awaited - waiters.is_awaited
+            waiters.is_awaited = is_awaited
 
     def woken(self) -> Iterator[Subscription[H]]:
         """The subscriptions to look at; the caller may stop anywhere and continue with another call.
@@ -137,10 +140,9 @@ class Waiting(Generic[H]):
                 if not tree:
                     waiters.tree = None
             waiters.subscribers -= 1
-            if not waiters.subscribers:
+            if waiters.is_awaited and not waiters.subscribers:
                 del self._by_name[waiters.name]
-                if waiters.is_awaited:
-                    self.awaited_count -= 1
+                self.awaited_count -= 1
         return holder
 
     def check(self) -> None:

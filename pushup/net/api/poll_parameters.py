@@ -104,13 +104,11 @@ class PollReader:
         for name, _, value in _pairs(query):
             if name == "channel":
                 channels.append(value)
-            elif name == IGNORED:
-                pass
-            elif name in given:
-                raise BadRequest(f"duplicate parameter {name!r}", field=name)
             elif name in _PARAMETERS:
+                if name in given:
+                    raise BadRequest(f"duplicate parameter {name!r}", field=name)
                 given[name] = value
-            else:
+            elif name != IGNORED:
                 raise BadRequest(_unknown_parameter(name, value), field=name)
         return self._poll(
             tuple(channels),
