@@ -96,7 +96,7 @@ class _Node:
         return self._state.changes(after)
 
     def member(self, id: str) -> Any:  # noqa: A002
-        raise NotImplementedError("there is only one node")
+        raise NotImplementedError("a broadcast in memory never asks for it: there is only one node")
 
     # Called by the HTTP interface.
 

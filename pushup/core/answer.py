@@ -62,7 +62,7 @@ def read(
 ) -> Answer:
     """The answer for a client at `cursor` when the node has applied all entries up to `last`.
 
-    This is where it is decided whether a client is told of a gap. `missed` is for a poll that was held: for each
+    This decides whether a client gets a gap. `missed` is for a poll that was held: for each
     channel, the highest sequence that its client can have missed. Without it, anything that the channel may have
     dropped after the cursor is a gap.
 

@@ -27,7 +27,7 @@ class Channel:
     """One message stream.
 
     It is *open* from its creation to its closing. A closed channel is kept while clients with cursors from before the
-    closing must still be told of it.
+    closing must still learn of it.
 
     Sequences (0: none):
     `newest_sequence`, `second_newest_sequence`: its last message, and the one before that.

@@ -1,9 +1,9 @@
 """The channels by name and by id: opened, renewed, closed, remembered and forgotten.
 
 PushUp §3.3: a channel is created with a unique id and an expiry; publishing and renewing extend it; an idle channel is
-closed. A closed channel is remembered for as long as its messages would have been kept, so that older cursors are told
-of the closing. After that one number is left, the `floor`: the highest sequence at which any forgotten channel could
-have had something for a reader.
+closed. A closed channel is remembered for as long as its messages would have been kept (less if very many are closed),
+so that clients with older cursors learn of it. After that one number is left, the `floor`: the highest sequence at
+which any forgotten channel could have had something for a reader.
 """
 
 from __future__ import annotations

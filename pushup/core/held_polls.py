@@ -175,7 +175,7 @@ class HeldPolls(Generic[H]):
                     else:
                         subscription.seen = max(subscription.seen, last)
                         subscription.looked = last
-                        self._waiting.wait_again(subscription)
+                        self._waiting.wait(subscription)
                 most -= 1
                 if most == 0:
                     break

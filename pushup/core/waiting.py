@@ -62,11 +62,11 @@ class Waiting(Generic[H]):
         self._by_deadline.add(deadline, subscription)
         self.count += 1
         self.bytes += selection.size
-        self._wait(subscription)
+        self.wait(subscription)
         return subscription
 
-    def _wait(self, subscription: Subscription[H]) -> None:
-        """Put the subscription into the tree of each of its names."""
+    def wait(self, subscription: Subscription[H]) -> None:
+        """Put the subscription into the tree of each of its names; also after it was woken and got nothing."""
         for waiters in subscription.waiters:
             if waiters.tree is None:
                 waiters.tree = TimeTree()
@@ -80,10 +80,6 @@ class Waiting(Generic[H]):
             self.awaited_count += 1
         waiters = self._by_name[name] = Waiters(name, is_awaited)
         return waiters
-
-    def wait_again(self, subscription: Subscription[H]) -> None:
-        """Put a woken subscription back where it was taken out: there was nothing for it."""
-        self._wait(subscription)
 
     def wake(self, name: str) -> None:
         """Let `woken` return all that wait on this name, the nearest deadline first. O(1)."""

@@ -249,13 +249,13 @@ def test_a_poll_of_many_channels_is_checked_once_per_message(monkeypatch: pytest
     feed.hold(poll("a", "b", "c", start=5.0, timeout=100.0), 1.0)
     waits_again: list[str | None] = []
     waiting = feed.polls._waiting
-    wait_again = waiting.wait_again
+    wait = waiting.wait
 
     def recording(subscription: Subscription[str]) -> None:
         waits_again.append(subscription.holder)
-        wait_again(subscription)
+        wait(subscription)
 
-    monkeypatch.setattr(waiting, "wait_again", recording)
+    monkeypatch.setattr(waiting, "wait", recording)
     for _ in range(2):
         feed.apply(publish("a", "b", "c"), 2.0)
     assert feed.deliver() == []

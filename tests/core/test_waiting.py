@@ -83,7 +83,7 @@ def test_new_subscriptions_wait_for_the_next_wake_up() -> None:
     waiting.wake("a")
     hold(waiting, "second", 2.0, a)
     assert holders(waiting) == ["first"]
-    waiting.wait_again(first)
+    waiting.wait(first)
     waiting.check()
     assert holders(waiting) == []
     waiting.wake("a")

@@ -12,7 +12,7 @@ The first rule that applies decides:
 6. The log has other limits than this node: see whether other nodes are alive. If so, refuse; else change its limits.
 7. Otherwise (this node is new, was away for long, or another node has begun an epoch): start from the checkpoint.
 
-A new epoch makes the cursors of the old one invalid, and every client is told of gaps. So it is begun only if the log
+A new epoch makes the cursors of the old one invalid, and every client gets gaps. So it is begun only if the log
 is not known to be complete. Reading on, starting from the checkpoint and refusing end recovery; after anything else
 there is another decision, with what is then known.
 

@@ -77,9 +77,9 @@ class AuthorizedPolls:
                 retry_after=RETRY_AFTER_SECONDS,
             )
         self._asking_bytes += size
-        verdict = self._authorization.ask(channels, request.headers)
-        verdict.addBoth(self._asked, size)
-        return verdict.addCallback(self._granted, channels)
+        decision = self._authorization.ask(channels, request.headers)
+        decision.addBoth(self._asked, size)
+        return decision.addCallback(self._granted, channels)
 
     def has_expired(self, grant: Grant) -> bool:
         return self._clock.seconds() >= grant.valid_until
@@ -88,12 +88,12 @@ class AuthorizedPolls:
         self._asking_bytes -= size
         return result
 
-    def _granted(self, verdict: tuple[str, int], channels: tuple[str, ...]) -> Grant:
+    def _granted(self, decision: tuple[str, int], channels: tuple[str, ...]) -> Grant:
         """Raises: UnknownChannel."""
         for channel in channels:
             if self._node.name_of(channel) != channel:
                 # The application has allowed a number, not the channel whose id it is. The client learns no more
                 # than when no channel had this id.
                 raise unknown_channel(channel)
-        new_ticket, expires = verdict
+        new_ticket, expires = decision
         return Grant(_POLL, channels, valid_until=expires, new_ticket=new_ticket)
