@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -231,12 +231,14 @@ def _text(value: object) -> str:
     return encode(value).decode()
 
 
-def open_journal(path: Path, limits: Limits, epoch: str) -> tuple[JournalFile, Snapshot]:
+def open_journal(
+    path: Path, limits: Limits, epoch: str, open_file: Callable[[Path], JournalFile] = JournalFile
+) -> tuple[JournalFile, Snapshot]:
     """Open a journal and bring its checkpoint up to date; a new journal begins this epoch.
 
     Returns the file, and the state to continue from under these limits. Raises: JournalError.
     """
-    file = JournalFile(path)
+    file = open_file(path)
     try:
         old_limits, snapshot = file.load() or (limits, empty_snapshot(epoch))
         # The old entries are applied under the limits of that time: their outcomes must not change.

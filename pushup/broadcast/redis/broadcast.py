@@ -65,7 +65,7 @@ class RedisBroadcast:
         clock, limits, node_id = self._clock, self._limits, self.node_id
         outage = Outage(clock, "Redis: {}; publishing is refused until it is back".format)
         replica = self._replica = Replica(follower, self._pending.tell)
-        epochs = EpochStarter(replica=replica, limits=limits, clock=clock)
+        epochs = EpochStarter(replica=replica, limits=limits, clock=clock, random=self._random)
         saving = Saving(replica=replica, epochs=epochs, limits=limits, clock=clock)
         self._reporting = Reporting(
             node_id=node_id,

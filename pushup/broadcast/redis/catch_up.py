@@ -33,14 +33,16 @@ class CannotFollow(Exception):
 class EpochStarter:
     """Begins new epochs with this node's limits."""
 
-    def __init__(self, *, replica: Replica, limits: Limits, clock: IReactorTime) -> None:
+    def __init__(self, *, replica: Replica, limits: Limits, clock: IReactorTime, random: Callable[[], float]) -> None:
+        """`random` returns a number in [0, 1)."""
         self._replica = replica
         self._limits = limits
         self._clock = clock
+        self._random = random
 
     async def begin(self, log: RedisLog, over: str, state: Snapshot, reason: str) -> None:
         """Replace the epoch `over` (empty: there is none) by a new one with these channels, unless another node has."""
-        epoch = next_epoch(max(over, self._replica.cursor.epoch, key=order_of), self._clock.seconds())
+        epoch = next_epoch(max(over, self._replica.cursor.epoch, key=order_of), self._clock.seconds(), self._random)
         if await log.begin(over, new_epoch(state, epoch), self._limits, log.run):
             _log.warn("{reason}; epoch {epoch} begins, and subscribers are told of gaps", reason=reason, epoch=epoch)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+from collections.abc import Callable
 
 
 def order_of(epoch: str) -> tuple[int, str]:
@@ -10,13 +10,13 @@ def order_of(epoch: str) -> tuple[int, str]:
     return len(epoch), epoch
 
 
-def next_epoch(after: str, now: float) -> str:
+def next_epoch(after: str, now: float, random: Callable[[], float]) -> str:
     """A new name that is later than `after`: the time in hexadecimal milliseconds and two random digits.
 
-    Later even if the clock was set back.
+    Later even if the clock was set back. `random` returns a number in [0, 1).
     """
     began = max(int(now * 1000), int(after[:-2] or "0", 16) + 1)
-    return f"{began:x}{secrets.token_hex(1)}"
+    return f"{began:x}{int(256 * random()):02x}"
 
 
 def began_at(epoch: str) -> float | None:

@@ -8,6 +8,7 @@ a real Redis.
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
 from collections import deque
 from collections.abc import Callable
@@ -273,7 +274,8 @@ class FakeRedis:
         if state[0] is None:
             return [state, [], [], [], []]
         state.append(self._parts(keys))
-        channels = list(self.data.get(keys[2], {}).values())
+        by_name = self.data.get(keys[2], {})
+        channels = [by_name[name] for name in sorted(by_name, key=_hash)]  # HVALS has no order that means anything
         assert state[4] is not None
         return [state, channels, self._rows(keys[3]), self._rows(keys[4]), self._rows(keys[1], int(state[4]) + 1)]
 
@@ -410,6 +412,10 @@ def encode_reply(value: Any) -> bytes:
     if isinstance(value, bytes):
         return b"$%d\r\n%s\r\n" % (len(value), value)
     return b"*%d\r\n" % len(value) + b"".join(map(encode_reply, value))
+
+
+def _hash(name: bytes) -> bytes:
+    return hashlib.blake2b(name, digest_size=8).digest()
 
 
 def _place(text: bytes) -> int:

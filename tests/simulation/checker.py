@@ -1,0 +1,272 @@
+"""What PushUp promises, checked from outside: a model that knows only what publishers and subscribers were told.
+
+It shares nothing with the code under test but the meaning of a cursor, `<epoch>-<sequence>`, and that later epochs have later
+names. The few checks that need to look inside (are replicas equal, has every node applied it) are in `inside.py`.
+
+| promise | here |
+|---|---|
+| an acknowledged message is delivered, or covered by a reported gap | `check_deliveries` |
+| a reported gap is true | `_check_gaps` |
+| nothing twice, one order | `_check_message` |
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pushup.core.limits import Limits
+from tests.simulation.world import BrokenPromise, World
+
+Place = tuple[int, str, int]
+"""A place in the order of everything: the epoch's length and name, by which epochs are ordered, and the sequence."""
+
+
+def place_of(cursor: str) -> Place:
+    epoch, _, sequence = cursor.rpartition("-")
+    return len(epoch), epoch, int(sequence)
+
+
+class Publication:
+    """A publication, and what its publisher was told of it."""
+
+    def __init__(self, name: str, channels: list[tuple[str, ...]], key: str | None, ack: str) -> None:
+        self.name = name
+        self.channels = channels
+        self.data = [f"{name}/{n}" for n in range(len(channels))]
+        self.key = key
+        self.ack = ack
+        self.began_at = 0.0
+        self.ids: list[str] = []
+        """What it was acknowledged with; empty if it was not."""
+        self.acknowledged_at = 0.0
+        self.refused = False
+        self.given_up = False
+
+
+class Step:
+    """One answer that a subscriber got."""
+
+    def __init__(self, before: str, after: str, gaps: dict[str, str], polled_at: float, at: float) -> None:
+        self.before = before
+        self.after = after
+        self.gaps = gaps
+        self.polled_at = polled_at
+        self.at = at
+
+
+class Follower:
+    """One chain of cursors: what a subscriber asked for and was told."""
+
+    def __init__(self, name: str, channels: tuple[str, ...], cursor: str) -> None:
+        self.name = name
+        self.channels = channels
+        self.cursor = cursor
+        self.received: dict[str, str] = {}
+        """The id of each message, by its data."""
+        self.steps: list[Step] = []
+        self.polled_at = 0.0
+        self.last_trouble = ""
+
+    def copy(self, other: Follower) -> None:
+        self.received = dict(other.received)
+        self.steps = list(other.steps)
+
+    @property
+    def starts(self) -> bool:
+        """Whether it has no cursor of a server yet."""
+        return not self.steps
+
+
+class Checker:
+    """All publications, and all that was delivered."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.publications: dict[str, Publication] = {}
+        self.followers: list[Follower] = []
+        self.false_alarms: dict[str, int] = {}
+        """Gaps without a loss, by reason: allowed only where completeness could not be proven."""
+        self.data_at: dict[str, str] = {}
+        """The data of each id, as anybody was told."""
+        self._message: dict[str, tuple[Publication, int]] = {}
+        self.lossless = True
+        """Whether nothing has happened so far that can lose an acknowledged message."""
+        self.limits = Limits()
+        self.time_is_true = True
+        """Whether the clock that orders everything has not jumped."""
+        self.forgets = lambda follower, channel: False
+        """Whether a channel may have been forgotten: then a gap may be reported without a loss."""
+
+    # What publishers are told.
+
+    def published(self, publication: Publication) -> None:
+        publication.began_at = self.world.now
+        self.publications[publication.name] = publication
+        for number, data in enumerate(publication.data):
+            self._message[data] = (publication, number)
+
+    def acknowledged(self, publication: Publication, body: Any) -> None:
+        ids = [body["id"]] if "id" in body else body["ids"]
+        if len(ids) != len(publication.data):
+            raise BrokenPromise(f"{publication.name} got {len(ids)} ids for {len(publication.data)} messages")
+        for id_, data in zip(ids, publication.data, strict=True):
+            self._note(id_, data, publication.name)
+        publication.ids = ids
+        publication.acknowledged_at = self.world.now
+        self.confirmed(publication, body.get("ack", "accepted"))
+
+    def confirmed(self, publication: Publication, ack: str) -> None:
+        """For checks from inside."""
+
+    def _note(self, id_: str, data: str, who: str) -> None:
+        """Every id means the same to everybody."""
+        known = self.data_at.setdefault(id_, data)
+        if known != data:
+            raise BrokenPromise(f"one order: the id {id_} is {known!r}, and for {who} it is {data!r}")
+
+    # What subscribers are told.
+
+    def answered(self, follower: Follower, answer: Any) -> None:
+        before, after = follower.cursor, answer["cursor"]
+        gaps = {gap["channel"]: gap["reason"] for gap in answer["gaps"]}
+        step = Step(before, after, gaps, follower.polled_at, self.world.now)
+        if not set(gaps) <= set(follower.channels):
+            raise BrokenPromise(f"{follower.name} was told of gaps on channels it did not ask for: {gaps}")
+        if before[:1].isdigit() or "-" in before:
+            self._check_progress(follower, step)
+        for message in answer["messages"]:
+            self._check_message(follower, message, step)
+        self._check_gaps(follower, step)
+        follower.cursor = after
+        follower.steps.append(step)
+
+    def _check_progress(self, follower: Follower, step: Step) -> None:
+        if place_of(step.after) < place_of(step.before):
+            raise BrokenPromise(f"one order: {follower.name} went back from {step.before} to {step.after}")
+
+    def _check_message(self, follower: Follower, message: Any, step: Step) -> None:
+        data, id_ = message["data"], message["id"]
+        if data in follower.received and not self._is_published_again(data, id_, follower.received[data]):
+            raise BrokenPromise(
+                f"nothing twice: {follower.name} received {data} as {follower.received[data]} and as {id_}"
+            )
+        if data not in self._message:
+            raise BrokenPromise(f"{follower.name} received {data}, which nobody published")
+        publication, number = self._message[data]
+        expected = [c for c in follower.channels if c in publication.channels[number]]
+        if message["channels"] != expected:
+            raise BrokenPromise(f"{follower.name} received {data} on {message['channels']} instead of {expected}")
+        self._note(id_, data, follower.name)
+        if follower.received:
+            last = list(follower.received.values())[-1]
+            if place_of(last) >= place_of(id_):
+                raise BrokenPromise(f"one order: {follower.name} received {id_} after {last}")
+        if place_of(id_) > place_of(step.after):
+            raise BrokenPromise(f"{follower.name} received {id_}, which is after its new cursor {step.after}")
+        follower.received[data] = id_
+
+    def _is_published_again(self, data: str, id_: str, before: str) -> bool:
+        """Whether a publisher has tried its key again after the key was forgotten: it is another message then."""
+        publication, _ = self._message[data]
+        if publication.key is None or id_ == before:
+            return False
+        limits = self.limits
+        forgets = limits.keys_limit < 100 or limits.retention_seconds < 20 or place_of(id_)[:2] != place_of(before)[:2]
+        if forgets:
+            self._false_alarm("not a gap: a key was forgotten, and its messages published again")
+        return forgets
+
+    def _check_gaps(self, follower: Follower, step: Step) -> None:
+        """A reported gap is true: something on that channel, after the cursor, was not delivered and never will be."""
+        for channel, reason in step.gaps.items():
+            if reason == "expired" and self.time_is_true and not self._has_old(channel):
+                raise BrokenPromise(
+                    f"nothing expires early: {follower.name} was told that messages on {channel} had expired"
+                )
+            if reason == "lost":
+                if self.lossless:
+                    raise BrokenPromise(
+                        f"{follower.name} was told that messages on {channel} were lost; nothing can have been"
+                    )
+                if not self._has_undelivered(follower, channel, step):
+                    self._false_alarm("completeness could not be proven")
+            elif not self._has_undelivered(follower, channel, step):
+                if self._is_on_several(follower, channel, step):
+                    self._false_alarm("dropped from one channel, delivered through another")
+                    continue
+                if not self.forgets(follower, channel):
+                    raise BrokenPromise(
+                        f"a gap is true: {follower.name} at {step.before} was told of a gap on {channel} ({reason}), "
+                        "but every message on it was delivered"
+                    )
+                self._false_alarm("a channel was forgotten")
+
+    def _has_old(self, channel: str) -> bool:
+        """Whether anything was published on this channel longer ago than messages are kept."""
+        horizon = self.world.now - self.limits.retention_seconds + 1.0
+        return any(p.began_at < horizon and any(channel in c for c in p.channels) for p in self.publications.values())
+
+    def _false_alarm(self, reason: str) -> None:
+        self.false_alarms[reason] = self.false_alarms.get(reason, 0) + 1
+
+    def _has_undelivered(self, follower: Follower, channel: str, step: Step) -> bool:
+        """Whether anything on this channel may have come after the cursor that this follower did not get."""
+        for publication in self.publications.values():
+            for number, channels in enumerate(publication.channels):
+                if channel in channels and publication.data[number] not in follower.received:
+                    id_ = publication.ids[number] if publication.ids else self._id_of(publication.data[number])
+                    if id_ is None or step.before in ("", "earliest", "now") or place_of(id_) > place_of(step.before):
+                        return True
+        return False
+
+    def _is_on_several(self, follower: Follower, channel: str, step: Step) -> bool:
+        """Whether a message after the cursor may have been dropped from this channel and received on another."""
+        for data, id_ in follower.received.items():
+            publication, number = self._message[data]
+            channels = set(publication.channels[number])
+            if (
+                channel in channels
+                and len(channels & set(follower.channels)) > 1
+                and place_of(id_) > place_of(step.before)
+            ):
+                return True
+        return False
+
+    def _id_of(self, data: str) -> str | None:
+        return next((id_ for id_, known in self.data_at.items() if known == data), None)
+
+    # In the end.
+
+    def check_deliveries(self, end: str) -> None:
+        """Every acknowledged message was delivered to every follower of its channels, or a gap covered it.
+
+        `end`: the cursor of all nodes; every follower must have reached it.
+        """
+        for follower in self.followers:
+            if follower.starts:
+                continue
+            for publication in self.publications.values():
+                for number, channels in enumerate(publication.channels if publication.ids else ()):
+                    wanted = set(channels) & set(follower.channels)
+                    if wanted and publication.data[number] not in follower.received:
+                        self._check_covered(follower, publication, number, wanted)
+
+    def _check_covered(self, follower: Follower, publication: Publication, number: int, wanted: set[str]) -> None:
+        """`wanted`: the channels of the message that it follows."""
+        first, place = follower.steps[0], place_of(publication.ids[number])
+        if publication.began_at < first.at and place <= place_of(first.after):
+            return  # from before its time
+        for step in follower.steps[1:] if first.before in ("", "earliest", "now") else follower.steps:
+            passes = place_of(step.before) < place <= place_of(step.after)
+            late = (
+                place <= place_of(step.before)
+                and step.polled_at >= publication.began_at
+                and "lost" in step.gaps.values()
+            )
+            if (passes or late) and wanted & set(step.gaps):
+                return
+        raise BrokenPromise(
+            f"delivered or covered by a gap: {follower.name} neither received {publication.data[number]} "
+            f"({publication.ids[number]}, acknowledged at {publication.acknowledged_at - self.world.began:.4f}, on {sorted(wanted)}) "
+            "nor was told of a gap"
+        )

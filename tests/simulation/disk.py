@@ -1,0 +1,151 @@
+"""The disk of a machine: it outlives processes, may be full or fail, and can be put back to an older backup.
+
+The journal on it is the real one, on a database in memory. A call to the disk takes effect some time after it was made, and is
+reported some time after that, so a process may die before, between, and after.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred
+
+from pushup.broadcast.journal_file import JournalError, JournalFile
+from tests.simulation.world import Process, World
+
+T = TypeVar("T")
+
+
+class _Failure(sqlite3.OperationalError):
+    def __init__(self, text: str, name: str) -> None:
+        super().__init__(text)
+        self.sqlite_errorname = name
+
+
+class Disk:
+    """One machine's disk."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.random = world.random("disk", name)
+        self.name = name
+        self.failing = ""
+        """`full`, or `broken`: every write fails."""
+        self.on_call: Callable[[float], None] | None = None
+        """Called at the next call, with the seconds that it takes."""
+        self.slow = 0.0
+        """Additional seconds of each call."""
+        self._database = self._new()
+        self.holder: Process | None = None
+        """The process that has the journal open."""
+
+    def _new(self) -> sqlite3.Connection:
+        return sqlite3.connect(":memory:", timeout=0, isolation_level=None, check_same_thread=False)
+
+    def backup(self) -> bytes:
+        """A copy of the journal."""
+        return self._database.serialize()
+
+    def put_back(self, backup: bytes) -> None:
+        """Replace the journal by a copy."""
+        assert self.holder is None or not self.holder.alive
+        self._database = self._new()
+        self._database.deserialize(backup)
+
+    def execute(self, statement: str, *arguments: Any) -> sqlite3.Cursor:
+        if self.failing and statement.split()[0] in ("INSERT", "BEGIN"):
+            full = self.failing == "full"
+            text = "database or disk is full" if full else "disk I/O error"
+            raise _Failure(text, "SQLITE_FULL" if full else "SQLITE_IOERR_WRITE")
+        return self._database.execute(statement, *arguments)
+
+    def open(self, process: Process) -> Callable[[Path], JournalFile]:
+        """What opens the journal for a process."""
+
+        def open_file(path: Path) -> JournalFile:
+            if self.failing:
+                raise JournalError(f"{path}: the disk is {self.failing}")
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")  # the process that was in it has died
+            self.holder = process
+            return _SimulatedFile(self, path)
+
+        return open_file
+
+
+class _SimulatedFile(JournalFile):
+    """The real file, with this disk behind it."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._path = path
+        self._database = _Database(disk)  # type: ignore[assignment]
+        self._prepare()
+
+    def close(self) -> None:
+        self._database.disk.holder = None  # type: ignore[attr-defined]
+
+
+class _Database:
+    """The part of `sqlite3.Connection` that a journal uses."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+
+    @property
+    def text_factory(self) -> Any:
+        return self.disk._database.text_factory
+
+    @text_factory.setter
+    def text_factory(self, factory: Any) -> None:
+        self.disk._database.text_factory = factory
+
+    @property
+    def in_transaction(self) -> bool:
+        return self.disk._database.in_transaction
+
+    def execute(self, statement: str, *arguments: Any) -> sqlite3.Cursor:
+        return self.disk.execute(statement, *arguments)
+
+    def close(self) -> None:
+        """The disk stays."""
+
+
+class SimulatedHelpers:
+    """Calls to the disk, one after the other."""
+
+    def __init__(self, process: Process, disk: Disk) -> None:
+        self._process = process
+        self._disk = disk
+        self._free_at = 0.0
+        self.busy = 0
+        process.on_death.append(
+            lambda: process.world.reach("a process was killed while it wrote to its disk") if self.busy else None
+        )
+
+    def call(self, function: Callable[..., T], /, *args: Any) -> Deferred[T]:
+        result: Deferred[T] = Deferred()
+        process, disk = self._process, self._disk
+        begins = max(self._free_at, process.world.now)
+        effect = begins + disk.random.uniform(0.0005, 0.003) + disk.slow
+        reported = self._free_at = effect + disk.random.uniform(0.0, 0.002)
+
+        self.busy += 1
+        on_call, disk.on_call = disk.on_call, None
+        if on_call is not None:
+            on_call(reported - process.world.now)
+
+        def carry_out() -> None:
+            self.busy -= 1
+            try:
+                value = function(*args)
+            except Exception as error:
+                failure = error
+                process.world.at(reported, lambda: result.errback(failure), process)
+            else:
+                process.world.at(reported, lambda: result.callback(value), process)
+
+        # By a thread of the process: not if the process is dead or paused by then.
+        process.world.at(effect, carry_out, process)
+        return result

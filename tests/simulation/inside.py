@@ -1,0 +1,161 @@
+"""The few checks that look into the servers: what no client can see, but what they were promised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pushup.core.snapshot import Snapshot
+from tests.core.random_entries import sorted_snapshot
+from tests.simulation.checker import Follower, Publication, place_of
+from tests.simulation.redis_server import RedisServer
+from tests.simulation.world import BrokenPromise
+
+if TYPE_CHECKING:
+    from tests.simulation.clients import Subscriber
+    from tests.simulation.server import Server
+    from tests.simulation.simulation import Simulation
+
+
+def check_live(simulation: Simulation) -> None:
+    """Every server is ready, some time after the last fault."""
+    for server in simulation.servers:
+        if not server.is_running:
+            raise BrokenPromise(f"live again: {server.name} does not run")
+        reason = server.node.why_not_ready()
+        if reason is not None:
+            raise BrokenPromise(f"live again: {server.name} is not ready: {reason.operator_detail or reason.detail}")
+
+
+def check_ready(server: Server) -> None:
+    """A server is ready soon after its start, while there is no fault."""
+    reason = server.node.why_not_ready() if server.is_up else None
+    if reason is not None:
+        raise BrokenPromise(
+            f"ready: {server.name} is not, some time after its start: {reason.operator_detail or reason.detail}"
+        )
+
+
+def end_cursor(simulation: Simulation) -> str:
+    return str(simulation.servers[0].node.cursor)
+
+
+def check_equal(simulation: Simulation) -> None:
+    """All replicas are equal, in every field and in every order that decides something."""
+    servers = simulation.servers
+    states: list[Snapshot] = []
+    for server in servers:
+        server.node.state.check()
+        server.node.polls.check()
+        states.append(sorted_snapshot(server.node.state))
+    for server, state in zip(servers, states, strict=True):
+        if state != states[0]:
+            raise BrokenPromise(
+                f"replicas are equal: {server.name} and {servers[0].name} differ{_difference(states[0], state)}"
+            )
+
+
+def _difference(one: Snapshot, other: Snapshot) -> str:
+    for name in Snapshot.__struct_fields__:
+        mine, its = getattr(one, name), getattr(other, name)
+        if mine != its:
+            if isinstance(mine, tuple):
+                return (
+                    f" in {name}: {[x for x in mine if x not in its][:3]} and {[x for x in its if x not in mine][:3]}"
+                )
+            return f" in {name}: {mine} and {its}"
+    return ""
+
+
+def check_read_to_end(simulation: Simulation, subscriber: Subscriber) -> None:
+    """A subscriber that polls has reached the end."""
+    chain = subscriber.chain
+    last = [p for p in simulation.checker.publications.values() if p.key and p.key.startswith("last on")]
+    for publication in last:
+        channel = publication.channels[0][0]
+        if channel in chain.channels and place_of(chain.cursor) < place_of(publication.ids[0]):
+            raise BrokenPromise(
+                f"live again: {subscriber.name} at {chain.cursor} has not got to {publication.data[0]} "
+                f"({publication.ids[0]}, on {channel}) {simulation.world.now - publication.acknowledged_at:.0f} s after it was published"
+            )
+
+
+def check_confirmation(simulation: Simulation) -> Callable[[Publication, str], None]:
+    """`stable`: every living node has applied it. `replicated`: the replica has it. Neither is told too early."""
+
+    def check(publication: Publication, ack: str) -> None:
+        place = place_of(publication.ids[-1])
+        if ack == "stable" and simulation.kind == "redis":
+            for server in simulation.servers:
+                if _counts_as_living(server) and place_of(str(server.node.cursor)) < place:
+                    raise BrokenPromise(
+                        f"stable: {publication.name} ({publication.ids[-1]}), but {server.name} is at {server.node.cursor}"
+                    )
+            simulation.world.reach("a publication was stable")
+        if ack == "replicated":
+            redis = simulation.redis
+            assert redis is not None
+            if not redis.promoted and not _has_entry(redis, redis.replicated, publication.ids[-1]):
+                raise BrokenPromise(
+                    f"replicated: {publication.name} ({publication.ids[-1]}), but the replica does not have it"
+                )
+            simulation.world.reach("a publication was replicated")
+
+    return check
+
+
+def _counts_as_living(server: Server) -> bool:
+    """Whether it runs and follows the log now. One that is paused or cut off may have lost its lease."""
+    process = server.process
+    if process is None or not process.alive or process.paused or server.draining:
+        return False
+    return bool(server.broadcast.is_following) and server.world.now - server.following_since() > 4.0  # type: ignore[attr-defined]
+
+
+def _has_entry(redis: RedisServer, count: int, id_: str) -> bool:
+    """Whether this entry had been written among the first writes."""
+    epoch, _, sequence = id_.rpartition("-")
+    log = redis.at(count).get(b"{pushup}:state", {})
+    return log.get(b"epoch") != epoch.encode() or int(log[b"sequence"]) >= int(sequence)
+
+
+def may_forget(simulation: Simulation) -> Callable[[Follower, str], bool]:
+    """Whether a gap may be reported for a channel because one of this name may have been forgotten."""
+
+    def forgets(follower: Follower, channel: str) -> bool:
+        before = follower.cursor
+        if "-" not in before:
+            return False
+        sequence = place_of(before)[2]
+        return any(s.is_running and s.node.state.channels.floor > sequence for s in simulation.servers)
+
+    return forgets
+
+
+def before_last_save(redis: RedisServer) -> int | None:
+    """How many writes to keep so that the last save is missing, but no entry; None if there is no such number."""
+    from pushup.broadcast.redis.log import SCRIPTS
+
+    append, begin, save = (script.sha.encode() for script in SCRIPTS[:3])
+    for number in range(len(redis.writes) - 1, -1, -1):
+        words = redis.writes[number][1]
+        if words[0] == b"EVALSHA" and words[1] in (append, begin):
+            return None
+        if words[0] == b"EVALSHA" and words[1] == save:
+            return number
+    return None
+
+
+def check_nothing_left(simulation: Simulation) -> None:
+    """Every server has stopped, and left no timer, connection or waiting bytes behind."""
+    for server in simulation.servers:
+        if server.is_running:
+            raise BrokenPromise(f"nothing is left over: {server.name} did not stop")
+        if server.node.polls.count:
+            raise BrokenPromise(f"nothing is left over: {server.name} still holds {server.node.polls.count} polls")
+        if server.broadcast.waiting_bytes:
+            raise BrokenPromise(f"nothing is left over: {server.broadcast.waiting_bytes} bytes wait at {server.name}")
+        if server.edge.connection_count:
+            raise BrokenPromise(f"nothing is left over: {server.edge.connection_count} connections at {server.name}")
+        if server.left_over:
+            raise BrokenPromise(f"nothing is left over: {server.left_over} timers at {server.name}")

@@ -1,0 +1,210 @@
+"""What a seed does: a list of steps, each with its time and all it needs. Leaving steps out changes none of the others.
+
+So a failing seed can be shrunk (`shrink.py`): whatever is not needed for the failure is left out.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, NamedTuple
+
+FAULT_SECONDS = 40.0
+"""For this long there are faults."""
+
+NAMES = ("a", "b", "c", "tag:é")
+
+
+class Step(NamedTuple):
+    """Something that happens at a time, in seconds from the beginning; `kind` is a method of `steps.Steps`."""
+
+    at: float
+    kind: str
+    arguments: dict[str, Any]
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
+        return f"{self.at:8.3f} {self.kind}({shown})"
+
+
+class Plan(NamedTuple):
+    """A cluster and what happens to it."""
+
+    seed: str
+    setup: dict[str, Any]
+    steps: tuple[Step, ...]
+
+
+KINDS = ("redis", "redis", "redis", "redis", "redis", "journal", "journal", "memory")
+
+LIMITS: dict[str, dict[str, Any]] = {
+    "roomy": {},
+    "short": {"retention_seconds": 8.0, "channel_ttl_seconds": 6.0, "keys_limit": 4},
+    "few messages": {"retention_messages": 3, "retention_seconds": 30.0},
+    "few bytes": {"retention_bytes": 4000, "retention_seconds": 20.0},
+    "few channels": {"channels_limit": 12, "channel_ttl_seconds": 3.0, "retention_seconds": 5.0},
+}
+
+
+def make_plan(seed: str) -> Plan:
+    """The plan of a seed."""
+    random = Random(f"plan {seed}")
+    kind = random.choice(KINDS)
+    setup = {
+        "kind": kind,
+        "nodes": random.choice((2, 2, 3)) if kind == "redis" else 1,
+        "limits": random.choice(list(LIMITS)),
+        "appendfsync": random.choice(("always", "everysec", "none")),
+        "replica": random.random() < 0.4,
+        "delay": random.choice((0.0003, 0.0003, 0.003, 0.02)),
+        "slow_node": random.choice((0.0, 0.0, 0.0, 0.3)),
+        "many": random.choice((0, 0, 0, 0, 40)),
+    }
+    setup["expire_at_most"] = random.choice((3, 10, 1000)) if setup["many"] else 1000
+    if setup["many"]:
+        setup["limits"] = "few channels"
+    steps = [*_publications(random, setup), *_subscribers(random), *_faults(random, setup)]
+    return Plan(seed, setup, tuple(sorted(steps, key=lambda step: step.at)))
+
+
+def _publications(random: Random, setup: dict[str, Any]) -> list[Step]:
+    steps = []
+    rate = random.choice((0.5, 2.0, 5.0))
+    at = 1.0
+    while (at := at + random.expovariate(rate)) < FAULT_SECONDS:
+        groups = []
+        for _ in range(random.choice((1, 1, 1, 2, 4))):
+            groups.append(tuple(random.sample(NAMES, random.choice((1, 1, 2)))))
+        if setup["many"] and random.random() < 0.3:
+            groups = [tuple(f"many{random.randrange(60)}" for _ in range(6))]
+            groups = [tuple(dict.fromkeys(groups[0]))]
+        steps.append(
+            Step(at, "publish", {
+                "publisher": random.randrange(3),
+                "groups": groups,
+                "key": random.random() < 0.4,
+                "ack": random.choice(("accepted",) * 6 + ("replicated", "stable")),
+                "target": random.choice(("balancer", "balancer", "node")),
+                "node": random.randrange(3),
+            })
+        )  # fmt: skip
+    return steps
+
+
+def _subscribers(random: Random) -> list[Step]:
+    steps = []
+    for number in range(random.choice((2, 4, 6))):
+        steps.append(
+            Step(random.uniform(0.5, 12.0), "subscribe", {
+                "number": number,
+                "channels": tuple(random.sample(NAMES, random.choice((1, 2, 4)))),
+                "cursor": random.choice(("", "earliest", "now")),
+                "timeout": random.choice((0, 2, 10, 10)),
+                "limit": random.choice((1, 3, 100)),
+                "direct": random.random() < 0.3,
+                "slow": random.choice((0.0, 0.0, 0.0, 1.0)),
+                "pause": random.choice((0.0, 0.0, 0.2, 2.0)),
+            })
+        )  # fmt: skip
+        if random.random() < 0.4:
+            steps.append(
+                Step(
+                    random.uniform(8.0, FAULT_SECONDS),
+                    "sleep",
+                    {"number": number, "seconds": random.choice((1.0, 8.0, 25.0))},
+                )
+            )
+        if random.random() < 0.2:
+            steps.append(Step(random.uniform(8.0, FAULT_SECONDS), "fork", {"number": number}))
+    return steps
+
+
+WEIGHTS = {
+    "kill": 3, "pause": 2, "drain": 2, "new_settings": 1, "poison": 0.7, "drain_and_failover": 1, "kill_writing": 2, "cut_all": 0.7, "clog": 3, "cut": 2, "slow_link": 1, "stop_all": 1, "jump": 1,
+    "redis_restart": 2, "redis_power": 2, "redis_old": 1.5, "redis_failover": 1.5, "redis_evict": 1, "redis_flush": 0.5,
+    "redis_deny": 1, "redis_pause": 1, "redis_jump": 0.5, "redis_without_save": 1.5, "replica_pause": 1,
+    "disk": 2, "put_back": 2,
+}  # fmt: skip
+
+
+def _faults(random: Random, setup: dict[str, Any]) -> list[Step]:
+    """One to six faults; some at the same time."""
+    wanted = [name for name in WEIGHTS if _fits(name, setup)]
+    weights = [WEIGHTS[name] for name in wanted]
+    steps = []
+    at = random.uniform(4.0, 12.0)
+    if setup["many"]:
+        # Nodes start from checkpoints while many channels are due.
+        for _ in range(random.randrange(2, 8)):
+            steps.append(
+                Step(random.uniform(6.0, FAULT_SECONDS), "kill", {"node": random.randrange(3), "seconds": 0.0})
+            )
+    for _ in range(random.choice((0, 1, 1, 2, 2, 3, 4, 6))):
+        name = random.choices(wanted, weights)[0]
+        steps.append(Step(at, name, _arguments(random, name)))
+        if random.random() > 0.3:  # else the next fault comes at once
+            at += random.uniform(0.2, 12.0)
+        if at > FAULT_SECONDS:
+            break
+    return steps
+
+
+def _fits(name: str, setup: dict[str, Any]) -> bool:
+    if name.startswith("redis_") or name in ("clog", "cut", "slow_link"):
+        return bool(setup["kind"] == "redis") and (name != "redis_failover" or setup["replica"])
+    if name == "replica_pause":
+        return bool(setup["replica"]) and setup["kind"] == "redis"
+    if name in ("new_settings", "poison", "drain_and_failover", "cut_all"):
+        return bool(setup["kind"] == "redis")
+    if name in ("disk", "put_back", "kill_writing"):
+        return bool(setup["kind"] == "journal")
+    return True
+
+
+def _arguments(random: Random, name: str) -> dict[str, Any]:
+    node = random.randrange(3)
+    seconds = random.choice((0.1, 0.5, 2.0, 6.0, 15.0))
+    match name:
+        case "kill":
+            return {"node": node, "seconds": random.choice((0.0, 0.5, 3.0))}
+        case "pause" | "redis_pause" | "redis_deny" | "replica_pause":
+            return {"node": node, "seconds": seconds, "what": random.choice(("OOM", "MISCONF", "READONLY"))}
+        case "drain":
+            return {"node": node, "seconds": random.choice((0.0, 1.0))}
+        case "clog":
+            return {"node": node, "other": random.choice(("redis", "redis", "balancer")), "seconds": seconds,
+                    "direction": random.choice(("to", "from", "both"))}  # fmt: skip
+        case "cut":
+            return {"node": node, "other": random.choice(("redis", "balancer")), "seconds": seconds}
+        case "slow_link":
+            return {"node": node, "other": "redis", "seconds": seconds, "delay": random.choice((0.05, 0.4))}
+        case "stop_all":
+            return {"redis": random.choice(("", "old", "power", "restart", "without_save", "put_back")),
+                    "good": random.random() < 0.5, "seconds": random.choice((0.2, 4.0)), "share": random.random()}  # fmt: skip
+        case "jump" | "redis_jump":
+            return {"node": node, "by": random.choice((-3600.0, 3600.0, 7200.0, -30.0, 30.0))}
+        case "redis_restart" | "redis_power" | "redis_without_save" | "redis_failover":
+            return {"seconds": random.choice((0.0, 0.3, 3.0))}
+        case "redis_old":
+            return {"seconds": random.choice((0.0, 2.0)), "share": random.random()}
+        case "redis_evict":
+            return {"key": random.choice(("state", "log", "channels", "messages", "keys", "leases", "members"))}
+        case "disk":
+            return {"what": random.choice(("full", "broken", "slow")), "seconds": seconds}
+        case "new_settings":
+            return {
+                "limits": random.choice(({"retention_messages": 5}, {"keys_limit": 3}, {"retention_seconds": 15.0}))
+            }
+        case "poison":
+            return {
+                "width": random.choice((1, 3)),
+                "what": random.choice(('{"type":"future"}', "[1", '{"type":"close","channel":5}')),
+            }
+        case "drain_and_failover":
+            return {"node": node, "seconds": random.choice((0.1, 0.5, 1.0))}
+        case "kill_writing":
+            return {"seconds": random.choice((0.0, 1.0)), "share": random.random()}
+        case "cut_all":
+            return {"seconds": seconds}
+        case "put_back":
+            return {"share": random.random(), "good": random.random() < 0.5}
+    return {}

@@ -1,0 +1,110 @@
+"""The dangerous states that a long run must have been in, each counted when it is seen. One never reached is not tested."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pushup.broadcast.redis.log import SCRIPTS
+from pushup.core.cursor import Cursor
+from pushup.core.poll import Poll
+
+if TYPE_CHECKING:
+    from tests.simulation.server import Server
+    from tests.simulation.simulation import Simulation
+
+STATES = (
+    "a node started from a checkpoint while something in it was due to expire",
+    "a node continued with another state while it held polls",
+    "a poll's cursor was ahead of its node",
+    "a poll's cursor was of an epoch that its node does not have",
+    "a publication was replicated",
+    "a publication was stable",
+    "a save came after another node's save",
+    "a save came after the epoch had ended",
+    "an append came after the epoch had ended",
+    "two nodes tried to begin an epoch",
+    "Redis came back while a node was draining",
+    "Redis came back while a node was paused",
+    "Redis came back while no node was alive",
+    "Redis came back without entries that a node had applied",
+    "Redis came back with every entry, but without the last save",
+    "the journal was put back to an earlier time",
+    "a process was killed while it wrote to its disk",
+    "a clock jumped while polls were held",
+    "a key was tried again after its publication had succeeded",
+    "an entry had more to expire than it may",
+    "all nodes were cut off from Redis at once",
+    "two faults at once",
+)
+"""Every one of these must have been reached by a long run."""
+
+_APPEND, _BEGIN, _SAVE = (script.sha.encode() for script in SCRIPTS[:3])
+
+
+def watch(simulation: Simulation) -> None:
+    """Count from now on."""
+    redis = simulation.redis
+    if redis is not None:
+        redis.on_write = lambda words, reply: _wrote(simulation, words, reply)  # type: ignore[method-assign]
+    for server in simulation.servers:
+        server.built = lambda server=server: _watch_server(simulation, server)  # type: ignore[misc]
+        if server.is_running:
+            server.built()
+
+
+def _wrote(simulation: Simulation, words: list[bytes], reply: Any) -> None:
+    if words[0] != b"EVALSHA" or reply != 0:
+        return
+    reach = simulation.world.reach
+    assert simulation.redis is not None
+    state = simulation.redis.data.get(b"{pushup}:state", {})
+    if words[1] == _APPEND:
+        reach("an append came after the epoch had ended")
+    elif words[1] == _BEGIN:
+        reach("two nodes tried to begin an epoch")
+    elif words[1] == _SAVE:
+        same = words[8] == state.get(b"epoch")
+        reach("a save came after another node's save" if same else "a save came after the epoch had ended")
+
+
+def _watch_server(simulation: Simulation, server: Server) -> None:
+    node, reach, world = server.node, simulation.world.reach, simulation.world
+    poll, start_from = node.poll, node.start_from
+
+    def watched_poll(asked: Poll, *rest: Any) -> Any:
+        cursor, here = asked.cursor, node.cursor
+        if isinstance(cursor, Cursor) and here.epoch:
+            if cursor.epoch != here.epoch:
+                reach("a poll's cursor was of an epoch that its node does not have")
+            elif cursor.sequence > here.sequence:
+                reach("a poll's cursor was ahead of its node")
+        return poll(asked, *rest)
+
+    def watched_start(snapshot: Any) -> None:
+        if node.polls.count:
+            reach("a node continued with another state while it held polls")
+        start_from(snapshot)
+        due = node.state.next_expiry
+        if due is not None and due <= world.now:
+            reach("a node started from a checkpoint while something in it was due to expire")
+
+    node.poll = watched_poll  # type: ignore[method-assign]
+    node.start_from = watched_start  # type: ignore[method-assign]
+
+
+def redis_came_back(simulation: Simulation) -> None:
+    """Called when Redis runs again, before any node has connected."""
+    reach, servers, redis = simulation.world.reach, simulation.servers, simulation.redis
+    assert redis is not None
+    if any(s.draining and s.is_running for s in servers):
+        reach("Redis came back while a node was draining")
+    if any(s.process is not None and s.process.paused for s in servers):
+        reach("Redis came back while a node was paused")
+    if not any(s.is_running for s in servers):
+        reach("Redis came back while no node was alive")
+    state = redis.data.get(b"{pushup}:state", {})
+    for server in servers:
+        cursor = server.node.cursor
+        if server.is_running and cursor.epoch.encode() == state.get(b"epoch"):
+            if cursor.sequence > int(state.get(b"sequence", 0)):
+                reach("Redis came back without entries that a node had applied")

@@ -1,0 +1,242 @@
+"""A simulated Redis server: the stand-in that is compared with the real one, behind the simulated network, with what a
+restart brings back.
+
+Every write is in a log with the time at which it was executed, so that what Redis had at any moment can be made again by
+replaying a part of it. A file (AOF, RDB) or a replica is then only a number: how many writes it contains.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import hiredis
+
+from pushup.broadcast.redis.log import SCRIPTS
+from tests.broadcast.redis.fake_redis import FakeRedis, encode_reply
+from tests.simulation.network import End, Network
+from tests.simulation.world import START, Process, World
+
+HOST = "redis"
+FSYNC_SECONDS = 1.0
+"""How often `appendfsync everysec` syncs."""
+
+READS = frozenset(
+    {b"PING", b"INFO", b"CONFIG", b"SCRIPT", b"HMGET", b"HGET", b"XRANGE", b"XREVRANGE", b"XREAD", b"WAIT", b"ROLE"}
+)
+EVICT = b"EVICT"
+"""Stands for an eviction in the log of writes."""
+
+
+class _FixedClock:
+    """The time, as Redis sees it."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def seconds(self) -> float:
+        return self.now
+
+
+class RedisServer:
+    """The server at one address. What happens to it is decided by `faults`."""
+
+    def __init__(self, world: World, network: Network, *, appendfsync: str) -> None:
+        """`appendfsync`: always, everysec, or none (snapshots only)."""
+        self.world = world
+        self.network = network
+        self.appendfsync = appendfsync
+        self.offset_seconds = 0.0
+        """By how much its clock is ahead."""
+        self.writes: list[tuple[float, list[bytes]]] = []
+        self._base: dict[bytes, Any] = {}
+        self.synced = 0
+        """How many writes survive the loss of power."""
+        self.dumps = [0]
+        """How many writes each snapshot (RDB) contains, the newest last."""
+        self.has_replica = False
+        self.replica_paused = False
+        self._replicated = 0
+        self.runs = 0
+        self.promoted = False
+        self._time = _FixedClock()
+        self.start(self._base)
+
+    # What the faults and the checker use.
+
+    @property
+    def data(self) -> dict[bytes, Any]:
+        return self.redis.data
+
+    def at(self, count: int) -> dict[bytes, Any]:
+        """What it had after so many writes."""
+        scratch = self._made({})
+        for script in SCRIPTS:
+            scratch.execute([b"SCRIPT", b"LOAD", script.text])
+        for time, words in self.writes[:count]:
+            scratch.clock.now = time  # type: ignore[attr-defined]
+            if words[0] == EVICT:
+                scratch.data.pop(words[1], None)
+            elif words[0] == b"FLUSHALL":
+                scratch.data.clear()
+            else:
+                scratch.execute(words)
+        return scratch.data
+
+    @property
+    def replicated(self) -> int:
+        """How many writes the replica has."""
+        return self._replicated
+
+    def start(self, data: dict[bytes, Any], *, promoted: bool = False) -> None:
+        """Run, with this data."""
+        self.runs += 1
+        self.promoted = promoted
+        self.process = Process(self.world, HOST)
+        self.redis = self._made(data)
+        self._clients: list[_Client] = []
+        self.network.listen(HOST, self.process, self._accept)
+        self.process.later(FSYNC_SECONDS, self._sync)
+
+    def _made(self, data: dict[bytes, Any]) -> FakeRedis:
+        clock = _FixedClock()
+        redis = FakeRedis(clock)  # type: ignore[arg-type]
+        redis.run = f"run{self.runs}"
+        redis.data = data
+        redis.info = {
+            "aof_enabled": "0" if self.appendfsync == "none" else "1",
+            "second_repl_offset": "1" if self.promoted else "-1",
+        }
+        redis.appendfsync = self.appendfsync.encode() if self.appendfsync != "none" else b"everysec"
+        return redis
+
+    def stop(self) -> None:
+        self.process.die()
+
+    def restart(self, count: int, *, promoted: bool = False) -> None:
+        """Be killed, and start again with so many of its writes; the others never happened."""
+        self.stop()
+        lost = len(self.writes) - count
+        data = self.at(count)
+        del self.writes[count:]
+        self.synced = min(self.synced, count)
+        self._replicated = min(self._replicated, count)
+        self.dumps = [dump for dump in self.dumps if dump <= count] or [0]
+        self.world.tell(f"redis: starts again without its last {lost} writes{', promoted' if promoted else ''}")
+        self.start(data, promoted=promoted)
+
+    def evict(self, key: bytes) -> None:
+        self.writes.append((self.now(), [EVICT, key]))
+        self.data.pop(key, None)
+
+    def flush(self) -> None:
+        self.writes.append((self.now(), [b"FLUSHALL"]))
+        self.data.clear()
+
+    def dump(self) -> None:
+        """Save a snapshot."""
+        self.dumps.append(len(self.writes))
+
+    def now(self) -> float:
+        return self.world.now + self.offset_seconds
+
+    # Clients.
+
+    def _accept(self, end: End) -> None:
+        self._clients.append(_Client(self, end))
+
+    def wake(self) -> None:
+        """Look again at what every client waits for."""
+        for client in self._clients:
+            client.serve_soon()
+
+    def execute(self, words: list[bytes]) -> Any:
+        redis = self.redis
+        redis.clock.now = self.now()  # type: ignore[attr-defined]
+        reply = redis.execute(words)
+        if words[0] not in READS and not isinstance(reply, Exception):
+            self.writes.append((self.now(), words))
+            if self.appendfsync == "always":
+                self.synced = len(self.writes)
+            if self.has_replica and not self.replica_paused:
+                self._replicate(len(self.writes))
+            self.on_write(words, reply)
+            self.wake()
+        return reply
+
+    on_write: Callable[[list[bytes], Any], None] = staticmethod(lambda words, reply: None)
+    """For counters and checks."""
+
+    def _replicate(self, count: int) -> None:
+        def arrive() -> None:
+            if self.has_replica and not self.replica_paused and self._replicated < count <= len(self.writes):
+                self._replicated = count
+                self.wake()
+
+        self.process.later(0.001, arrive)
+
+    def resume_replica(self) -> None:
+        self.replica_paused = False
+        self._replicate(len(self.writes))
+
+    def _sync(self) -> None:
+        if self.appendfsync == "everysec":
+            self.synced = len(self.writes)
+        self.process.later(FSYNC_SECONDS, self._sync)
+
+
+class _Client:
+    """One connection to Redis. Commands are executed in order; one that blocks holds up those behind it."""
+
+    def __init__(self, server: RedisServer, end: End) -> None:
+        self._server = server
+        self._end = end
+        self._reader = hiredis.Reader()
+        self._requests: deque[tuple[float, list[bytes]]] = deque()
+        self._scheduled = False
+        self._last_write = 0
+        end.on_data = self._received
+        end.on_end = end.on_lost = self._gone
+
+    def _received(self, data: bytes) -> None:
+        self._reader.feed(data)
+        while (words := self._reader.gets()) is not False:
+            self._requests.append((self._server.world.now, words))
+        self.serve_soon()
+
+    def _gone(self) -> None:
+        self._end.close()
+        self._requests.clear()
+        if self in self._server._clients:
+            self._server._clients.remove(self)
+
+    def serve_soon(self) -> None:
+        if self._requests and not self._scheduled:
+            self._scheduled = True
+            self._server.process.later(0, self._serve)
+
+    def _serve(self) -> None:
+        self._scheduled = False
+        server = self._server
+        while self._requests and self._end.is_open:
+            since, words = self._requests[0]
+            name = words[0]
+            before = len(server.writes)
+            if name == b"WAIT":
+                done = server.has_replica and server.replicated >= self._last_write
+                reply: Any = int(done)
+                blocks, empty = int(words[2]) / 1000, not done
+            else:
+                reply = server.execute(words)
+                blocks, empty = (
+                    (int(words[words.index(b"BLOCK") + 1]) / 1000 if name == b"XREAD" else 0.0),
+                    reply is None,
+                )
+            if empty and blocks and server.world.now < since + blocks - 1e-6:
+                server.world.at(since + blocks, self.serve_soon, server.process)
+                return
+            if len(server.writes) > before:
+                self._last_write = len(server.writes)
+            self._requests.popleft()
+            self._end.send(encode_reply(reply))

@@ -1,0 +1,241 @@
+"""A simulated PushUp server: the real service with everything above the socket, as a process that dies and starts again."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from msgspec import structs
+from twisted.internet.defer import Deferred
+
+from pushup.broadcast import Broadcast
+from pushup.broadcast.journal import Journal
+from pushup.broadcast.journal_file import JournalError, open_journal
+from pushup.broadcast.memory import MemoryBroadcast
+from pushup.broadcast.redis.broadcast import RedisBroadcast
+from pushup.broadcast.redis.connection import RedisConnection
+from pushup.broadcast.redis.errors import CannotConnect, ErrorReply, Lost
+from pushup.core.subscription import Holder
+from pushup.metrics import Metrics
+from pushup.net.api.access import Access
+from pushup.net.api.application import Api
+from pushup.net.api.origins import Origins
+from pushup.net.api.poll_parameters import PollReader
+from pushup.net.api.refusals import Refusals
+from pushup.net.edge import Edge
+from pushup.net.listener import Listener
+from pushup.node import Node
+from pushup.service import PushUpService
+from pushup.settings import Settings
+from tests.net.in_memory import InMemoryReactor
+from tests.simulation import redis_server
+from tests.simulation.disk import Disk, SimulatedHelpers
+from tests.simulation.network import End, Network
+from tests.simulation.sockets import ListeningSocket, SimulatedDemultiplexer, SimulatedSocket, SimulatedTransport
+from tests.simulation.work import counted
+from tests.simulation.world import Clock, Process, World
+
+
+class SimulatedConnector:
+    """Connects a server to Redis."""
+
+    def __init__(self, process: Process, network: Network, timeout: float) -> None:
+        self._process = process
+        self._network = network
+        self._timeout = timeout
+
+    async def connect(self) -> RedisConnection:
+        made: Deferred[End | None] = Deferred()
+        self._network.connect(
+            self._process.name, self._process, redis_server.HOST, made.callback, lambda: made.callback(None)
+        )
+        end = await made
+        if end is None:
+            raise CannotConnect("redis:6379: refused")
+        connection = RedisConnection(self._process.reactor, self._timeout)
+        SimulatedTransport(end, connection)
+        try:
+            await connection.ask("PING")
+        except (Lost, ErrorReply) as error:
+            connection.abort("the connection is not usable")
+            raise CannotConnect(f"redis:6379: {error}") from None
+        return connection
+
+
+class Server:
+    """A machine with a PushUp server on it, which can be started many times."""
+
+    def __init__(self, world: World, network: Network, name: str, broadcast: str, settings: Settings) -> None:
+        """`broadcast`: memory, journal or redis."""
+        self.world = world
+        self.network = network
+        self.name = name
+        self.kind = broadcast
+        self.settings = settings
+        self.clock = Clock(world, drift=world.random("drift", name).uniform(-1e-4, 1e-4))
+        self.disk = Disk(world, name)
+        self.starts = 0
+        self.process: Process | None = None
+        self.draining = False
+        self.is_over = False
+        """Whether it is not to start again."""
+        self.built: Callable[[], None] = lambda: None
+        """Called with each new service, before it starts."""
+        self.dead: list[object] = []
+        """Earlier services: kept, so that when they are freed has no influence."""
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.alive
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it runs and is not about to stop."""
+        return self.is_running and not self.draining and self.process is not None and not self.process.paused
+
+    def start(self) -> None:
+        """Start a new process."""
+        assert not self.is_running
+        self.starts += 1
+        self.draining = False
+        process = self.process = Process(self.world, self.name, self.clock)
+        with self.world.turn_of(process):
+            self._build(process)
+            try:
+                self.service.startService()
+            except JournalError as error:
+                self.world.tell(f"{self.name}: cannot start: {error}")
+                self._die(process)
+                self.world.later(1.0, self.start_again)
+                return
+        self.network.listen(self.name, process, self._accept)
+        self.world.tell(f"{self.name}: started")
+
+    def start_again(self) -> None:
+        if not self.is_running and not self.is_over:
+            self.start()
+
+    def _build(self, process: Process) -> None:
+        settings, clock = self.settings, process.reactor
+        random = self.world.random("server", self.name, self.starts).random
+        metrics = Metrics()
+        demultiplexer = SimulatedDemultiplexer(process)
+        self.broadcast = self._make_broadcast(process, random)
+        self.node: Node[Holder] = Node(
+            limits=settings.queue,
+            hold_limits=settings.hold,
+            broadcast=counted(self.broadcast, self.world),
+            clock=clock,
+            soon=demultiplexer.soon,
+            random=random,
+            metrics=metrics,
+            name=self.name,
+        )
+        origins = Origins(frozenset())
+        access = Access(publish_keys=(), origins=origins, hosts=("*",))
+        api = Api(
+            self.node,
+            polls=PollReader(settings.poll),
+            publication_limits=settings.publication,
+            publication_limit_bytes=settings.request.body_limit_bytes,
+            access=access,
+            origins=origins,
+            refusals=Refusals(metrics, clock.seconds),
+            metrics_text=lambda: b"",
+        )
+        self._reactor = InMemoryReactor()
+        self.edge = Edge(
+            application=api,
+            demultiplexer=demultiplexer,
+            reactor=self._reactor,
+            clock=clock,
+            limits=settings.edge,
+            request_limits=settings.request,
+            metrics=metrics,
+        )
+        self.service = PushUpService(
+            settings, clock=clock, node=self.node, edge=self.edge, api=api, access=access, authorization=None
+        )
+        self._listening = ListeningSocket(self.name)
+        self.edge.listen(cast(socket.socket, self._listening))
+        self.dead.append(self.service)
+        self._sockets = 100
+        self.built()
+        self._following_since = self.world.now
+        self.left_over = 0
+
+    def _make_broadcast(self, process: Process, random: Callable[[], float]) -> Broadcast:
+        settings, clock = self.settings, process.reactor
+        epoch = f"{self.name}x{self.starts}"
+        if self.kind == "memory":
+            return MemoryBroadcast(epoch=epoch, now=clock.seconds)
+        if self.kind == "journal":
+            return Journal(
+                partial(open_journal, Path("journal.db"), settings.queue, epoch, self.disk.open(process)),
+                limits=settings.queue,
+                waiting_limits=settings.waiting,
+                helpers=SimulatedHelpers(process, self.disk),
+                clock=clock,
+            )
+        return RedisBroadcast(
+            SimulatedConnector(process, self.network, settings.redis.redis_timeout_seconds),
+            node_id=f"{self.name}.{self.starts}",
+            limits=settings.queue,
+            redis_limits=settings.redis,
+            waiting_limits=settings.waiting,
+            clock=clock,
+            random=random,
+        )
+
+    def following_since(self) -> float:
+        """Since when it has followed the log without a break."""
+        return self._following_since if self.broadcast.is_following else self.world.now  # type: ignore[attr-defined]
+
+    def _accept(self, end: End) -> None:
+        if not self._reactor.readers:
+            end.reset()  # it listens no more
+            return
+        self._sockets += 1
+        self._listening.queue.append(SimulatedSocket(end, self._sockets))
+        for reader in self._reactor.readers:
+            assert isinstance(reader, Listener)
+            reader.doRead()
+
+    def kill(self) -> None:
+        if self.process is not None and self.process.alive:
+            self.world.tell(f"{self.name}: killed")
+            self._die(self.process)
+
+    def _die(self, process: Process) -> None:
+        process.die()
+        if isinstance(self.broadcast, RedisBroadcast):
+            self.broadcast.abort()  # no one notices: it frees the coroutines, which Python would complain of
+
+    def stop(self) -> None:
+        """Stop in good order, as with SIGTERM."""
+        if not self.is_running or self.draining:
+            return
+        process = self.process
+        assert process is not None
+        self.draining = True
+        self.world.tell(f"{self.name}: begins to drain")
+
+        def stopped(result: Any) -> None:
+            self.world.tell(f"{self.name}: stopped")
+            process.later(0.1, exit_)  # connections that it closed end in a later turn
+
+        def exit_() -> None:
+            self.left_over = process.reactor.active_calls
+            self._die(process)
+
+        def begin() -> None:
+            self.service.stopService().addCallback(stopped)
+
+        process.later(0, begin)
+
+    def use(self, **limits: Any) -> None:
+        """Have other limits from the next start on."""
+        self.settings = structs.replace(self.settings, queue=structs.replace(self.settings.queue, **limits))

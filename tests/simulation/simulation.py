@@ -1,0 +1,526 @@
+"""One run: a cluster is built, a plan is carried out, everything is healed, and then nothing may be missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from msgspec import structs
+from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent, globalLogPublisher
+from zope.interface import implementer
+
+from pushup.core import state
+from pushup.core.limits import Limits
+from pushup.drain import DrainLimits
+from pushup.server_settings import ServerSettings
+from pushup.settings import Settings
+from pushup.broadcast.redis.log import SCRIPTS
+from tests.simulation import inside, reach
+from tests.simulation.balancer import Balancer
+from tests.simulation.checker import Checker
+from tests.simulation.clients import Publisher, Subscriber
+from tests.simulation.network import Network
+from tests.simulation.plan import FAULT_SECONDS, LIMITS, WEIGHTS, Plan, Step
+from tests.simulation.redis_server import HOST as REDIS
+from tests.simulation.redis_server import RedisServer
+from tests.simulation.server import Server
+from tests.simulation.world import START, TURN_WORK, BrokenPromise, World
+
+HEAL_SECONDS = 40.0
+"""How long after the last fault everything must be live again."""
+
+DELIVERY_SECONDS = 25.0
+"""How long after that every subscriber must have everything."""
+
+REDIS_SETTINGS_SECONDS = 2.0
+"""`redis_timeout_seconds` of the simulated servers."""
+
+
+class Result(NamedTuple):
+    """The outcome of a run."""
+
+    plan: Plan
+    broken: str
+    """The promise that was broken; empty if none was."""
+    digest: str
+    reached: dict[str, int]
+    false_alarms: dict[str, int]
+    story: list[str]
+    events: int
+    longest_turn: int
+
+
+class Simulation:
+    """A cluster, its clients, and the steps that a plan may contain."""
+
+    def __init__(self, plan: Plan) -> None:
+        setup = plan.setup
+        self.plan = plan
+        state.EXPIRE_AT_MOST = setup["expire_at_most"]
+        self.world = World(plan.seed)
+        self.network = Network(self.world)
+        self.checker = Checker(self.world)
+        self.kind = setup["kind"]
+        self.redis: RedisServer | None = None
+        if self.kind == "redis":
+            self.redis = RedisServer(self.world, self.network, appendfsync=setup["appendfsync"])
+            self.redis.has_replica = setup["replica"]
+        settings = Settings(
+            server=structs.replace(ServerSettings(), listen=()),
+            queue=Limits(**LIMITS[setup["limits"]]),
+            drain=DrainLimits(drain_seconds=1.0),
+            redis=structs.replace(Settings().redis, redis_timeout_seconds=REDIS_SETTINGS_SECONDS),
+        )
+        self.jumps_alone = {step.kind for step in plan.steps if step.kind in WEIGHTS} == {"jump"}
+        self.servers = [Server(self.world, self.network, f"n{n}", self.kind, settings) for n in range(setup["nodes"])]
+        for server in self.servers:
+            for link in self.network.both(server.name, REDIS):
+                link.seconds = setup["delay"]
+                if server.name == "n0" and setup["slow_node"]:
+                    link.seconds = setup["slow_node"]
+            server.start()
+        self.balancer = Balancer(self.world, self.network, self.servers)
+        self.publishers = [Publisher(self.world, self.network, f"p{n}", self.checker) for n in range(3)]
+        self.subscribers: dict[int, Subscriber] = {}
+        self.backups: list[tuple[str, bytes]] = []
+        self._last_fault: float | None = None
+        self.checker.forgets = inside.may_forget(self)
+        self.checker.limits = settings.queue
+        self.checker.time_is_true = not any(step.kind == "redis_jump" for step in plan.steps)
+        self.checker.confirmed = inside.check_confirmation(self)  # type: ignore[method-assign]
+        reach.watch(self)
+        if self.kind == "journal":
+            self._back_up()
+
+    # The run.
+
+    def run(self) -> None:
+        world = self.world
+        for step in self.plan.steps:
+            world.at(START + step.at, lambda step=step: self._do(step))
+        world.run(START + FAULT_SECONDS)
+        self._heal()
+        world.run(START + FAULT_SECONDS + HEAL_SECONDS)
+        inside.check_live(self)
+        self._finish()
+        inside.check_equal(self)
+        self.checker.check_deliveries(inside.end_cursor(self))
+        self._stop()
+        inside.check_nothing_left(self)
+        if world.longest_turn > TURN_WORK:
+            raise BrokenPromise(f"a turn took {world.longest_turn} units of work; {TURN_WORK} are allowed")
+
+    def _do(self, step: Step) -> None:
+        self.world.tell(
+            f"-- {step.kind} {step.arguments}" if step.kind not in ("publish", "subscribe") else f"-- {step.kind}"
+        )
+        if step.kind in WEIGHTS:
+            if self._last_fault is not None and step.at - self._last_fault < 2.0:
+                self.world.reach("two faults at once")
+            self._last_fault = step.at
+        getattr(self, f"do_{step.kind}")(**step.arguments)
+
+    def _heal(self) -> None:
+        self.world.tell("== all faults end")
+        self.network.heal()
+        for server in self.servers:
+            server.disk.failing, server.disk.slow = "", 0.0
+            if server.is_running and server.process is not None:
+                server.process.resume()
+            elif not server.is_running:
+                server.start()
+        if self.redis is not None:
+            self.redis.redis.denies = ""
+            self.redis.process.resume()
+            self.redis.resume_replica()
+            if not self.redis.process.alive:
+                self.redis.restart(len(self.redis.writes))
+
+    def _finish(self) -> None:
+        """Publish once more on every channel, and let every subscriber read to the end."""
+        for server in self.servers:
+            if not server.is_running:
+                server.start()
+        for subscriber in self.subscribers.values():
+            subscriber.timeout, subscriber.pause, subscriber.slow = min(subscriber.timeout, 2.0), 0.0, 0.0
+        channels = {c for s in self.subscribers.values() for c in s.chain.channels}
+        for channel in sorted(channels):
+            self.publishers[0].publish("balancer", [(channel,)], f"last on {channel}", "accepted")
+        self.world.run(self.world.now + DELIVERY_SECONDS)
+        for name, publication in self.checker.publications.items():
+            if publication.key is not None and publication.key.startswith("last on") and not publication.ids:
+                raise BrokenPromise(f"live again: {name} could not be published after all faults had ended")
+        for subscriber in self.subscribers.values():
+            inside.check_read_to_end(self, subscriber)
+
+    def _stop(self) -> None:
+        """Stop the clients and then the servers, in good order."""
+        for subscriber in self.subscribers.values():
+            subscriber.process.die()
+            subscriber._client.drop()
+        self.balancer.process.die()
+        for server in self.servers:
+            server.is_over = True
+            server.stop()
+        self.world.run(self.world.now + 30.0)
+
+    # Clients.
+
+    def do_publish(
+        self, publisher: int, groups: list[tuple[str, ...]], key: bool, ack: str, target: str, node: int
+    ) -> None:
+        who = self.publishers[publisher]
+        host = "balancer" if target == "balancer" else self.servers[node % len(self.servers)].name
+        who.publish(host, groups, f"k{self.world.now:.6f}" if key else None, ack)
+
+    def do_subscribe(
+        self,
+        number: int,
+        channels: tuple[str, ...],
+        cursor: str,
+        timeout: float,
+        limit: int,
+        direct: bool,
+        slow: float,
+        pause: float,
+    ) -> None:
+        subscriber = Subscriber(self.world, self.network, f"s{number}", self.checker, channels, cursor)
+        subscriber.must_be_in_time = self.jumps_alone
+        subscriber.timeout, subscriber.limit, subscriber.slow, subscriber.pause = timeout, limit, slow, pause
+        if direct:
+            subscriber.hosts = [server.name for server in self.servers]
+        self.subscribers[number] = subscriber
+        subscriber.start()
+
+    def do_sleep(self, number: int, seconds: float) -> None:
+        if number in self.subscribers:
+            self.subscribers[number].sleep(seconds)
+
+    def do_fork(self, number: int) -> None:
+        if number in self.subscribers and not self.subscribers[number].chain.starts:
+            other = self.subscribers[number].fork(f"s{number}f")
+            self.subscribers[100 + number] = other
+            other.start()
+
+    # Faults of servers.
+
+    def _server(self, node: int) -> Server:
+        return self.servers[node % len(self.servers)]
+
+    def _may_lose(self) -> None:
+        self.checker.lossless = False
+
+    def do_kill(self, node: int, seconds: float) -> None:
+        server = self._server(node)
+        server.kill()
+        if self.kind == "memory":
+            self._may_lose()
+        self.world.later(seconds, server.start_again)
+
+    def do_pause(self, node: int, seconds: float, what: str) -> None:
+        process = self._server(node).process
+        if process is not None and process.alive:
+            process.pause()
+            self.world.later(seconds, process.resume)
+
+    def do_drain(self, node: int, seconds: float) -> None:
+        server = self._server(node)
+        server.stop()
+        if self.kind == "memory":
+            self._may_lose()
+        self._start_when_stopped(server, seconds)
+
+    def _start_when_stopped(self, server: Server, seconds: float) -> None:
+        if server.is_running:
+            self.world.later(0.5, lambda: self._start_when_stopped(server, seconds))
+        else:
+            self.world.later(seconds, server.start_again)
+
+    def do_stop_all(self, redis: str, good: bool, seconds: float, share: float) -> None:
+        """Stop every server, let something happen meanwhile, and start them again."""
+        if self.kind == "memory":
+            self._may_lose()
+        for server in self.servers:
+            if good:
+                server.stop()
+            else:
+                server.kill()
+
+        def meanwhile() -> None:
+            for server in self.servers:
+                if server.is_running:
+                    server.kill()
+            if self.redis is not None:
+                what = {
+                    "old": "redis_old",
+                    "power": "redis_power",
+                    "restart": "redis_restart",
+                    "without_save": "redis_without_save",
+                }.get(redis)
+                if what is not None:
+                    arguments = {"seconds": 0.0, **({"share": share} if redis == "old" else {})}
+                    getattr(self, f"do_{what}")(**arguments)
+            elif self.kind == "journal" and redis == "put_back":
+                self._put_back(share)
+            for server in self.servers:
+                self.world.later(seconds, server.start_again)
+
+        self.world.later(8.0 if good else 0.1, meanwhile)
+
+    def do_jump(self, node: int, by: float) -> None:
+        server = self._server(node)
+        if server.is_running and server.node.polls.count:
+            self.world.reach("a clock jumped while polls were held")
+        server.clock.jump(by)
+
+    # Faults of links.
+
+    def do_clog(self, node: int, other: str, seconds: float, direction: str) -> None:
+        there, back = self.network.both(self._server(node).name, other)
+        for link, clogged in ((there, direction != "from"), (back, direction != "to")):
+            if clogged:
+                link.clogged = True
+                self.world.later(seconds, link.release)
+        self._note_cut()
+
+    def _note_cut(self) -> None:
+        links = [link for server in self.servers for link in self.network.both(server.name, REDIS)]
+        if self.redis is not None and all(
+            a.cut or a.clogged or b.clogged for a, b in zip(links[::2], links[1::2], strict=True)
+        ):
+            self.world.reach("all nodes were cut off from Redis at once")
+
+    def do_cut(self, node: int, other: str, seconds: float) -> None:
+        name = self._server(node).name
+        self.network.cut(name, other)
+        self._note_cut()
+
+        def mend() -> None:
+            for link in self.network.both(name, other):
+                link.cut = False
+
+        self.world.later(seconds, mend)
+
+    def do_slow_link(self, node: int, other: str, seconds: float, delay: float) -> None:
+        links = self.network.both(self._server(node).name, other)
+        before = links[0].seconds
+        for link in links:
+            link.seconds = delay
+
+        def mend() -> None:
+            for link in links:
+                link.seconds = before
+
+        self.world.later(seconds, mend)
+
+    # Faults of Redis.
+
+    def _restart_redis(self, count: int, seconds: float, *, promoted: bool = False) -> None:
+        redis = self.redis
+        assert redis is not None
+        self._may_lose()  # nobody can prove, in general, that a restart lost nothing
+        redis.stop()
+
+        def start() -> None:
+            if not redis.process.alive:
+                redis.restart(min(count, len(redis.writes)), promoted=promoted)
+                reach.redis_came_back(self)
+
+        self.world.later(seconds, start)
+
+    def do_redis_restart(self, seconds: float) -> None:
+        """All that it had is there again, unless it does not keep a file of each write."""
+        redis = self.redis
+        assert redis is not None
+        self._restart_redis(redis.dumps[-1] if redis.appendfsync == "none" else len(redis.writes), seconds)
+
+    def do_redis_power(self, seconds: float) -> None:
+        """What was synced is there again."""
+        redis = self.redis
+        assert redis is not None
+        self._restart_redis(redis.dumps[-1] if redis.appendfsync == "none" else redis.synced, seconds)
+
+    def do_redis_old(self, seconds: float, share: float) -> None:
+        """An older file is put in place."""
+        assert self.redis is not None
+        self._restart_redis(int(len(self.redis.writes) * share), seconds)
+
+    def do_redis_without_save(self, seconds: float, tries: int = 40) -> None:
+        """It comes back with every entry, but without the last save of the checkpoint; later a node starts again."""
+        redis = self.redis
+        assert redis is not None
+        count = inside.before_last_save(redis)
+        if count is None or redis.writes[count][0] > redis.now() - 0.6:
+            if tries:  # wait for a moment at which nothing was published since the last save
+                self.world.later(0.05, lambda: self.do_redis_without_save(seconds, tries - 1))
+            return
+        self.world.reach("Redis came back with every entry, but without the last save")
+        self._restart_redis(count, seconds)
+        self.world.later(seconds + 6.0, lambda: self.do_kill(1, 0.0))
+
+    def do_redis_failover(self, seconds: float) -> None:
+        """The replica takes over."""
+        assert self.redis is not None
+        self._restart_redis(self.redis.replicated, seconds, promoted=True)
+
+    def do_drain_and_failover(self, node: int, seconds: float) -> None:
+        assert self.redis is not None
+        self.do_drain(node, 0.0)
+        if self.redis.has_replica:
+            self.world.later(seconds, lambda: self.do_redis_failover(0.0))
+        else:
+            self.world.later(seconds, lambda: self.do_redis_restart(0.0))
+
+    def do_cut_all(self, seconds: float) -> None:
+        for node in range(len(self.servers)):
+            self.do_cut(node, REDIS, seconds)
+
+    def do_poison(self, width: int, what: str) -> None:
+        """Somebody appends an entry that no node can read."""
+        redis = self.redis
+        assert redis is not None
+        self._may_lose()
+        state = redis.data.get(b"{pushup}:state")
+        if state is not None and redis.process.alive:
+            keys = [b"{pushup}:state", b"{pushup}:log"]
+            sha = SCRIPTS[0].sha.encode()
+            words = [b"EVALSHA", sha, b"2", *keys, state[b"epoch"], b"poison", b"%d" % width, what.encode()]
+            self.world.tell(f"redis: somebody appends {what}: {redis.execute(words)}")
+
+    def do_new_settings(self, limits: dict[str, Any]) -> None:
+        """The servers are restarted one after the other, with other limits."""
+        alone = [step.kind for step in self.plan.steps if step.kind in WEIGHTS] == ["new_settings"]
+        for number, server in enumerate(self.servers):
+
+            def restart(server: Server = server) -> None:
+                server.use(**limits)
+                self.do_drain(self.servers.index(server), 0.0)
+                if alone:
+                    self.world.later(5.5, lambda: inside.check_ready(server))
+
+            self.world.later(6.0 * number, restart)
+
+    def do_redis_evict(self, key: str) -> None:
+        assert self.redis is not None
+        self._may_lose()
+        self.redis.evict(b"{pushup}:" + key.encode())
+
+    def do_redis_flush(self) -> None:
+        assert self.redis is not None
+        self._may_lose()
+        self.redis.flush()
+
+    def do_redis_deny(self, node: int, seconds: float, what: str) -> None:
+        redis = self.redis
+        assert redis is not None
+        redis.redis.denies = f"{what} command not allowed"
+
+        def allow() -> None:
+            redis.redis.denies = ""
+
+        self.world.later(seconds, allow)
+
+    def do_redis_pause(self, node: int, seconds: float, what: str) -> None:
+        assert self.redis is not None
+        process = self.redis.process
+        if process.alive:
+            process.pause()
+            self.world.later(seconds, process.resume)
+
+    def do_redis_jump(self, node: int, by: float) -> None:
+        assert self.redis is not None
+        self.redis.offset_seconds += by
+
+    def do_replica_pause(self, node: int, seconds: float, what: str) -> None:
+        assert self.redis is not None
+        self.redis.replica_paused = True
+        self.world.later(seconds, self.redis.resume_replica)
+
+    # Faults of disks.
+
+    def do_disk(self, what: str, seconds: float) -> None:
+        disk = self.servers[0].disk
+        if what == "slow":
+            disk.slow = 0.5
+        else:
+            disk.failing = what
+
+        def mend() -> None:
+            disk.failing, disk.slow = "", 0.0
+
+        self.world.later(seconds, mend)
+
+    def do_kill_writing(self, seconds: float, share: float) -> None:
+        """The server dies during its next call to the disk."""
+        server = self.servers[0]
+
+        def kill() -> None:
+            server.kill()
+            self.world.later(seconds, server.start_again)
+
+        server.disk.on_call = lambda delay: self.world.later(share * delay, kill)
+
+    def _back_up(self) -> None:
+        server = self.servers[0]
+        if not server.disk._database.in_transaction:
+            self.backups.append((f"{self.world.now - START:.1f}", server.disk.backup()))
+        if self.world.now < START + FAULT_SECONDS:
+            self.world.later(2.0, self._back_up)
+
+    def do_put_back(self, share: float, good: bool) -> None:
+        """The server is stopped, an older copy of its journal is put in place, and it starts again."""
+        server = self.servers[0]
+        if good:
+            server.stop()
+        else:
+            server.kill()
+
+        def put() -> None:
+            if server.is_running:
+                server.kill()
+            self._put_back(share)
+            server.start_again()
+
+        self.world.later(8.0 if good else 0.1, put)
+
+    def _put_back(self, share: float) -> None:
+        time, backup = self.backups[int(share * len(self.backups))]
+        self._may_lose()
+        self.world.reach("the journal was put back to an earlier time")
+        self.world.tell(f"n0: the journal of {time} s is put back")
+        self.servers[0].disk.put_back(backup)
+
+
+@implementer(ILogObserver)
+class _Log:
+    """Adds what servers log to the story."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __call__(self, event: LogEvent) -> None:
+        if event["log_level"] >= LogLevel.info:
+            process = self._world.running
+            self._world.tell(f"{process.name if process else 'nobody'} logs: {formatEvent(event)}")
+
+
+def simulate(plan: Plan, observe: Callable[[Simulation], None] | None = None) -> Result:
+    """Carry out a plan."""
+    broken = ""
+    simulation = Simulation(plan)
+    if observe is not None:
+        observe(simulation)
+    world = simulation.world
+    log = _Log(world)
+    globalLogPublisher.addObserver(log)
+    try:
+        simulation.run()
+    except BrokenPromise as error:
+        broken = str(error)
+        world.tell(f"!! {broken}")
+    finally:
+        globalLogPublisher.removeObserver(log)
+    return Result(
+        plan, broken, world.digest, dict(sorted(world.reached.items())), dict(simulation.checker.false_alarms),
+        world.story, world.event_count, world.longest_turn,
+    )  # fmt: skip
