@@ -112,6 +112,8 @@ class Server:
                 self.world.later(1.0, self.start_again)
                 return
         self.network.listen(self.name, process, self._accept)
+        if isinstance(self.broadcast, RedisBroadcast):
+            self._watch_following()
         self.world.tell(f"{self.name}: started")
 
     def start_again(self) -> None:
@@ -191,8 +193,14 @@ class Server:
         )
 
     def following_since(self) -> float:
-        """Since when it has followed the log without a break."""
+        """Since when it has followed the log without a break, as seen four times a second."""
         return self._following_since if self.broadcast.is_following else self.world.now  # type: ignore[attr-defined]
+
+    def _watch_following(self) -> None:
+        if not self.broadcast.is_following:  # type: ignore[attr-defined]
+            self._following_since = self.world.now
+        assert self.process is not None
+        self.process.later(0.25, self._watch_following)
 
     def _accept(self, end: End) -> None:
         if not self._reactor.readers:
