@@ -1,0 +1,170 @@
+"""How far this machine has followed the order, in a file of its own.
+
+A journal, or the data of Redis, can be put back to an earlier time while no node is running. The new start then finds a
+complete log that ends too early. The mark shows it: if this machine has seen more than the log contains, entries are
+lost, and every subscriber must be told.
+
+The mark is written at most once a second, so it may be a second behind. It proves that entries are missing, never that
+none are.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+from msgspec import Struct
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from pushup.core.cursor import Cursor
+from pushup.timer import Timer
+
+MARK_SECONDS = 1.0
+"""How often the mark is written while there are new entries."""
+
+T = TypeVar("T")
+
+_log = Logger()
+_decode = msgspec.json.Decoder(Cursor).decode
+
+
+class Store(Protocol):
+    """Where the mark is kept. Both methods block."""
+
+    @property
+    def name(self) -> str:
+        """What the log calls it."""
+
+    def read(self) -> bytes | None:
+        """What was written last; None if nothing was. Raises: OSError."""
+
+    def write(self, data: bytes) -> None:
+        """Replace it; it survives a loss of power once this returns. Raises: OSError."""
+
+
+class Helpers(Protocol):
+    """Makes blocking calls."""
+
+    def call(self, function: Callable[..., T], /, *args: Any) -> Deferred[T]: ...
+
+
+class MarkFile(Struct, frozen=True):
+    """A mark in a file, which is replaced as a whole."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    def read(self) -> bytes | None:
+        try:
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, data: bytes) -> None:
+        new = self.path.with_name(self.path.name + ".new")
+        with new.open("wb") as file:
+            file.write(data)
+            os.fsync(file.fileno())
+        new.replace(self.path)
+        directory = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+class HighWater:
+    """The mark of one node."""
+
+    def __init__(self, store: Store, helpers: Helpers, clock: IReactorTime) -> None:
+        self._store = store
+        self._helpers = helpers
+        self._clock = clock
+        self._timer = Timer(clock, self._write)
+        self._noted: Cursor | None = None
+        self._written: Cursor | None = None
+        self._is_writing = False
+        self._failed = False
+        self._stopped: Deferred[None] | None = None
+
+    def read(self) -> Cursor | None:
+        """The last entry that this machine is known to have applied; None if it is not known. Blocks."""
+        try:
+            data = self._store.read()
+            mark = None if data is None else _decode(data)
+        except (OSError, msgspec.DecodeError) as error:
+            _log.error(
+                "{name} cannot be read ({error}); if the message log was put back to an earlier time, this start does "
+                "not notice it",
+                name=self._store.name,
+                error=error,
+            )
+            return None
+        self._written = mark
+        return mark
+
+    def note(self, cursor: Cursor) -> None:
+        """This entry has been applied; written within MARK_SECONDS."""
+        self._noted = cursor
+        if self._timer.time == math.inf and not self._is_writing:
+            self._timer.not_after(self._clock.seconds() + MARK_SECONDS)
+
+    async def stop(self) -> None:
+        """Write what was noted."""
+        self._timer.stop()
+        self._stopped = Deferred()
+        if not self._is_writing:
+            self._write()
+        await self._stopped
+
+    def abort(self) -> None:
+        """Write nothing more."""
+        self._timer.stop()
+
+    def _write(self) -> None:
+        if self._noted is None or self._noted == self._written:
+            self._finish()
+            return
+        self._is_writing = True
+        noted = self._noted
+        call = self._helpers.call(self._store.write, msgspec.json.encode(noted))
+        call.addCallbacks(lambda _: self._succeeded(noted), self._fail)
+
+    def _succeeded(self, noted: Cursor) -> None:
+        self._is_writing = self._failed = False
+        self._written = noted
+        if self._noted != noted:
+            if self._stopped is not None:
+                self._write()
+            else:
+                self._timer.not_after(self._clock.seconds() + MARK_SECONDS)
+            return
+        self._finish()
+
+    def _fail(self, failure: Failure) -> None:
+        self._is_writing = False
+        if not self._failed:
+            self._failed = True
+            _log.error(
+                "{name} cannot be written ({error}); if the message log is put back to an earlier time, the next start "
+                "does not notice it",
+                name=self._store.name,
+                error=failure.getErrorMessage(),
+            )
+        if self._stopped is None:
+            self._timer.not_after(self._clock.seconds() + MARK_SECONDS)
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._stopped is not None and not self._stopped.called:
+            self._stopped.callback(None)
