@@ -29,7 +29,7 @@ class DrainLimits(Struct, frozen=True, kw_only=True):
 
 
 class Drain:
-    """One drain. It ends at `end` (seconds since the epoch), when everybody is answered; then `done` fires."""
+    """One drain. It ends at `end` (monotonic), when everybody is answered; then `done` fires."""
 
     def __init__(
         self, clock: IReactorTime, seconds: float, *, held: Callable[[], int], answer: Callable[[int], None]

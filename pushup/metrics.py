@@ -87,7 +87,7 @@ class Metrics:
             self.messages += outcome.count
 
     def delivered(self, answer: Answer, times: int, now: float) -> None:
-        """An answer was sent to this number of polls."""
+        """An answer was sent to this number of polls; `now` is by the clock of the messages' times."""
         self.answers += times
         self.gaps += times * len(answer.gaps)
         if answer.messages:

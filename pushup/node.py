@@ -35,7 +35,7 @@ from pushup.metrics import Metrics
 from pushup.timer import Timer
 
 DEADLINE_STEP_SECONDS = 1 / 64
-"""Deadlines are rounded down to a multiple of this, so that many subscriptions share a place in the tree."""
+"""Deadlines are rounded to a multiple of this, so that many subscriptions share a place in the tree."""
 
 HOLD_JITTER = 0.15
 """A held poll ends early by a random part up to this, so that clients do not return in step (docs/http.md)."""
@@ -50,7 +50,10 @@ H = TypeVar("H", bound=Holder)
 
 
 class Node(Generic[H]):
-    """One replica of the state, the polls held here, and the broadcast that both follow, on one clock.
+    """One replica of the state, the polls held here, and the broadcast that both follow.
+
+    What waits (held polls, the drain) is on `clock`, which is monotonic. What is compared with the times of messages
+    (expiry, time ranges) is on `Broadcast.now`. Only their differences are used together.
 
     `soon` calls its argument later, in this turn of the reactor or the next; `random` returns a number in [0, 1).
     """
@@ -145,10 +148,10 @@ class Node(Generic[H]):
         """Find out within this many seconds which acknowledgement the message at `cursor` has reached."""
         self._broadcast.confirm(ack, cursor, seconds, on_confirmation)
 
-    def poll(self, poll: Poll, holder: H, until: float = math.inf) -> Answer | Subscription[H]:
+    def poll(self, poll: Poll, holder: H, at_most: float = math.inf) -> Answer | Subscription[H]:
         """Answer a poll now, or hold it: then `holder.answer` is called, unless the subscription is abandoned.
 
-        It is held for its timeout, but not longer than until `until` (seconds since the epoch).
+        It is held for its timeout, but not longer than `at_most` (seconds), nor past the end of its time range.
         Raises: UnknownChannel; Unavailable before this node has a state, or while it does not know the cursor's epoch.
         """
         now = self._clock.seconds()
@@ -158,14 +161,23 @@ class Node(Generic[H]):
         if isinstance(cursor, Cursor) and cursor.epoch != epoch and self._broadcast.awaits(cursor.epoch):
             # Answering from the epoch before would repeat what this client has seen.
             raise Unavailable("this node has not yet loaded the epoch of this cursor", retry_after=1)
-        deadline = min((now + self._hold_seconds(poll)) // DEADLINE_STEP_SECONDS * DEADLINE_STEP_SECONDS, until)
-        result = self.polls.subscribe(poll, holder, now, deadline)
+        result = self.polls.subscribe(poll, holder, now, self._deadline(poll, now, at_most))
         if isinstance(result, Subscription):
             if result.deadline < self._deadline_timer.time:
                 self._deadline_timer.not_after(result.deadline)
         else:
-            self._metrics.delivered(result, 1, now)
+            self._metrics.delivered(result, 1, self._broadcast.now())
         return result
+
+    def _deadline(self, poll: Poll, now: float, at_most: float) -> float:
+        """Until when to hold this poll, on the monotonic clock, in whole steps."""
+        deadline = (now + self._hold_seconds(poll)) // DEADLINE_STEP_SECONDS * DEADLINE_STEP_SECONDS
+        if poll.selection.end < math.inf:
+            at_most = min(at_most, poll.selection.end - self._broadcast.now())
+        if now + at_most >= deadline:
+            return deadline
+        # Up, because a poll that ended a moment too early would come back at once.
+        return math.ceil((now + at_most) / DEADLINE_STEP_SECONDS) * DEADLINE_STEP_SECONDS if at_most > 0 else now
 
     def _hold_seconds(self, poll: Poll) -> float:
         """How long to hold this poll if there is nothing for it."""
@@ -251,7 +263,7 @@ class Node(Generic[H]):
 
     def _answer(self, answers: list[tuple[H, Answer]]) -> None:
         """Give the answers to their holders. Equal answers come one after the other, and are counted together."""
-        metrics, now = self._metrics, self._clock.seconds
+        metrics, now = self._metrics, self._broadcast.now
         last: Answer | None = None
         count = 0
         for holder, answer in answers:
@@ -269,7 +281,7 @@ class Node(Generic[H]):
     def _expire(self) -> None:
         """Append an `Expire` if anything is due: like every change of the replicated state, expiry takes an entry."""
         due = self.state.next_expiry
-        if due is not None and due <= self._clock.seconds() and not self._expiring:
+        if due is not None and due <= self._broadcast.now() and not self._expiring:
             self._expiring = True
             self._broadcast.append(Expire(), self._expired)
 

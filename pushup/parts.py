@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import random
@@ -22,17 +24,24 @@ from pushup.net.wait.demultiplexer import Demultiplexer
 from pushup.settings import Settings, SettingsError
 
 
-def make_broadcast(settings: Settings, reactor: Any, metrics: Metrics, demultiplexer: Demultiplexer) -> Broadcast:
-    """The broadcast that the setting of this name asks for; it is not started."""
+def make_broadcast(
+    settings: Settings, reactor: Any, metrics: Metrics, demultiplexer: Demultiplexer, steady_time: Callable[[], float]
+) -> Broadcast:
+    """The broadcast that the setting of this name asks for; it is not started.
+
+    `steady_time` gives entries their times, unless Redis does.
+    """
     kind, _, path = settings.server.broadcast.partition(":")
     if kind == "memory":
-        return MemoryBroadcast(epoch=secrets.token_hex(4), now=reactor.seconds)
+        return MemoryBroadcast(epoch=secrets.token_hex(4), steady_time=steady_time)
     if kind == "journal":
-        return _make_journal(Path(path), settings, reactor, metrics)
+        return _make_journal(Path(path), settings, reactor, metrics, steady_time)
     return _make_redis_broadcast(settings, reactor, demultiplexer)
 
 
-def _make_journal(path: Path, settings: Settings, reactor: Any, metrics: Metrics) -> Journal:
+def _make_journal(
+    path: Path, settings: Settings, reactor: Any, metrics: Metrics, steady_time: Callable[[], float]
+) -> Journal:
     limits = ServiceLimits(at_most=1, queue_limit=1, deadline_seconds=settings.journal.journal_timeout_seconds)
     return Journal(
         partial(open_journal, path, settings.queue, secrets.token_hex(4)),
@@ -40,6 +49,7 @@ def _make_journal(path: Path, settings: Settings, reactor: Any, metrics: Metrics
         waiting_limits=settings.waiting,
         helpers=HelperPool("journal", limits, reactor=reactor, counters=metrics.backend("journal")),
         clock=reactor,
+        steady_time=steady_time,
     )
 
 
@@ -63,6 +73,7 @@ def _make_redis_broadcast(settings: Settings, reactor: Any, demultiplexer: Demul
         redis_limits=settings.redis,
         waiting_limits=settings.waiting,
         clock=reactor,
+        wall=time.time,
         random=random,
     )
 
@@ -75,7 +86,7 @@ def make_authorization(settings: AuthorizationSettings, reactor: Any, metrics: M
         _make_authorizer(settings, reactor, metrics),
         tickets=make_tickets(settings),
         ticket_seconds=settings.ticket_seconds,
-        clock=reactor,
+        wall=time.time,
         random=random,
     )
 

@@ -10,6 +10,7 @@ Nothing runs before `startService`: making a part starts no timer, opens no file
 from __future__ import annotations
 
 import socket
+import time
 from random import random
 from typing import Any
 
@@ -17,11 +18,12 @@ from msgspec import structs
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
+from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 
 from pushup.backends.authorization import Authorization
 from pushup.broadcast import Broadcast
+from pushup.clock import WATCH_SECONDS, SteadyTime
 from pushup.core.subscription import Holder
 from pushup.metrics import Metrics, MetricsPage
 from pushup.net.api.access import Access
@@ -59,6 +61,7 @@ class PushUpService(Service):
         api: Api,
         access: Access,
         authorization: Authorization | None,
+        steady_time: SteadyTime,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -67,6 +70,8 @@ class PushUpService(Service):
         self._api = api
         self._access = access
         self._authorization = authorization
+        self._watching = LoopingCall(steady_time.watch)
+        self._watching.clock = clock
         self.addresses: list[str] = []
 
     def startService(self) -> None:
@@ -79,6 +84,9 @@ class PushUpService(Service):
         self._edge.start()
         self.addresses = [self._edge.listen(sock) for sock in sockets]
         self._node.addresses = tuple(self.addresses)
+        self._watching.start(WATCH_SECONDS).addErrback(
+            lambda failure: _log.failure("the clock is not watched any more; restart the process", failure)
+        )
         super().startService()
         _log.info("listening on {addresses}", addresses=", ".join(self.addresses))
 
@@ -97,6 +105,8 @@ class PushUpService(Service):
         while self._edge.connection_count and self._clock.seconds() < deadline:
             await deferLater(self._clock, 0.05, lambda: None)
         self._edge.close()
+        if self._watching.running:
+            self._watching.stop()
         await self._node.stop()
         if self._authorization is not None:
             await self._authorization.stop()
@@ -131,7 +141,8 @@ def make_service(settings: Settings, reactor: Any) -> PushUpService:
     metrics = Metrics()
     page = MetricsPage(metrics)
     demultiplexer = STRATEGIES[settings.server.wait_strategy](reactor)
-    broadcast = make_broadcast(settings, reactor, metrics, demultiplexer)
+    steady_time = SteadyTime()
+    broadcast = make_broadcast(settings, reactor, metrics, demultiplexer, steady_time)
     node: Node[Holder] = Node(
         limits=settings.queue,
         hold_limits=settings.hold,
@@ -156,7 +167,7 @@ def make_service(settings: Settings, reactor: Any) -> PushUpService:
         metrics_text=page.text,
         authorized_polls=None
         if authorization is None
-        else AuthorizedPolls(node, authorization, reactor, settings.authorization.authorize_queue_limit_bytes),
+        else AuthorizedPolls(node, authorization, time.time, settings.authorization.authorize_queue_limit_bytes),
     )
     connections = connection_limit(settings.edge.connections_limit, settings.authorization.authorize_at_most)
     edge = Edge(
@@ -164,13 +175,21 @@ def make_service(settings: Settings, reactor: Any) -> PushUpService:
         demultiplexer=demultiplexer,
         reactor=reactor,
         clock=reactor,
+        wall=time.time,
         limits=structs.replace(settings.edge, connections_limit=connections),
         request_limits=settings.request,
         metrics=metrics,
     )
     _add_gauges(page, node, edge, broadcast)
     return PushUpService(
-        settings, clock=reactor, node=node, edge=edge, api=api, access=access, authorization=authorization
+        settings,
+        clock=reactor,
+        node=node,
+        edge=edge,
+        api=api,
+        access=access,
+        authorization=authorization,
+        steady_time=steady_time,
     )
 
 

@@ -9,7 +9,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 
 class Timer:
-    """Calls a function at the earliest of the times that were set."""
+    """Calls a function at the earliest of the times that were set, on the reactor's clock."""
 
     def __init__(self, clock: IReactorTime, due: Callable[[], None]) -> None:
         """`due` handles everything that is due, and then sets the next time with `not_after`."""

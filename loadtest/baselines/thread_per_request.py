@@ -60,7 +60,7 @@ class _Node:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self._broadcast = MemoryBroadcast(epoch=secrets.token_hex(4), now=time.time)
+        self._broadcast = MemoryBroadcast(epoch=secrets.token_hex(4), steady_time=time.time)
         self._broadcast.start(self)
 
     # Called by the broadcast.
@@ -104,9 +104,11 @@ class _Node:
     def here(self) -> Cursor:
         return self._state.cursor
 
-    def poll(self, poll: Poll, holder: Holder, until: float = float("inf")) -> Answer | Subscription[Holder]:
-        now = time.time()
-        return self._polls.subscribe(poll, holder, now, min(now + poll.timeout * (1 - HOLD_JITTER * random()), until))  # noqa: S311
+    def poll(self, poll: Poll, holder: Holder, at_most: float = float("inf")) -> Answer | Subscription[Holder]:
+        now = time.monotonic()
+        hold_seconds = poll.timeout * (1 - HOLD_JITTER * random())  # noqa: S311
+        until_end = poll.selection.end - self._broadcast.now()
+        return self._polls.subscribe(poll, holder, now, now + min(hold_seconds, at_most, until_end))
 
     def abandon(self, subscription: Subscription[Any]) -> None:
         self._polls.abandon(subscription)
@@ -141,7 +143,7 @@ class _Node:
     def expire(self) -> None:
         """Answer the held polls whose deadline has passed."""
         with self.lock:
-            _answer_all(self._polls.expire(time.time(), WOKEN_AT_A_TIME))
+            _answer_all(self._polls.expire(time.monotonic(), WOKEN_AT_A_TIME))
 
 
 def _answer_all(answers: list[tuple[Holder, Answer]]) -> None:
@@ -211,7 +213,7 @@ class _Connection:
             self._api(request, self)
         while not self._answered.is_set():
             assert self._held is not None
-            if not self._answered.wait(max(0.0, self._held.deadline - time.time())):
+            if not self._answered.wait(max(0.0, self._held.deadline - time.monotonic())):
                 self._node.expire()
         self._held = None
         try:

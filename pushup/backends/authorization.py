@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -105,14 +104,14 @@ class Authorization:
         *,
         tickets: Tickets,
         ticket_seconds: float,
-        clock: IReactorTime,
+        wall: Callable[[], float],
         random: Callable[[], float],
     ) -> None:
-        """`random` returns a number in [0, 1)."""
+        """`wall` returns seconds since the epoch, as on the other nodes; `random` a number in [0, 1)."""
         self._authorizer = authorizer
         self._tickets = tickets
         self._ticket_seconds = ticket_seconds
-        self._clock = clock
+        self._wall = wall
         self._random = random
         self._is_failing = False
 
@@ -134,7 +133,7 @@ class Authorization:
         O(channels log channels), 4 us for one.
         """
         expires = self._tickets.expires(ticket, channels) if ticket else None
-        return expires if expires is not None and expires > self._clock.seconds() else None
+        return expires if expires is not None and expires > self._wall() else None
 
     def ask(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[tuple[str, int]]:
         """Ask the application; fires with a ticket and when it expires, and fails as `Authorizer` does."""
@@ -153,7 +152,7 @@ class Authorization:
         return self._seal(channels, self._ticket_seconds if seconds is None else seconds)
 
     def _seal(self, channels: tuple[str, ...], seconds: float) -> tuple[str, int]:
-        now = self._clock.seconds()
+        now = self._wall()
         lifetime = seconds * (1 - EARLY * self._random())
         expires = max(int(now + lifetime), int(now) + 1)  # whole seconds, and valid for a moment at least
         return self._tickets.seal(channels, expires), expires

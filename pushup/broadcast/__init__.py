@@ -91,6 +91,13 @@ class Broadcast(Protocol):
     def confirm(self, ack: Ack, cursor: Cursor, seconds: float, on_confirmation: OnConfirmation) -> None:
         """Wait up to this many seconds until the entry at `cursor` has reached `ack`; report what it reached."""
 
+    def now(self) -> float:
+        """The time that an entry appended now would get, as far as this node knows; seconds since the epoch.
+
+        Never before the time of the last entry applied. What is due by it has expired, whatever this machine's own
+        clock says. To be called after `start`.
+        """
+
     @property
     def waiting_bytes(self) -> int:
         """The size of all commands that wait."""

@@ -44,6 +44,9 @@ SAVE_BYTES = 4 * 1024 * 1024
 RETRY_SECONDS = 1.0
 """How often a failed disk is retried."""
 
+BEHIND_SECONDS = 1.0
+"""A clock that is behind the journal by at least this is logged at the start."""
+
 T = TypeVar("T")
 
 _log = Logger()
@@ -84,12 +87,17 @@ class Journal(OneNode):
         waiting_limits: WaitingLimits,
         helpers: Helpers,
         clock: IReactorTime,
+        steady_time: Callable[[], float],
     ) -> None:
-        """`open_file` opens the file and returns it with the state in it; called by `start`, and blocks."""
+        """`open_file` opens the file and returns it with the state in it; called by `start`, and blocks.
+
+        `steady_time` returns seconds since the epoch (`pushup.clock`).
+        """
         self._open_file = open_file
         self._limits = limits
         self._helpers = helpers
         self._clock = clock
+        self._steady_time = steady_time
         self._room = WaitingRoom(waiting_limits)
         self._waiting: deque[_Waiting] = deque()
         self._group: deque[_Waiting] = deque()  # those being written
@@ -104,9 +112,19 @@ class Journal(OneNode):
         self._follower = follower
         follower.start_from(snapshot)
         self._begin_checkpoint()
+        behind = follower.time - self._steady_time()
+        if behind >= BEHIND_SECONDS:
+            _log.warn(
+                "the clock is {behind:.0f} s behind the last entry of the journal; until then nothing expires "
+                "and new messages get the time of that entry; check the clock",
+                behind=behind,
+            )
 
     def why_not_ready(self) -> Unavailable | None:
         return self._trouble or (None if self._stopped is None else refusals.stopping())
+
+    def now(self) -> float:
+        return max(self._follower.time, self._steady_time())
 
     @property
     def waiting_bytes(self) -> int:
@@ -175,7 +193,7 @@ class Journal(OneNode):
     def _next_group(self) -> tuple[Entry, ...]:
         """The next group of commands as entries; their publishers move to `_group`."""
         epoch, sequence = self._follower.cursor.epoch, self._follower.cursor.sequence + 1
-        time = max(self._follower.time, self._clock.seconds())  # a clock that is set back must not reverse the order
+        time = self.now()
         entries: list[Entry] = []
         end = sequence + GROUP_LIMIT
         size = 0

@@ -1,4 +1,4 @@
-"""The broadcast of one process: a counter and the clock. Messages are lost when the process ends."""
+"""The broadcast of one process: a counter and a clock. Messages are lost when the process ends."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pushup.core.snapshot import empty_snapshot
 
 
 class MemoryBroadcast(OneNode):
-    """Orders and applies each command at once. `now` returns seconds since the epoch."""
+    """Orders and applies each command at once. `steady_time` returns seconds since the epoch (`pushup.clock`)."""
 
     _follower: Follower  # set by `start`
 
-    def __init__(self, *, epoch: str, now: Callable[[], float]) -> None:
+    def __init__(self, *, epoch: str, steady_time: Callable[[], float]) -> None:
         self._epoch = epoch
-        self._now = now
+        self._steady_time = steady_time
         self._next = 1
         self._time = 0.0
 
@@ -29,10 +29,13 @@ class MemoryBroadcast(OneNode):
         pass
 
     def append(self, command: Command, on_outcome: OnOutcome) -> None:
-        self._time = max(self._time, self._now())  # a clock that is set back must not reverse the order
+        self._time = self.now()
         entry = Entry(self._epoch, self._next, self._time, command)
         self._next += command.width
         on_outcome(self._follower.apply(entry))
+
+    def now(self) -> float:
+        return max(self._time, self._steady_time())
 
     @property
     def waiting_bytes(self) -> int:

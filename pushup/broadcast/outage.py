@@ -41,7 +41,7 @@ class Outage:
         now = self._clock.seconds()
         if self._since is None:
             self._since, self._reason, self._is_logged = now, reason, False
-        self._logged_at = {text: at for text, at in self._logged_at.items() if abs(now - at) < REPEAT_SECONDS}
+        self._logged_at = {text: at for text, at in self._logged_at.items() if now - at < REPEAT_SECONDS}
         if reason in self._logged_at or len(self._logged_at) >= REASONS_LIMIT:
             return False
         self._logged_at[reason] = now
@@ -53,7 +53,7 @@ class Outage:
         """Publishing works; returns whether it was refused before."""
         if self._since is None:
             return False
-        seconds, self._since = max(0.0, self._clock.seconds() - self._since), None
+        seconds, self._since = self._clock.seconds() - self._since, None
         if self._is_logged:
             _log.info(
                 "publishing works again; it was refused for {seconds} s ({reason})",

@@ -13,6 +13,7 @@ from twisted.logger import Logger
 
 from pushup import surroundings
 from pushup.broadcast.journal_file import JournalError
+from pushup.clock import use_monotonic_clock
 from pushup.logs import start_logging
 from pushup.process import raise_file_limit, tune_garbage_collector
 from pushup.service import PushUpService, make_service
@@ -33,6 +34,7 @@ def run_server(
     from twisted.internet import reactor as any_reactor
 
     reactor: Any = any_reactor
+    use_monotonic_clock(reactor)
     faulthandler.enable()  # a watchdog ends a stuck server with SIGABRT, which then logs where it was stuck
     found = list(surroundings.troubles(settings))
     if found:

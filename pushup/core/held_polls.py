@@ -58,7 +58,8 @@ class HeldPolls(Generic[H]):
     def subscribe(self, poll: Poll, holder: H, now: float, deadline: float) -> Answer | Subscription[H]:
         """Answer a poll at once if there is something for it, or else hold it: in one step, so that nothing is missed.
 
-        It is held until `deadline`, or until the end of its time range if that is earlier. O(channels log n).
+        It is held until `deadline`, which like `now` is of the clock of `expire` and not that of messages.
+        O(channels log n).
         Raises: UnknownChannel as `Channels.resolve` does; Overloaded if it would be held and a limit is reached.
         """
         selection, cursor, state = poll.selection, poll.cursor, self._state
@@ -70,8 +71,6 @@ class HeldPolls(Generic[H]):
         else:
             answer = read(channels, selection, cursor, last, state.limits.answer_limit_bytes)
             after = last.sequence
-        if selection.end < deadline:
-            deadline = selection.end
         if deadline <= now or (answer is not None and answer.tells_something):
             return answer or read(channels, selection, cursor, last, state.limits.answer_limit_bytes)
         waiting = self._waiting

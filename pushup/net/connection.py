@@ -41,7 +41,7 @@ class Connection:
         self.input = READING
         self.read_bytes = READ_BYTES
         self.since = shared.now
-        """When it last made progress, seconds since the epoch."""
+        """When it last made progress, monotonic."""
         self.lingers_until = 0.0
         self.pipeline: Pipeline | None = None
         self._options: ResponseOptions | None = None

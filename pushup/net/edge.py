@@ -6,6 +6,7 @@ Why it is our own: docs/decisions/0003-an-edge-of-our-own.md.
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 
 from twisted.internet.interfaces import IReactorFDSet, IReactorTime
 from twisted.internet.task import LoopingCall
@@ -45,12 +46,15 @@ class Edge:
         demultiplexer: Demultiplexer,
         reactor: IReactorFDSet,
         clock: IReactorTime,
+        wall: Callable[[], float],
         limits: EdgeLimits,
         request_limits: RequestLimits,
         metrics: Metrics,
     ) -> None:
+        """`wall` returns seconds since the epoch, for the Date header; `clock` is for timeouts."""
         self._reactor = reactor
         self._clock = clock
+        self._wall = wall
         self._listeners: list[Listener] = []
         self._connections: dict[Watched, Connection] = {}
 
@@ -154,6 +158,6 @@ class Edge:
     def _sweep(self) -> None:
         shared = self._shared
         last, shared.now = shared.now, self._clock.seconds()
-        shared.writer.set_time(shared.now)
+        shared.writer.set_time(self._wall())
         for connection in list(self._connections.values()):
             sweep(connection, last, shared.limits)

@@ -11,17 +11,17 @@ LOG_SECONDS = 60.0
 class Rarely:
     """Passes one event of each kind per `LOG_SECONDS`. Keeps every kind, so there must be few."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        """`now` returns seconds since any moment; the clock may be set back."""
-        self._now = now
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        """`seconds` of a monotonic clock."""
+        self._seconds = seconds
         self._last: dict[str, float] = {}
         self._counts: dict[str, int] = {}
 
     def passes(self, kind: str) -> int:
         """The number of events of this kind since the last that passed, with this one; 0 if it must not pass."""
         count = self._counts.get(kind, 0) + 1
-        now = self._now()
-        if kind in self._last and 0 <= now - self._last[kind] < LOG_SECONDS:
+        now = self._seconds()
+        if kind in self._last and now - self._last[kind] < LOG_SECONDS:
             self._counts[kind] = count
             return 0
         self._last[kind] = now

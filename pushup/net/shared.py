@@ -30,4 +30,4 @@ class Shared(Struct, kw_only=True, eq=False):
     draining: bool = False
     """Whether every response is the last of its connection, because the node is stopping."""
     now: float = 0.0
-    """Seconds since the epoch, at the last sweep."""
+    """The monotonic time at the last sweep."""

@@ -69,7 +69,7 @@ class Authorized:
         self.clock.advance(START)
         self.asked = ManualAuthorizer()
         self.authorization = Authorization(
-            self.asked, tickets=Tickets(KEY), ticket_seconds=ticket_seconds, clock=self.clock, random=random
+            self.asked, tickets=Tickets(KEY), ticket_seconds=ticket_seconds, wall=self.clock.seconds, random=random
         )
 
     def ask(self) -> Outcome:

@@ -121,11 +121,14 @@ class JournaledReplica:
         *,
         limits: Limits | None = None,
         clock: Clock | None = None,
+        steady_ahead: float = 0.0,
         epoch: str = "e1",
         waiting_limit_bytes: int = WaitingLimits().waiting_limit_bytes,
     ) -> None:
         self.limits = limits or Limits()
         self.clock = clock or make_clock()
+        self.steady_ahead = steady_ahead
+        """By this the time of entries is ahead of the monotonic clock."""
         self.helpers = SteppedHelpers()
 
         def open_file() -> tuple[JournalFile, Snapshot]:
@@ -138,6 +141,7 @@ class JournaledReplica:
             waiting_limits=WaitingLimits(waiting_limit_bytes=waiting_limit_bytes),
             helpers=self.helpers,
             clock=self.clock,
+            steady_time=lambda: self.clock.seconds() + self.steady_ahead,
         )
         self.applied: list[Entry] = []
         self.outcomes: list[Outcome] = []

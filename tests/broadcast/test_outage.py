@@ -90,13 +90,3 @@ def test_ever_changing_reasons_do_not_fill_the_log(outage: Outage, clock: Clock,
         outage.refused(f"the log is at e-{n}")
         clock.advance(0.05)
     assert len(lines) == REASONS_LIMIT
-
-
-def test_a_clock_that_is_set_back_does_not_silence_it(outage: Outage, clock: Clock, lines: list[str]) -> None:
-    """And no outage has a negative duration."""
-    clock.advance(10_000.0)
-    outage.refused("no reply")
-    clock.rightNow = 100.0
-    outage.refused("no reply")
-    outage.over()
-    assert lines == ["refused: no reply"] * 2 + ["publishing works again; it was refused for 0.0 s (no reply)"]

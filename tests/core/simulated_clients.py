@@ -118,7 +118,7 @@ class Node:
         self.poll_count += 1
         selection, last = poll.selection, self.naive.last
         names = self.naive.awaited(selection.channels)
-        deadline = now + poll.timeout
+        deadline = min(now + poll.timeout, selection.end)  # as `Node.poll` does
         try:
             result = self.polls.subscribe(poll, self.poll_count, now, deadline)
         except UnknownChannel:
@@ -134,7 +134,7 @@ class Node:
             nothing = not missed and not self.naive.select(names, selection, since)
             assert nothing, "held although there is something to answer"
             since = since if isinstance(poll.cursor, Cursor) else last
-            assert result.deadline == min(deadline, selection.end) > now
+            assert result.deadline == deadline > now
             self.held[self.poll_count] = Held(self.poll_count, client, names, selection, since, result.deadline, result)
             if client is not None:
                 client.is_waiting = True

@@ -86,6 +86,7 @@ class InMemoryNode:
         broadcast: type[MemoryBroadcast] = MemoryBroadcast,
         random: Callable[[], float] = lambda: 0.0,
         clock: Clock | None = None,
+        steady_time: Callable[[], float] | None = None,
         soon: Callable[[Callable[[], None]], None] | None = None,
         authorized_polls: Callable[[Node[Any], Clock], AuthorizedPolls] | None = None,
     ) -> None:
@@ -94,7 +95,7 @@ class InMemoryNode:
         self.clock = clock or make_clock()
         self.metrics = Metrics()
         self.soon: list[Callable[[], None]] = []
-        self.broadcast = broadcast(epoch="e", now=self.clock.seconds)
+        self.broadcast = broadcast(epoch="e", steady_time=steady_time or self.clock.seconds)
         self.node: Node[Holder] = Node(
             limits=limits or Limits(),
             hold_limits=HoldLimits(),

@@ -123,6 +123,7 @@ class InMemoryServer:
             demultiplexer=self.demultiplexer,
             reactor=self.reactor,
             clock=self.clock,
+            wall=self.clock.seconds,
             limits=limits or EdgeLimits(),
             request_limits=request_limits or RequestLimits(),
             metrics=self.metrics,

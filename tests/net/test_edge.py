@@ -107,6 +107,7 @@ def test_making_an_edge_starts_nothing() -> None:
             demultiplexer=InMemoryDemultiplexer(),
             reactor=reactor,
             clock=clock,
+            wall=clock.seconds,
             limits=EdgeLimits(),
             request_limits=RequestLimits(),
             metrics=metrics,

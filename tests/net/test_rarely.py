@@ -14,14 +14,3 @@ def test_one_event_of_a_kind_passes_per_interval() -> None:
     assert rarely.passes("a") == 0
     now += 1
     assert [rarely.passes(kind) for kind in "aaab"] == [4, 0, 0, 2]
-
-
-def test_a_clock_that_is_set_back_silences_nothing() -> None:
-    """The next event passes, and the interval starts from its time."""
-    now = 1000.0
-    rarely = Rarely(lambda: now)
-    assert rarely.passes("a") == 1
-    now = 10.0
-    assert [rarely.passes("a"), rarely.passes("a")] == [1, 0]
-    now += LOG_SECONDS
-    assert rarely.passes("a") == 2

@@ -47,13 +47,18 @@ class RedisBroadcast:
         redis_limits: RedisLimits,
         waiting_limits: WaitingLimits,
         clock: IReactorTime,
+        wall: Callable[[], float],
         random: Callable[[], float],
     ) -> None:
-        """`node_id`: unique among the nodes, and new with each start; `random` returns a number in [0, 1)."""
+        """`node_id`: unique among the nodes, and new with each start; `random` returns a number in [0, 1).
+
+        `wall` returns seconds since the epoch, by a clock that other nodes have as well; `clock` is for waiting.
+        """
         self.node_id = node_id
         self._limits = limits
         self._timeout = redis_limits.redis_timeout_seconds
         self._clock = clock
+        self._wall = wall
         self._random = random
         self._connect = partial(open_log, connector, redis_limits.redis_prefix)
         self._room = WaitingRoom(waiting_limits)
@@ -65,7 +70,7 @@ class RedisBroadcast:
         clock, limits, node_id = self._clock, self._limits, self.node_id
         outage = Outage(clock, "Redis: {}; publishing is refused until it is back".format)
         replica = self._replica = Replica(follower, self._pending.tell)
-        epochs = EpochStarter(replica=replica, limits=limits, clock=clock, random=self._random)
+        epochs = EpochStarter(replica=replica, limits=limits, wall=self._wall, random=self._random)
         saving = Saving(replica=replica, epochs=epochs, limits=limits, clock=clock)
         self._reporting = Reporting(
             node_id=node_id,
@@ -75,6 +80,7 @@ class RedisBroadcast:
             outage=outage,
             timeout=self._timeout,
             clock=clock,
+            wall=self._wall,
         )
         self._session = Session(
             node_id=node_id,
@@ -114,6 +120,10 @@ class RedisBroadcast:
 
     def confirm(self, ack: Ack, cursor: Cursor, seconds: float, on_confirmation: OnConfirmation) -> None:
         self._confirmations.confirm(ack, cursor, seconds, on_confirmation)
+
+    def now(self) -> float:
+        last, redis_time = self._replica.follower.time, self._reporting.redis_time()
+        return last if redis_time is None else max(last, redis_time)
 
     @property
     def waiting_bytes(self) -> int:

@@ -33,16 +33,18 @@ class CannotFollow(Exception):
 class EpochStarter:
     """Begins new epochs with this node's limits."""
 
-    def __init__(self, *, replica: Replica, limits: Limits, clock: IReactorTime, random: Callable[[], float]) -> None:
-        """`random` returns a number in [0, 1)."""
+    def __init__(
+        self, *, replica: Replica, limits: Limits, wall: Callable[[], float], random: Callable[[], float]
+    ) -> None:
+        """`wall` returns seconds since the epoch, by a clock that other nodes have as well; `random` a number in [0, 1)."""
         self._replica = replica
         self._limits = limits
-        self._clock = clock
+        self._wall = wall
         self._random = random
 
     async def begin(self, log: RedisLog, over: str, state: Snapshot, reason: str) -> None:
         """Replace the epoch `over` (empty: there is none) by a new one with these channels, unless another node has."""
-        epoch = next_epoch(max(over, self._replica.cursor.epoch, key=order_of), self._clock.seconds(), self._random)
+        epoch = next_epoch(max(over, self._replica.cursor.epoch, key=order_of), self._wall(), self._random)
         if await log.begin(over, new_epoch(state, epoch), self._limits, log.run):
             _log.warn("{reason}; epoch {epoch} begins, and subscribers are told of gaps", reason=reason, epoch=epoch)
 

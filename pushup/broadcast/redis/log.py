@@ -184,8 +184,8 @@ class RedisLog:
     async def report(self, node: str, member: bytes, lease: float) -> Report:
         """Renew this node's lease (seconds), with what others are told about it; b"" ends it."""
         reply = await self._evaluate(_REPORT, self._members, node, member, lease)
-        epoch, sequence, tag, saved, complete, *members = reply
-        return Report(_tail(epoch, sequence, tag), int(saved or 0), bool(complete), members)
+        epoch, sequence, tag, saved, complete, time, *members = reply
+        return Report(_tail(epoch, sequence, tag), int(saved or 0), bool(complete), float(time), members)
 
     async def replicas(self, seconds: float) -> tuple[Tail, int]:
         """The end of the log, and how many replicas have received it; waits this long for the first."""

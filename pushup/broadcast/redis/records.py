@@ -87,10 +87,12 @@ class Loaded(Struct, frozen=True):
 class Report(Struct, frozen=True):
     """The reply to a node's report: the end of the log, the checkpoint's sequence, and the members (JSON).
 
-    `complete`: no living node can be missing among the members.
+    `complete`: no living node can be missing among the members. `time`: seconds since the epoch, by the clock of Redis,
+    which gives entries their times.
     """
 
     tail: Tail
     saved: int
     complete: bool
+    time: float
     members: list[bytes]

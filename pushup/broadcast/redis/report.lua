@@ -1,7 +1,7 @@
 -- Renew a node's lease; returns which nodes are alive, and where the log ends.
 -- KEYS: state, leases, members. ARGV: the node's id, what the others are shown of it (JSON; '' when it leaves), lease in
 -- seconds.
--- Returns epoch, sequence, tag, saved, 1 or 0, and what each living node has reported. 1: no living node can be missing,
+-- Returns epoch, sequence, tag, saved, 1 or 0, the time (seconds), and what each living node has reported. 1: no living node can be missing,
 -- unless Redis has lost more than this node's lease. For that, the node's last report must still be there.
 local now = redis.call('TIME')
 local time = now[1] + now[2] / 1000000
@@ -29,4 +29,5 @@ for _, id in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
   end
 end
 table.insert(reply, 5, complete)
+table.insert(reply, 6, string.format('%.6f', time))
 return reply

@@ -7,6 +7,8 @@ with the lowest id saves the checkpoint for all (`saving`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 from twisted.internet.defer import CancelledError
 from twisted.internet.interfaces import IReactorTime
@@ -47,8 +49,9 @@ class Reporting:
         outage: Outage,
         timeout: float,
         clock: IReactorTime,
+        wall: Callable[[], float],
     ) -> None:
-        """`timeout`: seconds, after which reading without progress counts as stuck."""
+        """`timeout`: seconds, after which reading without progress counts as stuck. `wall`: as for `EpochStarter`."""
         self._node_id = node_id
         self._replica = replica
         self._saving = saving
@@ -56,8 +59,10 @@ class Reporting:
         self._outage = outage
         self._timeout = timeout
         self._clock = clock
+        self._wall = wall
         self._is_leaving = False
-        self._in_epoch_at = 0.0  # when the log was last seen to be in this node's epoch
+        self._in_epoch_at = 0.0  # when the log was last seen to be in this node's epoch, on the wall clock
+        self._redis_ahead: float | None = None  # by this the clock of Redis is ahead of the monotonic one
         self.members: list[Member] = []
         """The nodes that are alive, by id, as of the last report."""
 
@@ -91,15 +96,23 @@ class Reporting:
         began = began_at(epoch)
         if order_of(epoch) <= order_of(self._replica.cursor.epoch) or began is None:
             return False
-        return self._in_epoch_at - AWAITED_SECONDS < began < self._clock.seconds() + AWAITED_SECONDS
+        return self._in_epoch_at - AWAITED_SECONDS < began < self._wall() + AWAITED_SECONDS
+
+    def redis_time(self) -> float | None:
+        """The time in Redis now, seconds since the epoch: that of the last report and what has passed since.
+
+        Early by the time that the reply took. None before the first report.
+        """
+        return None if self._redis_ahead is None else self._clock.seconds() + self._redis_ahead
 
     async def _report(self, commands: RedisLog, stall: _Stall) -> None:
         """Report once, and act on the reply. Raises: Diverged."""
         replica = self._replica
         last, tag = replica.cursor, replica.tag
         member = msgspec.json.encode(replica.follower.member(self._node_id))
-        asked_at = self._clock.seconds()
+        asked_at = self._wall()
         report = await commands.report(self._node_id, member, LEASE_SECONDS)
+        self._redis_ahead = report.time - self._clock.seconds()
         self.members = sorted((_member.decode(text) for text in report.members), key=lambda m: m.id)
         tail = report.tail
         if not tail.includes(last) or (tail.sequence == last.sequence and tail.tag != tag):

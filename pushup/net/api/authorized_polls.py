@@ -7,11 +7,10 @@ no poll is held for longer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
 
 from pushup.core.channels import unknown_channel
 from pushup.core.errors import Overloaded
@@ -51,11 +50,14 @@ class Names(Protocol):
 class AuthorizedPolls:
     """Gives polls their grants."""
 
-    def __init__(self, node: Names, authorization: Authorization, clock: IReactorTime, limit_bytes: int) -> None:
-        """`limit_bytes`: the memory that all requests together may take while the application is asked about them."""
+    def __init__(self, node: Names, authorization: Authorization, wall: Callable[[], float], limit_bytes: int) -> None:
+        """`wall` returns seconds since the epoch, as in tickets.
+
+        `limit_bytes`: the memory that all requests together may take while the application is asked about them.
+        """
         self._node = node
         self._authorization = authorization
-        self._clock = clock
+        self._wall = wall
         self._limit_bytes = limit_bytes
         self._asking_bytes = 0
 
@@ -81,8 +83,9 @@ class AuthorizedPolls:
         decision.addBoth(self._asked, size)
         return decision.addCallback(self._granted, channels)
 
-    def has_expired(self, grant: Grant) -> bool:
-        return self._clock.seconds() >= grant.valid_until
+    def seconds_left(self, grant: Grant) -> float:
+        """How long the grant is still valid; 0 or less if it has expired."""
+        return grant.valid_until - self._wall()
 
     def _asked(self, result: T, size: int) -> T:
         self._asking_bytes -= size

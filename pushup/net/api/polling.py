@@ -29,7 +29,7 @@ class PolledNode(Protocol):
 
     @property
     def here(self) -> Cursor: ...
-    def poll(self, poll: Poll, holder: Holder, until: float = ..., /) -> Answer | Subscription[Holder]: ...
+    def poll(self, poll: Poll, holder: Holder, at_most: float = ..., /) -> Answer | Subscription[Holder]: ...
     def abandon(self, subscription: Subscription[Any], /) -> None: ...
 
 
@@ -68,7 +68,7 @@ class Polling:
 
     def _poll_granted(self, grant: Grant, poll: Poll, exchange: Exchange, authorized_polls: AuthorizedPolls) -> None:
         granted = _GrantedPoll(exchange, grant, authorized_polls)
-        result = self._node.poll(poll, granted, grant.valid_until)
+        result = self._node.poll(poll, granted, authorized_polls.seconds_left(grant))
         if isinstance(result, Subscription):
             exchange.hold(result)
         else:
@@ -93,7 +93,7 @@ class _GrantedPoll:
 
     def answer(self, answer: Answer) -> None:
         ticket = self._grant.new_ticket
-        if self._authorized_polls.has_expired(self._grant):
+        if self._authorized_polls.seconds_left(self._grant) <= 0:
             # The answer is not lost: the client's cursor has not moved.
             self._exchange.respond(problem(TicketExpired("poll again, without this ticket")))
         elif ticket:

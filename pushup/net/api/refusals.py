@@ -28,9 +28,10 @@ _log = Logger()
 class Refusals:
     """Tells clients what went wrong, and the operator who was refused."""
 
-    def __init__(self, metrics: Metrics, now: Callable[[], float]) -> None:
+    def __init__(self, metrics: Metrics, seconds: Callable[[], float]) -> None:
+        """`seconds` of a monotonic clock."""
         self._metrics = metrics
-        self._rarely = Rarely(now)
+        self._rarely = Rarely(seconds)
 
     def answer(self, error: PushUpError, exchange: Exchange, grant: Grant = NOTHING) -> None:
         """Answer a request with an error, and with its details if the grant allows that."""

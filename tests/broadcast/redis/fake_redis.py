@@ -294,7 +294,7 @@ class FakeRedis:
         shown = [self._hget(members, name) for name, _ in living]
         known = [text for text in shown if text is not None]
         tail = self._hmget(state, b"epoch", b"sequence", b"tag", b"saved")
-        return [*tail, int(complete and shown == known), *known]
+        return [*tail, int(complete and shown == known), b"%.6f" % self.now(), *known]
 
     def _mark(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
         self._deny_writes()

@@ -82,6 +82,7 @@ class FollowingNode:
             redis_limits=RedisLimits(redis_timeout_seconds=TIMEOUT),
             waiting_limits=WaitingLimits(waiting_limit_bytes=waiting_limit_bytes),
             clock=clock,
+            wall=clock.seconds,
             random=random,
         )
         self.node: Node[Any] = Node(

@@ -257,6 +257,8 @@ def _without_times(value: Any) -> Any:
             [(m.sequence, bytes(m.data)) for m in value.snapshot.messages],
             value.snapshot.keys,
         )
+    if isinstance(value, Report):
+        return replace(value, time=0.0)
     return [_without_times(each) for each in value] if isinstance(value, list) else value
 
 
@@ -502,6 +504,16 @@ def test_a_node_is_listed_until_its_lease_ends(log: Log, client: RedisClient) ->
     assert client.ask("HKEYS", "{pushup}:members") == [b"c"]
     client.ask("DEL", "{pushup}:leases")
     assert report("d", b"D", 100) == [b"D"]
+
+
+def test_a_report_says_the_time_that_an_entry_would_get(log: Log) -> None:
+    """It is of the same clock as the times of the entries before and after it."""
+    log.begin()
+    log.append(publish("a"), tag="t1")
+    reported = log.now(log.log.report("a", b"A", 100)).time
+    log.append(publish("a"), tag="t2")
+    first, second = (logged.entry.time for logged in log.entries())
+    assert 1e9 < first <= reported <= second
 
 
 def test_a_list_of_nodes_that_may_be_incomplete_says_so(log: Log, client: RedisClient) -> None:

@@ -74,9 +74,9 @@ class AuthorizedNode(InMemoryNode):
 
     def _polls(self, node: Node[Any], clock: Clock) -> AuthorizedPolls:
         authorization = Authorization(
-            self.application, tickets=self.tickets, ticket_seconds=120.0, clock=clock, random=lambda: 0.0
+            self.application, tickets=self.tickets, ticket_seconds=120.0, wall=clock.seconds, random=lambda: 0.0
         )
-        return AuthorizedPolls(node, authorization, clock, self.limit_bytes)
+        return AuthorizedPolls(node, authorization, clock.seconds, self.limit_bytes)
 
     def begin_poll(self, query: str, ticket: str = "", **headers: str) -> RecordingExchange:
         if ticket:

@@ -1,0 +1,89 @@
+"""The clocks: a monotonic one for everything that waits, and a steady one for the times of messages.
+
+| clock | for what | when the machine's clock is set |
+|---|---|---|
+| `reactor.seconds`, monotonic | what waits: holds, timeouts, drains, sweeps, leases | nothing changes |
+| `SteadyTime`, since the epoch | times of messages with memory and journal, so expiry | it goes on without the jump |
+| `time.time`, since the epoch | what others compare: tickets, names of epochs, `Date`, the log | it follows at once |
+
+With Redis, the times of messages come from the clock of Redis. Why: docs/decisions/0014-two-clocks.md.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from twisted.logger import Logger
+
+WATCH_SECONDS = 1.0
+"""How often to compare the steady time with the wall clock."""
+
+SLEW = 0.001
+"""The steady time approaches the wall clock by at most this part: 86 s a day. Whatever expires by it, expires early or
+late by at most this part of its lifetime. A kernel that slews its clock uses half of it (adjtime(3))."""
+
+JUMP_SECONDS = 1.0
+"""A wall clock that moves by at least this between two looks has been set, and that is logged."""
+
+LOG_SECONDS = 60.0
+"""The minimum time between two log lines."""
+
+_log = Logger()
+
+
+def use_monotonic_clock(reactor: Any) -> None:
+    """Run the reactor's timers on the monotonic clock; call this before anything is scheduled.
+
+    Twisted's own default is the wall clock: a timer waits longer when that is set back, and fires early when it is set
+    forward (twisted/twisted#2424). Each reactor asks `self.seconds` for the time, and hands it to its `DelayedCall`s.
+    """
+    reactor.seconds = time.monotonic
+
+
+def uptime() -> float:
+    """Seconds since any moment, including those in which this machine was suspended; never set."""
+    # Linux's CLOCK_MONOTONIC stops while the machine is suspended; those of macOS and FreeBSD go on.
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class SteadyTime:
+    """Seconds since the epoch that never jump and never decrease: call it for the time now.
+
+    It starts as the wall clock, and counts the seconds that pass (`uptime`). When the wall clock moves away, the steady
+    time approaches it slowly (SLEW), which takes 10 days for a quarter of an hour; a jump is logged.
+    """
+
+    def __init__(self, wall: Callable[[], float] = time.time, uptime: Callable[[], float] = uptime) -> None:
+        self._wall = wall
+        self._uptime = uptime
+        self._since = uptime()  # since then it was `_then`, and passes at `_rate`
+        self._then = wall()
+        self._rate = 1.0
+        self._ahead = 0.0  # by this the wall clock was ahead at the last look
+        self._jumped = 0.0  # by this it has jumped since that was last logged
+        self._logged_at: float | None = None
+
+    def __call__(self) -> float:
+        return self._then + (self._uptime() - self._since) * self._rate
+
+    def watch(self) -> None:
+        """Look at the wall clock; to be called every WATCH_SECONDS."""
+        now = self._uptime()
+        self._then += (now - self._since) * self._rate
+        self._since = now
+        ahead = self._wall() - self._then
+        moved, self._ahead = ahead - self._ahead, ahead
+        self._rate = 1 + max(-SLEW, min(SLEW, ahead / WATCH_SECONDS))
+        if abs(moved) >= JUMP_SECONDS:
+            self._jumped += moved
+        if abs(self._jumped) >= JUMP_SECONDS and (self._logged_at is None or now - self._logged_at >= LOG_SECONDS):
+            _log.warn(
+                "the clock of this machine has jumped by {jump:+.1f} s; timeouts do not follow it, and with memory or "
+                "a journal message times do not either, so nothing expires early (they now differ from the clock by "
+                "{ahead:+.1f} s); restart if they should follow it",
+                jump=self._jumped,
+                ahead=ahead,
+            )
+            self._jumped, self._logged_at = 0.0, now
