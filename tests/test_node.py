@@ -17,7 +17,7 @@ from pushup.core.subscription import Subscription
 from pushup.drain import SLICE
 from pushup.node import DEADLINE_STEP_SECONDS, EXPIRY_SECONDS, HOLD_JITTER
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange, waiting_poll
-from tests.net.in_memory_server import START
+from tests.net.in_memory_server import START, make_clock
 
 
 def hold(node: InMemoryNode, poll: Poll, record: list[RecordingExchange] | None = None) -> RecordingExchange:
@@ -316,3 +316,96 @@ def test_stop_leaves_no_timer() -> None:
     stopped = Deferred.fromCoroutine(node.node.stop())
     assert stopped.called
     assert node.clock.getDelayedCalls() == []
+
+
+# The clocks. The monotonic one is `node.clock`; `Clocks.ahead` is what the time of messages is ahead of it.
+
+
+class Clocks:
+    """A node whose messages have the time of another clock than the one that it waits on."""
+
+    def __init__(self, ahead: float, **limits: Any) -> None:
+        self.ahead = ahead
+        clock = make_clock()
+        self.node = InMemoryNode(clock=clock, steady_time=lambda: clock.seconds() + self.ahead, limits=Limits(**limits))
+
+
+@pytest.mark.parametrize("ahead", [0.0, 1e9, -1e9])
+def test_the_end_of_a_time_range_is_of_the_clock_of_messages(ahead: float) -> None:
+    """A poll is held until messages have that time, and one whose range has ended already is answered at once."""
+    node = Clocks(ahead).node
+    start = START + ahead
+    exchange = hold(node, waiting_poll(selection=Selection(("a",), end=start + 5.0)))
+    node.clock.advance(4.9)
+    assert exchange.answers == []
+    node.clock.advance(0.1 + DEADLINE_STEP_SECONDS)
+    assert len(exchange.answers) == 1
+    for end in (start, start + 5.0):
+        assert isinstance(
+            node.node.poll(waiting_poll(selection=Selection(("a",), end=end)), RecordingExchange()), Answer
+        )
+
+
+def test_equal_ends_of_time_ranges_are_equal_deadlines() -> None:
+    """Whatever the clocks: they are rounded, so that many polls share a place in the tree of deadlines."""
+    clocks = Clocks(0.123456789)
+    selection = Selection(("a",), end=START + 5.0)
+    deadlines = set()
+    for _ in range(10):
+        (held,) = [hold(clocks.node, waiting_poll(selection=selection)).held]
+        assert isinstance(held, Subscription)
+        deadlines.add(held.deadline)
+        clocks.node.clock.advance(0.0123)
+    assert len(deadlines) <= 2
+
+
+def test_a_poll_is_held_no_longer_than_it_may() -> None:
+    """The shortest of the timeout, the end of the time range and the time allowed."""
+    node = Clocks(1000.0).node
+    exchange = RecordingExchange()
+    ranged = waiting_poll(selection=Selection(("a",), end=START + 1000.0 + 9.0))
+    held = node.node.poll(ranged, exchange, 3.0)
+    assert isinstance(held, Subscription)
+    assert held.deadline == START + 3.0
+    assert isinstance(node.node.poll(ranged, exchange, 0.0), Answer)
+    longer = node.node.poll(ranged, exchange, 30.0)
+    assert isinstance(longer, Subscription)
+    assert longer.deadline == START + 9.0
+
+
+@pytest.mark.parametrize("jump", [7200.0, -3600.0])
+def test_a_jump_of_the_clock_of_messages_moves_no_hold(jump: float) -> None:
+    """A poll that was held before ends after its timeout, neither earlier nor later."""
+    clocks = Clocks(0.0)
+    exchange = hold(clocks.node, waiting_poll(timeout=8.0))
+    clocks.node.clock.advance(4.0)
+    clocks.ahead = jump
+    clocks.node.clock.advance(3.9)
+    assert exchange.answers == []
+    clocks.node.clock.advance(0.1)
+    assert len(exchange.answers) == 1
+
+
+def test_message_times_never_decrease() -> None:
+    """While the clock is behind the last entry, time stands still: nothing expires, and no `Expire` is appended."""
+    clocks = Clocks(0.0, retention_seconds=10.0)
+    node = clocks.node
+    node.publish("a")
+    clocks.ahead = -3600.0
+    node.publish("a")
+    before = node.state.cursor
+    node.advance(60.0)
+    assert node.state.cursor == before
+    node.publish("a")
+    assert [message.time for message in node.poll("channel=a").messages] == [START] * 3
+    clocks.ahead = 0.0
+    node.advance(2.0)
+    assert node.state.message_count == 0
+
+
+def test_the_delay_of_answers_is_measured_by_the_clock_of_messages() -> None:
+    """However far it is from the monotonic one."""
+    clocks = Clocks(-1e9)
+    hold(clocks.node, waiting_poll())
+    clocks.node.publish("a")
+    assert b"pushup_answer_delay_seconds_sum 0.0\n" in clocks.node.call("GET", "/metrics").body

@@ -26,6 +26,7 @@ from pushup.core.limits import Limits
 from pushup.core.state import ReplicatedState
 from tests.broadcast.stepped_helpers import START, JournaledReplica
 from tests.core.builders import batch, draft, publish
+from tests.net.observed_log import logged_at
 
 
 @pytest.fixture
@@ -720,3 +721,58 @@ def test_a_restart_changes_nothing(servers: Servers, path: Path) -> None:
     file, snapshot = open_journal(path, limits, "e2")
     file.close()
     assert snapshot.epoch == "e1"
+
+
+# The clock.
+
+
+def test_time_goes_on_while_a_server_is_down(servers: Servers) -> None:
+    """What is due by then expires with the first entry after the start."""
+    node = servers.start(limits=Limits(retention_seconds=10.0))
+    node.do(publish("a"))
+    node.file.close()
+    node.clock.advance(11.0)
+    node = servers.start(limits=Limits(retention_seconds=10.0), clock=node.clock)
+    assert cached(node) == [1]
+    assert node.journal.now() == START + 11.0
+    node.do(Expire())
+    assert cached(node) == []
+
+
+def test_the_journal_of_a_clock_that_was_ahead(servers: Servers) -> None:
+    """Time stands still until the clock has caught up: nothing expires, and no message is older than the one before."""
+    limits = Limits(retention_seconds=10.0)
+    node = servers.start(limits=limits, steady_ahead=60.0)
+    node.do(publish("a"))
+    node.file.close()
+    with logged_at("warn") as lines:
+        node = servers.start(limits=limits, clock=node.clock)
+    assert len(lines) == 1
+    assert lines[0].startswith("the clock is 60 s behind the last entry of the journal; ")
+    node.clock.advance(30.0)
+    assert node.journal.now() == START + 60.0
+    assert [outcome.time for outcome in [node.do(publish("a"))] if isinstance(outcome, Published)] == [START + 60.0]
+    assert cached(node) == [1, 2]
+    node.clock.advance(41.0)
+    assert node.journal.now() == START + 71.0
+    node.do(Expire())
+    assert cached(node) == []
+
+
+def test_a_clock_that_agrees_with_the_journal_is_not_mentioned(servers: Servers) -> None:
+    """Neither at the first start nor at a restart."""
+    with logged_at("warn") as lines:
+        node = servers.start()
+        node.do(publish("a"))
+        servers.restart()
+    assert lines == []
+
+
+def test_checkpoints_are_saved_on_the_monotonic_clock(servers: Servers) -> None:
+    """A clock of messages that goes back an hour delays none."""
+    node = servers.start()
+    node.steady_ahead = -3600.0
+    node.do(publish("a"))
+    node.clock.advance(SAVE_SECONDS)
+    node.do(publish("a"))
+    assert node.helpers.made == ["append", "save", "append"]

@@ -72,6 +72,8 @@ class FollowingNode:
         random: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.clock = clock
+        self.wall_ahead = 0.0
+        """By this the clock of its machine is ahead of the right time."""
         self.limits = limits or Limits()
         self.soon: list[Callable[[], None]] = []
         self.connector = NodeConnector(redis)
@@ -82,7 +84,7 @@ class FollowingNode:
             redis_limits=RedisLimits(redis_timeout_seconds=TIMEOUT),
             waiting_limits=WaitingLimits(waiting_limit_bytes=waiting_limit_bytes),
             clock=clock,
-            wall=clock.seconds,
+            wall=lambda: clock.seconds() + self.wall_ahead,
             random=random,
         )
         self.node: Node[Any] = Node(

@@ -1,0 +1,177 @@
+"""The clock of Redis orders the log; a node's own clock, whatever it says, expires nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pushup.broadcast.redis.epochs import order_of
+from pushup.broadcast.redis.reporting import AWAITED_SECONDS, REPORT_SECONDS
+from pushup.core.poll import Poll, Selection
+from pushup.node import DEADLINE_STEP_SECONDS
+from tests.broadcast.redis.following_nodes import START, Cluster, FollowingNode
+from tests.core.builders import ids, poll
+from tests.core.random_entries import sorted_snapshot
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """Two nodes whose messages expire after 30 s."""
+    cluster = Cluster(2, retention_seconds=30.0)
+    yield cluster
+    cluster.end()
+
+
+def set_clock(cluster: Cluster, ahead: float) -> None:
+    """Set the clock of Redis, and let the nodes report once."""
+    cluster.redis.skew = ahead
+    cluster.advance(2 * REPORT_SECONDS)
+
+
+def count_of(cluster: Cluster) -> int:
+    """How many messages the nodes have, which must be equal."""
+    first, second = (sorted_snapshot(node.state) for node in cluster.nodes)
+    assert first == second
+    return cluster.nodes[0].state.message_count
+
+
+def times(node: FollowingNode) -> list[float]:
+    return [message.time for message in node.poll(poll("a")).messages]
+
+
+@pytest.mark.parametrize("ahead", [HOUR, -HOUR])
+def test_a_node_whose_clock_is_wrong_expires_nothing_early_or_late(cluster: Cluster, ahead: float) -> None:
+    """Whether it or Redis is right: messages expire by the clock of Redis, and no entry is appended before."""
+    for node in cluster.nodes:
+        node.wall_ahead = -ahead
+    set_clock(cluster, ahead)
+    cluster.publish(cluster.nodes[0], "a")
+    (published,) = times(cluster.nodes[0])
+    assert abs(published - (cluster.clock.seconds() + ahead)) < 0.1
+    before = cluster.nodes[0].cursor
+    cluster.advance(29.0)
+    assert cluster.nodes[0].cursor == before
+    assert count_of(cluster) == 1
+    cluster.advance(4.0)
+    assert count_of(cluster) == 0
+    after = cluster.nodes[0].cursor
+    cluster.advance(10.0)
+    assert cluster.nodes[0].cursor == after
+
+
+def test_a_jump_of_a_nodes_clock_changes_nothing(cluster: Cluster) -> None:
+    """Nothing expires, no epoch begins, and no entry is appended."""
+    cluster.publish(cluster.nodes[0], "a")
+    before = cluster.nodes[0].cursor
+    for jump in (2 * HOUR, -HOUR):
+        cluster.nodes[0].wall_ahead = jump
+        cluster.advance(5.0)
+        assert cluster.nodes[0].cursor == before
+        assert count_of(cluster) == 1
+        assert all(node.follows for node in cluster.nodes)
+
+
+def test_redis_is_set_forward(cluster: Cluster) -> None:
+    """What is due by its clock expires, as the time of the log is that of Redis; polls are held as long as before."""
+    node = cluster.nodes[0]
+    cluster.publish(node, "a")
+    held = node.hold(Poll(Selection(("b",)), timeout=8.0))
+    set_clock(cluster, 2 * HOUR)
+    cluster.advance(3.0)
+    assert count_of(cluster) == 0
+    cluster.publish(node, "a")
+    assert times(node)[0] > START + 2 * HOUR
+    assert held.answers == []
+    cluster.advance(8.0 - 3.0)
+    assert len(held.answers) == 1
+
+
+def test_redis_is_set_back(cluster: Cluster) -> None:
+    """Time stands still until Redis has caught up: messages stay, none is older than the one before, none is lost."""
+    node = cluster.nodes[0]
+    cluster.publish(node, "a")
+    set_clock(cluster, -60.0)
+    before = node.cursor
+    cluster.advance(50.0)
+    assert node.cursor == before
+    cluster.publish(cluster.nodes[1], "a")
+    first, second = times(node)
+    assert first == second
+    assert ids(node.poll(poll("a"))) == [1, 2]
+    cluster.advance(20.0)
+    assert count_of(cluster) == 2
+    cluster.advance(25.0)
+    assert count_of(cluster) == 0
+
+
+def test_a_node_that_died_while_redis_was_set_back(cluster: Cluster) -> None:
+    """It counts as alive until Redis has caught up; nobody is listed twice, and the others are not affected."""
+    cluster.crash(cluster.nodes[1])
+    set_clock(cluster, -60.0)
+    cluster.advance(50.0)
+    assert [member.id for member in cluster.nodes[0].broadcast.members()] == ["node0", "node1"]
+    cluster.advance(20.0)
+    assert [member.id for member in cluster.nodes[0].broadcast.members()] == ["node0"]
+
+
+def test_time_ranges_end_by_the_clock_of_redis(cluster: Cluster) -> None:
+    """A poll for messages up to some time is held until entries have that time."""
+    set_clock(cluster, HOUR)
+    node = cluster.nodes[0]
+    end = cluster.clock.seconds() + HOUR + 5.0
+    held = node.hold(Poll(Selection(("a",), end=end), timeout=20.0))
+    cluster.advance(4.9)
+    assert held.answers == []
+    cluster.advance(0.1 + 0.05 + DEADLINE_STEP_SECONDS)
+    assert len(held.answers) == 1
+
+
+def test_the_time_goes_on_while_redis_hangs(cluster: Cluster) -> None:
+    """It is the time of the last report and what has passed since."""
+    set_clock(cluster, HOUR)
+    cluster.redis.hangs = True
+    now = cluster.nodes[0].broadcast.now()
+    cluster.advance(3.0)
+    assert cluster.nodes[0].broadcast.now() == pytest.approx(now + 3.0)
+    assert abs(now - cluster.redis.now() + 3.0) < 0.1
+    cluster.redis.hangs = False
+
+
+def test_before_the_first_report_the_time_is_that_of_the_last_entry(cluster: Cluster) -> None:
+    """A node that could not report yet expires nothing."""
+    cluster.redis.hangs = True
+    node = cluster.start()
+    assert node.broadcast.now() == 0.0
+    cluster.redis.hangs = False
+
+
+@pytest.mark.parametrize("ahead", [HOUR, -HOUR])
+def test_a_new_epoch_is_later_although_the_clock_was_set(
+    cluster: Cluster, ahead: float, logged_failures: list[str]
+) -> None:
+    """Both nodes take it for a later one."""
+    cluster.publish(cluster.nodes[0], "a")
+    old = cluster.nodes[0].state.cursor.epoch
+    for node in cluster.nodes:
+        node.wall_ahead = ahead
+    cluster.redis.restart({})
+    cluster.advance(10.0)
+    assert all(node.follows for node in cluster.nodes)
+    (new,) = {node.state.cursor.epoch for node in cluster.nodes}
+    assert order_of(new) > order_of(old)
+    logged_failures.clear()
+
+
+def test_an_epoch_is_awaited_by_the_wall_clock(cluster: Cluster) -> None:
+    """A node whose own clock is right expects an epoch that another began just now, and none of the far future."""
+    node = cluster.nodes[0]
+    set_clock(cluster, -HOUR)
+    for seconds, expected in ((AWAITED_SECONDS / 2, True), (HOUR, False), (-HOUR, False)):
+        began = cluster.clock.seconds() + seconds
+        assert node.broadcast.awaits(f"{int(began * 1000):x}00") is expected
+    node.wall_ahead = HOUR
+    cluster.advance(1.0)
+    assert node.broadcast.awaits(f"{int((cluster.clock.seconds() + HOUR) * 1000):x}00")
