@@ -115,6 +115,8 @@ class InMemoryServer:
         request_limits: RequestLimits | None = None,
     ) -> None:
         self.clock = clock or make_clock()
+        self.wall: Callable[[], float] = self.clock.seconds
+        """Seconds since the epoch, for the Date header."""
         self.demultiplexer = demultiplexer or InMemoryDemultiplexer()
         self.metrics = Metrics()
         self.reactor = InMemoryReactor()
@@ -123,7 +125,7 @@ class InMemoryServer:
             demultiplexer=self.demultiplexer,
             reactor=self.reactor,
             clock=self.clock,
-            wall=self.clock.seconds,
+            wall=lambda: self.wall(),
             limits=limits or EdgeLimits(),
             request_limits=request_limits or RequestLimits(),
             metrics=self.metrics,

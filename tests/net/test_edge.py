@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from email.utils import formatdate
 from typing import NamedTuple
 
 import pytest
@@ -21,7 +22,7 @@ from pushup.net.listener import PAUSE_SECONDS
 from pushup.net.wait.demultiplexer import Watched
 from tests.net.in_memory import InMemoryDemultiplexer, InMemoryReactor
 from tests.net.in_memory_node import InMemoryNode
-from tests.net.in_memory_server import Client, InMemoryServer, make_clock
+from tests.net.in_memory_server import START, Client, InMemoryServer, make_clock
 from tests.net.scripted_application import ScriptedApplication, get, serve
 
 
@@ -95,6 +96,19 @@ def test_nothing_leaks() -> None:
     assert parts.server.demultiplexer.wanted == {}
     assert parts.node.polls.count == 0
     parts.node.check()
+
+
+def test_the_date_is_of_the_wall_clock() -> None:
+    """It follows that clock within a second, and timeouts do not."""
+    parts, wall = whole(), [START]
+    parts.server.wall = lambda: wall[0]
+    client = parts.connect()
+    for ahead in (3600.0, -3600.0):
+        wall[0] = START + ahead
+        parts.server.advance(1.0)
+        client.send(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert client.reply().headers["date"] == formatdate(START + ahead, usegmt=True)
+    assert not client.closed()
 
 
 def test_making_an_edge_starts_nothing() -> None:

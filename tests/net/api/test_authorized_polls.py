@@ -20,7 +20,7 @@ from pushup.net.api.authorized_polls import AuthorizedPolls
 from pushup.net.api.bodies import write
 from pushup.net.problems import problem_type
 from pushup.net.responses import Response
-from pushup.node import Node
+from pushup.node import DEADLINE_STEP_SECONDS, Node
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
 from tests.net.in_memory_server import Client, InMemoryServer
 
@@ -64,8 +64,10 @@ class Application:
 class AuthorizedNode(InMemoryNode):
     """A node whose application has to authorize polls."""
 
-    def __init__(self, *, strict_channels: bool = False, limit_bytes: int = 10**6) -> None:
+    def __init__(self, *, strict_channels: bool = False, limit_bytes: int = 10**6, wall_ahead: float = 0.0) -> None:
         self.limit_bytes = limit_bytes
+        self.wall_ahead = wall_ahead
+        """By this the clock of tickets is ahead of the one that polls wait on."""
         self.application = Application()
         self.tickets = Tickets(b"a key")
         super().__init__(
@@ -73,10 +75,14 @@ class AuthorizedNode(InMemoryNode):
         )
 
     def _polls(self, node: Node[Any], clock: Clock) -> AuthorizedPolls:
+        self._monotonic = clock
         authorization = Authorization(
-            self.application, tickets=self.tickets, ticket_seconds=120.0, wall=clock.seconds, random=lambda: 0.0
+            self.application, tickets=self.tickets, ticket_seconds=120.0, wall=self.wall, random=lambda: 0.0
         )
-        return AuthorizedPolls(node, authorization, clock.seconds, self.limit_bytes)
+        return AuthorizedPolls(node, authorization, self.wall, self.limit_bytes)
+
+    def wall(self) -> float:
+        return self._monotonic.seconds() + self.wall_ahead
 
     def begin_poll(self, query: str, ticket: str = "", **headers: str) -> RecordingExchange:
         if ticket:
@@ -85,7 +91,7 @@ class AuthorizedNode(InMemoryNode):
 
     def ticket(self, *channels: str) -> str:
         """A ticket that is valid from now on."""
-        return self.tickets.seal(channels, int(self.clock.seconds()) + SECONDS)
+        return self.tickets.seal(channels, int(self.wall()) + SECONDS)
 
     def is_quiet(self) -> bool:
         """Whether no poll is held, on any channel."""
@@ -373,19 +379,19 @@ def test_a_channel_without_a_name() -> None:
 # Held polls and the expiry of tickets.
 
 
-def test_a_held_poll_ends_with_its_ticket() -> None:
-    """When its ticket expires, and not before, a held poll gets 401 ticket-expired."""
-    node = AuthorizedNode()
+@pytest.mark.parametrize("wall_ahead", [0.0, 1e9, -1e9])
+def test_a_held_poll_ends_with_its_ticket(wall_ahead: float) -> None:
+    """When its ticket expires, and not before, a held poll gets 401 ticket-expired, in whatever clock."""
+    node = AuthorizedNode(wall_ahead=wall_ahead)
     node.clock.advance(0.3)
     ticket = node.ticket("a")
     expires = int(ticket.partition(".")[0])
     node.clock.advance(SECONDS - 10)
     exchange = node.begin_poll("channel=a&timeout=50", ticket)
-    node.clock.advance(expires - node.clock.seconds() - 0.001)
+    node.clock.advance(expires - node.wall() - 0.001)
     assert not exchange.responses
     assert not exchange.answers
-    node.clock.advance(0.001)
-    assert node.clock.seconds() == expires
+    node.clock.advance(0.001 + DEADLINE_STEP_SECONDS)
     assert problem_of(exchange) == (401, "ticket-expired")
     assert node.is_quiet()
 
@@ -400,6 +406,19 @@ def test_a_new_ticket_ends_a_held_poll_too() -> None:
     assert isinstance(exchange.held, Subscription)
     node.clock.advance(1)
     assert problem_of(exchange) == (401, "ticket-expired")
+
+
+@pytest.mark.parametrize(("jump", "is_valid"), [(7200.0, False), (-3600.0, True)])
+def test_a_jump_of_the_clock_of_tickets(jump: float, is_valid: bool) -> None:
+    """A ticket expires by the clock that all nodes compare it with; a held poll ends at the moment expected before."""
+    node = AuthorizedNode()
+    ticket = node.ticket("a")
+    exchange = node.begin_poll("channel=a&timeout=20", ticket)
+    node.wall_ahead = jump
+    assert isinstance(node.begin_poll("channel=a&timeout=20", ticket).held, Subscription) is is_valid
+    node.clock.advance(20.0)
+    assert exchange.held is None
+    assert bool(exchange.answers) is is_valid
 
 
 def test_a_timeout_before_the_ticket_expires() -> None:
