@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pushup.broadcast.redis.epochs import order_of
+from pushup.broadcast.redis.epochs import began_at, order_of
 from pushup.broadcast.redis.reporting import AWAITED_SECONDS, REPORT_SECONDS
 from pushup.core.poll import Poll, Selection
 from pushup.node import DEADLINE_STEP_SECONDS
@@ -99,7 +99,7 @@ def test_redis_is_set_back(cluster: Cluster) -> None:
     assert node.cursor == before
     cluster.publish(cluster.nodes[1], "a")
     first, second = times(node)
-    assert first == second
+    assert first == second == node.broadcast.now()
     assert ids(node.poll(poll("a"))) == [1, 2]
     cluster.advance(20.0)
     assert count_of(cluster) == 2
@@ -162,11 +162,14 @@ def test_a_new_epoch_is_later_although_the_clock_was_set(
     assert all(node.follows for node in cluster.nodes)
     (new,) = {node.state.cursor.epoch for node in cluster.nodes}
     assert order_of(new) > order_of(old)
+    began = began_at(new)
+    assert began is not None
+    assert ahead < 0 or abs(began - (cluster.clock.seconds() + ahead)) <= 10
     logged_failures.clear()
 
 
 def test_an_epoch_is_awaited_by_the_wall_clock(cluster: Cluster) -> None:
-    """A node whose own clock is right expects an epoch that another began just now, and none of the far future."""
+    """A node expects an epoch that began just now by its own clock, whether that is right or not, and no other."""
     node = cluster.nodes[0]
     set_clock(cluster, -HOUR)
     for seconds, expected in ((AWAITED_SECONDS / 2, True), (HOUR, False), (-HOUR, False)):
@@ -174,4 +177,6 @@ def test_an_epoch_is_awaited_by_the_wall_clock(cluster: Cluster) -> None:
         assert node.broadcast.awaits(f"{int(began * 1000):x}00") is expected
     node.wall_ahead = HOUR
     cluster.advance(1.0)
-    assert node.broadcast.awaits(f"{int((cluster.clock.seconds() + HOUR) * 1000):x}00")
+    for seconds, expected in ((HOUR, True), (HOUR / 2, False)):  # half an hour ago the log was in this node's epoch
+        began = cluster.clock.seconds() + seconds
+        assert node.broadcast.awaits(f"{int(began * 1000):x}00") is expected
