@@ -19,6 +19,7 @@ import pytest
 
 from tests.server.caller import data_of
 from tests.server.conftest import Serve
+from tests.server.redis_server import RedisServer
 from tests.server.server_process import Server, wait_until
 
 SETTABLE_CLOCK = """
@@ -148,3 +149,23 @@ def test_a_journal_whose_clock_goes_on_while_no_server_runs(machine: Machine, tm
         wait_until(lambda: server.metric("cached_messages") == 0, "the messages to expire")
         answer = caller.poll("a", cursor=cursor, timeout=0)
         assert (answer["messages"], answer["gaps"]) == ([], [{"channel": "a", "reason": "expired"}])
+
+
+@pytest.mark.parametrize("jump", JUMPS)
+def test_with_redis_a_nodes_clock_expires_nothing(machine: Machine, tmp_path: Path, jump: float) -> None:
+    """Neither if it is wrong from the start nor if it jumps: messages have the time of Redis, and no entry is added."""
+    with (
+        RedisServer(tmp_path) as redis,
+        machine.server(f"redis://127.0.0.1:{redis.port}", ahead=-jump) as server,
+        server.caller() as caller,
+    ):
+        server.expect_log("there is no message log in Redis")
+        wait_until(lambda: server.metric("ready") == 1, "the node to be ready")
+        caller.publish(["a"], 1)
+        cursor = caller.cursor()
+        machine.set_clock(server, jump)
+        assert caller.poll("b", cursor=cursor, timeout=3)["messages"] == []
+        assert caller.cursor() == cursor
+        (message,) = caller.poll("a", timeout=0)["messages"]
+        assert abs(message["time"] - time.time()) < 600
+        assert server.metric("cached_messages") == 1
