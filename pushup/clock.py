@@ -44,7 +44,7 @@ def use_monotonic_clock(reactor: Any) -> None:
 
 def uptime() -> float:
     """Seconds since any moment, including those in which this machine was suspended; never set."""
-    # Linux's CLOCK_MONOTONIC stops while the machine is suspended; those of macOS and FreeBSD go on.
+    # Linux's CLOCK_MONOTONIC stops while the machine is suspended; that of macOS goes on.
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
