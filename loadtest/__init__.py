@@ -6,6 +6,8 @@
 | `slow_backend`, `slow_authorizer` | Hsu §4.3: a slow backend, and the clients that do not need it |
 | `journal`, `journal_one_each` | the cost of writing messages to disk first, in groups or one by one |
 | `kills` | repeated kill -9 of a server with a journal, under load: is anything lost? |
+| `stalls`, `stalls_client` | the longest turn of the reactor when a node has much to do at once |
+| `stalls_server`, `stalls_probe` | the server of that experiment, which times its turns |
 | `push_or_pull` | PushUp §4.2: network traffic and trip time of client pull and of long polling |
 | `threads_or_events` | PushUp §4.3: 500 to 16,000 connections, with a thread for each and with events |
 | `nodes` | PushUp §4.4: one to four nodes behind HAProxy |

@@ -22,6 +22,7 @@ from loadtest import (
     push_or_pull,
     redis_delay,
     slow_backend,
+    stalls,
     threads_or_events,
 )
 from loadtest.report import write_report
@@ -49,6 +50,7 @@ EXPERIMENTS = {
     "peers": peers,
     "redis-delay": redis_delay,
     "slow-backend": slow_backend,
+    "stalls": stalls,
     "threads-or-events": threads_or_events,
     "traffic": push_or_pull,
     "trip-time": push_or_pull,
