@@ -33,7 +33,7 @@ from typing import NamedTuple
 from deploy.cluster import free_ports, installed
 from deploy.part import Part
 from loadtest.results import Figure, Progress, Table, Value
-from loadtest.servers import LOAD_CORE, Server, pin, running
+from loadtest.servers import LOAD_CORE, START_SECONDS, Server, pin, running
 from loadtest.stalls_client import (
     SETTLE_SECONDS,
     IsDone,
@@ -148,6 +148,7 @@ def _start_and_new_epoch(sizes: Sizes, store: Store) -> Iterator[Row]:
     _fill_and_stop(store, sizes, sizes.messages)
     with _node(store) as node:
         yield _until_ready(node, f"start, {sizes.messages:,} messages")
+        _expect_messages(node.server, sizes.messages)
         before = json.loads(get(node.server, "/v1/cursor").body)["cursor"].partition("-")[0]
 
         def has_changed(seen: Seen) -> bool:
@@ -161,12 +162,14 @@ def _start_with_more(sizes: Sizes, store: Store) -> Iterator[Row]:
     _fill_and_stop(store, sizes, sizes.more_messages, MORE)
     with _node(store, MORE) as node:
         yield _until_ready(node, f"start, {sizes.more_messages:,} messages")
+        _expect_messages(node.server, sizes.more_messages)
 
 
 def _start(sizes: Sizes, store: Store) -> Iterator[Row]:
     _fill_and_stop(store, sizes, sizes.messages)
     with _node(store) as node:
         yield _until_ready(node, f"start, {sizes.messages:,} messages")
+        _expect_messages(node.server, sizes.messages)
 
 
 def _backlog(sizes: Sizes, store: Store) -> Iterator[Row]:
@@ -191,6 +194,7 @@ def _expiry(sizes: Sizes, store: Store) -> Iterator[Row]:
     with _node(store) as node:
         _wait_until_ready(node.server)
         fill(node.server, names, sizes.closing * sizes.closing_messages)
+        _expect_messages(node.server, sizes.closing * sizes.closing_messages)
         close_together(node.server, names, TTL_SECONDS)
         name = f"expiry, {sizes.closing} channels of {sizes.closing_messages:,} messages"
         yield _watch(node, name, None, f"/v1/channels/{names[-1]}", lambda seen: seen.status == 404)
@@ -265,9 +269,20 @@ def _set(settings: Mapping[str, str]) -> list[str]:
 
 
 def _wait_until_ready(*servers: Server) -> None:
+    """Raises: RuntimeError."""
+    deadline = time.monotonic() + START_SECONDS
     for server in servers:
         while get(server, "/readyz").status != 200:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the server was not ready within {START_SECONDS:g} s")
             time.sleep(0.05)
+
+
+def _expect_messages(server: Server, count: int) -> None:
+    """Raises: RuntimeError if the limits have dropped any, for then something else would be measured."""
+    found = re.findall(r"^pushup_cached_messages (\d+)", get(server, "/metrics").body.decode(), re.MULTILINE)
+    if found != [str(count)]:
+        raise RuntimeError(f"the server has {found} messages instead of {count}")
 
 
 def _answers(port: int) -> bool:
