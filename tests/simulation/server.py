@@ -18,6 +18,7 @@ from pushup.broadcast.memory import MemoryBroadcast
 from pushup.broadcast.redis.broadcast import RedisBroadcast
 from pushup.broadcast.redis.connection import RedisConnection
 from pushup.broadcast.redis.errors import CannotConnect, ErrorReply, Lost
+from pushup.clock import SteadyTime
 from pushup.core.subscription import Holder
 from pushup.metrics import Metrics
 from pushup.net.api.access import Access
@@ -124,6 +125,7 @@ class Server:
         settings, clock = self.settings, process.reactor
         random = self.world.random("server", self.name, self.starts).random
         metrics = Metrics()
+        self._steady_time = SteadyTime(process.clock.wall, process.clock.monotonic)
         demultiplexer = SimulatedDemultiplexer(process)
         self.broadcast = self._make_broadcast(process, random)
         self.node: Node[Holder] = Node(
@@ -154,12 +156,20 @@ class Server:
             demultiplexer=demultiplexer,
             reactor=self._reactor,
             clock=clock,
+            wall=process.clock.wall,
             limits=settings.edge,
             request_limits=settings.request,
             metrics=metrics,
         )
         self.service = PushUpService(
-            settings, clock=clock, node=self.node, edge=self.edge, api=api, access=access, authorization=None
+            settings,
+            clock=clock,
+            node=self.node,
+            edge=self.edge,
+            api=api,
+            access=access,
+            authorization=None,
+            steady_time=self._steady_time,
         )
         self._listening = ListeningSocket(self.name)
         self.edge.listen(cast(socket.socket, self._listening))
@@ -173,7 +183,7 @@ class Server:
         settings, clock = self.settings, process.reactor
         epoch = f"{self.name}x{self.starts}"
         if self.kind == "memory":
-            return MemoryBroadcast(epoch=epoch, now=clock.seconds)
+            return MemoryBroadcast(epoch=epoch, steady_time=self._steady_time)
         if self.kind == "journal":
             return Journal(
                 partial(open_journal, Path("journal.db"), settings.queue, epoch, self.disk.open(process)),
@@ -181,6 +191,7 @@ class Server:
                 waiting_limits=settings.waiting,
                 helpers=SimulatedHelpers(process, self.disk),
                 clock=clock,
+                steady_time=self._steady_time,
             )
         return RedisBroadcast(
             SimulatedConnector(process, self.network, settings.redis.redis_timeout_seconds),
@@ -189,6 +200,7 @@ class Server:
             redis_limits=settings.redis,
             waiting_limits=settings.waiting,
             clock=clock,
+            wall=process.clock.wall,
             random=random,
         )
 

@@ -7,6 +7,7 @@ event does is one turn of that process' reactor. Between two events nothing happ
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -208,13 +209,13 @@ class ProcessTime:
         self._process = process
         self._calls: list[tuple[float, int, _Call]] = []
         self._numbers = count()
-        self._wakes_at = float("inf")  # true time
+        self._wakes_at = math.inf  # true time
         self._alarm = 0
         self.active_calls = 0
         process.clock.jumped.append(self._arm)
 
     def seconds(self) -> float:
-        return self._process.clock.wall()
+        return self._process.clock.monotonic()
 
     def callLater(self, delay: float, function: Callable[..., Any], *args: Any, **kw: Any) -> IDelayedCall:
         assert delay >= 0, f"{delay} seconds ahead"
@@ -236,7 +237,10 @@ class ProcessTime:
             heapq.heappop(self._calls)
         if self._calls and self._process.alive:
             seconds = self._process.clock.true_seconds(max(0.0, self._calls[0][0] - self.seconds()))
-            time = self._process.world.now + seconds
+            now = self._process.world.now
+            time = now + seconds
+            if seconds and time == now:
+                time = math.nextafter(now, math.inf)  # or it would never be due
             if time < self._wakes_at:
                 self._wakes_at = time
                 self._alarm += 1
@@ -247,8 +251,8 @@ class ProcessTime:
         """Make the first call that is due; the next is another turn."""
         if alarm != self._alarm:
             return  # there was an earlier one
-        self._wakes_at = float("inf")
-        now = self.seconds() + 1e-6
+        self._wakes_at = math.inf
+        now = self.seconds()
         if self._calls and self._calls[0][0] <= now:
             _, _, call = heapq.heappop(self._calls)
             self._arm()
