@@ -27,6 +27,7 @@ from pushup.core.errors import PushUpError, Unavailable
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll
+from pushup.core.restoration import restore
 from pushup.core.snapshot import Changes, Snapshot
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Holder, Subscription
@@ -70,7 +71,6 @@ class Node(Generic[H]):
         metrics: Metrics,
         name: str = "",
     ) -> None:
-        self._limits = limits
         self.state = ReplicatedState(limits)
         """For others to read; `apply` and `start_from` change it."""
         self.polls: HeldPolls[H] = HeldPolls(self.state, hold_limits)
@@ -211,7 +211,7 @@ class Node(Generic[H]):
 
     def start_from(self, snapshot: Snapshot) -> None:
         """Continue from another state. Held polls stay; those for which it has something new are answered."""
-        self.state = ReplicatedState.restore(self._limits, snapshot)
+        self.state = restore(snapshot)
         self.polls.use(self.state)
         self._deliver_soon()
 

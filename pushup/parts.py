@@ -33,7 +33,7 @@ def make_broadcast(
     """
     kind, _, path = settings.server.broadcast.partition(":")
     if kind == "memory":
-        return MemoryBroadcast(epoch=secrets.token_hex(4), steady_time=steady_time)
+        return MemoryBroadcast(epoch=secrets.token_hex(4), limits=settings.queue, steady_time=steady_time)
     if kind == "journal":
         return _make_journal(Path(path), settings, reactor, metrics, steady_time)
     return _make_redis_broadcast(settings, reactor, demultiplexer)
@@ -45,7 +45,6 @@ def _make_journal(
     limits = ServiceLimits(at_most=1, queue_limit=1, deadline_seconds=settings.journal.journal_timeout_seconds)
     return Journal(
         partial(open_journal, path, settings.queue, secrets.token_hex(4)),
-        limits=settings.queue,
         waiting_limits=settings.waiting,
         helpers=HelperPool("journal", limits, reactor=reactor, counters=metrics.backend("journal")),
         clock=reactor,

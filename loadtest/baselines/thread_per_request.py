@@ -31,8 +31,8 @@ from pushup.core.errors import PushUpError
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import Limits
 from pushup.core.poll import Poll
+from pushup.core.restoration import restore
 from pushup.core.snapshot import Changes, Snapshot
-from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Holder, Subscription
 from pushup.metrics import Metrics
 from pushup.net.api.access import Access
@@ -60,13 +60,13 @@ class _Node:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self._broadcast = MemoryBroadcast(epoch=secrets.token_hex(4), steady_time=time.time)
+        self._broadcast = MemoryBroadcast(epoch=secrets.token_hex(4), limits=Limits(), steady_time=time.time)
         self._broadcast.start(self)
 
     # Called by the broadcast.
 
     def start_from(self, snapshot: Snapshot) -> None:
-        self._state = ReplicatedState.restore(Limits(), snapshot)
+        self._state = restore(snapshot)
         self._polls: HeldPolls[Holder] = HeldPolls(self._state)
 
     def apply(self, entry: Entry) -> Outcome:

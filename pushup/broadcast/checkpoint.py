@@ -13,11 +13,15 @@ import msgspec
 from msgspec import Struct
 
 from pushup.core.keys import Remembered
-from pushup.core.snapshot import Changes, ChannelSnapshot, MessageSnapshot, Snapshot
+from pushup.core.limits import Limits
+from pushup.core.snapshot import Changes, ChannelSnapshot, MessageSnapshot, Snapshot, place_when_due
 
 
 class Head(Struct, frozen=True):
-    """The checkpoint's position, and what else `Changes` says of the whole state."""
+    """The checkpoint's position, and what else `Changes` says of the whole state, but for its limits.
+
+    Heads saved before 0.2 have no `version`. The limits are stored beside the head.
+    """
 
     epoch: str
     sequence: int
@@ -26,6 +30,7 @@ class Head(Struct, frozen=True):
     floor: int
     first_message: int
     first_key: int
+    version: int = 1
 
 
 encode = msgspec.json.Encoder().encode
@@ -44,16 +49,18 @@ def head_of(changes: Changes) -> Head:
         changes.floor,
         changes.first_message,
         changes.first_key,
+        changes.version,
     )
 
 
 def read_checkpoint(
     head: Head,
+    limits: Limits,
     channels: Iterable[bytes | str],
     messages: Iterable[bytes | str],
     keys: Iterable[bytes | str],
 ) -> Snapshot:
-    """The state in these bodies; `messages` and `keys` in the order in which they were saved.
+    """The state in these bodies: channels in any order, `messages` and `keys` in the order in which they were saved.
 
     Raises: msgspec.DecodeError, UnicodeDecodeError.
     """
@@ -63,7 +70,9 @@ def read_checkpoint(
         time=head.time,
         last_id=head.last_id,
         floor=head.floor,
-        channels=tuple(sorted(map(_channel.decode, channels), key=lambda channel: (not channel.id, channel.due))),
+        version=head.version,
+        limits=limits,
+        channels=tuple(sorted(map(_channel.decode, channels), key=place_when_due)),
         messages=_read_messages(head.first_message, messages),
         keys=_read_keys(head.first_key, keys),
     )

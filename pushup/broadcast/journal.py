@@ -23,7 +23,6 @@ from pushup.broadcast.outage import Outage
 from pushup.broadcast.waiting import WaitingLimits, WaitingRoom
 from pushup.core.commands import Command, Entry, Outcome
 from pushup.core.errors import Unavailable
-from pushup.core.limits import Limits
 from pushup.core.snapshot import Snapshot
 
 GROUP_LIMIT = 256
@@ -83,7 +82,6 @@ class Journal(OneNode):
         self,
         open_file: Callable[[], tuple[JournalFile, Snapshot]],
         *,
-        limits: Limits,
         waiting_limits: WaitingLimits,
         helpers: Helpers,
         clock: IReactorTime,
@@ -94,7 +92,6 @@ class Journal(OneNode):
         `steady_time` returns seconds since the epoch (`pushup.clock`).
         """
         self._open_file = open_file
-        self._limits = limits
         self._helpers = helpers
         self._clock = clock
         self._steady_time = steady_time
@@ -150,7 +147,7 @@ class Journal(OneNode):
         await self._stopped
         try:
             if not self._trouble:
-                await self._helpers.call(self._file.save, self._follower.changes(), self._limits)
+                await self._helpers.call(self._file.save, self._follower.changes())
         except Exception as error:
             _log.error("saving the last checkpoint failed; the next start takes longer: {error}", error=error)
         try:
@@ -165,7 +162,7 @@ class Journal(OneNode):
         if self._trouble:
             self._finish_stopping()
         elif self._save_is_due():
-            self._run(self._helpers.call(self._file.save, self._follower.changes(), self._limits), self._saved)
+            self._run(self._helpers.call(self._file.save, self._follower.changes()), self._saved)
         elif self._waiting:
             entries = self._next_group()
             self._run(self._helpers.call(self._file.append, entries), lambda size: self._written(entries, size))

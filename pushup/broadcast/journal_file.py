@@ -26,9 +26,11 @@ from pathlib import Path
 import msgspec
 
 from pushup.broadcast.checkpoint import Head, encode, head_of, read_checkpoint
-from pushup.core.commands import Entry
-from pushup.core.errors import OutOfOrder
+from pushup.core.commands import Command, Configure, Entry, Upgrade
+from pushup.core.errors import OutOfOrder, VersionTooNew
 from pushup.core.limits import Limits
+from pushup.core.restoration import restore
+from pushup.core.rules import LATEST_VERSION
 from pushup.core.snapshot import Changes, Snapshot, empty_snapshot
 from pushup.core.state import ReplicatedState
 
@@ -107,8 +109,8 @@ class JournalFile:
         if found != b"ok":
             raise JournalError(self._corrupt(found.decode(errors="replace").splitlines()[-1]))
 
-    def load(self) -> tuple[Limits, Snapshot] | None:
-        """The checkpoint, and the limits under which its entries were applied; None if the file is new.
+    def load(self) -> Snapshot | None:
+        """The checkpoint; None if the file is new.
 
         Raises: JournalError.
         """
@@ -116,13 +118,13 @@ class JournalFile:
             state = dict(self._database.execute("SELECT name, value FROM state"))
             if not state:
                 return None
-            snapshot = read_checkpoint(
+            return read_checkpoint(
                 _head.decode(state[b"checkpoint"]),
+                _limits.decode(state[b"limits"]),
                 self._column("SELECT body FROM channels"),
                 self._column("SELECT body FROM messages ORDER BY sequence"),
                 self._column("SELECT body FROM keys ORDER BY sequence"),
             )
-            return _limits.decode(state[b"limits"]), snapshot
         except (msgspec.DecodeError, KeyError, UnicodeDecodeError) as error:
             raise JournalError(self._corrupt(str(error))) from None
         except sqlite3.Error as error:
@@ -170,7 +172,7 @@ class JournalFile:
         except sqlite3.Error as error:
             raise self._error(error) from None
 
-    def save(self, changes: Changes, limits: Limits) -> None:
+    def save(self, changes: Changes) -> None:
         """Bring the checkpoint up to date, and delete the entries that it then contains. O(changes).
 
         Raises: JournalError; the save may or may not have happened then.
@@ -193,7 +195,7 @@ class JournalFile:
             execute("DELETE FROM entries WHERE sequence <= ?", (last,))
             execute(
                 "INSERT OR REPLACE INTO state VALUES ('checkpoint', ?), ('limits', ?)",
-                (_text(head_of(changes)), _text(limits)),
+                (_text(head_of(changes)), _text(changes.limits)),
             )
             execute("COMMIT")
         except sqlite3.Error as error:
@@ -231,6 +233,14 @@ def _text(value: object) -> str:
     return encode(value).decode()
 
 
+def _to_this_release(state: ReplicatedState, limits: Limits) -> Iterable[Command]:
+    """What makes a journal continue with the latest version and these limits; its entries were applied with its own."""
+    if state.version < LATEST_VERSION:
+        yield Upgrade(LATEST_VERSION)
+    if state.limits != limits:
+        yield Configure(limits)
+
+
 def open_journal(
     path: Path, limits: Limits, epoch: str, open_file: Callable[[Path], JournalFile] = JournalFile
 ) -> tuple[JournalFile, Snapshot]:
@@ -240,16 +250,19 @@ def open_journal(
     """
     file = open_file(path)
     try:
-        old_limits, snapshot = file.load() or (limits, empty_snapshot(epoch))
-        # The old entries are applied under the limits of that time: their outcomes must not change.
-        state = ReplicatedState.restore(old_limits, snapshot)
+        state = restore(file.load() or empty_snapshot(epoch, limits))
         state.note_changes()
         for entry in file.entries():
             state.apply(entry)
-        file.save(state.changes(), limits)
+        for command in _to_this_release(state, limits):
+            state.apply(Entry(state.cursor.epoch, state.cursor.sequence + 1, state.time, command))
+        file.save(state.changes())
     except OutOfOrder as error:
         file.close()
         raise JournalError(file._corrupt(str(error))) from None
+    except VersionTooNew as error:
+        file.close()
+        raise JournalError(f"{path} was written by a newer PushUp: {error}") from None
     except JournalError:
         file.close()
         raise

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pushup.broadcast import Broadcast, Follower, OneNode, OnOutcome
 from pushup.core.commands import Command, Entry
 from pushup.core.errors import Unavailable
+from pushup.core.limits import Limits
 from pushup.core.snapshot import empty_snapshot
 
 
@@ -15,15 +16,16 @@ class MemoryBroadcast(OneNode):
 
     _follower: Follower  # set by `start`
 
-    def __init__(self, *, epoch: str, steady_time: Callable[[], float]) -> None:
+    def __init__(self, *, epoch: str, limits: Limits, steady_time: Callable[[], float]) -> None:
         self._epoch = epoch
+        self._limits = limits
         self._steady_time = steady_time
         self._next = 1
         self._time = 0.0
 
     def start(self, follower: Follower) -> None:
         self._follower = follower
-        follower.start_from(empty_snapshot(self._epoch))
+        follower.start_from(empty_snapshot(self._epoch, self._limits))
 
     async def stop(self) -> None:
         pass

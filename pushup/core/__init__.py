@@ -6,10 +6,12 @@ Below is the replicated state, a pure function of the entries; above it the poll
 |---|---|
 | `state` | the replicated state: `apply` an entry, expiry, snapshots, changes |
 | `channels`, `channel` | all channels by name and id; one channel and its messages |
+| `due_channels` | channels in the order in which they are due |
 | `cache`, `message` | all cached messages, bounded; one message |
 | `keys` | idempotency keys |
 | `change_log` | which channels changed since the last checkpoint |
-| `snapshot` | the state as a value |
+| `snapshot`, `restoration` | the state as a value; a state made of one |
+| `rules` | the limits and the version that entries are carried out by |
 | `commands` | commands, entries and outcomes |
 | `held_polls` | the polls of one node: `subscribe`, `abandon`, `deliver`, `expire` |
 | `waiting`, `waiters` | who waits, by deadline and by name; who waits on one name |

@@ -8,16 +8,16 @@ from itertools import takewhile
 
 from pushup.core.change_log import ChangeLog
 from pushup.core.channel import Channel, GapReason
-from pushup.core.limits import Limits
 from pushup.core.message import Message
+from pushup.core.rules import Rules
 
 
 class Cache:
     """The messages that channels keep, oldest first."""
 
-    def __init__(self, limits: Limits, find: Callable[[str], Channel | None], changes: ChangeLog) -> None:
+    def __init__(self, rules: Rules, find: Callable[[str], Channel | None], changes: ChangeLog) -> None:
         """`find` returns the open channel with a name; `changes` records the channels that lose messages."""
-        self._limits = limits
+        self._rules = rules
         self._find = find
         self._changes = changes
         # Messages are only ever appended; the channels' trees are for finding them.
@@ -41,14 +41,23 @@ class Cache:
         return list(newest_first)[::-1]
 
     def add(self, message: Message, channels: Iterable[Channel]) -> None:
-        """Keep a new message on its channels, and evict what exceeds the limits. O(log n) per channel."""
+        """Keep a new message on its channels, and evict what exceeds the limits. O(log n) per channel.
+
+        Each channel evicts at most two messages, and all together as many as reach twice the new message's size. That
+        is more than it adds, so that limits that have become smaller are reached without much work at once. (In version
+        1, limits did not become smaller, and all that exceeds them is evicted.)
+        """
+        limits, is_bounded = self._rules.limits, self._rules.version >= 2
         self._messages[message.sequence] = message
         self.bytes += message.size
         for channel in channels:
             channel.keep(message)
-            while len(channel.messages or ()) > self._limits.retention_messages:
+            evicted = 0
+            while len(channel.messages or ()) > limits.retention_messages and not (is_bounded and evicted == 2):
                 self._release(channel.drop_oldest("evicted"))
-        while self.bytes > self._limits.retention_bytes and len(self._messages) > 1:
+                evicted += 1
+        enough = self.bytes - 2 * message.size if is_bounded else 0
+        while self.bytes > limits.retention_bytes and self.bytes > enough and len(self._messages) > 1:
             self._drop_oldest("evicted")
 
     def restore(self, message: Message, channels: Iterable[Channel]) -> None:
@@ -59,17 +68,20 @@ class Cache:
             channel.keep(message)
 
     def expire(self, time: float, most: int) -> int:
-        """Drop at most `most` messages published at `time` or before; returns how many."""
+        """Drop messages published at `time` or before until `most` is reached; returns how much it was.
+
+        A message counts once for each of its channels, in version 1 once.
+        """
         gone = 0
-        while gone < most and self._messages and self._oldest().time <= time:
+        while gone < most and self._messages and (oldest := self._oldest()).time <= time:
             self._drop_oldest("expired")
-            gone += 1
+            gone += len(oldest.channels) if self._rules.version >= 2 else 1
         return gone
 
     def drop_channel(self, channel: Channel) -> None:
-        """Drop all messages of a channel that is being closed. O(k log n)."""
-        while channel.messages:
-            self._release(channel.drop_oldest("closed"))
+        """Drop all messages of a channel that is being closed. O(k)."""
+        for message in channel.drop_all("closed"):
+            self._release(message)
 
     def _oldest(self) -> Message:
         return next(iter(self._messages.values()))

@@ -100,6 +100,18 @@ class Channel:
             self.messages = None
         return message
 
+    def drop_all(self, reason: GapReason) -> Sequence[Message]:
+        """Drop all messages, and remember that they existed; returns them. O(k)."""
+        messages = self.messages
+        if messages is None:
+            return ()
+        for message in messages:
+            message.holders -= 1
+        self.messages, self.bytes = None, 0
+        self.dropped_sequence = self.known_dropped_sequence = self.newest_sequence
+        self.reason = reason
+        return messages
+
     def assume_dropped(self, sequence: int) -> None:
         """Messages up to this sequence may have been dropped here: a new channel cannot know what preceded it."""
         self.dropped_sequence = self.latest_sequence = sequence

@@ -9,14 +9,15 @@ which any forgotten channel could have had something for a reader.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
+from operator import attrgetter
 
 from pushup.core.change_log import ChangeLog
 from pushup.core.channel import Channel
+from pushup.core.due_channels import DueChannels
 from pushup.core.errors import Overloaded, UnknownChannel
-from pushup.core.limits import Limits
-from pushup.core.time_tree import TimeTree
+from pushup.core.rules import Rules
 
 
 def is_id(name: str) -> bool:
@@ -55,8 +56,8 @@ class Touched:
 class Channels:
     """All channels that are open, or closed and still remembered."""
 
-    def __init__(self, limits: Limits, changes: ChangeLog, touched: Touched) -> None:
-        self._limits = limits
+    def __init__(self, rules: Rules, changes: ChangeLog, touched: Touched) -> None:
+        self._rules = rules
         self._changes = changes
         self._touched = touched
         self._by_name: dict[str, Channel] = {}
@@ -66,8 +67,8 @@ class Channels:
         # Open channels by the whole second at which to check whether they have expired. One that was
         # renewed meanwhile is put back then, so that publishing does not touch the tree. Closed channels by the second
         # at which to forget them.
-        self._expiries: TimeTree[Channel] = TimeTree()
-        self._closings: TimeTree[Channel] = TimeTree()
+        self._expiries = DueChannels(attrgetter("id"))
+        self._closings = DueChannels(attrgetter("closed_sequence", "name"))
         self._closed_count = 0
         self.last_id = 0
         self.floor = 0
@@ -111,7 +112,7 @@ class Channels:
             return by_id
         if channel is not None:
             return channel
-        if self._limits.strict_channels or is_id(name):
+        if self._rules.limits.strict_channels or is_id(name):
             raise unknown_channel(name)
         return self.absent(name)
 
@@ -130,9 +131,10 @@ class Channels:
 
     def room_for(self, count: int) -> Overloaded | None:
         """The error if this many more channels cannot be opened; None if they can."""
-        if len(self) + count <= self._limits.channels_limit:
+        limit = self._rules.limits.channels_limit
+        if len(self) + count <= limit:
             return None
-        return Overloaded(f"channels_limit of {self._limits.channels_limit} is reached", retry_after=10)
+        return Overloaded(f"channels_limit of {limit} is reached", retry_after=10)
 
     def open(self, name: str | None, ttl: float | None, time: float) -> Channel:
         """Open a channel that is not open; without a name it is named by its id."""
@@ -145,10 +147,10 @@ class Channels:
             channel = self._by_name[name] = self.absent(name)
         else:
             assert not channel.is_open
-            self._closings.discard(channel.due, channel)
+            self._closings.discard(channel)
             self._closed_count -= 1
         channel.id = self.last_id
-        channel.ttl = ttl if ttl is not None else self._limits.channel_ttl_seconds
+        channel.ttl = ttl if ttl is not None else self._rules.limits.channel_ttl_seconds
         self._names_by_id[channel.id] = name
         channel.expires = time + channel.ttl
         self._put(self._expiries, channel)
@@ -163,83 +165,102 @@ class Channels:
         channel.expires = time + channel.ttl
         self._changes.note(channel.name)
         if channel.expires < channel.due:
-            self._expiries.discard(channel.due, channel)
+            self._expiries.discard(channel)
             self._put(self._expiries, channel)
 
     def close(self, channel: Channel, sequence: int, time: float) -> None:
-        """Close a channel whose messages have been dropped, and remember the closing."""
+        """Close a channel whose messages have been dropped, and remember the closing.
+
+        If more closings are remembered than channels may be open, the oldest are forgotten: two for each, so that a
+        limit that has become smaller is reached without much work at once. What this very entry has closed stays; its
+        sequence may also be that of a message.
+        """
         del self._names_by_id[channel.id]
-        self._expiries.discard(channel.due, channel)
+        self._expiries.discard(channel)
         channel.id = 0
         channel.closed_sequence = channel.latest_sequence = sequence
-        channel.expires = time + self._limits.retention_seconds
+        channel.expires = time + self._rules.limits.retention_seconds
         self._put(self._closings, channel)
         self._changes.note(channel.name)
         self._touched.woken.append(channel)
         self._closed_count += 1
-        if self._closed_count > self._limits.channels_limit:
-            self.forget_due(math.inf)
+        in_order = self._rules.version >= 2
+        for _ in range(2 if in_order else 1):
+            oldest = self._closings.first(math.inf, in_order=in_order)
+            if self._closed_count <= self._rules.limits.channels_limit or oldest is None:
+                break
+            if in_order and oldest.closed_sequence == sequence:
+                break
+            self._forget(oldest)
 
     # Expiring.
 
     @property
     def next_time(self) -> float | None:
         """When `next_due` or `forget_due` may have something to do."""
-        times = [t for t in (self._expiries.first_time, self._closings.first_time) if t is not None]
+        times = [t for t in (self._expiries.first_due, self._closings.first_due) if t is not None]
         return min(times, default=None)
 
     def next_due(self, time: float) -> Channel | None:
-        """The next open channel whose `due` has come, put back with a new one; None if there is none.
+        """The next open channel whose `due` has come, with a new one; None if there is none.
 
-        If the new `due` has come as well, the channel has expired, and the caller closes it. Otherwise it was renewed.
+        If the new `due` has come as well, the channel has expired, and the caller must close it. Otherwise it was
+        renewed.
         """
-        channel = self._expiries.pop_due(time)
+        channel = self._expiries.first(time, in_order=self._rules.version >= 2)
         if channel is not None:
-            self._put(self._expiries, channel)
-            self._changes.note(channel.name)
+            self._expiries.discard(channel)
+            channel.due = math.ceil(channel.expires)
+            if channel.due > time:
+                self._expiries.add(channel)
+                self._changes.note(channel.name)
         return channel
 
     def forget_due(self, time: float) -> bool:
         """Forget the channel that was closed first, if its time has come. Returns whether it had."""
-        channel = self._closings.pop_due(time)
+        channel = self._closings.first(time, in_order=self._rules.version >= 2)
         if channel is None:
             return False
+        self._forget(channel)
+        return True
+
+    def _forget(self, channel: Channel) -> None:
+        self._closings.discard(channel)
         self._closed_count -= 1
         self.floor = max(self.floor, channel.latest_sequence)
         del self._by_name[channel.name]
         self._changes.note(channel.name)
         self._touched.forgotten.append(channel)
-        return True
 
     # Snapshots.
 
     def all_remembered(self) -> Iterator[Channel]:
-        """The open channels, then the closed ones, each in the order in which they are due."""
+        """The open channels by `due` and id, then the closed ones by `due`, `closed_sequence` and name."""
         yield from self._expiries
         yield from self._closings
 
-    def restore(self, channels: Iterable[Channel]) -> None:
-        """Put in the channels that `all_remembered` gave, in the same order."""
-        for channel in channels:
-            self._by_name[channel.name] = channel
-            if channel.is_open:
-                self._names_by_id[channel.id] = channel.name
-                self._expiries.add(channel.due, channel)
-            else:
-                self._closings.add(channel.due, channel)
-                self._closed_count += 1
-        self._names_by_id = dict(sorted(self._names_by_id.items()))
+    def restore(self, channel: Channel) -> None:
+        """Put in a channel from a snapshot; the open ones by id."""
+        self._by_name[channel.name] = channel
+        if channel.is_open:
+            self._names_by_id[channel.id] = channel.name
+            self._expiries.add(channel)
+        else:
+            self._closings.add(channel)
+            self._closed_count += 1
 
-    def _put(self, tree: TimeTree[Channel], channel: Channel) -> None:
+    def _put(self, channels: DueChannels, channel: Channel) -> None:
         channel.due = math.ceil(channel.expires)
-        tree.add(channel.due, channel)
+        channels.add(channel)
 
     def check(self) -> None:
         """Assert the invariants of all channels."""
         assert {c.id: c.name for c in self} == self._names_by_id
         assert list(self._names_by_id) == sorted(self._names_by_id)
+        self._expiries.check()
+        self._closings.check()
         expiries, closings = set(self._expiries), set(self._closings)
-        assert len(closings) == len(self._closings) == self._closed_count <= self._limits.channels_limit
+        assert len(closings) == self._closed_count
         for name, channel in self._by_name.items():
             channel.check()
             assert channel.name == name

@@ -12,6 +12,7 @@ from typing import Literal
 from msgspec import Raw, Struct
 
 from pushup.core.errors import PushUpError
+from pushup.core.limits import Limits
 
 
 class Draft(Struct, frozen=True):
@@ -75,7 +76,27 @@ class Expire(Struct, frozen=True, tag="expire"):
     width = 1
 
 
-Command = Publish | Create | Renew | Close | Expire
+class Upgrade(Struct, frozen=True, tag="upgrade"):
+    """Continue with this version of the state machine; nothing happens if it is not higher than the present one."""
+
+    width = 1
+    version: int
+
+
+class Configure(Struct, frozen=True, tag="configure"):
+    """Continue with these limits.
+
+    What exceeds smaller ones goes a little at a time: messages and keys when others are added to the channel or to the
+    whole (at most two for one), closed channels when others close. Open channels stay until they close, and keep their
+    `ttl`. A changed `retention_seconds` is applied to messages and keys at once, but not to closings.
+    """
+
+    width = 1
+    limits: Limits
+
+
+Command = Publish | Create | Renew | Close | Expire | Upgrade | Configure
+"""Clients can ask for the first four; broadcasts append the others themselves."""
 
 
 class Entry(Struct, frozen=True):
@@ -119,7 +140,11 @@ class Expired(Struct, frozen=True):
     """The outcome of `Expire`."""
 
 
-Outcome = Published | ChannelState | Closed | Expired | PushUpError
+class Done(Struct, frozen=True):
+    """The outcome of the commands that only broadcasts append."""
+
+
+Outcome = Published | ChannelState | Closed | Expired | Done | PushUpError
 """Errors are values here: an error is as much a part of the order as a success, and the same on every node."""
 
 

@@ -57,5 +57,18 @@ class Unavailable(PushUpError):
     """The server, or something it depends on, cannot do this at the moment."""
 
 
+class VersionTooNew(Exception):
+    """An entry that needs a higher version of the state machine: `needed`, where there is only `version`.
+
+    Either this release is too old for the order, or a command is in the order before the entry that switches to its
+    version.
+    """
+
+    def __init__(self, detail: str, *, needed: int, version: int) -> None:
+        super().__init__(detail)
+        self.needed = needed
+        self.version = version
+
+
 class OutOfOrder(Exception):
     """An entry that does not follow the last one: a hole, a repetition or a fork in the broadcast."""

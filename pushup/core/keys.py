@@ -8,6 +8,7 @@ from itertools import takewhile
 from msgspec import Struct
 
 from pushup.core.commands import Published
+from pushup.core.rules import Rules
 
 
 class Remembered(Struct, frozen=True, omit_defaults=True):
@@ -32,10 +33,10 @@ class Remembered(Struct, frozen=True, omit_defaults=True):
 
 
 class Keys:
-    """The last publications with a key, oldest first; at most `most` of them."""
+    """The last publications with a key, oldest first; at most `keys_limit` of them."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
         self._remembered: OrderedDict[str, Remembered] = OrderedDict()
 
     @property
@@ -46,10 +47,15 @@ class Keys:
         return self._remembered.get(key)
 
     def add(self, key: str, remembered: Remembered) -> None:
-        """Remember the newest publication."""
+        """Remember the newest publication. If there are too many, the oldest two are forgotten, or one of version 1."""
         self._remembered[key] = remembered
-        if len(self._remembered) > self._most:
-            self._remembered.popitem(last=False)
+        for _ in range(2 if self._rules.version >= 2 else 1):
+            if len(self._remembered) > self._rules.limits.keys_limit:
+                self._remembered.popitem(last=False)
+
+    def restore(self, key: str, remembered: Remembered) -> None:
+        """Add a key from a snapshot, newer than all that are here."""
+        self._remembered[key] = remembered
 
     def expire(self, time: float, most: int) -> None:
         """Forget at most `most` keys used at `time` or before."""

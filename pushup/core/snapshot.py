@@ -10,7 +10,9 @@ from msgspec.structs import replace
 
 from pushup.core.channel import Channel, GapReason
 from pushup.core.keys import Remembered
+from pushup.core.limits import Limits
 from pushup.core.message import Message
+from pushup.core.rules import LATEST_VERSION
 
 
 class ChannelSnapshot(Struct, frozen=True):
@@ -71,6 +73,8 @@ class Changes(Struct, frozen=True):
     time: float
     last_id: int
     floor: int
+    version: int
+    limits: Limits
     channels: tuple[ChannelSnapshot, ...]
     forgotten: tuple[str, ...]
     messages: tuple[MessageSnapshot, ...]
@@ -80,31 +84,60 @@ class Changes(Struct, frozen=True):
 
 
 class Snapshot(Struct, frozen=True):
-    """The whole replicated state, everything in its order."""
+    """The whole replicated state, everything in its order: channels as `place_when_due` says, the others by age."""
 
     epoch: str
     sequence: int
     time: float
     last_id: int
     floor: int
+    version: int
+    limits: Limits
     channels: tuple[ChannelSnapshot, ...]
     messages: tuple[MessageSnapshot, ...]
     keys: tuple[tuple[str, Remembered], ...]
 
 
-def empty_snapshot(epoch: str) -> Snapshot:
-    """A state to which the first entry of the epoch comes next."""
-    return Snapshot(epoch=epoch, sequence=0, time=0.0, last_id=0, floor=0, channels=(), messages=(), keys=())
+def place_when_due(channel: ChannelSnapshot) -> tuple[bool, int, int, int, str]:
+    """A sort key: the open channels by `due` and id, then the closed ones by `due`, `closed_sequence` and name."""
+    if channel.id:
+        return False, channel.due, channel.id, 0, ""
+    return True, channel.due, 0, channel.closed_sequence, channel.name
+
+
+def place_among_channels(channel: ChannelSnapshot) -> tuple[bool, int, int, str]:
+    """A sort key: the open channels by id, then the closed ones by `closed_sequence` and name."""
+    if channel.id:
+        return False, channel.id, 0, ""
+    return True, 0, channel.closed_sequence, channel.name
+
+
+def empty_snapshot(epoch: str, limits: Limits) -> Snapshot:
+    """A state of the latest version, to which the first entry of the epoch comes next."""
+    return Snapshot(
+        epoch=epoch,
+        sequence=0,
+        time=0.0,
+        last_id=0,
+        floor=0,
+        version=LATEST_VERSION,
+        limits=limits,
+        channels=(),
+        messages=(),
+        keys=(),
+    )
 
 
 def new_epoch(state: Snapshot, epoch: str) -> Changes:
-    """What a new epoch begins with: the open channels of this state, without messages."""
+    """What a new epoch begins with: the version, the limits and the open channels of this state, without messages."""
     return Changes(
         epoch=epoch,
         sequence=0,
         time=state.time,
         last_id=state.last_id,
         floor=0,
+        version=state.version,
+        limits=state.limits,
         channels=tuple([_emptied(c) for c in state.channels if c.id]),
         forgotten=(),
         messages=(),

@@ -15,7 +15,9 @@ from pushup.core.commands import (
     ChannelState,
     Close,
     Closed,
+    Configure,
     Create,
+    Done,
     Draft,
     Entry,
     Expire,
@@ -24,16 +26,20 @@ from pushup.core.commands import (
     Publish,
     Published,
     Renew,
+    Upgrade,
 )
 from pushup.core.cursor import Cursor
 from pushup.core.errors import ChannelExists, KeyReused, OutOfOrder, PushUpError
 from pushup.core.keys import Keys, Remembered
 from pushup.core.limits import Limits
 from pushup.core.message import Message
+from pushup.core.rules import Rules
 from pushup.core.snapshot import Changes, ChannelSnapshot, MessageSnapshot, Snapshot
 
 EXPIRE_AT_MOST = 1000
-"""Maximum number of messages and channels together, and of keys, that one entry checks and expires: 5 ms of work."""
+"""The work that one entry does for what is due, some 5 ms: channels to check or close, and messages, each once for each
+of its channels. What is begun is finished; the rest is left for the next entry. Keys are counted separately. (Version
+1 counts a message once, and not at all if its channel is closed.)"""
 
 
 class ReplicatedState:
@@ -41,7 +47,8 @@ class ReplicatedState:
 
     def __init__(self, limits: Limits, *, epoch: str = "", sequence: int = 0, time: float = 0.0) -> None:
         """An empty state, to which the entry `sequence + 1` of the epoch comes next."""
-        self.limits = limits
+        self.rules = Rules(limits)
+        """For others to read; only entries change them."""
         self.touched = Touched()
         """What the last entry has done to channels; valid until the next `apply`."""
         self.cursor = Cursor(epoch, sequence)
@@ -49,31 +56,43 @@ class ReplicatedState:
         self.time = time
         """The time of the last entry applied, seconds since the epoch."""
         self._changes = ChangeLog(sequence)
-        self.channels = Channels(limits, self._changes, self.touched)
+        self.channels = Channels(self.rules, self._changes, self.touched)
         """For others to read; only entries change them."""
-        self._cache = Cache(limits, self.channels.find, self._changes)
-        self._keys = Keys(limits.keys_limit)
+        self.cache = Cache(self.rules, self.channels.find, self._changes)
+        """As `channels`."""
+        self.keys = Keys(self.rules)
+        """As `channels`."""
+
+    @property
+    def limits(self) -> Limits:
+        return self.rules.limits
+
+    @property
+    def version(self) -> int:
+        """The version of the state machine."""
+        return self.rules.version
 
     @property
     def message_count(self) -> int:
-        return len(self._cache)
+        return len(self.cache)
 
     @property
     def message_bytes(self) -> int:
         """What the messages count against `retention_bytes`."""
-        return self._cache.bytes
+        return self.cache.bytes
 
     # Entries.
 
     def apply(self, entry: Entry) -> Outcome:
         """Carry out the entry's command; the first entry of each second also expires what is due. O(log n) per channel.
 
-        Raises: OutOfOrder unless it follows the last entry.
+        Raises: OutOfOrder unless it follows the last entry; VersionTooNew. Nothing has changed then.
         """
         epoch, sequence = self.cursor.epoch, self.cursor.sequence
         if entry.epoch != epoch or entry.sequence != sequence + 1 or entry.time < self.time:
             raise OutOfOrder(f"entry {entry.epoch}-{entry.sequence} at {entry.time} after {self.cursor} at {self.time}")
         command = entry.command
+        self.rules.check(command)
         new_second = entry.time // 1 > self.time // 1
         self.time = entry.time
         sequence += command.width
@@ -91,8 +110,13 @@ class ReplicatedState:
                 return self._renew(name, ttl, entry.time)
             case Close(channel=name):
                 return self._close_by_name(name, entry)
-            case _:
+            case Expire():
                 return Expired()
+            case Upgrade(version=version):
+                self.rules.version = max(self.version, version)
+            case Configure(limits=limits):
+                self.rules.limits = limits
+        return Done()
 
     @property
     def next_expiry(self) -> float | None:
@@ -100,26 +124,33 @@ class ReplicatedState:
         keep = self.limits.retention_seconds
         times = (
             self.channels.next_time,
-            _later(self._cache.oldest_time, keep),
-            _later(self._keys.oldest_time, keep),
+            _later(self.cache.oldest_time, keep),
+            _later(self.keys.oldest_time, keep),
         )
         return min((t for t in times if t is not None), default=None)
 
     def _expire(self, entry: Entry) -> None:
         """Expire what is due by the entry's time, up to `EXPIRE_AT_MOST`."""
+        is_bounded = self.rules.version >= 2
         horizon = entry.time - self.limits.retention_seconds
-        self._keys.expire(horizon, EXPIRE_AT_MOST)
-        count = self._cache.expire(horizon, EXPIRE_AT_MOST)
+        self.keys.expire(horizon, EXPIRE_AT_MOST)
+        count = self.cache.expire(horizon, EXPIRE_AT_MOST)
+        expired: list[Channel] = []
         while count < EXPIRE_AT_MOST and (channel := self.channels.next_due(entry.time)) is not None:
             if channel.due <= entry.time:
-                self._close(channel, entry)
+                expired.append(channel)
+                count += len(channel.messages or ()) if is_bounded else 0
             count += 1
+        if is_bounded:
+            expired.sort(key=_name)  # the order in which closed channels are forgotten
+        for channel in expired:
+            self._close(channel, entry)
         while count < EXPIRE_AT_MOST and self.channels.forget_due(entry.time):
             count += 1
 
     def _publish(self, entry: Entry, command: Publish) -> Outcome:
         key = command.key
-        if key is not None and (before := self._keys.get(key)) is not None:
+        if key is not None and (before := self.keys.get(key)) is not None:
             if before.fingerprint in ("", command.fingerprint):
                 return before.outcome
             return _key_reused()
@@ -130,7 +161,7 @@ class ReplicatedState:
             self._add(draft, sequence, entry.time)
         outcome = Published(entry.epoch, entry.sequence, len(command.messages), entry.time)
         if key is not None:
-            self._keys.add(key, Remembered.of(outcome, command.fingerprint))
+            self.keys.add(key, Remembered.of(outcome, command.fingerprint))
         return outcome
 
     def _why_not(self, drafts: tuple[Draft, ...]) -> PushUpError | None:
@@ -149,7 +180,7 @@ class ReplicatedState:
         channels = [find(name) or open_(name, None, time) for name in draft.channels]
         if len(channels) > 1:
             channels = list(dict.fromkeys(channels))  # a channel may be given by its name and by its id
-        self._cache.add(Message(sequence, time, tuple([c.name for c in channels]), draft.data), channels)
+        self.cache.add(Message(sequence, time, tuple([c.name for c in channels]), draft.data), channels)
         for channel in channels:
             channel.expires = time + channel.ttl
             self._changes.note(channel.name)
@@ -176,7 +207,7 @@ class ReplicatedState:
         return Closed(channel.name)
 
     def _close(self, channel: Channel, entry: Entry) -> None:
-        self._cache.drop_channel(channel)
+        self.cache.drop_channel(channel)
         self.channels.close(channel, entry.sequence, entry.time)
 
     # Snapshots.
@@ -189,9 +220,11 @@ class ReplicatedState:
             time=self.time,
             last_id=self.channels.last_id,
             floor=self.channels.floor,
+            version=self.rules.version,
+            limits=self.limits,
             channels=tuple([ChannelSnapshot.of(c) for c in self.channels.all_remembered()]),
-            messages=tuple([MessageSnapshot.of(m) for m in self._cache.messages()]),
-            keys=tuple(self._keys.items()),
+            messages=tuple([MessageSnapshot.of(m) for m in self.cache.messages()]),
+            keys=tuple(self.keys.items()),
         )
 
     def note_changes(self, after: int | None = None) -> None:
@@ -213,38 +246,29 @@ class ReplicatedState:
             time=self.time,
             last_id=self.channels.last_id,
             floor=self.channels.floor,
+            version=self.rules.version,
+            limits=self.limits,
             channels=tuple([ChannelSnapshot.of(c) for _, c in changed if c is not None]),
             forgotten=tuple([name for name, c in changed if c is None]),
-            messages=tuple([MessageSnapshot.of(m) for m in self._cache.messages(after)]),
-            first_message=_first(self._cache.oldest_sequence, self.cursor.sequence),
-            keys=tuple(self._keys.items(after)),
-            first_key=_first(self._keys.oldest_sequence, self.cursor.sequence),
+            messages=tuple([MessageSnapshot.of(m) for m in self.cache.messages(after)]),
+            first_message=_first(self.cache.oldest_sequence, self.cursor.sequence),
+            keys=tuple(self.keys.items(after)),
+            first_key=_first(self.keys.oldest_sequence, self.cursor.sequence),
         )
-
-    @classmethod
-    def restore(cls, limits: Limits, snapshot: Snapshot) -> ReplicatedState:
-        """The state that the snapshot was taken of. Changes are not recorded yet. O(all)."""
-        state = cls(limits, epoch=snapshot.epoch, sequence=snapshot.sequence, time=snapshot.time)
-        channels = state.channels
-        channels.last_id, channels.floor = snapshot.last_id, snapshot.floor
-        channels.restore(c.restore() for c in snapshot.channels)
-        for m in snapshot.messages:
-            holders = [c for c in map(channels.find, m.channels) if c is not None and c.dropped_sequence < m.sequence]
-            if holders:  # else all its channels have dropped it
-                state._cache.restore(m.restore(), holders)
-        for key, remembered in snapshot.keys:
-            state._keys.add(key, remembered)
-        return state
 
     def check(self) -> None:
         """Assert every invariant of every part. O(all); for tests."""
         self.channels.check()
-        self._cache.check()
+        self.cache.check()
 
 
 def _first(oldest: int | None, last: int) -> int:
     """The sequence of the oldest that is kept; if nothing is, the next one."""
     return last + 1 if oldest is None else oldest
+
+
+def _name(channel: Channel) -> str:
+    return channel.name
 
 
 def _later(time: float | None, seconds: float) -> float | None:

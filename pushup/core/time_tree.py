@@ -8,8 +8,8 @@ case, is two attributes and no tree at all (a `SortedDict` takes 1.9 KB).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 from sortedcontainers import SortedDict
@@ -54,6 +54,31 @@ class TimeTree(Struct, Generic[T], eq=False):
         if self._places:
             return float(self._places.keys()[0])
         return None if self._lone is None else self._time
+
+    @property
+    def first(self) -> T | None:
+        """The earliest item."""
+        return next(iter(self._places.peekitem(0)[1])) if self._places else self._lone
+
+    def last_at(self, time: float) -> T | None:
+        """The item that was added last at this time."""
+        if self._places is not None:
+            place = self._places.get(time)
+            return None if place is None else next(reversed(place))
+        return self._lone if self._time == time else None
+
+    def places(self) -> Iterable[tuple[float, Iterable[T]]]:
+        """The times and the items at each, earliest first; the tree must not change meanwhile."""
+        if self._places is not None:
+            return self._places.items()
+        return () if self._lone is None else ((self._time, (self._lone,)),)
+
+    def sort_at(self, time: float, key: Callable[[T], Any]) -> None:
+        """Sort the items at this time, as if they had been added in that order. O(n log n)."""
+        if self._places is not None and time in self._places:
+            items = sorted(self._places[time], key=key)
+            new = OrderedDict if len(items) >= LARGE_PLACE else dict
+            self._places[time] = new.fromkeys(items)
 
     def add(self, time: float, item: T) -> None:
         places = self._places

@@ -19,8 +19,8 @@ from pushup.core.cursor import Cursor
 from pushup.core.errors import Unavailable
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import Limits
+from pushup.core.restoration import restore
 from pushup.core.snapshot import Changes, Snapshot
-from pushup.core.state import ReplicatedState
 
 T = TypeVar("T")
 
@@ -137,7 +137,6 @@ class JournaledReplica:
 
         self.journal = Journal(
             open_file,
-            limits=self.limits,
             waiting_limits=WaitingLimits(waiting_limit_bytes=waiting_limit_bytes),
             helpers=self.helpers,
             clock=self.clock,
@@ -158,7 +157,7 @@ class JournaledReplica:
         return outcome
 
     def start_from(self, snapshot: Snapshot) -> None:
-        self.state = ReplicatedState.restore(self.limits, snapshot)
+        self.state = restore(snapshot)
         self.polls: HeldPolls[int] = HeldPolls(self.state)
 
     @property

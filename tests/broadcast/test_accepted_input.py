@@ -23,6 +23,7 @@ from pushup.core.errors import BadRequest, PushUpError
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import Limits
 from pushup.core.poll import Poll, Selection
+from pushup.core.restoration import restore
 from pushup.core.state import ReplicatedState
 from pushup.net.api.bodies import PublicationLimits, read_create, read_publication, read_renew, write
 
@@ -116,8 +117,8 @@ def test_a_second_node_reads_and_answers_whatever_one_accepts(body: bytes) -> No
     saved = second.changes()
     head, channels = head_of(saved), [encode(channel) for channel in saved.channels]
     messages, keys = [encode(saved.messages)], [encode(saved.keys)]
-    snapshot = deeper(lambda: read_checkpoint(head, channels, messages, keys))
-    third = ReplicatedState.restore(Limits(), snapshot)
+    snapshot = deeper(lambda: read_checkpoint(head, Limits(), channels, messages, keys))
+    third = restore(snapshot)
 
     names = tuple(dict.fromkeys(name for draft in publication.command.messages for name in draft.channels))
     for state in (second, third):

@@ -21,6 +21,7 @@ from pushup.broadcast.journal_file import JournalError, JournalFile, open_journa
 from pushup.core.commands import Close, Command, Create, Entry, Expire, Outcome, Published
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
+from pushup.core.restoration import restore
 from pushup.core.snapshot import Snapshot
 from pushup.core.state import ReplicatedState
 from tests.core.builders import EPOCH, batch, draft, publish
@@ -42,7 +43,7 @@ class Opened:
     def __init__(self, path: Path, limits: Limits | None = None, epoch: str = EPOCH) -> None:
         self.limits = limits or Limits()
         self.file, snapshot = open_journal(path, self.limits, epoch)
-        self.state = ReplicatedState.restore(self.limits, snapshot)
+        self.state = restore(snapshot)
         self.state.check()
         self.state.note_changes()
 
@@ -56,7 +57,7 @@ class Opened:
         return outcome
 
     def save(self) -> None:
-        self.file.save(self.state.changes(), self.limits)
+        self.file.save(self.state.changes())
         self.state.note_changes()
 
     def snapshot(self) -> Snapshot:
@@ -236,9 +237,9 @@ def test_rows_are_loaded_in_order(path: Path) -> None:
     opened.save()
     loaded = opened.file.load()
     assert loaded is not None
-    assert loaded[1] == replace(opened.state.snapshot(), messages=loaded[1].messages)
-    assert [c.name for c in loaded[1].channels] == ["d", "c", "a", "b"]
-    assert [m.sequence for m in loaded[1].messages] == [2, 4, 6, 8]
+    assert loaded == replace(opened.state.snapshot(), messages=loaded.messages)
+    assert [c.name for c in loaded.channels] == ["d", "c", "a", "b"]
+    assert [m.sequence for m in loaded.messages] == [2, 4, 6, 8]
     opened.close()
 
 
@@ -246,13 +247,12 @@ def test_a_checkpoint_saved_twice_has_everything_once(path: Path) -> None:
     """If a checkpoint that seemed to have failed is saved again with newer changes, there are no duplicates."""
     opened = Opened(path)
     opened.do(batch(draft("a"), draft("b"), key="k"), 1.0)
-    opened.file.save(opened.state.changes(), opened.limits)
+    opened.file.save(opened.state.changes())
     opened.do(publish("a", key="l"), 2.0)
-    opened.file.save(opened.state.changes(), opened.limits)
-    opened.file.save(opened.state.changes(), opened.limits)
-    loaded = opened.file.load()
-    assert loaded is not None
-    _, snapshot = loaded
+    opened.file.save(opened.state.changes())
+    opened.file.save(opened.state.changes())
+    snapshot = opened.file.load()
+    assert snapshot is not None
     assert [m.sequence for m in snapshot.messages] == [1, 2, 3]
     assert [key for key, _ in snapshot.keys] == ["k", "l"]
     opened.save()
@@ -348,8 +348,8 @@ def test_entries_are_replayed_with_the_old_limits(path: Path) -> None:
     assert [m.sequence for m in opened.state.snapshot().messages] == [1, 2, 3, 4, 5, 6]
     assert [opened.do(publish("a", key=f"k{n}"), 1.0) for n in range(6)] == outcomes
     assert opened.state.channels.get("b").ttl == 3600.0
-    assert opened.do(publish("a"), 2.0) == Published(EPOCH, 14, 1, 2.0)
-    assert [m.sequence for m in opened.state.snapshot().messages] == [6, 14]
+    assert opened.do(publish("a"), 2.0) == Published(EPOCH, 15, 1, 2.0), "the new limits took one place"
+    assert [m.sequence for m in opened.state.snapshot().messages] == [3, 4, 5, 6, 15], "two go for one that comes"
     assert not isinstance(opened.do(publish("never created"), 2.0), Published)
     opened.save()
     state = opened.snapshot()
@@ -361,21 +361,22 @@ def test_entries_are_replayed_with_the_old_limits(path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_any_limits_may_follow_any(path: Path, seed: int) -> None:
-    """However the limits change at a restart, the state stays the same, except for keys beyond their new limit."""
+    """However the limits change at a restart, the state stays the same; what exceeds them goes with later entries."""
     random = Random(seed)
     limits = random.choice(list(LIMITS.values()))
     opened = Opened(path, limits)
     for entry in random_entries(random, 300):
-        opened.append(entry)
+        opened.do(entry.command, entry.time)
         if random.random() < 0.1:
             opened.save()
         if random.random() < 0.1:
             state = opened.snapshot()
             opened.close()
-            limits = random.choice(list(LIMITS.values()))
+            changed = random.choice(list(LIMITS.values()))
+            sequence = state.sequence + (changed != limits)
+            limits = changed
             opened = Opened(path, limits)
-            kept = -limits.keys_limit
-            assert opened.snapshot() == replace(state, keys=state.keys[kept:])
+            assert opened.snapshot() == replace(state, sequence=sequence, limits=limits)
     opened.close()
 
 

@@ -13,6 +13,7 @@ from pushup.core.errors import PushUpError, UnknownChannel
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import Limits
 from pushup.core.poll import Poll, Selection
+from pushup.core.restoration import restore
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Subscription
 
@@ -94,7 +95,7 @@ class Node:
         """Continue from another node's state. Held polls stay, and may get gaps that are only assumed."""
         for held in self.held.values():
             held.was_moved = True
-        self.state = ReplicatedState.restore(self.limits, other.state.snapshot())
+        self.state = restore(other.state.snapshot())
         self.polls.use(self.state)
         self.naive = copy.deepcopy(other.naive)
         self.applied = other.applied

@@ -11,6 +11,7 @@ from pushup.core.change_log import ChangeLog
 from pushup.core.channel import Channel
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES, Message
+from pushup.core.rules import Rules
 
 
 class Shelf:
@@ -20,7 +21,7 @@ class Shelf:
         self.channels = {name: Channel(name) for name in "abc"}
         for number, channel in enumerate(self.channels.values(), 1):
             channel.id = number
-        self.cache = Cache(Limits(**limits), self.channels.get, ChangeLog(0))
+        self.cache = Cache(Rules(Limits(**limits)), self.channels.get, ChangeLog(0))
 
     def add(self, sequence: int, names: str, time: float = 1.0, data: bytes = b"1") -> Message:
         message = Message(sequence, time, tuple(names), Raw(data))
@@ -55,14 +56,14 @@ def test_a_message_of_several_channels_is_stored_once() -> None:
 
 
 def test_old_messages_expire() -> None:
-    """Messages published at that time or earlier are dropped from all their channels, and gaps give the reason."""
+    """They are dropped from all their channels, and gaps give the reason; each counts once for each of its channels."""
     shelf = Shelf()
     shelf.add(1, "a", time=10.0)
     shelf.add(2, "ab", time=11.0)
     shelf.add(3, "b", time=11.001)
     assert shelf.cache.oldest_time == 10.0
     assert shelf.cache.expire(9.999, 100) == 0
-    assert shelf.cache.expire(11.0, 100) == 2
+    assert shelf.cache.expire(11.0, 100) == 1 + 2
     shelf.check()
     assert (shelf.all(), shelf.gap("a"), shelf.gap("b")) == ([3], (2, "expired"), (2, "expired"))
     assert shelf.cache.oldest_time == 11.001

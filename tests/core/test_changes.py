@@ -17,6 +17,8 @@ from pushup.core.commands import Close, Create, Expire
 from pushup.core.keys import Keys, Remembered
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES, Message
+from pushup.core.restoration import restore
+from pushup.core.rules import Rules
 from pushup.core.snapshot import Changes, MessageSnapshot, Snapshot
 from pushup.core.state import ReplicatedState
 
@@ -40,6 +42,8 @@ def apply_changes(old: Snapshot, changes: Changes) -> Snapshot:
         time=changes.time,
         last_id=changes.last_id,
         floor=changes.floor,
+        version=changes.version,
+        limits=changes.limits,
         channels=by_name(tuple(channels.values())),
         messages=tuple(
             m
@@ -78,7 +82,7 @@ def test_changes_turn_an_earlier_snapshot_into_the_current_one(limits: str, seed
         else:
             state = before  # as if they were not applied; the next changes must cover both periods
         if random.random() < 0.1:
-            live = ReplicatedState.restore(LIMITS[limits], live.snapshot())
+            live = restore(live.snapshot())
             live.check()
             live.note_changes()
             state = sorted_snapshot(live)
@@ -102,7 +106,7 @@ def test_a_state_is_restored_without_messages_dropped_since(limits: str, seed: i
         everything += live.changes().messages
         snapshot = live.snapshot()
         laden = replace(snapshot, messages=tuple(everything))
-        again = ReplicatedState.restore(LIMITS[limits], laden)
+        again = restore(laden)
         again.check()
         assert again.snapshot() == snapshot
         assert (again.message_count, again.message_bytes) == (live.message_count, live.message_bytes)
@@ -113,7 +117,7 @@ def test_a_restored_state_lists_its_channels_by_id() -> None:
     feed = Feed()
     for number in range(6):
         feed.apply(Create(f"c{number}", 100.0 - number), 1.0)
-    again = ReplicatedState.restore(feed.limits, feed.state.snapshot())
+    again = restore(feed.state.snapshot())
     assert [c.id for c in again.channels.page()] == [c.id for c in feed.state.channels.page()]
     assert [c.name for c in again.channels.page(again.channels.get("c2").id, 2)] == ["c3", "c4"]
 
@@ -212,7 +216,7 @@ def test_the_size_of_changes_is_counted() -> None:
 
 def channels_and_changes() -> tuple[Channels, ChangeLog]:
     changes = ChangeLog(0)
-    return Channels(Limits(retention_seconds=1.0), changes, Touched()), changes
+    return Channels(Rules(Limits(retention_seconds=1.0)), changes, Touched()), changes
 
 
 def test_changes_are_recorded_only_on_request() -> None:
@@ -278,7 +282,7 @@ def test_a_cache_returns_the_messages_after_a_sequence() -> None:
     """Oldest first; without a sequence, all of them."""
     channel = Channel("a")
     channel.id = 1
-    cache = Cache(Limits(), {"a": channel}.get, ChangeLog(0))
+    cache = Cache(Rules(Limits()), {"a": channel}.get, ChangeLog(0))
     for sequence in (2, 5, 6):
         cache.add(Message(sequence, 1.0, ("a",), Raw(b"1")), [channel])
     assert [m.sequence for m in cache.messages()] == [2, 5, 6]
@@ -294,7 +298,7 @@ def test_a_cache_returns_the_messages_after_a_sequence() -> None:
 
 def test_keys_are_listed_after_a_sequence() -> None:
     """Oldest first; without a sequence, all of them."""
-    keys = Keys(3)
+    keys = Keys(Rules(Limits(keys_limit=3)))
     assert (keys.oldest_sequence, keys.items()) == (None, [])
     outcomes = {key: Remembered(EPOCH, sequence, 1, 1.0) for key, sequence in zip("klmn", (1, 3, 6, 7), strict=True)}
     for key, outcome in outcomes.items():

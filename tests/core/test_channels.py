@@ -11,12 +11,13 @@ from pushup.core.channel import Channel
 from pushup.core.channels import Channels, Touched, is_id
 from pushup.core.errors import UnknownChannel
 from pushup.core.limits import Limits
+from pushup.core.rules import Rules
 
 
 def channels_of(*names: str, **limits: Any) -> Channels:
     """Channels that were opened at time 100."""
     all_limits = Limits(channel_ttl_seconds=60.0, retention_seconds=30.0, **limits)
-    channels = Channels(all_limits, ChangeLog(0), Touched())
+    channels = Channels(Rules(all_limits), ChangeLog(0), Touched())
     for name in names:
         channels.open(name, None, 100.0)
     return channels
@@ -217,7 +218,7 @@ def test_strict_channels_are_not_awaited() -> None:
 def test_opened_closed_and_forgotten_channels_are_touched() -> None:
     """Channels that were opened, closed (which wakes their polls) and forgotten are reported."""
     touched = Touched()
-    channels = Channels(Limits(retention_seconds=30.0), ChangeLog(0), touched)
+    channels = Channels(Rules(Limits(retention_seconds=30.0)), ChangeLog(0), touched)
     a = channels.open("a", None, 100.0)
     assert (touched.opened, touched.woken, touched.forgotten) == ([a], [], [])
     touched.clear()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pushup.core.keys import Keys, Remembered
+from pushup.core.limits import Limits
+from pushup.core.rules import Rules
 
 
 def published(sequence: int, time: float) -> Remembered:
@@ -11,7 +13,7 @@ def published(sequence: int, time: float) -> Remembered:
 
 def keys_of(*times: float, most: int = 10) -> Keys:
     """Keys `k1`, `k2`, ... of publications at these times."""
-    keys = Keys(most)
+    keys = Keys(Rules(Limits(keys_limit=most)))
     for number, time in enumerate(times, 1):
         keys.add(f"k{number}", published(number, time))
     return keys

@@ -13,6 +13,7 @@ from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.poll import Poll, Selection
+from pushup.core.restoration import restore
 from pushup.core.snapshot import Snapshot
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Subscription
@@ -115,7 +116,7 @@ def test_a_state_continues_from_its_snapshot(limits: Limits, seed: int) -> None:
         local.act(entry.time)
     snapshot = through_json(first.snapshot())
     assert snapshot == first.snapshot()
-    second = ReplicatedState.restore(limits, snapshot)
+    second = restore(snapshot)
     second.check()
     assert second.snapshot() == snapshot
     assert (second.message_count, second.message_bytes) == (first.message_count, first.message_bytes)
@@ -158,6 +159,12 @@ def test_a_snapshot_contains_the_whole_replicated_state() -> None:
         "time": 11.0,
         "last_id": 10501,
         "floor": 0,
+        "version": 2,
+        "limits": {
+            "retention_seconds": 30.0, "retention_messages": 1000, "retention_bytes": 2**28,
+            "channel_ttl_seconds": 60.0, "channels_limit": 10, "keys_limit": 100_000,
+            "answer_limit_bytes": 2**18, "strict_channels": False,
+        },
         "channels": [
             {
                 "name": "a", "id": 10500, "ttl": 60.0, "expires": 70.5, "due": 71,
@@ -179,7 +186,7 @@ def test_channels_are_listed_by_id_after_a_restart() -> None:
     feed = Feed()
     for name, ttl in (("a", 100.0), ("b", 50.0), ("c", 10.0)):
         feed.apply(Create(name, ttl), 1.0)
-    again = ReplicatedState.restore(feed.limits, through_json(feed.state.snapshot()))
+    again = restore(through_json(feed.state.snapshot()))
     first = again.channels.page(0, 2)
     assert [channel.name for channel in first] == ["a", "b"]
     assert [channel.name for channel in again.channels.page(first[-1].id, 2)] == ["c"]
@@ -188,6 +195,6 @@ def test_channels_are_listed_by_id_after_a_restart() -> None:
 def test_an_empty_state_is_restored_at_its_position() -> None:
     """A state that starts at some sequence starts there again."""
     original = ReplicatedState(Limits(), epoch=EPOCH, sequence=41, time=7.0)
-    again = ReplicatedState.restore(Limits(), through_json(original.snapshot()))
+    again = restore(through_json(original.snapshot()))
     assert again.cursor == Cursor(EPOCH, 41)
     assert again.snapshot() == original.snapshot()

@@ -20,8 +20,8 @@ from pushup.core.commands import (
 from pushup.core.cursor import Cursor
 from pushup.core.errors import ChannelExists, KeyReused, OutOfOrder, Overloaded, UnknownChannel
 from pushup.core.keys import Remembered
-from pushup.core.limits import Limits
-from pushup.core.state import EXPIRE_AT_MOST, ReplicatedState
+from pushup.core.restoration import restore
+from pushup.core.state import EXPIRE_AT_MOST
 
 from .builders import EPOCH, Feed, batch, draft, gaps, ids, poll, publish
 
@@ -92,7 +92,7 @@ def test_a_key_from_an_old_checkpoint_accepts_any_messages() -> None:
     """It was saved without a fingerprint, so the messages cannot be compared."""
     snapshot = Feed().state.snapshot()
     old = replace(snapshot, sequence=1, time=1.0, keys=(("k", Remembered(EPOCH, 1, 1, 1.0)),))
-    state = ReplicatedState.restore(Limits(), old)
+    state = restore(old)
     assert state.apply(Entry(EPOCH, 2, 2.0, publish("a", key="k"))) == Published(EPOCH, 1, 1, 1.0)
 
 

@@ -10,6 +10,7 @@ from pushup.core.commands import Close, Create, Expire
 from pushup.core.errors import Overloaded, UnknownChannel
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import CHANNEL_OVERHEAD_BYTES, Poll, Selection
+from pushup.core.restoration import restore
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Subscription
 
@@ -380,7 +381,7 @@ def test_held_polls_stay_when_an_equal_state_takes_over() -> None:
     feed = Feed()
     feed.apply(publish("a"), 1.0)
     feed.hold(poll("a", "never", cursor="e1-1", timeout=10.0), 1.0)
-    feed.use(ReplicatedState.restore(feed.limits, feed.state.snapshot()))
+    feed.use(restore(feed.state.snapshot()))
     assert feed.deliver() == []
     assert (feed.polls.count, feed.polls.awaited_count, feed.polls.next_deadline) == (1, 1, 11.0)
     feed.apply(publish("a"), 2.0)
@@ -396,7 +397,7 @@ def test_held_polls_get_the_messages_of_another_state() -> None:
     feed.hold(poll("c", cursor="e1-0", timeout=10.0), 1.0, "nothing")
     for name in ("a", "b", "b"):
         ahead.apply(publish(name), 2.0)
-    feed.use(ReplicatedState.restore(ahead.limits, ahead.state.snapshot()))
+    feed.use(restore(ahead.state.snapshot()))
     told = {holder: (ids(answer), gaps(answer)) for holder, answer in feed.deliver()}
     assert told == {"one message": ([1], []), "a gap": ([3], [("b", "evicted")])}
     assert feed.polls.count == 1

@@ -141,7 +141,7 @@ class RedisLog:
             tail=Tail(epoch.decode(), int(sequence), tag),
             run=(run or b"").decode(),
             saved=saved,
-            snapshot=read_checkpoint(saved.head, channels, _bodies(messages), _bodies(keys)),
+            snapshot=read_checkpoint(saved.head, saved.limits, channels, _bodies(messages), _bodies(keys)),
             complete=parts == found,
             entries=[_log_entry(epoch.decode(), *row) for row in entries],
         )

@@ -11,6 +11,7 @@ from pushup.core.commands import Entry
 from pushup.core.cursor import Cursor
 from pushup.core.errors import OutOfOrder
 from pushup.core.limits import Limits
+from pushup.core.restoration import restore
 from pushup.core.snapshot import Snapshot
 from pushup.core.state import ReplicatedState
 
@@ -74,7 +75,7 @@ class Loaded(Struct, frozen=True):
 
     def state(self) -> ReplicatedState:
         """The checkpoint with the entries applied, up to the first that does not follow. Records its changes."""
-        state = ReplicatedState.restore(self.saved.limits, self.snapshot)
+        state = restore(self.snapshot)
         state.note_changes()
         for logged in self.entries:
             try:

@@ -19,6 +19,7 @@ from pushup.broadcast.redis.records import LastEntry, Loaded, LogEntry, Report
 from pushup.core.commands import Close, Command, Create, Entry, Expire, Publish, Renew
 from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
+from pushup.core.restoration import restore
 from pushup.core.snapshot import new_epoch
 from pushup.core.state import ReplicatedState
 from tests.broadcast.redis.fake_redis import FakeRedis, Stream
@@ -94,7 +95,7 @@ class Log:
     def state(self) -> ReplicatedState:
         """The state of a node that loads it."""
         loaded = self.load()
-        state = ReplicatedState.restore(loaded.saved.limits, loaded.snapshot)
+        state = restore(loaded.snapshot)
         state.note_changes()
         for logged in loaded.entries:
             state.apply(logged.entry)
@@ -190,7 +191,7 @@ class Pair:
         loaded = self.fake.now(self.fake.log.load())
         if not isinstance(loaded, Loaded):
             return
-        random, state = self.random, ReplicatedState.restore(loaded.saved.limits, loaded.snapshot)
+        random, state = self.random, restore(loaded.snapshot)
         state.note_changes()
         tag = loaded.saved.tag
         for logged in loaded.entries[: random.choice((None, 3))]:
@@ -443,7 +444,7 @@ def test_data_that_the_state_has_dropped_is_deleted(log: Log, client: RedisClien
         remembered = {channel.name.encode() for channel in state.snapshot().channels}
         assert set(client.ask("HKEYS", "{pushup}:channels")) == remembered
         assert client.ask("XLEN", "{pushup}:keys") <= 2
-        queue_again = ReplicatedState.restore(limits, log.load().snapshot)
+        queue_again = restore(log.load().snapshot)
         assert sorted_snapshot(queue_again) == sorted_snapshot(state)
     assert len(remembered) < 20
     assert client.ask("XLEN", "{pushup}:messages") < 10

@@ -1,0 +1,41 @@
+"""Restoring a state in steps."""
+
+from __future__ import annotations
+
+from random import Random
+
+from msgspec.structs import replace
+
+from pushup.core.commands import Entry
+from pushup.core.restoration import Restoration, restore
+from pushup.core.snapshot import Snapshot
+from pushup.core.state import ReplicatedState
+
+from .builders import EPOCH, batch, draft
+from .random_entries import LIMITS, random_commands
+
+
+def some_snapshot() -> Snapshot:
+    feed = ReplicatedState(LIMITS["messages"], epoch=EPOCH)
+    time = 1000.0
+    feed.apply(Entry(EPOCH, 1, time, batch(*[draft(f"n{n}", "m") for n in range(3000)])))
+    for _, (seconds, command) in zip(range(200), random_commands(Random(1)), strict=False):
+        time += seconds
+        feed.apply(Entry(EPOCH, feed.cursor.sequence + 1, time, command))
+    return feed.snapshot()
+
+
+def test_small_steps_lead_to_the_same_state() -> None:
+    """However little each step does, and in whatever order the channels come."""
+    snapshot = some_snapshot()
+    channels = list(snapshot.channels)
+    Random(2).shuffle(channels)
+    restoration = Restoration(replace(snapshot, channels=tuple(channels)))
+    steps = 1
+    while not restoration.step(10):
+        assert not restoration.is_done
+        steps += 1
+    assert steps > len(channels) / 10
+    restoration.state.check()
+    assert restoration.state.snapshot() == restore(snapshot).snapshot() == snapshot
+    assert restoration.step(10)
