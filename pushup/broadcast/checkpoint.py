@@ -14,13 +14,14 @@ from msgspec import Struct
 
 from pushup.core.keys import Remembered
 from pushup.core.limits import Limits
+from pushup.core.past_epochs import PastEpoch
 from pushup.core.snapshot import Changes, ChannelSnapshot, MessageSnapshot, Snapshot, place_when_due
 
 
 class Head(Struct, frozen=True):
     """The checkpoint's position, and what else `Changes` says of the whole state, but for its limits.
 
-    Heads saved before 0.2 have no `version`. The limits are stored beside the head.
+    Heads saved before 0.2 have neither `version` nor `past_epochs`. The limits are stored beside the head.
     """
 
     epoch: str
@@ -31,6 +32,7 @@ class Head(Struct, frozen=True):
     first_message: int
     first_key: int
     version: int = 1
+    past_epochs: tuple[PastEpoch, ...] = ()
 
 
 encode = msgspec.json.Encoder().encode
@@ -50,6 +52,7 @@ def head_of(changes: Changes) -> Head:
         changes.first_message,
         changes.first_key,
         changes.version,
+        changes.past_epochs,
     )
 
 
@@ -71,6 +74,7 @@ def read_checkpoint(
         last_id=head.last_id,
         floor=head.floor,
         version=head.version,
+        past_epochs=head.past_epochs,
         limits=limits,
         channels=tuple(sorted(map(_channel.decode, channels), key=place_when_due)),
         messages=_read_messages(head.first_message, messages),

@@ -21,7 +21,7 @@ from pushup.broadcast import Broadcast, Follower, OneNode, OnOutcome, refusals
 from pushup.broadcast.journal_file import JournalFile
 from pushup.broadcast.outage import Outage
 from pushup.broadcast.waiting import WaitingLimits, WaitingRoom
-from pushup.core.commands import Command, Entry, Outcome
+from pushup.core.commands import Command, Continue, Entry, Outcome
 from pushup.core.errors import Unavailable
 from pushup.core.snapshot import Snapshot
 
@@ -199,6 +199,8 @@ class Journal(OneNode):
             self._group.append(waiting)
             entries.append(Entry(epoch, sequence, time, waiting.command))
             sequence += waiting.command.width
+            if type(waiting.command) is Continue:
+                epoch = waiting.command.epoch
             size += waiting.size
         return tuple(entries)
 

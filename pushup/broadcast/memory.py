@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pushup.broadcast import Broadcast, Follower, OneNode, OnOutcome
-from pushup.core.commands import Command, Entry
+from pushup.core.commands import Command, Continue, Entry
 from pushup.core.errors import Unavailable
 from pushup.core.limits import Limits
 from pushup.core.snapshot import empty_snapshot
@@ -34,6 +34,8 @@ class MemoryBroadcast(OneNode):
         self._time = self.now()
         entry = Entry(self._epoch, self._next, self._time, command)
         self._next += command.width
+        if type(command) is Continue:
+            self._epoch = command.epoch
         on_outcome(self._follower.apply(entry))
 
     def now(self) -> float:

@@ -16,6 +16,7 @@ Below is the replicated state, a pure function of the entries; above it the poll
 | `held_polls` | the polls of one node: `subscribe`, `abandon`, `deliver`, `expire` |
 | `waiting`, `waiters` | who waits, by deadline and by name; who waits on one name |
 | `subscription` | one held poll |
+| `past_epochs` | the names that the order had before |
 | `poll`, `cursor` | what a client asks for, and how far it has seen |
 | `answer` | what a poll gets: messages, gaps, closings, the next cursor |
 | `time_tree` | things by the time they are due |

@@ -11,6 +11,7 @@ from msgspec import Raw, Struct
 from pushup.core.channel import Channel, GapReason
 from pushup.core.cursor import Cursor, Start
 from pushup.core.message import Message
+from pushup.core.past_epochs import NO_PAST, PastEpochs
 from pushup.core.poll import Selection
 
 RECEIVED_OVERHEAD_BYTES = 320
@@ -58,6 +59,7 @@ def read(
     last: Cursor,
     limit_bytes: int,
     *,
+    past: PastEpochs = NO_PAST,
     missed: Sequence[int] | None = None,
 ) -> Answer:
     """The answer for a client at `cursor` when the node has applied all entries up to `last`.
@@ -70,15 +72,17 @@ def read(
     the last such page only would lose it: that page may come from a node that has not yet dropped what earlier pages
     passed.
 
-    A client without a cursor gets everything cached, and misses nothing. A cursor of another epoch says nothing about
-    this one: its client gets everything cached, and a gap for each channel.
+    A client without a cursor gets everything cached, and misses nothing. `past`: the names that the epoch had before; a
+    cursor of one of them is the same place under the present name, as long as it is not beyond where that began. Any
+    other cursor of another epoch says nothing about this one: its client gets everything cached, and a gap for each
+    channel.
     """
     gaps: tuple[Gap, ...] = ()
     closed: tuple[str, ...] = ()
     after = 0
     if isinstance(cursor, Start):
         after = last.sequence if cursor is Start.NOW else 0
-    elif cursor.epoch != last.epoch:
+    elif (cursor := past.translate(cursor, last.epoch)).epoch != last.epoch:
         gaps = tuple(Gap(c.name, "lost") for c in channels)
     else:
         after = cursor.sequence
@@ -87,13 +91,13 @@ def read(
                 gaps = (*gaps, Gap(channel.name, channel.reason))
             if channel.closed_sequence > after:
                 closed = (*closed, channel.name)
-    messages, upto = _take(channels, selection, after, last.epoch, limit_bytes)
+    messages, upto = _take(channels, selection, after, last.epoch, past, limit_bytes)
     sequence = max(after, last.sequence) if upto is None else upto
     return Answer(f"{last.epoch}-{sequence}", messages, upto is not None, gaps, closed)
 
 
 def _take(
-    channels: Sequence[Channel], selection: Selection, after: int, epoch: str, limit_bytes: int
+    channels: Sequence[Channel], selection: Selection, after: int, now: str, past: PastEpochs, limit_bytes: int
 ) -> tuple[tuple[Received, ...], int | None]:
     """The first messages after `after`; and the last one's sequence if there are more."""
     taken: list[Received] = []
@@ -104,6 +108,7 @@ def _take(
         if taken and (len(taken) >= selection.limit or size > limit_bytes):
             return tuple(taken), upto
         upto = message.sequence
+        epoch = now if upto > past.sequence else past.at(upto, now)
         taken.append(Received(f"{epoch}-{upto}", message.time, names, message.data))
     return tuple(taken), None
 

@@ -76,6 +76,17 @@ class Expire(Struct, frozen=True, tag="expire"):
     width = 1
 
 
+class Continue(Struct, frozen=True, tag="continue"):
+    """The same order goes on under a new epoch name: sequences, messages, channels and keys stay.
+
+    The entry is the last of the old epoch, and the first place of the new one. Cursors of the old one stay valid up to
+    the entry before it. One beyond that has seen entries that this order does not contain, and is lost.
+    """
+
+    width = 1
+    epoch: str
+
+
 class Upgrade(Struct, frozen=True, tag="upgrade"):
     """Continue with this version of the state machine; nothing happens if it is not higher than the present one."""
 
@@ -95,7 +106,7 @@ class Configure(Struct, frozen=True, tag="configure"):
     limits: Limits
 
 
-Command = Publish | Create | Renew | Close | Expire | Upgrade | Configure
+Command = Publish | Create | Renew | Close | Expire | Continue | Upgrade | Configure
 """Clients can ask for the first four; broadcasts append the others themselves."""
 
 

@@ -6,6 +6,7 @@ channels by name, so the state can be replaced while they wait.
 
 from __future__ import annotations
 
+import math
 from typing import Generic
 
 from pushup.core.answer import Answer, read
@@ -17,7 +18,11 @@ from pushup.core.limits import HoldLimits
 from pushup.core.poll import Poll, Selection
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import EPOCH_ENDED, H, Subscription
+from pushup.core.time_tree import TimeTree
 from pushup.core.waiting import Waiting
+
+AHEAD_SECONDS = 1.0
+"""How long a poll that is ahead of this node is held at least: time to find out where the order ends."""
 
 ANSWERS_KEPT = 1024
 """Different answers kept between two entries."""
@@ -32,6 +37,8 @@ class HeldPolls(Generic[H]):
         self._waiting: Waiting[H] = Waiting()
         # Answers since the last entry, for polls that ask the same; a fan-out needs one.
         self._answers: dict[tuple[Selection, int], Answer] = {}
+        # Those that have seen more than this node, by what they have seen; usually there are none.
+        self._ahead: TimeTree[Subscription[H]] = TimeTree()
 
     @property
     def count(self) -> int:
@@ -58,34 +65,40 @@ class HeldPolls(Generic[H]):
     def subscribe(self, poll: Poll, holder: H, now: float, deadline: float) -> Answer | Subscription[H]:
         """Answer a poll at once if there is something for it, or else hold it: in one step, so that nothing is missed.
 
-        It is held until `deadline`, which like `now` is of the clock of `expire` and not that of messages.
-        O(channels log n).
+        It is held until `deadline`, which like `now` is of the clock of `expire` and not that of messages; a poll whose
+        cursor is ahead of this node for `AHEAD_SECONDS` at least. O(channels log n).
         Raises: UnknownChannel as `Channels.resolve` does; Overloaded if it would be held and a limit is reached.
         """
         selection, cursor, state = poll.selection, poll.cursor, self._state
         channels, latest, all_open = self._resolve(selection.channels)
-        last = state.cursor
+        last, past = state.cursor, state.past_epochs
         if isinstance(cursor, Cursor) and cursor.epoch == last.epoch and cursor.sequence >= latest:
             after = cursor.sequence
             answer = None
         else:
-            answer = read(channels, selection, cursor, last, state.limits.answer_limit_bytes)
+            answer = read(channels, selection, cursor, last, state.limits.answer_limit_bytes, past=past)
             after = last.sequence
+        is_ahead = after > last.sequence
+        if is_ahead and deadline < now + AHEAD_SECONDS:
+            deadline = now + AHEAD_SECONDS
         if deadline <= now or (answer is not None and answer.tells_something):
-            return answer or read(channels, selection, cursor, last, state.limits.answer_limit_bytes)
+            return answer or read(channels, selection, cursor, last, state.limits.answer_limit_bytes, past=past)
         waiting = self._waiting
         if not all_open or waiting.bytes + selection.size > self._limits.held_limit_bytes:
             self._check_limits(selection, channels)
         # All that wait for the same next message must have the same `Subscription.seen`. A cursor ahead of this
         # node stays as it is, and a channel that does not exist may begin with anything after this moment.
-        if after <= last.sequence:
+        if not is_ahead:
             after = latest if all_open else last.sequence
-        return waiting.hold(selection, channels, after, deadline, holder)
+        subscription = waiting.hold(selection, channels, after, deadline, holder)
+        if is_ahead:
+            self._ahead.add(after, subscription)
+        return subscription
 
     def abandon(self, subscription: Subscription[H]) -> None:
         """Forget a poll whose client is gone; one that was answered already is ignored."""
         if subscription.holder is not None:
-            self._waiting.release(subscription)
+            self._release(subscription)
 
     def _resolve(self, names: tuple[str, ...]) -> tuple[tuple[Channel, ...], int, bool]:
         """The channels of these names, the highest `latest_sequence` among them, and whether all are open."""
@@ -115,6 +128,10 @@ class HeldPolls(Generic[H]):
         """Wake the polls on the channels that an entry has touched; called after each entry. O(channels touched)."""
         self._answers.clear()
         waiting = self._waiting
+        if self._ahead:
+            if touched.continued_after is not None:
+                self._lose(self.ahead(), touched.continued_after)
+            self._drop_reached()
         for channel in touched.woken:
             waiting.wake(channel.name)
         if touched.opened or touched.forgotten:
@@ -138,18 +155,57 @@ class HeldPolls(Generic[H]):
 
         O(polls) without answering any; `deliver` does that.
         """
-        same_epoch = state.cursor.epoch == self._state.cursor.epoch
+        before, last = self._state.cursor.epoch, state.cursor
+        good = math.inf if before == last.epoch else state.past_epochs.good_up_to(before)
         self._state = state
         self._answers.clear()
+        self._ahead = TimeTree()
         for subscription in self._waiting:
             subscription.looked = -1
-            if not same_epoch:
+            if subscription.seen > good:
                 subscription.seen = EPOCH_ENDED
+            elif subscription.seen > last.sequence:
+                self._ahead.add(subscription.seen, subscription)
         for waiters in list(self._waiting.names):
             channel = state.channels.remembered(waiters.name)
             waiters.missed_sequence = state.channels.floor if channel is None else channel.dropped_sequence
             self._waiting.set_awaited(waiters, channel is None)
             self._waiting.wake(waiters.name)
+
+    # Polls whose clients have seen more than this node.
+
+    @property
+    def has_ahead(self) -> bool:
+        """Whether polls are held whose cursors are ahead of this node."""
+        return bool(self._ahead)
+
+    def ahead(self) -> list[tuple[int, Subscription[H]]]:
+        """The polls held ahead of this node, with the sequence that each has seen. O(their number)."""
+        return [(subscription.seen, subscription) for subscription in self._ahead]
+
+    def end_is(self, end: Cursor, ahead: list[tuple[int, Subscription[H]]]) -> None:
+        """The order ended at `end` at some moment after these polls were held ahead of this node.
+
+        Those that have seen more than there was are answered `lost`, by `deliver`: their cursors are of entries that
+        the order has lost. O(their number).
+        """
+        if end.epoch == self._state.cursor.epoch:
+            self._lose(ahead, end.sequence)
+
+    def _lose(self, ahead: list[tuple[int, Subscription[H]]], end: int) -> None:
+        """Let `deliver` answer those of these polls that have seen anything after `end`."""
+        lost = [subscription for seen, subscription in ahead if seen > end and subscription.holder is not None]
+        for subscription in lost:
+            self._ahead.discard(subscription.seen, subscription)
+            subscription.seen = EPOCH_ENDED
+            subscription.looked = -1
+        if lost:
+            self._waiting.woken_names.append(iter(lost))
+
+    def _drop_reached(self) -> None:
+        """Forget that polls were ahead whose cursors this node has reached."""
+        while self._ahead.pop_due(self._state.cursor.sequence) is not None:
+            pass
 
     # Answers.
 
@@ -170,7 +226,7 @@ class HeldPolls(Generic[H]):
                 if subscription.looked < last:
                     answer = self._read(subscription)
                     if answer.messages or answer.tells_something:
-                        answers.append((self._waiting.release(subscription), answer))
+                        answers.append((self._release(subscription), answer))
                     else:
                         subscription.seen = max(subscription.seen, last)
                         subscription.looked = last
@@ -201,7 +257,12 @@ class HeldPolls(Generic[H]):
 
     def _end(self, subscription: Subscription[H]) -> tuple[H, Answer]:
         answer = self._read(subscription)
-        return self._waiting.release(subscription), answer
+        return self._release(subscription), answer
+
+    def _release(self, subscription: Subscription[H]) -> H:
+        if self._ahead:
+            self._ahead.discard(subscription.seen, subscription)
+        return self._waiting.release(subscription)
 
     def _read(self, subscription: Subscription[H]) -> Answer:
         """The answer to a held poll, made once for all that ask the same between two entries."""
@@ -218,7 +279,8 @@ class HeldPolls(Generic[H]):
                 channels.append(channel)
                 missed.append(known if known > waiters.missed_sequence else waiters.missed_sequence)
             cursor = Cursor("", 0) if seen == EPOCH_ENDED else Cursor(last.epoch, seen)
-            answer = read(channels, selection, cursor, last, state.limits.answer_limit_bytes, missed=missed)
+            limit, past = state.limits.answer_limit_bytes, state.past_epochs
+            answer = read(channels, selection, cursor, last, limit, past=past, missed=missed)
             if len(self._answers) >= ANSWERS_KEPT:
                 self._answers.clear()
             self._answers[selection, seen] = answer
@@ -227,5 +289,7 @@ class HeldPolls(Generic[H]):
     def check(self) -> None:
         """Assert the invariants. O(all); for tests."""
         self._waiting.check()
+        last = self._state.cursor.sequence
+        assert {s for _, s in self.ahead()} == {s for s in self._waiting if s.seen > last}
         for waiters in self._waiting.names:
             assert waiters.is_awaited == (self._state.channels.remembered(waiters.name) is None), waiters.name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import merge
 
+from pushup.core.past_epochs import PastEpochs
 from pushup.core.snapshot import Snapshot, place_among_channels
 from pushup.core.state import ReplicatedState
 
@@ -19,6 +20,7 @@ class Restoration:
         """The snapshot's channels may be in any order."""
         state = ReplicatedState(snapshot.limits, epoch=snapshot.epoch, sequence=snapshot.sequence, time=snapshot.time)
         state.rules.version = snapshot.version
+        state.past_epochs = PastEpochs(snapshot.past_epochs)
         state.channels.last_id, state.channels.floor = snapshot.last_id, snapshot.floor
         self._state = state
         self._work = self._restore(snapshot)

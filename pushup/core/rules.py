@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pushup.core.commands import Command, Configure, Upgrade
+from pushup.core.commands import Command, Configure, Continue, Upgrade
 from pushup.core.errors import VersionTooNew
 from pushup.core.limits import Limits
 
@@ -30,6 +30,6 @@ class Rules:
         if needed > LATEST_VERSION:
             text = f"the order has version {needed} of the state machine, and this PushUp knows {LATEST_VERSION}"
             raise VersionTooNew(text, needed=needed, version=LATEST_VERSION)
-        if version < 2 and type(command) is Configure:
+        if version < 2 and type(command) in (Configure, Continue):
             text = f"{type(command).__name__} needs version 2 of the state machine, and the order has version {version}"
             raise VersionTooNew(text, needed=2, version=version)

@@ -12,6 +12,7 @@ from pushup.core.channel import Channel, GapReason
 from pushup.core.keys import Remembered
 from pushup.core.limits import Limits
 from pushup.core.message import Message
+from pushup.core.past_epochs import PastEpoch
 from pushup.core.rules import LATEST_VERSION
 
 
@@ -74,6 +75,7 @@ class Changes(Struct, frozen=True):
     last_id: int
     floor: int
     version: int
+    past_epochs: tuple[PastEpoch, ...]
     limits: Limits
     channels: tuple[ChannelSnapshot, ...]
     forgotten: tuple[str, ...]
@@ -92,6 +94,7 @@ class Snapshot(Struct, frozen=True):
     last_id: int
     floor: int
     version: int
+    past_epochs: tuple[PastEpoch, ...]
     limits: Limits
     channels: tuple[ChannelSnapshot, ...]
     messages: tuple[MessageSnapshot, ...]
@@ -121,6 +124,7 @@ def empty_snapshot(epoch: str, limits: Limits) -> Snapshot:
         last_id=0,
         floor=0,
         version=LATEST_VERSION,
+        past_epochs=(),
         limits=limits,
         channels=(),
         messages=(),
@@ -137,6 +141,7 @@ def new_epoch(state: Snapshot, epoch: str) -> Changes:
         last_id=state.last_id,
         floor=0,
         version=state.version,
+        past_epochs=(),
         limits=state.limits,
         channels=tuple([_emptied(c) for c in state.channels if c.id]),
         forgotten=(),

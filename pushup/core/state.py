@@ -16,6 +16,7 @@ from pushup.core.commands import (
     Close,
     Closed,
     Configure,
+    Continue,
     Create,
     Done,
     Draft,
@@ -29,10 +30,11 @@ from pushup.core.commands import (
     Upgrade,
 )
 from pushup.core.cursor import Cursor
-from pushup.core.errors import ChannelExists, KeyReused, OutOfOrder, PushUpError
+from pushup.core.errors import BadRequest, ChannelExists, KeyReused, OutOfOrder, PushUpError
 from pushup.core.keys import Keys, Remembered
 from pushup.core.limits import Limits
 from pushup.core.message import Message
+from pushup.core.past_epochs import NO_PAST
 from pushup.core.rules import Rules
 from pushup.core.snapshot import Changes, ChannelSnapshot, MessageSnapshot, Snapshot
 
@@ -55,6 +57,8 @@ class ReplicatedState:
         """The last entry applied: where "from here on" begins."""
         self.time = time
         """The time of the last entry applied, seconds since the epoch."""
+        self.past_epochs = NO_PAST
+        """The names that this order had before; only entries change them."""
         self._changes = ChangeLog(sequence)
         self.channels = Channels(self.rules, self._changes, self.touched)
         """For others to read; only entries change them."""
@@ -112,10 +116,22 @@ class ReplicatedState:
                 return self._close_by_name(name, entry)
             case Expire():
                 return Expired()
+            case Continue(epoch=name):
+                return self._continue(name, entry.sequence - 1)
             case Upgrade(version=version):
                 self.rules.version = max(self.version, version)
             case Configure(limits=limits):
                 self.rules.limits = limits
+        return Done()
+
+    def _continue(self, epoch: str, last_sequence: int) -> Outcome:
+        """Go on under a new name; the old one was good up to `last_sequence`."""
+        old = self.cursor.epoch
+        if epoch == old or self.past_epochs.good_up_to(epoch) >= 0:
+            return BadRequest(f"the order was called {epoch} before", field="epoch")
+        self.past_epochs = self.past_epochs.and_then(old, last_sequence)
+        self.cursor = Cursor(epoch, self.cursor.sequence)
+        self.touched.continued_after = last_sequence
         return Done()
 
     @property
@@ -154,8 +170,7 @@ class ReplicatedState:
             if before.fingerprint in ("", command.fingerprint):
                 return before.outcome
             return _key_reused()
-        error = self._why_not(command.messages)
-        if error is not None:
+        if (error := self._why_not(command.messages)) is not None:
             return error
         for sequence, draft in enumerate(command.messages, entry.sequence):
             self._add(draft, sequence, entry.time)
@@ -193,15 +208,13 @@ class ReplicatedState:
         return full or _state(self.channels.open(name, ttl, time))
 
     def _renew(self, name: str, ttl: float | None, time: float) -> Outcome:
-        channel = self.channels.find(name)
-        if channel is None:
+        if (channel := self.channels.find(name)) is None:
             return unknown_channel(name)
         self.channels.renew(channel, ttl, time)
         return _state(channel)
 
     def _close_by_name(self, name: str, entry: Entry) -> Outcome:
-        channel = self.channels.find(name)
-        if channel is None:
+        if (channel := self.channels.find(name)) is None:
             return unknown_channel(name)
         self._close(channel, entry)
         return Closed(channel.name)
@@ -221,6 +234,7 @@ class ReplicatedState:
             last_id=self.channels.last_id,
             floor=self.channels.floor,
             version=self.rules.version,
+            past_epochs=self.past_epochs.all,
             limits=self.limits,
             channels=tuple([ChannelSnapshot.of(c) for c in self.channels.all_remembered()]),
             messages=tuple([MessageSnapshot.of(m) for m in self.cache.messages()]),
@@ -247,6 +261,7 @@ class ReplicatedState:
             last_id=self.channels.last_id,
             floor=self.channels.floor,
             version=self.rules.version,
+            past_epochs=self.past_epochs.all,
             limits=self.limits,
             channels=tuple([ChannelSnapshot.of(c) for _, c in changed if c is not None]),
             forgotten=tuple([name for name, c in changed if c is None]),

@@ -10,7 +10,10 @@ from pushup.core.commands import (
     ChannelState,
     Close,
     Closed,
+    Configure,
+    Continue,
     Create,
+    Done,
     Draft,
     Entry,
     Expire,
@@ -20,7 +23,8 @@ from pushup.core.commands import (
     Published,
     Renew,
 )
-from pushup.core.errors import ChannelExists, KeyReused, Overloaded, UnknownChannel
+from pushup.core.cursor import Cursor
+from pushup.core.errors import BadRequest, ChannelExists, KeyReused, Overloaded, UnknownChannel
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.poll import Selection
@@ -29,6 +33,7 @@ from pushup.core.snapshot import Snapshot
 
 @dataclass
 class NaiveMessage:
+    epoch: str
     sequence: int
     time: float
     channels: tuple[str, ...]
@@ -62,6 +67,7 @@ class NaiveState:
 
     limits: Limits
     epoch: str
+    past: dict[str, int] = field(default_factory=dict)
     last: int = 0
     time: float = 0.0
     last_id: int = 0
@@ -102,6 +108,15 @@ class NaiveState:
                     return UnknownChannel("")
                 self._close(found, entry.sequence)
                 return Closed(found)
+            case Continue(epoch=epoch):
+                if epoch == self.epoch or epoch in self.past:
+                    return BadRequest("")
+                self.past[self.epoch] = entry.sequence - 1
+                self.epoch = epoch
+                return Done()
+            case Configure(limits=limits):
+                self.limits = limits
+                return Done()
             case _:
                 return Expired()
 
@@ -110,6 +125,12 @@ class NaiveState:
         if name in self.open:
             return name
         return next((n for n, c in self.open.items() if name == str(c.id)), None)
+
+    def position(self, cursor: Cursor) -> int | None:
+        """The sequence that this cursor stands for; None if it is lost."""
+        if cursor.epoch == self.epoch or cursor.sequence <= self.past.get(cursor.epoch, -1):
+            return cursor.sequence
+        return None
 
     def awaited(self, names: tuple[str, ...]) -> tuple[str, ...] | None:
         """The names to subscribe to, without duplicates; None if one of them is unknown and cannot be awaited."""
@@ -143,23 +164,24 @@ class NaiveState:
             channels = tuple(dict.fromkeys(self.resolve(n) or self._open(n, None) for n in draft.channels))
             for name in channels:
                 self.open[name].expires = entry.time + self.open[name].ttl
-            message = NaiveMessage(sequence, entry.time, channels, bytes(draft.data), set(channels))
+            message = NaiveMessage(self.epoch, sequence, entry.time, channels, bytes(draft.data), set(channels))
             self.published.append(message)
             self.kept.append(message)
-            self._evict(channels)
+            self._evict(channels, len(message.data) + MESSAGE_OVERHEAD_BYTES)
         outcome = Published(self.epoch, entry.sequence, len(command.messages), entry.time)
         if command.key is not None:
             self.keys[command.key] = outcome, command.messages
-            if len(self.keys) > self.limits.keys_limit:
+            for _ in range(min(2, len(self.keys) - self.limits.keys_limit)):
                 del self.keys[next(iter(self.keys))]
         return outcome
 
-    def _evict(self, channels: tuple[str, ...]) -> None:
+    def _evict(self, channels: tuple[str, ...], added: int) -> None:
         for name in channels:
             mine = [m for m in self.kept if name in m.keepers]
-            if len(mine) > self.limits.retention_messages:
-                self._drop(mine[0], "evicted", name)
-        while len(self.kept) > 1 and self.bytes > self.limits.retention_bytes:
+            for message in mine[: max(0, min(2, len(mine) - self.limits.retention_messages))]:
+                self._drop(message, "evicted", name)
+        before = self.bytes
+        while len(self.kept) > 1 and self.bytes > max(self.limits.retention_bytes, before - 2 * added):
             self._drop(self.kept[0], "evicted", *self.kept[0].keepers)
 
     @property
@@ -196,6 +218,8 @@ class NaiveState:
     def assert_matches(self, snapshot: Snapshot) -> None:
         """Assert that the real state equals this one, and forget closings that the real state has forgotten."""
         assert (snapshot.epoch, snapshot.sequence, snapshot.time) == (self.epoch, self.last, self.time)
+        assert {past.epoch: past.sequence for past in snapshot.past_epochs} == self.past
+        assert snapshot.limits == self.limits
         assert {c.name: (c.id, c.ttl, c.expires) for c in snapshot.channels if c.id} == {
             name: (c.id, c.ttl, c.expires) for name, c in self.open.items()
         }
@@ -237,7 +261,7 @@ class NaiveState:
                 break
             taken.append(message)
         assert [(m.id, m.time, m.channels, bytes(m.data)) for m in answer.messages] == [
-            (f"{self.epoch}-{m.sequence}", m.time, tuple(n for n in names if n in m.channels), m.data) for m in taken
+            (f"{m.epoch}-{m.sequence}", m.time, tuple(n for n in names if n in m.channels), m.data) for m in taken
         ]
         assert answer.more == (len(taken) < len(messages))
         end = taken[-1].sequence if answer.more else max(after or 0, self.last)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from pushup.core.commands import Close, Command, Create, Entry, Expire, Publish, Renew
+from pushup.core.commands import Close, Command, Configure, Continue, Create, Entry, Expire, Publish, Renew
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.restoration import restore
@@ -62,6 +62,7 @@ class RestoredReplicas:
         assert repr(self.other.apply(entry)) == repr(outcome)
         assert self.other.cursor == self.steady.cursor
         assert self.other.next_expiry == self.steady.next_expiry
+        assert self.other.limits == self.steady.limits
         assert len(self.other.channels) == len(self.steady.channels)
         assert self.other.message_bytes == self.steady.message_bytes
 
@@ -96,6 +97,10 @@ class RestoredReplicas:
         random = self.random
         kind = random.random()
         name = random.choice(self.names)
+        if kind > 0.99:
+            return Configure(random_limits(random))
+        if kind > 0.97:
+            return Continue(f"e{self.steady.cursor.sequence + 2}")
         ttl = random.choice((None, None, 0.5, 3.0, 20.0))
         if kind < 0.5:
             count = random.choice((1, 1, 2, 5, 30, len(self.names)))

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from random import Random
 
 from pushup.core.answer import Answer
-from pushup.core.commands import Command, Entry, Outcome
+from pushup.core.commands import Command, Continue, Done, Entry, Outcome
 from pushup.core.cursor import Cursor, Start, parse_cursor
 from pushup.core.errors import PushUpError, UnknownChannel
-from pushup.core.held_polls import HeldPolls
+from pushup.core.held_polls import AHEAD_SECONDS, HeldPolls
 from pushup.core.limits import Limits
 from pushup.core.poll import Poll, Selection
 from pushup.core.restoration import restore
@@ -72,6 +72,8 @@ class Held:
     subscription: Subscription[int]
     was_moved: bool = False
     """Whether the state it was subscribed to has been replaced."""
+    is_lost: bool = False
+    """Whether its cursor has turned out to be beyond the end of the order."""
 
 
 class Node:
@@ -89,12 +91,16 @@ class Node:
         self.naive = NaiveState(limits, EPOCH)
         self.applied = 0
         self.held: dict[int, Held] = {}
+        self.asked: tuple[Cursor, list[tuple[int, Subscription[int]]]] | None = None
         self.poll_count = 0
 
     def start_from(self, other: Node) -> None:
         """Continue from another node's state. Held polls stay, and may get gaps that are only assumed."""
+        if other.naive.position(Cursor(self.naive.epoch, 0)) is None:
+            return  # it does not know this epoch yet
         for held in self.held.values():
             held.was_moved = True
+            held.is_lost |= other.naive.position(Cursor(self.naive.epoch, held.since)) is None
         self.state = restore(other.state.snapshot())
         self.polls.use(self.state)
         self.naive = copy.deepcopy(other.naive)
@@ -106,6 +112,9 @@ class Node:
             self.deliver_all()
         outcome, expected = self.state.apply(entry), self.naive.apply(entry)
         self.polls.wake(self.state.touched)
+        if isinstance(entry.command, Continue) and expected == Done():
+            for held in self.held.values():
+                held.is_lost |= held.since >= entry.sequence
         if isinstance(expected, PushUpError):
             assert type(outcome) is type(expected)
         else:
@@ -116,6 +125,8 @@ class Node:
         return outcome
 
     def poll(self, poll: Poll, client: Client | None, now: float) -> None:
+        if isinstance(poll.cursor, Cursor) and order_of(poll.cursor.epoch) > order_of(self.naive.epoch):
+            return  # refused until this node knows the epoch
         self.poll_count += 1
         selection, last = poll.selection, self.naive.last
         names = self.naive.awaited(selection.channels)
@@ -127,19 +138,22 @@ class Node:
             return
         assert names is not None
         since = 0 if poll.cursor is Start.EARLIEST else last
-        if isinstance(poll.cursor, Cursor) and poll.cursor.epoch == EPOCH:
-            since = poll.cursor.sequence
+        is_lost = False
+        if isinstance(poll.cursor, Cursor):
+            position = self.naive.position(poll.cursor)
+            since, is_lost = position or 0, position is None
         if isinstance(result, Subscription):
-            assert not isinstance(poll.cursor, Cursor) or poll.cursor.epoch == EPOCH
+            assert not is_lost
             missed = isinstance(poll.cursor, Cursor) and any(self.naive.dropped(name, since) for name in names)
             nothing = not missed and not self.naive.select(names, selection, since)
             assert nothing, "held although there is something to answer"
             since = since if isinstance(poll.cursor, Cursor) else last
+            deadline = max(deadline, now + (AHEAD_SECONDS if since > last else 0.0))
             assert result.deadline == deadline > now
             self.held[self.poll_count] = Held(self.poll_count, client, names, selection, since, result.deadline, result)
             if client is not None:
                 client.is_waiting = True
-        elif isinstance(poll.cursor, Cursor) and poll.cursor.epoch != EPOCH:
+        elif is_lost:
             assert [(gap.channel, gap.reason) for gap in result.gaps] == [(name, "lost") for name in names]
             self.naive.assert_answer(result, names, selection, None)
         else:
@@ -154,6 +168,11 @@ class Node:
         for number, answer in answers:
             held = self.held.pop(number)
             assert held.subscription.holder is None
+            if held.is_lost:
+                assert held.client is None
+                assert [(gap.channel, gap.reason) for gap in answer.gaps] == [(name, "lost") for name in held.names]
+                self.naive.assert_answer(answer, held.names, held.selection, None)
+                continue
             self.naive.assert_answer(
                 answer, held.names, held.selection, held.since, held=True, was_moved=held.was_moved
             )
@@ -175,6 +194,7 @@ class Node:
             self.deliver(7)
         self.delivered = self.naive.time
         for held in self.held.values():
+            assert not held.is_lost
             assert not self.naive.must_answer(held.names, held.selection, held.since), (
                 f"poll {held.number} was not woken"
             )
@@ -192,6 +212,22 @@ class Node:
                 held.client.is_waiting = False
             self.check()
 
+    def ask_end(self, end: Cursor) -> None:
+        """Ask where the order ends; the answer, which is as of now, comes with `hear_end`."""
+        if self.asked is None:
+            self.asked = end, self.polls.ahead()
+
+    def hear_end(self) -> None:
+        if self.asked is not None:
+            end, ahead = self.asked
+            self.asked = None
+            self.polls.end_is(end, ahead)
+            numbers = {subscription.holder for _, subscription in ahead}
+            for held in self.held.values():
+                if held.number in numbers and end.epoch == self.naive.epoch:
+                    held.is_lost |= held.since > end.sequence
+            self.check()
+
     def check(self) -> None:
         self.state.check()
         self.polls.check()
@@ -206,18 +242,30 @@ class Node:
             )
 
 
+def order_of(epoch: str) -> int:
+    """Epochs are named e1, e2 and so on."""
+    return int(epoch[1:])
+
+
 class Cluster:
     """The order of all entries, the nodes that follow it, and the one clock."""
 
     def __init__(self, limits: Limits, nodes: int, delay: float) -> None:
         self.nodes = [Node(limits, delay) for _ in range(nodes)]
         self.order: list[Entry] = []
+        self.epoch = EPOCH
         self.next = 1
         self.now = 1000.0
 
     def append(self, command: Command) -> None:
-        self.order.append(Entry(EPOCH, self.next, self.now, command))
+        self.order.append(Entry(self.epoch, self.next, self.now, command))
         self.next += command.width
+        if isinstance(command, Continue) and order_of(command.epoch) > order_of(self.epoch):
+            self.epoch = command.epoch
+
+    @property
+    def end(self) -> Cursor:
+        return Cursor(self.epoch, self.next - 1)
 
     def follow(self, node: Node, max_entries: int) -> None:
         for entry in self.order[node.applied : node.applied + max_entries]:

@@ -43,6 +43,7 @@ def apply_changes(old: Snapshot, changes: Changes) -> Snapshot:
         last_id=changes.last_id,
         floor=changes.floor,
         version=changes.version,
+        past_epochs=changes.past_epochs,
         limits=changes.limits,
         channels=by_name(tuple(channels.values())),
         messages=tuple(

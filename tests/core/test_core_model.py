@@ -6,15 +6,16 @@ import math
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from pushup.core.answer import RECEIVED_OVERHEAD_BYTES
-from pushup.core.commands import Close, Command, Create, Draft, Expire, Publish, Renew
+from pushup.core.commands import Close, Command, Configure, Continue, Create, Draft, Expire, Publish, Renew
 from pushup.core.cursor import Cursor, Start
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.poll import Poll, Selection
 
-from .builders import EPOCH, draft
+from .builders import draft
 from .simulated_clients import Client, Cluster, Node
 
 STEPS = 1500
@@ -45,6 +46,7 @@ class Steps:
 
     def __init__(self, random: Random, limits: Limits, delay: float) -> None:
         self.random = random
+        self.limits = limits
         self.strict = limits.strict_channels
         self.cluster = Cluster(limits, nodes=2, delay=delay)
         # Some clients share a selection, so that they share answers as well.
@@ -76,6 +78,18 @@ class Steps:
         random = self.random
         kind = random.random()
         ttl = random.choice((None, None, 0.5, 3.0, 20.0))
+        if random.random() < 0.02:
+            newest = int(self.cluster.epoch[1:])
+            return Continue(f"e{random.choice((newest + 1, newest + 1, newest, max(1, newest - 1)))}")
+        if random.random() < 0.01:
+            limits = self.limits
+            changed = {
+                "retention_messages": random.choice((1, 2, 20, limits.retention_messages)),
+                "retention_bytes": MESSAGE_OVERHEAD_BYTES * random.choice((3, 8, 100_000)),
+                "channels_limit": random.choice((limits.channels_limit, 4)),
+                "keys_limit": random.choice((1, 2, 100)),
+            }
+            return Configure(replace(limits, **changed) if random.random() < 0.6 else limits)
         if kind < (0.55 if self.strict else 0.72):
             if self.with_key is not None and random.random() < 0.1:
                 return self.with_key  # a publisher retries because it got no answer
@@ -94,16 +108,18 @@ class Steps:
         return draft(*names, data='"' + "x" * self.random.randrange(30) + '"')
 
     def cursor(self, node: Node) -> Cursor | Start:
-        last = node.naive.last
+        last, epoch = node.naive.last, node.naive.epoch
+        past = self.random.choice([*node.naive.past.items(), (epoch, last)])
         return self.random.choice(
             (
                 Start.EARLIEST,
                 Start.NOW,
-                Cursor(EPOCH, last),
-                Cursor(EPOCH, max(0, last - self.random.randrange(12))),
-                Cursor(EPOCH, self.random.randrange(last + 1)),
-                Cursor(EPOCH, last + self.random.randrange(1, 6)),
-                Cursor("before", last),
+                Cursor(epoch, last),
+                Cursor(epoch, max(0, last - self.random.randrange(12))),
+                Cursor(epoch, self.random.randrange(last + 1)),
+                Cursor(epoch, last + self.random.randrange(1, 6)),
+                Cursor(past[0], max(0, past[1] + self.random.randrange(-2, 4))),
+                Cursor("e0", last),
             )
         )
 
@@ -136,6 +152,10 @@ class Steps:
             node.poll(Poll(self.selection(), self.cursor(node), self.timeout()), None, cluster.now)
         elif kind < 0.825:
             cluster.nodes[1].start_from(cluster.nodes[0])
+        elif kind < 0.84:
+            node.ask_end(cluster.end)
+        elif kind < 0.86:
+            node.hear_end()
         else:
             self.client_polls(node)
 
@@ -169,7 +189,7 @@ class Steps:
                     break
             names = first.naive.awaited(client.selection.channels)
             if names is not None:
-                assert client.cursor == Cursor(EPOCH, first.naive.last)
+                assert client.cursor == Cursor(first.naive.epoch, first.naive.last)
             self.gaps_reported += client.answers_with_gaps
 
 

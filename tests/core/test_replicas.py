@@ -160,6 +160,7 @@ def test_a_snapshot_contains_the_whole_replicated_state() -> None:
         "last_id": 10501,
         "floor": 0,
         "version": 2,
+        "past_epochs": [],
         "limits": {
             "retention_seconds": 30.0, "retention_messages": 1000, "retention_bytes": 2**28,
             "channel_ttl_seconds": 60.0, "channels_limit": 10, "keys_limit": 100_000,

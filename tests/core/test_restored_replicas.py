@@ -32,7 +32,7 @@ def test_a_restored_replica_stays_equal(at_most: int, channels: int, monkeypatch
 def test_a_restored_replica_stays_equal_with_thousands_of_channels(seed: int) -> None:
     """Several thousand channels are due in the same second, more than one entry expires."""
     replicas = RestoredReplicas(f"thousands {seed}", channels=3 * EXPIRE_AT_MOST)
-    replicas.run(30)
+    replicas.run(80)
     assert replicas.restored
 
 

@@ -7,7 +7,9 @@ import pytest
 
 from pushup.core.answer import Answer
 from pushup.core.commands import Close, Create, Expire
+from pushup.core.cursor import Cursor
 from pushup.core.errors import Overloaded, UnknownChannel
+from pushup.core.held_polls import AHEAD_SECONDS
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import CHANNEL_OVERHEAD_BYTES, Poll, Selection
 from pushup.core.restoration import restore
@@ -298,9 +300,59 @@ def test_a_cursor_ahead_of_the_node_waits_and_gets_no_old_message() -> None:
     feed.apply(publish("b"), 2.0)
     [(_, answer)] = feed.deliver()
     assert (ids(answer), answer.cursor) == ([4], "e1-4")
-    assert feed.ask(poll("a", cursor="e1-9"), 2.0) == empty(9)
     feed.hold(poll("a", cursor="e1-9", timeout=1.0), 2.0)
     assert feed.expire(3.0) == [("client", empty(9))]
+
+
+def test_a_poll_ahead_of_the_node_is_held_even_without_a_timeout() -> None:
+    """There must be time to find out whether the order has lost what its client has seen."""
+    feed = Feed()
+    feed.apply(publish("a"), 1.0)
+    assert feed.polls.ahead() == []
+    for asked in (poll("a", cursor="e1-9"), poll("a", cursor="e1-9", timeout=30.0, end=1.5)):
+        feed.hold(asked, 2.0)
+        assert feed.polls.next_deadline == 2.0 + AHEAD_SECONDS
+        assert len(feed.polls.ahead()) == 1
+        assert feed.expire(2.0 + AHEAD_SECONDS) == [("client", empty(9))]
+        assert feed.polls.ahead() == []
+    subscription = feed.hold(poll("a", cursor="e1-9"), 2.0)
+    assert feed.polls.has_ahead
+    feed.polls.abandon(subscription)
+    assert feed.polls.ahead() == []
+
+
+def test_a_poll_ahead_of_the_end_of_the_order_is_lost() -> None:
+    """One that is ahead of this node only is still held, and so is one that came after the end was asked for."""
+    feed = Feed()
+    feed.apply(publish("a"), 1.0)
+    feed.hold(poll("a", cursor="e1-5", timeout=9.0), 2.0, "beyond the end")
+    feed.hold(poll("a", cursor="e1-4", timeout=9.0), 2.0, "ahead of the node")
+    feed.hold(poll("a", cursor="e1-1", timeout=9.0), 2.0, "not ahead")
+    ahead = feed.polls.ahead()
+    feed.hold(poll("a", cursor="e1-5", timeout=9.0), 2.0, "later")
+    feed.polls.end_is(Cursor("e2", 0), ahead)
+    assert feed.deliver() == []
+    feed.polls.end_is(Cursor("e1", 4), ahead)
+    [(holder, answer)] = feed.deliver()
+    assert (holder, gaps(answer), ids(answer), answer.cursor) == ("beyond the end", [("a", "lost")], [1], "e1-1")
+    assert (feed.polls.count, len(feed.polls.ahead())) == (3, 2)
+
+
+def test_the_end_may_become_known_when_the_node_is_past_it() -> None:
+    """What counts is what the poll's client had seen when it came, and whether it is still held."""
+    feed = Feed()
+    feed.hold(poll("a", cursor="e1-3", timeout=9.0), 1.0, "valid")
+    feed.hold(poll("a", cursor="e1-4", timeout=9.0), 1.0, "lost")
+    gone = feed.hold(poll("a", cursor="e1-4", timeout=9.0), 1.0, "gone")
+    ahead = feed.polls.ahead()
+    feed.polls.abandon(gone)
+    for _ in range(5):
+        feed.apply(publish("b"), 1.0)
+    assert feed.polls.ahead() == []
+    feed.polls.end_is(Cursor("e1", 3), ahead)
+    [(holder, answer)] = feed.deliver()
+    assert (holder, gaps(answer)) == ("lost", [("a", "lost")])
+    assert feed.polls.count == 1
 
 
 def test_a_closing_is_reported_at_once() -> None:

@@ -1,0 +1,274 @@
+"""Entries that broadcasts append themselves: a new epoch name, another version, other limits."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from pushup.broadcast.checkpoint import Head, encode, head_of, read_checkpoint
+from pushup.core.commands import Close, Command, Configure, Continue, Create, Done, Entry, Expire, Published, Upgrade
+from pushup.core.cursor import Cursor
+from pushup.core.errors import BadRequest, OutOfOrder, VersionTooNew
+from pushup.core.limits import Limits
+from pushup.core.message import MESSAGE_OVERHEAD_BYTES
+from pushup.core.past_epochs import REMEMBERED, PastEpoch
+from pushup.core.restoration import restore
+from pushup.core.rules import LATEST_VERSION
+from pushup.core.state import ReplicatedState
+
+from .builders import EPOCH, Feed, batch, draft, gaps, ids, poll, publish, version_1
+
+# Continue.
+
+
+def test_an_order_goes_on_under_a_new_name() -> None:
+    """Sequences, messages, channels and keys stay; the entry itself takes one place."""
+    feed = Feed()
+    first = feed.apply(publish("a", key="k"), 1.0)
+    assert feed.apply(Continue("e2"), 2.0) == Done()
+    assert feed.state.cursor == Cursor("e2", 2)
+    assert feed.apply(publish("a", key="k"), 3.0) == first == Published(EPOCH, 1, 1, 1.0)
+    assert feed.apply(publish("a"), 4.0) == Published("e2", 4, 1, 4.0)
+    with pytest.raises(OutOfOrder):
+        feed.state.apply(Entry(EPOCH, 5, 5.0, Expire()))
+    assert len(feed.state.channels) == 1
+    feed.check()
+
+
+def test_messages_keep_their_ids() -> None:
+    """A publisher was told `e1-1`; subscribers get that id in any later epoch, also from a restored state."""
+    feed = Feed()
+    feed.apply(batch(draft("a"), draft("a")), 1.0)
+    feed.apply(Continue("e2"), 1.0)
+    feed.apply(publish("a"), 1.0)
+    feed.apply(Continue("e3"), 1.0)
+    feed.apply(publish("a"), 1.0)
+    for _ in range(2):
+        answer = feed.ask(poll("a"))
+        assert [message.id for message in answer.messages] == ["e1-1", "e1-2", "e2-4", "e3-6"]
+        assert answer.cursor == "e3-6"
+        assert feed.ask(poll("a", limit=1)).cursor == "e3-1"
+        feed.use(restore(feed.state.snapshot()))
+
+
+@pytest.mark.parametrize(
+    ("cursor", "expected"),
+    [
+        ("e1-0", [1, 2, 4, 6]), ("e1-1", [2, 4, 6]), ("e1-2", [4, 6]), ("e2-2", [4, 6]), ("e2-3", [4, 6]),
+        ("e2-4", [6]), ("e3-1", [2, 4, 6]), ("e3-6", []),
+    ],
+)  # fmt: skip
+def test_cursors_of_past_epochs_are_valid_up_to_where_the_next_one_began(cursor: str, expected: list[int]) -> None:
+    """They are the same place in the order, without a gap."""
+    feed = three_epochs()
+    answer = feed.ask(poll("a", cursor=cursor))
+    assert (ids(answer), gaps(answer), answer.cursor) == (expected, [], "e3-6")
+
+
+@pytest.mark.parametrize("cursor", ["e1-3", "e1-4", "e1-100", "e2-5", "e2-6", "e4-1", "e0-0"])
+def test_a_cursor_beyond_a_past_epoch_is_lost(cursor: str) -> None:
+    """It has seen entries that the order does not contain, however far the order has come since."""
+    feed = three_epochs()
+    for _ in range(3):
+        answer = feed.ask(poll("a", "b", cursor=cursor))
+        assert gaps(answer) == [("a", "lost"), ("b", "lost")]
+        feed.apply(Create(None), 2.0)
+
+
+def three_epochs() -> Feed:
+    feed = Feed()
+    feed.apply(batch(draft("a"), draft("a")), 1.0)
+    feed.apply(Continue("e2"), 1.0)
+    feed.apply(publish("a"), 1.0)
+    feed.apply(Continue("e3"), 1.0)
+    feed.apply(publish("a"), 1.0)
+    return feed
+
+
+def test_held_polls_stay_when_the_order_goes_on() -> None:
+    """Their clients know everything up to there, and are answered with the next message."""
+    feed = Feed()
+    feed.apply(publish("a"), 1.0)
+    feed.hold(poll("a", cursor="e1-1", timeout=10.0), 1.0)
+    feed.apply(Continue("e2"), 2.0)
+    assert feed.deliver() == []
+    feed.apply(publish("a"), 2.0)
+    [(_, answer)] = feed.deliver()
+    assert ([m.id for m in answer.messages], gaps(answer), answer.cursor) == (["e2-3"], [], "e2-3")
+
+
+def test_a_poll_held_ahead_is_lost_when_the_order_goes_on_before_it() -> None:
+    """A cursor that is exactly where the new name begins is beyond it, too."""
+    feed = Feed()
+    feed.apply(publish("a"), 1.0)
+    feed.hold(poll("a", cursor="e1-2", timeout=10.0), 1.0, "ahead")
+    feed.hold(poll("a", cursor="e1-1", timeout=10.0), 1.0, "not ahead")
+    feed.apply(Continue("e2"), 2.0)
+    [(holder, answer)] = feed.deliver()
+    assert (holder, gaps(answer), ids(answer), answer.cursor) == ("ahead", [("a", "lost")], [1], "e2-2")
+    assert feed.polls.count == 1
+    assert not feed.polls.has_ahead
+
+
+def test_a_name_is_used_once() -> None:
+    """A node that appends a name that the order has or had changes nothing."""
+    feed = three_epochs()
+    before = feed.state.snapshot()
+    for name in ("e1", "e3"):
+        assert isinstance(feed.apply(Continue(name), 1.0), BadRequest)
+    assert feed.state.snapshot() == replace(before, sequence=before.sequence + 2)
+
+
+def test_a_limited_number_of_names_is_remembered() -> None:
+    """Cursors of the oldest one that is forgotten are lost."""
+    feed = Feed()
+    feed.apply(publish("a"), 1.0)
+    for number in range(REMEMBERED + 1):
+        feed.apply(Continue(f"n{number}"), 1.0)
+    assert len(feed.state.snapshot().past_epochs) == REMEMBERED
+    assert gaps(feed.ask(poll("a", cursor="e1-1"))) == [("a", "lost")]
+    assert gaps(feed.ask(poll("a", cursor="n0-1"))) == []
+
+
+def test_another_state_may_be_a_continuation() -> None:
+    """Held polls know whether the state that takes over goes on with their epoch, and up to where."""
+    behind, feed = Feed(), Feed()
+    for each in (behind, feed):
+        each.apply(batch(draft("a"), draft("b")), 1.0)
+    feed.apply(Continue("e2"), 1.0)
+    behind.apply(publish("a"), 1.0)  # an entry that was lost
+    behind.hold(poll("b", cursor="e1-3", timeout=9.0), 1.0, "knows what is not lost")
+    behind.hold(poll("a", cursor="e1-3", timeout=9.0), 1.0, "knows what was lost")
+    behind.hold(poll("b", cursor="e1-7", timeout=9.0), 1.0, "ahead")
+    behind.use(restore(feed.state.snapshot()))
+    assert {holder: gaps(answer) for holder, answer in behind.deliver()} == {
+        "knows what was lost": [("a", "lost")],
+        "ahead": [("b", "lost")],
+    }
+    assert behind.polls.count == 1
+
+
+# Upgrade.
+
+
+def test_an_entry_switches_the_version() -> None:
+    """From then on the order is canonical; a version that is not higher changes nothing."""
+    state = version_1(ReplicatedState(Limits(), epoch=EPOCH))
+    assert state.version == 1
+    assert state.apply(Entry(EPOCH, 1, 1.0, Upgrade(LATEST_VERSION))) == Done()
+    assert state.version == state.snapshot().version == state.changes().version == LATEST_VERSION
+    assert state.apply(Entry(EPOCH, 2, 1.0, Upgrade(1))) == Done()
+    assert state.version == LATEST_VERSION
+
+
+@pytest.mark.parametrize("command", [Continue("e2"), Configure(Limits(keys_limit=1))])
+def test_a_command_that_comes_before_its_version_is_an_error(command: Command) -> None:
+    """Nodes of the release before cannot carry it out."""
+    state = version_1(ReplicatedState(Limits(), epoch=EPOCH))
+    with pytest.raises(VersionTooNew, match=r"needs version 2 .* has version 1") as raised:
+        state.apply(Entry(EPOCH, 1, 1.0, command))
+    assert (raised.value.needed, raised.value.version) == (2, 1)
+    assert state.cursor.sequence == 0
+
+
+def test_an_order_of_a_later_version_is_not_followed() -> None:
+    """Neither the entry that switches to it, nor any entry after that; nothing changes."""
+    later = LATEST_VERSION + 1
+    state = ReplicatedState(Limits(), epoch=EPOCH)
+    before = state.snapshot()
+    for follower, command in ((state, Upgrade(later)), (restore(replace(before, version=later)), Expire())):
+        with pytest.raises(VersionTooNew, match=rf"has version {later} .* knows {LATEST_VERSION}") as raised:
+            follower.apply(Entry(EPOCH, 1, 1.0, command))
+        assert (raised.value.needed, raised.value.version) == (later, LATEST_VERSION)
+        assert replace(follower.snapshot(), version=LATEST_VERSION) == before
+
+
+# Configure.
+
+
+def test_the_limits_become_others() -> None:
+    """They apply from the next entry on, and new channels have the new time to live."""
+    feed = Feed(channel_ttl_seconds=60.0)
+    feed.apply(Create("a"), 1.0)
+    limits = Limits(channel_ttl_seconds=5.0, channels_limit=3, strict_channels=True)
+    assert feed.apply(Configure(limits), 1.0) == Done()
+    assert feed.state.limits == limits
+    feed.apply(Create("b"), 1.0)
+    assert [channel.ttl for channel in feed.state.channels] == [60.0, 5.0]
+    assert not isinstance(feed.apply(publish("never created"), 1.0), Published)
+    feed.check()
+
+
+def test_what_exceeds_smaller_limits_goes_a_little_at_a_time() -> None:
+    """Two messages, keys and closings for each one that comes, until the limit is reached."""
+    feed = Feed()
+    for number in range(8):
+        feed.apply(publish("a", key=f"k{number}"), 1.0)
+        feed.apply(Create(f"c{number}"), 1.0)
+        feed.apply(Close(f"c{number}"), 1.0)
+    feed.apply(Configure(Limits(retention_messages=2, keys_limit=2, channels_limit=2)), 1.0)
+    counts = []
+    for number in range(8, 15):
+        feed.apply(publish("a", key=f"k{number}"), 1.0)
+        feed.apply(Create(f"c{number}"), 1.0)
+        feed.apply(Close(f"c{number}"), 1.0)
+        feed.check()
+        snapshot = feed.state.snapshot()
+        counts.append((len(snapshot.messages), len(snapshot.keys), len(snapshot.channels) - 1))
+    assert counts == [(n, n, n) for n in (7, 6, 5, 4, 3, 2, 2)]
+
+
+def test_bytes_that_exceed_a_smaller_limit_go_with_what_is_published() -> None:
+    """Twice as much as each publication adds."""
+    feed = Feed()
+    feed.apply(batch(*[draft("a")] * 10), 1.0)
+    feed.apply(Configure(Limits(retention_bytes=3 * MESSAGE_OVERHEAD_BYTES + 3)), 1.0)
+    counts = []
+    for _ in range(9):
+        feed.apply(publish("b"), 1.0)
+        counts.append(feed.state.message_count)
+    assert counts == [9, 8, 7, 6, 5, 4, 3, 3, 3]
+    feed.check()
+
+
+def test_a_channel_closed_and_reopened_by_one_entry_keeps_its_message() -> None:
+    """With a limit that has become smaller, a closing of this entry is not forgotten with it: a new channel would take
+    the message of the same sequence for dropped."""
+    feed = Feed(channel_ttl_seconds=2.0)
+    feed.apply(batch(*[draft(name) for name in "abcdef"]), 1.0)
+    feed.apply(Configure(Limits(channels_limit=1, channel_ttl_seconds=2.0)), 1.0)
+    feed.apply(publish("new"), 3.0)
+    feed.check()
+    again = restore(feed.state.snapshot())
+    assert again.message_count == feed.state.message_count == 1
+
+
+# Checkpoints.
+
+
+def test_a_checkpoint_of_the_releases_before_is_restored() -> None:
+    """Its head has no version and no past epochs, in these bodies as they wrote them."""
+    head = msgspec.json.decode(
+        b'{"epoch":"e1","sequence":2,"time":11.0,"last_id":10501,"floor":0,"first_message":1,"first_key":1}', type=Head
+    )
+    channels = [
+        b'{"name":"b","id":0,"ttl":60.0,"expires":41.0,"due":41,"newest":1,"dropped":1,"reason":"closed","closed":2}',
+        b'{"name":"a","id":10500,"ttl":60.0,"expires":70.5,"due":71,"newest":1,"dropped":0,"reason":"expired","closed":0}',
+    ]
+    messages = [b'[{"sequence":1,"time":10.5,"channels":["a","b"],"data":[1.50, 2]}]']
+    keys = [b'[["k",{"epoch":"e1","sequence":1,"count":1,"time":10.5,"fingerprint":"f"}]]']
+    state = restore(read_checkpoint(head, Limits(), channels, messages, keys))
+    state.check()
+    assert (state.version, state.past_epochs.all, state.cursor) == (1, (), Cursor("e1", 2))
+    assert [c.name for c in state.snapshot().channels] == ["a", "b"]
+    assert state.message_count == 1
+
+
+def test_a_head_contains_the_version_and_the_past_epochs() -> None:
+    """As JSON, and a release before, which does not know these fields, still reads the others."""
+    feed = three_epochs()
+    feed.state.note_changes(0)
+    head = msgspec.json.decode(encode(head_of(feed.state.changes())), type=Head)
+    assert (head.version, head.past_epochs) == (LATEST_VERSION, (PastEpoch("e1", 2), PastEpoch("e2", 4)))
+    assert restore(read_checkpoint(head, Limits(), [], [], [])).past_epochs.all == head.past_epochs
