@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from twisted.internet.defer import Deferred
@@ -46,7 +47,6 @@ EXPIRY_SECONDS = 1.0
 
 _log = Logger()
 
-
 H = TypeVar("H", bound=Holder)
 
 
@@ -81,6 +81,7 @@ class Node(Generic[H]):
         self._metrics = metrics
         self._soon = soon
         self._delivering = False
+        self._is_finding_end = self._must_find_end = False
         self._deadline_timer = Timer(clock, self._answer_due)
         self._expiring = False
         self._expiry = LoopingCall(self._expire)
@@ -165,6 +166,8 @@ class Node(Generic[H]):
         if isinstance(result, Subscription):
             if result.deadline < self._deadline_timer.time:
                 self._deadline_timer.not_after(result.deadline)
+            if self.polls.has_ahead and result.seen > self.state.cursor.sequence:
+                self._find_end()
         else:
             self._metrics.delivered(result, 1, self._broadcast.now())
         return result
@@ -184,6 +187,20 @@ class Node(Generic[H]):
         if self._drain is not None:
             return self._drain.hold_seconds(poll.timeout, self._random())
         return poll.timeout * (1 - HOLD_JITTER * self._random())
+
+    def _find_end(self) -> None:
+        """Find out whether polls held ahead of this node have seen more than the order has; one question at a time."""
+        self._must_find_end = self._is_finding_end  # then again, for the end may be of a moment before this poll came
+        if not self._is_finding_end:
+            self._is_finding_end = True
+            self._broadcast.find_end(partial(self._end_found, self.polls.ahead()))
+
+    def _end_found(self, ahead: list[tuple[int, Subscription[H]]], end: Cursor) -> None:
+        self._is_finding_end = False
+        self.polls.end_is(end, ahead)
+        self._deliver_soon()
+        if self._must_find_end:
+            self._find_end()
 
     def abandon(self, subscription: Subscription[Any]) -> None:
         """Forget a held poll whose client is gone."""
@@ -275,8 +292,6 @@ class Node(Generic[H]):
             count += 1
         if last is not None:
             metrics.delivered(last, count, now())
-
-    # Expiry of shared state.
 
     def _expire(self) -> None:
         """Append an `Expire` if anything is due: like every change of the replicated state, expiry takes an entry."""

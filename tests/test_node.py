@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from msgspec import Raw
 from twisted.internet.defer import Deferred
 
-from pushup.core.answer import Answer
+from pushup.broadcast import OnEnd
+from pushup.broadcast.memory import MemoryBroadcast
+from pushup.core.answer import Answer, Gap
 from pushup.core.commands import ChannelState, Create, Draft, Outcome, Publish, Published
+from pushup.core.cursor import Cursor
 from pushup.core.errors import UnknownChannel
 from pushup.core.limits import Limits
 from pushup.core.poll import Poll, Selection
@@ -409,3 +413,43 @@ def test_the_delay_of_answers_is_measured_by_the_clock_of_messages() -> None:
     hold(clocks.node, waiting_poll())
     clocks.node.publish("a")
     assert b"pushup_answer_delay_seconds_sum 0.0\n" in clocks.node.call("GET", "/metrics").body
+
+
+class _Lagging(MemoryBroadcast):
+    """Finds the end of the order only when told to: others have appended to it."""
+
+    def __init__(self, *, epoch: str, limits: Limits, now: Callable[[], float]) -> None:
+        super().__init__(epoch=epoch, limits=limits, now=now)
+        self.asking: list[OnEnd] = []
+
+    def find_end(self, on_end: OnEnd) -> None:
+        self.asking.append(on_end)
+
+
+def test_a_poll_beyond_the_end_of_the_order_is_answered_lost() -> None:
+    """At once, even without a timeout: this node has all entries that there are."""
+    node = InMemoryNode()
+    exchange = RecordingExchange()
+    subscription = node.node.poll(Poll(Selection(("a",)), Cursor("e", 7)), exchange)
+    assert isinstance(subscription, Subscription)
+    node.turn()
+    assert [answer.gaps for answer in exchange.answers] == [(Gap("a", "lost"),)]
+
+
+def test_the_end_is_asked_for_once_at_a_time() -> None:
+    """Polls that come while the end is being found out are judged by the next question, not by this one."""
+    node = InMemoryNode(broadcast=_Lagging)
+    assert isinstance(node.broadcast, _Lagging)
+    exchanges = [RecordingExchange() for _ in range(3)]
+    for exchange in exchanges:
+        node.node.poll(Poll(Selection(("a",)), Cursor("e", 7), 30.0), exchange)
+    asking = node.broadcast.asking
+    assert len(asking) == 1
+    asking[0](Cursor("e", 6))
+    node.turn()
+    assert [len(exchange.answers) for exchange in exchanges] == [1, 0, 0]
+    assert len(asking) == 2
+    asking[1](Cursor("e", 7))
+    node.turn()
+    assert [len(exchange.answers) for exchange in exchanges] == [1, 0, 0]
+    assert len(asking) == 2

@@ -68,6 +68,9 @@ takes this path (a Deferred with its callbacks took 6 us)."""
 
 OnConfirmation = Callable[[Confirmation], None]
 
+OnEnd = Callable[[Cursor], None]
+"""Takes the last place of the order."""
+
 
 class Broadcast(Protocol):
     """The order of entries, followed by one node in this process."""
@@ -96,6 +99,12 @@ class Broadcast(Protocol):
 
         Never before the time of the last entry applied. What is due by it has expired, whatever this machine's own
         clock says. To be called after `start`.
+        """
+
+    def find_end(self, on_end: OnEnd) -> None:
+        """Call back once with the last place of the order, as of some moment after this call.
+
+        It is not called while the order cannot be reached, but then.
         """
 
     @property

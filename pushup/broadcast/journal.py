@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from pushup.broadcast import Broadcast, Follower, OneNode, OnOutcome, refusals
+from pushup.broadcast import Broadcast, Follower, OnEnd, OneNode, OnOutcome, refusals
 from pushup.broadcast.journal_file import JournalFile
 from pushup.broadcast.outage import Outage
 from pushup.broadcast.waiting import WaitingLimits, WaitingRoom
@@ -137,6 +137,10 @@ class Journal(OneNode):
             self._start_next()
         else:
             on_outcome(self._room.full())
+
+    def find_end(self, on_end: OnEnd) -> None:
+        # Entries that are being written cannot be in any cursor yet.
+        on_end(self._follower.cursor)
 
     async def stop(self) -> None:
         """Finish all commands that were appended, and close the file."""

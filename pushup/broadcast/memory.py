@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pushup.broadcast import Broadcast, Follower, OneNode, OnOutcome
+from pushup.broadcast import Broadcast, Follower, OnEnd, OneNode, OnOutcome
 from pushup.core.commands import Command, Continue, Entry
 from pushup.core.errors import Unavailable
 from pushup.core.limits import Limits
@@ -40,6 +40,9 @@ class MemoryBroadcast(OneNode):
 
     def now(self) -> float:
         return max(self._time, self._steady_time())
+
+    def find_end(self, on_end: OnEnd) -> None:
+        on_end(self._follower.cursor)
 
     @property
     def waiting_bytes(self) -> int:

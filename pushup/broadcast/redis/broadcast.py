@@ -11,7 +11,7 @@ from functools import partial
 
 from twisted.internet.interfaces import IReactorTime
 
-from pushup.broadcast import Broadcast, Follower, OnConfirmation, OnOutcome
+from pushup.broadcast import Broadcast, Follower, OnConfirmation, OnEnd, OnOutcome
 from pushup.broadcast.members import Member
 from pushup.broadcast.outage import Outage
 from pushup.broadcast.redis.catch_up import CatchUp, EpochStarter
@@ -124,6 +124,9 @@ class RedisBroadcast:
     def now(self) -> float:
         last, redis_time = self._replica.follower.time, self._reporting.redis_time()
         return last if redis_time is None else max(last, redis_time)
+
+    def find_end(self, on_end: OnEnd) -> None:
+        self._reporting.find_end(on_end)
 
     @property
     def waiting_bytes(self) -> int:

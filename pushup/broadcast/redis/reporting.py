@@ -15,6 +15,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
+from pushup.broadcast import OnEnd
 from pushup.broadcast.members import Member
 from pushup.broadcast.outage import Outage
 from pushup.broadcast.redis.confirmations import Confirmations
@@ -24,6 +25,7 @@ from pushup.broadcast.redis.log import LEASE_SECONDS, READ_SECONDS, RedisLog
 from pushup.broadcast.redis.records import Report
 from pushup.broadcast.redis.replica import Diverged, Replica
 from pushup.broadcast.redis.saving import Saving
+from pushup.core.cursor import Cursor
 
 REPORT_SECONDS = 0.25
 """How often a node reports."""
@@ -65,6 +67,7 @@ class Reporting:
         self._redis_ahead: float | None = None  # by this the clock of Redis is ahead of the monotonic one
         self.members: list[Member] = []
         """The nodes that are alive, by id, as of the last report."""
+        self._on_ends: list[OnEnd] = []  # those who ask where the log ends; the next report that is sent tells them
 
     async def run(self, commands: RedisLog, reading: RedisLog) -> None:
         """Report until cancelled, or until the log cannot be read on: then close the connection that reads it."""
@@ -105,12 +108,17 @@ class Reporting:
         """
         return None if self._redis_ahead is None else self._clock.seconds() + self._redis_ahead
 
+    def find_end(self, on_end: OnEnd) -> None:
+        """Call back with the end of the log, as the next report finds it."""
+        self._on_ends.append(on_end)
+
     async def _report(self, commands: RedisLog, stall: _Stall) -> None:
         """Report once, and act on the reply. Raises: Diverged."""
         replica = self._replica
         last, tag = replica.cursor, replica.tag
         member = msgspec.json.encode(replica.follower.member(self._node_id))
         asked_at = self._wall()
+        asking = len(self._on_ends)  # others that ask while this report is under way may ask about later entries
         report = await commands.report(self._node_id, member, LEASE_SECONDS)
         self._redis_ahead = report.time - self._clock.seconds()
         self.members = sorted((_member.decode(text) for text in report.members), key=lambda m: m.id)
@@ -118,6 +126,9 @@ class Reporting:
         if not tail.includes(last) or (tail.sequence == last.sequence and tail.tag != tag):
             raise Diverged(f"the log ends at {tail.epoch}-{tail.sequence} and does not contain {last}")
         self._in_epoch_at = asked_at
+        on_ends, self._on_ends = self._on_ends[:asking], self._on_ends[asking:]
+        for on_end in on_ends:
+            on_end(Cursor(tail.epoch, tail.sequence))
         self._confirmations.reported(self.members, complete=report.complete)
         stall.check(report, replica.cursor.sequence)
         replica.follower.note_changes(min(report.saved, replica.cursor.sequence))

@@ -12,6 +12,7 @@ from pushup.broadcast.redis.connection import RedisConnection
 from pushup.broadcast.redis.epochs import order_of
 from pushup.broadcast.redis.errors import CannotConnect
 from pushup.broadcast.redis.log import SCRIPTS
+from pushup.broadcast.redis.reporting import REPORT_SECONDS
 from pushup.broadcast.waiting import size_of
 from pushup.core.commands import Confirmation, Create, Entry, Outcome, Published
 from pushup.core.errors import ChannelExists, Overloaded, Unavailable
@@ -102,6 +103,19 @@ def test_all_nodes_apply_the_commands_of_each(cluster: Cluster) -> None:
     assert isinstance(outcome, ChannelExists)
     assert is_consistent(cluster)
     assert [ids(each.poll(poll("a"))) for each in cluster.nodes] == [[1, 2, 3, 4, 5, 6]] * 3
+
+
+def test_a_poll_beyond_the_end_of_the_log_is_answered_lost(cluster: Cluster, node: FollowingNode) -> None:
+    """After the next report, which knows where the log ends; one that is ahead of this node only is still held."""
+    epoch = cluster.publish(node, "a").epoch
+    reading, _ = links_of(cluster, node)
+    reading.blind = True
+    cluster.publish(cluster.nodes[1], "a")
+    beyond, ahead = node.hold(poll("b", cursor=f"{epoch}-3")), node.hold(poll("b", cursor=f"{epoch}-2", timeout=9.0))
+    assert beyond.answers == []
+    cluster.advance(2 * REPORT_SECONDS)
+    assert [gaps(answer) for answer in beyond.answers] == [[("b", "lost")]]
+    assert ahead.answers == []
 
 
 def test_the_outcome_of_an_entry_that_is_not_read_back_is_unknown(cluster: Cluster, node: FollowingNode) -> None:
