@@ -222,11 +222,12 @@ class HeldPolls(Generic[H]):
         answers = []
         if most > 0 and self._waiting.woken_names:
             last = self._state.cursor.sequence
+            release = self._release if self._ahead else self._waiting.release
             for subscription in self._waiting.woken():
                 if subscription.looked < last:
                     answer = self._read(subscription)
                     if answer.messages or answer.tells_something:
-                        answers.append((self._release(subscription), answer))
+                        answers.append((release(subscription), answer))
                     else:
                         subscription.seen = max(subscription.seen, last)
                         subscription.looked = last
