@@ -183,11 +183,10 @@ class Server:
         settings, clock = self.settings, process.reactor
         epoch = f"{self.name}x{self.starts}"
         if self.kind == "memory":
-            return MemoryBroadcast(epoch=epoch, steady_time=self._steady_time)
+            return MemoryBroadcast(epoch=epoch, limits=settings.queue, steady_time=self._steady_time)
         if self.kind == "journal":
             return Journal(
                 partial(open_journal, Path("journal.db"), settings.queue, epoch, self.disk.open(process)),
-                limits=settings.queue,
                 waiting_limits=settings.waiting,
                 helpers=SimulatedHelpers(process, self.disk),
                 clock=clock,
