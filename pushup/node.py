@@ -239,6 +239,18 @@ class Node(Generic[H]):
         self.state.note_changes(after)
 
     @property
+    def version(self) -> int:
+        return self.state.version
+
+    @property
+    def limits(self) -> Limits:
+        return self.state.limits
+
+    @property
+    def changes_known_after(self) -> int:
+        return self.state.changes_known_after
+
+    @property
     def changed_count(self) -> int:
         return self.state.changed_count
 

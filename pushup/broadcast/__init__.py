@@ -25,6 +25,7 @@ from pushup.broadcast.members import Member
 from pushup.core.commands import Ack, Command, Confirmation, Entry, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import Unavailable
+from pushup.core.limits import Limits
 from pushup.core.snapshot import Changes, Snapshot
 
 
@@ -50,6 +51,18 @@ class Follower(Protocol):
 
     def note_changes(self, after: int | None = None) -> None:
         """Record changes after this sequence, by default from now on, and drop the record of earlier ones."""
+
+    @property
+    def version(self) -> int:
+        """The version of the state machine."""
+
+    @property
+    def limits(self) -> Limits:
+        """The limits by which entries are carried out."""
+
+    @property
+    def changes_known_after(self) -> int:
+        """`changes` knows of all changes after this sequence, and not of those before."""
 
     @property
     def changed_count(self) -> int:

@@ -246,6 +246,11 @@ class ReplicatedState:
         self._changes.start(self.cursor.sequence if after is None else after)
 
     @property
+    def changes_known_after(self) -> int:
+        """The sequence after which changes are recorded."""
+        return self._changes.start_sequence
+
+    @property
     def changed_count(self) -> int:
         """How much `changes` has to look at: sequences and channels."""
         return self.cursor.sequence - self._changes.start_sequence + len(self._changes)

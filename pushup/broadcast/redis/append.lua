@@ -1,8 +1,9 @@
 -- Append a command with the next sequences.
--- KEYS: state, log. ARGV: epoch, tag, width (how many sequences), command (JSON).
--- Returns the last sequence, or 0 if the log is in another epoch.
+-- KEYS: state, log. ARGV: epoch, tag, width (how many sequences), command (JSON), the replication id of the run of Redis
+-- that the epoch is followed in.
+-- Returns the last sequence, or 0 if the log is in another epoch, or this is another run.
 local state = redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'time', 'tag')
-if state[1] ~= ARGV[1] then
+if state[1] ~= ARGV[1] or not string.find(redis.call('INFO', 'replication'), 'master_replid:' .. ARGV[5], 1, true) then
   return 0
 end
 local now = redis.call('TIME')

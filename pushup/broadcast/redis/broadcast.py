@@ -12,6 +12,7 @@ from functools import partial
 from twisted.internet.interfaces import IReactorTime
 
 from pushup.broadcast import Broadcast, Follower, OnConfirmation, OnEnd, OnOutcome
+from pushup.broadcast.high_water import HighWater
 from pushup.broadcast.members import Member
 from pushup.broadcast.outage import Outage
 from pushup.broadcast.redis.catch_up import CatchUp, EpochStarter
@@ -25,7 +26,7 @@ from pushup.broadcast.redis.reporting import Reporting
 from pushup.broadcast.redis.saving import Saving
 from pushup.broadcast.redis.session import Session
 from pushup.broadcast.waiting import WaitingLimits, WaitingRoom
-from pushup.core.commands import Ack, Command
+from pushup.core.commands import Ack, Command, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import Unavailable
 from pushup.core.limits import Limits
@@ -49,12 +50,14 @@ class RedisBroadcast:
         clock: IReactorTime,
         wall: Callable[[], float],
         random: Callable[[], float],
+        high_water: HighWater | None = None,
     ) -> None:
         """`node_id`: unique among the nodes, and new with each start; `random` returns a number in [0, 1).
 
         `wall` returns seconds since the epoch, by a clock that other nodes have as well; `clock` is for waiting.
         """
         self.node_id = node_id
+        self._high_water = high_water
         self._limits = limits
         self._timeout = redis_limits.redis_timeout_seconds
         self._clock = clock
@@ -69,15 +72,16 @@ class RedisBroadcast:
     def start(self, follower: Follower) -> None:
         clock, limits, node_id = self._clock, self._limits, self.node_id
         outage = Outage(clock, "Redis: {}; publishing is refused until it is back".format)
-        replica = self._replica = Replica(follower, self._pending.tell)
-        epochs = EpochStarter(replica=replica, limits=limits, wall=self._wall, random=self._random)
-        saving = Saving(replica=replica, epochs=epochs, limits=limits, clock=clock)
+        replica = self._replica = Replica(follower, self._applied)
+        epochs = EpochStarter(node_id=node_id, replica=replica, wall=self._wall, random=self._random)
+        saving = Saving(replica=replica, epochs=epochs, clock=clock)
         self._reporting = Reporting(
             node_id=node_id,
             replica=replica,
             saving=saving,
             confirmations=self._confirmations,
             outage=outage,
+            limits=limits,
             timeout=self._timeout,
             clock=clock,
             wall=self._wall,
@@ -87,7 +91,13 @@ class RedisBroadcast:
             connect=self._connect,
             replica=replica,
             catch_up=CatchUp(
-                node_id=node_id, replica=replica, epochs=epochs, on_start=saving.forget, limits=limits, clock=clock
+                node_id=node_id,
+                replica=replica,
+                epochs=epochs,
+                known_nodes=self._reporting.known_nodes,
+                on_start=saving.forget,
+                mark=None if self._high_water is None else self._high_water.read(),
+                clock=clock,
             ),
             reporting=self._reporting,
             pending=self._pending,
@@ -100,10 +110,17 @@ class RedisBroadcast:
         self._session.start()
         self._is_running = True
 
+    def _applied(self, tag: bytes, outcome: Outcome) -> None:
+        self._pending.tell(tag, outcome)
+        if self._high_water is not None:
+            self._high_water.note(self._replica.cursor)
+
     async def stop(self) -> None:
         if self._is_running:
             self._is_running = False
             await self._session.stop()
+            if self._high_water is not None:
+                await self._high_water.stop()
             self._confirmations.stop()
             self._pending.stop()
 
@@ -112,6 +129,8 @@ class RedisBroadcast:
         if self._is_running:
             self._is_running = False
             self._session.abort()
+            if self._high_water is not None:
+                self._high_water.abort()
             self._confirmations.abort()
             self._pending.abort()
 

@@ -14,14 +14,16 @@ from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.records import LastEntry, Loaded
 from pushup.broadcast.redis.recovery import Action, Contents, Situation, decide
 from pushup.broadcast.redis.replica import Replica
-from pushup.core.limits import Limits
+from pushup.core.commands import Continue
+from pushup.core.cursor import Cursor
+from pushup.core.past_epochs import PastEpochs
 from pushup.core.snapshot import Snapshot, new_epoch
 
-WITNESS_SECONDS = 2.0
-"""After a restart of Redis, how long a node without a state waits for one that can tell whether the log is complete."""
+VOUCH_SECONDS = 6.0
+"""After a restart of Redis, how long to wait for the other nodes to vouch for the log: they reconnect within 5 s."""
 
-WITNESS_STEP_SECONDS = 0.25
-"""How often it looks for one."""
+VOUCH_STEP_SECONDS = 0.25
+"""How often to look whether they have."""
 
 _log = Logger()
 
@@ -31,22 +33,35 @@ class CannotFollow(Exception):
 
 
 class EpochStarter:
-    """Begins new epochs with this node's limits."""
+    """Begins new epochs, and continues old ones under new names."""
 
     def __init__(
-        self, *, replica: Replica, limits: Limits, wall: Callable[[], float], random: Callable[[], float]
+        self, *, node_id: str, replica: Replica, wall: Callable[[], float], random: Callable[[], float]
     ) -> None:
-        """`wall` returns seconds since the epoch, by a clock that other nodes have as well; `random` a number in [0, 1)."""
+        """`wall` returns seconds since the epoch, by a clock that others have as well; `random` a number in [0, 1)."""
+        self._node_id = node_id
         self._replica = replica
-        self._limits = limits
         self._wall = wall
         self._random = random
 
+    def _next(self, over: str) -> str:
+        return next_epoch(max(over, self._replica.cursor.epoch, key=order_of), self._wall(), self._random)
+
     async def begin(self, log: RedisLog, over: str, state: Snapshot, reason: str) -> None:
         """Replace the epoch `over` (empty: there is none) by a new one with these channels, unless another node has."""
-        epoch = next_epoch(max(over, self._replica.cursor.epoch, key=order_of), self._wall(), self._random)
-        if await log.begin(over, new_epoch(state, epoch), self._limits, log.run):
+        epoch = self._next(over)
+        if await log.begin(over, new_epoch(state, epoch)):
             _log.warn("{reason}; epoch {epoch} begins, and subscribers are told of gaps", reason=reason, epoch=epoch)
+
+    async def continue_(self, log: RedisLog, loaded: Loaded, reason: str) -> None:
+        """Go on with what was loaded under a new name, in this run of Redis, unless another node has."""
+        tail = loaded.tail
+        if tail.version < 2:  # nodes of other releases could not read the entry
+            await log.set_run()
+            return
+        epoch = self._next(tail.epoch)
+        if await log.switch(tail.tag, f"{self._node_id}.{epoch}", Continue(epoch), epoch=epoch, run=log.run):
+            _log.info("{reason}; epoch {old} goes on as {epoch}", reason=reason, old=tail.epoch, epoch=epoch)
 
 
 class CatchUp:
@@ -58,31 +73,33 @@ class CatchUp:
         node_id: str,
         replica: Replica,
         epochs: EpochStarter,
+        known_nodes: Callable[[], list[str]],
         on_start: Callable[[], None],
-        limits: Limits,
+        mark: Cursor | None,
         clock: IReactorTime,
     ) -> None:
-        """`on_start` is called before the state is replaced by a checkpoint."""
+        """`known_nodes`: those that were alive when this node last followed the log. `on_start` is called before the
+        state is replaced by a checkpoint. `mark`: the last entry that this machine is known to have applied.
+        """
         self._node_id = node_id
         self._replica = replica
         self._epochs = epochs
+        self._known_nodes = known_nodes
         self._on_start = on_start
-        self._limits = limits
+        self._mark = mark
         self._clock = clock
 
     async def run(self, log: RedisLog) -> None:
         """Repeat deciding and acting until the log can be read on from.
 
-        Raises: CannotFollow, Diverged, ErrorReply, Lost.
+        Raises: CannotFollow, CannotApply, Diverged, ErrorReply, Lost, VersionTooNew.
         """
-        situation = first = await self._assess(log)
+        situation = await self._assess(log)
         loaded: Loaded | None = None
         while True:
             decision = decide(situation)
             match decision.action:
                 case Action.READ_ON:
-                    if await log.last_run() != log.run:  # a Redis that is full would refuse a needless write
-                        await log.set_run(log.run)
                     return
                 case Action.START_FROM_CHECKPOINT:
                     assert loaded is not None
@@ -93,37 +110,33 @@ class CatchUp:
                     raise CannotFollow(decision.reason)
                 case Action.LOAD:
                     loaded = await log.load()
-                    situation = structs.replace(situation, contents=self._contents(loaded))
-                case Action.WAIT_FOR_WITNESS:
-                    witnessed = await self._wait_for_witness(log)
-                    situation = first if witnessed else structs.replace(situation, waited_in_vain=True)
-                case Action.LIST_NODES:
-                    report = await log.report(self._node_id, b"", 0)
-                    situation = structs.replace(situation, others_alive=bool(report.members))
+                    situation = structs.replace(situation, contents=_contents(loaded))
+                case Action.ASK_OTHERS:
+                    vouch = await self._ask_others(log, vouches=situation.vouches)
+                    situation = (
+                        await self._assess(log) if vouch is None else structs.replace(situation, others_vouch=vouch)
+                    )
                 case Action.BEGIN_EPOCH:
                     await self._begin_epoch(log, loaded, decision.reason)
-                    situation = first
-                case Action.CHANGE_LIMITS:
+                    situation = await self._assess(log)
+                case Action.CONTINUE_EPOCH:
                     assert loaded is not None
-                    await self._change_limits(log, loaded)
-                    situation = first
+                    await self._epochs.continue_(log, loaded, decision.reason)
+                    situation = await self._assess(log)
 
     async def _assess(self, log: RedisLog) -> Situation:
         """What is known before anything is loaded."""
         replica = self._replica
+        has_state = bool(replica.tag)
+        tail = await log.tail()
         return Situation(
-            has_state=bool(replica.tag),
-            last_entry=await log.find(replica.cursor, replica.tag) if replica.tag else LastEntry.UNKNOWN,
-            cursor=replica.cursor,
-            limits=self._limits,
-            run=log.run,
+            has_state=has_state,
+            last_entry=await log.find(tail, replica.cursor, replica.tag) if has_state else LastEntry.UNKNOWN,
+            seen=replica.cursor if has_state else self._mark,
+            tail=tail,
+            is_same_run=log.is_run(tail.run),
             is_durable=log.durable,
         )
-
-    def _contents(self, loaded: Loaded | None) -> Contents:
-        if loaded is None:
-            return Contents("", is_whole=False, run="", limits=self._limits)
-        return Contents(loaded.tail.epoch, loaded.is_whole, loaded.run, loaded.saved.limits)
 
     async def _begin_epoch(self, log: RedisLog, loaded: Loaded | None, reason: str) -> None:
         if loaded is None:
@@ -131,15 +144,27 @@ class CatchUp:
         else:
             await self._epochs.begin(log, loaded.tail.epoch, loaded.state().snapshot(), reason)
 
-    async def _wait_for_witness(self, log: RedisLog) -> bool:
-        """Whether some node finds, in time, the entries that it has applied in this run of Redis."""
-        for _ in range(round(WITNESS_SECONDS / WITNESS_STEP_SECONDS)):
-            await deferLater(self._clock, WITNESS_STEP_SECONDS, lambda: None)
-            if await log.last_run() == log.run:
+    async def _ask_others(self, log: RedisLog, *, vouches: bool) -> bool | None:
+        """Whether every node vouches; None if one has decided already. `vouches`: whether this node does."""
+        known = [self._node_id, *self._known_nodes()] if vouches else None
+        for _ in range(round(VOUCH_SECONDS / VOUCH_STEP_SECONDS)):
+            vouchers = await log.vouch(self._node_id, known)
+            if log.is_run(vouchers.run):
+                return None
+            if vouchers.are_all:
                 return True
+            await deferLater(self._clock, VOUCH_STEP_SECONDS, lambda: None)
         return False
 
-    async def _change_limits(self, log: RedisLog, loaded: Loaded) -> None:
-        """Save what the entries led to under the old limits; the next entries are applied under this node's."""
-        changes = loaded.state().changes()
-        await log.save(loaded.saved.head.sequence, changes, loaded.tail.tag.decode(), self._limits, keep_after=0)
+
+def _contents(loaded: Loaded | None) -> Contents:
+    if loaded is None:
+        return Contents(Cursor("", 0), PastEpochs(), is_whole=False)
+    past = PastEpochs(loaded.saved.head.past_epochs)
+    epoch = loaded.saved.head.epoch
+    for logged in loaded.entries:
+        command = getattr(logged.entry, "command", None)
+        if isinstance(command, Continue):
+            past = past.and_then(epoch, logged.last - 1)
+            epoch = command.epoch
+    return Contents(Cursor(loaded.tail.epoch, loaded.tail.sequence), past, loaded.is_whole)

@@ -13,7 +13,7 @@ def order_of(epoch: str) -> tuple[int, str]:
 def next_epoch(after: str, now: float, random: Callable[[], float]) -> str:
     """A new name that is later than `after`: the time in hexadecimal milliseconds and two random digits.
 
-    `now`: seconds since the epoch, on the wall clock. Later even if the clock was set back. `random` returns a number in
+    `now`: seconds since the epoch, on the wall clock. Later even if that was set back. `random` returns a number in
     [0, 1).
     """
     began = max(int(now * 1000), int(after[:-2] or "0", 16) + 1)

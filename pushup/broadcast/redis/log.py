@@ -2,10 +2,11 @@
 
 | key | what it is |
 |---|---|
-| `{PREFIX}:state` | hash: epoch; sequence, time, tag of the last entry; the checkpoint's sequence and head; `run` |
+| `{PREFIX}:state` | hash: the epoch and its run of Redis; the end of the log; the version; the checkpoint |
 | `{PREFIX}:log` | stream: the entries, by their last sequence; trimmed some time after the checkpoint contains them |
 | `{PREFIX}:channels`, `:messages`, `:keys` | the checkpoint's bodies (`pushup.broadcast.checkpoint`) |
 | `{PREFIX}:leases`, `:members` | until when each node counts as alive, and what is known of it |
+| `{PREFIX}:vouchers` | after a restart of Redis: which nodes have found all that they know in the log (`recovery`) |
 
 Each entry carries a *tag* of its own and that of the previous entry, so the log is a chain. A node can tell whether the
 next entry really follows the last one it applied, even if Redis has lost the end of the log and the sequences were used
@@ -21,16 +22,17 @@ from importlib.resources import files
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from pushup.broadcast.checkpoint import encode, head_of, read_checkpoint
 from pushup.broadcast.redis.connection import RedisConnection, Reply
 from pushup.broadcast.redis.connector import Connects
 from pushup.broadcast.redis.epochs import order_of
 from pushup.broadcast.redis.errors import EpochOver, ErrorReply, Incomplete, Lost
-from pushup.broadcast.redis.records import LastEntry, Loaded, LogEntry, Report, SavedHead, Tail
-from pushup.core.commands import Command, Draft, Entry, Publish
+from pushup.broadcast.redis.records import LastEntry, Loaded, LogEntry, Report, SavedHead, Tail, Vouchers
+from pushup.broadcast.redis.replies import bodies_of, fields_of, info_of, log_entries, log_entry, tail_of
+from pushup.core.commands import Command, Entry
 from pushup.core.cursor import Cursor
-from pushup.core.limits import Limits
 from pushup.core.snapshot import Changes
 
 READ_SECONDS = 1.0
@@ -54,11 +56,21 @@ class _Script:
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest()
 
 
-_APPEND, _BEGIN, _SAVE, _LOAD, _REPORT = SCRIPTS = tuple(map(_Script, ("append", "begin", "save", "load", "report")))
+SCRIPTS = tuple(map(_Script, ("append", "begin", "save", "load", "report", "switch", "vouch")))
+_APPEND, _BEGIN, _SAVE, _LOAD, _REPORT, _SWITCH, _VOUCH = SCRIPTS
 _MARK = _Script("mark")  # sent in full each time: few connections ever need it
 
-_command = msgspec.json.Decoder(Command)
 _saved_head = msgspec.json.Decoder(SavedHead)
+
+
+class _Voucher(Struct):
+    """What a node writes when it vouches: the run, and the nodes that it knows of."""
+
+    run: str
+    known: list[str]
+
+
+_voucher = msgspec.json.Decoder(_Voucher)
 
 
 class RedisLog:
@@ -67,11 +79,12 @@ class RedisLog:
     def __init__(self, connection: RedisConnection, prefix: str) -> None:
         self.connection = connection
         key = f"{{{prefix}}}:".__add__  # the braces are a hash tag: Redis Cluster keeps all keys on one node
-        self._state, self._log = key("state"), key("log")
+        self._state, self._log, self._vouchers = key("state"), key("log"), key("vouchers")
         self._parts = (self._state, self._log, key("channels"), key("messages"), key("keys"))
         self._members = (self._state, key("leases"), key("members"))
         self.run = ""
-        """Identifies this run of Redis: it changes with a restart, and when another server takes over."""
+        """Identifies this run of Redis: it changes with a restart, and when another server takes over. The process'
+        `run_id` and, after a full stop, the id of its replication history."""
         self.durable = False
         """Whether acknowledged writes survive a restart of Redis: each is synced to its append-only file."""
         self._append_to = ("EVALSHA", _APPEND.sha, 2, self._state, self._log)
@@ -80,8 +93,9 @@ class RedisLog:
         """Load the scripts into Redis, and find out its run and durability."""
         for script in SCRIPTS:
             await self.connection.ask("SCRIPT", "LOAD", script.text)
-        info = _info(await self.connection.ask("INFO"))
-        self.run = info["run_id"]
+        info = info_of(await self.connection.ask("INFO"))
+        self.run = f"{info['run_id']}.{info['master_replid']}"
+        self._history = info["master_replid"]
         self.durable = await self._is_durable(info)
 
     async def _is_durable(self, info: dict[str, str]) -> bool:
@@ -94,37 +108,36 @@ class RedisLog:
         return bool(reply == [b"appendfsync", b"always"])
 
     def append(self, epoch: str, tag: str, command: Command, on_appended: Callable[[Appended], None]) -> None:
-        """Append the command with the next sequences, unless the epoch is over."""
-        words = (*self._append_to, epoch, tag, command.width, encode(command))
+        """Append the command with the next sequences, unless the epoch is over, or Redis is in another run by now."""
+        words = (*self._append_to, epoch, tag, command.width, encode(command), self._history)
         self.connection.send(words, partial(_appended, on_appended))
 
     async def read(self, epoch: str, after: int) -> list[LogEntry]:
         """The first entries after this sequence, at most BATCH. Waits READ_SECONDS for one, and may return none."""
         words = ("XREAD", "COUNT", BATCH, "BLOCK", round(READ_SECONDS * 1000), "STREAMS", self._log, f"{after}-0")
         reply = await self.connection.ask(*words, blocks=READ_SECONDS)
-        return [] if reply is None else [_log_entry(epoch, *row) for row in reply[0][1]]
+        return [] if reply is None else log_entries(epoch, reply[0][1])
 
     async def tail(self) -> Tail:
-        return _tail(*await self.connection.ask("HMGET", self._state, "epoch", "sequence", "tag"))
+        return tail_of(*await self.connection.ask("HMGET", self._state, "epoch", "sequence", "tag", "run", "version"))
 
-    async def find(self, last: Cursor, tag: bytes) -> LastEntry:
-        """Look for the entry with this last sequence and tag."""
-        tail = await self.tail()
+    async def find(self, tail: Tail, last: Cursor, tag: bytes) -> LastEntry:
+        """Look for the entry with this last sequence and tag in the log that ends with `tail`."""
+        if (tail.sequence, tail.tag) == (last.sequence, tag):
+            return LastEntry.CONTAINED
+        ask = self.connection.ask
+        rows = await ask("XRANGE", self._log, f"{last.sequence}-0", "+", "COUNT", 1)
+        found = log_entry(last.epoch, *rows[0]) if rows else None
+        if found is not None and tag in (found.after, found.tag):
+            return LastEntry.CONTAINED
         if tail.epoch != last.epoch:
             is_earlier = tail.epoch and order_of(tail.epoch) < order_of(last.epoch)
             return LastEntry.MISSING if is_earlier else LastEntry.UNKNOWN
         if tail.sequence <= last.sequence:
-            return LastEntry.CONTAINED if (tail.sequence, tail.tag) == (last.sequence, tag) else LastEntry.MISSING
-        ask = self.connection.ask
-        place = f"{last.sequence}-0"
-        rows = await ask("XRANGE", self._log, place, "+", "COUNT", 1)
-        if rows:
-            found = _log_entry(last.epoch, *rows[0])
-            if tag in (found.after, found.tag):
-                return LastEntry.CONTAINED
-            if found.entry.sequence <= last.sequence + 1:
-                return LastEntry.MISSING  # at its place, or right after it, is an entry of another chain
-        earlier = await ask("XREVRANGE", self._log, place, "-", "COUNT", 1)
+            return LastEntry.MISSING
+        if found is not None and isinstance(found.entry, Entry) and found.entry.sequence <= last.sequence + 1:
+            return LastEntry.MISSING  # at its place, or right after it, is an entry of another chain
+        earlier = await ask("XREVRANGE", self._log, f"{last.sequence}-0", "-", "COUNT", 1)
         return LastEntry.MISSING if earlier else LastEntry.UNKNOWN
 
     async def load(self) -> Loaded | None:
@@ -135,28 +148,49 @@ class RedisLog:
         state, channels, messages, keys, entries = await self._evaluate(_LOAD, self._parts)
         if state[0] is None:
             return None
-        epoch, sequence, tag, run, _, head, parts, found = state
+        epoch, sequence, tag, run, _, head, parts, version, found = state
         saved = _saved_head.decode(head)
         return Loaded(
-            tail=Tail(epoch.decode(), int(sequence), tag),
-            run=(run or b"").decode(),
+            tail=tail_of(epoch, sequence, tag, run, version),
             saved=saved,
-            snapshot=read_checkpoint(saved.head, saved.limits, channels, _bodies(messages), _bodies(keys)),
+            snapshot=read_checkpoint(saved.head, saved.limits, channels, bodies_of(messages), bodies_of(keys)),
             complete=parts == found,
-            entries=[_log_entry(epoch.decode(), *row) for row in entries],
+            entries=log_entries(saved.head.epoch, entries),
         )
 
-    async def begin(self, over: str, changes: Changes, limits: Limits, run: str) -> bool:
-        """Replace the epoch `over` by that of these changes, which are all channels.
+    async def begin(self, over: str, changes: Changes) -> bool:
+        """Replace the epoch `over` by that of these changes, which are all channels; it is followed in this run.
 
         Returns False if another node has replaced it already.
         """
-        head = encode(SavedHead(head_of(changes), changes.epoch, limits))
+        head = encode(SavedHead(head_of(changes), changes.epoch, changes.limits))
         channels = [word for channel in changes.channels for word in (channel.name, encode(channel))]
-        reply = await self._evaluate(_BEGIN, self._parts, over, changes.epoch, changes.time, run, head, *channels)
-        return bool(reply)
+        keys = (*self._parts, self._vouchers)
+        words = (over, changes.epoch, changes.time, self.run, changes.version, head)
+        return bool(await self._evaluate(_BEGIN, keys, *words, *channels))
 
-    async def save(self, saved: int, changes: Changes, tag: str, limits: Limits, *, keep_after: int) -> bool:
+    async def switch(self, after: bytes, tag: str, command: Command, **fields: str | float) -> bool:
+        """Append a command right after the entry with the tag `after`, and change these fields of the state with it.
+
+        Returns False if there is another entry by now.
+        """
+        keys = (self._state, self._log, self._vouchers)
+        pairs = [word for pair in fields.items() for word in pair]
+        return bool(await self._evaluate(_SWITCH, keys, after, tag, encode(command), *pairs))
+
+    async def vouch(self, node: str, known: list[str] | None) -> Vouchers:
+        """See who vouches for the log in this run; with `known`, also vouch: these nodes may know entries as well."""
+        voucher = b"" if known is None else encode(_Voucher(self.run, known))
+        keys = (self._state, self._members[2], self._vouchers)
+        run, members, flat = await self._evaluate(_VOUCH, keys, node, voucher)
+        vouchers = {name.decode(): _voucher.decode(text) for name, text in fields_of(flat).items()}
+        return Vouchers(
+            run.decode(),
+            frozenset(member.decode() for member in members),
+            {name: frozenset(voucher.known) for name, voucher in vouchers.items() if voucher.run == self.run},
+        )
+
+    async def save(self, saved: int, changes: Changes, tag: str, *, keep_after: int) -> bool:
         """Bring the checkpoint at `saved` up to date, and trim the log up to `keep_after`.
 
         Returns False if another node has saved since. Raises: Incomplete.
@@ -167,7 +201,7 @@ class RedisLog:
             changes.epoch,
             saved,
             changes.sequence,
-            encode(SavedHead(head_of(changes), tag, limits)),
+            encode(SavedHead(head_of(changes), tag, changes.limits)),
             min(keep_after, changes.sequence) + 1,
             encode(changes.messages) if changes.messages else b"",
             changes.first_message,
@@ -184,24 +218,26 @@ class RedisLog:
     async def report(self, node: str, member: bytes, lease: float) -> Report:
         """Renew this node's lease (seconds), with what others are told about it; b"" ends it."""
         reply = await self._evaluate(_REPORT, self._members, node, member, lease)
-        epoch, sequence, tag, saved, complete, time, *members = reply
-        return Report(_tail(epoch, sequence, tag), int(saved or 0), bool(complete), float(time), members)
+        epoch, sequence, tag, run, version, saved, complete, time, *members = reply
+        return Report(
+            tail_of(epoch, sequence, tag, run, version), int(saved or 0), bool(complete), float(time), members
+        )
 
     async def replicas(self, seconds: float) -> tuple[Tail, int]:
         """The end of the log, and how many replicas have received it; waits this long for the first."""
         # WAIT covers everything up to the last write of this connection, so it needs a write first. If that is
         # refused, WAIT would say nothing about the log.
-        end = _tail(*await self.connection.ask("EVAL", _MARK.text, 1, self._state))
+        end = tail_of(*await self.connection.ask("EVAL", _MARK.text, 1, self._state))
         milliseconds = max(1, round(seconds * 1000))
         return end, int(await self.connection.ask("WAIT", 1, milliseconds, blocks=seconds))
 
-    async def last_run(self) -> str:
-        """The run of Redis in which a node last found the log to be complete."""
-        return (await self.connection.ask("HGET", self._state, "run") or b"").decode()
+    async def set_run(self) -> None:
+        """Record that the log was found to be complete in this run."""
+        await self.connection.ask("HSET", self._state, "run", self.run)
 
-    async def set_run(self, run: str) -> None:
-        """Record in which run of Redis the log was found to be complete."""
-        await self.connection.ask("HSET", self._state, "run", run)
+    def is_run(self, run: str) -> bool:
+        """Whether this names the run that this connection leads to. Releases before 0.2 wrote the first part only."""
+        return run in (self.run, self.run.partition(".")[0])
 
     async def _evaluate(self, script: _Script, keys: tuple[str, ...], *arguments: str | bytes | float) -> Any:
         return await self.connection.ask("EVALSHA", script.sha, len(keys), *keys, *arguments)
@@ -221,31 +257,3 @@ async def open_log(connector: Connects, prefix: str) -> RedisLog:
 
 def _appended(on_appended: Callable[[Appended], None], reply: Reply) -> None:
     on_appended(EpochOver() if reply == 0 else reply)
-
-
-def _tail(epoch: bytes | None, sequence: bytes | None, tag: bytes | None) -> Tail:
-    return Tail((epoch or b"").decode(), int(sequence or 0), tag or b"")
-
-
-def _log_entry(epoch: str, place: bytes, fields: list[bytes]) -> LogEntry:
-    values = _fields(fields)
-    command = _command.decode(values[b"command"])
-    if type(command) is Publish and len(command.messages) > 1:
-        # Copied, so that a message that stays in the cache does not keep the text of all alive.
-        command = Publish(tuple([Draft(draft.channels, draft.data.copy()) for draft in command.messages]), command.key)
-    last = int(place.partition(b"-")[0])
-    entry = Entry(epoch, last - command.width + 1, float(values[b"time"]), command)
-    return LogEntry(entry, values[b"tag"], values[b"after"])
-
-
-def _info(text: bytes) -> dict[str, str]:
-    lines = (line.partition(":") for line in text.decode().splitlines())
-    return {name: value for name, _, value in lines}
-
-
-def _fields(flat: list[bytes]) -> dict[bytes, bytes]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
-
-
-def _bodies(rows: list[Any]) -> list[bytes]:
-    return [fields[1] for _, fields in rows]

@@ -2,19 +2,23 @@
 
 The first rule that applies decides:
 
-1. The log contains the last entry that this node has applied: read on. Nothing was missed.
-2. The contents of Redis are not known yet: load them.
-3. There is no log, or a part of it is missing: begin an epoch.
-4. The last entry that this node has applied is missing, and the log is in this node's epoch or an earlier one: begin an
-   epoch, because Redis has lost acknowledged entries. (If the log is in a later epoch, another node has begun that.)
-5. This node has no state, Redis was restarted, and writes to Redis are not durable: wait for a witness, a node that
-   finds its last entry in the log. If none comes, begin an epoch.
-6. The log has other limits than this node: see whether other nodes are alive. If so, refuse; else change its limits.
-7. Otherwise (this node is new, was away for long, or another node has begun an epoch): start from the checkpoint.
+1. The log has a version of the state machine that this release does not know: refuse, and touch nothing.
+2. There is no log: begin an epoch.
+3. The epoch is followed in this run of Redis, and the log contains the last entry that this node has applied: read on.
+   Nothing was missed.
+4. The contents of Redis are not known yet: load them.
+5. A part of the log is missing: begin an epoch.
+6. This node, or the mark that it keeps on its own disk, knows entries that the log does not contain: begin an epoch,
+   because acknowledged entries are lost. (Not if the log is in a later epoch that continues nothing: all were told.)
+7. Redis was restarted or replaced since the epoch was last followed. Is the log complete? Yes, if the same storage came
+   back that syncs each write, or if every node vouches that may have acknowledged something: go on, under a new name of
+   the epoch. If it is not known yet: wait for the others to vouch. If they do not: begin an epoch.
+8. Otherwise (this node is new, was away for long, or another node has begun an epoch): start from the checkpoint.
 
-A new epoch makes the cursors of the old one invalid, and every client gets gaps. So it is begun only if the log
-is not known to be complete. Reading on, starting from the checkpoint and refusing end recovery; after anything else
-there is another decision, with what is then known.
+To *begin an epoch* makes the cursors of the old one invalid, and every client is told of gaps. So it is done only if
+the log is not proven to be complete. To *continue an epoch* under a new name is one entry: cursors of the old name stay
+valid up to where the log ended. A cursor beyond that has seen what this log does not contain, and is lost for good. No
+epoch spans two runs of Redis, so a sequence never means two entries in one epoch.
 
 While the log is followed, a loss is noticed by `replica` (the next entry does not follow) or `reporting` (the end of
 the log is not in place). Both raise `Diverged`; the node then reconnects, and the rules above apply.
@@ -27,24 +31,24 @@ from enum import Enum
 from msgspec import Struct
 
 from pushup.broadcast.redis.epochs import order_of
-from pushup.broadcast.redis.records import LastEntry
+from pushup.broadcast.redis.records import LastEntry, Tail
 from pushup.core.cursor import Cursor
-from pushup.core.limits import Limits
+from pushup.core.past_epochs import PastEpochs
+from pushup.core.rules import LATEST_VERSION
 
 
 class Action(Enum):
-    """What to do. The first three end recovery; the last three only find something out."""
+    """What to do. The first three end recovery; the last two only find something out."""
 
     READ_ON = "read the log from the last entry applied"
     START_FROM_CHECKPOINT = "replace this node's state by the checkpoint, and apply the entries after it"
     REFUSE = "do not follow the log, and try again later"
 
     BEGIN_EPOCH = "begin a new epoch with the channels of the log, or of this node if there is no log"
-    CHANGE_LIMITS = "save a checkpoint with this node's limits"
+    CONTINUE_EPOCH = "continue the epoch in this run of Redis, under a new name"
 
     LOAD = "find out what is in Redis"
-    WAIT_FOR_WITNESS = "find out whether another node finds its last entry in this run of Redis"
-    LIST_NODES = "find out whether other nodes are alive"
+    ASK_OTHERS = "find out whether every node vouches for the log"
 
 
 class Decision(Struct, frozen=True):
@@ -55,65 +59,82 @@ class Decision(Struct, frozen=True):
 
 
 class Contents(Struct, frozen=True):
-    """What is in Redis. `epoch` is empty if there is no log.
+    """What is in Redis: the end of the order, and its former names.
 
-    `is_whole`: the checkpoint is complete and the entries after it lead to the end of the log; `run`: the run of Redis
-    in which a node last found the log to be complete; `limits`: those under which the entries were applied.
+    `is_whole`: the checkpoint is complete and the entries after it lead to the end of the log.
     """
 
-    epoch: str
+    end: Cursor
+    past: PastEpochs
     is_whole: bool
-    run: str
-    limits: Limits
+
+    def lacks(self, seen: Cursor) -> bool:
+        """Whether somebody has seen this entry, and this order does not contain it and has told nobody so."""
+        if seen.epoch == self.end.epoch:
+            return seen.sequence > self.end.sequence
+        good = self.past.good_up_to(seen.epoch)
+        if good >= 0:
+            return seen.sequence > good
+        return order_of(seen.epoch) > order_of(self.end.epoch)
 
 
 class Situation(Struct, frozen=True, kw_only=True):
     """What is known when deciding. None: not known yet.
 
     `has_state`: this node knows which entry it has applied last; `last_entry`: what the log says of that entry (UNKNOWN
-    without a state); `cursor`: that entry; `limits`: those of this node; `run`, `is_durable`: of the Redis
-    it is connected to; `waited_in_vain`: no witness came in time; `others_alive`: whether there are other nodes.
+    without a state); `seen`: that entry, or the mark on this node's disk; None if there is neither. `tail`: the end of
+    the log; `is_same_run`: its epoch is followed in the run of Redis that this node is connected to; `is_durable`:
+    the storage of this Redis survives restarts complete. `others_vouch`: every node vouches (True), or somebody did not
+    in time (False).
     """
 
     has_state: bool
     last_entry: LastEntry
-    cursor: Cursor
-    limits: Limits
-    run: str
+    seen: Cursor | None
+    tail: Tail
+    is_same_run: bool
     is_durable: bool
     contents: Contents | None = None
-    waited_in_vain: bool = False
-    others_alive: bool | None = None
+    others_vouch: bool | None = None
+
+    @property
+    def vouches(self) -> bool:
+        """Whether this node has found all that it knows in the log."""
+        lacks = self.contents is None or self.seen is None or self.contents.lacks(self.seen)
+        return self.has_state and self.last_entry is not LastEntry.MISSING and not lacks
 
 
 def decide(now: Situation) -> Decision:
     """The next step to where the log can be read on from."""
-    contents = now.contents
-    if now.last_entry is LastEntry.CONTAINED:
+    tail, contents = now.tail, now.contents
+    if tail.version > LATEST_VERSION:
+        return Decision(
+            Action.REFUSE,
+            f"the message log has version {tail.version} of the state machine, and this release knows version "
+            f"{LATEST_VERSION}; use a newer release for this node",
+        )
+    if not tail.epoch:
+        return Decision(Action.BEGIN_EPOCH, "there is no message log in Redis")
+    if now.is_same_run and now.last_entry is LastEntry.CONTAINED:
         return Decision(Action.READ_ON, "the log contains the last entry that this node has applied")
     if contents is None:
         return Decision(Action.LOAD, "what is in Redis is not known yet")
-    if not contents.epoch:
-        return Decision(Action.BEGIN_EPOCH, "there is no message log in Redis")
     if not contents.is_whole:
         return Decision(Action.BEGIN_EPOCH, "Redis has lost a part of the message log (was a key deleted or evicted?)")
-    if now.last_entry is LastEntry.MISSING and order_of(contents.epoch) <= order_of(now.cursor.epoch):
-        return Decision(Action.BEGIN_EPOCH, f"Redis has lost acknowledged entries, up to {now.cursor}")
-    if not now.has_state and contents.run != now.run and not now.is_durable:
-        if now.waited_in_vain:
-            return Decision(Action.BEGIN_EPOCH, "Redis was restarted, and no node knows whether it has lost entries")
-        return Decision(Action.WAIT_FOR_WITNESS, "Redis was restarted, and this node cannot tell what it has lost")
-    if contents.limits != now.limits:
-        return _on_other_limits(now, contents)
+    is_older = now.seen is not None and order_of(contents.end.epoch) <= order_of(now.seen.epoch)
+    if (now.last_entry is LastEntry.MISSING and is_older) or (now.seen is not None and contents.lacks(now.seen)):
+        return Decision(Action.BEGIN_EPOCH, f"Redis has lost acknowledged entries, up to {now.seen}")
+    if not now.is_same_run:
+        return _after_restart(now)
     return Decision(Action.START_FROM_CHECKPOINT, "the log is complete, and this node does not know its newest entries")
 
 
-def _on_other_limits(now: Situation, contents: Contents) -> Decision:
-    """Outcomes depend on the limits, so all nodes that follow the log must have the same ones."""
-    names = [n for n in Limits.__struct_fields__ if getattr(now.limits, n) != getattr(contents.limits, n)]
-    differ = f"this node and the running cluster differ in {', '.join(names)}"
-    if now.others_alive is None:
-        return Decision(Action.LIST_NODES, differ)
-    if now.others_alive:
-        return Decision(Action.REFUSE, f"{differ}; use the same settings, or stop all nodes to change them")
-    return Decision(Action.CHANGE_LIMITS, f"the log and this node differ in {', '.join(names)}")
+def _after_restart(now: Situation) -> Decision:
+    """Whether the log is known to be complete."""
+    if now.is_durable:
+        return Decision(Action.CONTINUE_EPOCH, "Redis was restarted, and syncs each write")
+    if now.others_vouch is None:
+        return Decision(Action.ASK_OTHERS, "Redis was restarted, and other nodes may know entries that it has lost")
+    if now.others_vouch:
+        return Decision(Action.CONTINUE_EPOCH, "Redis was restarted, and every node has found all that it knows")
+    return Decision(Action.BEGIN_EPOCH, "Redis was restarted, and nobody can tell whether it has lost entries")

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from twisted.logger import Logger
+
 from pushup.broadcast import Follower
-from pushup.broadcast.redis.records import Loaded, LogEntry
+from pushup.broadcast.redis.records import Loaded, LogEntry, Unreadable
 from pushup.core.commands import Outcome
 from pushup.core.cursor import Cursor
-from pushup.core.errors import OutOfOrder
+from pushup.core.errors import OutOfOrder, VersionTooNew
+
+_log = Logger()
 
 
 class Diverged(Exception):
     """The log does not continue from what this node has applied. `session` reconnects, and `recovery` decides."""
+
+
+class CannotApply(Exception):
+    """The log has an entry at `place` (a cursor) that this node cannot read or carry out; the text says why."""
+
+    def __init__(self, place: str, problem: str) -> None:
+        super().__init__(f"this node cannot read the entry {place}: {problem}")
+        self.place = place
+        self.problem = problem
 
 
 class Replica:
@@ -22,28 +35,60 @@ class Replica:
         self.follower = follower
         self.tag = b""
         """The tag of the last entry applied. Empty: the state is not known (none was loaded, or applying failed)."""
+        self.stuck_at = ""
+        """The place of the next entry, if this node cannot apply it."""
         self._on_applied = on_applied
+        self._failed: dict[bytes, str] = {}  # by the tags of entries on which applying has failed: why
 
     @property
     def cursor(self) -> Cursor:
         return self.follower.cursor
 
     def apply(self, logged: LogEntry) -> None:
-        """Apply the next entry. Raises: Diverged."""
+        """Apply the next entry. Raises: Diverged, CannotApply, VersionTooNew. The state is as before, or unknown."""
         if logged.after != self.tag:
-            raise Diverged(f"entry {logged.entry.sequence} of the log does not follow {self.cursor}")
+            raise Diverged(f"the entry that ends at {logged.last} in the log does not follow {self.cursor}")
+        entry = logged.entry
+        if isinstance(entry, Unreadable):
+            raise self._stuck(entry.place, entry.problem)
+        if logged.tag in self._failed:
+            raise self._stuck(f"{entry.epoch}-{logged.last}", self._failed[logged.tag])
         self.tag = b""
         try:
-            outcome = self.follower.apply(logged.entry)
+            outcome = self.follower.apply(entry)
         except OutOfOrder as error:
             raise Diverged(str(error)) from None
+        except VersionTooNew:
+            self.tag = logged.after
+            raise
+        except Exception as error:
+            _log.failure("could not apply an entry of the log (a bug); this node loads its state again")
+            self._failed[logged.tag] = problem = f"{type(error).__name__}: {error}"
+            raise CannotApply(f"{entry.epoch}-{logged.last}", problem) from None
         self.tag = logged.tag
+        self.stuck_at = ""
         self._on_applied(logged.tag, outcome)
 
+    def _stuck(self, place: str, problem: str) -> CannotApply:
+        self.stuck_at = place
+        return CannotApply(place, problem)
+
     def start_from(self, loaded: Loaded) -> None:
-        """Replace the state by the checkpoint, and apply the entries after it. Raises: Diverged."""
+        """Replace the state by the checkpoint, and apply the entries after it, up to one that cannot be.
+
+        Raises: Diverged, VersionTooNew; CannotApply if the state is unknown now.
+        """
         self.follower.start_from(loaded.snapshot)
         self.follower.note_changes()
         self.tag = loaded.saved.tag.encode()
-        for entry in loaded.entries:
-            self.apply(entry)
+        for logged in loaded.entries:
+            try:
+                self.apply(logged)
+            except CannotApply:
+                if not self.tag:
+                    raise
+                return  # reading on finds it again
+
+    def forget(self) -> None:
+        """What this node has is not enough to continue: it loads its state again."""
+        self.tag = b""

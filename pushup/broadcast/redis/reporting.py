@@ -1,8 +1,8 @@
 """What a node does four times a second: shows that it is alive, and learns of the others, the log and the checkpoint.
 
 Each report renews the node's lease. The reply says which nodes are alive, where the log ends, and where the checkpoint
-is. From it the node sees whether the log is still the one that it follows, and whether its reading is stuck. The node
-with the lowest id saves the checkpoint for all (`saving`).
+is. From it the node sees whether the log is still the one that it follows, and whether its reading is stuck. One node
+does what has to be done once for all (`first_node`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from pushup.broadcast.outage import Outage
 from pushup.broadcast.redis.confirmations import Confirmations
 from pushup.broadcast.redis.epochs import began_at, order_of
 from pushup.broadcast.redis.errors import ErrorReply, Lost
+from pushup.broadcast.redis.first_node import FirstNode
 from pushup.broadcast.redis.log import LEASE_SECONDS, READ_SECONDS, RedisLog
-from pushup.broadcast.redis.records import Report
+from pushup.broadcast.redis.records import LastEntry, NodeReport, Report
 from pushup.broadcast.redis.replica import Diverged, Replica
 from pushup.broadcast.redis.saving import Saving
 from pushup.core.cursor import Cursor
+from pushup.core.limits import Limits
+from pushup.core.rules import LATEST_VERSION
 
 REPORT_SECONDS = 0.25
 """How often a node reports."""
@@ -35,7 +38,9 @@ AWAITED_SECONDS = 60.0
 nodes may differ, or Redis has gone back and the nodes that know will begin a later epoch."""
 
 _log = Logger()
-_member = msgspec.json.Decoder(Member)
+
+
+_node_report = msgspec.json.Decoder(NodeReport)
 
 
 class Reporting:
@@ -49,16 +54,19 @@ class Reporting:
         saving: Saving,
         confirmations: Confirmations,
         outage: Outage,
+        limits: Limits,
         timeout: float,
         clock: IReactorTime,
         wall: Callable[[], float],
     ) -> None:
-        """`timeout`: seconds, after which reading without progress counts as stuck. `wall`: as for `EpochStarter`."""
+        """`limits`: those in this node's settings. `timeout`: seconds, after which reading without progress counts as
+        stuck. `wall`: as for `EpochStarter`.
+        """
         self._node_id = node_id
         self._replica = replica
-        self._saving = saving
         self._confirmations = confirmations
         self._outage = outage
+        self._limits = limits
         self._timeout = timeout
         self._clock = clock
         self._wall = wall
@@ -67,6 +75,8 @@ class Reporting:
         self._redis_ahead: float | None = None  # by this the clock of Redis is ahead of the monotonic one
         self.members: list[Member] = []
         """The nodes that are alive, by id, as of the last report."""
+        self._seen: dict[str, float] = {}  # when each node was last seen, for those seen lately
+        self._first_node = FirstNode(node_id=node_id, replica=replica, saving=saving, clock=clock)
         self._on_ends: list[OnEnd] = []  # those who ask where the log ends; the next report that is sent tells them
 
     async def run(self, commands: RedisLog, reading: RedisLog) -> None:
@@ -116,13 +126,18 @@ class Reporting:
         """Report once, and act on the reply. Raises: Diverged."""
         replica = self._replica
         last, tag = replica.cursor, replica.tag
-        member = msgspec.json.encode(replica.follower.member(self._node_id))
+        own = self._own_report()
         asked_at = self._wall()
         asking = len(self._on_ends)  # others that ask while this report is under way may ask about later entries
-        report = await commands.report(self._node_id, member, LEASE_SECONDS)
+        report = await commands.report(self._node_id, msgspec.json.encode(own), LEASE_SECONDS)
         self._redis_ahead = report.time - self._clock.seconds()
-        self.members = sorted((_member.decode(text) for text in report.members), key=lambda m: m.id)
+        nodes = sorted((_node_report.decode(text) for text in report.members), key=lambda node: node.id)
+        self._note(nodes)
         tail = report.tail
+        if not commands.is_run(tail.run):
+            raise Diverged("the log is followed in another run of Redis")
+        if tail.epoch != last.epoch and await commands.find(tail, last, tag) is LastEntry.CONTAINED:
+            return  # the epoch goes on under a new name, which this node has yet to read
         if not tail.includes(last) or (tail.sequence == last.sequence and tail.tag != tag):
             raise Diverged(f"the log ends at {tail.epoch}-{tail.sequence} and does not contain {last}")
         self._in_epoch_at = asked_at
@@ -130,10 +145,28 @@ class Reporting:
         for on_end in on_ends:
             on_end(Cursor(tail.epoch, tail.sequence))
         self._confirmations.reported(self.members, complete=report.complete)
-        stall.check(report, replica.cursor.sequence)
-        replica.follower.note_changes(min(report.saved, replica.cursor.sequence))
-        if self.members and self.members[0].id == self._node_id and self._saving.is_due(report.saved):
-            await self._saving.save(commands, report.saved)
+        if not replica.stuck_at:
+            stall.check(report, replica.cursor.sequence)
+        follower = replica.follower
+        if report.saved > follower.changes_known_after:
+            follower.note_changes(min(report.saved, follower.cursor.sequence))
+        if nodes and nodes[0].id == self._node_id:
+            await self._first_node.act(commands, report, nodes)
+
+    def known_nodes(self) -> list[str]:
+        """The nodes that were alive when this one last reported, or shortly before."""
+        return list(self._seen)
+
+    def _own_report(self) -> NodeReport:
+        member = self._replica.follower.member(self._node_id)
+        shown = {name: getattr(member, name) for name in Member.__struct_fields__}
+        return NodeReport(**shown, latest_version=LATEST_VERSION, limits=self._limits, stuck_at=self._replica.stuck_at)
+
+    def _note(self, nodes: list[NodeReport]) -> None:
+        now = self._clock.seconds()
+        self.members = [node.member for node in nodes]
+        self._seen |= {node.id: now for node in nodes}
+        self._seen = {name: at for name, at in self._seen.items() if at >= now - LEASE_SECONDS}
 
 
 class _Stall:

@@ -10,7 +10,6 @@ from pushup.broadcast.redis.catch_up import EpochStarter
 from pushup.broadcast.redis.errors import Incomplete
 from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.replica import Replica
-from pushup.core.limits import Limits
 
 SAVE_SECONDS = 1.0
 """How often the checkpoint is brought up to date while there are new entries."""
@@ -22,10 +21,9 @@ LOG_SECONDS = 60.0
 class Saving:
     """This node's saves of the checkpoint; one node at a time saves for all."""
 
-    def __init__(self, *, replica: Replica, epochs: EpochStarter, limits: Limits, clock: IReactorTime) -> None:
+    def __init__(self, *, replica: Replica, epochs: EpochStarter, clock: IReactorTime) -> None:
         self._replica = replica
         self._epochs = epochs
-        self._limits = limits
         self._clock = clock
         self._saves: deque[tuple[float, int]] = deque()  # time and sequence of those in the last LOG_SECONDS
 
@@ -47,6 +45,11 @@ class Saving:
             keep_after = self._saves.popleft()[1]
         self._saves.append((now, changes.sequence))
         try:
-            await log.save(saved, changes, self._replica.tag.decode(), self._limits, keep_after=keep_after)
+            await log.save(saved, changes, self._replica.tag.decode(), keep_after=keep_after)
         except Incomplete as error:
-            await self._epochs.begin(log, follower.cursor.epoch, follower.snapshot(), str(error))
+            await self.begin_epoch(log, str(error))
+
+    async def begin_epoch(self, log: RedisLog, reason: str) -> None:
+        """Give the log up, and begin an epoch with this node's channels."""
+        follower = self._replica.follower
+        await self._epochs.begin(log, follower.cursor.epoch, follower.snapshot(), reason)

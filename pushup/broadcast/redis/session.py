@@ -7,6 +7,7 @@ replicated state.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import count
@@ -24,13 +25,16 @@ from pushup.broadcast.redis.confirmations import Confirmations
 from pushup.broadcast.redis.errors import CannotConnect, EpochOver, ErrorReply, Lost
 from pushup.broadcast.redis.log import READ_SECONDS, Appended, RedisLog
 from pushup.broadcast.redis.pending import Pending
-from pushup.broadcast.redis.replica import Diverged, Replica
+from pushup.broadcast.redis.replica import CannotApply, Diverged, Replica
 from pushup.broadcast.redis.reporting import Reporting
 from pushup.core.commands import Command
-from pushup.core.errors import Unavailable
+from pushup.core.errors import Unavailable, VersionTooNew
 
 RETRY_SECONDS = (0.1, 5.0)
 """The pause after a failure: the first, and the longest. It doubles each time, and up to half of it is left out."""
+
+STUCK_RETRY_SECONDS = 5.0
+"""How long a node that cannot apply an entry waits before it tries again."""
 
 _log = Logger()
 
@@ -67,7 +71,7 @@ class Session:
         self._random = random
         self._numbers = count(1)
         self._commands: RedisLog | None = None  # while the log is followed
-        self._heard_at = 0.0
+        self._heard_at = -math.inf
         # Why the log is not followed, if it is not.
         self._trouble: Unavailable | None = refusals.unreachable("Redis has not been reached yet")
 
@@ -138,6 +142,7 @@ class Session:
         shortest, longest = RETRY_SECONDS
         wait = shortest
         while True:
+            began_at = self._clock.seconds()
             logs: list[RedisLog] = []
             try:
                 logs.append(await self._connect())
@@ -147,15 +152,18 @@ class Session:
                 if not self._replica.tag and not self._outage.lasts:
                     self._trouble = refusals.loading()
                 await self._catch_up.run(logs[0])
-                wait = shortest
                 await self._follow(*logs)
             except CancelledError:
                 return
             except (CannotConnect, Lost) as error:
                 self._failed(refusals.unreachable(str(error)))
-            except (CannotFollow, ErrorReply, Diverged) as error:
+            except (ErrorReply, Diverged) as error:
+                self._failed(refusals.unusable(str(error)))
+            except (CannotApply, CannotFollow, VersionTooNew) as error:
+                self._heard_at = -math.inf  # other nodes may be able to: clients should go there at once
                 self._failed(refusals.unusable(str(error)))
             except Exception as error:
+                self._heard_at = -math.inf
                 if self._failed(refusals.unusable(f"{type(error).__name__}: {error}")):
                     _log.failure("following the log in Redis failed; publishing is refused here until it works again")
             finally:
@@ -163,6 +171,8 @@ class Session:
                 self._confirmations.follows("")
                 for log in logs:
                     log.connection.abort(self._trouble.operator_detail if self._trouble else "this node stops")
+            if self._clock.seconds() - began_at > longest:
+                wait = shortest  # it worked for a while
             await deferLater(self._clock, wait * (0.5 + self._random() / 2), lambda: None)
             wait = min(2 * wait, longest)
 
@@ -172,7 +182,10 @@ class Session:
         return self._outage.refused(trouble.operator_detail)
 
     async def _follow(self, reading: RedisLog, commands: RedisLog) -> None:
-        """Read and apply entries until a connection fails. Raises: Diverged, ErrorReply, Lost."""
+        """Read and apply entries until a connection fails.
+
+        Raises: CannotApply, Diverged, ErrorReply, Lost, VersionTooNew.
+        """
         self._heard_at = self._clock.seconds()
         self._commands = commands
         self._confirmations.follows(reading.run)
@@ -187,5 +200,13 @@ class Session:
                 self._heard_at = self._clock.seconds()
                 for entry in entries:
                     self._replica.apply(entry)
+        except CannotApply as error:
+            if self._replica.stuck_at:
+                self._heard_at = -math.inf
+                self._failed(refusals.unusable(str(error)))
+                self._commands = None
+                # This node goes on reporting, so that the others know that it cannot read this entry either.
+                await deferLater(self._clock, STUCK_RETRY_SECONDS, lambda: None)
+            raise
         finally:
             reporting.cancel()

@@ -77,6 +77,11 @@ class FakeRedis:
         self.executed: list[bytes] = []
         """The names of all commands carried out."""
 
+    @property
+    def history(self) -> str:
+        """The id of its replication history: another with each run, in this stand-in."""
+        return f"history-of-{self.run}"
+
     # Connections.
 
     async def connect(self) -> RedisConnection:
@@ -150,7 +155,7 @@ class FakeRedis:
         return b"PONG"
 
     def _info(self) -> bytes:
-        info = {"run_id": self.run, **self.info}
+        info = {"run_id": self.run, "master_replid": self.history, **self.info}
         return "".join(f"{name}:{value}\r\n" for name, value in info.items()).encode()
 
     def _config(self, *words: bytes) -> list[bytes]:
@@ -161,7 +166,8 @@ class FakeRedis:
     def _script(self, verb: bytes, text: bytes) -> bytes:
         (found,) = [script for script in SCRIPTS if script.text == text]
         sha = found.sha.encode()
-        self.scripts[sha] = (self._append, self._begin, self._save, self._load, self._report)[SCRIPTS.index(found)]
+        scripts = (self._append, self._begin, self._save, self._load, self._report, self._switch, self._vouch)
+        self.scripts[sha] = scripts[SCRIPTS.index(found)]
         return sha
 
     def _evalsha(self, sha: bytes, keys: bytes, *rest: bytes) -> Any:
@@ -211,23 +217,44 @@ class FakeRedis:
 
     def _append(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
         state, log = keys
-        epoch, tag, width, command = arguments
-        at, sequence, time, after = self._hmget(state, b"epoch", b"sequence", b"time", b"tag")
-        if at != epoch:
+        epoch, tag, width, command, history = arguments
+        if self._hget(state, b"epoch") != epoch or history != self.history.encode():
             return 0
+        return self._add(state, log, tag, int(width), command)
+
+    def _add(self, state: bytes, log: bytes, tag: bytes, width: int, command: bytes, *fields: bytes) -> int:
+        """Append an entry; returns its last sequence."""
+        sequence, time, after = self._hmget(state, b"sequence", b"time", b"tag")
         self._deny_writes()
         assert sequence is not None
         assert time is not None
         assert after is not None
         moment = b"%.6f" % max(self.now(), float(time))
-        last = int(sequence) + int(width)
-        fields = [b"time", moment, b"after", after, b"tag", tag, b"command", command]
-        self.stream(log).add(b"%d-0" % last, fields)
-        self._hset(state, b"sequence", b"%d" % last, b"time", moment, b"tag", tag)
+        last = int(sequence) + width
+        self.stream(log).add(b"%d-0" % last, [b"time", moment, b"after", after, b"tag", tag, b"command", command])
+        self._hset(state, b"sequence", b"%d" % last, b"time", moment, b"tag", tag, *fields)
         return last
 
+    def _switch(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
+        state, log, vouchers = keys
+        after, tag, command, *fields = arguments
+        if self._hget(state, b"tag") != after:
+            return 0
+        self._add(state, log, tag, 1, command, *fields)
+        self.data.pop(vouchers, None)
+        return 1
+
+    def _vouch(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
+        state, members, vouchers = keys
+        node, voucher = arguments
+        if voucher:
+            self._deny_writes()
+            self._hset(vouchers, node, voucher)
+        all_vouchers = [word for pair in self.data.get(vouchers, {}).items() for word in pair]
+        return [self._hget(state, b"run") or b"", list(self.data.get(members, {})), all_vouchers]
+
     def _begin(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
-        over, epoch, time, run, checkpoint, *channels = arguments
+        over, epoch, time, run, version, checkpoint, *channels = arguments
         if (self._hget(keys[0], b"epoch") or b"") != over:
             return 0
         self._deny_writes()
@@ -235,7 +262,7 @@ class FakeRedis:
             self.data.pop(key, None)
         new = {
             b"epoch": epoch, b"sequence": b"0", b"time": time, b"tag": epoch, b"run": run,
-            b"saved": b"0", b"checkpoint": checkpoint,
+            b"version": version, b"saved": b"0", b"checkpoint": checkpoint,
         }  # fmt: skip
         self.data[keys[0]] = new
         if channels:
@@ -269,7 +296,7 @@ class FakeRedis:
         return b"%d %d %d" % (len(self.data.get(keys[2], {})), len(self._rows(keys[3])), len(self._rows(keys[4])))
 
     def _load(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
-        names = (b"epoch", b"sequence", b"tag", b"run", b"saved", b"checkpoint", b"parts")
+        names = (b"epoch", b"sequence", b"tag", b"run", b"saved", b"checkpoint", b"parts", b"version")
         state = self._hmget(keys[0], *names)
         if state[0] is None:
             return [state, [], [], [], []]
@@ -293,13 +320,13 @@ class FakeRedis:
         living = sorted(self.data.get(leases, {}).items(), key=lambda lease: (lease[1], lease[0]))
         shown = [self._hget(members, name) for name, _ in living]
         known = [text for text in shown if text is not None]
-        tail = self._hmget(state, b"epoch", b"sequence", b"tag", b"saved")
+        tail = self._hmget(state, b"epoch", b"sequence", b"tag", b"run", b"version", b"saved")
         return [*tail, int(complete and shown == known), b"%.6f" % self.now(), *known]
 
     def _mark(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
         self._deny_writes()
         self._hset(keys[0], b"waits", b"%d" % (int(self._hget(keys[0], b"waits") or 0) + 1))
-        return self._hmget(keys[0], b"epoch", b"sequence", b"tag")
+        return self._hmget(keys[0], b"epoch", b"sequence", b"tag", b"run", b"version")
 
     def _deny_writes(self) -> None:
         if self.denies:

@@ -1,0 +1,56 @@
+"""What Redis replies, as values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from pushup.broadcast.redis.records import LogEntry, Tail, Unreadable
+from pushup.core.commands import Command, Continue, Draft, Entry, Publish
+
+_command = msgspec.json.Decoder(Command)
+
+
+def tail_of(
+    epoch: bytes | None, sequence: bytes | None, tag: bytes | None, run: bytes | None, version: bytes | None
+) -> Tail:
+    return Tail((epoch or b"").decode(), int(sequence or 0), tag or b"", (run or b"").decode(), int(version or 1))
+
+
+def log_entries(epoch: str, rows: list[Any]) -> list[LogEntry]:
+    """These entries; the first is of this epoch."""
+    entries = []
+    for row in rows:
+        logged = log_entry(epoch, *row)
+        entries.append(logged)
+        if type(logged.entry) is Entry and type(logged.entry.command) is Continue:
+            epoch = logged.entry.command.epoch
+    return entries
+
+
+def log_entry(epoch: str, place: bytes, fields: list[bytes]) -> LogEntry:
+    last = int(place.partition(b"-")[0])
+    values = fields_of(fields)
+    try:
+        command = _command.decode(values[b"command"])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return LogEntry(Unreadable(f"{epoch}-{last}", str(error)), last, values[b"tag"], values[b"after"])
+    if type(command) is Publish and len(command.messages) > 1:
+        # Copied, so that a message that stays in the cache does not keep the text of all alive.
+        command = Publish(tuple([Draft(draft.channels, draft.data.copy()) for draft in command.messages]), command.key)
+    entry = Entry(epoch, last - command.width + 1, float(values[b"time"]), command)
+    return LogEntry(entry, last, values[b"tag"], values[b"after"])
+
+
+def info_of(text: bytes) -> dict[str, str]:
+    lines = (line.partition(":") for line in text.decode().splitlines())
+    return {name: value for name, _, value in lines}
+
+
+def fields_of(flat: list[bytes]) -> dict[bytes, bytes]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def bodies_of(rows: list[Any]) -> list[bytes]:
+    return [fields[1] for _, fields in rows]
