@@ -57,6 +57,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--seed", help="tell the story of this one")
+    parser.add_argument("--digests", action="store_true", help="print a line for each seed: the seed and its digest")
     parser.add_argument("--whole", action="store_true", help="with --seed: all of the story, not shrunk")
     options = parser.parse_args()
     globalLogBeginner.beginLoggingTo([], redirectStandardIO=False, discardBuffer=True)
@@ -65,6 +66,10 @@ def main() -> int:
     began, broken, reached, alarms = time.monotonic(), Counter[str](), Counter[str](), Counter[str]()
     seeds = [str(n) for n in range(options.first, options.first + options.seeds)]
     longest = 0
+    if options.digests:
+        for seed, what, digest, *_ in run_seeds(seeds, options.jobs):
+            print(seed, digest or what, flush=True)
+        return 0
     for number, (seed, what, _, states, false, turn) in enumerate(run_seeds(seeds, options.jobs), 1):
         reached.update(states)
         alarms.update(false)
