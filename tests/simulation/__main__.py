@@ -9,6 +9,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple
 
 from twisted.logger import globalLogBeginner
 
@@ -21,21 +22,39 @@ LEAST = 20
 """How often each dangerous state must have been reached in a long run."""
 
 
-def run_seed(seed: str) -> tuple[str, str, str, dict[str, int], dict[str, int], int]:
-    """Seed, broken promise or error, digest, states reached, false alarms, and the longest turn."""
+class Run(NamedTuple):
+    """What is left of a run when it has come from another process."""
+
+    seed: str
+    broken: str
+    """The promise that was broken, or the error; empty if there was none."""
+    digest: str = ""
+    reached: dict[str, int] = {}  # noqa: RUF012
+    false_alarms: dict[str, int] = {}  # noqa: RUF012
+    longest_turn: int = 0
+
+
+def run_seed(seed: str) -> Run:
     try:
         result = simulate(make_plan(seed))
     except Exception:
-        return seed, "error: " + traceback.format_exc().strip().splitlines()[-1], "", {}, {}, 0
-    return seed, result.broken, result.digest, result.reached, result.false_alarms, result.longest_turn
+        return Run(seed, "error: " + traceback.format_exc().strip().splitlines()[-1])
+    return Run(seed, result.broken, result.digest, result.reached, result.false_alarms, result.longest_turn)
 
 
-def run_seeds(seeds: list[str], jobs: int) -> Iterator[tuple[str, str, str, dict[str, int], dict[str, int], int]]:
+def run_seeds(seeds: list[str], jobs: int) -> Iterator[Run]:
     if jobs == 1:
         yield from map(run_seed, seeds)
         return
     with ProcessPoolExecutor(jobs, max_tasks_per_child=500) as pool:
         yield from pool.map(run_seed, seeds, chunksize=10)
+
+
+def print_digests(seeds: list[str], jobs: int) -> int:
+    """A line for each seed: the seed, and the digest of its story or the error."""
+    for run in run_seeds(seeds, jobs):
+        print(run.seed, run.digest or run.broken, flush=True)
+    return 0
 
 
 def tell_story(seed: str, *, whole: bool) -> int:
@@ -65,18 +84,16 @@ def main() -> int:
         return tell_story(options.seed, whole=options.whole)
     began, broken, reached, alarms = time.monotonic(), Counter[str](), Counter[str](), Counter[str]()
     seeds = [str(n) for n in range(options.first, options.first + options.seeds)]
-    longest = 0
     if options.digests:
-        for seed, what, digest, *_ in run_seeds(seeds, options.jobs):
-            print(seed, digest or what, flush=True)
-        return 0
-    for number, (seed, what, _, states, false, turn) in enumerate(run_seeds(seeds, options.jobs), 1):
-        reached.update(states)
-        alarms.update(false)
-        longest = max(longest, turn)
-        if what:
-            broken[kind_of(what)] += 1
-            print(f"seed {seed}: {what}", flush=True)
+        return print_digests(seeds, options.jobs)
+    longest = 0
+    for number, run in enumerate(run_seeds(seeds, options.jobs), 1):
+        reached.update(run.reached)
+        alarms.update(run.false_alarms)
+        longest = max(longest, run.longest_turn)
+        if run.broken:
+            broken[kind_of(run.broken)] += 1
+            print(f"seed {run.seed}: {run.broken}", flush=True)
         if number % max(1, options.seeds // 20) == 0:
             seconds = time.monotonic() - began
             print(f"{number} of {options.seeds} seeds, {sum(broken.values())} broken, {seconds:.0f} s", flush=True)

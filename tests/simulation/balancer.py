@@ -1,7 +1,7 @@
-"""A load balancer as HAProxy is set up in deploy/: it checks `/readyz`, and gives each request to a server that is ready.
+"""A load balancer that behaves as HAProxy does in deploy/: it checks `/readyz`, and asks servers that are ready.
 
-A request that could not be sent goes to another server, and so does a GET whose server broke off. A POST is never sent
-twice.
+A GET that fails, whether it could be sent or not, goes to another server. A POST is never sent twice, because the
+balancer cannot tell whether the first server carried it out.
 """
 
 from __future__ import annotations
@@ -14,10 +14,16 @@ from tests.simulation.world import Process, World
 HOST = "balancer"
 
 CHECK_SECONDS = 1.0
+"""The time between two checks of a server."""
+
 FALL = 2
 """After so many failed checks a server gets no requests."""
-CONNECT_ATTEMPTS = 4
+
+ATTEMPTS = 4
+"""How many servers a GET is sent to before its client is told 503."""
+
 SERVER_SECONDS = 75.0
+"""How long a server may take for a response; longer than any poll is held."""
 
 
 class Balancer:
@@ -30,10 +36,14 @@ class Balancer:
         self.names = [server.name for server in servers]
         self.random = world.random("balancer")
         self._failures = dict.fromkeys(self.names, FALL)
-        self._busy = dict.fromkeys(self.names, 0)
-        network.listen(HOST, self.process, lambda end: _Session(self, end) and None)
+        self.busy = dict.fromkeys(self.names, 0)
+        """The requests under way at each server."""
+        network.listen(HOST, self.process, self._accept)
         for name in self.names:
             self._check(name, HttpClient(network, self.process))
+
+    def _accept(self, end: End) -> None:
+        _Session(self, end)
 
     @property
     def up(self) -> list[str]:
@@ -53,7 +63,7 @@ class Balancer:
     def choose(self, tried: list[str]) -> str | None:
         """A server for a request: the one with the fewest, not one that was tried if there is another."""
         names = [name for name in self.up if name not in tried] or self.up
-        return min(names, key=lambda name: (self._busy[name], self.random.random())) if names else None
+        return min(names, key=lambda name: (self.busy[name], self.random.random())) if names else None
 
 
 class _Session:
@@ -85,14 +95,14 @@ class _Session:
 
     def _forward(self, message: Message, tried: list[str]) -> None:
         balancer = self._balancer
-        name = balancer.choose(tried) if len(tried) < CONNECT_ATTEMPTS else None
+        name = balancer.choose(tried) if len(tried) < ATTEMPTS else None
         if name is None or not self._end.is_open:
             self._respond(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
             return
-        balancer._busy[name] += 1
+        balancer.busy[name] += 1
 
         def replied(reply: Message | None) -> None:
-            balancer._busy[name] -= 1
+            balancer.busy[name] -= 1
             if reply is not None:
                 self._respond(reply.raw)
             elif message.first_line.startswith("GET"):

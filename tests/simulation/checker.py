@@ -1,7 +1,8 @@
 """What PushUp promises, checked from outside: a model that knows only what publishers and subscribers were told.
 
-It shares nothing with the code under test but the meaning of a cursor, `<epoch>-<sequence>`, and that later epochs have later
-names. The few checks that need to look inside (are replicas equal, has every node applied it) are in `inside.py`.
+It shares two facts with the code under test: a cursor is `<epoch>-<sequence>`, and later epochs have later names. The
+few checks that have to look into the servers (whether replicas are equal, whether every node has applied an entry) are
+in `inside.py`.
 
 | promise | here |
 |---|---|
@@ -12,6 +13,7 @@ names. The few checks that need to look inside (are replicas equal, has every no
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pushup.core.limits import Limits
@@ -94,8 +96,10 @@ class Checker:
         self.limits = Limits()
         self.time_is_true = True
         """Whether the clock that orders everything has not jumped."""
-        self.forgets = lambda follower, channel: False
+        self.forgets: Callable[[Follower, str], bool] = lambda follower, channel: False
         """Whether a channel may have been forgotten: then a gap may be reported without a loss."""
+        self.confirmed: Callable[[Publication, str], None] = lambda publication, ack: None
+        """Called with each confirmed publication, for checks from inside."""
 
     # What publishers are told.
 
@@ -114,9 +118,6 @@ class Checker:
         publication.ids = ids
         publication.acknowledged_at = self.world.now
         self.confirmed(publication, body.get("ack", "accepted"))
-
-    def confirmed(self, publication: Publication, ack: str) -> None:
-        """For checks from inside."""
 
     def _note(self, id_: str, data: str, who: str) -> None:
         """Every id means the same to everybody."""
@@ -267,6 +268,6 @@ class Checker:
                 return
         raise BrokenPromise(
             f"delivered or covered by a gap: {follower.name} neither received {publication.data[number]} "
-            f"({publication.ids[number]}, acknowledged at {publication.acknowledged_at - self.world.began:.4f}, on {sorted(wanted)}) "
-            "nor was told of a gap"
+            f"({publication.ids[number]}, acknowledged at {publication.acknowledged_at - self.world.began:.4f}, "
+            f"on {sorted(wanted)}) nor was told of a gap"
         )

@@ -39,9 +39,9 @@ class Publisher:
         messages = [
             {"channels": list(c), "data": d} for c, d in zip(publication.channels, publication.data, strict=True)
         ]
-        body = {**messages[0]} if len(messages) == 1 else {"messages": messages}
+        body: dict[str, object] = {**messages[0]} if len(messages) == 1 else {"messages": messages}
         if publication.ack != "accepted":
-            body.update(ack=publication.ack, ack_timeout=3.0)  # type: ignore[arg-type]
+            body.update(ack=publication.ack, ack_timeout=3.0)
         headers = {} if publication.key is None else {"Idempotency_Key": publication.key}
         data = request("POST", "/v1/messages", body, **headers)
         self.world.tell(f"{publication.name}: publishes on {publication.channels} at {host}")
@@ -100,6 +100,11 @@ class Subscriber:
         self.sleeps_until = self.world.now + seconds
         self._client.drop()
         self.process.later(seconds, self._poll)
+
+    def leave(self) -> None:
+        """End, with whatever is under way."""
+        self.process.die()
+        self._client.drop()
 
     def fork(self, name: str) -> Subscriber:
         """Another subscriber that continues from the same cursor, and has received the same."""

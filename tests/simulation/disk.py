@@ -1,7 +1,7 @@
 """The disk of a machine: it outlives processes, may be full or fail, and can be put back to an older backup.
 
-The journal on it is the real one, on a database in memory. A call to the disk takes effect some time after it was made, and is
-reported some time after that, so a process may die before, between, and after.
+The journal on it is the real one, on a database in memory. A call to the disk takes effect some time after it was made,
+and is reported some time after that. So a process may die before the effect, between effect and report, or after both.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from twisted.internet.defer import Deferred
 
@@ -25,6 +25,10 @@ class _Failure(sqlite3.OperationalError):
         self.sqlite_errorname = name
 
 
+def _new_database() -> sqlite3.Connection:
+    return sqlite3.connect(":memory:", timeout=0, isolation_level=None, check_same_thread=False)
+
+
 class Disk:
     """One machine's disk."""
 
@@ -37,29 +41,33 @@ class Disk:
         """Called at the next call, with the seconds that it takes."""
         self.slow = 0.0
         """Additional seconds of each call."""
-        self._database = self._new()
+        self.database = _new_database()
+        """Committed data is on the disk; a transaction is lost with its process."""
         self.holder: Process | None = None
         """The process that has the journal open."""
 
-    def _new(self) -> sqlite3.Connection:
-        return sqlite3.connect(":memory:", timeout=0, isolation_level=None, check_same_thread=False)
+    @property
+    def in_transaction(self) -> bool:
+        """Whether the journal is in the middle of a transaction."""
+        return self.database.in_transaction
 
     def backup(self) -> bytes:
         """A copy of the journal."""
-        return self._database.serialize()
+        return self.database.serialize()
 
     def put_back(self, backup: bytes) -> None:
         """Replace the journal by a copy."""
         assert self.holder is None or not self.holder.alive
-        self._database = self._new()
-        self._database.deserialize(backup)
+        self.database.close()
+        self.database = _new_database()
+        self.database.deserialize(backup)
 
     def execute(self, statement: str, *arguments: Any) -> sqlite3.Cursor:
         if self.failing and statement.split()[0] in ("INSERT", "BEGIN"):
             full = self.failing == "full"
             text = "database or disk is full" if full else "disk I/O error"
             raise _Failure(text, "SQLITE_FULL" if full else "SQLITE_IOERR_WRITE")
-        return self._database.execute(statement, *arguments)
+        return self.database.execute(statement, *arguments)
 
     def open(self, process: Process) -> Callable[[Path], JournalFile]:
         """What opens the journal for a process."""
@@ -67,8 +75,8 @@ class Disk:
         def open_file(path: Path) -> JournalFile:
             if self.failing:
                 raise JournalError(f"{path}: the disk is {self.failing}")
-            if self._database.in_transaction:
-                self._database.execute("ROLLBACK")  # the process that was in it has died
+            if self.in_transaction:
+                self.database.execute("ROLLBACK")  # the process that was in it has died
             self.holder = process
             return _SimulatedFile(self, path)
 
@@ -80,11 +88,12 @@ class _SimulatedFile(JournalFile):
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._path = path
-        self._database = _Database(disk)  # type: ignore[assignment]
+        self._disk = disk
+        self._database = cast(sqlite3.Connection, _Database(disk))
         self._prepare()
 
     def close(self) -> None:
-        self._database.disk.holder = None  # type: ignore[attr-defined]
+        self._disk.holder = None
 
 
 class _Database:
@@ -95,15 +104,15 @@ class _Database:
 
     @property
     def text_factory(self) -> Any:
-        return self.disk._database.text_factory
+        return self.disk.database.text_factory
 
     @text_factory.setter
     def text_factory(self, factory: Any) -> None:
-        self.disk._database.text_factory = factory
+        self.disk.database.text_factory = factory
 
     @property
     def in_transaction(self) -> bool:
-        return self.disk._database.in_transaction
+        return self.disk.database.in_transaction
 
     def execute(self, statement: str, *arguments: Any) -> sqlite3.Cursor:
         return self.disk.execute(statement, *arguments)

@@ -35,7 +35,7 @@ class Reader:
 
     def feed(self, data: bytes) -> list[Message]:
         self._data += data
-        messages = []
+        messages: list[Message] = []
         while True:
             head, end, rest = self._data.partition(b"\r\n\r\n")
             if not end:
@@ -77,7 +77,10 @@ class HttpClient:
     def ask(
         self, host: str, data: bytes, timeout: float, on_reply: Callable[[Message | None], None], slow: float = 0.0
     ) -> None:
-        """Send a request; None: there was no reply in time, or none at all. `slow`: seconds before it reads the reply."""
+        """Send a request, and call back once: with None if no reply came in time, or none at all.
+
+        `slow`: seconds before it reads the reply.
+        """
         assert self._on_reply is None, "one at a time"
         self._request += 1
         number = self._request

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from pushup.broadcast.redis.log import SCRIPTS
 from pushup.core.snapshot import Snapshot
 from tests.core.random_entries import sorted_snapshot
 from tests.simulation.checker import Follower, Publication, place_of
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from tests.simulation.clients import Subscriber
     from tests.simulation.server import Server
     from tests.simulation.simulation import Simulation
+
+
+FOLLOWING_SECONDS = 4.0
+"""A server that has followed the log for less may have lost its lease, and not have it again."""
 
 
 def check_live(simulation: Simulation) -> None:
@@ -76,7 +81,8 @@ def check_read_to_end(simulation: Simulation, subscriber: Subscriber) -> None:
         if channel in chain.channels and place_of(chain.cursor) < place_of(publication.ids[0]):
             raise BrokenPromise(
                 f"live again: {subscriber.name} at {chain.cursor} has not got to {publication.data[0]} "
-                f"({publication.ids[0]}, on {channel}) {simulation.world.now - publication.acknowledged_at:.0f} s after it was published"
+                f"({publication.ids[0]}, on {channel}) "
+                f"{simulation.world.now - publication.acknowledged_at:.0f} s after it was published"
             )
 
 
@@ -89,7 +95,8 @@ def check_confirmation(simulation: Simulation) -> Callable[[Publication, str], N
             for server in simulation.servers:
                 if _counts_as_living(server) and place_of(str(server.node.cursor)) < place:
                     raise BrokenPromise(
-                        f"stable: {publication.name} ({publication.ids[-1]}), but {server.name} is at {server.node.cursor}"
+                        f"stable: {publication.name} ({publication.ids[-1]}), "
+                        f"but {server.name} is at {server.node.cursor}"
                     )
             simulation.world.reach("a publication was stable")
         if ack == "replicated":
@@ -109,7 +116,7 @@ def _counts_as_living(server: Server) -> bool:
     process = server.process
     if process is None or not process.alive or process.paused or server.draining:
         return False
-    return bool(server.broadcast.is_following) and server.world.now - server.following_since() > 4.0  # type: ignore[attr-defined]
+    return server.is_following and server.world.now - server.following_since > FOLLOWING_SECONDS
 
 
 def _has_entry(redis: RedisServer, count: int, id_: str) -> bool:
@@ -134,8 +141,6 @@ def may_forget(simulation: Simulation) -> Callable[[Follower, str], bool]:
 
 def before_last_save(redis: RedisServer) -> int | None:
     """How many writes to keep so that the last save is missing, but no entry; None if there is no such number."""
-    from pushup.broadcast.redis.log import SCRIPTS
-
     append, begin, save = (script.sha.encode() for script in SCRIPTS[:3])
     for number in range(len(redis.writes) - 1, -1, -1):
         words = redis.writes[number][1]

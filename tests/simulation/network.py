@@ -1,8 +1,8 @@
 """The simulated network: connections that deliver bytes in order, late, or not at all.
 
-A connection is a pair of `End`s. What one end sends arrives at the other after the delay of the link between their hosts.
-A link can be *clogged* in one direction or both: what is sent is kept, and arrives when the link is released. It can
-be *cut*: connections end, and new ones fail. A host can *vanish* (as when its power fails): nobody is told.
+A connection is a pair of `End`s. What one end sends arrives at the other after the delay of the link between their
+hosts. A link can be *clogged*, in one direction or in both: what is sent is kept, and arrives when the link is released.
+It can be *cut*: its connections are reset, and new ones fail.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class End:
         """Bytes sent by this end that the other end's user has not taken."""
         self.reads = True
         """Whether its user takes what arrives; else it stays on the way."""
-        self._arrives_at = 0.0
+        self.arrives_at = 0.0
+        """When the last thing that was sent arrives; nothing overtakes it."""
         self._kept: list[tuple[str, bytes]] = []  # clogged
         self._arrived: list[bytes] = []  # not read yet
 
@@ -92,9 +93,9 @@ class End:
             link.waiting.append(self)
             return
         world = self.network.world
-        self._arrives_at = max(self._arrives_at, world.now + link.delay())
+        self.arrives_at = max(self.arrives_at, world.now + link.delay())
         peer = self.peer
-        world.at(self._arrives_at, lambda: peer.arrive(kind, data), peer.process)
+        world.at(self.arrives_at, lambda: peer.arrive(kind, data), peer.process)
 
     def release(self) -> None:
         """The link is free again."""
@@ -203,7 +204,7 @@ class Network:
             one.number, other.number = next(self._numbers), next(self._numbers)
             self.connections[one.number] = one
             made_at = world.now + back.delay()
-            one._arrives_at = made_at
+            one.arrives_at = made_at
             if listener.paused:  # the kernel accepts
                 listener.postponed.append(lambda: accept(other))
             else:

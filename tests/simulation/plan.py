@@ -15,7 +15,10 @@ NAMES = ("a", "b", "c", "tag:é")
 
 
 class Step(NamedTuple):
-    """Something that happens at a time, in seconds from the beginning; `kind` is a method of `steps.Steps`."""
+    """Something that happens at a time, in seconds from the beginning.
+
+    `kind` names the method `do_<kind>` of `Simulation`, `arguments` are what that is called with.
+    """
 
     at: float
     kind: str
@@ -71,9 +74,7 @@ def _publications(random: Random, setup: dict[str, Any]) -> list[Step]:
     rate = random.choice((0.5, 2.0, 5.0))
     at = 1.0
     while (at := at + random.expovariate(rate)) < FAULT_SECONDS:
-        groups = []
-        for _ in range(random.choice((1, 1, 1, 2, 4))):
-            groups.append(tuple(random.sample(NAMES, random.choice((1, 1, 2)))))
+        groups = [tuple(random.sample(NAMES, random.choice((1, 1, 2)))) for _ in range(random.choice((1, 1, 1, 2, 4)))]
         if setup["many"] and random.random() < 0.3:
             groups = [tuple(f"many{random.randrange(60)}" for _ in range(6))]
             groups = [tuple(dict.fromkeys(groups[0]))]
@@ -119,11 +120,13 @@ def _subscribers(random: Random) -> list[Step]:
 
 
 WEIGHTS = {
-    "kill": 3, "pause": 2, "drain": 2, "new_settings": 1, "poison": 0.7, "drain_and_failover": 1, "kill_writing": 2, "cut_all": 0.7, "clog": 3, "cut": 2, "slow_link": 1, "stop_all": 1, "jump": 1,
+    "kill": 3, "pause": 2, "drain": 2, "new_settings": 1, "poison": 0.7, "drain_and_failover": 1, "kill_writing": 2,
+    "cut_all": 0.7, "clog": 3, "cut": 2, "slow_link": 1, "stop_all": 1, "jump": 1,
     "redis_restart": 2, "redis_power": 2, "redis_old": 1.5, "redis_failover": 1.5, "redis_evict": 1, "redis_flush": 0.5,
     "redis_deny": 1, "redis_pause": 1, "redis_jump": 0.5, "redis_without_save": 1.5, "replica_pause": 1,
     "disk": 2, "put_back": 2,
 }  # fmt: skip
+"""The faults, and how often each is chosen."""
 
 
 def _faults(random: Random, setup: dict[str, Any]) -> list[Step]:
@@ -134,10 +137,10 @@ def _faults(random: Random, setup: dict[str, Any]) -> list[Step]:
     at = random.uniform(4.0, 12.0)
     if setup["many"]:
         # Nodes start from checkpoints while many channels are due.
-        for _ in range(random.randrange(2, 8)):
-            steps.append(
-                Step(random.uniform(6.0, FAULT_SECONDS), "kill", {"node": random.randrange(3), "seconds": 0.0})
-            )
+        steps += [
+            Step(random.uniform(6.0, FAULT_SECONDS), "kill", {"node": random.randrange(3), "seconds": 0.0})
+            for _ in range(random.randrange(2, 8))
+        ]
     for _ in range(random.choice((0, 1, 1, 2, 2, 3, 4, 6))):
         name = random.choices(wanted, weights)[0]
         steps.append(Step(at, name, _arguments(random, name)))
@@ -178,8 +181,12 @@ def _arguments(random: Random, name: str) -> dict[str, Any]:
         case "slow_link":
             return {"node": node, "other": "redis", "seconds": seconds, "delay": random.choice((0.05, 0.4))}
         case "stop_all":
-            return {"redis": random.choice(("", "old", "power", "restart", "without_save", "put_back")),
-                    "good": random.random() < 0.5, "seconds": random.choice((0.2, 4.0)), "share": random.random()}  # fmt: skip
+            return {
+                "redis": random.choice(("", "old", "power", "restart", "without_save", "put_back")),
+                "good": random.random() < 0.5,
+                "seconds": random.choice((0.2, 4.0)),
+                "share": random.random(),
+            }
         case "jump" | "redis_jump":
             return {"node": node, "by": random.choice((-3600.0, 3600.0, 7200.0, -30.0, 30.0))}
         case "redis_restart" | "redis_power" | "redis_without_save" | "redis_failover":

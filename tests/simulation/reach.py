@@ -1,15 +1,15 @@
-"""The dangerous states that a long run must have been in, each counted when it is seen. One never reached is not tested."""
+"""The dangerous states that a long run must have been in, each counted when it is seen.
+
+One that is never reached is not tested.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from pushup.broadcast.redis.log import SCRIPTS
-from pushup.core.cursor import Cursor
-from pushup.core.poll import Poll
 
 if TYPE_CHECKING:
-    from tests.simulation.server import Server
     from tests.simulation.simulation import Simulation
 
 STATES = (
@@ -43,13 +43,8 @@ _APPEND, _BEGIN, _SAVE = (script.sha.encode() for script in SCRIPTS[:3])
 
 def watch(simulation: Simulation) -> None:
     """Count from now on."""
-    redis = simulation.redis
-    if redis is not None:
-        redis.on_write = lambda words, reply: _wrote(simulation, words, reply)  # type: ignore[method-assign]
-    for server in simulation.servers:
-        server.built = lambda server=server: _watch_server(simulation, server)  # type: ignore[misc]
-        if server.is_running:
-            server.built()
+    if simulation.redis is not None:
+        simulation.redis.on_write = lambda words, reply: _wrote(simulation, words, reply)
 
 
 def _wrote(simulation: Simulation, words: list[bytes], reply: Any) -> None:
@@ -67,31 +62,6 @@ def _wrote(simulation: Simulation, words: list[bytes], reply: Any) -> None:
         reach("a save came after another node's save" if same else "a save came after the epoch had ended")
 
 
-def _watch_server(simulation: Simulation, server: Server) -> None:
-    node, reach, world = server.node, simulation.world.reach, simulation.world
-    poll, start_from = node.poll, node.start_from
-
-    def watched_poll(asked: Poll, *rest: Any) -> Any:
-        cursor, here = asked.cursor, node.cursor
-        if isinstance(cursor, Cursor) and here.epoch:
-            if cursor.epoch != here.epoch:
-                reach("a poll's cursor was of an epoch that its node does not have")
-            elif cursor.sequence > here.sequence:
-                reach("a poll's cursor was ahead of its node")
-        return poll(asked, *rest)
-
-    def watched_start(snapshot: Any) -> None:
-        if node.polls.count:
-            reach("a node continued with another state while it held polls")
-        start_from(snapshot)
-        due = node.state.next_expiry
-        if due is not None and due <= world.now:
-            reach("a node started from a checkpoint while something in it was due to expire")
-
-    node.poll = watched_poll  # type: ignore[method-assign]
-    node.start_from = watched_start  # type: ignore[method-assign]
-
-
 def redis_came_back(simulation: Simulation) -> None:
     """Called when Redis runs again, before any node has connected."""
     reach, servers, redis = simulation.world.reach, simulation.servers, simulation.redis
@@ -105,6 +75,6 @@ def redis_came_back(simulation: Simulation) -> None:
     state = redis.data.get(b"{pushup}:state", {})
     for server in servers:
         cursor = server.node.cursor
-        if server.is_running and cursor.epoch.encode() == state.get(b"epoch"):
-            if cursor.sequence > int(state.get(b"sequence", 0)):
-                reach("Redis came back without entries that a node had applied")
+        same_epoch = cursor.epoch.encode() == state.get(b"epoch")
+        if server.is_running and same_epoch and cursor.sequence > int(state.get(b"sequence", 0)):
+            reach("Redis came back without entries that a node had applied")

@@ -1,8 +1,8 @@
-"""A simulated Redis server: the stand-in that is compared with the real one, behind the simulated network, with what a
-restart brings back.
+"""A simulated Redis server behind the simulated network, and what is left of it after a restart.
 
-Every write is in a log with the time at which it was executed, so that what Redis had at any moment can be made again by
-replaying a part of it. A file (AOF, RDB) or a replica is then only a number: how many writes it contains.
+The commands are those of `FakeRedis`, which is compared with a real Redis. Every write is recorded with its time, so
+the data of any moment can be made again by replaying the writes until then. A file (AOF, RDB) or a replica is thus only
+a number: how many writes it contains.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 import hiredis
+from twisted.internet.task import Clock
 
 from pushup.broadcast.redis.log import SCRIPTS
 from tests.broadcast.redis.fake_redis import FakeRedis, encode_reply
 from tests.simulation.network import End, Network
-from tests.simulation.world import START, Process, World
+from tests.simulation.world import Process, World
 
 HOST = "redis"
 FSYNC_SECONDS = 1.0
@@ -29,18 +30,8 @@ EVICT = b"EVICT"
 """Stands for an eviction in the log of writes."""
 
 
-class _FixedClock:
-    """The time, as Redis sees it."""
-
-    def __init__(self) -> None:
-        self.now = START
-
-    def seconds(self) -> float:
-        return self.now
-
-
 class RedisServer:
-    """The server at one address. What happens to it is decided by `faults`."""
+    """The server at one address, over all its restarts. The steps of a simulation decide what happens to it."""
 
     def __init__(self, world: World, network: Network, *, appendfsync: str) -> None:
         """`appendfsync`: always, everysec, or none (snapshots only)."""
@@ -50,18 +41,19 @@ class RedisServer:
         self.offset_seconds = 0.0
         """By how much its clock is ahead."""
         self.writes: list[tuple[float, list[bytes]]] = []
-        self._base: dict[bytes, Any] = {}
         self.synced = 0
         """How many writes survive the loss of power."""
         self.dumps = [0]
         """How many writes each snapshot (RDB) contains, the newest last."""
         self.has_replica = False
         self.replica_paused = False
-        self._replicated = 0
+        self.replicated = 0
+        """How many writes the replica has."""
         self.runs = 0
         self.promoted = False
-        self._time = _FixedClock()
-        self.start(self._base)
+        self.on_write: Callable[[list[bytes], Any], None] = lambda words, reply: None
+        """Called after each write, with its words and the reply; for counters and checks."""
+        self.start({})
 
     # What the faults and the checker use.
 
@@ -75,7 +67,7 @@ class RedisServer:
         for script in SCRIPTS:
             scratch.execute([b"SCRIPT", b"LOAD", script.text])
         for time, words in self.writes[:count]:
-            scratch.clock.now = time  # type: ignore[attr-defined]
+            scratch.clock.rightNow = time
             if words[0] == EVICT:
                 scratch.data.pop(words[1], None)
             elif words[0] == b"FLUSHALL":
@@ -84,24 +76,18 @@ class RedisServer:
                 scratch.execute(words)
         return scratch.data
 
-    @property
-    def replicated(self) -> int:
-        """How many writes the replica has."""
-        return self._replicated
-
     def start(self, data: dict[bytes, Any], *, promoted: bool = False) -> None:
         """Run, with this data."""
         self.runs += 1
         self.promoted = promoted
         self.process = Process(self.world, HOST)
         self.redis = self._made(data)
-        self._clients: list[_Client] = []
+        self.clients: list[_Client] = []
         self.network.listen(HOST, self.process, self._accept)
         self.process.later(FSYNC_SECONDS, self._sync)
 
     def _made(self, data: dict[bytes, Any]) -> FakeRedis:
-        clock = _FixedClock()
-        redis = FakeRedis(clock)  # type: ignore[arg-type]
+        redis = FakeRedis(Clock())
         redis.run = f"run{self.runs}"
         redis.data = data
         redis.info = {
@@ -121,7 +107,7 @@ class RedisServer:
         data = self.at(count)
         del self.writes[count:]
         self.synced = min(self.synced, count)
-        self._replicated = min(self._replicated, count)
+        self.replicated = min(self.replicated, count)
         self.dumps = [dump for dump in self.dumps if dump <= count] or [0]
         self.world.tell(f"redis: starts again without its last {lost} writes{', promoted' if promoted else ''}")
         self.start(data, promoted=promoted)
@@ -144,16 +130,16 @@ class RedisServer:
     # Clients.
 
     def _accept(self, end: End) -> None:
-        self._clients.append(_Client(self, end))
+        self.clients.append(_Client(self, end))
 
     def wake(self) -> None:
         """Look again at what every client waits for."""
-        for client in self._clients:
+        for client in self.clients:
             client.serve_soon()
 
     def execute(self, words: list[bytes]) -> Any:
         redis = self.redis
-        redis.clock.now = self.now()  # type: ignore[attr-defined]
+        redis.clock.rightNow = self.now()
         reply = redis.execute(words)
         if words[0] not in READS and not isinstance(reply, Exception):
             self.writes.append((self.now(), words))
@@ -165,13 +151,10 @@ class RedisServer:
             self.wake()
         return reply
 
-    on_write: Callable[[list[bytes], Any], None] = staticmethod(lambda words, reply: None)
-    """For counters and checks."""
-
     def _replicate(self, count: int) -> None:
         def arrive() -> None:
-            if self.has_replica and not self.replica_paused and self._replicated < count <= len(self.writes):
-                self._replicated = count
+            if self.has_replica and not self.replica_paused and self.replicated < count <= len(self.writes):
+                self.replicated = count
                 self.wake()
 
         self.process.later(0.001, arrive)
@@ -208,8 +191,8 @@ class _Client:
     def _gone(self) -> None:
         self._end.close()
         self._requests.clear()
-        if self in self._server._clients:
-            self._server._clients.remove(self)
+        if self in self._server.clients:
+            self._server.clients.remove(self)
 
     def serve_soon(self) -> None:
         if self._requests and not self._scheduled:

@@ -1,4 +1,4 @@
-"""A simulated PushUp server: the real service with everything above the socket, as a process that dies and starts again."""
+"""A simulated PushUp server: the real service, above simulated sockets, in a process that can die and start again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from pushup.broadcast.redis.broadcast import RedisBroadcast
 from pushup.broadcast.redis.connection import RedisConnection
 from pushup.broadcast.redis.errors import CannotConnect, ErrorReply, Lost
 from pushup.clock import SteadyTime
-from pushup.core.subscription import Holder
 from pushup.metrics import Metrics
 from pushup.net.api.access import Access
 from pushup.net.api.application import Api
@@ -28,15 +27,14 @@ from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.refusals import Refusals
 from pushup.net.edge import Edge
 from pushup.net.listener import Listener
-from pushup.node import Node
 from pushup.service import PushUpService
 from pushup.settings import Settings
 from tests.net.in_memory import InMemoryReactor
 from tests.simulation import redis_server
 from tests.simulation.disk import Disk, SimulatedHelpers
 from tests.simulation.network import End, Network
+from tests.simulation.observed_node import ObservedNode
 from tests.simulation.sockets import ListeningSocket, SimulatedDemultiplexer, SimulatedSocket, SimulatedTransport
-from tests.simulation.work import counted
 from tests.simulation.world import Clock, Process, World
 
 
@@ -83,8 +81,6 @@ class Server:
         self.draining = False
         self.is_over = False
         """Whether it is not to start again."""
-        self.built: Callable[[], None] = lambda: None
-        """Called with each new service, before it starts."""
         self.dead: list[object] = []
         """Earlier services: kept, so that when they are freed has no influence."""
 
@@ -128,10 +124,11 @@ class Server:
         self._steady_time = SteadyTime(process.clock.wall, process.clock.monotonic)
         demultiplexer = SimulatedDemultiplexer(process)
         self.broadcast = self._make_broadcast(process, random)
-        self.node: Node[Holder] = Node(
+        self.node = ObservedNode(
+            self.world,
             limits=settings.queue,
             hold_limits=settings.hold,
-            broadcast=counted(self.broadcast, self.world),
+            broadcast=self.broadcast,
             clock=clock,
             soon=demultiplexer.soon,
             random=random,
@@ -174,8 +171,7 @@ class Server:
         self._listening = ListeningSocket(self.name)
         self.edge.listen(cast(socket.socket, self._listening))
         self.dead.append(self.service)
-        self._sockets = 100
-        self.built()
+        self._last_fd = 100
         self._following_since = self.world.now
         self.left_over = 0
 
@@ -203,12 +199,18 @@ class Server:
             random=random,
         )
 
+    @property
+    def is_following(self) -> bool:
+        """Whether it follows the log in Redis now."""
+        return isinstance(self.broadcast, RedisBroadcast) and self.broadcast.is_following
+
+    @property
     def following_since(self) -> float:
         """Since when it has followed the log without a break, as seen four times a second."""
-        return self._following_since if self.broadcast.is_following else self.world.now  # type: ignore[attr-defined]
+        return self._following_since if self.is_following else self.world.now
 
     def _watch_following(self) -> None:
-        if not self.broadcast.is_following:  # type: ignore[attr-defined]
+        if not self.is_following:
             self._following_since = self.world.now
         assert self.process is not None
         self.process.later(0.25, self._watch_following)
@@ -217,8 +219,8 @@ class Server:
         if not self._reactor.readers:
             end.reset()  # it listens no more
             return
-        self._sockets += 1
-        self._listening.queue.append(SimulatedSocket(end, self._sockets))
+        self._last_fd += 1
+        self._listening.queue.append(SimulatedSocket(end, self._last_fd))
         for reader in self._reactor.readers:
             assert isinstance(reader, Listener)
             reader.doRead()

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from msgspec import structs
 from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent, globalLogPublisher
 from zope.interface import implementer
 
+from pushup.broadcast.redis.log import SCRIPTS
 from pushup.core import state
 from pushup.core.limits import Limits
 from pushup.drain import DrainLimits
 from pushup.server_settings import ServerSettings
 from pushup.settings import Settings
-from pushup.broadcast.redis.log import SCRIPTS
 from tests.simulation import inside, reach
 from tests.simulation.balancer import Balancer
 from tests.simulation.checker import Checker
@@ -87,7 +88,7 @@ class Simulation:
         self.checker.forgets = inside.may_forget(self)
         self.checker.limits = settings.queue
         self.checker.time_is_true = not any(step.kind == "redis_jump" for step in plan.steps)
-        self.checker.confirmed = inside.check_confirmation(self)  # type: ignore[method-assign]
+        self.checker.confirmed = inside.check_confirmation(self)
         reach.watch(self)
         if self.kind == "journal":
             self._back_up()
@@ -97,7 +98,7 @@ class Simulation:
     def run(self) -> None:
         world = self.world
         for step in self.plan.steps:
-            world.at(START + step.at, lambda step=step: self._do(step))
+            world.at(START + step.at, partial(self._do, step))
         world.run(START + FAULT_SECONDS)
         self._heal()
         world.run(START + FAULT_SECONDS + HEAL_SECONDS)
@@ -111,9 +112,8 @@ class Simulation:
             raise BrokenPromise(f"a turn took {world.longest_turn} units of work; {TURN_WORK} are allowed")
 
     def _do(self, step: Step) -> None:
-        self.world.tell(
-            f"-- {step.kind} {step.arguments}" if step.kind not in ("publish", "subscribe") else f"-- {step.kind}"
-        )
+        is_told_by_client = step.kind in ("publish", "subscribe")
+        self.world.tell(f"-- {step.kind}" if is_told_by_client else f"-- {step.kind} {step.arguments}")
         if step.kind in WEIGHTS:
             if self._last_fault is not None and step.at - self._last_fault < 2.0:
                 self.world.reach("two faults at once")
@@ -156,8 +156,7 @@ class Simulation:
     def _stop(self) -> None:
         """Stop the clients and then the servers, in good order."""
         for subscriber in self.subscribers.values():
-            subscriber.process.die()
-            subscriber._client.drop()
+            subscriber.leave()
         self.balancer.process.die()
         for server in self.servers:
             server.is_over = True
@@ -462,7 +461,7 @@ class Simulation:
 
     def _back_up(self) -> None:
         server = self.servers[0]
-        if not server.disk._database.in_transaction:
+        if not server.disk.in_transaction:
             self.backups.append((f"{self.world.now - START:.1f}", server.disk.backup()))
         if self.world.now < START + FAULT_SECONDS:
             self.world.later(2.0, self._back_up)
@@ -507,6 +506,7 @@ class _Log:
 def simulate(plan: Plan, observe: Callable[[Simulation], None] | None = None) -> Result:
     """Carry out a plan."""
     broken = ""
+    expire_at_most = state.EXPIRE_AT_MOST
     simulation = Simulation(plan)
     if observe is not None:
         observe(simulation)
@@ -520,6 +520,7 @@ def simulate(plan: Plan, observe: Callable[[Simulation], None] | None = None) ->
         world.tell(f"!! {broken}")
     finally:
         globalLogPublisher.removeObserver(log)
+        state.EXPIRE_AT_MOST = expire_at_most
     return Result(
         plan, broken, world.digest, dict(sorted(world.reached.items())), dict(simulation.checker.false_alarms),
         world.story, world.event_count, world.longest_turn,

@@ -213,7 +213,7 @@ class SimulatedTransport:
         if not self._is_lost:
             self._is_lost = True
             self._end.close()
-            self._protocol.connectionLost(Failure(reason))
+            self._protocol.connectionLost(Failure(reason))  # type: ignore[no-untyped-call]
 
 
 _check: type[Demultiplexer] = SimulatedDemultiplexer

@@ -1,7 +1,7 @@
 """Simulated time, and the processes that live in it. One seed decides everything.
 
-All of the simulation runs in one thread: an event is a call at some time, and every event belongs to a process. What one
-event does is one turn of that process' reactor. Between two events nothing happens.
+The simulation runs in one thread. An event is a call at some time, made by a process or by nobody. What one event does
+is one turn of that process' reactor. Nothing happens between two events.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ START = 1_795_219_200.0
 """When the simulated time begins, seconds since the epoch."""
 
 TURN_WORK = 2_000
-"""What one turn of a server may do, in units of work: about 10 us each (`work.py`), so 20 ms."""
+"""What one turn of a server may do, in units of work: about 10 us each (`observed_node.py`), so 20 ms."""
 
 STORY_LINES = 20_000
 """The last lines of what happened that are kept."""
@@ -217,9 +217,9 @@ class ProcessTime:
     def seconds(self) -> float:
         return self._process.clock.monotonic()
 
-    def callLater(self, delay: float, function: Callable[..., Any], *args: Any, **kw: Any) -> IDelayedCall:
+    def callLater(self, delay: float, callable: Callable[..., Any], *args: object, **kwargs: object) -> IDelayedCall:  # noqa: A002
         assert delay >= 0, f"{delay} seconds ahead"
-        call = _Call(self.seconds() + delay, lambda: function(*args, **kw), self._cancelled)
+        call = _Call(self.seconds() + delay, lambda: callable(*args, **kwargs), self._cancelled)
         heapq.heappush(self._calls, (call.time, next(self._numbers), call))
         self.active_calls += 1
         self._arm()

@@ -1,0 +1,16 @@
+"""A cluster of real servers on one simulated clock, network, Redis and disk; see docs/simulation.md.
+
+| file | what it defines |
+|---|---|
+| `plan` | what a seed does: the cluster, the clients, the faults, each with its time |
+| `simulation` | one run: builds the cluster, carries out the plan, heals everything, checks the end |
+| `checker` | the promises, checked from what publishers and subscribers were told |
+| `inside` | the few checks that look into the servers |
+| `reach` | the dangerous states that a long run must have been in |
+| `shrink` | the smallest plan that breaks the same promise |
+| `world` | simulated time, processes and their clocks |
+| `network`, `sockets` | connections, and what the servers use instead of sockets |
+| `redis_server`, `disk` | Redis and the disks, and what is left after a fault |
+| `server`, `observed_node` | a machine with a PushUp server; a node that counts what its turns cost |
+| `balancer`, `clients`, `http` | the load balancer, publishers and subscribers, and the HTTP that they speak |
+"""
