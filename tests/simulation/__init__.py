@@ -7,6 +7,8 @@
 | `checker` | the promises, checked from what publishers and subscribers were told |
 | `inside` | the few checks that look into the servers |
 | `reach` | the dangerous states that a long run must have been in |
+| `order` | places in the order of everything, as cursors and ids show it |
+| `seeds` | many runs, in several processes |
 | `shrink` | the smallest plan that breaks the same promise |
 | `world` | simulated time, processes and their clocks |
 | `network`, `sockets` | connections, and what the servers use instead of sockets |

@@ -5,49 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-import traceback
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from typing import NamedTuple
 
 from twisted.logger import globalLogBeginner
 
 from tests.simulation.plan import make_plan
 from tests.simulation.reach import STATES
+from tests.simulation.seeds import run_seeds
 from tests.simulation.shrink import kind_of, shrink
 from tests.simulation.simulation import Result, simulate
 
 LEAST = 20
 """How often each dangerous state must have been reached in a long run."""
-
-
-class Run(NamedTuple):
-    """What is left of a run when it has come from another process."""
-
-    seed: str
-    broken: str
-    """The promise that was broken, or the error; empty if there was none."""
-    digest: str = ""
-    reached: dict[str, int] = {}  # noqa: RUF012
-    false_alarms: dict[str, int] = {}  # noqa: RUF012
-    longest_turn: int = 0
-
-
-def run_seed(seed: str) -> Run:
-    try:
-        result = simulate(make_plan(seed))
-    except Exception:
-        return Run(seed, "error: " + traceback.format_exc().strip().splitlines()[-1])
-    return Run(seed, result.broken, result.digest, result.reached, result.false_alarms, result.longest_turn)
-
-
-def run_seeds(seeds: list[str], jobs: int) -> Iterator[Run]:
-    if jobs == 1:
-        yield from map(run_seed, seeds)
-        return
-    with ProcessPoolExecutor(jobs, max_tasks_per_child=500) as pool:
-        yield from pool.map(run_seed, seeds, chunksize=10)
 
 
 def print_digests(seeds: list[str], jobs: int) -> int:

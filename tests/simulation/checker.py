@@ -17,15 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pushup.core.limits import Limits
+from tests.simulation.order import Order, epoch_of
 from tests.simulation.world import BrokenPromise, World
-
-Place = tuple[int, str, int]
-"""A place in the order of everything: the epoch's length and name, by which epochs are ordered, and the sequence."""
-
-
-def place_of(cursor: str) -> Place:
-    epoch, _, sequence = cursor.rpartition("-")
-    return len(epoch), epoch, int(sequence)
 
 
 class Publication:
@@ -55,6 +48,10 @@ class Step:
         self.polled_at = polled_at
         self.at = at
 
+    @property
+    def tells_of_loss(self) -> bool:
+        return "lost" in self.gaps.values()
+
 
 class Follower:
     """One chain of cursors: what a subscriber asked for and was told."""
@@ -65,12 +62,15 @@ class Follower:
         self.cursor = cursor
         self.received: dict[str, str] = {}
         """The id of each message, by its data."""
+        self.last_id = ""
+        """The id of the last message received since the last loss."""
         self.steps: list[Step] = []
         self.polled_at = 0.0
         self.last_trouble = ""
 
     def copy(self, other: Follower) -> None:
         self.received = dict(other.received)
+        self.last_id = other.last_id
         self.steps = list(other.steps)
 
     @property
@@ -91,6 +91,7 @@ class Checker:
         self.data_at: dict[str, str] = {}
         """The data of each id, as anybody was told."""
         self._message: dict[str, tuple[Publication, int]] = {}
+        self.order = Order()
         self.lossless = True
         """Whether nothing has happened so far that can lose an acknowledged message."""
         self.limits = Limits()
@@ -133,8 +134,11 @@ class Checker:
         step = Step(before, after, gaps, follower.polled_at, self.world.now)
         if not set(gaps) <= set(follower.channels):
             raise BrokenPromise(f"{follower.name} was told of gaps on channels it did not ask for: {gaps}")
-        if before[:1].isdigit() or "-" in before:
+        if "-" in before and not step.tells_of_loss:
             self._check_progress(follower, step)
+        self.order.learn(after, [message["id"] for message in answer["messages"]])
+        if step.tells_of_loss:
+            follower.last_id = ""  # sequences after that come again
         for message in answer["messages"]:
             self._check_message(follower, message, step)
         self._check_gaps(follower, step)
@@ -142,7 +146,8 @@ class Checker:
         follower.steps.append(step)
 
     def _check_progress(self, follower: Follower, step: Step) -> None:
-        if place_of(step.after) < place_of(step.before):
+        self.order.learn(step.after, [step.before])
+        if self.order.place(step.after) < self.order.place(step.before):
             raise BrokenPromise(f"one order: {follower.name} went back from {step.before} to {step.after}")
 
     def _check_message(self, follower: Follower, message: Any, step: Step) -> None:
@@ -158,11 +163,11 @@ class Checker:
         if message["channels"] != expected:
             raise BrokenPromise(f"{follower.name} received {data} on {message['channels']} instead of {expected}")
         self._note(id_, data, follower.name)
-        if follower.received:
-            last = list(follower.received.values())[-1]
-            if place_of(last) >= place_of(id_):
-                raise BrokenPromise(f"one order: {follower.name} received {id_} after {last}")
-        if place_of(id_) > place_of(step.after):
+        place = self.order.place
+        last, follower.last_id = follower.last_id, id_
+        if last and place(last) >= place(id_):
+            raise BrokenPromise(f"one order: {follower.name} received {id_} after {last}")
+        if place(id_) > place(step.after):
             raise BrokenPromise(f"{follower.name} received {id_}, which is after its new cursor {step.after}")
         follower.received[data] = id_
 
@@ -172,7 +177,7 @@ class Checker:
         if publication.key is None or id_ == before:
             return False
         limits = self.limits
-        forgets = limits.keys_limit < 100 or limits.retention_seconds < 20 or place_of(id_)[:2] != place_of(before)[:2]
+        forgets = limits.keys_limit < 100 or limits.retention_seconds < 20 or epoch_of(id_) != epoch_of(before)
         if forgets:
             self._false_alarm("not a gap: a key was forgotten, and its messages published again")
         return forgets
@@ -216,7 +221,7 @@ class Checker:
             for number, channels in enumerate(publication.channels):
                 if channel in channels and publication.data[number] not in follower.received:
                     id_ = publication.ids[number] if publication.ids else self._id_of(publication.data[number])
-                    if id_ is None or step.before in ("", "earliest", "now") or place_of(id_) > place_of(step.before):
+                    if id_ is None or self._is_after(id_, step.before):
                         return True
         return False
 
@@ -225,13 +230,12 @@ class Checker:
         for data, id_ in follower.received.items():
             publication, number = self._message[data]
             channels = set(publication.channels[number])
-            if (
-                channel in channels
-                and len(channels & set(follower.channels)) > 1
-                and place_of(id_) > place_of(step.before)
-            ):
+            if channel in channels and len(channels & set(follower.channels)) > 1 and self._is_after(id_, step.before):
                 return True
         return False
+
+    def _is_after(self, id_: str, cursor: str) -> bool:
+        return "-" not in cursor or self.order.place(id_) > self.order.place(cursor)
 
     def _id_of(self, data: str) -> str | None:
         return next((id_ for id_, known in self.data_at.items() if known == data), None)
@@ -254,18 +258,17 @@ class Checker:
 
     def _check_covered(self, follower: Follower, publication: Publication, number: int, wanted: set[str]) -> None:
         """`wanted`: the channels of the message that it follows."""
-        first, place = follower.steps[0], place_of(publication.ids[number])
+        first, place_of = follower.steps[0], self.order.place
+        place = place_of(publication.ids[number])
         if publication.began_at < first.at and place <= place_of(first.after):
             return  # from before its time
-        for step in follower.steps[1:] if first.before in ("", "earliest", "now") else follower.steps:
-            passes = place_of(step.before) < place <= place_of(step.after)
-            late = (
-                place <= place_of(step.before)
-                and step.polled_at >= publication.began_at
-                and "lost" in step.gaps.values()
-            )
-            if (passes or late) and wanted & set(step.gaps):
+        for step in follower.steps[1:] if "-" not in first.before else follower.steps:
+            if step.tells_of_loss and step.at >= publication.began_at and wanted & set(step.gaps):
                 return
+            if place_of(step.before) < place <= place_of(step.after):
+                if wanted & set(step.gaps):
+                    return
+                break
         raise BrokenPromise(
             f"delivered or covered by a gap: {follower.name} neither received {publication.data[number]} "
             f"({publication.ids[number]}, acknowledged at {publication.acknowledged_at - self.world.began:.4f}, "

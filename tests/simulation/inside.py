@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pushup.broadcast.redis.log import SCRIPTS
 from pushup.core.snapshot import Snapshot
 from tests.core.random_entries import sorted_snapshot
-from tests.simulation.checker import Follower, Publication, place_of
+from tests.simulation.checker import Follower, Publication
 from tests.simulation.redis_server import RedisServer
 from tests.simulation.world import BrokenPromise
 
@@ -74,7 +74,7 @@ def _difference(one: Snapshot, other: Snapshot) -> str:
 
 def check_read_to_end(simulation: Simulation, subscriber: Subscriber) -> None:
     """A subscriber that polls has reached the end."""
-    chain = subscriber.chain
+    chain, place_of = subscriber.chain, simulation.checker.order.place
     last = [p for p in simulation.checker.publications.values() if p.key and p.key.startswith("last on")]
     for publication in last:
         channel = publication.channels[0][0]
@@ -90,6 +90,7 @@ def check_confirmation(simulation: Simulation) -> Callable[[Publication, str], N
     """`stable`: every living node has applied it. `replicated`: the replica has it. Neither is told too early."""
 
     def check(publication: Publication, ack: str) -> None:
+        place_of = simulation.checker.order.place
         place = place_of(publication.ids[-1])
         if ack == "stable" and simulation.kind == "redis":
             for server in simulation.servers:
@@ -133,7 +134,7 @@ def may_forget(simulation: Simulation) -> Callable[[Follower, str], bool]:
         before = follower.cursor
         if "-" not in before:
             return False
-        sequence = place_of(before)[2]
+        sequence = int(before.rpartition("-")[2])
         return any(s.is_running and s.node.state.channels.floor > sequence for s in simulation.servers)
 
     return forgets

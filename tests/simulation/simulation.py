@@ -383,7 +383,17 @@ class Simulation:
         if state is not None and redis.process.alive:
             keys = [b"{pushup}:state", b"{pushup}:log"]
             sha = SCRIPTS[0].sha.encode()
-            words = [b"EVALSHA", sha, b"2", *keys, state[b"epoch"], b"poison", b"%d" % width, what.encode(), redis.redis.history.encode()]
+            words = [
+                b"EVALSHA",
+                sha,
+                b"2",
+                *keys,
+                state[b"epoch"],
+                b"poison",
+                b"%d" % width,
+                what.encode(),
+                redis.redis.history.encode(),
+            ]
             self.world.tell(f"redis: somebody appends {what}: {redis.execute(words)}")
 
     def do_new_settings(self, limits: dict[str, Any]) -> None:

@@ -1,0 +1,51 @@
+"""Places in the order of everything, as far as cursors and ids show it.
+
+An epoch can go on under another name: sequences continue, and cursors of the old name lead to the new one without a
+loss. The checker learns that from what subscribers are told, and then counts both as one order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tests.simulation.world import BrokenPromise
+
+Epoch = tuple[int, str]
+"""An epoch's length and name: a later one is larger."""
+
+Place = tuple[int, str, int]
+"""A place in the order of everything: the first name of its order, and the sequence."""
+
+
+def epoch_of(cursor: str) -> Epoch:
+    """The epoch in a cursor or an id."""
+    name = cursor.rpartition("-")[0]
+    return len(name), name
+
+
+class Order:
+    """What is known of the epochs."""
+
+    def __init__(self) -> None:
+        self._before: dict[Epoch, Epoch] = {}
+
+    def place(self, cursor: str) -> Place:
+        """The place of a cursor or an id."""
+        return (*self.first_name(epoch_of(cursor)), int(cursor.rpartition("-")[2]))
+
+    def first_name(self, epoch: Epoch) -> Epoch:
+        while epoch in self._before:
+            epoch = self._before[epoch]
+        return epoch
+
+    def learn(self, after: str, earlier: Iterable[str]) -> None:
+        """A cursor of an answer, and what it continues: the cursor before, and ids of messages."""
+        epoch = self.first_name(epoch_of(after))
+        for other in {epoch_of(cursor) for cursor in earlier}:
+            first = self.first_name(other)
+            if other > epoch_of(after):
+                raise BrokenPromise(f"one order: {after} comes after {other[1]}, and has an earlier epoch")
+            if first != epoch:
+                later, sooner = max(first, epoch), min(first, epoch)
+                self._before[later] = sooner
+                epoch = sooner
