@@ -28,7 +28,6 @@ from pushup.core.errors import PushUpError, Unavailable
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll
-from pushup.core.restoration import restore
 from pushup.core.snapshot import Changes, Snapshot
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Holder, Subscription
@@ -226,10 +225,10 @@ class Node(Generic[H]):
         self._deliver_soon()
         return outcome
 
-    def start_from(self, snapshot: Snapshot) -> None:
+    def start_from(self, state: ReplicatedState) -> None:
         """Continue from another state. Held polls stay; those for which it has something new are answered."""
-        self.state = restore(snapshot)
-        self.polls.use(self.state)
+        self.state = state
+        self.polls.use(state)
         self._deliver_soon()
 
     def snapshot(self) -> Snapshot:

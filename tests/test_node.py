@@ -418,8 +418,8 @@ def test_the_delay_of_answers_is_measured_by_the_clock_of_messages() -> None:
 class _Lagging(MemoryBroadcast):
     """Finds the end of the order only when told to: others have appended to it."""
 
-    def __init__(self, *, epoch: str, limits: Limits, now: Callable[[], float]) -> None:
-        super().__init__(epoch=epoch, limits=limits, now=now)
+    def __init__(self, *, epoch: str, limits: Limits, steady_time: Callable[[], float]) -> None:
+        super().__init__(epoch=epoch, limits=limits, steady_time=steady_time)
         self.asking: list[OnEnd] = []
 
     def find_end(self, on_end: OnEnd) -> None:

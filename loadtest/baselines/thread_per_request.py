@@ -31,8 +31,8 @@ from pushup.core.errors import PushUpError
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import Limits
 from pushup.core.poll import Poll
-from pushup.core.restoration import restore
 from pushup.core.snapshot import Changes, Snapshot
+from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Holder, Subscription
 from pushup.metrics import Metrics
 from pushup.net.api.access import Access
@@ -65,8 +65,8 @@ class _Node:
 
     # Called by the broadcast.
 
-    def start_from(self, snapshot: Snapshot) -> None:
-        self._state = restore(snapshot)
+    def start_from(self, state: ReplicatedState) -> None:
+        self._state = state
         self._polls: HeldPolls[Holder] = HeldPolls(self._state)
 
     def apply(self, entry: Entry) -> Outcome:
@@ -87,6 +87,18 @@ class _Node:
 
     def note_changes(self, after: int | None = None) -> None:
         self._state.note_changes(after)
+
+    @property
+    def version(self) -> int:
+        return self._state.version
+
+    @property
+    def limits(self) -> Limits:
+        return self._state.limits
+
+    @property
+    def changes_known_after(self) -> int:
+        return self._state.changes_known_after
 
     @property
     def changed_count(self) -> int:

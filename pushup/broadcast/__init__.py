@@ -27,6 +27,7 @@ from pushup.core.cursor import Cursor
 from pushup.core.errors import Unavailable
 from pushup.core.limits import Limits
 from pushup.core.snapshot import Changes, Snapshot
+from pushup.core.state import ReplicatedState
 
 
 class Follower(Protocol):
@@ -43,8 +44,8 @@ class Follower(Protocol):
     def apply(self, entry: Entry) -> Outcome:
         """Apply the next entry. Raises: OutOfOrder if it is not the next one."""
 
-    def start_from(self, snapshot: Snapshot) -> None:
-        """Continue from another state."""
+    def start_from(self, state: ReplicatedState) -> None:
+        """Continue from another state, which belongs to the follower from now on."""
 
     def snapshot(self) -> Snapshot:
         """The state. O(all)."""

@@ -23,6 +23,7 @@ from pushup.broadcast.outage import Outage
 from pushup.broadcast.waiting import WaitingLimits, WaitingRoom
 from pushup.core.commands import Command, Continue, Entry, Outcome
 from pushup.core.errors import Unavailable
+from pushup.core.restoration import restore
 from pushup.core.snapshot import Snapshot
 
 GROUP_LIMIT = 256
@@ -107,7 +108,7 @@ class Journal(OneNode):
     def start(self, follower: Follower) -> None:
         self._file, snapshot = self._open_file()
         self._follower = follower
-        follower.start_from(snapshot)
+        follower.start_from(restore(snapshot))
         self._begin_checkpoint()
         behind = follower.time - self._steady_time()
         if behind >= BEHIND_SECONDS:

@@ -8,7 +8,7 @@ from pushup.broadcast import Broadcast, Follower, OnEnd, OneNode, OnOutcome
 from pushup.core.commands import Command, Continue, Entry
 from pushup.core.errors import Unavailable
 from pushup.core.limits import Limits
-from pushup.core.snapshot import empty_snapshot
+from pushup.core.state import ReplicatedState
 
 
 class MemoryBroadcast(OneNode):
@@ -25,7 +25,7 @@ class MemoryBroadcast(OneNode):
 
     def start(self, follower: Follower) -> None:
         self._follower = follower
-        follower.start_from(empty_snapshot(self._epoch, self._limits))
+        follower.start_from(ReplicatedState(self._limits, epoch=self._epoch))
 
     async def stop(self) -> None:
         pass

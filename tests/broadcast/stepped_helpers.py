@@ -19,8 +19,8 @@ from pushup.core.cursor import Cursor
 from pushup.core.errors import Unavailable
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import Limits
-from pushup.core.restoration import restore
 from pushup.core.snapshot import Changes, Snapshot
+from pushup.core.state import ReplicatedState
 
 T = TypeVar("T")
 
@@ -156,8 +156,8 @@ class JournaledReplica:
         self.outcomes.append(outcome)
         return outcome
 
-    def start_from(self, snapshot: Snapshot) -> None:
-        self.state = restore(snapshot)
+    def start_from(self, state: ReplicatedState) -> None:
+        self.state = state
         self.polls: HeldPolls[int] = HeldPolls(self.state)
 
     @property
@@ -173,6 +173,14 @@ class JournaledReplica:
 
     def note_changes(self, after: int | None = None) -> None:
         self.state.note_changes(after)
+
+    @property
+    def version(self) -> int:
+        return self.state.version
+
+    @property
+    def changes_known_after(self) -> int:
+        return self.state.changes_known_after
 
     @property
     def changed_count(self) -> int:

@@ -95,9 +95,7 @@ class InMemoryNode:
         self.clock = clock or make_clock()
         self.metrics = Metrics()
         self.soon: list[Callable[[], None]] = []
-        self.broadcast = broadcast(
-            epoch="e", limits=limits or Limits(), steady_time=steady_time or self.clock.seconds
-        )
+        self.broadcast = broadcast(epoch="e", limits=limits or Limits(), steady_time=steady_time or self.clock.seconds)
         self.node: Node[Holder] = Node(
             limits=limits or Limits(),
             hold_limits=HoldLimits(),

@@ -129,7 +129,7 @@ class Subscriber:
         held = self.world.now - self.chain.polled_at
         if self.must_be_in_time and held > self._asked_timeout + self.slow + 1.5:
             raise BrokenPromise(
-                f"holds end in time: a poll of {self.name} was held for {held:.1f} s instead of {self._asked_timeout:g} s"
+                f"holds end in time: {self.name} asked for {self._asked_timeout:g} s, and was held for {held:.1f} s"
             )
         if reply is None or reply.status != 200:
             text = "no reply" if reply is None else f"{reply.status} {reply.body.decode()}"

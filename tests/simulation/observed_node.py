@@ -15,6 +15,7 @@ from pushup.core.commands import Entry, Expire, Outcome, Publish
 from pushup.core.cursor import Cursor
 from pushup.core.poll import Poll
 from pushup.core.snapshot import Changes, Snapshot
+from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Holder, Subscription
 from pushup.node import Node
 from tests.simulation.world import World
@@ -47,11 +48,11 @@ class ObservedNode(Node[Holder]):
         self._world.work += added + max(0, before - self.state.message_count - len(self.state.channels))
         return outcome
 
-    def start_from(self, snapshot: Snapshot) -> None:
-        self._world.work += _size(snapshot) + self.polls.count
+    def start_from(self, state: ReplicatedState) -> None:
+        self._world.work += self.polls.count
         if self.polls.count:
             self._world.reach("a node continued with another state while it held polls")
-        super().start_from(snapshot)
+        super().start_from(state)
         due = self.state.next_expiry
         if due is not None and due <= self._world.now:
             self._world.reach("a node started from a checkpoint while something in it was due to expire")

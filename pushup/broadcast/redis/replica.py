@@ -11,6 +11,7 @@ from pushup.broadcast.redis.records import Loaded, LogEntry, Unreadable
 from pushup.core.commands import Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import OutOfOrder, VersionTooNew
+from pushup.core.restoration import restore
 
 _log = Logger()
 
@@ -78,7 +79,7 @@ class Replica:
 
         Raises: Diverged, VersionTooNew; CannotApply if the state is unknown now.
         """
-        self.follower.start_from(loaded.snapshot)
+        self.follower.start_from(restore(loaded.snapshot))
         self.follower.note_changes()
         self.tag = loaded.saved.tag.encode()
         for logged in loaded.entries:
