@@ -2,7 +2,7 @@
 
 llhttp checks the grammar, strictly. Requests are smuggled through the differences between two servers, so this module
 adds what llhttp leaves open: no HTTP/0.9 (llhttp accepts it, with a bare LF), one valid Host, no transfer coding but
-`chunked` and none in HTTP/1.0, and limits on everything that grows.
+`chunked` and none in HTTP/1.0, nothing after the last request of a connection, and limits on everything that grows.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ PARSER_BYTES = 1600
 
 
 class Request(Struct, eq=False):
-    """One request. Header names are in lower case; the values of a repeated field are joined by `, `."""
+    """One request. Header names are in lower case; the values of a repeated field are joined by `, `.
+
+    `keep_alive`, whether another request may follow, is certain once the request is complete.
+    """
 
     method: bytes
     target: bytes
@@ -129,10 +132,10 @@ class RequestParser:
 
     def _failure(self, error: HttpParserError, data: bytes) -> Exception | None:
         """What went wrong; None if it is what follows a last request, which does not matter."""
-        if isinstance(error, HttpParserCallbackError):
-            return self._error or error
         if self.ended:
             return None
+        if isinstance(error, HttpParserCallbackError):
+            return self._error or error
         if data.startswith(TLS_HANDSHAKE):
             return SpokeTls("this port expects plain HTTP, not TLS: use http://, or put a TLS proxy in front")
         if isinstance(error, HttpParserInvalidURLError) and not data.isascii():
@@ -168,6 +171,7 @@ class RequestParser:
         the protocol has changed forwards anything (websocket smuggling).
         """
         request = self.requests.pop()
+        self.ended = False
         version = self._parser.get_http_version().encode()
         self._parser = HttpRequestParser(self)
         lines = [b"%b %b HTTP/%b" % (request.method, request.target, version)]
@@ -186,6 +190,8 @@ class RequestParser:
     # Called by httptools. It turns an exception in here into an HttpParserCallbackError.
 
     def on_message_begin(self) -> None:
+        if self.ended:
+            raise HttpParserError  # llhttp goes on after HTTP/1.0 with `Connection: keep-alive`
         self.idle = False
         self._target = b""
         self._headers = {}
@@ -216,7 +222,6 @@ class RequestParser:
             self._fail(self._headers_too_large())
         headers, parser = self._headers, self._parser
         version = parser.get_http_version()
-        keep_alive = version == "1.1" and parser.should_keep_alive()
         if version == "1.1":
             host = headers.get(b"host")
             if host is None or (host != self._known_host and not _HOST(host)):
@@ -227,7 +232,7 @@ class RequestParser:
         method = parser.get_method()
         if method == b"CONNECT":
             self._fail(BadRequest("CONNECT is not supported: this server is not a proxy"))
-        self._request = Request(method, self._target, headers, keep_alive)
+        self._request = Request(method, self._target, headers, version == "1.1")
         self._size = 0
         if not _RARE.isdisjoint(headers):
             self._check_rare(self._request, version)
@@ -273,7 +278,9 @@ class RequestParser:
             request.body = bytes(self._body)
             self._body = bytearray()
         self.wants_continue = False
-        self.ended = not request.keep_alive  # llhttp takes nothing more then (HPE_CLOSED_CONNECTION)
+        # Only known now: llhttp also ends the connection for `Connection: close` in a trailer.
+        request.keep_alive = request.keep_alive and self._parser.should_keep_alive()
+        self.ended = not request.keep_alive
         self.requests.append(request)
         self._request = None
         self._headers = {}

@@ -41,8 +41,6 @@ def read(parts: list[bytes], limits: RequestLimits) -> Reading:
         requests += parser.requests
         if failed or parser.ended:
             break
-    if requests and not requests[-1].keep_alive:
-        failed = None  # bytes after a last request are dropped
     return Reading([(r.method, r.target, r.headers, r.keep_alive, r.body) for r in requests], failed, late)
 
 

@@ -2,7 +2,7 @@
 
 From RFC 9112 §11, the llhttp issues, PortSwigger's HTTP request smuggling papers and Kettle's and Grenfeldt's tables
 of obfuscations. A request in `REFUSED` gets a 4xx and ends the connection; one in `READ` has exactly one correct
-reading. An attacker's `SMUGGLED` request may follow each of them.
+reading. An attacker's `SMUGGLED` request may follow each of them. One in `LAST` is read and ends the connection.
 """
 
 from __future__ import annotations
@@ -175,3 +175,39 @@ READ: dict[str, tuple[bytes, bytes]] = {
     "Host with a port": (get(b"Host: [::1]:8080"), b""),
     "an empty field before Host": (get(b"X:\r\nHost: a"), b""),
 }
+
+LAST: dict[str, bytes] = {
+    # HTTP/1.0, where a proxy may believe that the connection goes on.
+    **{
+        f"HTTP/1.0 with {fields!r} and a body of {len(body)}": post(fields, body, version=b"1.0")
+        for fields, body in (
+            (b"X: y", b""), (b"Content-Length: 3", b"abc"),
+            (b"Connection: keep-alive", b""), (b"Connection: Keep-Alive\r\nContent-Length: 3", b"abc"),
+            (b"Keep-Alive: timeout=9\r\nConnection: keep-alive", b""), (b"Proxy-Connection: keep-alive", b""),
+            (b"Connection: keep-alive, close", b""), (b"Connection: keep-alive\r\nConnection: close", b""),
+            (b"Connection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 3", b"abc"),
+            (b"Connection: keep-alive, upgrade\r\nUpgrade: h2c\r\nContent-Length: 3", b"abc"),
+        )
+    },
+    "HTTP/1.0 without a field": b"GET / HTTP/1.0\r\n\r\n",
+    "HTTP/1.0 HEAD with keep-alive": get(b"Connection: keep-alive", b"HEAD / HTTP/1.0"),
+    # Connection: close, wherever llhttp heeds it.
+    **{
+        f"{fields!r}": post(fields + b"\r\nContent-Length: 3", b"abc")
+        for fields in (
+            b"Connection: close", b"connection: CLOSE", b"Connection: keep-alive, close",
+            b"Connection: close, keep-alive",
+            b"Connection: close\r\nConnection: keep-alive", b"Connection: keep-alive\r\nConnection: close",
+            b"Proxy-Connection: close", b"Connection: close, upgrade\r\nUpgrade: h2c",
+        )
+    },
+    **{
+        f"{field!r} as a trailer of {chunks!r}": chunked(chunks + field + b"\r\n\r\n")
+        for field in (b"Connection: close", b"Connection: x, close", b"Proxy-Connection: close")
+        for chunks in (b"0\r\n", b"3\r\nabc\r\n0\r\n")
+    },
+    # An offer to change protocols, which a proxy may believe is accepted.
+    "websocket": get(b"Host: a\r\nConnection: Upgrade\r\nUpgrade: websocket"),
+    "h2c": get(b"Host: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQ"),
+    "h2c with a body": post(b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 3", b"abc"),
+}  # fmt: skip

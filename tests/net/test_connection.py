@@ -7,10 +7,7 @@ import pytest
 from pushup.net.http1 import Request
 from pushup.net.pipeline import PIPELINE_LIMIT, PIPELINE_LIMIT_BYTES, PIPELINE_SHARE
 from tests.net.scripted_application import ScriptedServer, get, serve
-from tests.net.smuggling_vectors import REFUSED, SMUGGLED
-
-LAST = [b"GET / HTTP/1.0\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"]
-"""Requests that are the last of their connection."""
+from tests.net.smuggling_vectors import LAST, REFUSED, SMUGGLED
 
 ECHO_HEAD = b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n"
 
@@ -180,30 +177,23 @@ def test_chunked_body(server: ScriptedServer) -> None:
     assert client.reply().body == b"abcde"
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [b"GET / HTTP/1.0\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"],
-    ids=["1.0", "1.1"],
-)
-def test_the_last_request_closes_the_connection(server: ScriptedServer, request_: bytes) -> None:
+@pytest.mark.parametrize("name", LAST)
+def test_the_last_request_closes_the_connection(server: ScriptedServer, name: str) -> None:
     """After HTTP/1.0 or `Connection: close` the response has `Connection: close`, and the connection ends."""
     client = server.connect()
-    client.send(request_)
-    assert client.reply().headers["connection"] == "close"
+    client.send(LAST[name] + get(b"/smuggled"))
+    assert client.reply(head=LAST[name].startswith(b"HEAD")).headers["connection"] == "close"
+    assert server.application.targets == [b"/"]
     assert client.server_half_closed()
     client.end()
     assert client.closed()
     assert server.edge.connection_count == 0
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [b"GET / HTTP/1.0\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"],
-    ids=["1.0", "1.1"],
-)
-def test_a_closed_connection_does_not_affect_others(server: ScriptedServer, request_: bytes) -> None:
+@pytest.mark.parametrize("name", LAST)
+def test_a_closed_connection_does_not_affect_others(server: ScriptedServer, name: str) -> None:
     """After one client's last request, the next client's request is read as usual."""
-    server.connect().send(request_)
+    server.connect().send(LAST[name])
     client = server.connect()
     client.send(get(b"/next"))
     assert client.reply().status == 200

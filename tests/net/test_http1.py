@@ -5,9 +5,11 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pushup.core.errors import PushUpError
 from pushup.net.errors import HeadersTooLarge, RequestTooLarge
+from pushup.net.http1 import RequestParser
 from tests.net.parser_readings import AMPLE, GET, SMALL, cut, read
-from tests.net.smuggling_vectors import READ, REFUSED
+from tests.net.smuggling_vectors import LAST, READ, REFUSED
 
 quick = settings(max_examples=600, deadline=None, database=None, derandomize=True)
 
@@ -27,7 +29,8 @@ _fields = st.sampled_from(
 _bodies = st.sampled_from(
     (b"", b"abc", b"abcdef", b"3\r\nabc\r\n0\r\n\r\n", b"0\r\n\r\n", b"3;e=f\r\nabc\r\n0\r\nT: t\r\n\r\n",
      b"29\r\n" + b"y" * 41,
-     b"1\r\na\r\n" * 41 + b"0\r\n\r\n", b"0\r\n" + b"T: t\r\n" * 60 + b"\r\n", b"3\nabc", b"\r\n")
+     b"1\r\na\r\n" * 41 + b"0\r\n\r\n", b"0\r\n" + b"T: t\r\n" * 60 + b"\r\n", b"3\nabc", b"\r\n",
+     b"0\r\nConnection: close\r\n\r\n")
 )  # fmt: skip
 _requests = st.builds(
     lambda line, host, fields, body, end: line + end + end.join([*host, *fields, b"", b""]) + body,
@@ -56,11 +59,13 @@ def pipelines(draw: st.DrawFn) -> bytes:
 
 _places = st.lists(st.integers(0, 2000), max_size=12)
 _every_place = list(range(2000))
+_keeps_alive = b"GET / HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n" + GET
 
 
 @given(data=pipelines(), places=_places)
 @example(data=READ["trailers"][0] + GET, places=_every_place)
 @example(data=REFUSED["CL and TE"], places=_every_place)
+@example(data=_keeps_alive, places=_every_place)
 @quick
 def test_the_split_does_not_matter(data: bytes, places: list[int]) -> None:
     """However the bytes are split, the requests and the error are the same."""
@@ -81,6 +86,7 @@ def test_the_split_of_anything_does_not_matter(data: bytes, places: list[int]) -
 
 
 @given(data=pipelines(), places=_places)
+@example(data=_keeps_alive, places=_every_place)
 @quick
 def test_the_split_hardly_matters_at_the_limits(data: bytes, places: list[int]) -> None:
     """Near the limits the split matters in one unavoidable case.
@@ -96,6 +102,21 @@ def test_the_split_hardly_matters_at_the_limits(data: bytes, places: list[int]) 
             assert split.error in (HeadersTooLarge, RequestTooLarge)
             assert split.requests == whole.requests[: len(split.requests)]
             assert split.late > SMALL.header_limit_bytes
+
+
+@given(data=pipelines())
+@example(data=LAST["b'Connection: close' as a trailer of b'0\\r\\n'"])
+@quick
+def test_an_idle_parser_is_like_new(data: bytes) -> None:
+    """Whatever a parser has read, once it is idle and has not ended it can read another connection's request."""
+    parser = RequestParser(AMPLE)
+    try:
+        parser.feed(data)
+    except PushUpError:
+        return
+    if parser.idle and not parser.ended:
+        (request,) = parser.feed(GET)
+        assert (request.headers, request.keep_alive, request.body) == ({b"host": b"a"}, True, b"")
 
 
 _names = st.sampled_from((b"Accept", b"cookie", b"X-1", b"Content-Type"))

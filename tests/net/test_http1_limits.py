@@ -119,15 +119,6 @@ def test_a_parser_is_reused() -> None:
     assert parser.idle
 
 
-@pytest.mark.parametrize("last", [b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"GET / HTTP/1.0\r\n\r\n"])
-def test_a_parser_that_cannot_be_reused_says_so(last: bytes) -> None:
-    """A parser that could not read another connection's request is not idle, or has ended."""
-    parser = RequestParser(AMPLE)
-    assert len(parser.feed(last)) == 1
-    if parser.idle and not parser.ended:
-        assert len(parser.feed(GET)) == 1
-
-
 def test_expectations() -> None:
     """A client waits for `100 Continue` until its body begins; with HTTP/1.0 it never does."""
     head = b"POST / HTTP/1.%d\r\nHost: a\r\nExpect: 100-Continue\r\nContent-Length: 2\r\n\r\n"

@@ -8,7 +8,7 @@ from pushup.core.errors import PushUpError
 from pushup.net.http1 import Request, RequestParser
 from pushup.net.limits import RequestLimits
 from pushup.net.problems import problem_type
-from tests.net.smuggling_vectors import READ, REFUSED, SMUGGLED, chunked, get, post
+from tests.net.smuggling_vectors import LAST, READ, REFUSED, SMUGGLED, chunked, post
 
 
 def read(parts: list[bytes]) -> tuple[list[Request], PushUpError | None]:
@@ -67,27 +67,17 @@ def test_trailers_are_not_headers() -> None:
         assert [sorted(request.headers) for request in requests] == [[b"host", b"transfer-encoding"], [b"host"]]
 
 
-@pytest.mark.parametrize("last", [b"Connection: close", b"Connection: keep-alive, close", b"connection: CLOSE"])
-def test_no_request_is_read_after_a_closing_one(last: bytes) -> None:
-    """Bytes after a request that closes the connection are not read as a request."""
-    requests, _ = read([get(b"Host: a\r\n" + last) + SMUGGLED])
-    assert [(request.target, request.keep_alive) for request in requests] == [(b"/", False)]
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        get(b"Host: a\r\nConnection: Upgrade\r\nUpgrade: websocket"),
-        get(b"Host: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQ"),
-    ],
-    ids=["websocket", "h2c"],
-)
-def test_a_tunnel_is_not_read(data: bytes) -> None:
-    """After a request that would switch protocols nothing is read as HTTP, whatever it looks like."""
-    for parts in ([data + SMUGGLED], [data, SMUGGLED], in_bytes(data + SMUGGLED)):
-        requests, error = read(parts)
-        assert error is None
-        assert [request.keep_alive for request in requests] == [False]
+@pytest.mark.parametrize("name", LAST)
+def test_nothing_is_read_after_a_last_request(name: str) -> None:
+    """A request that ends its connection is read; the bytes after it are neither read nor an error, however split."""
+    data = LAST[name]
+    for after in (SMUGGLED, b"\r\n" + SMUGGLED, LAST["websocket"], REFUSED["Host missing"], b"\x00"):
+        for parts in ([data + after], [data, after], [data[:-1], data[-1:] + after], in_bytes(data + after)):
+            parser = RequestParser(RequestLimits())
+            requests = [request for part in parts for request in parser.feed(part)]
+            assert [(request.target, request.keep_alive) for request in requests] == [(b"/", False)]
+            assert requests[0].body == (b"abc" if b"abc" in data else b"")
+            assert parser.ended
 
 
 @pytest.mark.parametrize(
