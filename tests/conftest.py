@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent, globalLogPublisher
 from zope.interface import implementer
 
@@ -38,7 +40,10 @@ OUTSIDE = frozenset({
 })  # fmt: skip
 """Python's audit events of what needs the world outside of this process."""
 
-# The same examples every time, however slow the machine.
+# The same examples every time, however slow the machine, and whichever modules are imported: Hypothesis tries constants
+# that it finds in their source, and has no setting against it (`test_examples.py`).
+_no_constants = Constants()
+providers._get_local_constants = lambda: _no_constants
 settings.register_profile(
     "pushup", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
