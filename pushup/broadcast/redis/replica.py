@@ -8,7 +8,7 @@ from twisted.logger import Logger
 
 from pushup.broadcast import Follower
 from pushup.broadcast.redis.records import Loaded, LogEntry, Unreadable
-from pushup.core.commands import Outcome
+from pushup.core.commands import Entry, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import OutOfOrder, VersionTooNew
 from pushup.core.restoration import restore
@@ -47,49 +47,67 @@ class Replica:
 
     def apply(self, logged: LogEntry) -> None:
         """Apply the next entry. Raises: Diverged, CannotApply, VersionTooNew. The state is as before, or unknown."""
-        if logged.after != self.tag:
+        entry = self._check(logged, self.tag)
+        self.tag = b""
+        try:
+            outcome = self._carry_out(self.follower.apply, entry, logged)
+        except VersionTooNew:
+            self.tag = logged.after
+            raise
+        self.tag = logged.tag
+        self.stuck_at = ""
+        self._on_applied(logged.tag, outcome)
+
+    def start_from(self, loaded: Loaded) -> None:
+        """Replace the state by the checkpoint with the entries after it, up to one that cannot be applied.
+
+        Raises: Diverged, CannotApply, VersionTooNew. The state is as before then.
+        """
+        state = restore(loaded.snapshot)
+        state.note_changes()
+        tag = loaded.saved.tag.encode()
+        outcomes = []
+        self.stuck_at = ""
+        for logged in loaded.entries:
+            try:
+                entry = self._check(logged, tag)
+            except CannotApply:
+                break  # reading on finds it again
+            outcomes.append((logged.tag, self._carry_out(state.apply, entry, logged)))
+            tag = logged.tag
+        self.follower.start_from(state)
+        self.tag = tag
+        for tag_of_entry, outcome in outcomes:
+            self._on_applied(tag_of_entry, outcome)
+
+    def forget(self) -> None:
+        """What this node has is not enough to continue: it loads its state again."""
+        self.tag = b""
+
+    def _check(self, logged: LogEntry, after: bytes) -> Entry:
+        """The entry, if it follows the one with the tag `after` and can be applied. Raises: Diverged, CannotApply."""
+        if logged.after != after:
             raise Diverged(f"the entry that ends at {logged.last} in the log does not follow {self.cursor}")
         entry = logged.entry
         if isinstance(entry, Unreadable):
             raise self._stuck(entry.place, entry.problem)
         if logged.tag in self._failed:
             raise self._stuck(f"{entry.epoch}-{logged.last}", self._failed[logged.tag])
-        self.tag = b""
+        return entry
+
+    def _carry_out(self, apply: Callable[[Entry], Outcome], entry: Entry, logged: LogEntry) -> Outcome:
+        """Raises: Diverged, CannotApply, VersionTooNew."""
         try:
-            outcome = self.follower.apply(entry)
+            return apply(entry)
         except OutOfOrder as error:
             raise Diverged(str(error)) from None
         except VersionTooNew:
-            self.tag = logged.after
             raise
         except Exception as error:
             _log.failure("could not apply an entry of the log (a bug); this node loads its state again")
             self._failed[logged.tag] = problem = f"{type(error).__name__}: {error}"
             raise CannotApply(f"{entry.epoch}-{logged.last}", problem) from None
-        self.tag = logged.tag
-        self.stuck_at = ""
-        self._on_applied(logged.tag, outcome)
 
     def _stuck(self, place: str, problem: str) -> CannotApply:
         self.stuck_at = place
         return CannotApply(place, problem)
-
-    def start_from(self, loaded: Loaded) -> None:
-        """Replace the state by the checkpoint, and apply the entries after it, up to one that cannot be.
-
-        Raises: Diverged, VersionTooNew; CannotApply if the state is unknown now.
-        """
-        self.follower.start_from(restore(loaded.snapshot))
-        self.follower.note_changes()
-        self.tag = loaded.saved.tag.encode()
-        for logged in loaded.entries:
-            try:
-                self.apply(logged)
-            except CannotApply:
-                if not self.tag:
-                    raise
-                return  # reading on finds it again
-
-    def forget(self) -> None:
-        """What this node has is not enough to continue: it loads its state again."""
-        self.tag = b""
