@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -87,7 +88,10 @@ class Simulation:
         self._last_fault: float | None = None
         self.checker.forgets = inside.may_forget(self)
         self.checker.limits = settings.queue
-        self.checker.time_is_true = not any(step.kind == "redis_jump" for step in plan.steps)
+        kinds = {step.kind for step in plan.steps}
+        # A journal that is opened again goes on with the wall clock of its machine, right or wrong.
+        opened_again = self.kind == "journal" and kinds & {"kill", "drain", "stop_all", "put_back", "kill_writing"}
+        self.checker.time_is_true = "redis_jump" not in kinds and not ("jump" in kinds and opened_again)
         self.checker.confirmed = inside.check_confirmation(self)
         reach.watch(self)
         if self.kind == "journal":
@@ -399,6 +403,9 @@ class Simulation:
     def do_new_settings(self, limits: dict[str, Any]) -> None:
         """The servers are restarted one after the other, with other limits."""
         alone = [step.kind for step in self.plan.steps if step.kind in WEIGHTS] == ["new_settings"]
+        alone = alone and not self.plan.setup["slow_node"]
+        shortest = min(self.checker.limits.retention_seconds, limits.get("retention_seconds", math.inf))
+        self.checker.limits = structs.replace(self.checker.limits, retention_seconds=shortest)
         for number, server in enumerate(self.servers):
 
             def restart(server: Server = server) -> None:
