@@ -171,6 +171,11 @@ class Checker:
             raise BrokenPromise(f"{follower.name} received {id_}, which is after its new cursor {step.after}")
         follower.received[data] = id_
 
+    def _ends_an_order(self, step: Step) -> bool:
+        """Whether it tells of a loss, and what comes after it has other places than what came before."""
+        changes = epoch_of(step.before) != epoch_of(step.after)
+        return step.tells_of_loss and (changes or self.order.place(step.after) < self.order.place(step.before))
+
     def _is_published_again(self, data: str, id_: str, before: str) -> bool:
         """Whether a publisher has tried its key again after the key was forgotten: it is another message then."""
         publication, _ = self._message[data]
@@ -263,7 +268,9 @@ class Checker:
         if publication.began_at < first.at and place <= place_of(first.after):
             return  # from before its time
         for step in follower.steps[1:] if "-" not in first.before else follower.steps:
-            if step.tells_of_loss and step.at >= publication.began_at and wanted & set(step.gaps):
+            if step.at < publication.began_at:
+                continue
+            if self._ends_an_order(step) and wanted & set(step.gaps):
                 return
             if place_of(step.before) < place <= place_of(step.after):
                 if wanted & set(step.gaps):
