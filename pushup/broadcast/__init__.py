@@ -9,6 +9,7 @@ that appended the command.
 | `memory` | the broadcast of one process; messages are lost when it ends |
 | `journal`, `journal_file` | the broadcast of one machine, which survives restarts; its file |
 | `redis` | the broadcast of many machines: a log in Redis that each node follows |
+| `epochs` | the names of epochs, which are ordered |
 | `checkpoint` | how journal and Redis store the state |
 | `members` | what the nodes of a cluster show each other |
 | `waiting` | how many bytes of commands may wait |

@@ -18,7 +18,6 @@ Redis carries publications, never polls: each node reads the log and answers its
 | `mark.lua` | writes a mark, so that WAIT covers everything in the log |
 | `report.lua` | renews a node's lease, and lists the living nodes |
 | `save.lua` | brings the checkpoint up to date, and trims the log |
-| `epochs` | the names of epochs, which are ordered |
 | `connector`, `address` | finds Redis, with or without Sentinels; the URL |
 | `connection`, `errors` | Redis' protocol, on hiredis; error replies and other failures as types |
 | `limits` | the settings |

@@ -16,10 +16,10 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from pushup.broadcast import OnEnd
+from pushup.broadcast.epochs import order_of
 from pushup.broadcast.members import Member
 from pushup.broadcast.outage import Outage
 from pushup.broadcast.redis.confirmations import Confirmations
-from pushup.broadcast.redis.epochs import order_of
 from pushup.broadcast.redis.errors import ErrorReply, Lost
 from pushup.broadcast.redis.first_node import FirstNode
 from pushup.broadcast.redis.log import LEASE_SECONDS, READ_SECONDS, RedisLog

@@ -8,8 +8,8 @@ from itertools import pairwise
 import msgspec
 import pytest
 
+from pushup.broadcast.epochs import order_of
 from pushup.broadcast.redis.connection import RedisConnection
-from pushup.broadcast.redis.epochs import order_of
 from pushup.broadcast.redis.errors import CannotConnect
 from pushup.broadcast.redis.log import SCRIPTS
 from pushup.broadcast.redis.reporting import REPORT_SECONDS

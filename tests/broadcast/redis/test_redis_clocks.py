@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pushup.broadcast.redis.epochs import began_at, order_of
+from pushup.broadcast.epochs import began_at, order_of
 from pushup.broadcast.redis.reporting import AWAITED_SECONDS, REPORT_SECONDS
 from pushup.core.poll import Poll, Selection
 from pushup.node import DEADLINE_STEP_SECONDS
