@@ -4,8 +4,8 @@ A journal, or the data of Redis, can be put back to an earlier time while no nod
 complete log that ends too early. The mark shows it: if this machine has seen more than the log contains, entries are
 lost, and every subscriber must be told.
 
-The mark is written at most once a second, so it may be a second behind. It proves that entries are missing, never that
-none are.
+The mark is written at most once a second, and once more when the server stops. After a crash it may be a second behind.
+It proves that entries are missing (`lacks`), never that none are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from pushup.broadcast.epochs import order_of
 from pushup.core.cursor import Cursor
+from pushup.core.past_epochs import PastEpochs
 from pushup.timer import Timer
 
 MARK_SECONDS = 1.0
@@ -33,6 +35,30 @@ T = TypeVar("T")
 
 _log = Logger()
 _decode = msgspec.json.Decoder(Cursor).decode
+
+
+def lacks(mark: Cursor, end: Cursor, past: PastEpochs) -> bool:
+    """Whether an order that ends at `end`, and had these names before, lacks entries up to the mark.
+
+    | the epoch of the mark | it lacks entries |
+    |---|---|
+    | is the present one | if the mark is beyond the end |
+    | is a former one | if the mark is beyond what that was good up to |
+    | is unknown, and later than the oldest known | yes: this machine followed the order where these epochs are not |
+    | is unknown, and earlier than all known | no: the order began after the mark, which was not written since |
+    """
+    if mark.epoch == end.epoch:
+        return mark.sequence > end.sequence
+    good_up_to = past.good_up_to(mark.epoch)
+    if good_up_to >= 0:
+        return mark.sequence > good_up_to
+    oldest = past.all[0].epoch if past.all else end.epoch
+    return order_of(mark.epoch) > order_of(oldest)
+
+
+def mark_path(path: Path) -> Path:
+    """Where the mark of the journal at this path is."""
+    return path.with_name(path.name + ".mark")
 
 
 class Store(Protocol):
@@ -102,7 +128,9 @@ class HighWater:
         try:
             data = self._store.read()
             mark = None if data is None else _decode(data)
-        except (OSError, msgspec.DecodeError) as error:
+            if mark is not None:
+                int(mark.epoch, 16)  # or it is not the name of an epoch
+        except (OSError, ValueError) as error:
             _log.error(
                 "{name} cannot be read ({error}); if the message log was put back to an earlier time, this start does "
                 "not notice it",
