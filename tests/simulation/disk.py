@@ -43,6 +43,8 @@ class Disk:
         """Additional seconds of each call."""
         self.database = _new_database()
         """Committed data is on the disk; a transaction is lost with its process."""
+        self.mark: bytes | None = None
+        """The file beside the journal that says how far this machine has followed it."""
         self.holder: Process | None = None
         """The process that has the journal open."""
 
@@ -94,6 +96,27 @@ class _SimulatedFile(JournalFile):
 
     def close(self) -> None:
         self._disk.holder = None
+
+
+class SimulatedMark:
+    """Where a journal's mark is kept: on this disk."""
+
+    name = "journal.db.mark"
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def read(self) -> bytes | None:
+        self._check()
+        return self._disk.mark
+
+    def write(self, data: bytes) -> None:
+        self._check()
+        self._disk.mark = data
+
+    def _check(self) -> None:
+        if self._disk.failing:
+            raise OSError(f"the disk is {self._disk.failing}")
 
 
 class _Database:
