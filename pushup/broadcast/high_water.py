@@ -142,13 +142,13 @@ class HighWater:
         return mark
 
     def note(self, cursor: Cursor) -> None:
-        """This entry has been applied; written within MARK_SECONDS."""
+        """This entry has been applied; it is written within MARK_SECONDS."""
         self._noted = cursor
         if self._timer.time == math.inf and not self._is_writing:
             self._timer.not_after(self._clock.seconds() + MARK_SECONDS)
 
     async def stop(self) -> None:
-        """Write what was noted."""
+        """Write what was noted, if that is possible."""
         self._timer.stop()
         self._stopped = Deferred()
         if not self._is_writing:
@@ -156,12 +156,14 @@ class HighWater:
         await self._stopped
 
     def abort(self) -> None:
-        """Write nothing more."""
+        """Write nothing more: this process is gone."""
         self._timer.stop()
+        self._noted = None
 
     def _write(self) -> None:
         if self._noted is None or self._noted == self._written:
-            self._finish()
+            if self._stopped is not None:
+                self._stopped.callback(None)
             return
         self._is_writing = True
         noted = self._noted
@@ -171,13 +173,10 @@ class HighWater:
     def _succeeded(self, noted: Cursor) -> None:
         self._is_writing = self._failed = False
         self._written = noted
-        if self._noted != noted:
-            if self._stopped is not None:
-                self._write()
-            else:
-                self._timer.not_after(self._clock.seconds() + MARK_SECONDS)
-            return
-        self._finish()
+        if self._stopped is not None:
+            self._write()
+        elif self._noted != noted:
+            self._write_later()
 
     def _fail(self, failure: Failure) -> None:
         self._is_writing = False
@@ -189,10 +188,11 @@ class HighWater:
                 name=self._store.name,
                 error=failure.getErrorMessage(),
             )
-        if self._stopped is None:
-            self._timer.not_after(self._clock.seconds() + MARK_SECONDS)
-        self._finish()
-
-    def _finish(self) -> None:
-        if self._stopped is not None and not self._stopped.called:
+        if self._stopped is not None:
             self._stopped.callback(None)
+        else:
+            self._write_later()
+
+    def _write_later(self) -> None:
+        if self._noted is not None:
+            self._timer.not_after(self._clock.seconds() + MARK_SECONDS)
