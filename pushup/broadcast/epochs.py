@@ -18,11 +18,3 @@ def next_epoch(after: str, now: float, random: Callable[[], float]) -> str:
     """
     began = max(int(now * 1000), int(after[:-2] or "0", 16) + 1)
     return f"{began:x}{int(256 * random()):02x}"
-
-
-def began_at(epoch: str) -> float | None:
-    """When the epoch began, by the clock of the node that began it; None if this is not the name of an epoch."""
-    try:
-        return int(epoch[:-2], 16) / 1000
-    except ValueError:
-        return None

@@ -120,6 +120,7 @@ class HighWater:
         self._noted: Cursor | None = None
         self._written: Cursor | None = None
         self._is_writing = False
+        self._next_at = -math.inf  # when it may be written again
         self._failed = False
         self._stopped: Deferred[None] | None = None
 
@@ -142,10 +143,10 @@ class HighWater:
         return mark
 
     def note(self, cursor: Cursor) -> None:
-        """This entry has been applied; it is written within MARK_SECONDS."""
+        """This entry has been applied; it is written now, or MARK_SECONDS after the last time."""
         self._noted = cursor
         if self._timer.time == math.inf and not self._is_writing:
-            self._timer.not_after(self._clock.seconds() + MARK_SECONDS)
+            self._write_later()
 
     async def stop(self) -> None:
         """Write what was noted, if that is possible."""
@@ -166,6 +167,7 @@ class HighWater:
                 self._stopped.callback(None)
             return
         self._is_writing = True
+        self._next_at = self._clock.seconds() + MARK_SECONDS
         noted = self._noted
         call = self._helpers.call(self._store.write, msgspec.json.encode(noted))
         call.addCallbacks(lambda _: self._succeeded(noted), self._fail)
@@ -195,4 +197,4 @@ class HighWater:
 
     def _write_later(self) -> None:
         if self._noted is not None:
-            self._timer.not_after(self._clock.seconds() + MARK_SECONDS)
+            self._timer.not_after(max(self._clock.seconds(), self._next_at))

@@ -92,6 +92,8 @@ class Checker:
         """The data of each id, as anybody was told."""
         self._message: dict[str, tuple[Publication, int]] = {}
         self.order = Order()
+        self.unknowable = False
+        """Whether acknowledged messages were lost in a way that nobody can notice: then they are not asked for."""
         self.lossless = True
         """Whether nothing has happened so far that can lose an acknowledged message."""
         self.limits = Limits()
@@ -125,6 +127,11 @@ class Checker:
         known = self.data_at.setdefault(id_, data)
         if known != data:
             raise BrokenPromise(f"one order: the id {id_} is {known!r}, and for {who} it is {data!r}")
+
+    def acknowledged_after(self, cursor: str) -> bool:
+        """Whether anything was acknowledged in the epoch of this cursor, after it."""
+        ids = [publication.ids[-1] for publication in self.publications.values() if publication.ids]
+        return any(epoch_of(i) == epoch_of(cursor) and self.order.place(i) > self.order.place(cursor) for i in ids)
 
     # What subscribers are told.
 
@@ -254,7 +261,7 @@ class Checker:
         `end`: the cursor of all nodes; every follower must have reached it.
         """
         for follower in self.followers:
-            if follower.starts:
+            if follower.starts or self.unknowable:
                 continue
             for publication in self.publications.values():
                 for number, channels in enumerate(publication.channels if publication.ids else ()):

@@ -44,7 +44,7 @@ class Disk:
         self.database = _new_database()
         """Committed data is on the disk; a transaction is lost with its process."""
         self.mark: bytes | None = None
-        """The file beside the journal that says how far this machine has followed it."""
+        """The file that says how far this machine has followed the order."""
         self.holder: Process | None = None
         """The process that has the journal open."""
 
@@ -99,9 +99,9 @@ class _SimulatedFile(JournalFile):
 
 
 class SimulatedMark:
-    """Where a journal's mark is kept: on this disk."""
+    """Where a server's mark is kept: on this disk."""
 
-    name = "journal.db.mark"
+    name = "the mark"
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk

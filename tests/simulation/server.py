@@ -207,6 +207,7 @@ class Server:
             clock=clock,
             wall=process.clock.wall,
             random=random,
+            high_water=HighWater(SimulatedMark(self.disk), SimulatedHelpers(process, self.disk), clock),
         )
 
     @property

@@ -207,6 +207,8 @@ class Session:
                 self._commands = None
                 # This node goes on reporting, so that the others know that it cannot read this entry either.
                 await deferLater(self._clock, STUCK_RETRY_SECONDS, lambda: None)
+                if self._replica.has_failed:
+                    self._replica.forget()
             raise
         finally:
             reporting.cancel()
