@@ -189,7 +189,8 @@ class Checker:
         if publication.key is None or id_ == before:
             return False
         limits = self.limits
-        forgets = limits.keys_limit < 100 or limits.retention_seconds < 20 or epoch_of(id_) != epoch_of(before)
+        is_old = self.world.now - publication.began_at > limits.retention_seconds
+        forgets = is_old or limits.keys_limit < 100 or epoch_of(id_) != epoch_of(before)
         if forgets:
             self._false_alarm("not a gap: a key was forgotten, and its messages published again")
         return forgets

@@ -375,6 +375,7 @@ def test_a_key_that_was_forgotten(key: str | None, change: Callable[[History], N
     follower = history.follow("a")
     history.publish("p", "a", key=key)
     history.answer(follower, "e1-1", ("e1-1", "p/0", "a"))
+    history.wait(9)
     if ok:
         history.answer(follower, second, (second, "p/0", "a"))
         assert history.checker.false_alarms == {"not a gap: a key was forgotten, and its messages published again": 1}
