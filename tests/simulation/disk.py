@@ -53,6 +53,10 @@ class Disk:
         """Whether the journal is in the middle of a transaction."""
         return self.database.in_transaction
 
+    def close(self) -> None:
+        """Free the memory. Nothing can be read any more."""
+        self.database.close()
+
     def backup(self) -> bytes:
         """A copy of the journal."""
         return self.database.serialize()

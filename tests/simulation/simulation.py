@@ -90,7 +90,7 @@ class Simulation:
                 if server.name == "n0" and setup["slow_node"]:
                     link.seconds = setup["slow_node"]
             server.start()
-        self.balancer = Balancer(self.world, self.network, self.servers)
+        self.balancer = Balancer(self.world, self.network, [server.name for server in self.servers])
         self.publishers = [Publisher(self.world, self.network, f"p{n}", self.checker) for n in range(3)]
         self.subscribers: dict[int, Subscriber] = {}
         self.backups: list[Backup] = []
@@ -558,6 +558,8 @@ def simulate(plan: Plan, observe: Callable[[Simulation], None] | None = None) ->
     finally:
         globalLogPublisher.removeObserver(log)
         state.EXPIRE_AT_MOST = expire_at_most
+        for server in simulation.servers:
+            server.disk.close()
     return Result(
         plan, broken, world.digest, dict(sorted(world.reached.items())), dict(simulation.checker.false_alarms),
         world.story, world.event_count, world.longest_turn,

@@ -59,7 +59,7 @@ def test_leaving_out_a_step_changes_no_other(logged_failures: list[str]) -> None
 
     first_tries = {line.split(": ")[0].split()[1]: line for line in reversed(published(plan.steps))}
     assert first_tries == {line.split(": ")[0].split()[1]: line for line in reversed(published(shorter.steps))}
-    logged_failures.clear()
+    logged_failures.clear()  # of the faults
 
 
 def test_a_step_is_shown_in_one_line() -> None:
