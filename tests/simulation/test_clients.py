@@ -114,7 +114,7 @@ def test_a_late_answer(setting: Setting, seconds: float, in_time: bool) -> None:
     if in_time:
         setting.run(10)
     else:
-        with pytest.raises(BrokenPromise, match="holds end in time: a poll of s was held for 3.2 s instead of 2 s"):
+        with pytest.raises(BrokenPromise, match=r"holds end in time: a poll of s was held for 3\.2 s instead of 2 s"):
             setting.run(10)
 
 

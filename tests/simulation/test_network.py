@@ -192,7 +192,7 @@ def test_a_dead_process(pair: Pair) -> None:
 
 def test_the_delay_of_a_link(pair: Pair) -> None:
     """From half to twice of what is usual there, each direction by itself."""
-    there, back = pair.network.both("one", "other")
+    there = pair.network.link("one", "other")
     there.seconds = 1.0
     delays = [there.delay() for _ in range(500)]
     assert 0.5 <= min(delays) < 0.6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -37,7 +38,12 @@ def note(world: World) -> Notes:
 def test_events_happen_in_order(world: World, note: Notes) -> None:
     """By time, and those of one time as they were added; what an event adds for now comes after what was there."""
     world.at(START + 2, note("c"))
-    world.at(START + 1, lambda: (note("a")(), world.later(0, note("a again")))[0])
+
+    def add_another() -> None:
+        note("a")()
+        world.later(0, note("a again"))
+
+    world.at(START + 1, add_another)
     world.at(START + 1, note("b"))
     world.at(START - 5, note("first"))
     world.run(START + 1.5)
@@ -83,7 +89,7 @@ def test_an_event_is_a_turn_of_its_process(world: World) -> None:
         world.work += work
 
     for seconds, work in ((1, 5), (2, 9), (3, 7)):
-        process.later(seconds, lambda work=work: do(work))
+        process.later(seconds, partial(do, work))
     world.run(START + 4)
     assert seen == [process] * 3
     assert world.running is None
