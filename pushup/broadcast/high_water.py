@@ -4,7 +4,8 @@ A journal, or the data of Redis, can be put back to an earlier time while no nod
 complete log that ends too early. The mark shows it: if this machine has seen more than the log contains, entries are
 lost, and every subscriber must be told.
 
-The mark is written at most once a second, and once more when the server stops. After a crash it may be a second behind.
+The mark is written at each start, at most once a second while there are entries, and when the server stops. After a
+crash it may be a second behind.
 It proves that entries are missing (`lacks`), never that none are.
 """
 
@@ -142,6 +143,20 @@ class HighWater:
         self._written = mark
         return mark
 
+    def begin(self, cursor: Cursor) -> None:
+        """This machine goes on from here; blocks until that is written, or logs why it cannot be.
+
+        To be called before a client is told of it, if the epoch is new: so a log of before is always recognized.
+        """
+        self._noted = cursor
+        try:
+            self._store.write(msgspec.json.encode(cursor))
+        except OSError as error:
+            self._tell_failure(str(error))
+            self._write_later()
+        else:
+            self._written = cursor
+
     def note(self, cursor: Cursor) -> None:
         """This entry has been applied; it is written now, or MARK_SECONDS after the last time."""
         self._noted = cursor
@@ -182,18 +197,21 @@ class HighWater:
 
     def _fail(self, failure: Failure) -> None:
         self._is_writing = False
+        self._tell_failure(failure.getErrorMessage())
+        if self._stopped is not None:
+            self._stopped.callback(None)
+        else:
+            self._write_later()
+
+    def _tell_failure(self, reason: str) -> None:
         if not self._failed:
             self._failed = True
             _log.error(
                 "{name} cannot be written ({error}); if the message log is put back to an earlier time, the next start "
                 "does not notice it",
                 name=self._store.name,
-                error=failure.getErrorMessage(),
+                error=reason,
             )
-        if self._stopped is not None:
-            self._stopped.callback(None)
-        else:
-            self._write_later()
 
     def _write_later(self) -> None:
         if self._noted is not None:

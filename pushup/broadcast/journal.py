@@ -113,7 +113,7 @@ class Journal(OneNode):
         self._file, snapshot = self._open_file(self._high_water.read())
         self._follower = follower
         follower.start_from(restore(snapshot))
-        self._high_water.note(follower.cursor)
+        self._high_water.begin(follower.cursor)
         self._begin_checkpoint()
         behind = follower.time - self._steady_time()
         if behind >= BEHIND_SECONDS:

@@ -102,13 +102,39 @@ class Machine:
     def second(self) -> None:
         self.clock.advance(MARK_SECONDS)
 
-    def stop(self) -> Deferred[None]:
-        return Deferred.fromCoroutine(self.mark.stop())
+    def stop(self) -> None:
+        """Begin to stop."""
+        self._stopping = Deferred.fromCoroutine(self.mark.stop())
+
+    def has_stopped(self) -> bool:
+        return bool(self._stopping.called)
 
 
 @pytest.fixture
 def machine() -> Machine:
     return Machine()
+
+
+def test_the_beginning_is_written_at_once(machine: Machine) -> None:
+    """Before any client can be told of the new epoch; no helper is needed."""
+    machine.mark.begin(Cursor("e1", 5))
+    assert machine.written() == 5
+    assert machine.clock.getDelayedCalls() == []
+    machine.note(5)
+    machine.second()
+    assert machine.helpers.made == []
+
+
+def test_a_beginning_that_cannot_be_written_is_tried_again(machine: Machine, logged_failures: list[str]) -> None:
+    """The server starts all the same."""
+    machine.store.trouble = "no space left"
+    machine.mark.begin(Cursor("e1", 5))
+    assert len(logged_failures) == 1
+    logged_failures.clear()
+    machine.store.trouble = ""
+    machine.second()
+    machine.helpers.step()
+    assert machine.written() == 5
 
 
 def test_it_is_written_once_a_second_while_there_is_something_new(machine: Machine) -> None:
@@ -148,10 +174,10 @@ def test_what_is_noted_during_a_write_is_written_a_second_later(machine: Machine
 def test_stopping_writes_the_last_entry(machine: Machine) -> None:
     """Without waiting for the second to pass; nothing is left to do then."""
     machine.note(7)
-    stopped = machine.stop()
-    assert not stopped.called
+    machine.stop()
+    assert not machine.has_stopped()
     machine.helpers.step()
-    assert stopped.called
+    assert machine.has_stopped()
     assert machine.written() == 7
     assert machine.clock.getDelayedCalls() == []
 
@@ -161,11 +187,11 @@ def test_stopping_during_a_write_writes_what_was_noted_since(machine: Machine) -
     machine.note(1)
     machine.second()
     machine.note(2)
-    stopped = machine.stop()
+    machine.stop()
     machine.helpers.step()
-    assert not stopped.called
+    assert not machine.has_stopped()
     machine.helpers.step()
-    assert stopped.called
+    assert machine.has_stopped()
     assert machine.written() == 2
 
 
@@ -177,7 +203,8 @@ def test_stopping_with_nothing_new_writes_nothing(machine: Machine, noted: bool)
         machine.second()
         machine.helpers.step()
     before = list(machine.helpers.made)
-    assert machine.stop().called
+    machine.stop()
+    assert machine.has_stopped()
     assert machine.helpers.made == before
 
 
@@ -227,9 +254,9 @@ def test_a_mark_that_cannot_be_written_does_not_keep_a_server_from_stopping(
     if is_writing:
         machine.second()
         machine.note(2)
-    stopped = machine.stop()
+    machine.stop()
     machine.helpers.step()
-    assert stopped.called
+    assert machine.has_stopped()
     assert machine.helpers.names == []
     assert machine.clock.getDelayedCalls() == []
     assert len(logged_failures) == 1
@@ -245,7 +272,8 @@ def test_the_next_process_reads_what_was_written(machine: Machine) -> None:
     machine.start()
     assert machine.mark.read() == Cursor("e1", 3)
     machine.note(3)
-    assert machine.stop().called
+    machine.stop()
+    assert machine.has_stopped()
     assert machine.helpers.made == []
 
 

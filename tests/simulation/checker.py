@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pushup.core.limits import Limits
-from tests.simulation.order import Order, epoch_of
+from tests.simulation.order import Order, Place, epoch_of
 from tests.simulation.world import BrokenPromise, World
 
 
@@ -101,6 +101,9 @@ class Checker:
         """Whether the clock that orders everything has not jumped."""
         self.forgets: Callable[[Follower, str], bool] = lambda follower, channel: False
         """Whether a channel may have been forgotten: then a gap may be reported without a loss."""
+        self.unknowable: list[tuple[float, str]] = []
+        """When a log was put back so that nobody can know of it, and where it ends. Whoever had not read further is not
+        told; whoever had, in an epoch that began later, may get messages again."""
         self.confirmed: Callable[[Publication, str], None] = lambda publication, ack: None
         """Called with each confirmed publication, for checks from inside."""
 
@@ -159,7 +162,9 @@ class Checker:
 
     def _check_message(self, follower: Follower, message: Any, step: Step) -> None:
         data, id_ = message["data"], message["id"]
-        if data in follower.received and not self._is_published_again(data, id_, follower.received[data]):
+        if data in follower.received and step.tells_of_loss and self.unknowable:
+            self._false_alarm("not a gap: received again, and nobody can know")
+        elif data in follower.received and not self._is_published_again(data, id_, follower.received[data]):
             raise BrokenPromise(
                 f"nothing twice: {follower.name} received {data} as {follower.received[data]} and as {id_}"
             )
@@ -281,12 +286,30 @@ class Checker:
                 continue
             if self._ends_an_order(step) and wanted & set(step.gaps):
                 return
-            if place_of(step.before) < place <= place_of(step.after):
+            if place_of(step.before) < place <= place_of(step.after) or self._passes_by_name(
+                step, publication.ids[number]
+            ):
                 if wanted & set(step.gaps):
                     return
                 break
+        if self._nobody_can_know(follower, publication, place):
+            self._false_alarm("not a gap: lost, and nobody can know")
+            return
         raise BrokenPromise(
             f"delivered or covered by a gap: {follower.name} neither received {publication.data[number]} "
             f"({publication.ids[number]}, acknowledged at {publication.acknowledged_at - self.world.began:.4f}, "
             f"on {sorted(wanted)}) nor was told of a gap"
         )
+
+    def _passes_by_name(self, step: Step, id_: str) -> bool:
+        """Whether this step passes over a whole epoch in which the id is, and of which no subscriber was told."""
+        return "-" in step.before and epoch_of(step.before) < epoch_of(id_) < epoch_of(step.after)
+
+    def _nobody_can_know(self, follower: Follower, publication: Publication, place: Place) -> bool:
+        """Whether this message was lost when a log was put back, and this follower was at or before the end of that."""
+        for at, end in self.unknowable:
+            before = [step for step in follower.steps if step.at <= at]
+            is_behind = not before or self.order.place(before[-1].after) <= self.order.place(end)
+            if publication.began_at <= at and place > self.order.place(end) and is_behind:
+                return True
+        return False

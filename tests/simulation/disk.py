@@ -6,6 +6,7 @@ and is reported some time after that. So a process may die before the effect, be
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -60,6 +61,28 @@ class Disk:
     def backup(self) -> bytes:
         """A copy of the journal."""
         return self.database.serialize()
+
+    def end(self) -> tuple[str, int] | None:
+        """The epoch and the sequence of the last entry in the journal; None if it is new."""
+        self.database.execute("PRAGMA locking_mode = EXCLUSIVE")  # as the journal does, or a copy cannot be opened
+        head = self.database.execute("SELECT value FROM state WHERE name = 'checkpoint'").fetchone()
+        if head is None:
+            return None
+        state = json.loads(head[0])
+        group = self.database.execute("SELECT body FROM entries ORDER BY sequence DESC LIMIT 1").fetchone()
+        if group is None:
+            return state["epoch"], state["sequence"]
+        last = json.loads(group[0])[-1]
+        return last["epoch"], last["sequence"] + len(last["command"].get("messages", [None])) - 1
+
+    @property
+    def mark_is_ahead(self) -> bool:
+        """Whether the mark shows that the journal lacks entries."""
+        end = self.end()
+        if self.mark is None or end is None:
+            return False
+        mark = json.loads(self.mark)
+        return (len(mark["epoch"]), mark["epoch"], mark["sequence"]) > (len(end[0]), *end)
 
     def put_back(self, backup: bytes) -> None:
         """Replace the journal by a copy."""

@@ -93,7 +93,8 @@ class Simulation:
         self.balancer = Balancer(self.world, self.network, [server.name for server in self.servers])
         self.publishers = [Publisher(self.world, self.network, f"p{n}", self.checker) for n in range(3)]
         self.subscribers: dict[int, Subscriber] = {}
-        self.backups: list[Backup] = []
+        self.backups: list[tuple[str, bytes, bytes | None]] = []
+        """Copies of the journal and its mark."""
         self._last_fault: float | None = None
         self.checker.forgets = inside.may_forget(self)
         self.checker.limits = settings.queue
@@ -494,8 +495,7 @@ class Simulation:
     def _back_up(self) -> None:
         server = self.servers[0]
         if not server.disk.in_transaction:
-            disk, now = server.disk, f"{self.world.now - START:.1f}"
-            self.backups.append(Backup(now, disk.backup(), disk.mark, str(server.node.cursor)))
+            self.backups.append((f"{self.world.now - START:.1f}", server.disk.backup(), server.disk.mark))
         if self.world.now < START + FAULT_SECONDS:
             self.world.later(2.0, self._back_up)
 
@@ -515,16 +515,19 @@ class Simulation:
 
         self.world.later(8.0 if good else 0.1, put)
 
-    def _put_back(self, share: float, *, mark: bool) -> None:
-        backup = self.backups[int(share * len(self.backups))]
+    def _put_back(self, share: float, *, with_mark: bool = False) -> None:
+        time, backup, mark = self.backups[int(share * len(self.backups))]
         disk = self.servers[0].disk
         self._may_lose()
         self.world.reach("the journal was put back to an earlier time")
-        self.world.tell(f"n0: the journal of {backup.time} s is put back{', and the mark' if mark else ''}")
-        disk.put_back(backup.journal)
-        if mark:
-            disk.mark = backup.mark
-        inside.note_unknowable(self, backup.end)
+        self.world.tell(f"n0: the journal of {time} s is put back" + (", and its mark" if with_mark else ""))
+        disk.put_back(backup)
+        if with_mark:
+            disk.mark = mark
+        end = disk.end()
+        if end is not None and not disk.mark_is_ahead:
+            self.world.reach("the journal was put back, and its mark does not show it")
+            self.checker.unknowable.append((self.world.now, f"{end[0]}-{end[1]}"))
 
 
 @implementer(ILogObserver)
