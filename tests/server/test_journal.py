@@ -6,6 +6,7 @@ import http.client
 import os
 import random
 import resource
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -19,6 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
+from pushup.broadcast.high_water import mark_path
 from tests.server.caller import Caller, data_of
 from tests.server.command_line import error_of
 from tests.server.conftest import Serve
@@ -102,7 +104,8 @@ def test_the_replicated_state_survives(serve: Serve, path: Path, number: signal.
     with serve(*journal(path)) as server, server.caller() as caller:
         assert by_id(caller) == channels
         assert caller.call("GET", f"/v1/channels/{named['id']}").value["expires"] == renewed["expires"]
-        assert caller.cursor() == last
+        assert sequence(caller.cursor()) == sequence(last) + 1, "the order goes on under a new name"
+        assert caller.poll("a", cursor=last, timeout=0)["gaps"] == []
         answer = caller.poll("a", "b", "gone", str(nameless["id"]), cursor=start, timeout=0)
         assert data_of(answer) == [[1, "é"], 2.5, 0, 1, 2]
         assert [m["id"] for m in answer["messages"]] == [first["id"], second["id"], *many["ids"]]
@@ -114,7 +117,7 @@ def test_the_replicated_state_survives(serve: Serve, path: Path, number: signal.
         assert caller.call("POST", "/v1/messages", batch, {"Idempotency-Key": "l"}).value == many
         new = caller.call("POST", "/v1/channels", {}).value
         assert new["id"] > nameless["id"]
-        assert sequence(caller.publish(["a"], "new")["id"]) == sequence(last) + 7
+        assert sequence(caller.publish(["a"], "new")["id"]) == sequence(last) + 8
 
 
 def test_messages_expire_while_no_server_runs(serve: Serve, path: Path) -> None:
@@ -127,6 +130,76 @@ def test_messages_expire_while_no_server_runs(serve: Serve, path: Path) -> None:
     with serve(*journal(path), retention_seconds="1s") as server, server.caller() as caller:
         wait_until(lambda: server.metric("cached_messages") == 0, "the old message to go")
         assert caller.poll("a", cursor=cursor, timeout=0)["gaps"] == [{"channel": "a", "reason": "expired"}]
+
+
+# Put back, moved.
+
+
+def test_a_journal_that_was_put_back_is_noticed(serve: Serve, path: Path) -> None:
+    """Every subscriber is told, wherever its cursor is; no id is issued twice; the log says why."""
+    copy = path.with_name("copy")
+    with serve(*journal(path)) as server, server.caller() as caller:
+        start = caller.cursor()
+        ids = [caller.publish(["a"], n, key=f"k{n}")["id"] for n in range(10)]
+        end(server, signal.SIGTERM)
+    shutil.copy(path, copy)
+    with serve(*journal(path)) as server, server.caller() as caller:
+        ids += [caller.publish(["a"], n)["id"] for n in range(10, 30)]
+        end(server, signal.SIGKILL)
+    _put_back(copy, path)
+    lost = [{"channel": "a", "reason": "lost"}]
+    with serve(*journal(path)) as server, server.caller() as caller:
+        server.expect_log("an older copy was put in its place")
+        for cursor in (start, ids[4], ids[9], ids[10], ids[29]):
+            answer = caller.poll("a", cursor=cursor, timeout=0)
+            assert (answer["gaps"], answer["messages"]) == (lost, [])
+        assert caller.call("GET", "/v1/channels/a").status == 200
+        new = [caller.publish(["a"], n, key=f"k{n}")["id"] for n in range(30)]
+        assert not set(new) & set(ids)
+        last = caller.cursor()
+        (line,) = [line for line in server.log_lines() if "an older copy was put in its place" in line]
+        assert f"remove {path}.mark" in line
+        end(server, signal.SIGKILL)
+    with serve(*journal(path)) as server, server.caller() as caller:
+        assert caller.poll("a", cursor=last, timeout=0)["gaps"] == [], "once is enough"
+        assert [m["id"] for m in everything(caller, "a", cursor=new[0])] == new[1:]
+        end(server, signal.SIGTERM)
+
+
+def test_a_journal_that_was_put_back_with_its_mark(serve: Serve, path: Path) -> None:
+    """Nobody can know; but whoever has seen more than it has is told, also when it has come further than that."""
+    with serve(*journal(path)) as server, server.caller() as caller:
+        ids = [caller.publish(["a"], n)["id"] for n in range(10)]
+        end(server, signal.SIGTERM)
+    for name in (path, mark_path(path)):
+        shutil.copy(name, name.with_name(f"copy of {name.name}"))
+    with serve(*journal(path)) as server, server.caller() as caller:
+        ids += [caller.publish(["a"], n)["id"] for n in range(10, 30)]
+        end(server, signal.SIGTERM)
+    for name in (path, mark_path(path)):
+        _put_back(name.with_name(f"copy of {name.name}"), name)
+    with serve(*journal(path)) as server, server.caller() as caller:
+        new = [caller.publish(["a"], n)["id"] for n in range(10, 50)]
+        assert not set(new) & set(ids)
+        assert caller.poll("a", cursor=ids[29], timeout=0)["gaps"] == [{"channel": "a", "reason": "lost"}]
+        assert [m["id"] for m in everything(caller, "a", cursor=ids[4])] == [*ids[5:10], *new]
+        end(server, signal.SIGTERM)
+
+
+def test_a_journal_that_is_moved_leaves_its_mark_behind(serve: Serve, path: Path) -> None:
+    """At another place nothing is known, and it goes on there, without a gap."""
+    with serve(*journal(path)) as server, server.caller() as caller:
+        ids = [caller.publish(["a"], n)["id"] for n in range(10)]
+        end(server, signal.SIGTERM)
+    moved = path.rename(path.with_name("elsewhere"))
+    with serve(*journal(moved)) as server, server.caller() as caller:
+        assert [m["id"] for m in everything(caller, "a", cursor=ids[4])] == ids[5:]
+        end(server, signal.SIGTERM)
+
+
+def _put_back(copy: Path, path: Path) -> None:
+    path.with_name(f"{path.name}-wal").unlink(missing_ok=True)
+    shutil.copy(copy, path)
 
 
 # Kill -9 under load.
