@@ -1,0 +1,181 @@
+"""How a journal starts: whether entries are missing, and under which name the order goes on."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from pushup.broadcast.high_water import mark_path
+from pushup.broadcast.journal_file import JournalFile
+from pushup.broadcast.journal_start import open_journal
+from pushup.core.commands import Close, Entry
+from pushup.core.cursor import Cursor
+from pushup.core.limits import Limits
+from pushup.core.past_epochs import PastEpoch
+from pushup.core.restoration import restore
+from pushup.core.rules import LATEST_VERSION
+from pushup.core.snapshot import Snapshot
+from tests.broadcast.stepped_helpers import JournaledReplica, after_restart, name_epoch
+from tests.core.builders import publish
+from tests.core.random_entries import sorted_snapshot
+from tests.net.observed_log import logged_at
+
+Start = Callable[..., Snapshot]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal"
+
+
+@pytest.fixture
+def start(path: Path) -> Start:
+    """Opens and closes the journal once; returns the state, which must be the one that the file has then."""
+
+    def start(mark: Cursor | None = None, limits: Limits | None = None) -> Snapshot:
+        file, snapshot = open_journal(path, limits or Limits(), name_epoch, mark)
+        with closing(file):
+            assert list(file.entries()) == []
+            loaded = file.load()
+            assert loaded is not None
+            assert sorted_snapshot(restore(loaded)) == sorted_snapshot(restore(snapshot))
+        return snapshot
+
+    return start
+
+
+@pytest.fixture
+def state(path: Path) -> Snapshot:
+    """The state of a journal that ends at e1-5: an open channel, a closed one, messages and a key."""
+    file, snapshot = open_journal(path, Limits(), name_epoch, None)
+    with closing(file):
+        state = restore(snapshot)
+        state.note_changes()
+        commands = [publish("a", key="k"), publish("closed"), Close("closed"), publish("a"), publish("a")]
+        for number, command in enumerate(commands, 1):
+            entry = Entry("e1", number, 10.0, command)
+            state.apply(entry)
+            file.append((entry,))
+            if number == 3:
+                file.save(state.changes())
+    return state.snapshot()
+
+
+@pytest.fixture
+def warnings() -> Iterator[list[str]]:
+    with logged_at("warn") as lines:
+        yield lines
+
+
+@pytest.mark.parametrize("mark", [None, Cursor("e1", 5), Cursor("e1", 3)])
+def test_a_complete_journal_goes_on_under_a_new_name(
+    start: Start, state: Snapshot, warnings: list[str], mark: Cursor | None
+) -> None:
+    """Messages, keys and closings stay; it does so with each start, also if nothing came in between."""
+    again = start(mark)
+    assert again == after_restart(state)
+    assert start(Cursor(again.epoch, again.sequence)) == after_restart(again)
+    assert warnings == []
+
+
+@pytest.mark.parametrize("mark", [Cursor("e1", 6), Cursor("e2", 1), Cursor("e9", 40)])
+def test_a_journal_that_ends_before_the_mark_begins_again(
+    start: Start, state: Snapshot, path: Path, warnings: list[str], mark: Cursor
+) -> None:
+    """Its open channels stay, in an epoch that is later than journal and mark; the log says so."""
+    again = start(mark)
+    assert (again.epoch, again.sequence, again.past_epochs) == (name_epoch(mark.epoch), 0, ())
+    assert (again.messages, again.keys, again.time, again.last_id) == ((), (), state.time, state.last_id)
+    (channel,) = again.channels
+    assert (channel.name, channel.newest_sequence, channel.dropped_sequence) == ("a", 0, 0)
+    (line,) = warnings
+    assert f"{path} ends at e1-5, but this machine has followed it up to {mark}" in line
+    assert f"remove {mark_path(path)}" in line
+
+
+@pytest.mark.parametrize("mark", [Cursor("e1", 30), Cursor("e2", 0)])
+def test_a_journal_that_has_begun_again_does_so_once(
+    start: Start, state: Snapshot, path: Path, mark: Cursor, warnings: list[str]
+) -> None:
+    """What was published since stays, also if the server died before the mark was written."""
+    epoch = start(Cursor("e1", 30)).epoch
+    assert epoch == "e2"
+    warnings.clear()
+    with closing(JournalFile(path)) as file:
+        file.append((Entry(epoch, 1, 11.0, publish("a")),))
+    again = start(mark)
+    assert (again.epoch, again.past_epochs) == ("e3", (PastEpoch("e2", 1),))
+    assert [message.sequence for message in again.messages] == [1]
+    assert warnings == []
+
+
+def test_a_new_journal_beside_a_mark(start: Start, warnings: list[str]) -> None:
+    """It begins, with a later name than the old one, whose cursors it does not know."""
+    again = start(Cursor("e7", 30))
+    assert (again.epoch, again.sequence, again.past_epochs) == ("e8", 0, ())
+    assert warnings == []
+
+
+def test_an_empty_journal_that_was_put_back(start: Start, warnings: list[str]) -> None:
+    """It is not new: it was started before anything was published."""
+    start()
+    assert start(Cursor("e1", 1)).past_epochs == ()
+    assert len(warnings) == 1
+
+
+def test_other_limits_come_after_the_new_name(start: Start, state: Snapshot) -> None:
+    """Nothing takes a place under the old name: a cursor of what was lost there must not look valid."""
+    limits = Limits(keys_limit=7)
+    assert start(None, limits) == replace(after_restart(state), sequence=7, limits=limits)
+    assert start(Cursor("e2", 8), Limits()).limits == Limits()
+
+
+@pytest.mark.parametrize("mark", [None, Cursor("e9", 1)])
+def test_a_journal_of_the_last_release(start: Start, state: Snapshot, path: Path, mark: Cursor | None) -> None:
+    """It has no version, no past epochs and no mark; if it has a mark, it was put back."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("UPDATE state SET value = json_remove(value, '$.version', '$.past_epochs')")
+    again = start(mark)
+    assert again.version == LATEST_VERSION
+    if mark is None:
+        assert again == after_restart(state), "the new version takes no place"
+    else:
+        assert (again.past_epochs, again.messages) == ((), ())
+
+
+def test_a_journal_notes_what_it_has_applied(path: Path) -> None:
+    """The mark is written at the start, a second after an entry, and at a stop; the next start reads it."""
+    node = JournaledReplica(path)
+    mark = mark_path(path)
+    assert mark.read_bytes() == b'{"epoch":"e1","sequence":0}'
+    node.publish(publish("a"))
+    node.clock.advance(1.0)
+    assert mark.read_bytes() == b'{"epoch":"e1","sequence":1}'
+    node.publish(publish("a"))
+    node.stop_at_once()
+    assert mark.read_bytes() == b'{"epoch":"e1","sequence":2}'
+    mark.write_bytes(b'{"epoch":"e1","sequence":3}')
+    with logged_at("warn") as lines:
+        node = JournaledReplica(path, clock=node.clock)
+    node.file.close()
+    assert (node.cursor, len(lines)) == (Cursor("e2", 0), 1)
+    assert mark.read_bytes() == b'{"epoch":"e2","sequence":0}'
+
+
+def test_a_journal_whose_mark_cannot_be_written_works(path: Path, logged_failures: list[str]) -> None:
+    """It starts, publishes and stops, and that is logged once."""
+    path.with_name("journal.mark.new").mkdir()
+    node = JournaledReplica(path)
+    for _ in range(3):
+        node.publish(publish("a"))
+        node.clock.advance(1.0)
+    assert node.journal.why_not_ready() is None
+    node.stop_at_once()
+    assert len(logged_failures) == 1
+    assert "journal.mark cannot be written" in logged_failures[0]
+    logged_failures.clear()
