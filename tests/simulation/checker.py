@@ -162,7 +162,7 @@ class Checker:
 
     def _check_message(self, follower: Follower, message: Any, step: Step) -> None:
         data, id_ = message["data"], message["id"]
-        if data in follower.received and step.tells_of_loss and self.unknowable:
+        if follower.received.get(data) == id_ and self._may_begin_again(follower, step):
             self._false_alarm("not a gap: received again, and nobody can know")
         elif data in follower.received and not self._is_published_again(data, id_, follower.received[data]):
             raise BrokenPromise(
@@ -187,6 +187,11 @@ class Checker:
         """Whether it tells of a loss, and what comes after it has other places than what came before."""
         changes = epoch_of(step.before) != epoch_of(step.after)
         return step.tells_of_loss and (changes or self.order.place(step.after) < self.order.place(step.before))
+
+    def _may_begin_again(self, follower: Follower, step: Step) -> bool:
+        """Whether it was told of a loss since a log was put back that does not know its epoch."""
+        told = [s.at for s in (*follower.steps, step) if s.tells_of_loss]
+        return bool(self.unknowable and told and told[-1] >= self.unknowable[0][0])
 
     def _is_published_again(self, data: str, id_: str, before: str) -> bool:
         """Whether a publisher has tried its key again after the key was forgotten: it is another message then."""

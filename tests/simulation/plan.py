@@ -125,7 +125,7 @@ WEIGHTS = {
     "clog": 3, "cut": 2, "slow_link": 1, "stop_all": 1, "jump": 1,
     "redis_restart": 2, "redis_power": 2, "redis_old": 1.5, "redis_failover": 1.5, "redis_evict": 1, "redis_flush": 1,
     "redis_deny": 1, "redis_pause": 1, "redis_jump": 0.5, "redis_without_save": 1.5, "replica_pause": 1,
-    "disk": 2, "put_back": 2,
+    "disk": 2, "put_back": 2, "put_back_with_mark": 1,
 }  # fmt: skip
 """The faults, and how often each is chosen."""
 
@@ -159,7 +159,7 @@ def _fits(name: str, setup: dict[str, Any]) -> bool:
         return bool(setup["replica"]) and setup["kind"] == "redis"
     if name in ("new_settings", "poison", "poison_one", "drain_and_failover", "cut_all"):
         return bool(setup["kind"] == "redis")
-    if name in ("disk", "put_back", "kill_writing"):
+    if name in ("disk", "put_back", "put_back_with_mark", "kill_writing"):
         return bool(setup["kind"] == "journal")
     return True
 
@@ -213,8 +213,6 @@ def _arguments(random: Random, name: str) -> dict[str, Any]:
             return {"seconds": random.choice((0.0, 1.0)), "share": random.random()}
         case "cut_all":
             return {"seconds": seconds}
-        case "put_back":
-            return {"share": random.random(), "good": random.random() < 0.5, "mark": random.random() < 0.2}
-        case "poison_one":
-            return {"node": node}
+        case "put_back" | "put_back_with_mark":
+            return {"share": random.random(), "good": random.random() < 0.5}
     return {}

@@ -100,7 +100,14 @@ class Simulation:
         self.checker.limits = settings.queue
         kinds = {step.kind for step in plan.steps}
         # A journal that is opened again goes on with the wall clock of its machine, right or wrong.
-        opened_again = self.kind == "journal" and kinds & {"kill", "drain", "stop_all", "put_back", "kill_writing"}
+        opened_again = self.kind == "journal" and kinds & {
+            "kill",
+            "drain",
+            "stop_all",
+            "put_back",
+            "put_back_with_mark",
+            "kill_writing",
+        }
         self.checker.time_is_true = "redis_jump" not in kinds and not ("jump" in kinds and opened_again)
         self.checker.confirmed = inside.check_confirmation(self)
         reach.watch(self)
@@ -499,7 +506,7 @@ class Simulation:
         if self.world.now < START + FAULT_SECONDS:
             self.world.later(2.0, self._back_up)
 
-    def do_put_back(self, share: float, good: bool, mark: bool) -> None:
+    def do_put_back(self, share: float, good: bool, *, with_mark: bool = False) -> None:
         """The server is stopped, an older copy of its journal is put in place, and it starts again."""
         server = self.servers[0]
         if good:
@@ -510,10 +517,14 @@ class Simulation:
         def put() -> None:
             if server.is_running:
                 server.kill()
-            self._put_back(share, mark=mark)
+            self._put_back(share, with_mark=with_mark)
             server.start_again()
 
         self.world.later(8.0 if good else 0.1, put)
+
+    def do_put_back_with_mark(self, share: float, good: bool) -> None:
+        """As `do_put_back`, and its mark is put back, too: nobody can know."""
+        self.do_put_back(share, good, with_mark=True)
 
     def _put_back(self, share: float, *, with_mark: bool = False) -> None:
         time, backup, mark = self.backups[int(share * len(self.backups))]
