@@ -308,7 +308,9 @@ class Checker:
 
     def _passes_by_name(self, step: Step, id_: str) -> bool:
         """Whether this step passes over a whole epoch in which the id is, and of which no subscriber was told."""
-        return "-" in step.before and epoch_of(step.before) < epoch_of(id_) < epoch_of(step.after)
+        if "-" not in step.before or self.order.place(id_)[:2] == self.order.place(step.after)[:2]:
+            return False
+        return epoch_of(step.before) < epoch_of(id_) < epoch_of(step.after)
 
     def _nobody_can_know(self, follower: Follower, publication: Publication, place: Place) -> bool:
         """Whether this message was lost when a log was put back, and this follower was at or before the end of that."""
