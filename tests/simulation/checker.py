@@ -92,8 +92,6 @@ class Checker:
         """The data of each id, as anybody was told."""
         self._message: dict[str, tuple[Publication, int]] = {}
         self.order = Order()
-        self.unknowable = False
-        """Whether acknowledged messages were lost in a way that nobody can notice: then they are not asked for."""
         self.lossless = True
         """Whether nothing has happened so far that can lose an acknowledged message."""
         self.limits = Limits()
@@ -272,7 +270,7 @@ class Checker:
         `end`: the cursor of all nodes; every follower must have reached it.
         """
         for follower in self.followers:
-            if follower.starts or self.unknowable:
+            if follower.starts:
                 continue
             for publication in self.publications.values():
                 for number, channels in enumerate(publication.channels if publication.ids else ()):

@@ -75,15 +75,6 @@ class Disk:
         last = json.loads(group[0])[-1]
         return last["epoch"], last["sequence"] + len(last["command"].get("messages", [None])) - 1
 
-    @property
-    def mark_is_ahead(self) -> bool:
-        """Whether the mark shows that the journal lacks entries."""
-        end = self.end()
-        if self.mark is None or end is None:
-            return False
-        mark = json.loads(self.mark)
-        return (len(mark["epoch"]), mark["epoch"], mark["sequence"]) > (len(end[0]), *end)
-
     def put_back(self, backup: bytes) -> None:
         """Replace the journal by a copy."""
         assert self.holder is None or not self.holder.alive

@@ -155,7 +155,7 @@ def note_unknowable(simulation: Simulation, end: str) -> None:
     ]
     if checker.acknowledged_after(end) and not any(checker.order.place(cursor) > place for cursor in known):
         simulation.world.reach("acknowledged entries were lost, and nobody can know")
-        checker.unknowable = True
+        checker.unknowable.append((simulation.world.now, end))
 
 
 def before_last_save(redis: RedisServer) -> int | None:

@@ -213,6 +213,8 @@ def _arguments(random: Random, name: str) -> dict[str, Any]:
             return {"seconds": random.choice((0.0, 1.0)), "share": random.random()}
         case "cut_all":
             return {"seconds": seconds}
+        case "poison_one":
+            return {"node": node}
         case "put_back" | "put_back_with_mark":
             return {"share": random.random(), "good": random.random() < 0.5}
     return {}

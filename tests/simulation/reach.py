@@ -30,7 +30,6 @@ STATES = (
     "Redis came back without entries that a node had applied",
     "Redis came back with every entry, but without the last save",
     "the journal was put back to an earlier time",
-    "the journal was put back, and its mark does not show it",
     "a process was killed while it wrote to its disk",
     "a clock jumped while polls were held",
     "a key was tried again after its publication had succeeded",

@@ -52,15 +52,6 @@ class Result(NamedTuple):
     longest_turn: int
 
 
-class Backup(NamedTuple):
-    """A copy of a journal and of its mark, and where the journal ended."""
-
-    time: str
-    journal: bytes
-    mark: bytes | None
-    end: str
-
-
 class Simulation:
     """A cluster, its clients, and the steps that a plan may contain."""
 
@@ -281,7 +272,7 @@ class Simulation:
                     arguments = {"seconds": 0.0, **({"share": share} if redis == "old" else {})}
                     getattr(self, f"do_{what}")(**arguments)
             elif self.kind == "journal" and redis == "put_back":
-                self._put_back(share, mark=False)
+                self._put_back(share)
             for server in self.servers:
                 self.world.later(seconds, server.start_again)
 
@@ -536,9 +527,8 @@ class Simulation:
         if with_mark:
             disk.mark = mark
         end = disk.end()
-        if end is not None and not disk.mark_is_ahead:
-            self.world.reach("the journal was put back, and its mark does not show it")
-            self.checker.unknowable.append((self.world.now, f"{end[0]}-{end[1]}"))
+        if end is not None:
+            inside.note_unknowable(self, f"{end[0]}-{end[1]}")
 
 
 @implementer(ILogObserver)

@@ -82,8 +82,12 @@ class Setting:
             self.redis.execute([b"SCRIPT", b"LOAD", script.text])
         self.redis.redis.data[STATE] = {b"epoch": b"e", b"sequence": b"0", b"time": b"0", b"tag": b"t"}
 
+    @property
+    def history(self) -> bytes:
+        return self.redis.redis.history.encode()
+
     def append(self) -> None:
-        self.redis.execute([b"EVALSHA", APPEND, b"2", STATE, LOG, b"e", b"t", b"1", b"{}"])
+        self.redis.execute([b"EVALSHA", APPEND, b"2", STATE, LOG, b"e", b"t", b"1", b"{}", self.history])
 
 
 @pytest.fixture
