@@ -20,6 +20,7 @@ from pushup.core.commands import Outcome, Publish, Published
 from pushup.core.cursor import Cursor, Start, parse_cursor
 from pushup.core.errors import Unavailable, UnknownChannel
 from pushup.core.limits import Limits
+from pushup.core.past_epochs import PastEpochs
 from pushup.core.poll import Poll, Selection
 from pushup.core.snapshot import Snapshot
 from pushup.core.subscription import Subscription
@@ -38,7 +39,7 @@ LIMITS = {
     "few messages": Limits(retention_seconds=60.0, retention_messages=3, channel_ttl_seconds=40.0),
 }
 
-KEYS = (b"state", b"log", b"channels", b"messages", b"keys", b"leases", b"members")
+KEYS = (b"state", b"log", b"channels", b"messages", b"keys", b"leases", b"members", b"vouchers")
 
 
 @dataclass
@@ -65,6 +66,19 @@ class Chain:
     steps: list[tuple[Cursor | Start, Cursor, frozenset[str]]] = field(default_factory=list)
     holder: FollowingNode | None = None
     refused: int = 0
+    asked: FollowingNode | None = None
+
+    @property
+    def epochs(self) -> PastEpochs:
+        """The former names of the order, at the node that answers."""
+        assert self.asked is not None
+        return self.asked.state.past_epochs
+
+    def _continues(self, epoch: str) -> bool:
+        """Whether this is the epoch of the client's cursor, perhaps under a later name."""
+        cursor = self.cursor
+        assert isinstance(cursor, Cursor)
+        return cursor.epoch == epoch or self.epochs.good_up_to(cursor.epoch) >= cursor.sequence
 
     def answer(self, answer: Answer) -> None:
         """Check an answer: no duplicates, all in order, and a new epoch only with gaps."""
@@ -73,7 +87,7 @@ class Chain:
         assert isinstance(cursor, Cursor)
         gaps = frozenset(gap.channel for gap in answer.gaps)
         if isinstance(self.cursor, Cursor):
-            if cursor.epoch == self.cursor.epoch:
+            if self._continues(cursor.epoch):
                 assert cursor.sequence >= self.cursor.sequence, f"{self.cursor} went back to {cursor}"
             else:
                 assert order_of(cursor.epoch) > order_of(self.cursor.epoch), f"{self.cursor} went back to {cursor}"
@@ -82,11 +96,12 @@ class Chain:
         for message in answer.messages:
             place = parse_cursor(message.id)
             assert isinstance(place, Cursor)
+            assert place.epoch == self.epochs.at(place.sequence, cursor.epoch)
             data = bytes(message.data)
             assert data not in [seen for _, _, seen in self.received], "a message was received twice"
             last = self.received[-1] if self.received else ("", 0, b"")
-            assert place.epoch == cursor.epoch
-            assert last[0] != place.epoch or last[1] < place.sequence <= cursor.sequence
+            is_one_order = last[0] == cursor.epoch or self.epochs.good_up_to(last[0]) >= last[1]
+            assert not is_one_order or last[1] < place.sequence <= cursor.sequence
             self.received.append((place.epoch, place.sequence, data))
         self.steps.append((self.cursor, cursor, gaps))
         self.cursor = cursor
@@ -190,6 +205,7 @@ class Simulation:
     def poll_by(self, chain: Chain, node: FollowingNode, timeout: float) -> None:
         if chain.holder is not None:
             return
+        chain.asked = node
         try:
             result = node.node.poll(Poll(Selection(chain.channels, 3), chain.cursor, timeout), chain)
         except Unavailable:
