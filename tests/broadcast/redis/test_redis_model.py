@@ -56,10 +56,33 @@ class Publication:
         return outcome if isinstance(outcome, Published) else None
 
 
+class Names:
+    """The epochs that are later names of others."""
+
+    def __init__(self) -> None:
+        self.first: dict[str, str] = {}
+        """The first name of each epoch that was seen under several."""
+
+    def note(self, node: FollowingNode) -> None:
+        """Learn what this node knows."""
+        past = node.state.past_epochs.all
+        if past and node.state.cursor.epoch not in self.first:
+            self.first[node.state.cursor.epoch] = self.of(past[-1].epoch)
+
+    def of(self, epoch: str) -> str:
+        """The first name of this epoch."""
+        return self.first.get(epoch, epoch)
+
+    def place(self, cursor: Cursor) -> tuple[tuple[int, str], int]:
+        """A sort key: where in the order of everything this is."""
+        return order_of(self.of(cursor.epoch)), cursor.sequence
+
+
 @dataclass(eq=False)
 class Chain:
     """A client that carries its cursor from node to node; `steps` are its cursors, and the channels with gaps."""
 
+    names: Names
     channels: tuple[str, ...]
     cursor: Cursor | Start
     received: list[tuple[str, int, bytes]] = field(default_factory=list)
@@ -108,24 +131,20 @@ class Chain:
 
     def got_a_gap(self, epoch: str, sequence: int, names: set[str], *, forked: bool) -> bool:
         """Whether the client got a gap on one of these channels when it passed this entry."""
-        place = (order_of(epoch), sequence)
+        place = self.names.place(Cursor(epoch, sequence))
         for before, after, gaps in self.steps:
             if isinstance(before, Start):
-                if place <= _place(after):
+                if place <= self.names.place(after):
                     return True  # it started there or later
-            elif _place(before) < place <= _place(after):
+            elif self.names.place(before) < place <= self.names.place(after):
                 if names & gaps:
                     return True
                 if not forked:
                     return False
                 # It may have passed another message in its place; then it gets a gap when the epoch ends.
-            elif forked and before.epoch == epoch != after.epoch:
+            elif forked and self.names.of(before.epoch) == self.names.of(epoch) != self.names.of(after.epoch):
                 return bool(names & gaps)
         return False
-
-
-def _place(cursor: Cursor) -> tuple[tuple[int, str], int]:
-    return order_of(cursor.epoch), cursor.sequence
 
 
 class Simulation:
@@ -139,6 +158,7 @@ class Simulation:
         self.states: dict[bytes, Snapshot] = {}
         self.tags: dict[str, set[bytes]] = {}
         self.forked: set[str] = set()
+        self.names = Names()
         self.chains: list[Chain] = []
         self.publications: list[Publication] = []
         self.commands = random_commands(random, names=NAMES)
@@ -155,10 +175,10 @@ class Simulation:
             (12, self.append),
             (80, self.move),
             (14, self.poll),
-            (8, self.pass_time),
+            (16, self.pass_time),
             (0.5, self.cut),
             (0.3, self.stick),
-            (0.5, self.restart_redis),
+            (0.15, self.restart_redis),
             (0.3, self.crash),
             (0.3, self.trim),
             (0.2, self.deny),
@@ -199,7 +219,7 @@ class Simulation:
         random = self.random
         if len(self.chains) < 5 or random.random() < 0.02:
             names = tuple(random.sample(NAMES, random.choice((1, 2, 4))))
-            self.chains.append(Chain(names, random.choice((Start.EARLIEST, Start.NOW))))
+            self.chains.append(Chain(self.names, names, random.choice((Start.EARLIEST, Start.NOW))))
         self.poll_by(random.choice(self.chains), random.choice(self.cluster.nodes), random.choice((0.0, 2.0, 20.0)))
 
     def poll_by(self, chain: Chain, node: FollowingNode, timeout: float) -> None:
@@ -293,6 +313,7 @@ class Simulation:
     def check(self) -> None:
         for node in self.cluster.nodes:
             node.check()
+            self.names.note(node)
             tag = node.broadcast.tag
             if tag:
                 state = self.states.get(tag)
