@@ -16,8 +16,10 @@ from pushup.backends.helper_pool import HelperPool
 from pushup.backends.limited_service import ServiceLimits
 from pushup.backends.tickets import Tickets
 from pushup.broadcast import Broadcast
+from pushup.broadcast.epochs import next_epoch
+from pushup.broadcast.high_water import HighWater, MarkFile, mark_path
 from pushup.broadcast.journal import Journal
-from pushup.broadcast.journal_file import open_journal
+from pushup.broadcast.journal_start import open_journal
 from pushup.broadcast.memory import MemoryBroadcast
 from pushup.metrics import Metrics
 from pushup.net.wait.demultiplexer import Demultiplexer
@@ -33,7 +35,7 @@ def make_broadcast(
     """
     kind, _, path = settings.server.broadcast.partition(":")
     if kind == "memory":
-        return MemoryBroadcast(epoch=secrets.token_hex(4), limits=settings.queue, steady_time=steady_time)
+        return MemoryBroadcast(epoch=_name_epoch(""), limits=settings.queue, steady_time=steady_time)
     if kind == "journal":
         return _make_journal(Path(path), settings, reactor, metrics, steady_time)
     return _make_redis_broadcast(settings, reactor, demultiplexer)
@@ -43,13 +45,22 @@ def _make_journal(
     path: Path, settings: Settings, reactor: Any, metrics: Metrics, steady_time: Callable[[], float]
 ) -> Journal:
     limits = ServiceLimits(at_most=1, queue_limit=1, deadline_seconds=settings.journal.journal_timeout_seconds)
+
+    def helpers(name: str) -> HelperPool:
+        return HelperPool(name, limits, reactor=reactor, counters=metrics.backend(name))
+
     return Journal(
-        partial(open_journal, path, settings.queue, secrets.token_hex(4)),
+        partial(open_journal, path, settings.queue, _name_epoch),
+        high_water=HighWater(MarkFile(mark_path(path)), helpers("journal_mark"), reactor),
         waiting_limits=settings.waiting,
-        helpers=HelperPool("journal", limits, reactor=reactor, counters=metrics.backend("journal")),
+        helpers=helpers("journal"),
         clock=reactor,
         steady_time=steady_time,
     )
+
+
+def _name_epoch(after: str) -> str:
+    return next_epoch(after, time.time(), random)
 
 
 def _make_redis_broadcast(settings: Settings, reactor: Any, demultiplexer: Demultiplexer) -> Broadcast:

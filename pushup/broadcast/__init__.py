@@ -7,8 +7,12 @@ that appended the command.
 | file | what it defines |
 |---|---|
 | `memory` | the broadcast of one process; messages are lost when it ends |
-| `journal`, `journal_file` | the broadcast of one machine, which survives restarts; its file |
+| `journal` | the broadcast of one machine, which survives restarts |
+| `journal_file`, `journal_start` | its file; how it starts |
+| `high_water` | how far this machine has followed the order: what shows that entries are missing |
+| `epochs` | the names of epochs, which are ordered |
 | `redis` | the broadcast of many machines: a log in Redis that each node follows |
+| `epochs` | the names of epochs, which are ordered |
 | `checkpoint` | how journal and Redis store the state |
 | `members` | what the nodes of a cluster show each other |
 | `high_water` | how far this machine has followed the order, in a file of its own |

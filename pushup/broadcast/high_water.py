@@ -4,8 +4,8 @@ A journal, or the data of Redis, can be put back to an earlier time while no nod
 complete log that ends too early. The mark shows it: if this machine has seen more than the log contains, entries are
 lost, and every subscriber must be told.
 
-The mark is written at most once a second, so it may be a second behind. It proves that entries are missing, never that
-none are.
+The mark is written at most once a second, and once more when the server stops. After a crash it may be a second behind.
+It proves that entries are missing (`lacks`), never that none are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from pushup.broadcast.epochs import order_of
 from pushup.core.cursor import Cursor
+from pushup.core.past_epochs import PastEpochs
 from pushup.timer import Timer
 
 MARK_SECONDS = 1.0
@@ -33,6 +35,30 @@ T = TypeVar("T")
 
 _log = Logger()
 _decode = msgspec.json.Decoder(Cursor).decode
+
+
+def lacks(mark: Cursor, end: Cursor, past: PastEpochs) -> bool:
+    """Whether an order that ends at `end`, and had these names before, lacks entries up to the mark.
+
+    | the epoch of the mark | it lacks entries |
+    |---|---|
+    | is the present one | if the mark is beyond the end |
+    | is a former one | if the mark is beyond what that was good up to |
+    | is unknown, and later than the oldest known | yes: this machine followed the order where these epochs are not |
+    | is unknown, and earlier than all known | no: the order began after the mark, which was not written since |
+    """
+    if mark.epoch == end.epoch:
+        return mark.sequence > end.sequence
+    good_up_to = past.good_up_to(mark.epoch)
+    if good_up_to >= 0:
+        return mark.sequence > good_up_to
+    oldest = past.all[0].epoch if past.all else end.epoch
+    return order_of(mark.epoch) > order_of(oldest)
+
+
+def mark_path(path: Path) -> Path:
+    """Where the mark of the journal at this path is."""
+    return path.with_name(path.name + ".mark")
 
 
 class Store(Protocol):
@@ -94,6 +120,7 @@ class HighWater:
         self._noted: Cursor | None = None
         self._written: Cursor | None = None
         self._is_writing = False
+        self._next_at = -math.inf  # when it may be written again
         self._failed = False
         self._stopped: Deferred[None] | None = None
 
@@ -102,7 +129,9 @@ class HighWater:
         try:
             data = self._store.read()
             mark = None if data is None else _decode(data)
-        except (OSError, msgspec.DecodeError) as error:
+            if mark is not None:
+                int(mark.epoch, 16)  # or it is not the name of an epoch
+        except (OSError, ValueError) as error:
             _log.error(
                 "{name} cannot be read ({error}); if the message log was put back to an earlier time, this start does "
                 "not notice it",
@@ -114,13 +143,13 @@ class HighWater:
         return mark
 
     def note(self, cursor: Cursor) -> None:
-        """This entry has been applied; written within MARK_SECONDS."""
+        """This entry has been applied; it is written now, or MARK_SECONDS after the last time."""
         self._noted = cursor
         if self._timer.time == math.inf and not self._is_writing:
-            self._timer.not_after(self._clock.seconds() + MARK_SECONDS)
+            self._write_later()
 
     async def stop(self) -> None:
-        """Write what was noted."""
+        """Write what was noted, if that is possible."""
         self._timer.stop()
         self._stopped = Deferred()
         if not self._is_writing:
@@ -128,14 +157,17 @@ class HighWater:
         await self._stopped
 
     def abort(self) -> None:
-        """Write nothing more."""
+        """Write nothing more: this process is gone."""
         self._timer.stop()
+        self._noted = None
 
     def _write(self) -> None:
         if self._noted is None or self._noted == self._written:
-            self._finish()
+            if self._stopped is not None:
+                self._stopped.callback(None)
             return
         self._is_writing = True
+        self._next_at = self._clock.seconds() + MARK_SECONDS
         noted = self._noted
         call = self._helpers.call(self._store.write, msgspec.json.encode(noted))
         call.addCallbacks(lambda _: self._succeeded(noted), self._fail)
@@ -143,13 +175,10 @@ class HighWater:
     def _succeeded(self, noted: Cursor) -> None:
         self._is_writing = self._failed = False
         self._written = noted
-        if self._noted != noted:
-            if self._stopped is not None:
-                self._write()
-            else:
-                self._timer.not_after(self._clock.seconds() + MARK_SECONDS)
-            return
-        self._finish()
+        if self._stopped is not None:
+            self._write()
+        elif self._noted != noted:
+            self._write_later()
 
     def _fail(self, failure: Failure) -> None:
         self._is_writing = False
@@ -161,10 +190,11 @@ class HighWater:
                 name=self._store.name,
                 error=failure.getErrorMessage(),
             )
-        if self._stopped is None:
-            self._timer.not_after(self._clock.seconds() + MARK_SECONDS)
-        self._finish()
-
-    def _finish(self) -> None:
-        if self._stopped is not None and not self._stopped.called:
+        if self._stopped is not None:
             self._stopped.callback(None)
+        else:
+            self._write_later()
+
+    def _write_later(self) -> None:
+        if self._noted is not None:
+            self._timer.not_after(max(self._clock.seconds(), self._next_at))

@@ -18,10 +18,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from pushup.broadcast import Broadcast, Follower, OnEnd, OneNode, OnOutcome, refusals
+from pushup.broadcast.high_water import HighWater
 from pushup.broadcast.journal_file import JournalFile
 from pushup.broadcast.outage import Outage
 from pushup.broadcast.waiting import WaitingLimits, WaitingRoom
 from pushup.core.commands import Command, Continue, Entry, Outcome
+from pushup.core.cursor import Cursor
 from pushup.core.errors import Unavailable
 from pushup.core.restoration import restore
 from pushup.core.snapshot import Snapshot
@@ -81,18 +83,20 @@ class Journal(OneNode):
 
     def __init__(
         self,
-        open_file: Callable[[], tuple[JournalFile, Snapshot]],
+        open_file: Callable[[Cursor | None], tuple[JournalFile, Snapshot]],
         *,
+        high_water: HighWater,
         waiting_limits: WaitingLimits,
         helpers: Helpers,
         clock: IReactorTime,
         steady_time: Callable[[], float],
     ) -> None:
-        """`open_file` opens the file and returns it with the state in it; called by `start`, and blocks.
+        """`open_file` opens the file and returns it with the state in it; called by `start` with the mark, and blocks.
 
         `steady_time` returns seconds since the epoch (`pushup.clock`).
         """
         self._open_file = open_file
+        self._high_water = high_water
         self._helpers = helpers
         self._clock = clock
         self._steady_time = steady_time
@@ -106,9 +110,10 @@ class Journal(OneNode):
         self._stopped: Deferred[None] | None = None  # while stopping: fires when nothing is left to do
 
     def start(self, follower: Follower) -> None:
-        self._file, snapshot = self._open_file()
+        self._file, snapshot = self._open_file(self._high_water.read())
         self._follower = follower
         follower.start_from(restore(snapshot))
+        self._high_water.note(follower.cursor)
         self._begin_checkpoint()
         behind = follower.time - self._steady_time()
         if behind >= BEHIND_SECONDS:
@@ -144,12 +149,13 @@ class Journal(OneNode):
         on_end(self._follower.cursor)
 
     async def stop(self) -> None:
-        """Finish all commands that were appended, and close the file."""
+        """Finish all commands that were appended, write the mark, and close the file."""
         self._stopped = Deferred()
         if self._retry is not None:
             self._retry.cancel()
         self._start_next()
         await self._stopped
+        marked = Deferred.fromCoroutine(self._high_water.stop())  # meanwhile
         try:
             if not self._trouble:
                 await self._helpers.call(self._file.save, self._follower.changes())
@@ -159,6 +165,7 @@ class Journal(OneNode):
             await self._helpers.call(self._file.close)
         except Exception as error:
             _log.error("closing the journal failed: {error}", error=error)
+        await marked
 
     def _start_next(self) -> None:
         """Start the next call to the disk, unless one is under way."""
@@ -213,6 +220,7 @@ class Journal(OneNode):
         self._unsaved_bytes += size
         for entry in entries:
             self._tell(self._group, self._follower.apply(entry))
+        self._high_water.note(self._follower.cursor)
 
     def _tell(self, waiting: deque[_Waiting], outcome: Outcome) -> None:
         """Answer the publisher of the first command."""
@@ -273,6 +281,7 @@ class Journal(OneNode):
         """Apply entries that were written though the call failed; a retry with the same key gets their outcome."""
         for entry in entries:
             self._follower.apply(entry)
+        self._high_water.note(self._follower.cursor)
         self._trouble = None
         self._outage.over()
 

@@ -20,19 +20,15 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from pushup.broadcast.checkpoint import Head, encode, head_of, read_checkpoint
-from pushup.core.commands import Command, Configure, Entry, Upgrade
-from pushup.core.errors import OutOfOrder, VersionTooNew
+from pushup.core.commands import Entry
 from pushup.core.limits import Limits
-from pushup.core.restoration import restore
-from pushup.core.rules import LATEST_VERSION
-from pushup.core.snapshot import Changes, Snapshot, empty_snapshot
-from pushup.core.state import ReplicatedState
+from pushup.core.snapshot import Changes, Snapshot
 
 APPLICATION_ID = 0x50557368
 """Identifies PushUp's files: `PUsh`."""
@@ -107,7 +103,7 @@ class JournalFile:
         execute("COMMIT")
         (found,) = execute("PRAGMA quick_check(1)").fetchone()
         if found != b"ok":
-            raise JournalError(self._corrupt(found.decode(errors="replace").splitlines()[-1]))
+            raise JournalError(self.damaged(found.decode(errors="replace").splitlines()[-1]))
 
     def load(self) -> Snapshot | None:
         """The checkpoint; None if the file is new.
@@ -126,7 +122,7 @@ class JournalFile:
                 self._column("SELECT body FROM keys ORDER BY sequence"),
             )
         except (msgspec.DecodeError, KeyError, UnicodeDecodeError) as error:
-            raise JournalError(self._corrupt(str(error))) from None
+            raise JournalError(self.damaged(str(error))) from None
         except sqlite3.Error as error:
             raise self._error(error) from None
 
@@ -168,7 +164,7 @@ class JournalFile:
             for (body,) in self._database.execute("SELECT body FROM entries ORDER BY sequence"):
                 yield from _entries.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise JournalError(self._corrupt(str(error))) from None
+            raise JournalError(self.damaged(str(error))) from None
         except sqlite3.Error as error:
             raise self._error(error) from None
 
@@ -177,29 +173,51 @@ class JournalFile:
 
         Raises: JournalError; the save may or may not have happened then.
         """
-        last = changes.sequence
         execute = self._database.execute
         try:
             execute("BEGIN IMMEDIATE")
-            execute(
-                "INSERT OR REPLACE INTO channels SELECT json_extract(value, '$.name'), value FROM json_each(?)",
-                (_text(changes.channels),),
-            )
-            execute("DELETE FROM channels WHERE name IN (SELECT value FROM json_each(?))", (_text(changes.forgotten),))
-            if changes.messages:
-                execute("INSERT OR REPLACE INTO messages VALUES (?, ?)", (last, encode(changes.messages)))
-            execute("DELETE FROM messages WHERE sequence < ?", (changes.first_message,))
-            if changes.keys:
-                execute("INSERT OR REPLACE INTO keys VALUES (?, ?)", (last, encode(changes.keys)))
-            execute("DELETE FROM keys WHERE sequence < ?", (changes.first_key,))
-            execute("DELETE FROM entries WHERE sequence <= ?", (last,))
-            execute(
-                "INSERT OR REPLACE INTO state VALUES ('checkpoint', ?), ('limits', ?)",
-                (_text(head_of(changes)), _text(changes.limits)),
-            )
+            self._write(changes)
             execute("COMMIT")
         except sqlite3.Error as error:
             raise self._error(error) from None
+
+    def start_over(self, changes: Changes) -> None:
+        """Replace everything in the file by what a new epoch begins with. O(all).
+
+        Raises: JournalError.
+        """
+        execute = self._database.execute
+        try:
+            execute("BEGIN IMMEDIATE")
+            execute("DELETE FROM entries")
+            execute("DELETE FROM channels")
+            execute("DELETE FROM messages")
+            execute("DELETE FROM keys")
+            self._write(changes)
+            execute("COMMIT")
+        except sqlite3.Error as error:
+            raise self._error(error) from None
+
+    def _write(self, changes: Changes) -> None:
+        """Write changes to the checkpoint, in a transaction that is open."""
+        last = changes.sequence
+        execute = self._database.execute
+        execute(
+            "INSERT OR REPLACE INTO channels SELECT json_extract(value, '$.name'), value FROM json_each(?)",
+            (_text(changes.channels),),
+        )
+        execute("DELETE FROM channels WHERE name IN (SELECT value FROM json_each(?))", (_text(changes.forgotten),))
+        if changes.messages:
+            execute("INSERT OR REPLACE INTO messages VALUES (?, ?)", (last, encode(changes.messages)))
+        execute("DELETE FROM messages WHERE sequence < ?", (changes.first_message,))
+        if changes.keys:
+            execute("INSERT OR REPLACE INTO keys VALUES (?, ?)", (last, encode(changes.keys)))
+        execute("DELETE FROM keys WHERE sequence < ?", (changes.first_key,))
+        execute("DELETE FROM entries WHERE sequence <= ?", (last,))
+        execute(
+            "INSERT OR REPLACE INTO state VALUES ('checkpoint', ?), ('limits', ?)",
+            (_text(head_of(changes)), _text(changes.limits)),
+        )
 
     def close(self) -> None:
         """Close the file, so that another process can open it."""
@@ -219,10 +237,11 @@ class JournalFile:
             case ["SQLITE", "NOTADB"]:
                 return JournalError(f"{path} is not a journal; choose another path")
             case ["SQLITE", "CORRUPT"]:
-                return JournalError(self._corrupt(str(error)))
+                return JournalError(self.damaged(str(error)))
         return JournalError(f"reading or writing {path} failed: {error} ({kind or type(error).__name__})")
 
-    def _corrupt(self, what: str) -> str:
+    def damaged(self, what: str) -> str:
+        """The text of an error: what is wrong with the file, and what to do."""
         return (
             f"{self._path} is damaged ({what}); move it away and start without it or with a backup: "
             "subscribers are told of gaps"
@@ -231,39 +250,3 @@ class JournalFile:
 
 def _text(value: object) -> str:
     return encode(value).decode()
-
-
-def _to_this_release(state: ReplicatedState, limits: Limits) -> Iterable[Command]:
-    """What makes a journal continue with the latest version and these limits; its entries were applied with its own."""
-    if state.version < LATEST_VERSION:
-        yield Upgrade(LATEST_VERSION)
-    if state.limits != limits:
-        yield Configure(limits)
-
-
-def open_journal(
-    path: Path, limits: Limits, epoch: str, open_file: Callable[[Path], JournalFile] = JournalFile
-) -> tuple[JournalFile, Snapshot]:
-    """Open a journal and bring its checkpoint up to date; a new journal begins this epoch.
-
-    Returns the file, and the state to continue from under these limits. Raises: JournalError.
-    """
-    file = open_file(path)
-    try:
-        state = restore(file.load() or empty_snapshot(epoch, limits))
-        state.note_changes()
-        for entry in file.entries():
-            state.apply(entry)
-        for command in _to_this_release(state, limits):
-            state.apply(Entry(state.cursor.epoch, state.cursor.sequence + 1, state.time, command))
-        file.save(state.changes())
-    except OutOfOrder as error:
-        file.close()
-        raise JournalError(file._corrupt(str(error))) from None
-    except VersionTooNew as error:
-        file.close()
-        raise JournalError(f"{path} was written by a newer PushUp: {error}") from None
-    except JournalError:
-        file.close()
-        raise
-    return file, state.snapshot()

@@ -73,9 +73,9 @@ def read(
     passed.
 
     A client without a cursor gets everything cached, and misses nothing. `past`: the names that the epoch had before; a
-    cursor of one of them is the same place under the present name, as long as it is not beyond where that began. Any
-    other cursor of another epoch says nothing about this one: its client gets everything cached, and a gap for each
-    channel.
+    cursor of one of them is the same place under the present name, as long as it is not beyond where that began. One
+    that is beyond it has seen everything up to there: its client gets what came after that, and a gap for each channel.
+    Any other cursor of another epoch says nothing about this one: its client gets everything cached, and the gaps.
     """
     gaps: tuple[Gap, ...] = ()
     closed: tuple[str, ...] = ()
@@ -84,6 +84,7 @@ def read(
         after = last.sequence if cursor is Start.NOW else 0
     elif (cursor := past.translate(cursor, last.epoch)).epoch != last.epoch:
         gaps = tuple(Gap(c.name, "lost") for c in channels)
+        after = max(0, past.good_up_to(cursor.epoch))
     else:
         after = cursor.sequence
         for n, channel in enumerate(channels):

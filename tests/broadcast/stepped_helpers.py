@@ -7,11 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from twisted.internet.defer import Deferred
+from msgspec.structs import replace
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 
+from pushup.broadcast.high_water import HighWater, MarkFile, mark_path
 from pushup.broadcast.journal import Helpers, Journal
-from pushup.broadcast.journal_file import JournalError, JournalFile, open_journal
+from pushup.broadcast.journal_file import JournalError, JournalFile
+from pushup.broadcast.journal_start import open_journal
 from pushup.broadcast.members import Member
 from pushup.broadcast.waiting import WaitingLimits
 from pushup.core.commands import Command, Entry, Outcome, Publish, Published
@@ -19,6 +22,7 @@ from pushup.core.cursor import Cursor
 from pushup.core.errors import Unavailable
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import Limits
+from pushup.core.past_epochs import REMEMBERED, PastEpoch
 from pushup.core.snapshot import Changes, Snapshot
 from pushup.core.state import ReplicatedState
 
@@ -112,6 +116,13 @@ class SteppedHelpers:
         call.result.errback(error)
 
 
+class AtOnce:
+    """A helper that makes each call at once."""
+
+    def call(self, function: Callable[..., T], /, *args: Any) -> Deferred[T]:
+        return maybeDeferred(function, *args)
+
+
 class JournaledReplica:
     """A replica that follows its journal as a node does; the test has access to file, helper and clock."""
 
@@ -122,7 +133,6 @@ class JournaledReplica:
         limits: Limits | None = None,
         clock: Clock | None = None,
         steady_ahead: float = 0.0,
-        epoch: str = "e1",
         waiting_limit_bytes: int = WaitingLimits().waiting_limit_bytes,
     ) -> None:
         self.limits = limits or Limits()
@@ -131,12 +141,13 @@ class JournaledReplica:
         """By this the time of entries is ahead of the monotonic clock."""
         self.helpers = SteppedHelpers()
 
-        def open_file() -> tuple[JournalFile, Snapshot]:
-            self.file, snapshot = open_journal(path, self.limits, epoch)
+        def open_file(mark: Cursor | None) -> tuple[JournalFile, Snapshot]:
+            self.file, snapshot = open_journal(path, self.limits, name_epoch, mark)
             return self.file, snapshot
 
         self.journal = Journal(
             open_file,
+            high_water=HighWater(MarkFile(mark_path(path)), AtOnce(), self.clock),
             waiting_limits=WaitingLimits(waiting_limit_bytes=waiting_limit_bytes),
             helpers=self.helpers,
             clock=self.clock,
@@ -234,6 +245,22 @@ class JournaledReplica:
         stopped = self.stop()
         self.helpers.run()
         assert stopped.called
+
+
+def name_epoch(after: str) -> str:
+    """The epochs of tests are e1, e2, e3 ..."""
+    return f"e{int(after[1:] or 0) + 1}"
+
+
+def after_restart(snapshot: Snapshot) -> Snapshot:
+    """What a state is after a restart: the order goes on under the next name, one place later."""
+    past = (*snapshot.past_epochs, PastEpoch(snapshot.epoch, snapshot.sequence))
+    return replace(
+        snapshot,
+        epoch=name_epoch(snapshot.epoch),
+        sequence=snapshot.sequence + 1,
+        past_epochs=past[-REMEMBERED:],
+    )
 
 
 def make_clock() -> Clock:

@@ -17,13 +17,17 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from pushup.broadcast.journal_file import JournalError, JournalFile, open_journal
-from pushup.core.commands import Close, Command, Create, Entry, Expire, Outcome, Published
+from pushup.broadcast.journal_file import JournalError, JournalFile
+from pushup.broadcast.journal_start import open_journal
+from pushup.core.commands import Close, Command, Continue, Create, Entry, Expire, Outcome, Published
+from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
+from pushup.core.past_epochs import REMEMBERED
 from pushup.core.restoration import restore
 from pushup.core.snapshot import Snapshot
 from pushup.core.state import ReplicatedState
+from tests.broadcast.stepped_helpers import after_restart, name_epoch
 from tests.core.builders import EPOCH, batch, draft, publish
 from tests.core.random_entries import LIMITS, random_entries, sorted_snapshot
 
@@ -40,9 +44,9 @@ def path(tmp_path: Path) -> Path:
 class Opened:
     """An open file and the state loaded from it; each entry is written before it is applied."""
 
-    def __init__(self, path: Path, limits: Limits | None = None, epoch: str = EPOCH) -> None:
+    def __init__(self, path: Path, limits: Limits | None = None, mark: Cursor | None = None) -> None:
         self.limits = limits or Limits()
-        self.file, snapshot = open_journal(path, self.limits, epoch)
+        self.file, snapshot = open_journal(path, self.limits, name_epoch, mark)
         self.state = restore(snapshot)
         self.state.check()
         self.state.note_changes()
@@ -80,7 +84,7 @@ def filled(path: Path, messages: int = 40) -> None:
 def error_of(path: Path) -> str:
     """The one-line error for a file that cannot be opened, which names it; the file is not left open."""
     with pytest.raises(JournalError) as raised:
-        open_journal(path, Limits(), "e2")
+        open_journal(path, Limits(), name_epoch, None)
     text = str(raised.value)
     assert str(path) in text
     assert "\n" not in text
@@ -113,7 +117,8 @@ def test_a_file_restores_the_state(path: Path, limits: str, seed: int) -> None:
     opened = Opened(path, LIMITS[limits])
     group: list[Entry] = []
     for entry in random_entries(random, 250):
-        group.append(entry)
+        last = group[-1].sequence + group[-1].command.width - 1 if group else steady.cursor.sequence
+        group.append(replace(entry, epoch=steady.cursor.epoch, sequence=last + 1))
         if random.random() < 0.5:
             continue
         outcomes = [repr(steady.apply(entry)) for entry in group]
@@ -124,20 +129,24 @@ def test_a_file_restores_the_state(path: Path, limits: str, seed: int) -> None:
             opened.save()
         if random.random() < 0.15:
             opened.close()
-            opened = Opened(path, LIMITS[limits], epoch="another")
+            opened = Opened(path, LIMITS[limits])
+            epoch, sequence = steady.cursor.epoch, steady.cursor.sequence
+            steady.apply(Entry(epoch, sequence + 1, steady.time, Continue(name_epoch(epoch))))
             assert opened.snapshot() == sorted_snapshot(steady)
             assert list(opened.file.entries()) == []
     opened.close()
 
 
 def test_a_new_file_starts_an_epoch(path: Path) -> None:
-    """It is empty at the first sequence, and the next server continues that epoch."""
-    opened = Opened(path, epoch="first")
-    assert opened.snapshot() == ReplicatedState(Limits(), epoch="first").snapshot()
-    opened.close()
-    opened = Opened(path, epoch="second")
-    assert opened.state.cursor.epoch == "first"
-    assert opened.state.cursor.sequence == 0
+    """It is empty at the first sequence, and with each next server the order goes on under a new name."""
+    opened = Opened(path)
+    expected = ReplicatedState(Limits(), epoch="e1").snapshot()
+    assert opened.snapshot() == expected
+    for _ in range(REMEMBERED + 2):
+        opened.close()
+        opened = Opened(path)
+        expected = after_restart(expected)
+        assert opened.snapshot() == expected
     opened.close()
 
 
@@ -259,7 +268,7 @@ def test_a_checkpoint_saved_twice_has_everything_once(path: Path) -> None:
     state = opened.snapshot()
     opened.close()
     opened = Opened(path)
-    assert opened.snapshot() == state
+    assert opened.snapshot() == after_restart(state)
     opened.close()
 
 
@@ -313,7 +322,7 @@ def test_a_file_that_cannot_grow(path: Path) -> None:
     state = opened.snapshot()
     opened.close()
     opened = Opened(path)
-    assert opened.snapshot() == state
+    assert opened.snapshot() == after_restart(state)
     opened.close()
 
 
@@ -348,14 +357,14 @@ def test_entries_are_replayed_with_the_old_limits(path: Path) -> None:
     assert [m.sequence for m in opened.state.snapshot().messages] == [1, 2, 3, 4, 5, 6]
     assert [opened.do(publish("a", key=f"k{n}"), 1.0) for n in range(6)] == outcomes
     assert opened.state.channels.get("b").ttl == 3600.0
-    assert opened.do(publish("a"), 2.0) == Published(EPOCH, 15, 1, 2.0), "the new limits took one place"
-    assert [m.sequence for m in opened.state.snapshot().messages] == [3, 4, 5, 6, 15], "two go for one that comes"
+    assert opened.do(publish("a"), 2.0) == Published("e2", 16, 1, 2.0), "new name, new limits: two places"
+    assert [m.sequence for m in opened.state.snapshot().messages] == [3, 4, 5, 6, 16], "two go for one that comes"
     assert not isinstance(opened.do(publish("never created"), 2.0), Published)
     opened.save()
     state = opened.snapshot()
     opened.close()
     opened = Opened(path, strict)
-    assert opened.snapshot() == state
+    assert opened.snapshot() == after_restart(state)
     opened.close()
 
 
@@ -373,10 +382,11 @@ def test_any_limits_may_follow_any(path: Path, seed: int) -> None:
             state = opened.snapshot()
             opened.close()
             changed = random.choice(list(LIMITS.values()))
-            sequence = state.sequence + (changed != limits)
+            expected = after_restart(state)
+            expected = replace(expected, limits=changed, sequence=expected.sequence + (changed != limits))
             limits = changed
             opened = Opened(path, limits)
-            assert opened.snapshot() == replace(state, sequence=sequence, limits=limits)
+            assert opened.snapshot() == expected
     opened.close()
 
 
@@ -624,7 +634,7 @@ def test_a_file_that_could_not_be_used_is_closed(path: Path) -> None:
     filled(path)
     change(path, "UPDATE state SET value = '{}' WHERE name = 'checkpoint'")
     with pytest.raises(JournalError) as raised:
-        open_journal(path, Limits(), "e2")
+        open_journal(path, Limits(), name_epoch, None)
     JournalFile(path).close()
     assert str(path) in str(raised.value)
 
@@ -647,7 +657,7 @@ def test_a_copy_of_an_open_file_is_complete(path: Path, tmp_path: Path) -> None:
         copy = tmp_path / f"copy{number}"
         _copy(path, copy)
         other = Opened(copy)
-        assert other.snapshot() == opened.snapshot()
+        assert other.snapshot() == after_restart(opened.snapshot())
         other.close()
     opened.close()
 

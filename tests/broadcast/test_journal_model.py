@@ -14,9 +14,10 @@ from random import Random
 
 import pytest
 
+from pushup.broadcast.high_water import mark_path
 from pushup.broadcast.journal import RETRY_SECONDS
 from pushup.core.answer import Answer
-from pushup.core.commands import Draft, Entry, Expire, Outcome, Publish, Published
+from pushup.core.commands import Continue, Draft, Entry, Expire, Outcome, Publish, Published
 from pushup.core.cursor import Cursor, Start, parse_cursor
 from pushup.core.errors import UnknownChannel
 from pushup.core.limits import Limits
@@ -75,7 +76,7 @@ class Simulation:
         self.random = random
         self.limits = limits
         self.clock = make_clock()
-        self.order = ReplicatedState(limits, epoch="e0")
+        self.order = ReplicatedState(limits, epoch="e1")
         self.messages: dict[int, Draft] = {}
         self.publications: list[Publication] = []
         self.clients: list[Client] = []
@@ -86,8 +87,8 @@ class Simulation:
         self.node = self.start()
 
     def start(self) -> JournaledReplica:
-        """Start the next server, offering it a new epoch, which it must not take."""
-        return JournaledReplica(self.path, limits=self.limits, clock=self.clock, epoch=f"e{self.crashes}")
+        """Start the next server."""
+        return JournaledReplica(self.path, limits=self.limits, clock=self.clock)
 
     def step(self) -> None:
         random, node = self.random, self.node
@@ -160,7 +161,7 @@ class Simulation:
         assert isinstance(answer, Answer)
         before, client.cursor = client.cursor, parse_cursor(answer.cursor)
         assert isinstance(client.cursor, Cursor)
-        assert client.cursor.epoch == "e0"
+        assert client.cursor.epoch == self.order.cursor.epoch
         client.got += len(answer.messages)
         client.gaps += len(answer.gaps)
         for received in answer.messages:
@@ -187,6 +188,9 @@ class Simulation:
         shutil.copy(log.with_name(log.name.removesuffix("-wal")), self.path)
         copy = self.path.with_name(self.path.name + "-wal")
         shutil.copy(log, copy)
+        mark = mark_path(self.path.with_name(log.name.removesuffix("-wal")))
+        if mark.exists():
+            shutil.copy(mark, mark_path(self.path))
         if copy.stat().st_size > size and random.random() < 0.5:
             self.torn += 1
             with copy.open("r+b") as file:  # only a part of the last write is there
@@ -217,15 +221,20 @@ class Simulation:
         """Assert that the new server has the whole order, and the unacknowledged group completely or not at all."""
         state = self.node.state
         self.node.check()
-        if unknown and state.cursor.sequence > self.order.cursor.sequence:
+        if unknown and state.cursor.sequence > self.order.cursor.sequence + 1:  # the new name takes one place
             self.found += 1
             for entry in unknown:
                 self.feed(entry)
         elif unknown:
             self.lost += 1
+        self.go_on()
         assert sorted_snapshot(state) == sorted_snapshot(self.order)
-        assert self.node.cursor.epoch == "e0"
         assert list(self.node.file.entries()) == []
+
+    def go_on(self) -> None:
+        """The order goes on under the name that the new server gave it."""
+        epoch, sequence = self.order.cursor.epoch, self.order.cursor.sequence
+        self.order.apply(Entry(epoch, sequence + 1, self.order.time, Continue(self.node.cursor.epoch)))
 
     def finish(self) -> None:
         """Stop in good order; then check that everything acknowledged was kept, and that all clients reach the end."""

@@ -155,7 +155,9 @@ class Node:
                 client.is_waiting = True
         elif is_lost:
             assert [(gap.channel, gap.reason) for gap in result.gaps] == [(name, "lost") for name in names]
-            self.naive.assert_answer(result, names, selection, None)
+            assert isinstance(poll.cursor, Cursor)
+            good_up_to = self.naive.past.get(poll.cursor.epoch)
+            self.naive.assert_answer(result, names, selection, good_up_to, is_lost=True)
         else:
             begins = poll.cursor is Start.EARLIEST
             assert result.tells_something or min(deadline, selection.end) <= now

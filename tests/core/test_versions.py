@@ -76,6 +76,15 @@ def test_a_cursor_beyond_a_past_epoch_is_lost(cursor: str) -> None:
         feed.apply(Create(None), 2.0)
 
 
+@pytest.mark.parametrize(
+    ("cursor", "expected"), [("e1-3", [4, 6]), ("e1-100", [4, 6]), ("e2-5", [6]), ("e4-1", [1, 2, 4, 6])]
+)
+def test_a_lost_cursor_gets_no_message_twice(cursor: str, expected: list[int]) -> None:
+    """Its client has seen what the order had under that name; of an unknown name nothing is known."""
+    answer = three_epochs().ask(poll("a", cursor=cursor))
+    assert (ids(answer), gaps(answer)) == (expected, [("a", "lost")])
+
+
 def three_epochs() -> Feed:
     feed = Feed()
     feed.apply(batch(draft("a"), draft("a")), 1.0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from tests.simulation.http import HttpClient, Message, Reader, request
 from tests.simulation.network import End, Network
-from tests.simulation.server import Server
 from tests.simulation.world import Process, World
 
 HOST = "balancer"
@@ -29,11 +28,11 @@ SERVER_SECONDS = 75.0
 class Balancer:
     """The process, its servers, and what it knows of them."""
 
-    def __init__(self, world: World, network: Network, servers: list[Server]) -> None:
+    def __init__(self, world: World, network: Network, names: list[str]) -> None:
         self.world = world
         self.network = network
         self.process = Process(world, HOST)
-        self.names = [server.name for server in servers]
+        self.names = names
         self.random = world.random("balancer")
         self._failures = dict.fromkeys(self.names, FALL)
         self.busy = dict.fromkeys(self.names, 0)

@@ -27,10 +27,12 @@ class Publisher:
         self._checker = checker
         self._number = 0
 
-    def publish(self, host: str, channels: list[tuple[str, ...]], key: str | None, ack: str) -> None:
+    def publish(
+        self, host: str, channels: list[tuple[str, ...]], key: str | None, ack: str, name: str | None = None
+    ) -> None:
         """Publish a message for each of these groups of channels."""
         self._number += 1
-        publication = Publication(f"{self.process.name}.{self._number}", channels, key, ack)
+        publication = Publication(name or f"{self.process.name}.{self._number}", channels, key, ack)
         self._checker.published(publication)
         self._try(host, publication, 1)
 

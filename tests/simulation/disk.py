@@ -43,6 +43,8 @@ class Disk:
         """Additional seconds of each call."""
         self.database = _new_database()
         """Committed data is on the disk; a transaction is lost with its process."""
+        self.mark: bytes | None = None
+        """The file that says how far this machine has followed the order."""
         self.holder: Process | None = None
         """The process that has the journal open."""
 
@@ -50,6 +52,10 @@ class Disk:
     def in_transaction(self) -> bool:
         """Whether the journal is in the middle of a transaction."""
         return self.database.in_transaction
+
+    def close(self) -> None:
+        """Free the memory. Nothing can be read any more."""
+        self.database.close()
 
     def backup(self) -> bytes:
         """A copy of the journal."""
@@ -94,6 +100,27 @@ class _SimulatedFile(JournalFile):
 
     def close(self) -> None:
         self._disk.holder = None
+
+
+class SimulatedMark:
+    """Where a server's mark is kept: on this disk."""
+
+    name = "the mark"
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def read(self) -> bytes | None:
+        self._check()
+        return self._disk.mark
+
+    def write(self, data: bytes) -> None:
+        self._check()
+        self._disk.mark = data
+
+    def _check(self) -> None:
+        if self._disk.failing:
+            raise OSError(f"the disk is {self._disk.failing}")
 
 
 class _Database:

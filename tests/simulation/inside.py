@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -138,6 +139,23 @@ def may_forget(simulation: Simulation) -> Callable[[Follower, str], bool]:
         return any(s.is_running and s.node.state.channels.floor > sequence for s in simulation.servers)
 
     return forgets
+
+
+def note_unknowable(simulation: Simulation, end: str) -> None:
+    """Note if acknowledged entries are gone, and neither a running server nor any mark knows of them.
+
+    `end`: where the log ends now. It then looks complete to everybody.
+    """
+    checker = simulation.checker
+    place = checker.order.place(end)
+    marks = [json.loads(server.disk.mark) for server in simulation.servers if server.disk.mark is not None]
+    known = [f"{mark['epoch']}-{mark['sequence']}" for mark in marks]
+    known += [
+        str(server.node.cursor) for server in simulation.servers if server.is_running and server.node.cursor.epoch
+    ]
+    if checker.acknowledged_after(end) and not any(checker.order.place(cursor) > place for cursor in known):
+        simulation.world.reach("acknowledged entries were lost, and nobody can know")
+        checker.unknowable = True
 
 
 def before_last_save(redis: RedisServer) -> int | None:

@@ -1,8 +1,8 @@
 """The simulated network: connections that deliver bytes in order, late, or not at all.
 
 A connection is a pair of `End`s. What one end sends arrives at the other after the delay of the link between their
-hosts. A link can be *clogged*, in one direction or in both: what is sent is kept, and arrives when the link is
-released. It can be *cut*: its connections are reset, and new ones fail.
+hosts. A link can be *clogged*, in one direction or in both: what is sent is kept, and arrives once it is released. It
+can be *cut*: its connections are reset, and new ones fail.
 """
 
 from __future__ import annotations

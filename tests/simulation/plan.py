@@ -120,9 +120,10 @@ def _subscribers(random: Random) -> list[Step]:
 
 
 WEIGHTS = {
-    "kill": 3, "pause": 2, "drain": 2, "new_settings": 1, "poison": 0.7, "drain_and_failover": 1, "kill_writing": 2,
-    "cut_all": 0.7, "clog": 3, "cut": 2, "slow_link": 1, "stop_all": 1, "jump": 1,
-    "redis_restart": 2, "redis_power": 2, "redis_old": 1.5, "redis_failover": 1.5, "redis_evict": 1, "redis_flush": 0.5,
+    "kill": 3, "pause": 2, "drain": 2, "new_settings": 1, "poison": 0.7, "poison_one": 0.7,
+    "drain_and_failover": 1, "kill_writing": 2, "cut_all": 0.7,
+    "clog": 3, "cut": 2, "slow_link": 1, "stop_all": 1, "jump": 1,
+    "redis_restart": 2, "redis_power": 2, "redis_old": 1.5, "redis_failover": 1.5, "redis_evict": 1, "redis_flush": 1,
     "redis_deny": 1, "redis_pause": 1, "redis_jump": 0.5, "redis_without_save": 1.5, "replica_pause": 1,
     "disk": 2, "put_back": 2,
 }  # fmt: skip
@@ -156,7 +157,7 @@ def _fits(name: str, setup: dict[str, Any]) -> bool:
         return bool(setup["kind"] == "redis") and (name != "redis_failover" or setup["replica"])
     if name == "replica_pause":
         return bool(setup["replica"]) and setup["kind"] == "redis"
-    if name in ("new_settings", "poison", "drain_and_failover", "cut_all"):
+    if name in ("new_settings", "poison", "poison_one", "drain_and_failover", "cut_all"):
         return bool(setup["kind"] == "redis")
     if name in ("disk", "put_back", "kill_writing"):
         return bool(setup["kind"] == "journal")
@@ -213,5 +214,7 @@ def _arguments(random: Random, name: str) -> dict[str, Any]:
         case "cut_all":
             return {"seconds": seconds}
         case "put_back":
-            return {"share": random.random(), "good": random.random() < 0.5}
+            return {"share": random.random(), "good": random.random() < 0.5, "mark": random.random() < 0.2}
+        case "poison_one":
+            return {"node": node}
     return {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pushup.broadcast.redis.log import SCRIPTS
+from tests.simulation import inside
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -35,6 +36,8 @@ STATES = (
     "an entry had more to expire than it may",
     "all nodes were cut off from Redis at once",
     "two faults at once",
+    "one node could not apply an entry that others could",
+    "acknowledged entries were lost, and nobody can know",
 )
 """Every one of these must have been reached by a long run."""
 
@@ -66,6 +69,8 @@ def redis_came_back(simulation: Simulation) -> None:
     """Called when Redis runs again, before any node has connected."""
     reach, servers, redis = simulation.world.reach, simulation.servers, simulation.redis
     assert redis is not None
+    if redis.appendfsync == "always" and not redis.promoted and b"{pushup}:state" in redis.data:
+        inside.note_unknowable(simulation, redis.end)
     if any(s.draining and s.is_running for s in servers):
         reach("Redis came back while a node was draining")
     if any(s.process is not None and s.process.paused for s in servers):

@@ -76,6 +76,12 @@ class RedisServer:
                 scratch.execute(words)
         return scratch.data
 
+    @property
+    def end(self) -> str:
+        """Where the log ends, as a cursor."""
+        state = self.data[b"{pushup}:state"]
+        return f"{state[b'epoch'].decode()}-{int(state[b'sequence'])}"
+
     def start(self, data: dict[bytes, Any], *, promoted: bool = False) -> None:
         """Run, with this data."""
         self.runs += 1

@@ -12,8 +12,11 @@ from msgspec import structs
 from twisted.internet.defer import Deferred
 
 from pushup.broadcast import Broadcast
+from pushup.broadcast.epochs import next_epoch
+from pushup.broadcast.high_water import HighWater
 from pushup.broadcast.journal import Journal
-from pushup.broadcast.journal_file import JournalError, open_journal
+from pushup.broadcast.journal_file import JournalError
+from pushup.broadcast.journal_start import open_journal
 from pushup.broadcast.memory import MemoryBroadcast
 from pushup.broadcast.redis.broadcast import RedisBroadcast
 from pushup.broadcast.redis.connection import RedisConnection
@@ -31,7 +34,7 @@ from pushup.service import PushUpService
 from pushup.settings import Settings
 from tests.net.in_memory import InMemoryReactor
 from tests.simulation import redis_server
-from tests.simulation.disk import Disk, SimulatedHelpers
+from tests.simulation.disk import Disk, SimulatedHelpers, SimulatedMark
 from tests.simulation.network import End, Network
 from tests.simulation.observed_node import ObservedNode
 from tests.simulation.sockets import ListeningSocket, SimulatedDemultiplexer, SimulatedSocket, SimulatedTransport
@@ -177,12 +180,19 @@ class Server:
 
     def _make_broadcast(self, process: Process, random: Callable[[], float]) -> Broadcast:
         settings, clock = self.settings, process.reactor
-        epoch = f"{self.name}x{self.starts}"
         if self.kind == "memory":
+            # By the true time, because the checker orders epochs by name, and this one knows of none before it.
+            epoch = next_epoch("", self.world.now, random)
             return MemoryBroadcast(epoch=epoch, limits=settings.queue, steady_time=self._steady_time)
         if self.kind == "journal":
+
+            def name_epoch(after: str) -> str:
+                return next_epoch(after, process.clock.wall(), random)
+
+            open_file = self.disk.open(process)
             return Journal(
-                partial(open_journal, Path("journal.db"), settings.queue, epoch, self.disk.open(process)),
+                partial(open_journal, Path("journal.db"), settings.queue, name_epoch, open_file=open_file),
+                high_water=HighWater(SimulatedMark(self.disk), SimulatedHelpers(process, self.disk), clock),
                 waiting_limits=settings.waiting,
                 helpers=SimulatedHelpers(process, self.disk),
                 clock=clock,
@@ -197,6 +207,7 @@ class Server:
             clock=clock,
             wall=process.clock.wall,
             random=random,
+            high_water=HighWater(SimulatedMark(self.disk), SimulatedHelpers(process, self.disk), clock),
         )
 
     @property

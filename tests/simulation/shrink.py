@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simulation.plan import Plan, Step
+from tests.simulation.plan import Plan
 from tests.simulation.simulation import Result, simulate
 
 
-def shrink(result: Result, tell: Callable[[str], None] = lambda text: None, most: int = 400) -> Result:
-    """The smallest plan found that breaks the same promise; `most`: how many runs to try."""
+def shrink(
+    result: Result,
+    tell: Callable[[str], None] = lambda text: None,
+    *,
+    most: int = 400,
+    run: Callable[[Plan], Result] = simulate,
+) -> Result:
+    """The smallest plan found that breaks the same promise, within so many runs.
+
+    It leaves out half of the steps at a time, then quarters, and so on down to single ones.
+    """
     promise = kind_of(result.broken)
     best, tried = result, 0
     size = max(1, len(best.plan.steps) // 2)
@@ -18,7 +27,7 @@ def shrink(result: Result, tell: Callable[[str], None] = lambda text: None, most
         while start < len(best.plan.steps) and tried < most:
             steps = best.plan.steps[:start] + best.plan.steps[start + size :]
             tried += 1
-            found = _run(best.plan, steps)
+            found = _try(run, best.plan._replace(steps=steps))
             if found is not None and kind_of(found.broken) == promise:
                 best = found
                 tell(f"{len(best.plan.steps)} steps are enough")
@@ -28,11 +37,11 @@ def shrink(result: Result, tell: Callable[[str], None] = lambda text: None, most
     return best
 
 
-def _run(plan: Plan, steps: tuple[Step, ...]) -> Result | None:
+def _try(run: Callable[[Plan], Result], plan: Plan) -> Result | None:
     try:
-        return simulate(plan._replace(steps=steps))
+        return run(plan)
     except Exception:
-        return None
+        return None  # a step needs one that was left out
 
 
 def kind_of(broken: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from tests.simulation.balancer import Balancer
 from tests.simulation.checker import Checker
 from tests.simulation.clients import Publisher, Subscriber
 from tests.simulation.network import Network
-from tests.simulation.plan import FAULT_SECONDS, LIMITS, WEIGHTS, Plan, Step
+from tests.simulation.plan import FAULT_SECONDS, LIMITS, NAMES, WEIGHTS, Plan, Step
 from tests.simulation.redis_server import HOST as REDIS
 from tests.simulation.redis_server import RedisServer
 from tests.simulation.server import Server
@@ -49,6 +50,15 @@ class Result(NamedTuple):
     story: list[str]
     events: int
     longest_turn: int
+
+
+class Backup(NamedTuple):
+    """A copy of a journal and of its mark, and where the journal ended."""
+
+    time: str
+    journal: bytes
+    mark: bytes | None
+    end: str
 
 
 class Simulation:
@@ -80,14 +90,17 @@ class Simulation:
                 if server.name == "n0" and setup["slow_node"]:
                     link.seconds = setup["slow_node"]
             server.start()
-        self.balancer = Balancer(self.world, self.network, self.servers)
+        self.balancer = Balancer(self.world, self.network, [server.name for server in self.servers])
         self.publishers = [Publisher(self.world, self.network, f"p{n}", self.checker) for n in range(3)]
         self.subscribers: dict[int, Subscriber] = {}
-        self.backups: list[tuple[str, bytes]] = []
+        self.backups: list[Backup] = []
         self._last_fault: float | None = None
         self.checker.forgets = inside.may_forget(self)
         self.checker.limits = settings.queue
-        self.checker.time_is_true = not any(step.kind == "redis_jump" for step in plan.steps)
+        kinds = {step.kind for step in plan.steps}
+        # A journal that is opened again goes on with the wall clock of its machine, right or wrong.
+        opened_again = self.kind == "journal" and kinds & {"kill", "drain", "stop_all", "put_back", "kill_writing"}
+        self.checker.time_is_true = "redis_jump" not in kinds and not ("jump" in kinds and opened_again)
         self.checker.confirmed = inside.check_confirmation(self)
         reach.watch(self)
         if self.kind == "journal":
@@ -260,7 +273,7 @@ class Simulation:
                     arguments = {"seconds": 0.0, **({"share": share} if redis == "old" else {})}
                     getattr(self, f"do_{what}")(**arguments)
             elif self.kind == "journal" and redis == "put_back":
-                self._put_back(share)
+                self._put_back(share, mark=False)
             for server in self.servers:
                 self.world.later(seconds, server.start_again)
 
@@ -396,9 +409,18 @@ class Simulation:
             ]
             self.world.tell(f"redis: somebody appends {what}: {redis.execute(words)}")
 
+    def do_poison_one(self, node: int) -> None:
+        """An entry that one node cannot apply the first time: the others are not concerned, and nothing is lost."""
+        name = self._server(node).name
+        self.world.reach("one node could not apply an entry that others could")
+        self.publishers[0].publish("balancer", [(NAMES[0],)], f"poison for {name}", "accepted", f"poison for {name}")
+
     def do_new_settings(self, limits: dict[str, Any]) -> None:
         """The servers are restarted one after the other, with other limits."""
         alone = [step.kind for step in self.plan.steps if step.kind in WEIGHTS] == ["new_settings"]
+        alone = alone and not self.plan.setup["slow_node"]
+        shortest = min(self.checker.limits.retention_seconds, limits.get("retention_seconds", math.inf))
+        self.checker.limits = structs.replace(self.checker.limits, retention_seconds=shortest)
         for number, server in enumerate(self.servers):
 
             def restart(server: Server = server) -> None:
@@ -472,11 +494,12 @@ class Simulation:
     def _back_up(self) -> None:
         server = self.servers[0]
         if not server.disk.in_transaction:
-            self.backups.append((f"{self.world.now - START:.1f}", server.disk.backup()))
+            disk, now = server.disk, f"{self.world.now - START:.1f}"
+            self.backups.append(Backup(now, disk.backup(), disk.mark, str(server.node.cursor)))
         if self.world.now < START + FAULT_SECONDS:
             self.world.later(2.0, self._back_up)
 
-    def do_put_back(self, share: float, good: bool) -> None:
+    def do_put_back(self, share: float, good: bool, mark: bool) -> None:
         """The server is stopped, an older copy of its journal is put in place, and it starts again."""
         server = self.servers[0]
         if good:
@@ -487,17 +510,21 @@ class Simulation:
         def put() -> None:
             if server.is_running:
                 server.kill()
-            self._put_back(share)
+            self._put_back(share, mark=mark)
             server.start_again()
 
         self.world.later(8.0 if good else 0.1, put)
 
-    def _put_back(self, share: float) -> None:
-        time, backup = self.backups[int(share * len(self.backups))]
+    def _put_back(self, share: float, *, mark: bool) -> None:
+        backup = self.backups[int(share * len(self.backups))]
+        disk = self.servers[0].disk
         self._may_lose()
         self.world.reach("the journal was put back to an earlier time")
-        self.world.tell(f"n0: the journal of {time} s is put back")
-        self.servers[0].disk.put_back(backup)
+        self.world.tell(f"n0: the journal of {backup.time} s is put back{', and the mark' if mark else ''}")
+        disk.put_back(backup.journal)
+        if mark:
+            disk.mark = backup.mark
+        inside.note_unknowable(self, backup.end)
 
 
 @implementer(ILogObserver)
@@ -531,6 +558,8 @@ def simulate(plan: Plan, observe: Callable[[Simulation], None] | None = None) ->
     finally:
         globalLogPublisher.removeObserver(log)
         state.EXPIRE_AT_MOST = expire_at_most
+        for server in simulation.servers:
+            server.disk.close()
     return Result(
         plan, broken, world.digest, dict(sorted(world.reached.items())), dict(simulation.checker.false_alarms),
         world.story, world.event_count, world.longest_turn,

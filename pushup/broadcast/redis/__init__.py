@@ -21,7 +21,6 @@ Redis carries publications, never polls: each node reads the log and answers its
 | `save.lua` | brings the checkpoint up to date, and trims the log |
 | `switch.lua` | appends an entry that changes how the log is followed |
 | `vouch.lua` | after a restart of Redis: who has found all that it knows in the log |
-| `epochs` | the names of epochs, which are ordered |
 | `connector`, `address` | finds Redis, with or without Sentinels; the URL |
 | `connection`, `errors` | Redis' protocol, on hiredis; error replies and other failures as types |
 | `limits` | the settings |

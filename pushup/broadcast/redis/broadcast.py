@@ -84,7 +84,6 @@ class RedisBroadcast:
             limits=limits,
             timeout=self._timeout,
             clock=clock,
-            wall=self._wall,
         )
         self._session = Session(
             node_id=node_id,

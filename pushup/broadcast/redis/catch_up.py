@@ -9,7 +9,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from pushup.broadcast.redis.epochs import next_epoch, order_of
+from pushup.broadcast.epochs import next_epoch, order_of
 from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.records import LastEntry, Loaded
 from pushup.broadcast.redis.recovery import Action, Contents, Situation, decide

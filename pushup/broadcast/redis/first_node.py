@@ -36,7 +36,7 @@ class FirstNode:
 
     async def act(self, log: RedisLog, report: Report, nodes: list[NodeReport]) -> None:
         """Do what is due after a report. Raises: Diverged."""
-        if self._saving.is_due(report.saved):
+        if report.tail.epoch == self._replica.cursor.epoch and self._saving.is_due(report.saved):
             if report.saved < self._replica.follower.changes_known_after:
                 # Redis has lost the last save. What has changed since the one before is not known here any more.
                 self._replica.forget()
@@ -45,7 +45,8 @@ class FirstNode:
         await self._agree(log, report, nodes)
         stuck = {node.stuck_at for node in nodes}
         if self._stuck.lasts(stuck.pop() if len(stuck) == 1 and report.complete else "") >= STUCK_SECONDS:
-            await self._saving.begin_epoch(log, f"no node can read the entry {self._replica.stuck_at}")
+            reason = f"no node can read the entry {self._replica.stuck_at}"
+            await self._saving.begin_epoch(log, report.tail.epoch, reason)
 
     async def _agree(self, log: RedisLog, report: Report, nodes: list[NodeReport]) -> None:
         """Change the version of the state machine, or the limits, once every living node has the new ones."""

@@ -25,9 +25,9 @@ import msgspec
 from msgspec import Struct
 
 from pushup.broadcast.checkpoint import encode, head_of, read_checkpoint
+from pushup.broadcast.epochs import order_of
 from pushup.broadcast.redis.connection import RedisConnection, Reply
 from pushup.broadcast.redis.connector import Connects
-from pushup.broadcast.redis.epochs import order_of
 from pushup.broadcast.redis.errors import EpochOver, ErrorReply, Incomplete, Lost
 from pushup.broadcast.redis.records import LastEntry, Loaded, LogEntry, Report, SavedHead, Tail, Vouchers
 from pushup.broadcast.redis.replies import bodies_of, fields_of, info_of, log_entries, log_entry, tail_of

@@ -30,7 +30,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from pushup.broadcast.redis.epochs import order_of
+from pushup.broadcast.epochs import order_of
 from pushup.broadcast.redis.records import LastEntry, Tail
 from pushup.core.cursor import Cursor
 from pushup.core.past_epochs import PastEpochs

@@ -12,6 +12,7 @@ from pushup.core.commands import Entry, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import OutOfOrder, VersionTooNew
 from pushup.core.restoration import restore
+from pushup.core.state import ReplicatedState
 
 _log = Logger()
 
@@ -39,7 +40,8 @@ class Replica:
         self.stuck_at = ""
         """The place of the next entry, if this node cannot apply it."""
         self._on_applied = on_applied
-        self._failed: dict[bytes, str] = {}  # by the tags of entries on which applying has failed: why
+        self._failed = b""  # the tag of an entry that could not be applied to a state that was loaded for it
+        self._problem = ""  # why
 
     @property
     def cursor(self) -> Cursor:
@@ -61,24 +63,40 @@ class Replica:
     def start_from(self, loaded: Loaded) -> None:
         """Replace the state by the checkpoint with the entries after it, up to one that cannot be applied.
 
-        Raises: Diverged, CannotApply, VersionTooNew. The state is as before then.
+        Raises: Diverged, VersionTooNew. The state is as before then.
+        """
+        self._failed = b""
+        try:
+            state, applied = self._rebuild(loaded)
+        except CannotApply:
+            state, applied = self._rebuild(loaded)  # up to the entry that has failed
+        self.follower.start_from(state)
+        self.tag = applied[-1][0] if applied else loaded.saved.tag.encode()
+        for tag, outcome in applied:
+            self._on_applied(tag, outcome)
+
+    def _rebuild(self, loaded: Loaded) -> tuple[ReplicatedState, list[tuple[bytes, Outcome]]]:
+        """The state, and the tags and outcomes of the entries after the checkpoint.
+
+        Raises: Diverged, VersionTooNew; CannotApply if an entry has failed now, and may have left the state in pieces.
         """
         state = restore(loaded.snapshot)
         state.note_changes()
         tag = loaded.saved.tag.encode()
-        outcomes = []
+        applied: list[tuple[bytes, Outcome]] = []
         self.stuck_at = ""
         for logged in loaded.entries:
             try:
                 entry = self._check(logged, tag)
             except CannotApply:
                 break  # reading on finds it again
-            outcomes.append((logged.tag, self._carry_out(state.apply, entry, logged)))
+            try:
+                applied.append((logged.tag, self._carry_out(state.apply, entry, logged)))
+            except CannotApply as error:
+                self._failed, self._problem = logged.tag, error.problem
+                raise
             tag = logged.tag
-        self.follower.start_from(state)
-        self.tag = tag
-        for tag_of_entry, outcome in outcomes:
-            self._on_applied(tag_of_entry, outcome)
+        return state, applied
 
     def forget(self) -> None:
         """What this node has is not enough to continue: it loads its state again."""
@@ -91,8 +109,8 @@ class Replica:
         entry = logged.entry
         if isinstance(entry, Unreadable):
             raise self._stuck(entry.place, entry.problem)
-        if logged.tag in self._failed:
-            raise self._stuck(f"{entry.epoch}-{logged.last}", self._failed[logged.tag])
+        if logged.tag == self._failed:
+            raise self._stuck(f"{entry.epoch}-{logged.last}", self._problem)
         return entry
 
     def _carry_out(self, apply: Callable[[Entry], Outcome], entry: Entry, logged: LogEntry) -> Outcome:
@@ -105,8 +123,7 @@ class Replica:
             raise
         except Exception as error:
             _log.failure("could not apply an entry of the log (a bug); this node loads its state again")
-            self._failed[logged.tag] = problem = f"{type(error).__name__}: {error}"
-            raise CannotApply(f"{entry.epoch}-{logged.last}", problem) from None
+            raise CannotApply(f"{entry.epoch}-{logged.last}", f"{type(error).__name__}: {error}") from None
 
     def _stuck(self, place: str, problem: str) -> CannotApply:
         self.stuck_at = place

@@ -7,7 +7,7 @@ does what has to be done once for all (`first_node`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 
 import msgspec
 from twisted.internet.defer import CancelledError
@@ -16,10 +16,10 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from pushup.broadcast import OnEnd
+from pushup.broadcast.epochs import order_of
 from pushup.broadcast.members import Member
 from pushup.broadcast.outage import Outage
 from pushup.broadcast.redis.confirmations import Confirmations
-from pushup.broadcast.redis.epochs import began_at, order_of
 from pushup.broadcast.redis.errors import ErrorReply, Lost
 from pushup.broadcast.redis.first_node import FirstNode
 from pushup.broadcast.redis.log import LEASE_SECONDS, READ_SECONDS, RedisLog
@@ -33,9 +33,8 @@ from pushup.core.rules import LATEST_VERSION
 REPORT_SECONDS = 0.25
 """How often a node reports."""
 
-AWAITED_SECONDS = 60.0
-"""How long a cursor of an unknown, later epoch is taken for one that this node will soon learn of: the clocks of two
-nodes may differ, or Redis has gone back and the nodes that know will begin a later epoch."""
+UNKNOWN_LIMIT = 64
+"""Maximum number of later epochs that a node remembers because clients have cursors of them."""
 
 _log = Logger()
 
@@ -57,10 +56,9 @@ class Reporting:
         limits: Limits,
         timeout: float,
         clock: IReactorTime,
-        wall: Callable[[], float],
     ) -> None:
         """`limits`: those in this node's settings. `timeout`: seconds, after which reading without progress counts as
-        stuck. `wall`: as for `EpochStarter`.
+        stuck.
         """
         self._node_id = node_id
         self._replica = replica
@@ -69,9 +67,9 @@ class Reporting:
         self._limits = limits
         self._timeout = timeout
         self._clock = clock
-        self._wall = wall
         self._is_leaving = False
-        self._in_epoch_at = 0.0  # when the log was last seen to be in this node's epoch, on the wall clock
+        self._in_epoch_at = -math.inf  # when the report was sent that last found the log in this node's epoch
+        self._unknown: dict[str, float] = {}  # later epochs of which clients have cursors, and since when that is known
         self._redis_ahead: float | None = None  # by this the clock of Redis is ahead of the monotonic one
         self.members: list[Member] = []
         """The nodes that are alive, by id, as of the last report."""
@@ -105,11 +103,15 @@ class Reporting:
         await commands.report(self._node_id, b"", 0)
 
     def awaits(self, epoch: str) -> bool:
-        """Whether this epoch is later than this node's, and may have begun since the log was last seen."""
-        began = began_at(epoch)
-        if order_of(epoch) <= order_of(self._replica.cursor.epoch) or began is None:
+        """Whether this epoch is later than this node's, and the log may be in it by now.
+
+        It is not if the log was seen to be in this node's epoch after a client came with a cursor of the later one.
+        """
+        if order_of(epoch) <= order_of(self._replica.cursor.epoch):
             return False
-        return self._in_epoch_at - AWAITED_SECONDS < began < self._wall() + AWAITED_SECONDS
+        if len(self._unknown) >= UNKNOWN_LIMIT and epoch not in self._unknown:
+            del self._unknown[next(iter(self._unknown))]
+        return self._unknown.setdefault(epoch, self._clock.seconds()) >= self._in_epoch_at
 
     def redis_time(self) -> float | None:
         """The time in Redis now, seconds since the epoch: that of the last report and what has passed since.
@@ -127,7 +129,7 @@ class Reporting:
         replica = self._replica
         last, tag = replica.cursor, replica.tag
         own = self._own_report()
-        asked_at = self._wall()
+        asked_at = self._clock.seconds()
         asking = len(self._on_ends)  # others that ask while this report is under way may ask about later entries
         report = await commands.report(self._node_id, msgspec.json.encode(own), LEASE_SECONDS)
         self._redis_ahead = report.time - self._clock.seconds()
@@ -137,10 +139,11 @@ class Reporting:
         if not commands.is_run(tail.run):
             raise Diverged("the log is followed in another run of Redis")
         if tail.epoch != last.epoch and await commands.find(tail, last, tag) is LastEntry.CONTAINED:
-            return  # the epoch goes on under a new name, which this node has yet to read
-        if not tail.includes(last) or (tail.sequence == last.sequence and tail.tag != tag):
+            pass  # the epoch goes on under a new name, which this node has yet to read
+        elif not tail.includes(last) or (tail.sequence == last.sequence and tail.tag != tag):
             raise Diverged(f"the log ends at {tail.epoch}-{tail.sequence} and does not contain {last}")
-        self._in_epoch_at = asked_at
+        else:
+            self._in_epoch_at = asked_at
         on_ends, self._on_ends = self._on_ends[:asking], self._on_ends[asking:]
         for on_end in on_ends:
             on_end(Cursor(tail.epoch, tail.sequence))

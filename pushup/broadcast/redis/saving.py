@@ -47,9 +47,8 @@ class Saving:
         try:
             await log.save(saved, changes, self._replica.tag.decode(), keep_after=keep_after)
         except Incomplete as error:
-            await self.begin_epoch(log, str(error))
+            await self.begin_epoch(log, follower.cursor.epoch, str(error))
 
-    async def begin_epoch(self, log: RedisLog, reason: str) -> None:
-        """Give the log up, and begin an epoch with this node's channels."""
-        follower = self._replica.follower
-        await self._epochs.begin(log, follower.cursor.epoch, follower.snapshot(), reason)
+    async def begin_epoch(self, log: RedisLog, over: str, reason: str) -> None:
+        """Give the log up, which is in the epoch `over`, and begin another with this node's channels."""
+        await self._epochs.begin(log, over, self._replica.follower.snapshot(), reason)

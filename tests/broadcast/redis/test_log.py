@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from pushup.broadcast.redis.epochs import order_of
+from pushup.broadcast.epochs import order_of
 from pushup.broadcast.redis.errors import EpochOver
 from pushup.broadcast.redis.log import BATCH, RedisLog
 from pushup.broadcast.redis.records import LastEntry, Tail, Unreadable, Vouchers

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 from msgspec import structs
 
-from pushup.broadcast.redis.epochs import order_of
+from pushup.broadcast.epochs import order_of
 from pushup.broadcast.redis.records import LastEntry, Tail
 from pushup.broadcast.redis.recovery import Action, Contents, Decision, Situation, decide
 from pushup.core.cursor import Cursor

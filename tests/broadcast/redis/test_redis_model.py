@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from pushup.broadcast.redis.epochs import order_of
+from pushup.broadcast.epochs import order_of
 from pushup.core.answer import Answer
 from pushup.core.commands import Outcome, Publish, Published
 from pushup.core.cursor import Cursor, Start, parse_cursor

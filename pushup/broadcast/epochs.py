@@ -1,4 +1,4 @@
-"""The names of epochs. They are ordered, so that a node recognizes an old epoch when Redis comes back with it."""
+"""The names of epochs. They are ordered, so that a log that was put back to an earlier epoch is recognized."""
 
 from __future__ import annotations
 
@@ -14,15 +14,7 @@ def next_epoch(after: str, now: float, random: Callable[[], float]) -> str:
     """A new name that is later than `after`: the time in hexadecimal milliseconds and two random digits.
 
     `now`: seconds since the epoch, on the wall clock. Later even if that was set back. `random` returns a number in
-    [0, 1).
+    [0, 1). Names of 0.1 (eight hexadecimal digits) are earlier than all of these.
     """
     began = max(int(now * 1000), int(after[:-2] or "0", 16) + 1)
     return f"{began:x}{int(256 * random()):02x}"
-
-
-def began_at(epoch: str) -> float | None:
-    """When the epoch began, by the clock of the node that began it; None if this is not the name of an epoch."""
-    try:
-        return int(epoch[:-2], 16) / 1000
-    except ValueError:
-        return None

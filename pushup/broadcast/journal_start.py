@@ -1,0 +1,111 @@
+"""How a journal starts: its state is read, it is found out whether entries are missing, and the order gets a new name.
+
+| what is known at the start | how the order goes on | what subscribers are told |
+|---|---|---|
+| the file is new and empty | it begins | a cursor from before: `lost` |
+| the mark is beyond the end of the journal | a new epoch without messages | `lost` |
+| anything else | under a new name (`Continue`) | a cursor beyond the end of the journal: `lost` |
+
+In the last case the journal is complete, or an older copy was put back together with its mark, or with one that could
+not be read: nobody can know. A subscriber who had not reached the end of that copy is told nothing then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec.structs import replace
+from twisted.logger import Logger
+
+from pushup.broadcast.epochs import order_of
+from pushup.broadcast.high_water import lacks, mark_path
+from pushup.broadcast.journal_file import JournalError, JournalFile
+from pushup.core.commands import Command, Configure, Continue, Entry
+from pushup.core.cursor import Cursor
+from pushup.core.errors import OutOfOrder, VersionTooNew
+from pushup.core.limits import Limits
+from pushup.core.restoration import restore
+from pushup.core.rules import LATEST_VERSION
+from pushup.core.snapshot import Snapshot, empty_snapshot, new_epoch
+from pushup.core.state import ReplicatedState
+
+_log = Logger()
+
+
+def open_journal(
+    path: Path,
+    limits: Limits,
+    name_epoch: Callable[[str], str],
+    mark: Cursor | None,
+    open_file: Callable[[Path], JournalFile] = JournalFile,
+) -> tuple[JournalFile, Snapshot]:
+    """Open a journal, or create it, and bring its checkpoint up to date.
+
+    `name_epoch` returns a new name for the order, later than the given one. `mark` is the last entry that this machine
+    is known to have applied. Returns the file, and the state to continue from under these limits. Raises: JournalError.
+    """
+    file = open_file(path)
+    try:
+        found = file.load()
+        marked = "" if mark is None else mark.epoch
+        state = restore(found or empty_snapshot(name_epoch(marked), limits))
+        state.note_changes()
+        for entry in file.entries():
+            state.apply(entry)
+        end = state.cursor
+        name = name_epoch(max(end.epoch, marked, key=order_of))
+        if found is None:
+            file.save(state.changes())
+        elif mark is not None and lacks(mark, end, state.past_epochs):
+            _tell_loss(path, mark, end)
+            state = _begin_again(file, state, name, limits)
+        else:
+            state = _continue(file, state, name, limits)
+    except OutOfOrder as error:
+        file.close()
+        raise JournalError(file.damaged(str(error))) from None
+    except VersionTooNew as error:
+        file.close()
+        raise JournalError(f"{path} was written by a newer PushUp: {error}") from None
+    except JournalError:
+        file.close()
+        raise
+    return file, state.snapshot()
+
+
+def _continue(file: JournalFile, state: ReplicatedState, name: str, limits: Limits) -> ReplicatedState:
+    """The same order under this name, with the latest version and these limits."""
+    if state.version < LATEST_VERSION:
+        # Without an entry: that would take a place under the old name, and a cursor of what was lost there look valid.
+        file.save(state.changes())
+        state = restore(replace(state.snapshot(), version=LATEST_VERSION))
+        state.note_changes()
+    commands: list[Command] = [Continue(name)]
+    if state.limits != limits:
+        commands.append(Configure(limits))
+    for command in commands:
+        state.apply(Entry(state.cursor.epoch, state.cursor.sequence + 1, state.time, command))
+    file.save(state.changes())
+    return state
+
+
+def _begin_again(file: JournalFile, state: ReplicatedState, name: str, limits: Limits) -> ReplicatedState:
+    """An epoch that continues nothing: the open channels stay, messages and keys do not. O(all)."""
+    beginning = new_epoch(replace(state.snapshot(), version=LATEST_VERSION, limits=limits), name)
+    file.start_over(beginning)
+    empty = replace(empty_snapshot(name, limits), time=beginning.time, last_id=beginning.last_id)
+    return restore(replace(empty, channels=beginning.channels))
+
+
+def _tell_loss(path: Path, mark: Cursor, end: Cursor) -> None:
+    _log.warn(
+        "{path} ends at {end}, but this machine has followed it up to {mark}: an older copy was put in its place, or "
+        "the disk has lost writes. Nobody knows what is missing, so its messages and idempotency keys are dropped, and "
+        "every subscriber is told of a gap (lost); channels stay. If it is the journal of another server: stop, put it "
+        "here again, remove {mark_path}, and start",
+        path=path,
+        end=end,
+        mark=mark,
+        mark_path=mark_path(path),
+    )

@@ -1,0 +1,491 @@
+"""For each promise: a history that breaks it is found, and the nearest one that keeps it passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import get_args
+
+import pytest
+from msgspec import structs
+
+from pushup.core.channel import GapReason
+from tests.simulation.checker import Checker, Follower, Publication
+from tests.simulation.world import START, BrokenPromise, World
+
+REASONS = get_args(GapReason)
+
+
+class History:
+    """What publishers and subscribers of a cluster were told; written down in the order of a test's lines."""
+
+    def __init__(self) -> None:
+        self.world = World("test")
+        self.checker = Checker(self.world)
+
+    def wait(self, seconds: float) -> None:
+        self.world.now += seconds
+
+    def publish(self, name: str, *groups: str, ids: tuple[str, ...] = (), key: str | None = None) -> Publication:
+        """A message for each group of channels, `a b`; acknowledged with these ids, if any."""
+        publication = Publication(name, [tuple(group.split()) for group in groups], key, "accepted")
+        self.checker.published(publication)
+        if ids:
+            self.acknowledge(publication, *ids)
+        return publication
+
+    def acknowledge(self, publication: Publication, *ids: str) -> None:
+        body = {"id": ids[0]} if len(publication.data) == 1 else {"ids": list(ids)}
+        self.checker.acknowledged(publication, body)
+
+    def follow(self, *channels: str, cursor: str = "e1-0") -> Follower:
+        follower = Follower("s", channels, cursor)
+        self.checker.followers.append(follower)
+        return follower
+
+    def poll(self, follower: Follower) -> None:
+        follower.polled_at = self.world.now
+
+    def answer(self, follower: Follower, cursor: str, *messages: tuple[str, str, str], **gaps: str) -> None:
+        """`messages`: id, data and channels; `gaps`: the reason, by channel."""
+        self.checker.answered(
+            follower,
+            {
+                "cursor": cursor,
+                "messages": [{"id": id_, "data": data, "channels": on.split()} for id_, data, on in messages],
+                "gaps": [{"channel": channel, "reason": reason} for channel, reason in gaps.items()],
+            },
+        )
+
+    def end(self) -> None:
+        self.checker.check_deliveries("e9-9")
+
+
+def lossy() -> History:
+    """A history in which something may have been lost."""
+    history = History()
+    history.checker.lossless = False
+    return history
+
+
+def broken(what: str) -> AbstractContextManager[object]:
+    return pytest.raises(BrokenPromise, match=what)
+
+
+# Delivered, or covered by a gap.
+
+
+def test_an_acknowledged_message_that_was_delivered() -> None:
+    """It is what the subscriber waits for, and the end is quiet."""
+    history = History()
+    follower = history.follow("a")
+    history.answer(follower, "e1-0")
+    history.publish("p", "a", ids=("e1-1",))
+    history.answer(follower, "e1-1", ("e1-1", "p/0", "a"))
+    history.end()
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_an_acknowledged_message_is_delivered_or_covered(reason: str) -> None:
+    """A gap on its channel, of any reason, in the step that passes it, is enough; without it the promise is broken."""
+    for gaps in ({"a": reason}, {}):
+        history = lossy()
+        follower = history.follow("a", "b")
+        history.answer(follower, "e1-0")
+        history.publish("p", "a", ids=("e1-1",))
+        history.wait(1000)
+        history.answer(follower, "e1-1", **gaps)
+        if gaps:
+            history.end()
+        else:
+            with broken("delivered or covered by a gap: s neither received p/0 .e1-1, acknowledged at 0"):
+                history.end()
+
+
+def test_a_gap_on_another_channel_covers_nothing() -> None:
+    """The gap has to name a channel of the message."""
+    history = lossy()
+    follower = history.follow("a", "b")
+    history.answer(follower, "e1-0")
+    history.publish("p", "a", ids=("e1-1",))
+    history.answer(follower, "e1-1", b="lost")
+    with broken("delivered or covered"):
+        history.end()
+
+
+def test_a_gap_before_or_after_does_not_cover() -> None:
+    """It is the step over the message that has to tell the gap."""
+    history = lossy()
+    follower = history.follow("a")
+    history.answer(follower, "e1-1")
+    history.poll(follower)
+    history.wait(1)
+    history.publish("p", "a", ids=("e1-3",))
+    history.publish("q", "a", ids=("e1-5",))
+    history.answer(follower, "e1-2", a="lost")  # before both
+    history.answer(follower, "e1-4")
+    history.answer(follower, "e1-5", a="evicted")  # covers the second only
+    with broken("neither received p/0"):
+        history.end()
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_each_message_of_a_publication_counts(missing: int) -> None:
+    """One of two that does not arrive breaks the promise."""
+    history = History()
+    follower = history.follow("a", "b")
+    history.answer(follower, "e1-0")
+    history.publish("p", "a", "b", ids=("e1-1", "e1-2"))
+    messages = [("e1-1", "p/0", "a"), ("e1-2", "p/1", "b")]
+    del messages[missing]
+    history.answer(follower, "e1-2", *messages)
+    with broken(f"neither received p/{missing}"):
+        history.end()
+
+
+def test_what_was_not_acknowledged_or_not_asked_for_need_not_be_delivered() -> None:
+    """Nor does a subscriber that never got an answer count."""
+    history = History()
+    follower = history.follow("a")
+    history.follow("a")
+    history.answer(follower, "e1-0")
+    history.publish("refused", "a")
+    history.publish("elsewhere", "b", ids=("e1-1",))
+    history.answer(follower, "e1-1")
+    history.end()
+
+
+@pytest.mark.parametrize("start", ["", "now"])
+def test_what_was_published_before_a_subscriber_came_need_not_be_delivered(start: str) -> None:
+    """What came after its first answer has to be."""
+    history = History()
+    history.publish("old", "a", ids=("e1-1",))
+    follower = history.follow("a", cursor=start)
+    history.wait(1)
+    history.answer(follower, "e1-1")
+    history.end()
+    history.publish("new", "a", ids=("e1-2",))
+    history.answer(follower, "e1-2")
+    with broken("neither received new/0"):
+        history.end()
+
+
+@pytest.mark.parametrize(
+    ("after", "reason", "covers"), [("e1-7", "lost", True), ("e1-9", "lost", False), ("e1-9", "evicted", False)]
+)
+def test_a_cursor_beyond_the_end(after: str, reason: str, covers: bool) -> None:
+    """A message may get a place that a subscriber has passed in an order that is gone.
+
+    The gap then has to be `lost`, and the subscriber has to be set back.
+    """
+    history = lossy()
+    history.checker.forgets = lambda follower, channel: True
+    follower = history.follow("a")
+    history.answer(follower, "e1-0")
+    history.answer(follower, "e1-9")
+    history.wait(1)
+    history.publish("p", "a", ids=("e1-5",))
+    history.poll(follower)
+    history.answer(follower, after, a=reason)
+    if covers:
+        history.end()
+    else:
+        with broken("delivered or covered"):
+            history.end()
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_new_epoch_without_what_the_old_one_had(told: bool) -> None:
+    """Cursors of the old epoch get a gap, `lost`, with the first answer of the new one."""
+    history = lossy()
+    follower = history.follow("a")
+    history.answer(follower, "e1-3")
+    history.publish("p", "a", ids=("e1-5",))
+    history.answer(follower, "e2-6", **({"a": "lost"} if told else {}))
+    if told:
+        history.end()
+    else:
+        with broken("delivered or covered"):
+            history.end()
+
+
+# A gap is true.
+
+
+@pytest.mark.parametrize("reason", [reason for reason in REASONS if reason != "lost"])
+@pytest.mark.parametrize(
+    ("place", "delivered", "true"),
+    [("e1-5", False, True), ("e1-5", True, False), ("e1-2", False, False)],
+    ids=["missing after the cursor", "delivered", "missing, but before the cursor"],
+)
+def test_a_gap_is_true(reason: str, place: str, delivered: bool, true: bool) -> None:
+    """Something on the channel, after the cursor, was not delivered."""
+    history = History()
+    history.publish("p", "a", ids=(place,))
+    follower = history.follow("a", cursor="e1-3")
+    if delivered:
+        history.answer(follower, "e1-5", (place, "p/0", "a"))
+        follower.cursor = "e1-3"
+    history.wait(1000)
+    if true:
+        history.answer(follower, "e1-6", a=reason)
+        assert not history.checker.false_alarms
+    else:
+        with broken(f"a gap is true: s at e1-3 was told of a gap on a .{reason}."):
+            history.answer(follower, "e1-6", a=reason)
+
+
+def test_a_publication_without_an_answer_may_be_what_a_gap_is_about() -> None:
+    """Nobody knows whether it has a place. If another subscriber received it, that is known."""
+    history = History()
+    history.publish("p", "a")
+    history.answer(history.follow("a", cursor="e1-3"), "e1-6", a="evicted")
+    history.answer(history.follow("a", cursor="e1-0"), "e1-2", ("e1-2", "p/0", "a"))
+    with broken("a gap is true"):
+        history.answer(history.follow("a", cursor="e1-3"), "e1-6", a="evicted")
+
+
+@pytest.mark.parametrize("start", ["", "earliest", "now"])
+def test_a_first_poll_may_be_told_of_what_came_before_it(start: str) -> None:
+    """Without a cursor of a server, everything undelivered counts, but something must be."""
+    history = History()
+    with broken("a gap is true"):
+        history.answer(history.follow("a", cursor=start), "e1-6", a="evicted")
+    history.publish("p", "a", ids=("e1-2",))
+    history.answer(history.follow("a", cursor=start), "e1-6", a="evicted")
+
+
+def test_a_forgotten_channel_may_have_had_something() -> None:
+    """The one false alarm of PushUp's own, which is counted."""
+    history = History()
+    history.checker.forgets = lambda follower, channel: channel == "b"
+    follower = history.follow("a", "b")
+    history.answer(follower, "e1-1", b="evicted")
+    assert history.checker.false_alarms == {"a channel was forgotten": 1}
+    with broken("a gap is true"):
+        history.answer(follower, "e1-1", a="evicted")
+
+
+@pytest.mark.parametrize(("also_follows", "alarm"), [(("a", "b"), True), (("a",), False)])
+def test_what_was_dropped_from_one_channel_may_arrive_on_another(also_follows: tuple[str, ...], alarm: bool) -> None:
+    """That is a gap without a loss only for somebody who follows both."""
+    history = History()
+    follower = history.follow(*also_follows, cursor="e1-0")
+    history.publish("p", "a b", ids=("e1-1",))
+    message = ("e1-1", "p/0", " ".join(also_follows))
+    if alarm:
+        history.answer(follower, "e1-1", message, a="evicted")
+        assert history.checker.false_alarms == {"dropped from one channel, delivered through another": 1}
+        with broken("a gap is true"):
+            history.answer(follower, "e1-2", a="evicted")  # it is before this cursor
+    else:
+        with broken("a gap is true"):
+            history.answer(follower, "e1-1", message, a="evicted")
+
+
+def test_lost_only_where_something_can_have_been() -> None:
+    """While nothing could lose messages, nobody is told `lost`, even if something is missing."""
+    history = History()
+    history.publish("p", "a", ids=("e1-1",))
+    with broken("were lost; nothing can have been"):
+        history.answer(history.follow("a"), "e1-1", a="lost")
+    history.checker.lossless = False
+    history.answer(history.follow("a"), "e1-1", a="lost")
+    assert not history.checker.false_alarms
+    history.answer(history.follow("a", cursor="e1-1"), "e1-1", a="lost")
+    assert history.checker.false_alarms == {"completeness could not be proven": 1}
+
+
+def test_a_gap_on_a_channel_that_was_not_asked_for() -> None:
+    """A subscriber is told of its own channels only."""
+    history = lossy()
+    with broken("on channels it did not ask for"):
+        history.answer(history.follow("a"), "e1-1", a="lost", b="lost")
+
+
+@pytest.mark.parametrize(("age", "on", "kept"), [(302.0, "a", True), (298.0, "a", False), (302.0, "b", False)])
+def test_nothing_expires_early(age: float, on: str, kept: bool) -> None:
+    """Something on that channel must be older than messages are kept: 300 s here, and 1 s for the way."""
+    history = History()
+    history.checker.limits = structs.replace(history.checker.limits, retention_seconds=300.0)
+    history.publish("p", on, ids=("e1-1",))
+    history.wait(age)
+    history.publish("q", "a")
+    follower = history.follow("a")
+    if kept:
+        history.answer(follower, "e1-1", a="expired")
+    else:
+        with broken("nothing expires early: s was told that messages on a had expired"):
+            history.answer(follower, "e1-1", a="expired")
+        history.checker.time_is_true = False  # Redis' clock has jumped
+        history.publish("new", "a")
+        history.answer(follower, "e1-1", a="expired")
+
+
+# Nothing twice, one order.
+
+
+@pytest.mark.parametrize("second", ["e1-2", "e1-1"])
+def test_nothing_twice(second: str) -> None:
+    """Neither with the same id, nor with another one."""
+    history = History()
+    follower = history.follow("a")
+    history.publish("p", "a")
+    history.answer(follower, "e1-1", ("e1-1", "p/0", "a"))
+    with broken("nothing twice: s received p/0 as e1-1 and as"):
+        history.answer(follower, "e1-2", (second, "p/0", "a"))
+
+
+def test_two_subscribers_may_receive_the_same() -> None:
+    """One message reaches everybody, under one id."""
+    history = History()
+    history.publish("p", "a", ids=("e1-1",))
+    for _ in range(2):
+        history.answer(history.follow("a"), "e1-1", ("e1-1", "p/0", "a"))
+
+
+def few_keys(history: History) -> None:
+    history.checker.limits = structs.replace(history.checker.limits, keys_limit=4)
+
+
+def short_retention(history: History) -> None:
+    history.checker.limits = structs.replace(history.checker.limits, retention_seconds=8.0)
+
+
+def nothing(history: History) -> None:
+    """Change nothing."""
+
+
+@pytest.mark.parametrize(
+    ("key", "change", "second", "ok"),
+    [
+        ("k", few_keys, "e1-9", True),
+        ("k", short_retention, "e1-9", True),
+        ("k", nothing, "e2-2", True),
+        ("k", nothing, "e1-9", False),
+        (None, few_keys, "e1-9", False),
+        ("k", few_keys, "e1-1", False),
+    ],
+    ids=["few keys", "short retention", "another epoch", "the key is known", "no key", "the same id"],
+)
+def test_a_key_that_was_forgotten(key: str | None, change: Callable[[History], None], second: str, ok: bool) -> None:
+    """A publisher that tries such a key again publishes another message."""
+    history = History()
+    change(history)
+    follower = history.follow("a")
+    history.publish("p", "a", key=key)
+    history.answer(follower, "e1-1", ("e1-1", "p/0", "a"))
+    history.wait(9)
+    if ok:
+        history.answer(follower, second, (second, "p/0", "a"))
+        assert history.checker.false_alarms == {"not a gap: a key was forgotten, and its messages published again": 1}
+    else:
+        with broken("nothing twice"):
+            history.answer(follower, "e1-9", (second, "p/0", "a"))
+
+
+@pytest.mark.parametrize("in_one_answer", [True, False])
+def test_one_order(in_one_answer: bool) -> None:
+    """Messages come by id, within an answer and from one answer to the next."""
+    for first, second, ok in (("e1-1", "e1-2", True), ("e1-2", "e1-1", False)):
+        history = History()
+        history.publish("p", "a")
+        history.publish("q", "a")
+        messages = [(first, "p/0", "a"), (second, "q/0", "a")]
+        follower = history.follow("a")
+        steps = [messages] if in_one_answer else [messages[:1], messages[1:]]
+        for step in steps[:-1]:
+            history.answer(follower, "e1-2", *step)
+        if ok:
+            history.answer(follower, "e1-2", *steps[-1])
+        else:
+            with broken("one order: s received e1-1 after e1-2"):
+                history.answer(follower, "e1-2", *steps[-1])
+
+
+def test_an_id_is_one_message() -> None:
+    """Whoever is told an id is told the same data: publishers, and subscribers."""
+    history = History()
+    history.publish("p", "a", ids=("e1-1",))
+    with broken("one order: the id e1-1 is 'p/0', and for q it is 'q/0'"):
+        history.publish("q", "a", ids=("e1-1",))
+    with broken("one order: the id e1-1 is 'p/0', and for s it is 'q/0'"):
+        history.answer(history.follow("a"), "e1-1", ("e1-1", "q/0", "a"))
+
+
+def test_a_publisher_gets_as_many_ids_as_it_published_messages() -> None:
+    """Neither fewer nor more."""
+    history = History()
+    publication = history.publish("p", "a", "a")
+    for ids in (("e1-1",), ("e1-1", "e1-2", "e1-3")):
+        with broken(f"p got {len(ids)} ids for 2 messages"):
+            history.acknowledge(publication, *ids)
+    history.acknowledge(publication, "e1-1", "e1-2")
+
+
+def test_a_message_that_nobody_published() -> None:
+    """Messages are not made up."""
+    history = History()
+    with broken("received p/0, which nobody published"):
+        history.answer(history.follow("a"), "e1-1", ("e1-1", "p/0", "a"))
+
+
+@pytest.mark.parametrize(("told", "ok"), [("b a", True), ("a b", False), ("a", False), ("b a c", False), ("", False)])
+def test_the_channels_of_a_message(told: str, ok: bool) -> None:
+    """A subscriber is told those of its own channels that the message was published on, in its own order."""
+    history = History()
+    history.publish("p", "a b c")
+    follower = history.follow("b", "x", "a")
+    if ok:
+        history.answer(follower, "e1-1", ("e1-1", "p/0", told))
+    else:
+        with broken("instead of .'b', 'a'."):
+            history.answer(follower, "e1-1", ("e1-1", "p/0", told))
+
+
+def test_a_message_is_not_after_the_cursor_that_comes_with_it() -> None:
+    """Or the next poll would get it again."""
+    history = History()
+    history.publish("p", "a")
+    history.publish("q", "a")
+    follower = history.follow("a")
+    history.answer(follower, "e1-1", ("e1-1", "p/0", "a"))
+    with broken("received e1-3, which is after its new cursor e1-2"):
+        history.answer(follower, "e1-2", ("e1-3", "q/0", "a"))
+
+
+@pytest.mark.parametrize(
+    ("after", "ok"),
+    [("e2-5", True), ("e2-6", True), ("e10-6", True), ("e10-0", False), ("e2-4", False), ("e1-9", False)],
+)
+def test_a_cursor_never_goes_back(after: str, ok: bool) -> None:
+    """Neither within an epoch, nor to an earlier one, nor to a later one that goes on with its order."""
+    history = History()
+    follower = history.follow("a", cursor="e2-5")
+    if ok:
+        history.answer(follower, after)
+        assert follower.cursor == after
+    else:
+        with broken(f"one order: .*{after}"):
+            history.answer(follower, after)
+
+
+def test_a_fork_has_received_what_the_other_has() -> None:
+    """A subscriber that continues elsewhere from the same cursor is checked as one chain with what came before."""
+    history = History()
+    follower, fork = history.follow("a"), history.follow("a", cursor="e1-1")
+    history.publish("p", "a", ids=("e1-1",))
+    history.answer(follower, "e1-1", ("e1-1", "p/0", "a"))
+    fork.copy(follower)
+    with broken("nothing twice"):
+        history.answer(fork, "e1-2", ("e1-2", "p/0", "a"))
+
+
+def test_a_confirmation_is_passed_on() -> None:
+    """Those who look inside get each confirmation, with what was reached."""
+    history = History()
+    seen: list[tuple[str, str, float]] = []
+    history.checker.confirmed = lambda publication, ack: seen.append((publication.name, ack, history.world.now))
+    history.checker.acknowledged(history.publish("p", "a"), {"id": "e1-1", "ack": "stable"})
+    history.publish("q", "a", ids=("e1-2",))
+    assert seen == [("p", "stable", START), ("q", "accepted", START)]

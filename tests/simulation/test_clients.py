@@ -1,0 +1,132 @@
+"""Simulated publishers and subscribers: what they try again, and what they hold against a server."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.simulation.checker import Checker
+from tests.simulation.clients import ATTEMPTS, Publisher, Subscriber
+from tests.simulation.http import Message, Reader
+from tests.simulation.network import End, Network
+from tests.simulation.world import BrokenPromise, Process, World
+
+
+def reply(status: int, body: object) -> bytes:
+    data = json.dumps(body).encode()
+    return b"HTTP/1.1 %d x\r\nContent-Length: %d\r\n\r\n" % (status, len(data)) + data
+
+
+NOTHING = reply(200, {"cursor": "e1-0", "messages": [], "gaps": [], "closed": []})
+CREATED = reply(201, {"id": "e1-1", "time": 0.0})
+BUSY = reply(503, {"title": "busy"})
+
+
+class Setting:
+    """A server that answers each request with `reply` after some seconds, and a checker."""
+
+    def __init__(self) -> None:
+        self.world = World("test")
+        self.network = Network(self.world)
+        self.checker = Checker(self.world)
+        self.process = Process(self.world, "balancer")
+        self.reply = NOTHING
+        self.seconds = 0.0
+        self.requests: list[Message] = []
+        self.network.listen("balancer", self.process, self._accept)
+
+    def _accept(self, end: End) -> None:
+        reader = Reader()
+
+        def received(data: bytes) -> None:
+            for message in reader.feed(data):
+                self.requests.append(message)
+                self.process.later(self.seconds, lambda: end.send(self.reply))
+
+        end.on_data = received
+
+    def run(self, seconds: float) -> None:
+        self.world.run(self.world.now + seconds)
+
+    def subscribe(self) -> Subscriber:
+        subscriber = Subscriber(self.world, self.network, "s", self.checker, ("a", "tag:é"), "earliest")
+        subscriber.timeout = 2.0
+        subscriber.start()
+        return subscriber
+
+
+@pytest.fixture
+def setting() -> Setting:
+    return Setting()
+
+
+@pytest.mark.parametrize(("key", "tries"), [("k", ATTEMPTS), (None, 1)])
+def test_a_publication_that_is_refused_for_now(setting: Setting, key: str | None, tries: int) -> None:
+    """It is tried again with its key, and without one given up; the key is the same each time."""
+    setting.reply = BUSY
+    Publisher(setting.world, setting.network, "p", setting.checker).publish("balancer", [("a",)], key, "accepted")
+    setting.run(100)
+    assert len(setting.requests) == tries
+    assert {message.headers.get("idempotency-key") for message in setting.requests} == {key}
+    (publication,) = setting.checker.publications.values()
+    assert (publication.given_up, publication.refused, publication.ids) == (True, False, [])
+
+
+def test_a_publication_that_is_acknowledged_or_wrong(setting: Setting) -> None:
+    """201 is told to the checker, 4xx is not tried again."""
+    publisher = Publisher(setting.world, setting.network, "p", setting.checker)
+    setting.reply = CREATED
+    publisher.publish("balancer", [("a", "b")], "k", "stable")
+    setting.run(10)
+    setting.reply = reply(422, {})
+    publisher.publish("balancer", [("a",), ("b",)], "k", "accepted")
+    setting.run(10)
+    first, second = setting.checker.publications.values()
+    assert (first.ids, second.ids, second.refused) == (["e1-1"], [], True)
+    assert [message.json for message in setting.requests] == [
+        {"channels": ["a", "b"], "data": "p.1/0", "ack": "stable", "ack_timeout": 3.0},
+        {"messages": [{"channels": ["a"], "data": "p.2/0"}, {"channels": ["b"], "data": "p.2/1"}]},
+    ]
+
+
+def test_a_subscriber_continues_with_its_cursor(setting: Setting) -> None:
+    """After a refusal with the one that it has, after an answer with the new one."""
+    setting.seconds, setting.reply = 1.0, BUSY
+    subscriber = setting.subscribe()
+    setting.run(2.5)
+    setting.reply = NOTHING
+    setting.run(2.5)
+    subscriber.leave()
+    targets = [message.first_line.split()[1] for message in setting.requests]
+    assert targets[0] == targets[1] == "/v1/poll?channel=a&channel=tag%3A%C3%A9&cursor=earliest&timeout=2&limit=100"
+    assert "cursor=e1-0" in targets[-1]
+    count = len(setting.requests)
+    setting.run(9)
+    assert len(setting.requests) == count
+
+
+@pytest.mark.parametrize(("seconds", "in_time"), [(2.9, True), (3.2, False)])
+def test_a_late_answer(setting: Setting, seconds: float, in_time: bool) -> None:
+    """It breaks a promise if nothing excuses it: the timeout is 2 s, and 1 s is for the way."""
+    setting.seconds = seconds
+    setting.subscribe().must_be_in_time = True
+    if in_time:
+        setting.run(10)
+    else:
+        with pytest.raises(BrokenPromise, match="holds end in time: a poll of s was held for 3.2 s instead of 2 s"):
+            setting.run(10)
+
+
+def test_a_subscriber_that_sleeps(setting: Setting) -> None:
+    """It breaks off, and comes back with its old cursor."""
+    setting.seconds = 1.0
+    subscriber = setting.subscribe()
+    setting.run(1.5)
+    count = len(setting.requests)
+    subscriber.sleep(5.0)
+    setting.run(4.9)
+    assert len(setting.requests) == count
+    setting.run(0.2)
+    assert len(setting.requests) == count + 1
+    assert "cursor=e1-0" in setting.requests[-1].first_line

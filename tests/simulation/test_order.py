@@ -1,0 +1,29 @@
+"""Places in the order of everything."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.order import Order
+from tests.simulation.world import BrokenPromise
+
+
+def test_places_are_ordered_by_epoch_and_then_by_sequence() -> None:
+    """Longer epochs are later; a dash in an epoch's name belongs to it; sequences are numbers."""
+    place = Order().place
+    assert place("e2-9") < place("e2-10") < place("e3-0") < place("e10-0")
+    assert place("a-b-7") == (3, "a-b", 7)
+
+
+def test_an_epoch_that_goes_on_has_the_same_places() -> None:
+    order = Order()
+    order.learn("e2-8", ["e1-7"])
+    assert order.place("e1-7") < order.place("e2-8") < order.place("e1-9")
+    order.learn("e4-9", ["e3-8"])
+    order.learn("e3-8", ["e2-8"])
+    assert order.place("e4-9") == order.place("e1-9")
+
+
+def test_an_earlier_epoch_never_comes_after_a_later_one() -> None:
+    with pytest.raises(BrokenPromise, match="one order: e1-9 comes after e2"):
+        Order().learn("e1-9", ["e2-3"])

@@ -1,0 +1,67 @@
+"""Plans: the same for the same seed, and made of steps that do not depend on each other."""
+
+from __future__ import annotations
+
+import inspect
+
+from tests.simulation import plan as plans
+from tests.simulation.plan import FAULT_SECONDS, LIMITS, WEIGHTS, Step, make_plan
+from tests.simulation.simulation import Simulation, simulate
+
+SEEDS = [str(seed) for seed in range(300)]
+
+
+def test_the_same_seed_is_the_same_plan() -> None:
+    """And another seed is another one."""
+    assert [make_plan(seed) for seed in SEEDS] == [make_plan(seed) for seed in SEEDS]
+    assert len({str(make_plan(seed)) for seed in SEEDS}) == len(SEEDS)
+
+
+def test_steps_are_in_order_and_end_before_the_faults_do() -> None:
+    """So everything is healed after `FAULT_SECONDS`."""
+    for seed in SEEDS:
+        times = [step.at for step in make_plan(seed).steps]
+        assert times == sorted(times)
+        assert times[0] > 0
+        assert times[-1] <= FAULT_SECONDS
+
+
+def test_every_step_can_be_carried_out() -> None:
+    """The simulation has a method for each, which takes its arguments."""
+    for seed in SEEDS:
+        for step in make_plan(seed).steps:
+            inspect.signature(getattr(Simulation, f"do_{step.kind}")).bind(None, **step.arguments)
+
+
+def test_every_fault_and_every_cluster_is_chosen() -> None:
+    """Among a few hundred seeds; and a fault fits the cluster."""
+    chosen = [make_plan(seed) for seed in SEEDS]
+    kinds = {step.kind for plan in chosen for step in plan.steps}
+    assert kinds == {*WEIGHTS, "publish", "subscribe", "sleep", "fork"}
+    assert {plan.setup["kind"] for plan in chosen} == set(plans.KINDS)
+    assert {plan.setup["limits"] for plan in chosen} == set(LIMITS)
+    for plan in chosen:
+        if plan.setup["kind"] != "redis":
+            assert not any(step.kind.startswith("redis_") for step in plan.steps)
+        if plan.setup["kind"] != "journal":
+            assert not {"disk", "put_back", "kill_writing"} & {step.kind for step in plan.steps}
+
+
+def test_leaving_out_a_step_changes_no_other(logged_failures: list[str]) -> None:
+    """What the other steps publish, where and when is the same without it."""
+    plan = make_plan("2")
+    faults = [number for number, step in enumerate(plan.steps) if step.kind in WEIGHTS]
+    shorter = plan._replace(steps=tuple(step for number, step in enumerate(plan.steps) if number != faults[0]))
+
+    def published(steps: tuple[Step, ...]) -> list[str]:
+        story = simulate(plan._replace(steps=steps)).story
+        return [line for line in story if "publishes on" in line and "last on" not in line]
+
+    first_tries = {line.split(": ")[0].split()[1]: line for line in reversed(published(plan.steps))}
+    assert first_tries == {line.split(": ")[0].split()[1]: line for line in reversed(published(shorter.steps))}
+    logged_failures.clear()  # of the faults
+
+
+def test_a_step_is_shown_in_one_line() -> None:
+    """As the story of a seed prints it."""
+    assert str(Step(4.5, "kill", {"node": 1, "seconds": 0.0})) == "   4.500 kill(node=1, seconds=0.0)"
