@@ -9,15 +9,18 @@ Redis carries publications, never polls: each node reads the log and answers its
 | `recovery` | what a node does when it has connected, e.g. if Redis has lost entries: a decision, without I/O |
 | `catch_up` | finds out the situation, and carries out what `recovery` decides |
 | `replica` | applies entries; notices one that does not follow the last (`Diverged`) |
-| `reporting`, `saving` | four times a second: lease, members, whether reading is stuck; saving the checkpoint |
+| `reporting` | four times a second: lease, members, whether reading is stuck |
+| `first_node`, `saving` | what one node does for all, such as saving the checkpoint |
 | `pending`, `confirmations` | publishers that wait until their entry is read back; until it is replicated or stable |
-| `log`, `records` | the keys in Redis and the operations on them, the atomic ones as scripts; what is read there |
+| `log`, `records`, `replies` | the keys in Redis and the operations on them; what is read there, as values |
 | `append.lua` | appends a command to the log |
 | `begin.lua` | begins a new epoch |
 | `load.lua` | reads the checkpoint and the entries after it |
 | `mark.lua` | writes a mark, so that WAIT covers everything in the log |
 | `report.lua` | renews a node's lease, and lists the living nodes |
 | `save.lua` | brings the checkpoint up to date, and trims the log |
+| `switch.lua` | appends an entry that changes how the log is followed |
+| `vouch.lua` | after a restart of Redis: who has found all that it knows in the log |
 | `connector`, `address` | finds Redis, with or without Sentinels; the URL |
 | `connection`, `errors` | Redis' protocol, on hiredis; error replies and other failures as types |
 | `limits` | the settings |

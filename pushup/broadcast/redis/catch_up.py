@@ -129,9 +129,12 @@ class CatchUp:
         replica = self._replica
         has_state = bool(replica.tag)
         tail = await log.tail()
+        last_entry = await log.find(tail, replica.cursor, replica.tag) if has_state else LastEntry.UNKNOWN
+        if last_entry is LastEntry.CONTAINED and replica.stuck_at:
+            last_entry = LastEntry.UNKNOWN  # the entry after it cannot be read; the checkpoint may be past that
         return Situation(
             has_state=has_state,
-            last_entry=await log.find(tail, replica.cursor, replica.tag) if has_state else LastEntry.UNKNOWN,
+            last_entry=last_entry,
             seen=replica.cursor if has_state else self._mark,
             tail=tail,
             is_same_run=log.is_run(tail.run),

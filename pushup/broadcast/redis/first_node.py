@@ -1,4 +1,4 @@
-"""What one node does for all: the one with the lowest id of those that are alive.
+"""What one node does for all: of those that can read the log, the one with the lowest id.
 
 It saves the checkpoint. It changes the version of the state machine, or the limits, once every living node has the new
 ones. And it gives the log up if no node can read its next entry.
@@ -25,7 +25,7 @@ _log = Logger()
 
 
 class FirstNode:
-    """The duties of a node while it has the lowest id."""
+    """The duties of a node while it is the first."""
 
     def __init__(self, *, node_id: str, replica: Replica, saving: Saving, clock: IReactorTime) -> None:
         self._node_id = node_id

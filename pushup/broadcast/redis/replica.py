@@ -102,11 +102,6 @@ class Replica:
         """What this node has is not enough to continue: it loads its state again."""
         self.tag = b""
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether applying an entry has failed that could be read: another load may succeed."""
-        return bool(self._failed)
-
     def _check(self, logged: LogEntry, after: bytes) -> Entry:
         """The entry, if it follows the one with the tag `after` and can be applied. Raises: Diverged, CannotApply."""
         if logged.after != after:

@@ -153,7 +153,8 @@ class Reporting:
         follower = replica.follower
         if report.saved > follower.changes_known_after:
             follower.note_changes(min(report.saved, follower.cursor.sequence))
-        if nodes and nodes[0].id == self._node_id:
+        first = min(nodes, key=lambda node: (bool(node.stuck_at), node.id), default=None)
+        if first is not None and first.id == self._node_id:
             await self._first_node.act(commands, report, nodes)
 
     def known_nodes(self) -> list[str]:

@@ -181,17 +181,21 @@ class Session:
         self._trouble = trouble
         return self._outage.refused(trouble.operator_detail)
 
-    async def _follow(self, reading: RedisLog, commands: RedisLog) -> None:
-        """Read and apply entries until a connection fails.
-
-        Raises: CannotApply, Diverged, ErrorReply, Lost, VersionTooNew.
-        """
+    def _is_caught_up(self, reading: RedisLog, commands: RedisLog) -> None:
         self._heard_at = self._clock.seconds()
         self._commands = commands
         self._confirmations.follows(reading.run)
         self._trouble = None
         if not self._outage.over():
             _log.info("following the log in Redis from {cursor}", cursor=self._replica.cursor)
+
+    async def _follow(self, reading: RedisLog, commands: RedisLog) -> None:
+        """Read and apply entries until a connection fails.
+
+        Raises: CannotApply, Diverged, ErrorReply, Lost, VersionTooNew.
+        """
+        if not self._replica.stuck_at:
+            self._is_caught_up(reading, commands)
         reporting = Deferred.fromCoroutine(self._reporting.run(commands, reading))
         try:
             while True:
@@ -207,8 +211,6 @@ class Session:
                 self._commands = None
                 # This node goes on reporting, so that the others know that it cannot read this entry either.
                 await deferLater(self._clock, STUCK_RETRY_SECONDS, lambda: None)
-                if self._replica.has_failed:
-                    self._replica.forget()
             raise
         finally:
             reporting.cancel()

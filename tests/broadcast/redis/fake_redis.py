@@ -74,13 +74,20 @@ class FakeRedis:
         self.info = {"aof_enabled": "0", "second_repl_offset": "-1"}
         self.appendfsync: bytes | None = b"everysec"
         self.replicas = 0
+        self.follows = ""
+        """The run of another server that it is a replica of, if it is one."""
         self.executed: list[bytes] = []
         """The names of all commands carried out."""
 
     @property
     def history(self) -> str:
-        """The id of its replication history: another with each run, in this stand-in."""
-        return f"history-of-{self.run}"
+        """The id of its replication history: another with each run, and while it is a replica."""
+        return f"history-of-{self.follows or self.run}"
+
+    @property
+    def whole_run(self) -> str:
+        """What a node calls this run."""
+        return f"{self.run}.{self.history}"
 
     # Connections.
 

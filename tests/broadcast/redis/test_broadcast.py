@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from pushup.broadcast.epochs import order_of
+from pushup.broadcast.redis.catch_up import VOUCH_SECONDS
 from pushup.broadcast.redis.connection import RedisConnection
 from pushup.broadcast.redis.errors import CannotConnect
 from pushup.broadcast.redis.log import SCRIPTS
@@ -167,14 +168,13 @@ def test_a_refusal_by_redis_is_reported_with_its_reason(cluster: Cluster, node: 
 
 
 def test_a_permanent_failure_does_not_fill_the_log(cluster: Cluster, log: list[str]) -> None:
-    """Nodes connect, follow and fail at the same entry repeatedly; each logs this once, with one traceback."""
+    """Nodes connect, follow and fail at the same entry repeatedly; each logs this once."""
     cluster.advance(1.0)
     cluster.nodes[0].append(publish("a"))
     links_of(cluster, cluster.nodes[0])[1].execute_next()
     cluster.redis.data[b"{pushup}:log"].rows[-1][1][7] = b'{"type": "strange"}'
     cluster.advance(20.0)
-    assert sum("following the log in Redis failed" in line for line in log) == len(cluster.nodes)
-    assert len(log) <= 3 * len(cluster.nodes)
+    assert ["cannot read the entry" in line for line in log] == [True] * len(cluster.nodes)
 
 
 @pytest.mark.parametrize("how", ["NOSCRIPT", "READONLY"])
@@ -233,7 +233,7 @@ def test_room_is_freed_however_a_publication_ends(
     elif how == "lost":
         cluster.redis.cut()
     elif how == "new epoch":
-        cluster.redis.data[b"{pushup}:state"][b"epoch"] = b"another"
+        cluster.redis.data[b"{pushup}:state"].update({b"epoch": b"another", b"tag": b"another"})
     else:
         reading, appending = links_of(cluster, narrow)
         for _ in range(10):
@@ -310,7 +310,7 @@ def test_before_redis_was_reached_everything_is_refused(log: list[str]) -> None:
 
 @pytest.mark.parametrize(("chance", "most"), [(0.0, 2.5), (0.999, 5.0)])
 def test_reconnecting_backs_off(log: list[str], chance: float, most: float) -> None:
-    """The pause doubles up to 5 s, minus a random part of up to half, and starts again after a connection."""
+    """The pause doubles up to 5 s, minus a random part of up to half, and starts again once it worked for a while."""
     times: list[float] = []
 
     class Refusing(FakeRedis):
@@ -329,7 +329,14 @@ def test_reconnecting_backs_off(log: list[str], chance: float, most: float) -> N
     assert pauses[:8] == pytest.approx(wanted, abs=0.02)
     assert max(pauses) <= most + 0.02
     cluster.redis.refuses = ""
-    cluster.advance(6.0)
+    while not node.follows:
+        cluster.advance(0.1, 0.01)
+    cluster.advance(1.0)
+    times.clear()
+    began = cluster.clock.seconds()
+    cluster.redis.cut()
+    cluster.advance(11.0, 0.01)
+    assert times[0] - began >= 2.0  # it had not worked for long
     assert node.follows
     times.clear()
     began = cluster.clock.seconds()
@@ -474,30 +481,36 @@ def test_polls_are_served_while_redis_is_unreachable(cluster: Cluster, node: Fol
 
 
 def test_an_entry_that_cannot_be_read_is_not_skipped(cluster: Cluster, log: list[str]) -> None:
-    """The nodes stay at the entry before it and log the error."""
+    """The nodes stay at the entry before it, take nothing more, and log the error; its publisher cannot know."""
     cluster.publish(cluster.nodes[0], "a")
     cursors = [node.cursor for node in cluster.nodes]
     outcomes = cluster.nodes[0].append(publish("a"))
     links_of(cluster, cluster.nodes[0])[1].execute_next()
     cluster.redis.data[b"{pushup}:log"].rows[-1][1][7] = b'{"type": "strange"}'
-    cluster.advance(3.0)
+    cluster.advance(0.1)
+    assert not any(node.follows for node in cluster.nodes)
+    assert all("cannot read the entry" in shown(node.broadcast.why_not_ready()) for node in cluster.nodes)
+    assert "cannot read the entry" in reason(cluster.nodes[1].append(publish("a")))
+    cluster.advance(5.0)
     assert [node.cursor for node in cluster.nodes] == cursors
-    assert UNKNOWN in reason(outcomes) or "Validation" in reason(outcomes)
-    assert any("following the log in Redis failed" in line for line in log)
+    assert UNKNOWN in reason(outcomes)
+    assert all("cannot read the entry" in line for line in log)
 
 
 def test_a_node_that_fails_while_applying_an_entry_reloads(cluster: Cluster, log: list[str]) -> None:
-    """Its state is unknown, so it loads the one in Redis; the other nodes continue."""
+    """Its state is unknown, so it loads the one in Redis, and tries again; the other nodes continue."""
     node = cluster.nodes[0]
     epoch = node.node.cursor.epoch
     fail_once(node)
     cluster.publish(cluster.nodes[1], "a")
+    assert [each.follows for each in cluster.nodes] == [False, True, True]
+    assert node.broadcast.why_not_ready() is not None
     cluster.publish(cluster.nodes[1], "a")
     cluster.advance(2.0)
     assert is_consistent(cluster)
     assert node.node.cursor.epoch == epoch
     assert ids(node.poll(poll("a"))) == [1, 2]
-    assert any("RuntimeError" in line for line in log)
+    assert ["RuntimeError" in line for line in log] == [True, True]
 
 
 def fail_once(node: FollowingNode) -> None:
@@ -557,8 +570,9 @@ def test_a_loss_starts_one_new_epoch_for_all_nodes(cluster: Cluster, log: list[s
 
 def append_as_a_stranger(redis: FakeRedis, epoch: str) -> None:
     """Append as a node that the others do not know."""
-    keys = (b"{pushup}:state", b"{pushup}:log")
-    redis._append(keys, (epoch.encode(), b"stranger.%d" % len(redis.executed), b"1", msgspec.json.encode(publish("b"))))
+    keys, history = (b"{pushup}:state", b"{pushup}:log"), redis.history.encode()
+    command = msgspec.json.encode(publish("b"))
+    redis._append(keys, (epoch.encode(), b"stranger.%d" % len(redis.executed), b"1", command, history))
     redis.executed.append(b"APPEND")
 
 
@@ -644,35 +658,49 @@ def test_cursors_of_a_later_epoch_are_refused(cluster: Cluster, node: FollowingN
         node.poll(poll("a", cursor=new))
     assert ids(node.poll(poll("a"))) == [1]
     assert node.poll(poll("a", cursor=old)).messages == ()
-    for stranger in ("e1-5", "zz-1", "1-1", "fffffffffffff-1"):
+    with pytest.raises(Unavailable, match="not yet loaded the epoch"):
+        node.poll(poll("a", cursor="fffffffffffff-1"))
+    for stranger in ("e1-5", "zz-1", "1-1"):
         assert gaps(node.poll(poll("a", cursor=stranger))) == [("a", "lost")]
     cluster.advance(8.0)
     assert node.poll(poll("a", cursor=new)).gaps == ()
+    assert gaps(node.poll(poll("a", cursor="fffffffffffff-1"))) == [("a", "lost")]
 
 
 def test_a_cursor_of_an_epoch_that_never_arrives_is_lost(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
-    """It gets a gap once the log has been in another epoch for a minute."""
+    """It gets a gap once the log was seen to be in another epoch after the cursor came."""
     began = int((START + 1) * 1000)
     stray = f"{began:x}00-7"
     with pytest.raises(Unavailable):
         node.poll(poll("a", cursor=stray))
-    cluster.advance(59.0, 0.25)
+    cluster.redis.hangs = True
+    cluster.advance(3.0, 0.25)
     with pytest.raises(Unavailable):
         node.poll(poll("a", cursor=stray))
-    cluster.advance(3.0, 0.25)
+    cluster.redis.hangs = False
+    cluster.advance(3 * REPORT_SECONDS)
     assert gaps(node.poll(poll("a", cursor=stray))) == [("a", "lost")]
 
 
 def test_a_redis_that_restarts_with_all_its_data_costs_nothing(cluster: Cluster, log: list[str]) -> None:
-    """Cursors stay valid, and a new node relies on the nodes that know the log."""
+    """The epoch goes on under a later name. Cursors stay valid, and a new node relies on the nodes that know the log."""
+    cluster.advance(0.5)
     cluster.publish(cluster.nodes[0], "a")
-    epoch = cluster.nodes[0].node.cursor.epoch
+    before = cluster.nodes[0].state.cursor
+    held = [node.hold(poll("a", cursor=str(before), timeout=60.0)) for node in cluster.nodes]
     cluster.redis.restart()
     new = cluster.start()
     cluster.advance(3.0)
     assert is_consistent(cluster)
-    assert new.node.cursor.epoch == epoch
-    assert ids(new.poll(poll("a"))) == [1]
+    assert order_of(new.node.cursor.epoch) > order_of(before.epoch)
+    assert [poller.answers for poller in held] == [[]] * 3
+    cluster.publish(new, "a")
+    for node in cluster.nodes:
+        answer = node.poll(poll("a", cursor=str(before)))
+        assert (ids(answer), answer.gaps) == ([3], ())
+        assert gaps(node.poll(poll("a", cursor=f"{before.epoch}-2"))) == [("a", "lost")]
+    assert [[ids(answer) for answer in poller.answers] for poller in held] == [[[3]]] * 3
+    assert len({node.state.cursor.epoch for node in cluster.nodes}) == 1
 
 
 @pytest.mark.parametrize(("appendfsync", "kept"), [(b"always", True), (b"everysec", False)])
@@ -690,7 +718,7 @@ def test_after_a_complete_restart_the_durability_of_redis_decides(
     for _ in range(2):
         cluster.start()
     if not kept:
-        cluster.advance(1.5)
+        cluster.advance(VOUCH_SECONDS - 0.5)
         assert not any(node.follows for node in cluster.nodes)
     cluster.advance(3.0)
     assert is_consistent(cluster)
@@ -936,26 +964,6 @@ def test_replication_is_checked_on_a_separate_connection(cluster: Cluster, node:
     cluster.redis.replicas = 1
     cluster.settle()
     assert received == [Confirmation("replicated", replicas=1)]
-
-
-def test_a_node_with_other_limits_waits_for_the_others_to_stop(cluster: Cluster, log: list[str]) -> None:
-    """It names the differences; once all others have stopped its limits apply, in the same epoch."""
-    cluster.publish(cluster.nodes[0], "a")
-    cursor = cluster.nodes[0].cursor
-    odd = cluster.start(limits=Limits(retention_messages=5, strict_channels=True))
-    cluster.advance(2.0)
-    received = reason(odd.append(publish("a")))
-    assert received.startswith("this node cannot follow the message log (this node and the running cluster differ in ")
-    assert "differ in retention_messages, strict_channels;" in received
-    for node in cluster.nodes[:3]:
-        cluster.crash(node)
-    cluster.advance(10.0)
-    assert odd.follows
-    assert odd.cursor == cursor
-    assert ids(odd.poll(poll("a"))) == [1]
-    late = cluster.start()
-    cluster.advance(1.0)
-    assert "differ in" in reason(late.append(publish("a")))
 
 
 @pytest.mark.parametrize("publishing", [False, True])

@@ -32,7 +32,7 @@ class Publishers:
         self.redis.data[STATE] = {b"epoch": b"e1", b"sequence": b"9", b"tag": b"t"}
         self.connected = 0
         self.confirmations = Confirmations(self._connect, self.clock)
-        self.confirmations.follows(self.redis.run)
+        self.confirmations.follows(self.redis.whole_run)
         self.advance(LEASE_SECONDS)
 
     async def _connect(self) -> RedisLog:
@@ -122,7 +122,7 @@ def test_nothing_is_stable_while_a_node_may_be_missing_from_the_list(publishers:
 def test_reconnecting_to_the_same_redis_delays_nothing(publishers: Publishers) -> None:
     """The leases are still there."""
     publishers.confirmations.follows("")
-    publishers.confirmations.follows(publishers.redis.run)
+    publishers.confirmations.follows(publishers.redis.whole_run)
     received = publishers.confirm("stable", 5)
     publishers.report(member("a", 9))
     assert received == [Confirmation("stable", nodes=1)]
@@ -230,7 +230,7 @@ def test_replicas_of_another_run_of_redis_do_not_count(publishers: Publishers) -
     publishers.report(member("a", 9))
     publishers.advance(1.0)
     assert (received, publishers.wait_count()) == ([], 0)
-    publishers.confirmations.follows(publishers.redis.run)
+    publishers.confirmations.follows(publishers.redis.whole_run)
     publishers.report(member("a", 9))
     publishers.redis.settle()
     assert received == [Confirmation("replicated", replicas=1)]
@@ -245,7 +245,7 @@ def test_a_redis_that_took_over_does_not_confirm_earlier_entries(publishers: Pub
     publishers.redis.restart({STATE: {b"epoch": b"e2", b"sequence": b"20", b"tag": b"t"}})
     publishers.redis.replicas = 1
     publishers.confirmations.follows("")
-    publishers.confirmations.follows(publishers.redis.run)
+    publishers.confirmations.follows(publishers.redis.whole_run)
     new = publishers.confirm("replicated", 20, epoch="e2")
     publishers.redis.settle()
     assert new == [Confirmation("replicated", replicas=1)]

@@ -14,10 +14,11 @@ from twisted.python.failure import Failure
 from pushup.broadcast.epochs import order_of
 from pushup.broadcast.redis.errors import EpochOver
 from pushup.broadcast.redis.log import BATCH, RedisLog
-from pushup.broadcast.redis.records import LastEntry
-from pushup.core.commands import Create, Entry, Publish
+from pushup.broadcast.redis.records import LastEntry, Tail, Unreadable, Vouchers
+from pushup.core.commands import Continue, Create, Entry, Publish
 from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
+from pushup.core.rules import LATEST_VERSION
 from pushup.core.snapshot import new_epoch
 from pushup.core.state import ReplicatedState
 from tests.broadcast.redis.fake_redis import FakeRedis
@@ -34,7 +35,7 @@ class ReadLog:
         self.log = RedisLog(self.redis.link().connection, prefix)
         self.now(self.log.prepare())
         changes = new_epoch(ReplicatedState(Limits(), epoch="").snapshot(), "e1")
-        assert self.now(self.log.begin("", changes, Limits(), "r"))
+        assert self.now(self.log.begin("", changes))
 
     def now(self, asked: Coroutine[Deferred[Any], Any, Any]) -> Any:
         results: list[Any] = []
@@ -49,6 +50,10 @@ class ReadLog:
             self.log.append("e1", f"t{n}", command, replies.append)
         self.redis.settle()
         return replies
+
+    def find(self, last: Cursor, tag: bytes) -> LastEntry:
+        found: LastEntry = self.now(self.log.find(self.now(self.log.tail()), last, tag))
+        return found
 
     def row(self, number: int = -1) -> dict[bytes, bytes]:
         """The fields of an entry as they are in Redis."""
@@ -120,26 +125,101 @@ def test_reading_waits_for_an_entry_and_ends_without_one(log: ReadLog) -> None:
     assert [logged.entry.sequence for logged in received[1]] == [1]
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "error"),
-    [
-        (b"command", b"{", msgspec.DecodeError),
-        (b"command", b'{"type":"strange"}', msgspec.ValidationError),
-        (b"time", b"soon", ValueError),
-        (b"time", None, KeyError),
-        (b"tag", None, KeyError),
-    ],
-)
-def test_an_invalid_entry_is_an_error(log: ReadLog, field: bytes, value: bytes | None, error: type[Exception]) -> None:
-    """If another program or a newer version has written to the log, the entry is not skipped."""
-    log.append(publish("a"))
-    fields = log.row()
+def damage(log: ReadLog, number: int, field: bytes, value: bytes | None) -> None:
+    """Change a field of an entry in Redis; None: remove it."""
+    fields = log.row(number)
     fields.pop(field)
     if value is not None:
         fields[field] = value
-    log.redis.data[b"{pushup}:log"].rows[0] = (1, [word for pair in fields.items() for word in pair])
+    rows = log.redis.data[b"{pushup}:log"].rows
+    rows[number] = (rows[number][0], [word for pair in fields.items() for word in pair])
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [(b"{", "Input data was truncated"), (b'{"type":"strange"}', "Invalid value 'strange'"), (b"\xff", "")],
+)
+def test_an_unreadable_command_concerns_its_entry_only(log: ReadLog, text: bytes, problem: str) -> None:
+    """Its place and the problem are known, and those before and after it are read as always."""
+    log.append(publish("a"), publish("b"), publish("c"))
+    damage(log, 1, b"command", text)
+    for entries in (log.now(log.log.read("e1", 0)), log.now(log.log.load()).entries):
+        before, unreadable, after = entries
+        assert (before.entry.command, after.entry.command) == (publish("a"), publish("c"))
+        assert isinstance(unreadable.entry, Unreadable)
+        assert unreadable.entry.place == "e1-2"
+        assert problem in unreadable.entry.problem
+        assert (unreadable.last, unreadable.tag, unreadable.after) == (2, b"t1", b"t0")
+    assert log.now(log.log.load()).is_whole
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "error"), [(b"time", b"soon", ValueError), (b"time", None, KeyError), (b"tag", None, KeyError)]
+)
+def test_an_entry_without_a_place_is_an_error(
+    log: ReadLog, field: bytes, value: bytes | None, error: type[Exception]
+) -> None:
+    """PushUp did not write it, so nothing is known of what follows."""
+    log.append(publish("a"))
+    damage(log, 0, field, value)
     assert isinstance(log.now(log.log.read("e1", 0)), error)
     assert isinstance(log.now(log.log.load()), error)
+
+
+def test_entries_after_a_new_name_are_of_that_epoch(log: ReadLog) -> None:
+    """The entry that says so is the last of the old one; the end of the log has the new name and run."""
+    log.append(publish("a"))
+    assert log.now(log.log.switch(b"t0", "s", Continue("e2"), epoch="e2", run="another")) is True
+    replies: list[Any] = []
+    log.log.append("e2", "t1", publish("b"), replies.append)
+    log.redis.settle()
+    assert replies == [3]
+    for entries in (log.now(log.log.read("e1", 0)), log.now(log.log.load()).entries):
+        assert [str(Cursor(each.entry.epoch, each.last)) for each in entries] == ["e1-1", "e1-2", "e2-3"]
+    assert log.now(log.log.tail()) == Tail("e2", 3, b"t1", "another", LATEST_VERSION)
+
+
+def test_only_one_entry_follows_another(log: ReadLog) -> None:
+    """A switch names the entry that it follows; if another was appended, nothing is changed."""
+    log.append(publish("a"))
+    before = log.redis.dump()
+    assert log.now(log.log.switch(b"e1", "s", Continue("e2"), epoch="e2")) is False
+    assert log.redis.data[b"{pushup}:state"] == before[b"{pushup}:state"]
+    assert len(log.redis.data[b"{pushup}:log"].rows) == 1
+
+
+def test_nothing_is_appended_in_another_run_of_redis(log: ReadLog) -> None:
+    """Through a connection that stays: the server was made a replica, or another took its place."""
+    log.redis.follows = "another"
+    assert [type(reply) for reply in log.append(publish("a"))] == [EpochOver]
+    assert log.now(log.log.tail()).sequence == 0
+
+
+def test_who_vouches(log: ReadLog) -> None:
+    """In this run, and until the epoch goes on; whoever does not vouch only looks."""
+    log.now(log.log.report("a", b"A", 100.0))
+    log.now(log.log.report("b", b"B", 100.0))
+
+    def vouchers(node: str, known: list[str] | None) -> Vouchers:
+        seen: Vouchers = log.now(log.log.vouch(node, known))
+        return seen
+
+    assert vouchers("c", None) == Vouchers(log.redis.whole_run, frozenset("ab"), {})
+    one = vouchers("a", ["a", "b"])
+    assert (one.by_node, one.are_all) == ({"a": frozenset("ab")}, False)
+    both = vouchers("b", ["b", "c"])
+    assert (set(both.by_node), both.are_all) == (set("ab"), False)  # b knows of c
+    assert vouchers("c", ["c"]).are_all
+    run, log.log.run = log.log.run, "a later one"
+    assert vouchers("d", None).by_node == {}
+    log.log.run = run
+    assert log.now(log.log.switch(b"e1", "s", Continue("e2"), epoch="e2")) is True
+    assert vouchers("d", None).by_node == {}
+
+
+def test_nobody_vouches_for_nothing() -> None:
+    """A list of no nodes is not one of all."""
+    assert not Vouchers("r", frozenset(), {}).are_all
 
 
 def test_the_log_contains_its_own_entries_only(log: ReadLog) -> None:
@@ -159,15 +239,15 @@ def test_the_log_contains_its_own_entries_only(log: ReadLog) -> None:
         (6, b"t2", LastEntry.MISSING),
         (9, b"other", LastEntry.MISSING),
     ):
-        assert log.now(log.log.find(Cursor("e1", sequence), tag)) is found, (sequence, tag)
+        assert log.find(Cursor("e1", sequence), tag) is found, (sequence, tag)
 
 
 def test_earlier_and_later_epochs(log: ReadLog) -> None:
     """If the log is in an earlier epoch it went back; if it is in a later one, the entry may or may not be in it."""
     for epoch in ("e0", "e"):
-        assert log.now(log.log.find(Cursor(epoch, 1), b"t")) is LastEntry.UNKNOWN, epoch
+        assert log.find(Cursor(epoch, 1), b"t") is LastEntry.UNKNOWN, epoch
     for epoch in ("e2", "e10", "d10"):
-        assert log.now(log.log.find(Cursor(epoch, 1), b"t")) is LastEntry.MISSING, epoch
+        assert log.find(Cursor(epoch, 1), b"t") is LastEntry.MISSING, epoch
     assert sorted(["e10", "e2", "f", "e1"], key=order_of) == ["f", "e1", "e2", "e10"]
 
 
@@ -176,31 +256,32 @@ def test_a_hole_is_a_loss_and_a_log_that_begins_later_is_not(log: ReadLog) -> No
     log.append(*[publish("a")] * 6)
     rows = log.redis.data[b"{pushup}:log"].rows
     del rows[2:4]
-    assert log.now(log.log.find(Cursor("e1", 3), b"t2")) is LastEntry.MISSING
-    assert log.now(log.log.find(Cursor("e1", 4), b"t3")) is LastEntry.CONTAINED
+    assert log.find(Cursor("e1", 3), b"t2") is LastEntry.MISSING
+    assert log.find(Cursor("e1", 4), b"t3") is LastEntry.CONTAINED
     del rows[:3]
-    assert log.now(log.log.find(Cursor("e1", 2), b"t1")) is LastEntry.UNKNOWN
-    assert log.now(log.log.find(Cursor("e1", 5), b"t4")) is LastEntry.CONTAINED
-    assert log.now(log.log.find(Cursor("e1", 5), b"other")) is LastEntry.MISSING
+    assert log.find(Cursor("e1", 2), b"t1") is LastEntry.UNKNOWN
+    assert log.find(Cursor("e1", 5), b"t4") is LastEntry.CONTAINED
+    assert log.find(Cursor("e1", 5), b"other") is LastEntry.MISSING
     rows.clear()
-    assert log.now(log.log.find(Cursor("e1", 5), b"t4")) is LastEntry.UNKNOWN
-    assert log.now(log.log.find(Cursor("e1", 6), b"t5")) is LastEntry.CONTAINED
+    assert log.find(Cursor("e1", 5), b"t4") is LastEntry.UNKNOWN
+    assert log.find(Cursor("e1", 6), b"t5") is LastEntry.CONTAINED
 
 
 def test_the_checkpoint_is_the_state_that_was_saved(log: ReadLog) -> None:
     """It has the limits of that state, the tag of its last entry, and the entries after it."""
     limits = Limits(retention_messages=3)
     log.append(publish("a", key="k"), Create("é", 5.0))
-    queue = ReplicatedState(limits, epoch="e1")
-    queue.note_changes()
+    state = ReplicatedState(limits, epoch="e1")
+    state.note_changes()
     for logged in log.now(log.log.read("e1", 0)):
-        queue.apply(logged.entry)
-    assert log.now(log.log.save(0, queue.changes(), "t1", limits, keep_after=0)) is True
+        state.apply(logged.entry)
+    assert log.now(log.log.save(0, state.changes(), "t1", keep_after=0)) is True
     log.append(publish("b"))
     loaded = log.now(log.log.load())
     assert (loaded.tail.epoch, loaded.tail.sequence, loaded.tail.tag) == ("e1", 3, b"t0")
-    assert (loaded.run, loaded.saved.tag, loaded.saved.limits, loaded.complete) == ("r", "t1", limits, True)
-    assert loaded.snapshot == queue.snapshot()
+    assert (loaded.tail.run, loaded.tail.version) == (log.redis.whole_run, LATEST_VERSION)
+    assert (loaded.saved.tag, loaded.saved.limits, loaded.complete) == ("t1", limits, True)
+    assert loaded.snapshot == state.snapshot()
     assert [logged.entry.command for logged in loaded.entries] == [publish("b")]
 
 
@@ -222,7 +303,7 @@ def test_what_survives_a_restart(info: dict[str, str], appendfsync: bytes | None
     log.redis.info, log.redis.appendfsync = info, appendfsync
     log.now(log.log.prepare())
     assert log.log.durable is durable
-    assert log.log.run == "run1"
+    assert log.log.run == "run1.history-of-run1"
 
 
 def test_a_refused_publication_has_no_sequence(log: ReadLog) -> None:

@@ -8,105 +8,150 @@ import pytest
 from msgspec import structs
 
 from pushup.broadcast.epochs import order_of
-from pushup.broadcast.redis.records import LastEntry
+from pushup.broadcast.redis.records import LastEntry, Tail
 from pushup.broadcast.redis.recovery import Action, Contents, Decision, Situation, decide
 from pushup.core.cursor import Cursor
-from pushup.core.limits import Limits
+from pushup.core.past_epochs import PastEpoch, PastEpochs
+from pushup.core.rules import LATEST_VERSION
 
-OURS = Limits()
-OTHERS = Limits(retention_messages=5, strict_channels=True)
+NO_LOG = Tail("", 0, b"")
+TAIL = Tail("e5", 20, b"t20", version=LATEST_VERSION)
 
 NEW = Situation(
-    has_state=False,
-    last_entry=LastEntry.UNKNOWN,
-    cursor=Cursor("", 0),
-    limits=OURS,
-    run="run1",
-    is_durable=False,
+    has_state=False, last_entry=LastEntry.UNKNOWN, seen=None, tail=TAIL, is_same_run=True, is_durable=False
 )
-"""A node that has just been started, and has not loaded anything yet."""
+"""A node that was started just now, and has no mark."""
 
-OLD = structs.replace(NEW, has_state=True, cursor=Cursor("e5", 9))
+OLD = structs.replace(NEW, has_state=True, seen=Cursor("e5", 9))
 """A node that has followed the log up to `e5-9`. Whether the log still contains that entry, each case says."""
 
-NOTHING = Contents("", is_whole=False, run="", limits=OURS)
-LOG = Contents("e5", is_whole=True, run="run1", limits=OURS)
-"""A complete log in the epoch `e5`, found to be complete in the present run of Redis."""
+MARKED = structs.replace(NEW, seen=Cursor("e5", 9))
+"""A node that was started just now on a machine that has seen `e5-9`."""
 
-UNPROVEN = structs.replace(LOG, run="run0")
-"""The same after a restart of Redis: no node has found its last entry in it yet."""
+LOG = Contents(Cursor("e5", 20), PastEpochs(), is_whole=True)
+RENAMED = Contents(Cursor("e6", 20), PastEpochs((PastEpoch("e5", 9),)), is_whole=True)
+"""The epoch `e5` went on as `e6` after its sequence 9."""
 
-LOST = "Redis has lost acknowledged entries, up to e5-9"
+REPLACED = Contents(Cursor("e6", 20), PastEpochs(), is_whole=True)
+"""The epoch `e6` has begun, and continues nothing."""
+
+NOT_KNOWN = "not known yet"
+COMPLETE = "the log is complete, and this node does not know its newest entries"
+LOST = "Redis has lost acknowledged entries, up to e5-"
 PART = "Redis has lost a part of the message log (was a key deleted or evicted?)"
-DIFFER = "this node and the running cluster differ in retention_messages, strict_channels"
+UNPROVEN = "Redis was restarted, and nobody can tell whether it has lost entries"
 
 
 def case(base: Situation, contents: Contents | None = None, **facts: object) -> Situation:
-    return structs.replace(base, contents=contents, **facts)
+    """This situation with other facts; what is in Redis ends where the log does."""
+    if contents is not None:
+        tail = structs.replace(TAIL, epoch=contents.end.epoch, sequence=contents.end.sequence)
+        facts = {"tail": tail, "contents": contents, **facts}
+    return structs.replace(base, **facts)
+
+
+def whole(contents: Contents, is_whole: bool) -> Contents:
+    return structs.replace(contents, is_whole=is_whole)
 
 
 CASES: dict[str, tuple[Situation, Action, str]] = {
-    # A node that reconnects after a short time.
+    # 1. The log has a newer version of the state machine than this release knows.
+    "a version that this release does not know": (
+        case(OLD, last_entry=LastEntry.CONTAINED, tail=structs.replace(TAIL, version=LATEST_VERSION + 1)),
+        Action.REFUSE, "use a newer release for this node"),
+    "the same, at a new node": (
+        case(NEW, tail=structs.replace(TAIL, version=LATEST_VERSION + 1)), Action.REFUSE,
+        f"the message log has version {LATEST_VERSION + 1} of the state machine, and this release knows version "
+        f"{LATEST_VERSION}"),
+    "the same, after a restart, with a part missing": (
+        case(OLD, whole(LOG, False), tail=structs.replace(TAIL, version=LATEST_VERSION + 1), is_same_run=False),
+        Action.REFUSE, "use a newer release"),
+    "a version before this release's": (
+        case(OLD, last_entry=LastEntry.CONTAINED, tail=structs.replace(TAIL, version=1)),
+        Action.READ_ON, "contains the last entry"),
+    # 2. There is no log.
+    "a new node, and Redis is empty": (case(NEW, tail=NO_LOG), Action.BEGIN_EPOCH, "there is no message log in Redis"),
+    "an old node, and Redis is empty": (
+        case(OLD, tail=NO_LOG, is_same_run=False, is_durable=True), Action.BEGIN_EPOCH, "there is no message log"),
+    # 3. The log contains the last entry of this node, in this run.
     "the log contains its last entry": (
         case(OLD, last_entry=LastEntry.CONTAINED), Action.READ_ON, "the log contains the last entry"),
+    "the same, and the epoch has a new name": (
+        case(OLD, last_entry=LastEntry.CONTAINED, tail=structs.replace(TAIL, epoch="e6")), Action.READ_ON, "contains"),
+    # 4. Otherwise it has to look at the whole log.
+    "a new node": (NEW, Action.LOAD, NOT_KNOWN),
+    "a node with a mark": (MARKED, Action.LOAD, NOT_KNOWN),
+    "its last entry is missing": (case(OLD, last_entry=LastEntry.MISSING), Action.LOAD, NOT_KNOWN),
+    "the log does not reach back to its last entry": (OLD, Action.LOAD, NOT_KNOWN),
     "the log contains its last entry, and Redis was restarted": (
-        case(OLD, last_entry=LastEntry.CONTAINED, run="run2"), Action.READ_ON, "the log contains the last entry"),
-    # In any other case it examines the whole log.
-    "a new node": (case(NEW), Action.LOAD, "not known yet"),
-    "its last entry is missing": (case(OLD, last_entry=LastEntry.MISSING), Action.LOAD, "not known yet"),
-    "the log does not reach back to its last entry": (case(OLD), Action.LOAD, "not known yet"),
-    # There is no complete log: that ends the epoch for every node.
-    "a new node, and Redis is empty": (case(NEW, NOTHING), Action.BEGIN_EPOCH, "there is no message log in Redis"),
-    "an old node, and Redis is empty": (case(OLD, NOTHING), Action.BEGIN_EPOCH, "there is no message log in Redis"),
-    "a new node, and a part is missing": (
-        case(NEW, structs.replace(LOG, is_whole=False)), Action.BEGIN_EPOCH, PART),
-    "an old node, and a part is missing, in a later epoch": (
-        case(OLD, structs.replace(LOG, epoch="e6", is_whole=False)), Action.BEGIN_EPOCH, PART),
-    "a part is missing, after a restart, with other limits": (
-        case(NEW, structs.replace(UNPROVEN, is_whole=False, limits=OTHERS)), Action.BEGIN_EPOCH, PART),
-    # An entry that this node has applied is missing.
-    "missing in the same epoch": (case(OLD, LOG, last_entry=LastEntry.MISSING), Action.BEGIN_EPOCH, LOST),
-    "missing, and the log went back to an earlier epoch": (
-        case(OLD, structs.replace(LOG, epoch="e4"), last_entry=LastEntry.MISSING), Action.BEGIN_EPOCH, LOST),
+        case(OLD, last_entry=LastEntry.CONTAINED, is_same_run=False), Action.LOAD, NOT_KNOWN),
+    # 5. A part is missing.
+    "a part is missing": (case(NEW, whole(LOG, False)), Action.BEGIN_EPOCH, PART),
+    "a part is missing, in a later epoch": (case(OLD, whole(REPLACED, False)), Action.BEGIN_EPOCH, PART),
+    "a part is missing, after a restart, though Redis is durable": (
+        case(OLD, whole(LOG, False), last_entry=LastEntry.CONTAINED, is_same_run=False, is_durable=True),
+        Action.BEGIN_EPOCH, PART),
+    # 6. This node, or its mark, knows entries that the log does not contain.
+    "its last entry is not in the log": (
+        case(OLD, LOG, last_entry=LastEntry.MISSING), Action.BEGIN_EPOCH, LOST + "9"),
+    "the same, though Redis is durable": (
+        case(OLD, LOG, last_entry=LastEntry.MISSING, is_same_run=False, is_durable=True), Action.BEGIN_EPOCH, LOST),
+    "the same, though the others vouch": (
+        case(OLD, LOG, last_entry=LastEntry.MISSING, is_same_run=False, others_vouch=True), Action.BEGIN_EPOCH, LOST),
+    "the log went back to an earlier epoch": (
+        case(OLD, structs.replace(LOG, end=Cursor("e4", 90)), last_entry=LastEntry.MISSING), Action.BEGIN_EPOCH, LOST),
+    "the log went back to an earlier epoch, with a shorter name": (
+        case(NEW, LOG, seen=Cursor("e10", 3)), Action.BEGIN_EPOCH, "up to e10-3"),
+    "the mark is beyond the end of the log": (
+        case(NEW, LOG, seen=Cursor("e5", 21)), Action.BEGIN_EPOCH, LOST + "21"),
+    "the same, though Redis is durable": (
+        case(NEW, LOG, seen=Cursor("e5", 21), is_same_run=False, is_durable=True), Action.BEGIN_EPOCH, LOST + "21"),
+    "the mark is of a former name, beyond its end": (
+        case(NEW, RENAMED, seen=Cursor("e5", 10)), Action.BEGIN_EPOCH, LOST + "10"),
+    "its last entry is of a former name, beyond its end": (
+        case(OLD, RENAMED, seen=Cursor("e5", 10)), Action.BEGIN_EPOCH, LOST + "10"),
+    "the mark is of a later epoch that nobody knows": (
+        case(NEW, LOG, seen=Cursor("e7", 1)), Action.BEGIN_EPOCH, "up to e7-1"),
+    # Not if everybody was told already, or nothing is missing.
     "missing, and another node has begun a later epoch": (
-        case(OLD, structs.replace(LOG, epoch="e6"), last_entry=LastEntry.MISSING),
-        Action.START_FROM_CHECKPOINT, "the log is complete"),
-    "missing, and a later epoch has a longer name": (
-        case(OLD, structs.replace(LOG, epoch="e10"), last_entry=LastEntry.MISSING),
-        Action.START_FROM_CHECKPOINT, "the log is complete"),
-    "missing, though Redis is durable": (
-        case(OLD, LOG, last_entry=LastEntry.MISSING, is_durable=True), Action.BEGIN_EPOCH, LOST),
-    "missing, with other limits": (
-        case(OLD, structs.replace(LOG, limits=OTHERS), last_entry=LastEntry.MISSING), Action.BEGIN_EPOCH, LOST),
-    # Redis was restarted, and this node cannot tell whether the log is complete.
-    "a new node after a restart": (
-        case(NEW, UNPROVEN), Action.WAIT_FOR_WITNESS, "Redis was restarted, and this node cannot tell"),
-    "a new node after a restart, and no witness came": (
-        case(NEW, UNPROVEN, waited_in_vain=True), Action.BEGIN_EPOCH, "Redis was restarted, and no node knows"),
-    "a new node after a restart, and Redis is durable": (
-        case(NEW, UNPROVEN, is_durable=True), Action.START_FROM_CHECKPOINT, "the log is complete"),
-    "a new node after a restart, and a witness came": (case(NEW, LOG), Action.START_FROM_CHECKPOINT, "complete"),
-    "a new node after a restart, with other limits": (
-        case(NEW, structs.replace(UNPROVEN, limits=OTHERS)), Action.WAIT_FOR_WITNESS, "cannot tell"),
-    "a node whose state is not known after a failure": (
-        case(OLD, UNPROVEN, has_state=False), Action.WAIT_FOR_WITNESS, "cannot tell"),
-    "a node that was away for long needs no witness": (
-        case(OLD, UNPROVEN), Action.START_FROM_CHECKPOINT, "the log is complete"),
-    # The limits of the log differ from this node's.
-    "other limits": (case(NEW, structs.replace(LOG, limits=OTHERS)), Action.LIST_NODES, DIFFER),
-    "other limits, and other nodes": (
-        case(NEW, structs.replace(LOG, limits=OTHERS), others_alive=True), Action.REFUSE,
-        f"{DIFFER}; use the same settings, or stop all nodes to change them"),
-    "other limits, and no other nodes": (
-        case(NEW, structs.replace(LOG, limits=OTHERS), others_alive=False), Action.CHANGE_LIMITS,
-        "the log and this node differ in retention_messages, strict_channels"),
-    "an old node and other limits": (
-        case(OLD, structs.replace(LOG, limits=OTHERS), others_alive=True), Action.REFUSE, DIFFER),
-    # A complete log.
-    "a new node and a complete log": (case(NEW, LOG), Action.START_FROM_CHECKPOINT, "the log is complete"),
-    "a node that was away for long": (case(OLD, LOG), Action.START_FROM_CHECKPOINT, "the log is complete"),
-    "a node that was away when an epoch began": (
-        case(OLD, structs.replace(LOG, epoch="e6")), Action.START_FROM_CHECKPOINT, "the log is complete"),
+        case(OLD, REPLACED, last_entry=LastEntry.MISSING), Action.START_FROM_CHECKPOINT, COMPLETE),
+    "missing, and the later epoch has a longer name": (
+        case(OLD, structs.replace(REPLACED, end=Cursor("e10", 20)), last_entry=LastEntry.MISSING),
+        Action.START_FROM_CHECKPOINT, COMPLETE),
+    "the mark is of an earlier epoch that was given up": (
+        case(NEW, REPLACED, seen=Cursor("e5", 900)), Action.START_FROM_CHECKPOINT, COMPLETE),
+    "the mark is at the end of the log": (
+        case(NEW, LOG, seen=Cursor("e5", 20)), Action.START_FROM_CHECKPOINT, COMPLETE),
+    "the mark is at the end of a former name": (
+        case(NEW, RENAMED, seen=Cursor("e5", 9)), Action.START_FROM_CHECKPOINT, COMPLETE),
+    # 7. Redis was restarted.
+    "after a restart that keeps everything": (
+        case(OLD, LOG, last_entry=LastEntry.CONTAINED, is_same_run=False, is_durable=True),
+        Action.CONTINUE_EPOCH, "Redis was restarted, and syncs each write"),
+    "the same, at a new node": (
+        case(NEW, LOG, is_same_run=False, is_durable=True), Action.CONTINUE_EPOCH, "syncs each write"),
+    "after a restart, nothing is proven": (
+        case(OLD, LOG, last_entry=LastEntry.CONTAINED, is_same_run=False), Action.ASK_OTHERS,
+        "Redis was restarted, and other nodes may know entries that it has lost"),
+    "the same, at a node with a mark": (case(MARKED, LOG, is_same_run=False), Action.ASK_OTHERS, "other nodes"),
+    "after a restart, every node vouches": (
+        case(OLD, LOG, last_entry=LastEntry.CONTAINED, is_same_run=False, others_vouch=True),
+        Action.CONTINUE_EPOCH, "Redis was restarted, and every node has found all that it knows"),
+    "the same, at a new node, which the others need not wait for": (
+        case(NEW, LOG, is_same_run=False, others_vouch=True), Action.CONTINUE_EPOCH, "every node has found all"),
+    "after a restart, somebody did not vouch in time": (
+        case(OLD, LOG, last_entry=LastEntry.CONTAINED, is_same_run=False, others_vouch=False),
+        Action.BEGIN_EPOCH, UNPROVEN),
+    "the same, at a new node": (
+        case(NEW, LOG, is_same_run=False, others_vouch=False), Action.BEGIN_EPOCH, UNPROVEN),
+    "after a restart, in a later epoch than this node's": (
+        case(OLD, REPLACED, is_same_run=False), Action.ASK_OTHERS, "other nodes"),
+    # 8. A complete log.
+    "a new node and a complete log": (case(NEW, LOG), Action.START_FROM_CHECKPOINT, COMPLETE),
+    "a node that was away for long": (case(OLD, LOG), Action.START_FROM_CHECKPOINT, COMPLETE),
+    "a node that was away when an epoch began": (case(OLD, REPLACED), Action.START_FROM_CHECKPOINT, COMPLETE),
+    "a node that was away when the epoch got a new name": (
+        case(OLD, RENAMED), Action.START_FROM_CHECKPOINT, COMPLETE),
 }  # fmt: skip
 
 
@@ -120,37 +165,89 @@ def test_the_situation_decides(name: str) -> None:
 
 
 def all_situations() -> list[Situation]:
-    contents = [
-        Contents(epoch, is_whole=whole, run=run, limits=limits)
-        for epoch, whole, run, limits in product(("e4", "e5", "e6"), (True, False), ("run0", "run1"), (OURS, OTHERS))
-    ]
+    """Every combination of facts, those that cannot be together included."""
+    past = (PastEpochs(), PastEpochs((PastEpoch("e5", 9),)))
+    ends = (Cursor("e4", 20), Cursor("e5", 8), Cursor("e5", 20), Cursor("e6", 20))
+    contents = [Contents(end, names, is_whole=is_whole) for end, names, is_whole in product(ends, past, (True, False))]
+    seen = (None, Cursor("e5", 9), Cursor("e5", 10), Cursor("e5", 21), Cursor("e7", 1))
     return [
-        case(base, each, last_entry=last_entry, is_durable=durable, waited_in_vain=waited, others_alive=others)
-        for base, each, last_entry, durable, waited, others in product(
-            (NEW, OLD), (None, NOTHING, *contents), LastEntry, (True, False), (True, False), (None, True, False)
+        case(
+            structs.replace(NEW, has_state=has_state, seen=last),
+            each,
+            last_entry=last_entry,
+            is_same_run=same,
+            is_durable=durable,
+            others_vouch=vouch,
+            tail=structs.replace(TAIL, epoch=each.end.epoch if each else epoch, version=version),
         )
-        if base.has_state or last_entry is LastEntry.UNKNOWN  # without a state there is no last entry to look for
-    ]
+        for each, has_state, last, last_entry, same, durable, vouch, epoch, version in product(
+            (None, *contents), (True, False), seen, LastEntry, (True, False), (True, False), (None, True, False),
+            ("", "e5"), (1, LATEST_VERSION, LATEST_VERSION + 1),
+        )
+        if has_state or last_entry is LastEntry.UNKNOWN  # without a state there is no last entry to look for
+        if last is not None or not has_state
+        if epoch or each is None
+    ]  # fmt: skip
+
+
+def is_told_already(now: Situation) -> bool:
+    """Whether the log is in a later epoch, by which everybody is told of what this node knows."""
+    assert now.contents is not None
+    assert now.seen is not None
+    return order_of(now.contents.end.epoch) > order_of(now.seen.epoch)
 
 
 def test_invariants_of_every_decision() -> None:
-    """No node uses a log that may be incomplete or has other limits, or ends an epoch that it knows to be complete."""
-    seen: set[Action] = set()
+    """No node follows a log that may be incomplete or in another run, or ends an epoch that it knows to be complete."""
+    reached: set[Action] = set()
     for now in all_situations():
         decision: Decision = decide(now)
-        seen.add(decision.action)
-        contents, knows_loss = now.contents, now.last_entry is LastEntry.MISSING
+        action, contents = decision.action, now.contents
+        reached.add(action)
         assert decision.reason
-        assert (decision.action is Action.READ_ON) == (now.last_entry is LastEntry.CONTAINED)
-        if decision.action is Action.START_FROM_CHECKPOINT:
+        assert (action is Action.REFUSE) == (now.tail.version > LATEST_VERSION)
+        if action is Action.READ_ON:
+            assert now.is_same_run
+            assert now.last_entry is LastEntry.CONTAINED
+        lacks = contents is not None and now.seen is not None and contents.lacks(now.seen)
+        missing = now.last_entry is LastEntry.MISSING
+        if action in (Action.START_FROM_CHECKPOINT, Action.CONTINUE_EPOCH):
             assert contents is not None
-            assert contents.epoch
             assert contents.is_whole
-            assert contents.limits == now.limits
-            assert now.has_state or now.is_durable or contents.run == now.run
-            assert not knows_loss or order_of(contents.epoch) > order_of(now.cursor.epoch)
-        if decision.action is Action.BEGIN_EPOCH and contents is not None and contents.epoch and contents.is_whole:
-            assert knows_loss or (now.waited_in_vain and contents.run != now.run and not now.is_durable)
-        if decision.action is Action.CHANGE_LIMITS:
-            assert now.others_alive is False
-    assert seen == set(Action)
+            assert now.tail.epoch
+            assert not lacks
+            assert not missing or is_told_already(now)
+            assert now.is_same_run == (action is Action.START_FROM_CHECKPOINT)
+            assert now.is_same_run or now.is_durable or now.others_vouch is True
+        if action is Action.BEGIN_EPOCH and now.tail.epoch:
+            assert contents is not None, "nothing is given up unseen"
+            unproven = not now.is_same_run and not now.is_durable and now.others_vouch is False
+            assert lacks or missing or unproven or not contents.is_whole
+        if now.vouches:
+            assert contents is not None
+            assert now.has_state
+            assert not lacks
+            assert not missing
+    assert reached == set(Action)
+
+
+@pytest.mark.parametrize(
+    ("contents", "seen", "lacks"),
+    [
+        (LOG, "e5-20", False),
+        (LOG, "e5-21", True),
+        (LOG, "e6-1", True),
+        (LOG, "e10-1", True),
+        (LOG, "e4-99", False),
+        (RENAMED, "e6-21", True),
+        (RENAMED, "e5-9", False),
+        (RENAMED, "e5-10", True),
+        (RENAMED, "e4-99", False),
+        (Contents(Cursor("e7", 30), PastEpochs((PastEpoch("e5", 9), PastEpoch("e6", 20))), is_whole=True), "e5-10", True),
+        (Contents(Cursor("e7", 30), PastEpochs((PastEpoch("e5", 9), PastEpoch("e6", 20))), is_whole=True), "e6-20", False),
+    ],
+)  # fmt: skip
+def test_what_a_log_lacks(contents: Contents, seen: str, lacks: bool) -> None:
+    """What was seen in it, or under a former name of it, and is not in it; or in a later epoch."""
+    epoch, _, sequence = seen.partition("-")
+    assert contents.lacks(Cursor(epoch, int(sequence))) is lacks

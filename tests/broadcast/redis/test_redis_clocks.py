@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pushup.broadcast.epochs import began_at, order_of
-from pushup.broadcast.redis.reporting import AWAITED_SECONDS, REPORT_SECONDS
+from pushup.broadcast.epochs import next_epoch, order_of
+from pushup.broadcast.redis.reporting import REPORT_SECONDS
 from pushup.core.poll import Poll, Selection
 from pushup.node import DEADLINE_STEP_SECONDS
 from tests.broadcast.redis.following_nodes import START, Cluster, FollowingNode
@@ -162,21 +162,24 @@ def test_a_new_epoch_is_later_although_the_clock_was_set(
     assert all(node.follows for node in cluster.nodes)
     (new,) = {node.state.cursor.epoch for node in cluster.nodes}
     assert order_of(new) > order_of(old)
-    began = began_at(new)
-    assert began is not None
+    began = int(new[:-2], 16) / 1000
     assert ahead < 0 or abs(began - (cluster.clock.seconds() + ahead)) <= 10
     logged_failures.clear()
 
 
-def test_an_epoch_is_awaited_by_the_wall_clock(cluster: Cluster) -> None:
-    """A node expects an epoch that began just now by its own clock, whether that is right or not, and no other."""
+@pytest.mark.parametrize("ahead", [HOUR, -HOUR])
+def test_a_later_epoch_is_awaited_whatever_the_clocks_say(cluster: Cluster, ahead: float) -> None:
+    """Until the log is seen to be in this node's epoch, by a report that was sent after the client came."""
     node = cluster.nodes[0]
-    set_clock(cluster, -HOUR)
-    for seconds, expected in ((AWAITED_SECONDS / 2, True), (HOUR, False), (-HOUR, False)):
-        began = cluster.clock.seconds() + seconds
-        assert node.broadcast.awaits(f"{int(began * 1000):x}00") is expected
-    node.wall_ahead = HOUR
-    cluster.advance(1.0)
-    for seconds, expected in ((HOUR, True), (HOUR / 2, False)):  # half an hour ago the log was in this node's epoch
-        began = cluster.clock.seconds() + seconds
-        assert node.broadcast.awaits(f"{int(began * 1000):x}00") is expected
+    for other in cluster.nodes:
+        other.wall_ahead = ahead
+    cluster.redis.skew = -ahead
+    later = next_epoch(node.state.cursor.epoch, cluster.clock.seconds() + 100 * HOUR, lambda: 0.0)
+    assert not node.broadcast.awaits(node.state.cursor.epoch)
+    assert node.broadcast.awaits(later)
+    cluster.redis.hangs = True
+    cluster.advance(3.0)
+    assert node.broadcast.awaits(later)
+    cluster.redis.hangs = False
+    cluster.advance(2 * REPORT_SECONDS + 0.05)
+    assert not node.broadcast.awaits(later)

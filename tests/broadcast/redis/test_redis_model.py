@@ -20,6 +20,7 @@ from pushup.core.commands import Outcome, Publish, Published
 from pushup.core.cursor import Cursor, Start, parse_cursor
 from pushup.core.errors import Unavailable, UnknownChannel
 from pushup.core.limits import Limits
+from pushup.core.past_epochs import PastEpochs
 from pushup.core.poll import Poll, Selection
 from pushup.core.snapshot import Snapshot
 from pushup.core.subscription import Subscription
@@ -38,7 +39,7 @@ LIMITS = {
     "few messages": Limits(retention_seconds=60.0, retention_messages=3, channel_ttl_seconds=40.0),
 }
 
-KEYS = (b"state", b"log", b"channels", b"messages", b"keys", b"leases", b"members")
+KEYS = (b"state", b"log", b"channels", b"messages", b"keys", b"leases", b"members", b"vouchers")
 
 
 @dataclass
@@ -55,16 +56,52 @@ class Publication:
         return outcome if isinstance(outcome, Published) else None
 
 
+class Names:
+    """The epochs that are later names of others."""
+
+    def __init__(self) -> None:
+        self.first: dict[str, str] = {}
+        """The first name of each epoch that was seen under several."""
+
+    def note(self, node: FollowingNode) -> None:
+        """Learn what this node knows."""
+        past = node.state.past_epochs.all
+        if past and node.state.cursor.epoch not in self.first:
+            self.first[node.state.cursor.epoch] = self.of(past[-1].epoch)
+
+    def of(self, epoch: str) -> str:
+        """The first name of this epoch."""
+        return self.first.get(epoch, epoch)
+
+    def place(self, cursor: Cursor) -> tuple[tuple[int, str], int]:
+        """A sort key: where in the order of everything this is."""
+        return order_of(self.of(cursor.epoch)), cursor.sequence
+
+
 @dataclass(eq=False)
 class Chain:
     """A client that carries its cursor from node to node; `steps` are its cursors, and the channels with gaps."""
 
+    names: Names
     channels: tuple[str, ...]
     cursor: Cursor | Start
     received: list[tuple[str, int, bytes]] = field(default_factory=list)
     steps: list[tuple[Cursor | Start, Cursor, frozenset[str]]] = field(default_factory=list)
     holder: FollowingNode | None = None
     refused: int = 0
+    asked: FollowingNode | None = None
+
+    @property
+    def epochs(self) -> PastEpochs:
+        """The former names of the order, at the node that answers."""
+        assert self.asked is not None
+        return self.asked.state.past_epochs
+
+    def _continues(self, epoch: str) -> bool:
+        """Whether this is the epoch of the client's cursor, perhaps under a later name."""
+        cursor = self.cursor
+        assert isinstance(cursor, Cursor)
+        return cursor.epoch == epoch or self.epochs.good_up_to(cursor.epoch) >= cursor.sequence
 
     def answer(self, answer: Answer) -> None:
         """Check an answer: no duplicates, all in order, and a new epoch only with gaps."""
@@ -73,7 +110,7 @@ class Chain:
         assert isinstance(cursor, Cursor)
         gaps = frozenset(gap.channel for gap in answer.gaps)
         if isinstance(self.cursor, Cursor):
-            if cursor.epoch == self.cursor.epoch:
+            if self._continues(cursor.epoch):
                 assert cursor.sequence >= self.cursor.sequence, f"{self.cursor} went back to {cursor}"
             else:
                 assert order_of(cursor.epoch) > order_of(self.cursor.epoch), f"{self.cursor} went back to {cursor}"
@@ -82,35 +119,32 @@ class Chain:
         for message in answer.messages:
             place = parse_cursor(message.id)
             assert isinstance(place, Cursor)
+            assert place.epoch == self.epochs.at(place.sequence, cursor.epoch)
             data = bytes(message.data)
             assert data not in [seen for _, _, seen in self.received], "a message was received twice"
             last = self.received[-1] if self.received else ("", 0, b"")
-            assert place.epoch == cursor.epoch
-            assert last[0] != place.epoch or last[1] < place.sequence <= cursor.sequence
+            is_one_order = last[0] == cursor.epoch or self.epochs.good_up_to(last[0]) >= last[1]
+            assert not is_one_order or last[1] < place.sequence <= cursor.sequence
             self.received.append((place.epoch, place.sequence, data))
         self.steps.append((self.cursor, cursor, gaps))
         self.cursor = cursor
 
     def got_a_gap(self, epoch: str, sequence: int, names: set[str], *, forked: bool) -> bool:
         """Whether the client got a gap on one of these channels when it passed this entry."""
-        place = (order_of(epoch), sequence)
+        place = self.names.place(Cursor(epoch, sequence))
         for before, after, gaps in self.steps:
             if isinstance(before, Start):
-                if place <= _place(after):
+                if place <= self.names.place(after):
                     return True  # it started there or later
-            elif _place(before) < place <= _place(after):
+            elif self.names.place(before) < place <= self.names.place(after):
                 if names & gaps:
                     return True
                 if not forked:
                     return False
                 # It may have passed another message in its place; then it gets a gap when the epoch ends.
-            elif forked and before.epoch == epoch != after.epoch:
+            elif forked and self.names.of(before.epoch) == self.names.of(epoch) != self.names.of(after.epoch):
                 return bool(names & gaps)
         return False
-
-
-def _place(cursor: Cursor) -> tuple[tuple[int, str], int]:
-    return order_of(cursor.epoch), cursor.sequence
 
 
 class Simulation:
@@ -124,6 +158,7 @@ class Simulation:
         self.states: dict[bytes, Snapshot] = {}
         self.tags: dict[str, set[bytes]] = {}
         self.forked: set[str] = set()
+        self.names = Names()
         self.chains: list[Chain] = []
         self.publications: list[Publication] = []
         self.commands = random_commands(random, names=NAMES)
@@ -140,10 +175,10 @@ class Simulation:
             (12, self.append),
             (80, self.move),
             (14, self.poll),
-            (8, self.pass_time),
+            (16, self.pass_time),
             (0.5, self.cut),
             (0.3, self.stick),
-            (0.5, self.restart_redis),
+            (0.15, self.restart_redis),
             (0.3, self.crash),
             (0.3, self.trim),
             (0.2, self.deny),
@@ -184,12 +219,13 @@ class Simulation:
         random = self.random
         if len(self.chains) < 5 or random.random() < 0.02:
             names = tuple(random.sample(NAMES, random.choice((1, 2, 4))))
-            self.chains.append(Chain(names, random.choice((Start.EARLIEST, Start.NOW))))
+            self.chains.append(Chain(self.names, names, random.choice((Start.EARLIEST, Start.NOW))))
         self.poll_by(random.choice(self.chains), random.choice(self.cluster.nodes), random.choice((0.0, 2.0, 20.0)))
 
     def poll_by(self, chain: Chain, node: FollowingNode, timeout: float) -> None:
         if chain.holder is not None:
             return
+        chain.asked = node
         try:
             result = node.node.poll(Poll(Selection(chain.channels, 3), chain.cursor, timeout), chain)
         except Unavailable:
@@ -277,6 +313,7 @@ class Simulation:
     def check(self) -> None:
         for node in self.cluster.nodes:
             node.check()
+            self.names.note(node)
             tag = node.broadcast.tag
             if tag:
                 state = self.states.get(tag)
