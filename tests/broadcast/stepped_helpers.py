@@ -133,6 +133,7 @@ class JournaledReplica:
         limits: Limits | None = None,
         clock: Clock | None = None,
         steady_ahead: float = 0.0,
+        mark_helpers: Helpers | None = None,
         waiting_limit_bytes: int = WaitingLimits().waiting_limit_bytes,
     ) -> None:
         self.limits = limits or Limits()
@@ -147,7 +148,7 @@ class JournaledReplica:
 
         self.journal = Journal(
             open_file,
-            high_water=HighWater(MarkFile(mark_path(path)), AtOnce(), self.clock),
+            high_water=HighWater(MarkFile(mark_path(path)), mark_helpers or AtOnce(), self.clock),
             waiting_limits=WaitingLimits(waiting_limit_bytes=waiting_limit_bytes),
             helpers=self.helpers,
             clock=self.clock,

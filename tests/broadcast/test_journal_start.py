@@ -13,14 +13,14 @@ from msgspec.structs import replace
 from pushup.broadcast.high_water import mark_path
 from pushup.broadcast.journal_file import JournalFile
 from pushup.broadcast.journal_start import open_journal
-from pushup.core.commands import Close, Entry
+from pushup.core.commands import Close, Command, Entry
 from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
 from pushup.core.past_epochs import PastEpoch
 from pushup.core.restoration import restore
 from pushup.core.rules import LATEST_VERSION
 from pushup.core.snapshot import Snapshot
-from tests.broadcast.stepped_helpers import JournaledReplica, after_restart, name_epoch
+from tests.broadcast.stepped_helpers import JournaledReplica, SteppedHelpers, after_restart, name_epoch
 from tests.core.builders import publish
 from tests.core.random_entries import sorted_snapshot
 from tests.net.observed_log import logged_at
@@ -56,7 +56,13 @@ def state(path: Path) -> Snapshot:
     with closing(file):
         state = restore(snapshot)
         state.note_changes()
-        commands = [publish("a", key="k"), publish("closed"), Close("closed"), publish("a"), publish("a")]
+        commands: list[Command] = [
+            publish("a", key="k"),
+            publish("closed"),
+            Close("closed"),
+            publish("a"),
+            publish("a"),
+        ]
         for number, command in enumerate(commands, 1):
             entry = Entry("e1", number, 10.0, command)
             state.apply(entry)
@@ -165,6 +171,18 @@ def test_a_journal_notes_what_it_has_applied(path: Path) -> None:
     node.file.close()
     assert (node.cursor, len(lines)) == (Cursor("e2", 0), 1)
     assert mark.read_bytes() == b'{"epoch":"e2","sequence":0}'
+
+
+def test_stopping_waits_for_the_mark(path: Path) -> None:
+    """The process ends when the journal has stopped, and its mark would be a second behind."""
+    helpers = SteppedHelpers()
+    node = JournaledReplica(path, mark_helpers=helpers)
+    node.publish(publish("a"))
+    stopped = node.stop()
+    node.helpers.run()
+    assert (helpers.names, stopped.called) == (["write"], False)
+    helpers.step()
+    assert bool(stopped.called)
 
 
 def test_a_journal_whose_mark_cannot_be_written_works(path: Path, logged_failures: list[str]) -> None:
