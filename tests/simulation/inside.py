@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from pushup.broadcast.redis.broadcast import RedisBroadcast
 from pushup.broadcast.redis.log import SCRIPTS
 from pushup.core.snapshot import Snapshot
 from tests.core.random_entries import sorted_snapshot
@@ -71,6 +72,17 @@ def _difference(one: Snapshot, other: Snapshot) -> str:
                 )
             return f" in {name}: {mine} and {its}"
     return ""
+
+
+def check_equal_now(simulation: Simulation) -> None:
+    """Replicas that have applied the same entries are equal, at any time."""
+    states: dict[bytes, tuple[str, Snapshot]] = {}
+    for server in simulation.servers:
+        if server.is_running and isinstance(server.broadcast, RedisBroadcast) and server.broadcast.tag:
+            state = sorted_snapshot(server.node.state)
+            name, other = states.setdefault(server.broadcast.tag, (server.name, state))
+            if state != other:
+                raise BrokenPromise(f"replicas are equal: {server.name} and {name} differ{_difference(other, state)}")
 
 
 def check_read_to_end(simulation: Simulation, subscriber: Subscriber) -> None:
@@ -142,9 +154,9 @@ def may_forget(simulation: Simulation) -> Callable[[Follower, str], bool]:
 
 
 def note_unknowable(simulation: Simulation, end: str) -> None:
-    """Note if acknowledged entries are gone, and neither a running server nor any mark knows of them.
+    """Note that a log was put back, if neither a running server nor any mark knows of more than it has.
 
-    `end`: where the log ends now. It then looks complete to everybody.
+    `end`: where the log ends now. It looks complete to everybody.
     """
     checker = simulation.checker
     place = checker.order.place(end)
@@ -153,9 +165,11 @@ def note_unknowable(simulation: Simulation, end: str) -> None:
     known += [
         str(server.node.cursor) for server in simulation.servers if server.is_running and server.node.cursor.epoch
     ]
-    if checker.acknowledged_after(end) and not any(checker.order.place(cursor) > place for cursor in known):
+    if any(checker.order.place(cursor) > place for cursor in known):
+        return
+    checker.unknowable.append((simulation.world.now, end))
+    if checker.acknowledged_after(end):
         simulation.world.reach("acknowledged entries were lost, and nobody can know")
-        checker.unknowable.append((simulation.world.now, end))
 
 
 def before_last_save(redis: RedisServer) -> int | None:

@@ -104,6 +104,8 @@ class Simulation:
         reach.watch(self)
         if self.kind == "journal":
             self._back_up()
+        if self.kind == "redis":
+            self._compare()
 
     # The run.
 
@@ -122,6 +124,11 @@ class Simulation:
         inside.check_nothing_left(self)
         if world.longest_turn > TURN_WORK:
             raise BrokenPromise(f"a turn took {world.longest_turn} units of work; {TURN_WORK} are allowed")
+
+    def _compare(self) -> None:
+        inside.check_equal_now(self)
+        if self.world.now < START + FAULT_SECONDS + HEAL_SECONDS:
+            self.world.later(0.5, self._compare)
 
     def _do(self, step: Step) -> None:
         is_told_by_client = step.kind in ("publish", "subscribe")
