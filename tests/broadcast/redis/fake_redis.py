@@ -82,7 +82,7 @@ class FakeRedis:
     @property
     def history(self) -> str:
         """The id of its replication history: another with each run, and while it is a replica."""
-        return f"history-of-{self.follows or self.run}"
+        return self.info.get("master_replid") or f"history-of-{self.follows or self.run}"
 
     @property
     def whole_run(self) -> str:
