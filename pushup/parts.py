@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from random import random
 from typing import Any
+from urllib.parse import quote
 
 from pushup.backends.authorization import Authorization, AuthorizationSettings, Authorizer
 from pushup.backends.function_authorizer import FunctionAuthorizer, load
@@ -25,6 +26,9 @@ from pushup.metrics import Metrics
 from pushup.net.wait.demultiplexer import Demultiplexer
 from pushup.settings import Settings, SettingsError
 
+MARK_TIMEOUT_SECONDS = 30.0
+"""How long a write of the mark may take before it counts as failed; nobody waits for it."""
+
 
 def make_broadcast(
     settings: Settings, reactor: Any, metrics: Metrics, demultiplexer: Demultiplexer, steady_time: Callable[[], float]
@@ -38,7 +42,7 @@ def make_broadcast(
         return MemoryBroadcast(epoch=_name_epoch(""), limits=settings.queue, steady_time=steady_time)
     if kind == "journal":
         return _make_journal(Path(path), settings, reactor, metrics, steady_time)
-    return _make_redis_broadcast(settings, reactor, demultiplexer)
+    return _make_redis_broadcast(settings, reactor, metrics, demultiplexer)
 
 
 def _make_journal(
@@ -63,7 +67,9 @@ def _name_epoch(after: str) -> str:
     return next_epoch(after, time.time(), random)
 
 
-def _make_redis_broadcast(settings: Settings, reactor: Any, demultiplexer: Demultiplexer) -> Broadcast:
+def _make_redis_broadcast(
+    settings: Settings, reactor: Any, metrics: Metrics, demultiplexer: Demultiplexer
+) -> Broadcast:
     # Imported here, so that a single node does not load what it does not need.
     from pushup.broadcast.redis.address import parse_address
     from pushup.broadcast.redis.broadcast import RedisBroadcast
@@ -85,7 +91,23 @@ def _make_redis_broadcast(settings: Settings, reactor: Any, demultiplexer: Demul
         clock=reactor,
         wall=time.time,
         random=random,
+        high_water=_make_high_water(settings, reactor, metrics),
     )
+
+
+def _make_high_water(settings: Settings, reactor: Any, metrics: Metrics) -> HighWater | None:
+    """The mark beside which the log in Redis is checked; None without a `state_directory`. Raises: SettingsError."""
+    if not settings.server.state_directory:
+        return None
+    directory = Path(settings.server.state_directory)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"state_directory: cannot create {directory}: {(error.strerror or '').lower()}") from None
+    limits = ServiceLimits(at_most=1, queue_limit=1, deadline_seconds=MARK_TIMEOUT_SECONDS)
+    helpers = HelperPool("redis_mark", limits, reactor=reactor, counters=metrics.backend("redis_mark"))
+    name = quote(settings.redis.redis_prefix, safe="")
+    return HighWater(MarkFile(directory / f"{name}.mark"), helpers, reactor)
 
 
 def make_authorization(settings: AuthorizationSettings, reactor: Any, metrics: Metrics) -> Authorization | None:

@@ -31,6 +31,10 @@ def troubles(settings: Settings) -> Iterator[str]:
         text = _journal_trouble(Path(server.broadcast.removeprefix("journal:")))
         if text is not None:
             yield f"broadcast: {text}"
+    if server.state_directory and server.broadcast.startswith("redis"):
+        text = _state_trouble(Path(server.state_directory))
+        if text is not None:
+            yield f"state_directory: {text}"
     for address in server.listen:
         unix = address.startswith("unix:")
         text = _socket_trouble(Path(address.removeprefix("unix:"))) if unix else _address_trouble(address)
@@ -70,6 +74,14 @@ def _journal_trouble(path: Path) -> str | None:
     except OSError as error:
         return f"cannot write a journal to {path}: {_reason(error)} (as {_who()})"
     return None
+
+
+def _state_trouble(directory: Path) -> str | None:
+    """Why this directory cannot be created, or files in it cannot."""
+    existing = directory
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    return _directory_trouble(existing)
 
 
 def _socket_trouble(path: Path) -> str | None:

@@ -82,13 +82,16 @@ def test_the_front_has_every_address() -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"PUBLISH_KEY": "k" * 20, "TICKET_KEY": "t" * 20}])
-def test_pushup_accepts_the_commands(given: Mapping[str, str]) -> None:
+def test_pushup_accepts_the_commands(given: Mapping[str, str], tmp_path: Path) -> None:
     """`pushup check-config` accepts flags, settings file and environment, and fails without the keys."""
     for name in NODES:
         service = SERVICES[name]
         command = [str(HERE / "pushup.toml") if part == "/etc/pushup.toml" else part for part in service["command"]]
         assert command[0] == "serve"
         environment = {key: _resolved(value, given) for key, value in service["environment"].items()}
+        state = environment.pop("PUSHUP_STATE_DIRECTORY")
+        assert f"{name}:{state}" in service["volumes"]
+        environment["PUSHUP_STATE_DIRECTORY"] = str(tmp_path)
         done = CliRunner().invoke(pushup, ["check-config", *command[1:]], env=environment)
         assert done.exit_code == 0, done.output
         assert 'broadcast = "redis://redis:6379/0"' in done.output

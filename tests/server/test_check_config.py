@@ -200,3 +200,17 @@ def test_all_errors_are_reported(tmp_path: Path) -> None:
     assert [line.removeprefix("Error: ").partition(":")[0] for line in said.splitlines()] == [
         "broadcast", "listen", "authorizer",
     ]  # fmt: skip
+
+
+def test_a_state_directory_is_created_or_refused(tmp_path: Path) -> None:
+    """It need not exist, but files in it must be possible; without Redis it is not used."""
+    redis = ("--broadcast", "redis://127.0.0.1:1")
+    for name in ("", str(tmp_path), str(tmp_path / "new" / "one")):
+        assert run("check-config", *redis, "--set", f"state_directory={name}").returncode == 0
+    file = tmp_path / "file"
+    file.write_text("")
+    for directory in (file, file / "below"):
+        error = error_of("check-config", *redis, "--set", f"state_directory={directory}")
+        assert f"state_directory: {file} is not a directory" in error
+        assert error_of("serve", *redis, "--listen", "127.0.0.1:0", "--set", f"state_directory={directory}") == error
+        assert run("check-config", "--set", f"state_directory={directory}").returncode == 0

@@ -29,7 +29,7 @@ from tests.broadcast.redis.following_nodes import Cluster, FollowingNode
 from tests.core.builders import draft
 from tests.core.random_entries import random_commands, sorted_snapshot
 
-STEPS = 1500
+STEPS = 2000
 
 NAMES = ("a", "b", "tag:é", 'quote"\\')
 
