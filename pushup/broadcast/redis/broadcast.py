@@ -73,7 +73,8 @@ class RedisBroadcast:
         clock, limits, node_id = self._clock, self._limits, self.node_id
         outage = Outage(clock, "Redis: {}; publishing is refused until it is back".format)
         replica = self._replica = Replica(follower, self._applied)
-        epochs = EpochStarter(node_id=node_id, replica=replica, wall=self._wall, random=self._random)
+        mark = None if self._high_water is None else self._high_water.read()
+        epochs = EpochStarter(node_id=node_id, replica=replica, mark=mark, wall=self._wall, random=self._random)
         saving = Saving(replica=replica, epochs=epochs, clock=clock)
         self._reporting = Reporting(
             node_id=node_id,
@@ -95,7 +96,7 @@ class RedisBroadcast:
                 epochs=epochs,
                 known_nodes=self._reporting.known_nodes,
                 on_start=saving.forget,
-                mark=None if self._high_water is None else self._high_water.read(),
+                mark=mark,
                 clock=clock,
             ),
             reporting=self._reporting,

@@ -36,16 +36,28 @@ class EpochStarter:
     """Begins new epochs, and continues old ones under new names."""
 
     def __init__(
-        self, *, node_id: str, replica: Replica, wall: Callable[[], float], random: Callable[[], float]
+        self,
+        *,
+        node_id: str,
+        replica: Replica,
+        mark: Cursor | None,
+        wall: Callable[[], float],
+        random: Callable[[], float],
     ) -> None:
-        """`wall` returns seconds since the epoch, by a clock that others have as well; `random` a number in [0, 1)."""
+        """`wall` returns seconds since the epoch, by a clock that others have as well; `random` a number in [0, 1).
+
+        `mark`: the last entry that this machine is known to have applied.
+        """
         self._node_id = node_id
         self._replica = replica
+        self._mark = "" if mark is None else mark.epoch
         self._wall = wall
         self._random = random
 
     def _next(self, over: str) -> str:
-        return next_epoch(max(over, self._replica.cursor.epoch, key=order_of), self._wall(), self._random)
+        """A name later than all that this node knows of, or it would be taken for a log that was put back."""
+        latest = max(over, self._replica.cursor.epoch, self._mark, key=order_of)
+        return next_epoch(latest, self._wall(), self._random)
 
     async def begin(self, log: RedisLog, over: str, state: Snapshot, reason: str) -> None:
         """Replace the epoch `over` (empty: there is none) by a new one with these channels, unless another node has."""

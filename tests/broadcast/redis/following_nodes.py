@@ -10,6 +10,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from pushup.broadcast.high_water import HighWater
 from pushup.broadcast.redis.broadcast import RedisBroadcast
 from pushup.broadcast.redis.connection import RedisConnection
 from pushup.broadcast.redis.connector import Connects
@@ -70,6 +71,7 @@ class FollowingNode:
         name: str,
         waiting_limit_bytes: int = WaitingLimits().waiting_limit_bytes,
         random: Callable[[], float] = lambda: 0.0,
+        high_water: HighWater | None = None,
     ) -> None:
         self.clock = clock
         self.wall_ahead = 0.0
@@ -86,6 +88,7 @@ class FollowingNode:
             clock=clock,
             wall=lambda: clock.seconds() + self.wall_ahead,
             random=random,
+            high_water=high_water,
         )
         self.node: Node[Any] = Node(
             limits=self.limits,

@@ -17,9 +17,7 @@ from pushup.core.rules import LATEST_VERSION
 NO_LOG = Tail("", 0, b"")
 TAIL = Tail("e5", 20, b"t20", version=LATEST_VERSION)
 
-NEW = Situation(
-    has_state=False, last_entry=LastEntry.UNKNOWN, seen=None, tail=TAIL, is_same_run=True, is_durable=False
-)
+NEW = Situation(has_state=False, last_entry=LastEntry.UNKNOWN, seen=None, tail=TAIL, is_same_run=True, is_durable=False)
 """A node that was started just now, and has no mark."""
 
 OLD = structs.replace(NEW, has_state=True, seen=Cursor("e5", 9))

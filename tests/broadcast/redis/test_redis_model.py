@@ -65,9 +65,9 @@ class Names:
 
     def note(self, node: FollowingNode) -> None:
         """Learn what this node knows."""
-        past = node.state.past_epochs.all
-        if past and node.state.cursor.epoch not in self.first:
-            self.first[node.state.cursor.epoch] = self.of(past[-1].epoch)
+        names = [*[past.epoch for past in node.state.past_epochs.all], node.state.cursor.epoch]
+        if names[-1] not in self.first:
+            self.first |= dict.fromkeys(names[1:], self.of(names[0]))
 
     def of(self, epoch: str) -> str:
         """The first name of this epoch."""

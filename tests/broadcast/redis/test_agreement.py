@@ -1,0 +1,336 @@
+"""What all nodes do together by an entry: a newer state machine, other limits; and an entry that some cannot read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pytest
+
+from pushup.broadcast.redis.first_node import SETTLED_SECONDS, STUCK_SECONDS
+from pushup.broadcast.redis.records import LogEntry
+from pushup.broadcast.redis.replica import CannotApply
+from pushup.broadcast.redis.session import STUCK_RETRY_SECONDS
+from pushup.core.commands import Entry, Outcome, Upgrade
+from pushup.core.limits import Limits
+from pushup.core.rules import LATEST_VERSION
+from tests.broadcast.redis.following_nodes import Cluster, FollowingNode
+from tests.core.builders import ids, poll, publish
+from tests.core.random_entries import sorted_snapshot
+
+STATE, LOG, MEMBERS = b"{pushup}:state", b"{pushup}:log", b"{pushup}:members"
+
+
+@pytest.fixture
+def cluster(logged_failures: list[str]) -> Iterator[Cluster]:
+    """Two nodes. What they log as errors is what the tests cause."""
+    cluster = Cluster(2)
+    cluster.advance(0.5)
+    yield cluster
+    cluster.end()
+    logged_failures.clear()
+
+
+def is_one(cluster: Cluster) -> bool:
+    states = [sorted_snapshot(node.state) for node in cluster.nodes]
+    return all(node.follows for node in cluster.nodes) and all(state == states[0] for state in states)
+
+
+# An older state machine.
+
+
+def as_written_by_0_1(cluster: Cluster) -> None:
+    """Make the log one of version 1, before the first node starts: with a message, and no node."""
+    node = cluster.start()
+    cluster.crash(node)
+    state = cluster.redis.data[STATE]
+    head = msgspec.json.decode(state[b"checkpoint"])
+    head["head"]["version"] = 1
+    state[b"checkpoint"] = msgspec.json.encode(head)
+    state[b"version"] = b"1"
+
+
+@pytest.fixture
+def old(logged_failures: list[str]) -> Iterator[Cluster]:
+    """A log of version 1, and no node."""
+    cluster = Cluster()
+    as_written_by_0_1(cluster)
+    cluster.advance(4.0)
+    yield cluster
+    cluster.end()
+    logged_failures.clear()
+
+
+def start_0_1(cluster: Cluster) -> FollowingNode:
+    """A node whose reports say nothing of versions, as those of 0.1."""
+    node = cluster.start()
+    reporting = node.broadcast._reporting
+    report = reporting._own_report
+    reporting._own_report = lambda: msgspec.structs.replace(  # type: ignore[method-assign]
+        report(), latest_version=1, limits=None, stuck_at=""
+    )
+    cluster.advance(0.5)
+    return node
+
+
+def version(cluster: Cluster) -> set[int]:
+    return {node.state.rules.version for node in cluster.nodes} | {int(cluster.redis.data[STATE][b"version"])}
+
+
+def test_the_version_changes_when_every_node_knows_it(old: Cluster) -> None:
+    """Not while one does not; and when the last of those is gone, only after a lease."""
+    first = start_0_1(old)
+    new = [old.start(), old.start()]
+    for n in range(10):
+        old.publish(new[n % 2], "a")
+        old.advance(1.0)
+        assert version(old) == {1}
+    old.nodes.remove(first)
+    first.stop()
+    old.advance(SETTLED_SECONDS - 0.5)
+    assert version(old) == {1}
+    old.advance(2.0)
+    assert version(old) == {LATEST_VERSION}
+    assert is_one(old)
+    assert ids(old.start().poll(poll("a"))) == list(range(1, 11))
+
+
+def test_before_that_nodes_can_be_replaced_by_older_ones(old: Cluster) -> None:
+    """A rollback: nothing in the log is newer than they know."""
+    start_0_1(old)
+    new = old.start()
+    old.publish(new, "a")
+    old.advance(2.0)
+    old.crash(new)
+    start_0_1(old)
+    old.advance(10.0)
+    assert version(old) == {1}
+    assert is_one(old)
+
+
+@pytest.mark.parametrize("key", [b"{pushup}:leases", MEMBERS])
+def test_the_version_stays_while_a_node_may_be_unknown(old: Cluster, key: bytes) -> None:
+    """Redis has lost the list of nodes: those that are silent may still be alive."""
+    start_0_1(old)
+    old.start()
+    old.crash(old.nodes[0])
+    for _ in range(20):
+        old.redis.data.pop(key, None)
+        old.advance(0.2)
+    assert version(old) == {1}
+    old.advance(5.0)
+    assert version(old) == {LATEST_VERSION}
+
+
+def test_a_restart_before_the_version_changed_keeps_the_name(old: Cluster) -> None:
+    """Older nodes could not read the entry that changes it."""
+    node = start_0_1(old)
+    old.publish(node, "a")
+    cursor = node.cursor
+    old.redis.restart()
+    old.advance(2.0)
+    assert old.nodes[0].follows
+    assert node.cursor == cursor
+    assert old.redis.data[STATE][b"run"].decode() == old.redis.whole_run
+
+
+# A newer state machine than this release knows.
+
+
+def test_a_node_that_is_too_old_touches_nothing(cluster: Cluster, logged_failures: list[str]) -> None:
+    """At its start, and however often it tries; it says once which version it needs."""
+    cluster.redis.data[STATE][b"version"] = b"%d" % (LATEST_VERSION + 1)
+    for node in list(cluster.nodes):
+        cluster.crash(node)
+    cluster.advance(4.0)
+    before = cluster.redis.dump()
+    node = cluster.start()
+    cluster.advance(30.0)
+    assert not node.follows
+    trouble = node.broadcast.why_not_ready()
+    assert trouble is not None
+    assert f"version {LATEST_VERSION + 1}" in trouble.operator_detail
+    assert cluster.redis.data == before
+    assert [f"version {LATEST_VERSION + 1} of the state machine" in line for line in logged_failures] == [True]
+
+
+def test_a_node_that_becomes_too_old_while_following(cluster: Cluster, logged_failures: list[str]) -> None:
+    """It stops at the entry, is not ready at once, and touches nothing."""
+    node = cluster.nodes[0]
+    tail = cluster.redis.data[STATE][b"tag"]
+    number = LATEST_VERSION + 1
+    keys = (STATE, LOG, b"{pushup}:vouchers")
+    cluster.redis._switch(keys, (tail, b"s", msgspec.json.encode(Upgrade(number)), b"version", b"%d" % number))
+    held = cluster.redis.dump()
+    cluster.settle()
+    assert not node.follows
+    assert node.broadcast.why_not_ready() is not None
+    cluster.advance(30.0)
+    assert node.state.rules.version == LATEST_VERSION
+    for key in (STATE, LOG):
+        assert cluster.redis.data[key] == held[key]
+    assert len(logged_failures) <= 2 * len(cluster.nodes)
+
+
+# Limits.
+
+
+SMALL = Limits(retention_messages=5)
+
+
+def test_limits_change_when_every_node_has_them(cluster: Cluster) -> None:
+    """A node with others joins, and follows by the limits of the log until then."""
+    for _ in range(8):
+        cluster.publish(cluster.nodes[0], "a")
+    cursor = cluster.nodes[0].state.cursor
+    changed = cluster.start(limits=SMALL)
+    cluster.advance(5.0)
+    assert changed.follows
+    assert {node.state.limits for node in cluster.nodes} == {Limits()}
+    for node in cluster.nodes[:2]:
+        cluster.crash(node)
+    second = cluster.start(limits=SMALL)
+    cluster.advance(8.0)
+    assert {node.state.limits for node in cluster.nodes} == {SMALL}
+    assert changed.state.cursor.epoch == cursor.epoch
+    for _ in range(9):
+        cluster.publish(second, "a")
+    assert is_one(cluster)
+    assert len(ids(changed.poll(poll("a")))) == 5
+    assert cluster.start(limits=SMALL).state.limits == SMALL
+
+
+def test_limits_stay_while_two_nodes_want_different_ones(cluster: Cluster) -> None:
+    """Nothing is appended, however long it takes."""
+    cluster.start(limits=SMALL)
+    cursor = cluster.nodes[0].cursor
+    cluster.advance(20.0)
+    assert {node.cursor for node in cluster.nodes} == {cursor}
+    assert {node.state.limits for node in cluster.nodes} == {Limits()}
+
+
+def test_limits_change_by_one_entry(cluster: Cluster) -> None:
+    """And by none if they are those of the log."""
+    for node in list(cluster.nodes):
+        cluster.crash(node)
+    cluster.advance(4.0)
+    for _ in range(2):
+        cluster.start(limits=SMALL)
+    cluster.advance(20.0)
+    commands = [msgspec.json.decode(fields[7])["type"] for _, fields in cluster.redis.data[LOG].rows]
+    assert commands == ["configure"]
+
+
+# An entry that cannot be read, or applied.
+
+
+def append_unreadable(cluster: Cluster) -> None:
+    """Append an entry that no node can read."""
+    after = cluster.redis.data[STATE][b"tag"]
+    assert cluster.redis._switch((STATE, LOG, b"{pushup}:vouchers"), (after, b"odd", b'{"type":"strange"}')) == 1
+
+
+def test_an_entry_that_no_node_can_read_ends_the_epoch(cluster: Cluster, logged_failures: list[str]) -> None:
+    """Within 30 s, not before the others had time, and each node logs it once; then all goes on, and clients know."""
+    cluster.publish(cluster.nodes[0], "a")
+    seen = cluster.nodes[0].cursor
+    append_unreadable(cluster)
+    cluster.advance(STUCK_SECONDS - 1.0)
+    assert [node.cursor for node in cluster.nodes] == [seen] * 2
+    assert not any(node.follows for node in cluster.nodes)
+    cluster.advance(29.0 - STUCK_SECONDS)
+    assert is_one(cluster)
+    for node in cluster.nodes:
+        answer = node.poll(poll("a", cursor=seen))
+        assert [gap.reason for gap in answer.gaps] == ["lost"]
+    cluster.publish(cluster.nodes[1], "a")
+    assert ["cannot read the entry" in line for line in logged_failures] == [True] * 2
+
+
+def stick(node: FollowingNode, at: int) -> None:
+    """Let the node fail at the entry with this sequence, however often it tries."""
+    replica = node.broadcast._replica
+    carry_out = replica._carry_out
+
+    def fail(apply: Callable[[Entry], Outcome], entry: Entry, logged: LogEntry) -> Outcome:
+        if entry.sequence == at:
+            raise CannotApply(f"{entry.epoch}-{at}", "this node only")
+        return carry_out(apply, entry, logged)
+
+    replica._carry_out = fail  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_an_entry_that_one_node_cannot_apply_concerns_that_node(
+    cluster: Cluster, logged_failures: list[str], which: int
+) -> None:
+    """Whether or not it is the first: the others go on and save, the entry stays, and it follows what they saved."""
+    stuck, other = cluster.nodes[which], cluster.nodes[1 - which]
+    stick(stuck, 3)
+    epoch = other.state.cursor.epoch
+    for n in range(1, 31):
+        assert cluster.publish(other, "a").sequence == n
+        if n == 3:
+            assert stuck.broadcast.why_not_ready() is not None
+        cluster.advance(0.5)
+        assert other.follows
+    assert int(cluster.redis.data[STATE][b"saved"]) >= 28
+    assert is_one(cluster)
+    assert other.state.cursor.epoch == epoch
+    assert ["this node only" in line for line in logged_failures] == [True]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_node_that_cannot_read_an_entry_starts_from_what_others_saved(
+    cluster: Cluster, logged_failures: list[str], which: int
+) -> None:
+    """It is not ready at once, and ready again when the checkpoint is past the entry; its held polls stay."""
+    node, other = cluster.nodes[which], cluster.nodes[1 - which]
+    held = node.hold(poll("a", cursor=node.cursor, timeout=60.0))
+    text = b'{"type":"strange"}'
+    outcomes = other.append(publish("a"))
+    links = [link for link in cluster.redis.links if link.connection in other.connector.made]
+    links[-1].execute_next()
+    fields = cluster.redis.data[LOG].rows[-1][1]
+    readable, fields[7] = fields[7], text
+    reading = next(link for link in cluster.redis.links if link.connection in node.connector.made and link.requests)
+    reading.execute_next()
+    fields[7] = readable
+    cluster.settle()
+    assert outcomes
+    assert not node.follows
+    assert node.broadcast.why_not_ready() is not None
+    fields[7] = text
+    cluster.advance(STUCK_RETRY_SECONDS + 1.0)
+    assert is_one(cluster)
+    assert [ids(answer) for answer in held.answers] == [[1]]
+    assert len(logged_failures) == 1
+
+
+# The checkpoint.
+
+
+def test_a_checkpoint_that_is_older_than_remembered_is_loaded_and_saved_again(cluster: Cluster) -> None:
+    """Redis has lost only the last save; a node that starts later has what the others have, and held polls stay."""
+    saver = cluster.nodes[0]
+    cluster.publish(saver, "a", data="1")
+    cluster.advance(1.5)
+    dump = cluster.redis.dump()
+    cluster.publish(saver, "a", data="2")
+    cluster.advance(1.5)
+    assert saver.state.changes_known_after == 2
+    held = [node.hold(poll("a", cursor=node.cursor, timeout=60.0)) for node in cluster.nodes]
+    for key in (b"channels", b"messages", b"keys"):
+        cluster.redis.data.pop(b"{pushup}:" + key, None)
+        if b"{pushup}:" + key in dump:
+            cluster.redis.data[b"{pushup}:" + key] = dump[b"{pushup}:" + key]
+    state = cluster.redis.data[STATE]
+    state |= {name: dump[STATE][name] for name in (b"saved", b"checkpoint", b"parts")}
+    cluster.publish(cluster.nodes[1], "b")
+    cluster.advance(3.0)
+    assert is_one(cluster)
+    assert int(state[b"saved"]) == 3
+    assert ids(cluster.start().poll(poll("a"))) == [1, 2]
+    assert [poller.answers for poller in held] == [[], []]
+    cluster.publish(saver, "a")
+    assert [[ids(answer) for answer in poller.answers] for poller in held] == [[[4]], [[4]]]

@@ -1,0 +1,423 @@
+"""What nodes know after a restart of Redis, and what subscribers are told: vouching, marks, and new names of an epoch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from twisted.internet.defer import Deferred, succeed
+
+from pushup.broadcast.epochs import next_epoch, order_of
+from pushup.broadcast.high_water import MARK_SECONDS, HighWater
+from pushup.broadcast.redis.catch_up import VOUCH_SECONDS
+from pushup.core.cursor import Cursor
+from tests.broadcast.redis.following_nodes import Cluster, FollowingNode
+from tests.core.builders import ids, poll, publish
+from tests.core.random_entries import sorted_snapshot
+
+STATE = b"{pushup}:state"
+
+
+@pytest.fixture
+def cluster(logged_failures: list[str]) -> Iterator[Cluster]:
+    """Two nodes that know each other. What they log as errors is what the tests cause."""
+    cluster = Cluster(2)
+    cluster.advance(0.5)
+    yield cluster
+    cluster.end()
+    cluster.settle()
+    assert cluster.clock.getDelayedCalls() == []
+    logged_failures.clear()
+
+
+def epoch_of(cluster: Cluster) -> str:
+    """The epoch of all nodes, which follow it in the same state."""
+    assert all(node.follows for node in cluster.nodes)
+    states = [sorted_snapshot(node.state) for node in cluster.nodes]
+    assert all(state == states[0] for state in states)
+    return cluster.nodes[0].state.cursor.epoch
+
+
+def told(cluster: Cluster, cursor: str) -> list[str]:
+    """What a client with this cursor is told at each node: `nothing`, or the reason of its gap."""
+    answers = [node.poll(poll("a", cursor=cursor)) for node in cluster.nodes]
+    return [answer.gaps[0].reason if answer.gaps else "nothing" for answer in answers]
+
+
+def blind(cluster: Cluster, node: FollowingNode) -> None:
+    """Let the node read nothing more through its present connection."""
+    links = [link for link in cluster.redis.links if link.connection in node.connector.made]
+    (reading,) = [link for link in links if link.requests and link.requests[0][1][0] == b"XREAD"]
+    reading.blind = True
+
+
+# Vouching.
+
+
+def test_every_node_vouches(cluster: Cluster) -> None:
+    """The epoch goes on at once, and again after the next restart; cursors of all its names are valid."""
+    cursors = []
+    for n in range(1, 4):
+        cluster.publish(cluster.nodes[n % 2], "a")
+        cursors.append(cluster.nodes[0].cursor)
+        cluster.redis.restart()
+        cluster.advance(2.0)
+    epoch_of(cluster)
+    for cursor, later in zip(cursors, (2, 1, 0), strict=True):
+        assert [len(ids(node.poll(poll("a", cursor=cursor)))) for node in cluster.nodes] == [later] * 2
+        assert told(cluster, cursor) == ["nothing"] * 2
+    epochs = [cursor.partition("-")[0] for cursor in cursors]
+    assert epochs == sorted(epochs, key=order_of)
+    assert len(set(epochs)) == 3
+
+
+def test_a_cursor_beyond_a_former_name_is_lost_for_good(cluster: Cluster) -> None:
+    """Also when the log is longer than that by now, and through two renamings."""
+    cursor = Cursor(cluster.publish(cluster.nodes[0], "a").epoch, 3)
+    for _ in range(2):
+        cluster.redis.restart()
+        cluster.advance(2.0)
+        for _ in range(3):
+            cluster.publish(cluster.nodes[0], "a")
+        assert told(cluster, str(cursor)) == ["lost"] * 2
+        assert told(cluster, f"{cursor.epoch}-1") == ["nothing"] * 2
+
+
+def test_a_node_that_dies_with_redis_does_not_vouch(cluster: Cluster) -> None:
+    """It may have acknowledged what Redis has lost. So subscribers are told, but not before it had time to return."""
+    dump = cluster.redis.dump()
+    blind(cluster, cluster.nodes[0])
+    cluster.publish(cluster.nodes[1], "a")
+    seen = cluster.nodes[1].cursor
+    cluster.crash(cluster.nodes[1])
+    cluster.redis.restart(dump)
+    cluster.advance(VOUCH_SECONDS - 0.5)
+    assert not cluster.nodes[0].follows
+    cluster.advance(2.0)
+    assert told(cluster, seen) == ["lost"]
+    assert told(cluster, cluster.nodes[0].cursor) == ["nothing"]
+
+
+def test_a_node_that_dies_alone_delays_nothing_later(cluster: Cluster) -> None:
+    """Its lease has ended, and another node has applied all that it acknowledged."""
+    cluster.publish(cluster.nodes[1], "a")
+    seen = cluster.nodes[1].cursor
+    cluster.crash(cluster.nodes[1])
+    cluster.advance(8.0)
+    cluster.redis.restart()
+    cluster.advance(2.0)
+    assert told(cluster, seen) == ["nothing"]
+
+
+def test_a_node_that_left_in_good_order_need_not_vouch(cluster: Cluster) -> None:
+    """Redis no longer lists it, and the others forget it in time."""
+    cluster.publish(cluster.nodes[1], "a")
+    seen = cluster.nodes[1].cursor
+    left = cluster.nodes.pop()
+    stopped = left.stop()
+    cluster.advance(4.0)
+    assert stopped.called
+    cluster.redis.restart()
+    cluster.advance(2.0)
+    assert told(cluster, seen) == ["nothing"]
+
+
+def test_a_slow_node_is_waited_for(cluster: Cluster) -> None:
+    """It vouches in time, and until then nobody publishes."""
+    cluster.publish(cluster.nodes[1], "a")
+    seen = cluster.nodes[1].cursor
+    cluster.nodes[1].connector.is_cut_off = True
+    cluster.redis.restart()
+    cluster.advance(1.5)
+    assert not cluster.nodes[0].follows
+    cluster.nodes[1].connector.is_cut_off = False
+    cluster.advance(4.0)
+    epoch_of(cluster)
+    assert told(cluster, seen) == ["nothing"] * 2
+
+
+def test_a_node_that_returns_too_late_finds_a_new_epoch(cluster: Cluster) -> None:
+    """All its clients are told, once."""
+    cluster.publish(cluster.nodes[1], "a")
+    seen = cluster.nodes[1].cursor
+    cluster.nodes[1].connector.is_cut_off = True
+    cluster.redis.restart()
+    cluster.advance(VOUCH_SECONDS + 2.0)
+    assert cluster.nodes[0].follows
+    cluster.nodes[1].connector.is_cut_off = False
+    cluster.advance(6.0)
+    epoch_of(cluster)
+    assert told(cluster, seen) == ["lost"] * 2
+    assert told(cluster, cluster.nodes[1].cursor) == ["nothing"] * 2
+
+
+def test_an_older_file(cluster: Cluster) -> None:
+    """One node had applied what is missing: it says so, whatever the other believes."""
+    dump = cluster.redis.dump()
+    cluster.nodes[0].connector.made[-1].abort("behind")
+    cluster.publish(cluster.nodes[1], "a")
+    seen = cluster.nodes[1].cursor
+    cluster.redis.restart(dump)
+    cluster.advance(3.0)
+    epoch_of(cluster)
+    assert told(cluster, seen) == ["lost"] * 2
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_replica_takes_over(cluster: Cluster, lost: bool) -> None:
+    """It never counts as durable. With all entries everybody vouches; without the last one nobody can."""
+    cluster.redis.info |= {"aof_enabled": "1", "second_repl_offset": "700"}
+    cluster.redis.appendfsync = b"always"
+    dump = cluster.redis.dump()
+    cluster.publish(cluster.nodes[0], "a")
+    seen = cluster.nodes[0].cursor
+    cluster.redis.restart(dump if lost else None)
+    cluster.advance(3.0)
+    epoch_of(cluster)
+    assert told(cluster, seen) == ["lost" if lost else "nothing"] * 2
+
+
+def test_a_durable_redis_needs_nobody(cluster: Cluster) -> None:
+    """The epoch goes on with a new node only, and has a new name all the same."""
+    cluster.redis.info["aof_enabled"] = "1"
+    cluster.redis.appendfsync = b"always"
+    cluster.publish(cluster.nodes[0], "a")
+    before = cluster.nodes[0].state.cursor
+    cluster.end()
+    cluster.redis.restart()
+    cluster.start()
+    assert order_of(epoch_of(cluster)) > order_of(before.epoch)
+    assert told(cluster, str(before)) == ["nothing"]
+    assert told(cluster, f"{before.epoch}-{before.sequence + 1}") == ["lost"]
+
+
+def test_a_new_node_waits_for_those_that_know(cluster: Cluster) -> None:
+    """It cannot vouch, and starts from the checkpoint when the others have gone on."""
+    cluster.publish(cluster.nodes[0], "a")
+    for node in cluster.nodes:
+        node.connector.is_cut_off = True
+    cluster.redis.restart()
+    new = cluster.start()
+    cluster.advance(1.5)
+    assert not new.follows
+    for node in cluster.nodes:
+        node.connector.is_cut_off = False
+    cluster.advance(4.0)
+    epoch_of(cluster)
+    assert ids(new.poll(poll("a"))) == [1]
+
+
+def test_vouchers_of_an_earlier_run_do_not_count(cluster: Cluster) -> None:
+    """Redis restarts again while a node waits for the other, and then that one waits for the first."""
+    cluster.publish(cluster.nodes[0], "a")
+    seen = cluster.nodes[0].cursor
+    first, second = cluster.nodes
+    second.connector.is_cut_off = True
+    cluster.redis.restart()
+    cluster.advance(0.5)
+    assert b"node0" in cluster.redis.data[b"{pushup}:vouchers"]
+    cluster.crash(first)
+    second.connector.is_cut_off = False
+    cluster.redis.restart()
+    cluster.advance(VOUCH_SECONDS - 0.5)
+    assert b"node0" in cluster.redis.data[b"{pushup}:vouchers"]
+    assert not second.follows
+    cluster.advance(5.0)
+    assert told(cluster, seen) == ["lost"]
+
+
+# Several nodes decide at the same time.
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_two_nodes_that_go_on_one_names_the_epoch(cluster: Cluster, first: int) -> None:
+    """Whatever the order of their requests: there is one new name, and nothing is appended twice."""
+    cluster.publish(cluster.nodes[0], "a")
+    seen = cluster.nodes[0].cursor
+    cluster.redis.restart()
+    while cluster.redis.data[STATE][b"run"].decode() != cluster.redis.whole_run:
+        cluster.clock.advance(0.05)
+        for _ in range(50):
+            links = list(cluster.redis.links)
+            for link in links if first == 0 else reversed(links):
+                link.execute_next()
+            for link in links:
+                link.deliver()
+    cluster.advance(2.0)
+    assert epoch_of(cluster) == cluster.redis.data[STATE][b"epoch"].decode()
+    assert len(cluster.nodes[0].state.past_epochs.all) == 1
+    assert cluster.nodes[0].state.cursor.sequence == 2
+    assert told(cluster, seen) == ["nothing"] * 2
+
+
+def test_a_node_that_has_not_read_the_new_name_yet(cluster: Cluster) -> None:
+    """It is not disturbed, refuses what it cannot place, and goes on when it reads the entry; its polls stay."""
+    cluster.publish(cluster.nodes[0], "a")
+    late = cluster.nodes[1]
+    seen = late.state.cursor
+    held = late.hold(poll("a", cursor=str(seen), timeout=60.0))
+    blind(cluster, late)
+    new = next_epoch(seen.epoch, cluster.clock.seconds(), lambda: 0.0)
+    cluster.redis._switch(
+        (STATE, b"{pushup}:log", b"{pushup}:vouchers"),
+        (b"node0.1", b"s", b'{"type":"continue","epoch":"%s"}' % new.encode(), b"epoch", new.encode()),
+    )
+    cluster.advance(1.0)
+    assert (cluster.nodes[0].state.cursor, late.state.cursor) == (Cursor(new, 2), seen)
+    refused = late.append(publish("a"))
+    cluster.settle()
+    assert "new epoch" in str(refused[0])
+    cluster.advance(8.0)
+    assert epoch_of(cluster) == new
+    assert held.answers == []
+    cluster.publish(cluster.nodes[0], "a")
+    assert [ids(answer) for answer in held.answers] == [[3]]
+
+
+# The mark.
+
+
+class Disk:
+    """The disk of one machine; `data` is the mark on it."""
+
+    name = "the mark"
+
+    def __init__(self) -> None:
+        self.data: bytes | None = None
+
+    def read(self) -> bytes | None:
+        return self.data
+
+    def write(self, data: bytes) -> None:
+        self.data = data
+
+
+class Now:
+    """Makes blocking calls at once."""
+
+    def call(self, function: object, /, *args: object) -> Deferred[object]:
+        assert callable(function)
+        return succeed(function(*args))
+
+
+def start_on(cluster: Cluster, disk: Disk) -> FollowingNode:
+    """Start a node on a machine with this disk."""
+    return cluster.start(high_water=HighWater(disk, Now(), cluster.clock))
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+def durable(logged_failures: list[str]) -> Iterator[Cluster]:
+    """A Redis that syncs each write, and no node yet."""
+    cluster = Cluster()
+    cluster.redis.info["aof_enabled"] = "1"
+    cluster.redis.appendfsync = b"always"
+    yield cluster
+    cluster.end()
+    logged_failures.clear()
+
+
+@pytest.mark.parametrize("ends", ["stop", "crash"])
+def test_redis_was_put_back_while_no_node_was_running(durable: Cluster, disk: Disk, ends: str) -> None:
+    """It says that it is durable, but the mark is ahead: everybody is told, and no id is used twice."""
+    node = start_on(durable, disk)
+    durable.publish(node, "a")
+    durable.advance(MARK_SECONDS + 0.1)
+    dump = durable.redis.dump()
+    cursor = str(Cursor(durable.publish(node, "a").epoch, 2))
+    durable.advance(MARK_SECONDS + 0.1)
+    if ends == "crash":
+        durable.crash(node)
+    else:
+        durable.nodes.remove(node)
+        node.stop()
+        durable.settle()
+    assert msgspec.json.decode(disk.data or b"", type=Cursor) == node.state.cursor
+    durable.redis.restart(dump)
+    again = start_on(durable, disk)
+    assert order_of(epoch_of(durable)) > order_of(node.state.cursor.epoch)
+    assert told(durable, cursor) == ["lost"]
+    assert durable.publish(again, "a").epoch != node.state.cursor.epoch
+
+
+def test_without_a_mark_nobody_can_know(durable: Cluster) -> None:
+    """The same without a mark, or if it was put back as well. A later entry is told from an earlier one by its name."""
+    node = durable.start()
+    durable.publish(node, "a")
+    dump = durable.redis.dump()
+    durable.publish(node, "a")
+    seen = node.cursor
+    durable.crash(node)
+    durable.redis.restart(dump)
+    again = durable.start()
+    durable.publish(again, "a")
+    assert told(durable, seen) == ["lost"]
+    assert told(durable, seen.replace("-2", "-1")) == ["nothing"]
+
+
+def mark(epoch: str, sequence: int) -> bytes:
+    return msgspec.json.encode(Cursor(epoch, sequence))
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [("at the end", "nothing"), ("past its former name", "lost"), ("at its former name", "nothing"), ("later", "lost")],
+)
+def test_what_a_mark_tells_a_new_node(durable: Cluster, disk: Disk, place: str, expected: str) -> None:
+    """Redis was restarted twice: the log has a former name, which ended at 1."""
+    node = durable.start()
+    first = durable.publish(node, "a").epoch
+    durable.redis.restart()
+    durable.advance(2.0)
+    end = node.state.cursor
+    durable.crash(node)
+    durable.redis.restart()
+    disk.data = {
+        "at the end": mark(end.epoch, end.sequence),
+        "past its former name": mark(first, 2),
+        "at its former name": mark(first, 1),
+        "later": mark("f" * 14, 1),
+    }[place]
+    start_on(durable, disk)
+    assert told(durable, str(end)) == [expected]
+    assert order_of(epoch_of(durable)) > order_of("f" * 14 if place == "later" else end.epoch)
+
+
+def test_an_unreadable_mark_is_reported_and_ignored(durable: Cluster, disk: Disk, logged_failures: list[str]) -> None:
+    """The node starts as one without a mark."""
+    node = durable.start()
+    durable.publish(node, "a")
+    seen = node.cursor
+    durable.crash(node)
+    disk.data = b"{"
+    start_on(durable, disk)
+    assert told(durable, seen) == ["nothing"]
+    assert ["the mark cannot be read" in line for line in logged_failures] == [True]
+
+
+def test_one_machine_with_a_mark_is_enough(durable: Cluster, disk: Disk) -> None:
+    """Whichever node starts first, the one with the mark ends the epoch, and the other follows."""
+    for order in itertools.permutations([disk, Disk()]):
+        first = start_on(durable, disk)
+        durable.publish(first, "a")
+        dump = durable.redis.dump()
+        durable.publish(first, "a")
+        seen = first.cursor
+        durable.advance(MARK_SECONDS + 0.1)
+        durable.end()
+        durable.redis.restart(dump)
+        for each in order:
+            start_on(durable, each)
+        durable.advance(3.0)
+        epoch_of(durable)
+        assert told(durable, seen) == ["lost"] * 2
+        durable.end()
+        disk.data = None
+        durable.redis.data.clear()
+        durable.clock.advance(1.0)
