@@ -8,9 +8,11 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pushup.core.keys import Remembered
 from pushup.core.limits import Limits
@@ -56,6 +58,54 @@ def head_of(changes: Changes) -> Head:
     )
 
 
+class Parts:
+    """A checkpoint of which the bodies are read little by little."""
+
+    def __init__(self, head: Head) -> None:
+        self._head = head
+        self._channels: dict[str, ChannelSnapshot] = {}
+        self._messages: list[MessageSnapshot] = []
+        self._keys: list[tuple[str, Remembered]] = []
+        # A save that seemed to fail may have succeeded; after the retry its messages and keys are stored twice.
+        self._next_message, self._next_key = head.first_message, head.first_key
+
+    def add_channels(self, bodies: Iterable[bytes | str]) -> None:
+        """Channels in any order; one that comes twice counts once. Raises: msgspec.DecodeError, UnicodeDecodeError."""
+        for channel in map(_channel.decode, bodies):
+            self._channels[channel.name] = channel
+
+    def add_messages(self, bodies: Iterable[bytes | str]) -> None:
+        """The next messages, in the order in which they were saved. Raises: as `add_channels`."""
+        for message in chain.from_iterable(map(_messages.decode, bodies)):
+            if message.sequence >= self._next_message:
+                self._next_message = message.sequence + 1
+                self._messages.append(message)
+
+    def add_keys(self, bodies: Iterable[bytes | str]) -> None:
+        """The next keys, in the order in which they were saved. Raises: as `add_channels`."""
+        for key, remembered in chain.from_iterable(map(_keys.decode, bodies)):
+            if remembered.sequence >= self._next_key:
+                self._next_key = remembered.sequence + 1
+                self._keys.append((key, remembered))
+
+    def snapshot(self, limits: Limits) -> Snapshot:
+        """The state; its channels in the order in which they came."""
+        head = self._head
+        return Snapshot(
+            epoch=head.epoch,
+            sequence=head.sequence,
+            time=head.time,
+            last_id=head.last_id,
+            floor=head.floor,
+            version=head.version,
+            past_epochs=head.past_epochs,
+            limits=limits,
+            channels=tuple(self._channels.values()),
+            messages=tuple(self._messages),
+            keys=tuple(self._keys),
+        )
+
+
 def read_checkpoint(
     head: Head,
     limits: Limits,
@@ -67,37 +117,9 @@ def read_checkpoint(
 
     Raises: msgspec.DecodeError, UnicodeDecodeError.
     """
-    return Snapshot(
-        epoch=head.epoch,
-        sequence=head.sequence,
-        time=head.time,
-        last_id=head.last_id,
-        floor=head.floor,
-        version=head.version,
-        past_epochs=head.past_epochs,
-        limits=limits,
-        channels=tuple(sorted(map(_channel.decode, channels), key=place_when_due)),
-        messages=_read_messages(head.first_message, messages),
-        keys=_read_keys(head.first_key, keys),
-    )
-
-
-def _read_messages(first: int, bodies: Iterable[bytes | str]) -> tuple[MessageSnapshot, ...]:
-    messages = []
-    for body in bodies:
-        for message in _messages.decode(body):
-            if message.sequence >= first:
-                # A save that seemed to fail may have succeeded; after the retry its messages are stored twice.
-                first = message.sequence + 1
-                messages.append(message)
-    return tuple(messages)
-
-
-def _read_keys(first: int, bodies: Iterable[bytes | str]) -> tuple[tuple[str, Remembered], ...]:
-    keys = []
-    for body in bodies:
-        for key, remembered in _keys.decode(body):
-            if remembered.sequence >= first:
-                first = remembered.sequence + 1
-                keys.append((key, remembered))
-    return tuple(keys)
+    parts = Parts(head)
+    parts.add_channels(channels)
+    parts.add_messages(messages)
+    parts.add_keys(keys)
+    snapshot = parts.snapshot(limits)
+    return replace(snapshot, channels=tuple(sorted(snapshot.channels, key=place_when_due)))

@@ -11,13 +11,15 @@ from twisted.logger import Logger
 
 from pushup.broadcast.epochs import next_epoch, order_of
 from pushup.broadcast.redis.log import RedisLog
+from pushup.broadcast.redis.pace import Pace, work_of
 from pushup.broadcast.redis.records import LastEntry, Loaded
 from pushup.broadcast.redis.recovery import Action, Contents, Situation, decide
-from pushup.broadcast.redis.replica import Replica
-from pushup.core.commands import Continue
+from pushup.broadcast.redis.replica import Replica, restored
+from pushup.core.commands import Continue, Entry
 from pushup.core.cursor import Cursor
 from pushup.core.past_epochs import PastEpochs
 from pushup.core.snapshot import Snapshot, new_epoch
+from pushup.core.state import ReplicatedState
 
 VOUCH_SECONDS = 6.0
 """After a restart of Redis, how long to wait for the other nodes to vouch for the log: they reconnect within 5 s."""
@@ -100,6 +102,7 @@ class CatchUp:
         self._on_start = on_start
         self._mark = mark
         self._clock = clock
+        self._pace = Pace(clock)
 
     async def run(self, log: RedisLog) -> None:
         """Repeat deciding and acting until the log can be read on from.
@@ -116,12 +119,12 @@ class CatchUp:
                 case Action.START_FROM_CHECKPOINT:
                     assert loaded is not None
                     self._on_start()
-                    self._replica.start_from(loaded)
+                    await self._replica.start_from(loaded, self._pace)
                     return
                 case Action.REFUSE:
                     raise CannotFollow(decision.reason)
                 case Action.LOAD:
-                    loaded = await log.load()
+                    loaded = await log.load(self._node_id)
                     situation = structs.replace(situation, contents=_contents(loaded))
                 case Action.ASK_OTHERS:
                     vouch = await self._ask_others(log, vouches=situation.vouches)
@@ -157,7 +160,20 @@ class CatchUp:
         if loaded is None:
             await self._epochs.begin(log, "", self._replica.follower.snapshot(), reason)
         else:
-            await self._epochs.begin(log, loaded.tail.epoch, loaded.state().snapshot(), reason)
+            await self._epochs.begin(log, loaded.tail.epoch, (await self._state(loaded)).snapshot(), reason)
+
+    async def _state(self, loaded: Loaded) -> ReplicatedState:
+        """The checkpoint with the entries applied, up to the first that cannot be."""
+        state = await restored(loaded.snapshot, self._pace)
+        for logged in loaded.entries:
+            try:
+                assert isinstance(logged.entry, Entry)
+                units = work_of(logged.entry, state.time)
+                state.apply(logged.entry)
+            except Exception:  # an entry that cannot be applied ends the state, whatever the reason
+                break
+            await self._pace.spend(units)
+        return state
 
     async def _ask_others(self, log: RedisLog, *, vouches: bool) -> bool | None:
         """Whether every node vouches; None if one has decided already. `vouches`: whether this node does."""
@@ -175,11 +191,4 @@ class CatchUp:
 def _contents(loaded: Loaded | None) -> Contents:
     if loaded is None:
         return Contents(Cursor("", 0), PastEpochs(), is_whole=False)
-    past = PastEpochs(loaded.saved.head.past_epochs)
-    epoch = loaded.saved.head.epoch
-    for logged in loaded.entries:
-        command = getattr(logged.entry, "command", None)
-        if isinstance(command, Continue):
-            past = past.and_then(epoch, logged.last - 1)
-            epoch = command.epoch
-    return Contents(Cursor(loaded.tail.epoch, loaded.tail.sequence), past, loaded.is_whole)
+    return Contents(Cursor(loaded.tail.epoch, loaded.tail.sequence), PastEpochs(loaded.past), loaded.is_whole)

@@ -1,16 +1,13 @@
--- Everything a new node starts from, as of one moment.
--- KEYS: state, log, channels, messages, keys.
--- Returns the state's fields, the bodies of channels, messages and keys, and the entries after the checkpoint. `parts` says
--- how many bodies there should be, and the last field, how many there are.
-local state = redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'tag', 'run', 'saved', 'checkpoint', 'parts', 'version')
-if not state[1] then
-  return {state, {}, {}, {}, {}}
+-- The head of the checkpoint that a node is about to read in pieces; and have saves wait until it has.
+-- KEYS: state, channels, messages, keys, loads. ARGV: the node's id, seconds for which saves wait; 0 when it has read all.
+-- Returns the state's fields. `parts` says how many bodies there should be, and the last field, how many there are.
+local now = redis.call('TIME')
+local time = now[1] + now[2] / 1000000
+redis.pcall('ZREM', KEYS[5], ARGV[1])
+if tonumber(ARGV[2]) > 0 then
+  -- If Redis takes no writes, it takes no saves either.
+  redis.pcall('ZADD', KEYS[5], string.format('%.6f', time + ARGV[2]), ARGV[1])
 end
-state[9] = redis.call('HLEN', KEYS[3]) .. ' ' .. redis.call('XLEN', KEYS[4]) .. ' ' .. redis.call('XLEN', KEYS[5])
-return {
-  state,
-  redis.call('HVALS', KEYS[3]),
-  redis.call('XRANGE', KEYS[4], '-', '+'),
-  redis.call('XRANGE', KEYS[5], '-', '+'),
-  redis.call('XRANGE', KEYS[2], '(' .. state[5] .. '-0', '+'),
-}
+local state = redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'tag', 'run', 'saved', 'checkpoint', 'parts', 'version')
+state[9] = redis.call('HLEN', KEYS[2]) .. ' ' .. redis.call('XLEN', KEYS[3]) .. ' ' .. redis.call('XLEN', KEYS[4])
+return state

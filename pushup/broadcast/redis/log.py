@@ -5,6 +5,7 @@
 | `{PREFIX}:state` | hash: the epoch and its run of Redis; the end of the log; the version; the checkpoint |
 | `{PREFIX}:log` | stream: the entries, by their last sequence; trimmed some time after the checkpoint contains them |
 | `{PREFIX}:channels`, `:messages`, `:keys` | the checkpoint's bodies (`pushup.broadcast.checkpoint`) |
+| `{PREFIX}:loads` | until when saves wait for each node that reads the checkpoint (`loading`) |
 | `{PREFIX}:leases`, `:members` | until when each node counts as alive, and what is known of it |
 | `{PREFIX}:vouchers` | after a restart of Redis: which nodes have found all that they know in the log (`recovery`) |
 
@@ -24,13 +25,15 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from pushup.broadcast.checkpoint import encode, head_of, read_checkpoint
+from pushup.broadcast.checkpoint import encode, head_of
 from pushup.broadcast.epochs import order_of
 from pushup.broadcast.redis.connection import RedisConnection, Reply
 from pushup.broadcast.redis.connector import Connects
 from pushup.broadcast.redis.errors import EpochOver, ErrorReply, Incomplete, Lost
-from pushup.broadcast.redis.records import LastEntry, Loaded, LogEntry, Report, SavedHead, Tail, Vouchers
-from pushup.broadcast.redis.replies import bodies_of, fields_of, info_of, log_entries, log_entry, tail_of
+from pushup.broadcast.redis.loading import Loading
+from pushup.broadcast.redis.pieces import Count
+from pushup.broadcast.redis.records import LastEntry, Loaded, Report, SavedHead, Tail, Vouchers
+from pushup.broadcast.redis.replies import LogEntries, fields_of, info_of, log_entry, tail_of
 from pushup.core.commands import Command, Entry
 from pushup.core.cursor import Cursor
 from pushup.core.snapshot import Changes
@@ -42,7 +45,7 @@ LEASE_SECONDS = 3.0
 """How long a node counts as alive after its last report."""
 
 BATCH = 128
-"""Entries read at a time: about 5 ms of work to apply."""
+"""The most entries read at a time."""
 
 Appended = int | EpochOver | ErrorReply | Lost
 """The reply to an append: the last sequence of the entry, or why it has none (after `Lost` it may have one)."""
@@ -59,8 +62,6 @@ class _Script:
 SCRIPTS = tuple(map(_Script, ("append", "begin", "save", "load", "report", "switch", "vouch")))
 _APPEND, _BEGIN, _SAVE, _LOAD, _REPORT, _SWITCH, _VOUCH = SCRIPTS
 _MARK = _Script("mark")  # sent in full each time: few connections ever need it
-
-_saved_head = msgspec.json.Decoder(SavedHead)
 
 
 class _Voucher(Struct):
@@ -80,6 +81,7 @@ class RedisLog:
         self.connection = connection
         key = f"{{{prefix}}}:".__add__  # the braces are a hash tag: Redis Cluster keeps all keys on one node
         self._state, self._log, self._vouchers = key("state"), key("log"), key("vouchers")
+        self._loads = key("loads")
         self._parts = (self._state, self._log, key("channels"), key("messages"), key("keys"))
         self._members = (self._state, key("leases"), key("members"))
         self.run = ""
@@ -87,6 +89,7 @@ class RedisLog:
         `run_id` and, after a full stop, the id of its replication history."""
         self.durable = False
         """Whether acknowledged writes survive a restart of Redis: each is synced to its append-only file."""
+        self._count = Count(BATCH, BATCH)
         self._append_to = ("EVALSHA", _APPEND.sha, 2, self._state, self._log)
 
     async def prepare(self) -> None:
@@ -112,11 +115,17 @@ class RedisLog:
         words = (*self._append_to, epoch, tag, command.width, encode(command), self._history)
         self.connection.send(words, partial(_appended, on_appended))
 
-    async def read(self, epoch: str, after: int) -> list[LogEntry]:
-        """The first entries after this sequence, at most BATCH. Waits READ_SECONDS for one, and may return none."""
-        words = ("XREAD", "COUNT", BATCH, "BLOCK", round(READ_SECONDS * 1000), "STREAMS", self._log, f"{after}-0")
+    async def read(self, epoch: str, after: int) -> LogEntries:
+        """The first entries after this sequence, at most BATCH, fewer if they are large.
+
+        Waits READ_SECONDS for one, and may return none.
+        """
+        milliseconds = round(READ_SECONDS * 1000)
+        words = ("XREAD", "COUNT", self._count.next, "BLOCK", milliseconds, "STREAMS", self._log, f"{after}-0")
         reply = await self.connection.ask(*words, blocks=READ_SECONDS)
-        return [] if reply is None else log_entries(epoch, reply[0][1])
+        rows = [] if reply is None else reply[0][1]
+        self._count.had(len(rows), sum(len(fields[-1]) for _, fields in rows))
+        return LogEntries(epoch, rows)
 
     async def tail(self) -> Tail:
         return tail_of(*await self.connection.ask("HMGET", self._state, "epoch", "sequence", "tag", "run", "version"))
@@ -140,23 +149,13 @@ class RedisLog:
         earlier = await ask("XREVRANGE", self._log, f"{last.sequence}-0", "-", "COUNT", 1)
         return LastEntry.MISSING if earlier else LastEntry.UNKNOWN
 
-    async def load(self) -> Loaded | None:
-        """What a new node starts from; None if there is no log. O(all).
+    async def load(self, node: str = "") -> Loaded | None:
+        """What a new node starts from, in pieces; None if there is no log. Saves wait meanwhile. O(all).
 
+        `node`: the id of the node that loads.
         Raises: msgspec.DecodeError, UnicodeDecodeError.
         """
-        state, channels, messages, keys, entries = await self._evaluate(_LOAD, self._parts)
-        if state[0] is None:
-            return None
-        epoch, sequence, tag, run, _, head, parts, version, found = state
-        saved = _saved_head.decode(head)
-        return Loaded(
-            tail=tail_of(epoch, sequence, tag, run, version),
-            saved=saved,
-            snapshot=read_checkpoint(saved.head, saved.limits, channels, bodies_of(messages), bodies_of(keys)),
-            complete=parts == found,
-            entries=log_entries(saved.head.epoch, entries),
-        )
+        return await Loading(self.connection.ask, _LOAD.sha, (*self._parts, self._loads), node).run()
 
     async def begin(self, over: str, changes: Changes) -> bool:
         """Replace the epoch `over` by that of these changes, which are all channels; it is followed in this run.
@@ -193,11 +192,11 @@ class RedisLog:
     async def save(self, saved: int, changes: Changes, tag: str, *, keep_after: int) -> bool:
         """Bring the checkpoint at `saved` up to date, and trim the log up to `keep_after`.
 
-        Returns False if another node has saved since. Raises: Incomplete.
+        Returns False if another node has saved since, or one is loading. Raises: Incomplete.
         """
         reply = await self._evaluate(
             _SAVE,
-            self._parts,
+            (*self._parts, self._loads),
             changes.epoch,
             saved,
             changes.sequence,

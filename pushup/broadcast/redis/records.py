@@ -8,12 +8,11 @@ from msgspec import Struct
 
 from pushup.broadcast.checkpoint import Head
 from pushup.broadcast.members import Member
-from pushup.core.commands import Entry
+from pushup.core.commands import Continue, Entry
 from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
-from pushup.core.restoration import restore
+from pushup.core.past_epochs import PastEpoch
 from pushup.core.snapshot import Snapshot
-from pushup.core.state import ReplicatedState
 
 
 class Tail(Struct, frozen=True):
@@ -82,36 +81,47 @@ class SavedHead(Struct, frozen=True):
     limits: Limits
 
 
+class Chain:
+    """The entries after a checkpoint, as they are read, and where they lead."""
+
+    def __init__(self, saved: SavedHead) -> None:
+        self.entries: list[LogEntry] = []
+        self.epoch = saved.head.epoch
+        """The epoch of the next entry."""
+        self.past = saved.head.past_epochs
+        """The former names of the epoch."""
+        self.sequence = saved.head.sequence
+        """The last sequence so far."""
+        self._tag = saved.tag.encode()
+        self._is_unbroken = True
+
+    def add(self, logged: LogEntry) -> None:
+        self._is_unbroken &= logged.after == self._tag
+        self.sequence, self._tag = logged.last, logged.tag
+        self.entries.append(logged)
+        if type(logged.entry) is Entry and type(logged.entry.command) is Continue:
+            self.past = (*self.past, PastEpoch(self.epoch, logged.last - 1))
+            self.epoch = logged.entry.command.epoch
+
+    def leads_to(self, tail: Tail) -> bool:
+        """Whether each entry follows the one before, from the checkpoint to this end of the log."""
+        return self._is_unbroken and (self.sequence, self._tag) == (tail.sequence, tail.tag)
+
+
 class Loaded(Struct, frozen=True):
-    """The checkpoint and the entries after it, read at one moment. `complete`: no part of the checkpoint is missing."""
+    """A checkpoint and the entries after it, up to where the log ended when the checkpoint had been read.
+
+    The snapshot's channels are in any order. `complete`: no part of the checkpoint is missing; `is_whole`: nor any of
+    the entries. `past`: the former names of the epoch at the end.
+    """
 
     tail: Tail
     saved: SavedHead
     snapshot: Snapshot
     complete: bool
     entries: list[LogEntry]
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the checkpoint is complete, and its entries form an unbroken chain to the end of the log."""
-        sequence, tag = self.saved.head.sequence, self.saved.tag.encode()
-        for logged in self.entries:
-            if logged.after != tag:
-                return False
-            sequence, tag = logged.last, logged.tag
-        return self.complete and (sequence, tag) == (self.tail.sequence, self.tail.tag)
-
-    def state(self) -> ReplicatedState:
-        """The checkpoint with the entries applied, up to the first that cannot be. Records its changes."""
-        state = restore(self.snapshot)
-        state.note_changes()
-        for logged in self.entries:
-            try:
-                assert isinstance(logged.entry, Entry)
-                state.apply(logged.entry)
-            except Exception:  # an entry that cannot be applied ends the state, whatever the reason
-                break
-        return state
+    is_whole: bool
+    past: tuple[PastEpoch, ...]
 
 
 class NodeReport(Member, frozen=True, omit_defaults=True):

@@ -7,12 +7,17 @@ from collections.abc import Callable
 from twisted.logger import Logger
 
 from pushup.broadcast import Follower
+from pushup.broadcast.redis.pace import Pace, work_of
 from pushup.broadcast.redis.records import Loaded, LogEntry, Unreadable
 from pushup.core.commands import Entry, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import OutOfOrder, VersionTooNew
-from pushup.core.restoration import restore
+from pushup.core.restoration import Restoration
+from pushup.core.snapshot import Snapshot
 from pushup.core.state import ReplicatedState
+
+STEP_UNITS = 500
+"""Work between two looks at the pace."""
 
 _log = Logger()
 
@@ -60,27 +65,30 @@ class Replica:
         self.stuck_at = ""
         self._on_applied(logged.tag, outcome)
 
-    def start_from(self, loaded: Loaded) -> None:
+    async def start_from(self, loaded: Loaded, pace: Pace) -> None:
         """Replace the state by the checkpoint with the entries after it, up to one that cannot be applied.
 
+        The follower has its old state until the new one is complete.
         Raises: Diverged, VersionTooNew. The state is as before then.
         """
         self._failed = b""
         try:
-            state, applied = self._rebuild(loaded)
+            state, applied = await self._rebuild(loaded, pace)
         except CannotApply:
-            state, applied = self._rebuild(loaded)  # up to the entry that has failed
+            state, applied = await self._rebuild(loaded, pace)  # up to the entry that has failed
         self.follower.start_from(state)
         self.tag = applied[-1][0] if applied else loaded.saved.tag.encode()
         for tag, outcome in applied:
             self._on_applied(tag, outcome)
 
-    def _rebuild(self, loaded: Loaded) -> tuple[ReplicatedState, list[tuple[bytes, Outcome]]]:
+    async def _rebuild(
+        self, loaded: Loaded, pace: Pace
+    ) -> tuple[ReplicatedState, list[tuple[bytes, Outcome]]]:
         """The state, and the tags and outcomes of the entries after the checkpoint.
 
         Raises: Diverged, VersionTooNew; CannotApply if an entry has failed now, and may have left the state in pieces.
         """
-        state = restore(loaded.snapshot)
+        state = await restored(loaded.snapshot, pace)
         state.note_changes()
         tag = loaded.saved.tag.encode()
         applied: list[tuple[bytes, Outcome]] = []
@@ -90,12 +98,14 @@ class Replica:
                 entry = self._check(logged, tag)
             except CannotApply:
                 break  # reading on finds it again
+            units = work_of(entry, state.time)
             try:
                 applied.append((logged.tag, self._carry_out(state.apply, entry, logged)))
             except CannotApply as error:
                 self._failed, self._problem = logged.tag, error.problem
                 raise
             tag = logged.tag
+            await pace.spend(units)
         return state, applied
 
     def forget(self) -> None:
@@ -128,3 +138,11 @@ class Replica:
     def _stuck(self, place: str, problem: str) -> CannotApply:
         self.stuck_at = place
         return CannotApply(place, problem)
+
+
+async def restored(snapshot: Snapshot, pace: Pace) -> ReplicatedState:
+    """The state that the snapshot was taken of."""
+    restoration = Restoration(snapshot)
+    while not restoration.step(STEP_UNITS):
+        await pace.spend(STEP_UNITS)
+    return restoration.state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -18,15 +19,24 @@ def tail_of(
     return Tail((epoch or b"").decode(), int(sequence or 0), tag or b"", (run or b"").decode(), int(version or 1))
 
 
-def log_entries(epoch: str, rows: list[Any]) -> list[LogEntry]:
-    """These entries; the first is of this epoch."""
-    entries = []
-    for row in rows:
-        logged = log_entry(epoch, *row)
-        entries.append(logged)
-        if type(logged.entry) is Entry and type(logged.entry.command) is Continue:
-            epoch = logged.entry.command.epoch
-    return entries
+class LogEntries:
+    """Entries as Redis has sent them. Each is decoded when it is reached, for that may be a millisecond of work."""
+
+    def __init__(self, epoch: str, rows: list[Any]) -> None:
+        """`epoch`: that of the first."""
+        self._epoch = epoch
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[LogEntry]:
+        epoch = self._epoch
+        for row in self._rows:
+            logged = log_entry(epoch, *row)
+            yield logged
+            if type(logged.entry) is Entry and type(logged.entry.command) is Continue:
+                epoch = logged.entry.command.epoch
 
 
 def log_entry(epoch: str, place: bytes, fields: list[bytes]) -> LogEntry:

@@ -1,14 +1,20 @@
 -- Bring the checkpoint up to date.
--- KEYS: state, log, channels, messages, keys.
+-- KEYS: state, log, channels, messages, keys, loads.
 -- ARGV: epoch, the checkpoint's present sequence, its new one, checkpoint (JSON), the first entry to keep in the log,
 -- messages ('' for none), the first to keep, idempotency keys ('' for none), the first to keep, the number of changed
 -- channels, name and body of each, and names of forgotten channels.
--- Returns 1; 0 if another node has saved since; -1 if a part of the checkpoint is missing.
+-- Returns 1; 0 if another node has saved since, or one is reading the checkpoint; -1 if a part of it is missing.
 local function parts()
   return redis.call('HLEN', KEYS[3]) .. ' ' .. redis.call('XLEN', KEYS[4]) .. ' ' .. redis.call('XLEN', KEYS[5])
 end
 local state = redis.call('HMGET', KEYS[1], 'epoch', 'saved', 'parts')
 if state[1] ~= ARGV[1] or state[2] ~= ARGV[2] then
+  return 0
+end
+-- A node that loads renews its lease. One that lasts longer than leases do is from before the clock was set back.
+local now = redis.call('TIME')[1]
+redis.call('ZREMRANGEBYSCORE', KEYS[6], '-inf', now)
+if redis.call('ZCOUNT', KEYS[6], now, now + 60) > 0 then
   return 0
 end
 if state[3] ~= parts() then

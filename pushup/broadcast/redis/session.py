@@ -24,10 +24,11 @@ from pushup.broadcast.redis.catch_up import CannotFollow, CatchUp
 from pushup.broadcast.redis.confirmations import Confirmations
 from pushup.broadcast.redis.errors import CannotConnect, EpochOver, ErrorReply, Lost
 from pushup.broadcast.redis.log import READ_SECONDS, Appended, RedisLog
+from pushup.broadcast.redis.pace import Pace, work_of
 from pushup.broadcast.redis.pending import Pending
 from pushup.broadcast.redis.replica import CannotApply, Diverged, Replica
 from pushup.broadcast.redis.reporting import Reporting
-from pushup.core.commands import Command
+from pushup.core.commands import Command, Entry
 from pushup.core.errors import Unavailable, VersionTooNew
 
 RETRY_SECONDS = (0.1, 5.0)
@@ -197,13 +198,17 @@ class Session:
         if not self._replica.stuck_at:
             self._is_caught_up(reading, commands)
         reporting = Deferred.fromCoroutine(self._reporting.run(commands, reading))
+        pace = Pace(self._clock)
         try:
             while True:
                 last = self._replica.cursor
                 entries = await reading.read(last.epoch, last.sequence)
                 self._heard_at = self._clock.seconds()
-                for entry in entries:
-                    self._replica.apply(entry)
+                for logged in entries:
+                    before = self._replica.follower.time
+                    self._replica.apply(logged)
+                    assert isinstance(logged.entry, Entry)
+                    await pace.spend(work_of(logged.entry, before))
         except CannotApply as error:
             if self._replica.stuck_at:
                 self._heard_at = -math.inf

@@ -124,9 +124,14 @@ class FakeRedis:
     # Steps.
 
     def step(self) -> bool:
-        """Execute the oldest request of each connection and deliver its reply; returns whether there was any."""
+        """Execute the oldest request of each connection and deliver its reply, and do what is due.
+
+        Returns whether there was any of it.
+        """
+        now = self.clock.seconds()
+        is_due = any(call.getTime() <= now for call in self.clock.getDelayedCalls())
         self.clock.advance(0)
-        return sum(link.step() for link in list(self.links)) > 0
+        return sum(link.step() for link in list(self.links)) > 0 or is_due
 
     def settle(self) -> None:
         """Execute and deliver everything that does not have to wait."""
@@ -202,6 +207,15 @@ class FakeRedis:
         if key in self.data and not self.data[key]:
             del self.data[key]
         return 0
+
+    def _hscan(self, key: bytes, place: bytes, option: bytes, most: bytes) -> list[Any]:
+        """At most this many, in an order that means nothing."""
+        assert option == b"COUNT"
+        by_name = self.data.get(key, {})
+        names = sorted(by_name, key=_hash)
+        begin, end = int(place), int(place) + int(most)
+        flat = [word for name in names[begin:end] for word in (name, by_name[name])]
+        return [b"%d" % end if end < len(names) else b"0", flat]
 
     def _xrange(self, key: bytes, first: bytes, last: bytes, *most: bytes) -> list[list[Any]]:
         assert last == b"+"
@@ -283,6 +297,8 @@ class FakeRedis:
         ]
         if self._hmget(keys[0], b"epoch", b"saved") != [epoch, before]:
             return 0
+        if self._is_loading(keys[5]):
+            return 0
         if self._hget(keys[0], b"parts") != self._parts(keys):
             return -1
         for key, body, kept in ((keys[3], messages, first_message), (keys[4], idempotency, first_key)):
@@ -303,15 +319,25 @@ class FakeRedis:
         return b"%d %d %d" % (len(self.data.get(keys[2], {})), len(self._rows(keys[3])), len(self._rows(keys[4])))
 
     def _load(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
+        state, *bodies, loads = keys
+        node, lease = arguments
+        if not self.denies:  # else the script goes on without
+            leases = self.data.setdefault(loads, {})
+            leases.pop(node, None)
+            if float(lease) > 0:
+                leases[node] = self.now() + float(lease)
+            if not leases:
+                del self.data[loads]
         names = (b"epoch", b"sequence", b"tag", b"run", b"saved", b"checkpoint", b"parts", b"version")
-        state = self._hmget(keys[0], *names)
-        if state[0] is None:
-            return [state, [], [], [], []]
-        state.append(self._parts(keys))
-        by_name = self.data.get(keys[2], {})
-        channels = [by_name[name] for name in sorted(by_name, key=_hash)]  # HVALS has no order that means anything
-        assert state[4] is not None
-        return [state, channels, self._rows(keys[3]), self._rows(keys[4]), self._rows(keys[1], int(state[4]) + 1)]
+        return [*self._hmget(state, *names), self._parts((state, loads, *bodies))]
+
+    def _is_loading(self, loads: bytes) -> bool:
+        """Whether a node that reads the checkpoint has a lease."""
+        leases = {node: until for node, until in self.data.get(loads, {}).items() if until > math.floor(self.now())}
+        self.data[loads] = leases
+        if not leases:
+            del self.data[loads]
+        return any(until <= math.floor(self.now()) + 60 for until in leases.values())
 
     def _report(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
         state, leases, members = keys

@@ -1,0 +1,141 @@
+"""Reading what a node starts from: the checkpoint in pieces, and then the entries after it.
+
+The pieces are small: neither Redis nor this node is busy with one for long. Meanwhile saves wait (`save.lua`), so that
+all pieces are of one checkpoint. If it has changed all the same, because the lease has ended or a node of a release
+before 0.2 has saved, reading begins again with larger pieces. In the end there is only one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from twisted.internet.defer import Deferred
+
+from pushup.broadcast.checkpoint import Parts
+from pushup.broadcast.redis.pieces import PIECE_BYTES, Count
+from pushup.broadcast.redis.records import Chain, Loaded, SavedHead
+from pushup.broadcast.redis.replies import bodies_of, log_entry, tail_of
+
+FIRST_CHANNELS = 128
+"""Channels or entries in the first piece; bodies of messages and keys, which are large, come one at a time at first."""
+
+MOST = 2048
+"""The most of anything in one piece."""
+
+LARGER = 8
+"""By how much the pieces grow when reading begins again."""
+
+LEASE_SECONDS = 30.0
+"""How long saves wait for a node that loads after it has last renewed its lease. `save.lua` ignores more than 60."""
+
+RENEW_PIECES = 16
+"""After so many pieces the lease is renewed: 2 MB, so that a link with 100 KB/s is fast enough."""
+
+_saved_head = msgspec.json.Decoder(SavedHead)
+
+
+class Loading:
+    """One node's reading of the checkpoint in Redis."""
+
+    def __init__(
+        self, ask: Callable[..., Deferred[Any]], script: str, keys: tuple[str, str, str, str, str, str], node: str
+    ) -> None:
+        """`script`: the SHA-1 of `load.lua`; `keys`: state, log, channels, messages, keys, loads; `node`: its id."""
+        self._ask = ask
+        self._script = script
+        self._state, self._log, *self._bodies, self._loads = keys
+        self._node = node
+        self._larger = 1
+        self._pieces = 0
+
+    async def run(self) -> Loaded | None:
+        """What is in Redis; None if there is no log.
+
+        Raises: ErrorReply, Lost, msgspec.DecodeError, UnicodeDecodeError.
+        """
+        try:
+            while True:
+                fields = await self._head()
+                if fields[0] is None:
+                    return None
+                loaded = await self._read(fields)
+                if loaded is not None:
+                    return loaded
+                self._larger *= LARGER
+        finally:
+            # Not waited for: the connection may have ended, and the lease ends by itself.
+            self._head(0.0).addErrback(lambda failure: None)
+
+    def _head(self, lease: float = LEASE_SECONDS) -> Deferred[list[Any]]:
+        """The fields of the state, and how many bodies there are. Saves wait for `lease` seconds from now."""
+        keys = (self._state, *self._bodies, self._loads)
+        return self._ask("EVALSHA", self._script, len(keys), *keys, self._node, lease)
+
+    async def _read(self, fields: list[Any]) -> Loaded | None:
+        """The checkpoint with this head, and the entries after it; None if it was replaced meanwhile."""
+        saved = _saved_head.decode(fields[5])
+        parts, chain = Parts(saved.head), Chain(saved)
+        channels, messages, keys = self._bodies
+        await self._read_hash(channels, parts.add_channels)
+        await self._read_stream(messages, "-", 1, lambda rows: parts.add_messages(bodies_of(rows)))
+        await self._read_stream(keys, "-", 1, lambda rows: parts.add_keys(bodies_of(rows)))
+        epoch, sequence, tag, run, _, _, expected, version, found = now = await self._head()
+        tail = tail_of(epoch, sequence, tag, run, version)
+
+        def add_entries(rows: list[Any]) -> bool:
+            for row in rows:
+                if chain.sequence >= tail.sequence:
+                    return True
+                chain.add(log_entry(chain.epoch, *row))
+            return False
+
+        if _checkpoint(now) != _checkpoint(fields):
+            return None
+        await self._read_stream(self._log, f"({saved.head.sequence}-0", FIRST_CHANNELS, add_entries)
+        if _checkpoint(await self._head()) != _checkpoint(fields):
+            return None
+        return Loaded(
+            tail=tail,
+            saved=saved,
+            snapshot=parts.snapshot(saved.limits),
+            complete=expected == found,
+            entries=chain.entries,
+            is_whole=expected == found and chain.leads_to(tail),
+            past=chain.past,
+        )
+
+    async def _read_hash(self, key: str, add: Callable[[list[bytes]], object]) -> None:
+        count, place = self._count(FIRST_CHANNELS), b"0"
+        while True:
+            place, flat = await self._ask("HSCAN", key, place, "COUNT", count.next)
+            add(flat[1::2])
+            if place == b"0":
+                return
+            count.had(count.next, sum(map(len, flat)))
+            await self._renew()
+
+    async def _read_stream(self, key: str, after: str, first: int, add: Callable[[list[Any]], object]) -> None:
+        """Read a stream, or until `add` returns True. `first`: how many rows to ask for first."""
+        count = self._count(first)
+        while rows := await self._ask("XRANGE", key, after, "+", "COUNT", count.next):
+            if add(rows):
+                return
+            after = f"({rows[-1][0].decode()}"
+            count.had(len(rows), sum(len(fields[-1]) for _, fields in rows))
+            await self._renew()
+
+    def _count(self, first: int) -> Count:
+        return Count(first * self._larger, MOST * self._larger, PIECE_BYTES * self._larger)
+
+    async def _renew(self) -> None:
+        """Another piece was read."""
+        self._pieces += 1
+        if self._pieces % RENEW_PIECES == 0:
+            await self._head()
+
+
+def _checkpoint(fields: list[Any]) -> list[Any]:
+    """What tells one checkpoint from another: its sequence, head and size."""
+    return [*fields[4:7], fields[8]]

@@ -1,0 +1,45 @@
+"""How long a node may be busy with entries and checkpoints before everything else gets its turn."""
+
+from __future__ import annotations
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+
+from pushup.core.commands import Entry, Expire, Publish
+from pushup.core.state import EXPIRE_AT_MOST
+
+TURN_UNITS = 1500
+"""Work of one turn, in units of about 3 us: some 5 ms. A unit is one message put on one channel, or restored there, or one
+channel or key restored."""
+
+ENTRY_UNITS = 10
+"""Work for an entry besides: decoding it, counting it, waking polls, and answering its publisher."""
+
+
+class Pace:
+    """Counts the work of a task, and has it wait for the reactor's next turn after each `TURN_UNITS`."""
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._spent = 0
+
+    async def spend(self, units: int) -> None:
+        """So much work was done."""
+        self._spent += units
+        if self._spent >= TURN_UNITS:
+            self._spent = 0
+            await deferLater(self._clock, 0, lambda: None)
+
+
+def work_of(entry: Entry, before: float) -> int:
+    """The units of work to apply an entry; `before`: the time of the entry before it.
+
+    What a message evicts is about as much as it adds. The first entry of a second may have expired something.
+    """
+    command = entry.command
+    units = ENTRY_UNITS
+    if type(command) is Publish:
+        units += sum([len(draft.channels) for draft in command.messages])
+    if type(command) is Expire or entry.time // 1 > before // 1:
+        units += EXPIRE_AT_MOST
+    return units
