@@ -14,6 +14,7 @@ Below is the replicated state, a pure function of the entries; above it the poll
 | `rules` | the limits and the version that entries are carried out by |
 | `commands` | commands, entries and outcomes |
 | `held_polls` | the polls of one node: `subscribe`, `abandon`, `deliver`, `expire` |
+| `moving` | the same polls on another state, a few at a time |
 | `waiting`, `waiters` | who waits, by deadline and by name; who waits on one name |
 | `subscription` | one held poll |
 | `past_epochs` | the names that the order had before |

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 
 from pushup.core.change_log import ChangeLog
@@ -82,6 +82,12 @@ class Cache:
         """Drop all messages of a channel that is being closed. O(k)."""
         for message in channel.drop_all("closed"):
             self._release(message)
+
+    def take_apart(self) -> Iterator[None]:
+        """As that of `Channels`."""
+        while self._messages:
+            self._messages.popitem()
+            yield
 
     def _oldest(self) -> Message:
         return next(iter(self._messages.values()))

@@ -6,6 +6,7 @@ come from a checkpoint, which keeps no order.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -60,6 +61,10 @@ class DueChannels:
             self._tree.sort_at(due, self._key)
             self._unsorted.remove(int(due))
         return self._tree.first
+
+    def pop(self) -> Channel | None:
+        """Remove and return some channel."""
+        return self._tree.pop_due(math.inf)
 
     def check(self) -> None:
         """Assert the invariants."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from itertools import takewhile
 
 from msgspec import Struct
@@ -62,6 +63,12 @@ class Keys:
         while most > 0 and (oldest := self.oldest_time) is not None and oldest <= time:
             self._remembered.popitem(last=False)
             most -= 1
+
+    def take_apart(self) -> Iterator[None]:
+        """As that of `Channels`."""
+        while self._remembered:
+            self._remembered.popitem()
+            yield
 
     @property
     def oldest_sequence(self) -> int | None:

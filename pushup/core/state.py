@@ -7,6 +7,8 @@ who wait there.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pushup.core.cache import Cache
 from pushup.core.change_log import ChangeLog
 from pushup.core.channel import Channel
@@ -275,6 +277,12 @@ class ReplicatedState:
             keys=tuple(self.keys.items(after)),
             first_key=_first(self.keys.oldest_sequence, self.cursor.sequence),
         )
+
+    def take_apart(self) -> Iterator[None]:
+        """Remove everything from a state that is not used any more, a channel, message or key for each item."""
+        yield from self.channels.take_apart()
+        yield from self.cache.take_apart()
+        yield from self.keys.take_apart()
 
     def check(self) -> None:
         """Assert every invariant of every part. O(all); for tests."""

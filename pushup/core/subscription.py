@@ -27,7 +27,8 @@ class Subscription(Struct, Generic[H], eq=False):
     `waiters`: where it waits, one for each of its channels. `seen`: the client has seen all entries of its channels up
     to this sequence; `EPOCH_ENDED` if they were of an epoch that is over. It is the same for all subscriptions that
     wait for the same next message, so that their answers are equal and are made once. `holder` is None once it has
-    been answered or abandoned. `looked`: the last entry at the time it was last woken in vain.
+    been answered or abandoned. `looked`: the last entry at the time it was last woken in vain. `generation`: which of
+    the states that its node has had it refers to (`HeldPolls.use`).
     """
 
     selection: Selection
@@ -36,6 +37,7 @@ class Subscription(Struct, Generic[H], eq=False):
     deadline: float
     holder: H | None
     looked: int = 0
+    generation: int = 0
 
 
 EPOCH_ENDED = -1

@@ -15,12 +15,14 @@ class Waiters(Struct, eq=False):
     `tree`: those that wait, by deadline; woken ones are no longer in it. `subscribers` counts both until they are
     answered. `is_awaited`: there is no such channel. `missed_sequence`: up to this sequence something may have been
     dropped that the channel no longer tells of, because it was forgotten or the whole state was replaced.
+    `generation`: as of a subscription.
 
     Where there is a channel they are kept without subscribers, too: most clients poll again at once.
     """
 
     name: str
     is_awaited: bool
+    generation: int = 0
     missed_sequence: int = 0
     subscribers: int = 0
     # Made when it is needed. It contains subscriptions; their type is not used here, because it refers to this one.

@@ -34,6 +34,8 @@ class Waiting(Generic[H]):
         """What the held subscriptions count against `held_limit_bytes`."""
         self.awaited_count = 0
         """Names that subscriptions wait for although no channel has them."""
+        self.generation = 0
+        """That of new subscriptions and names."""
 
     def __iter__(self) -> Iterator[Subscription[H]]:
         return iter(self._by_deadline)
@@ -58,7 +60,7 @@ class Waiting(Generic[H]):
             waiters = self._by_name.get(channel.name) or self._add_waiters(channel)
             waiters.subscribers += 1
             found.append(waiters)
-        subscription = Subscription(selection, tuple(found), seen, deadline, holder)
+        subscription = Subscription(selection, tuple(found), seen, deadline, holder, generation=self.generation)
         self._by_deadline.add(deadline, subscription)
         self.count += 1
         self.bytes += selection.size
@@ -78,7 +80,7 @@ class Waiting(Generic[H]):
         is_awaited = channel.id == 0 and channel.closed_sequence == 0
         if is_awaited:
             self.awaited_count += 1
-        waiters = self._by_name[name] = Waiters(name, is_awaited)
+        waiters = self._by_name[name] = Waiters(name, is_awaited, self.generation)
         return waiters
 
     def wake(self, name: str) -> None:

@@ -12,10 +12,12 @@ Redis carries publications, never polls: each node reads the log and answers its
 | `reporting` | four times a second: lease, members, whether reading is stuck |
 | `first_node`, `saving` | what one node does for all, such as saving the checkpoint |
 | `pending`, `confirmations` | publishers that wait until their entry is read back; until it is replicated or stable |
-| `log`, `records`, `replies` | the keys in Redis and the operations on them; what is read there, as values |
+| `log`, `records`, `replies` | the keys in Redis and the operations on them, the atomic ones as scripts; what is read |
+| `loading`, `pieces` | reads the checkpoint and the entries after it, in pieces; their size |
+| `pace` | how long applying and restoring may go on before everything else gets its turn |
 | `append.lua` | appends a command to the log |
 | `begin.lua` | begins a new epoch |
-| `load.lua` | reads the checkpoint and the entries after it |
+| `load.lua` | reads the head of the checkpoint, and has saves wait until its parts were read |
 | `mark.lua` | writes a mark, so that WAIT covers everything in the log |
 | `report.lua` | renews a node's lease, and lists the living nodes |
 | `save.lua` | brings the checkpoint up to date, and trims the log |

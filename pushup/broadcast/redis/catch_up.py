@@ -27,6 +27,9 @@ VOUCH_SECONDS = 6.0
 VOUCH_STEP_SECONDS = 0.25
 """How often to look whether they have."""
 
+FREED_AT_ONCE = 1024
+"""Parts of a snapshot that are freed in one go: less than a millisecond."""
+
 _log = Logger()
 
 
@@ -120,6 +123,12 @@ class CatchUp:
                     assert loaded is not None
                     self._on_start()
                     await self._replica.start_from(loaded, self._pace)
+                    snapshot = loaded.snapshot
+                    parts = [*snapshot.channels, *snapshot.messages, *snapshot.keys, *loaded.entries]
+                    del loaded, snapshot
+                    while parts:  # to free all of them at once takes long
+                        del parts[-FREED_AT_ONCE:]
+                        await self._pace.spend(FREED_AT_ONCE // 4)
                     return
                 case Action.REFUSE:
                     raise CannotFollow(decision.reason)

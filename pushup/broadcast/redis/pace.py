@@ -9,7 +9,7 @@ from pushup.core.commands import Entry, Expire, Publish
 from pushup.core.state import EXPIRE_AT_MOST
 
 TURN_UNITS = 1500
-"""Work of one turn, in units of about 3 us: some 5 ms. A unit is one message put on one channel, or restored there, or one
+"""Work of one turn, in units of about 3 us: some 5 ms. A unit is a message put on a channel, or restored there, or a
 channel or key restored."""
 
 ENTRY_UNITS = 10

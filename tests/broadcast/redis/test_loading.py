@@ -1,0 +1,189 @@
+"""A node loads in pieces, while saves wait; and gives everything else its turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from pushup.broadcast.redis.loading import LEASE_SECONDS
+from pushup.broadcast.redis.pace import TURN_UNITS, Pace, work_of
+from pushup.broadcast.redis.pieces import Count
+from pushup.core.commands import Entry, Expire
+from tests.broadcast.redis.fake_redis import FakeRedis
+from tests.broadcast.redis.following_nodes import START, Cluster, cluster_of
+from tests.core.builders import batch, draft, publish
+
+SCAN = b"HSCAN"
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with cluster_of(1) as cluster:
+        node = cluster.nodes[0]
+        for n in range(20):
+            cluster.do(node, batch(*[draft(f"c{n}-{m}", data=f'"{n} {m}"') for m in range(50)]))
+        cluster.advance(2)
+        assert cluster.redis.data[b"{pushup}:state"][b"saved"] == b"1000"
+        yield cluster
+
+
+def loading(cluster: Cluster) -> Any:
+    """A node that has read the first piece of the checkpoint."""
+    settle, cluster.settle = cluster.settle, lambda: None  # type: ignore[method-assign]
+    cluster.redis.executed.clear()
+    node = cluster.start()
+    cluster.settle = settle  # type: ignore[method-assign]
+    while SCAN not in cluster.redis.executed:
+        assert cluster.redis.step()
+    return node
+
+
+def saved(cluster: Cluster) -> bytes:
+    at: bytes = cluster.redis.data[b"{pushup}:state"][b"saved"]
+    return at
+
+
+def test_a_checkpoint_is_read_in_pieces(cluster: Cluster) -> None:
+    """The new node has the same state, and no reply was large."""
+    cluster.redis.executed.clear()
+    node = cluster.start()
+    assert cluster.redis.executed.count(SCAN) >= 3
+    assert node.state.snapshot() == cluster.nodes[0].state.snapshot()
+    assert b"{pushup}:loads" not in cluster.redis.data
+
+
+def test_saves_wait_while_a_node_loads(cluster: Cluster) -> None:
+    """And are made once it has read all."""
+    loading(cluster)
+    link = cluster.redis.links[-2]
+    link.stuck = True  # the new node's first connection: nothing more reaches it
+    cluster.do(cluster.nodes[0], publish("a"))
+    cluster.advance(3)
+    assert saved(cluster) == b"1000"
+    assert cluster.nodes[0].follows
+    link.stuck = False
+    cluster.advance(10)
+    assert cluster.nodes[1].state.snapshot() == cluster.nodes[0].state.snapshot()
+    assert saved(cluster) != b"1000"
+
+
+def test_a_node_that_died_while_it_loaded_holds_saves_up_for_the_lease_only(cluster: Cluster) -> None:
+    cluster.crash(loading(cluster))
+    cluster.do(cluster.nodes[0], publish("a"))
+    cluster.advance(LEASE_SECONDS - 5)
+    assert saved(cluster) == b"1000"
+    cluster.advance(10)
+    assert saved(cluster) != b"1000"
+    assert b"{pushup}:loads" not in cluster.redis.data
+
+
+def test_a_lease_from_before_redis_clock_was_set_back_is_ignored(cluster: Cluster) -> None:
+    cluster.crash(loading(cluster))
+    cluster.redis.skew -= 3600
+    cluster.do(cluster.nodes[0], publish("a"))
+    cluster.advance(5)
+    assert saved(cluster) != b"1000"
+
+
+def test_reading_begins_again_if_the_checkpoint_was_saved_all_the_same(cluster: Cluster) -> None:
+    """For instance by a node of an earlier release, which knows nothing of leases."""
+    loading(cluster)
+    cluster.redis.data.pop(b"{pushup}:loads")
+    scans = cluster.redis.executed.count(SCAN)
+    first = cluster.nodes[0]
+    changed = first.append(batch(*[draft(f"c{n}-0", data='"new"') for n in range(20)]))
+    for link in cluster.redis.links[-2:]:
+        link.stuck = True
+    cluster.advance(3)
+    assert changed
+    assert saved(cluster) == b"1020"
+    for link in cluster.redis.links[-2:]:
+        link.stuck = False
+    cluster.advance(3)
+    assert cluster.redis.executed.count(SCAN) > 2 * scans
+    assert cluster.nodes[1].state.snapshot() == first.state.snapshot()
+
+
+def test_a_node_loads_although_redis_takes_no_writes(cluster: Cluster) -> None:
+    cluster.redis.denies = "MISCONF no disk"
+    node = cluster.start()
+    assert node.state.snapshot() == cluster.nodes[0].state.snapshot()
+
+
+def test_pieces_get_their_size_whatever_the_items_have() -> None:
+    """They shrink at once and grow by a factor of two."""
+    count = Count(100, 1000, piece_bytes=10_000)
+    count.had(100, 1000)
+    assert count.next == 200
+    count.had(200, 200_000)
+    assert count.next == 10
+    count.had(1, 50_000)
+    assert count.next == 1
+    for expected in (2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 1000):
+        count.had(1, 1)
+        count.had(0, 0)
+        assert count.next == min(expected, count.next)
+
+
+def test_work_is_divided_into_turns() -> None:
+    """After each `TURN_UNITS` the task waits for the next turn."""
+    clock = Clock()
+    turns = turns_of(clock, lambda: len(done))
+    pace = Pace(clock)
+    done: list[int] = []
+
+    async def work() -> None:
+        for n in range(10):
+            await pace.spend(TURN_UNITS // 2)
+            done.append(n)
+
+    Deferred.fromCoroutine(work())
+    clock.advance(0)
+    assert turns == [1, 3, 5, 7, 9]
+    assert len(done) == 10
+
+
+def turns_of(clock: Clock, look: Callable[[], Any]) -> list[Any]:
+    """What there is to see whenever something is put off to the next turn."""
+    seen: list[Any] = []
+    call_later = clock.callLater
+
+    def noted(delay: float, *what: Any, **how: Any) -> Any:
+        if delay == 0:
+            seen.append(look())
+        return call_later(delay, *what, **how)
+
+    clock.callLater = noted  # type: ignore[method-assign]
+    return seen
+
+
+def test_the_work_of_an_entry_is_what_it_puts_where_and_what_may_expire() -> None:
+    """A publication counts its channels; an `Expire`, and the first entry of a second, what one entry may expire."""
+    small = work_of(Entry("e", 1, START, publish("a")), START)
+    large = work_of(Entry("e", 1, START, batch(draft(*"abc"), draft(*"defg"))), START)
+    assert large == small + 6
+    assert work_of(Entry("e", 1, START + 1, publish("a")), START) > small + 900
+    assert work_of(Entry("e", 1, START, Expire()), START) > small + 900
+
+
+def test_other_work_has_its_turn_while_a_backlog_is_applied() -> None:
+    """A node that was away applies a large batch in many turns, and answers polls in between."""
+    with cluster_of(2) as cluster:
+        first, second = cluster.nodes
+        redis: FakeRedis = cluster.redis
+        cluster.advance(1)
+        entry = batch(*[draft(*[f"c{n}" for n in range(50)]) for _ in range(40)])  # more than a turn's work
+        for link in redis.links:
+            link.stuck = link.connection in second.connector.made
+        for _ in range(5):
+            cluster.do(first, entry)
+        for link in redis.links:
+            link.stuck = False
+        turns = turns_of(cluster.clock, lambda: second.cursor)
+        cluster.settle()
+        assert second.cursor == first.cursor
+        assert len(set(turns)) == 5, "each of the entries is a turn of its own"

@@ -1,0 +1,111 @@
+"""Held polls that are moved to another state in slices."""
+
+from __future__ import annotations
+
+from pushup.core.commands import Close, Continue
+from pushup.core.restoration import restore
+from pushup.core.state import ReplicatedState
+
+from .builders import Feed, gaps, ids, poll, publish
+
+POLLS = 200
+
+
+def feed_with_polls() -> Feed:
+    feed = Feed()
+    for n in range(POLLS):
+        feed.apply(publish(f"c{n}"), 1.0)
+    for n in range(POLLS):
+        feed.hold(poll(f"c{n}", "all", cursor=f"e1-{POLLS}", timeout=30.0), 1.0, f"p{n}")
+    return feed
+
+
+def test_a_slice_moves_no_more_names_and_looks_at_no_more_polls_than_it_may() -> None:
+    """The names first, then the polls on them; in the end all have been moved, and wait as before."""
+    feed = feed_with_polls()
+    feed.use(restore(feed.state.snapshot()))
+    generation = feed.polls._waiting.generation
+    slices = 0
+    while feed.polls.has_deliveries:
+        before = sum(s.generation == generation for s in feed.polls._waiting)
+        names = len(feed.polls._moving.names)
+        assert feed.deliver(10) == []
+        assert sum(s.generation == generation for s in feed.polls._waiting) <= before + 10
+        assert len(feed.polls._moving.names) == max(0, names - 10)
+        slices += 1
+    assert slices >= POLLS / 10
+    assert feed.polls.count == POLLS
+    feed.apply(publish("all"), 2.0)
+    assert len(feed.deliver(1000)) == POLLS
+
+
+def test_what_happens_between_two_slices_reaches_polls_that_were_not_moved_yet() -> None:
+    """A message, a closing, and a deadline; each poll is answered once."""
+    feed = feed_with_polls()
+    feed.use(restore(feed.state.snapshot()))
+    feed.deliver(1)
+    for n in range(0, POLLS, 2):
+        feed.apply(publish(f"c{n}"), 2.0)
+    for n in range(1, POLLS, 4):
+        feed.apply(Close(f"c{n}"), 2.0)
+    answers = []
+    while feed.polls.has_deliveries:
+        answers += feed.deliver(7)
+    holders = [holder for holder, _ in answers]
+    assert sorted(holders) == sorted({f"p{n}" for n in (*range(0, POLLS, 2), *range(1, POLLS, 4))})
+    assert all(len(answer.messages) == 1 or answer.closed for _, answer in answers)
+    feed.use(restore(feed.state.snapshot()))
+    assert [ids(answer) for _, answer in feed.expire(31.0, 1000)] == [[]] * (POLLS - len(answers))
+
+
+def test_polls_of_an_epoch_that_is_over_are_lost_in_whatever_slice_they_are_moved() -> None:
+    feed = feed_with_polls()
+    feed.use(ReplicatedState(feed.limits, epoch="e2"))
+    answers = feed.expire(31.0, 5)
+    assert len(answers) == 5
+    for n in range(POLLS * 2):
+        feed.apply(publish("another"), 2.0 + n)
+    while feed.polls.has_deliveries:
+        answers += feed.deliver(9)
+    assert len(answers) == POLLS
+    assert all([reason for _, reason in gaps(answer)] == ["lost", "lost"] for _, answer in answers)
+
+
+def test_a_poll_ahead_of_the_new_state_is_lost_if_the_order_continues_without_what_it_has_seen() -> None:
+    """Also if it is moved only after that."""
+    behind = Feed()
+    behind.apply(publish("c0"), 1.0)
+    feed = feed_with_polls()
+    feed.use(behind.state)
+    feed.deliver(50)
+    feed.apply(Continue("e2"), 2.0)
+    answers = []
+    while feed.polls.has_deliveries:
+        answers += feed.deliver(50)
+    assert len(answers) == POLLS
+    assert {reason for _, answer in answers for _, reason in gaps(answer)} == {"lost"}
+
+
+def test_another_state_while_polls_are_being_moved() -> None:
+    """Polls that still refer to the first one are moved twice."""
+    feed = feed_with_polls()
+    feed.use(ReplicatedState(feed.limits, epoch="e2"))
+    feed.deliver(3)
+    feed.use(ReplicatedState(feed.limits, epoch="e2", sequence=1000))
+    answers = []
+    while feed.polls.has_deliveries:
+        answers += feed.deliver(50)
+    assert len(answers) >= POLLS - 3
+    assert feed.polls.count == 0 or feed.deliver() == []
+
+
+def test_a_state_is_taken_apart_little_by_little() -> None:
+    """Each step frees one thing; then nothing is left."""
+    feed = Feed()
+    for n in range(50):
+        feed.apply(publish(f"c{n}", key=f"k{n}"), 1.0)
+    for n in range(10):
+        feed.apply(Close(f"c{n}"), 1.0)
+    steps = sum(1 for _ in feed.state.take_apart())
+    assert steps == 50 + 40 + 50 + 40 + 50  # by name, by id, as due; messages; keys
+    assert (feed.state.message_count, len(feed.state.channels)) == (0, 0)
