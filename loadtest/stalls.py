@@ -5,9 +5,11 @@
 | start | a node starts from a checkpoint with messages on 100,000 channels, within the default limits |
 | start, more | the same with four times as many messages |
 | new epoch | Redis loses everything while the node lives, with 100,000 channels |
-| backlog | a node that was frozen reads 128 publications at once; each has 100 messages on the same 100 channels |
+| backlog | a node that was frozen reads 128 publications at once; each has 20 messages on the same 100 channels |
 | expiry | one `Expire` closes 250 channels of 1,000 messages each |
-| opening | one publication has 100 messages, each on 100 new channels |
+| opening | publications of 20 messages, each on 100 new channels, one right after the other open 10,000 channels |
+
+20 messages on 100 channels each are as many as the default of `publication_channels_limit` allows.
 
 A turn is what the reactor does between two waits for events (`stalls_probe`); nobody else is served meanwhile. Its
 processor time tells whether the machine was busy with something else. From outside, a poll on another channel with
@@ -48,6 +50,7 @@ from loadtest.stalls_client import (
 )
 from loadtest.stalls_probe import LongestTurn
 from loadtest.stalls_server import TURNS_FILE
+from pushup.net.api.bodies import PublicationLimits
 
 PUBLICATION_BYTES = 98 * 1024
 """Size of each publication of the backlog."""
@@ -64,7 +67,7 @@ PATIENT = {"redis_timeout_seconds": "60"}
 
 
 class Sizes(NamedTuple):
-    """How much there is of everything. `batch`: messages of a publication, and channels of each of these."""
+    """How much there is of everything. `batch`: channels of each message."""
 
     channels: int
     messages: int
@@ -174,7 +177,7 @@ def _start(sizes: Sizes, store: Store) -> Iterator[Row]:
 
 def _backlog(sizes: Sizes, store: Store) -> Iterator[Row]:
     names = [f"all-{number}" for number in range(sizes.batch)]
-    body = _of_size([names] * sizes.batch)
+    body = _of_size([names] * _messages(sizes))
     with _node(store, PATIENT) as node, running("--broadcast", store.url) as other:
         pin(other.pid, LOAD_CORE)  # it has something to save meanwhile
         _wait_until_ready(node.server, other)
@@ -185,7 +188,7 @@ def _backlog(sizes: Sizes, store: Store) -> Iterator[Row]:
         end = json.loads(get(other, "/v1/cursor").body)["cursor"]
         time.sleep(SETTLE_SECONDS)
         resume = partial(os.kill, node.server.pid, signal.SIGCONT)
-        name = f"backlog, {sizes.publications} x {sizes.batch} messages on {sizes.batch} channels"
+        name = f"backlog, {sizes.publications} x {_messages(sizes)} messages on {sizes.batch} channels"
         yield _watch(node, name, resume, "/v1/cursor", lambda seen: json.loads(seen.body)["cursor"] == end)
 
 
@@ -205,12 +208,18 @@ def _opening(sizes: Sizes, store: Store) -> Iterator[Row]:
     with _node(store) as node:
         _wait_until_ready(node.server)
         publisher = socket.create_connection(node.server.address)
-        body = publication(channels)
-        head = f"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+        most = _messages(sizes)
+        bodies = [publication(channels[first : first + most]) for first in range(0, len(channels), most)]
+        head = "POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n".format
         with publisher:
-            publish = partial(publisher.sendall, head.encode() + body)
+            publish = partial(publisher.sendall, b"".join([head(len(body)).encode() + body for body in bodies]))
             last = f"/v1/channels/{channels[-1][-1]}"
             yield _watch(node, f"opening, {sizes.batch**2:,} channels", publish, last, lambda seen: seen.status == 200)
+
+
+def _messages(sizes: Sizes) -> int:
+    """How many messages with that many channels a publication may have."""
+    return max(1, min(sizes.batch, PublicationLimits().publication_channels_limit // sizes.batch))
 
 
 def _of_size(groups: Sequence[Sequence[str]]) -> bytes:

@@ -47,6 +47,24 @@ def test_several_messages_are_read() -> None:
     assert read(b'{"messages":[{"channels":["a"],"data":1}]}')[1]
 
 
+def test_the_channels_of_all_messages_together_are_limited() -> None:
+    """Counted once for each message on them; the error says the limit and what to do."""
+    limits = PublicationLimits(publication_channels_limit=5)
+    two, three = '{"channels":["a","b","a"],"data":1}', '{"channels":["a","b","c"],"data":1}'
+
+    def publish(*messages: str) -> object:
+        return read_publication(f'{{"messages":[{",".join(messages)}]}}'.encode(), None, limits)
+
+    publish(two, three)
+    with pytest.raises(
+        BadRequest, match="at most 5 channels together, and these have 6 .* in several requests"
+    ) as error:
+        publish(three, three)
+    assert error.value.field == "messages"
+    with pytest.raises(BadRequest, match="publication_channels_limit"):
+        read_publication(b'{"channels":["a","b"],"data":1}', None, PublicationLimits(publication_channels_limit=1))
+
+
 @pytest.mark.parametrize(
     "data",
     [
