@@ -24,7 +24,20 @@ FSYNC_SECONDS = 1.0
 """How often `appendfsync everysec` syncs."""
 
 READS = frozenset(
-    {b"PING", b"INFO", b"CONFIG", b"SCRIPT", b"HMGET", b"HGET", b"HSCAN", b"XRANGE", b"XREVRANGE", b"XREAD", b"WAIT", b"ROLE"}
+    {
+        b"PING",
+        b"INFO",
+        b"CONFIG",
+        b"SCRIPT",
+        b"HMGET",
+        b"HGET",
+        b"HSCAN",
+        b"XRANGE",
+        b"XREVRANGE",
+        b"XREAD",
+        b"WAIT",
+        b"ROLE",
+    }
 )
 EVICT = b"EVICT"
 """Stands for an eviction in the log of writes."""

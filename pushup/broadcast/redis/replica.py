@@ -81,9 +81,7 @@ class Replica:
         for tag, outcome in applied:
             self._on_applied(tag, outcome)
 
-    async def _rebuild(
-        self, loaded: Loaded, pace: Pace
-    ) -> tuple[ReplicatedState, list[tuple[bytes, Outcome]]]:
+    async def _rebuild(self, loaded: Loaded, pace: Pace) -> tuple[ReplicatedState, list[tuple[bytes, Outcome]]]:
         """The state, and the tags and outcomes of the entries after the checkpoint.
 
         Raises: Diverged, VersionTooNew; CannotApply if an entry has failed now, and may have left the state in pieces.

@@ -17,7 +17,6 @@ from pushup.broadcast.redis.reporting import REPORT_SECONDS
 from pushup.broadcast.waiting import size_of
 from pushup.core.commands import Confirmation, Create, Entry, Outcome, Published
 from pushup.core.errors import ChannelExists, Overloaded, Unavailable
-from pushup.core.limits import Limits
 from tests.broadcast.redis.fake_redis import FakeRedis, Link, Refusal
 from tests.broadcast.redis.following_nodes import START, Cluster, FollowingNode
 from tests.core.builders import gaps, ids, poll, publish

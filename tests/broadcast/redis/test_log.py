@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-import msgspec
 import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
