@@ -170,6 +170,35 @@ def test_what_was_published_before_a_subscriber_came_need_not_be_delivered(start
         history.end()
 
 
+def test_a_subscriber_that_never_got_an_answer() -> None:
+    """Nothing can be said of it."""
+    history = History()
+    history.follow("a")
+    history.publish("p", "a", ids=("e1-1",))
+    history.end()
+
+
+@pytest.mark.parametrize(
+    ("published_first", "place"),
+    [(True, "e1-9"), (False, "e1-5")],
+    ids=["published before, but it comes after the first answer", "published later, though its place was passed"],
+)
+def test_only_what_is_from_before_in_both_ways_may_be_missing(published_first: bool, place: str) -> None:
+    """By the time of the publication, and by its place."""
+    history = History()
+    follower = history.follow("a", cursor="now")
+    if published_first:
+        history.publish("p", "a", ids=(place,))
+    history.wait(1)
+    history.answer(follower, "e1-7")
+    history.wait(1)
+    if not published_first:
+        history.publish("p", "a", ids=(place,))
+    history.answer(follower, "e1-9")
+    with broken("neither received p/0"):
+        history.end()
+
+
 @pytest.mark.parametrize(
     ("after", "reason", "covers"), [("e1-7", "lost", True), ("e1-9", "lost", False), ("e1-9", "evicted", False)]
 )

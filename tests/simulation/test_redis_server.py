@@ -166,6 +166,8 @@ def test_a_replica(setting: Setting) -> None:
     setting.redis.resume_replica()
     setting.run(1)
     assert setting.redis.replicated == 3
+    setting.redis.restart(1)
+    assert setting.redis.replicated == 1
 
 
 def test_a_replica_that_takes_over(setting: Setting) -> None:

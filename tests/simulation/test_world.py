@@ -78,6 +78,7 @@ def test_a_dead_process_does_nothing_more(world: World, note: Notes) -> None:
     world.run(START + 4)
     assert note.taken() == ["2 tidied up"]
     assert not process.alive
+    assert not process.paused
 
 
 def test_an_event_is_a_turn_of_its_process(world: World) -> None:
