@@ -130,3 +130,15 @@ def test_a_subscriber_that_sleeps(setting: Setting) -> None:
     setting.run(0.2)
     assert len(setting.requests) == count + 1
     assert "cursor=e1-0" in setting.requests[-1].first_line
+
+
+def test_a_subscriber_that_sleeps_between_two_polls(setting: Setting) -> None:
+    """The poll that it would have made does not wake it."""
+    subscriber = setting.subscribe()
+    subscriber.pause = 2.0
+    setting.run(1.0)
+    subscriber.sleep(5.0)
+    setting.run(4.9)
+    assert len(setting.requests) == 1
+    setting.run(0.2)
+    assert len(setting.requests) == 2

@@ -68,7 +68,8 @@ def test_a_paused_process_does_everything_when_it_is_resumed(world: World, note:
 def test_a_dead_process_does_nothing_more(world: World, note: Notes) -> None:
     """Not even what was postponed; the operating system tidies up once."""
     process = Process(world, "p")
-    process.on_death.append(note("tidied up"))
+    was_paused: list[bool] = []
+    process.on_death += [note("tidied up"), lambda: was_paused.append(process.paused)]
     process.later(1, note("never"))
     process.later(3, note("never"))
     process.pause()
@@ -78,7 +79,7 @@ def test_a_dead_process_does_nothing_more(world: World, note: Notes) -> None:
     world.run(START + 4)
     assert note.taken() == ["2 tidied up"]
     assert not process.alive
-    assert not process.paused
+    assert was_paused == [False]  # it is dead instead
 
 
 def test_an_event_is_a_turn_of_its_process(world: World) -> None:
