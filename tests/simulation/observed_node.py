@@ -20,6 +20,9 @@ from pushup.core.subscription import Holder, Subscription
 from pushup.node import Node
 from tests.simulation.world import World
 
+BUG = "a bug that only this node has"
+"""What the error says that an observed node is told to make; any other is one of PushUp's own."""
+
 
 class ObservedNode(Node[Holder]):
     """Does what a node does, and tells the world of it."""
@@ -40,7 +43,7 @@ class ObservedNode(Node[Holder]):
     def apply(self, entry: Entry) -> Outcome:
         command = entry.command
         if isinstance(command, Publish) and f"poison for {self._name}/".encode() in bytes(command.messages[0].data):
-            raise RuntimeError("a bug that only this node has")
+            raise RuntimeError(BUG)
         before = self.state.message_count + len(self.state.channels)
         outcome = super().apply(entry)
         due = self.state.next_expiry

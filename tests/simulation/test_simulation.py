@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.observed_node import BUG
 from tests.simulation.plan import make_plan
 from tests.simulation.simulation import simulate
 
@@ -25,12 +26,15 @@ SAME_STORY_SEEDS = 60
 
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_seeds(batch: int, logged_failures: list[str]) -> None:
-    """No promise is broken. For the story of a seed: `python -m tests.simulation --seed 17`."""
+    """No promise is broken, and no server meets an error that it does not expect.
+
+    For the story of a seed: `python -m tests.simulation --seed 17`.
+    """
     first = FIRST_SEED + batch * BATCH_SEEDS
     seeds = range(first, first + BATCH_SEEDS)
     broken = [f"seed {seed}: {what}" for seed in seeds if (what := simulate(make_plan(str(seed))).broken)]
     gc.collect()  # a lost Deferred logs its failure now, and not in another test
-    unexpected = [text for text in logged_failures if "Traceback" in text]
+    unexpected = [text for text in logged_failures if "Traceback" in text and BUG not in text]
     logged_failures.clear()  # what servers log about faults, they may log as an error
     assert not broken, "\n".join(broken)
     assert not unexpected, "\n".join(unexpected)
