@@ -90,6 +90,7 @@ class Checker:
         """Gaps without a loss, by reason: allowed only where completeness could not be proven."""
         self.data_at: dict[str, str] = {}
         """The data of each id, as anybody was told."""
+        self._id_at: dict[str, str] = {}
         self._message: dict[str, tuple[Publication, int]] = {}
         self.order = Order()
         self.lossless = True
@@ -128,6 +129,9 @@ class Checker:
         known = self.data_at.setdefault(id_, data)
         if known != data:
             raise BrokenPromise(f"one order: the id {id_} is {known!r}, and for {who} it is {data!r}")
+        before = self._id_at.setdefault(data, id_)
+        if before != id_ and self._message[data][0].key is None:  # with a key, it may be published again
+            raise BrokenPromise(f"one order: {data!r} has the id {before}, and for {who} it has {id_}")
 
     def acknowledged_after(self, cursor: str) -> bool:
         """Whether anything was acknowledged in the epoch of this cursor, after it."""

@@ -414,6 +414,19 @@ def test_a_key_that_was_forgotten(key: str | None, change: Callable[[History], N
             history.answer(follower, "e1-9", (second, "p/0", "a"))
 
 
+@pytest.mark.parametrize("delivered", ["e1-1", "e1-2"])
+def test_one_message_has_one_id(delivered: str) -> None:
+    """What its publisher was told is what subscribers get."""
+    history = History()
+    follower = history.follow("a")
+    history.publish("p", "a", ids=("e1-1",))
+    if delivered == "e1-1":
+        history.answer(follower, "e1-5", (delivered, "p/0", "a"))
+    else:
+        with broken("one order: 'p/0' has the id e1-1, and for s it has e1-2"):
+            history.answer(follower, "e1-5", (delivered, "p/0", "a"))
+
+
 @pytest.mark.parametrize("in_one_answer", [True, False])
 def test_one_order(in_one_answer: bool) -> None:
     """Messages come by id, within an answer and from one answer to the next."""
