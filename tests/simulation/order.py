@@ -28,14 +28,18 @@ class Order:
 
     def __init__(self) -> None:
         self._before: dict[Epoch, Epoch] = {}
+        self._last: dict[Epoch, Epoch] = {}  # the last known name of each order, by its first
 
     def place(self, cursor: str) -> Place:
         """The place of a cursor or an id."""
         return (*self.first_name(epoch_of(cursor)), int(cursor.rpartition("-")[2]))
 
     def first_name(self, epoch: Epoch) -> Epoch:
+        """The first name of the order of an epoch; also of one that lies between two known names of an order."""
         while epoch in self._before:
             epoch = self._before[epoch]
+        if epoch not in self._last:
+            return next((first for first, last in self._last.items() if first < epoch < last), epoch)
         return epoch
 
     def learn(self, after: str, earlier: Iterable[str]) -> None:
@@ -48,4 +52,5 @@ class Order:
             if first != epoch:
                 later, sooner = max(first, epoch), min(first, epoch)
                 self._before[later] = sooner
+                self._last[sooner] = max(self._last.pop(later, later), self._last.get(sooner, sooner), epoch_of(after))
                 epoch = sooner

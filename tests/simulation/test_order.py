@@ -27,3 +27,11 @@ def test_an_epoch_that_goes_on_has_the_same_places() -> None:
 def test_an_earlier_epoch_never_comes_after_a_later_one() -> None:
     with pytest.raises(BrokenPromise, match="one order: e1-9 comes after e2"):
         Order().learn("e1-9", ["e2-3"])
+
+
+def test_a_name_between_two_of_an_order_is_one_of_it() -> None:
+    """Nobody need have had a cursor of it: a server may start twice before anybody polls."""
+    order = Order()
+    order.learn("e5-8", ["e1-7"])
+    assert order.place("e1-7") < order.place("e3-8") < order.place("e5-9")
+    assert order.place("e6-1") > order.place("e5-99")
