@@ -29,8 +29,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     broadcast_file: str = ""
     """File that contains this address, for one with a password."""
     state_directory: str = ""
-    """Directory on this machine where a node notes how far it has followed the log in Redis, so that it notices if Redis
-    was put back to an earlier time while all nodes were stopped. Empty: it does not."""
+    """Directory on this machine where a node notes how far it has followed the log in Redis. So it notices if Redis was
+    put back to an earlier time while all nodes were stopped. Empty: it does not."""
     node_name: str = ""
     """Name of this node in `GET /v1/nodes`. Empty: the machine's host name."""
     wait_strategy: str = "epoll" if "epoll" in STRATEGIES else "reactor"

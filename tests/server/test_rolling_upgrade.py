@@ -161,7 +161,7 @@ class Upgrade:
         with server.caller() as caller:
             made = caller.call("POST", "/v1/channels", {"name": name}).value
             sent = caller.publish(["clock"], 0)
-        return round((made["expires"] - sent["time"]) / 60) * 60.0
+        return 60.0 * round(float(made["expires"] - sent["time"]) / 60)
 
 
 @pytest.fixture

@@ -682,7 +682,7 @@ def test_a_cursor_of_an_epoch_that_never_arrives_is_lost(cluster: Cluster, node:
 
 
 def test_a_redis_that_restarts_with_all_its_data_costs_nothing(cluster: Cluster, log: list[str]) -> None:
-    """The epoch goes on under a later name. Cursors stay valid, and a new node relies on the nodes that know the log."""
+    """The epoch goes on under a later name; cursors stay valid, and a new node relies on those that know the log."""
     cluster.advance(0.5)
     cluster.publish(cluster.nodes[0], "a")
     before = cluster.nodes[0].state.cursor

@@ -30,6 +30,9 @@ LOG = Contents(Cursor("e5", 20), PastEpochs(), is_whole=True)
 RENAMED = Contents(Cursor("e6", 20), PastEpochs((PastEpoch("e5", 9),)), is_whole=True)
 """The epoch `e5` went on as `e6` after its sequence 9."""
 
+TWICE = Contents(Cursor("e7", 30), PastEpochs((PastEpoch("e5", 9), PastEpoch("e6", 20))), is_whole=True)
+"""The same, and then as `e7` after 20."""
+
 REPLACED = Contents(Cursor("e6", 20), PastEpochs(), is_whole=True)
 """The epoch `e6` has begun, and continues nothing."""
 
@@ -48,8 +51,8 @@ def case(base: Situation, contents: Contents | None = None, **facts: object) -> 
     return structs.replace(base, **facts)
 
 
-def whole(contents: Contents, is_whole: bool) -> Contents:
-    return structs.replace(contents, is_whole=is_whole)
+def with_a_hole(contents: Contents) -> Contents:
+    return structs.replace(contents, is_whole=False)
 
 
 CASES: dict[str, tuple[Situation, Action, str]] = {
@@ -62,7 +65,7 @@ CASES: dict[str, tuple[Situation, Action, str]] = {
         f"the message log has version {LATEST_VERSION + 1} of the state machine, and this release knows version "
         f"{LATEST_VERSION}"),
     "the same, after a restart, with a part missing": (
-        case(OLD, whole(LOG, False), tail=structs.replace(TAIL, version=LATEST_VERSION + 1), is_same_run=False),
+        case(OLD, with_a_hole(LOG), tail=structs.replace(TAIL, version=LATEST_VERSION + 1), is_same_run=False),
         Action.REFUSE, "use a newer release"),
     "a version before this release's": (
         case(OLD, last_entry=LastEntry.CONTAINED, tail=structs.replace(TAIL, version=1)),
@@ -84,10 +87,10 @@ CASES: dict[str, tuple[Situation, Action, str]] = {
     "the log contains its last entry, and Redis was restarted": (
         case(OLD, last_entry=LastEntry.CONTAINED, is_same_run=False), Action.LOAD, NOT_KNOWN),
     # 5. A part is missing.
-    "a part is missing": (case(NEW, whole(LOG, False)), Action.BEGIN_EPOCH, PART),
-    "a part is missing, in a later epoch": (case(OLD, whole(REPLACED, False)), Action.BEGIN_EPOCH, PART),
+    "a part is missing": (case(NEW, with_a_hole(LOG)), Action.BEGIN_EPOCH, PART),
+    "a part is missing, in a later epoch": (case(OLD, with_a_hole(REPLACED)), Action.BEGIN_EPOCH, PART),
     "a part is missing, after a restart, though Redis is durable": (
-        case(OLD, whole(LOG, False), last_entry=LastEntry.CONTAINED, is_same_run=False, is_durable=True),
+        case(OLD, with_a_hole(LOG), last_entry=LastEntry.CONTAINED, is_same_run=False, is_durable=True),
         Action.BEGIN_EPOCH, PART),
     # 6. This node, or its mark, knows entries that the log does not contain.
     "its last entry is not in the log": (
@@ -102,7 +105,7 @@ CASES: dict[str, tuple[Situation, Action, str]] = {
         case(NEW, LOG, seen=Cursor("e10", 3)), Action.BEGIN_EPOCH, "up to e10-3"),
     "the mark is beyond the end of the log": (
         case(NEW, LOG, seen=Cursor("e5", 21)), Action.BEGIN_EPOCH, LOST + "21"),
-    "the same, though Redis is durable": (
+    "the mark is beyond the end of the log, though Redis is durable": (
         case(NEW, LOG, seen=Cursor("e5", 21), is_same_run=False, is_durable=True), Action.BEGIN_EPOCH, LOST + "21"),
     "the mark is of a former name, beyond its end": (
         case(NEW, RENAMED, seen=Cursor("e5", 10)), Action.BEGIN_EPOCH, LOST + "10"),
@@ -126,7 +129,7 @@ CASES: dict[str, tuple[Situation, Action, str]] = {
     "after a restart that keeps everything": (
         case(OLD, LOG, last_entry=LastEntry.CONTAINED, is_same_run=False, is_durable=True),
         Action.CONTINUE_EPOCH, "Redis was restarted, and syncs each write"),
-    "the same, at a new node": (
+    "after a restart that keeps everything, at a new node": (
         case(NEW, LOG, is_same_run=False, is_durable=True), Action.CONTINUE_EPOCH, "syncs each write"),
     "after a restart, nothing is proven": (
         case(OLD, LOG, last_entry=LastEntry.CONTAINED, is_same_run=False), Action.ASK_OTHERS,
@@ -140,7 +143,7 @@ CASES: dict[str, tuple[Situation, Action, str]] = {
     "after a restart, somebody did not vouch in time": (
         case(OLD, LOG, last_entry=LastEntry.CONTAINED, is_same_run=False, others_vouch=False),
         Action.BEGIN_EPOCH, UNPROVEN),
-    "the same, at a new node": (
+    "after a restart, somebody did not vouch in time, at a new node": (
         case(NEW, LOG, is_same_run=False, others_vouch=False), Action.BEGIN_EPOCH, UNPROVEN),
     "after a restart, in a later epoch than this node's": (
         case(OLD, REPLACED, is_same_run=False), Action.ASK_OTHERS, "other nodes"),
@@ -241,8 +244,8 @@ def test_invariants_of_every_decision() -> None:
         (RENAMED, "e5-9", False),
         (RENAMED, "e5-10", True),
         (RENAMED, "e4-99", False),
-        (Contents(Cursor("e7", 30), PastEpochs((PastEpoch("e5", 9), PastEpoch("e6", 20))), is_whole=True), "e5-10", True),
-        (Contents(Cursor("e7", 30), PastEpochs((PastEpoch("e5", 9), PastEpoch("e6", 20))), is_whole=True), "e6-20", False),
+        (TWICE, "e5-10", True),
+        (TWICE, "e6-20", False),
     ],
 )  # fmt: skip
 def test_what_a_log_lacks(contents: Contents, seen: str, lacks: bool) -> None:

@@ -1,9 +1,10 @@
-"""What nodes know after a restart of Redis, and what subscribers are told: vouching, marks, and new names of an epoch."""
+"""What nodes know after a restart of Redis, and what subscribers are told: vouching, marks, new names of an epoch."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -18,6 +19,8 @@ from tests.core.builders import ids, poll, publish
 from tests.core.random_entries import sorted_snapshot
 
 STATE = b"{pushup}:state"
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -297,8 +300,7 @@ class Disk:
 class Now:
     """Makes blocking calls at once."""
 
-    def call(self, function: object, /, *args: object) -> Deferred[object]:
-        assert callable(function)
+    def call(self, function: Callable[..., T], /, *args: Any) -> Deferred[T]:
         return succeed(function(*args))
 
 
