@@ -29,7 +29,7 @@ from pushup.core.errors import PushUpError, Unavailable
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll
-from pushup.core.snapshot import Changes, Snapshot
+from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Holder, Subscription
 from pushup.drain import SLICE, Drain
@@ -241,9 +241,6 @@ class Node(Generic[H]):
         """Free one slice of a state that was replaced."""
         if sum(1 for _ in islice(old, FREED_AT_ONCE)) == FREED_AT_ONCE:
             self._soon(partial(self._take_apart, old))
-
-    def snapshot(self) -> Snapshot:
-        return self.state.snapshot()
 
     def note_changes(self, after: int | None = None) -> None:
         self.state.note_changes(after)

@@ -31,7 +31,7 @@ from pushup.core.errors import PushUpError
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import Limits
 from pushup.core.poll import Poll
-from pushup.core.snapshot import Changes, Snapshot
+from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Holder, Subscription
 from pushup.metrics import Metrics
@@ -66,46 +66,43 @@ class _Node:
     # Called by the broadcast.
 
     def start_from(self, state: ReplicatedState) -> None:
-        self._state = state
-        self._polls: HeldPolls[Holder] = HeldPolls(self._state)
+        self.state = state
+        self._polls: HeldPolls[Holder] = HeldPolls(self.state)
 
     def apply(self, entry: Entry) -> Outcome:
-        outcome = self._state.apply(entry)
-        self._polls.wake(self._state.touched)
+        outcome = self.state.apply(entry)
+        self._polls.wake(self.state.touched)
         return outcome
 
     @property
     def cursor(self) -> Cursor:
-        return self._state.cursor
+        return self.state.cursor
 
     @property
     def time(self) -> float:
-        return self._state.time
-
-    def snapshot(self) -> Snapshot:
-        return self._state.snapshot()
+        return self.state.time
 
     def note_changes(self, after: int | None = None) -> None:
-        self._state.note_changes(after)
+        self.state.note_changes(after)
 
     @property
     def version(self) -> int:
-        return self._state.version
+        return self.state.version
 
     @property
     def limits(self) -> Limits:
-        return self._state.limits
+        return self.state.limits
 
     @property
     def changes_known_after(self) -> int:
-        return self._state.changes_known_after
+        return self.state.changes_known_after
 
     @property
     def changed_count(self) -> int:
-        return self._state.changed_count
+        return self.state.changed_count
 
     def changes(self, after: int | None = None) -> Changes:
-        return self._state.changes(after)
+        return self.state.changes(after)
 
     def member(self, id: str) -> Any:  # noqa: A002
         raise NotImplementedError("a broadcast in memory never asks for it: there is only one node")
@@ -114,7 +111,7 @@ class _Node:
 
     @property
     def here(self) -> Cursor:
-        return self._state.cursor
+        return self.state.cursor
 
     def poll(self, poll: Poll, holder: Holder, at_most: float = float("inf")) -> Answer | Subscription[Holder]:
         now = time.monotonic()
@@ -129,10 +126,10 @@ class _Node:
         self._broadcast.append(command, on_outcome)
 
     def channel(self, name: str) -> Channel:
-        return self._state.channels.get(name)
+        return self.state.channels.get(name)
 
     def channels(self, after: int, most: int) -> list[Channel]:
-        return self._state.channels.page(after, most)
+        return self.state.channels.page(after, most)
 
     def subscribers(self, channel: Channel) -> int:
         return self._polls.subscribers(channel.name)

@@ -31,7 +31,7 @@ from pushup.core.commands import Ack, Command, Confirmation, Entry, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import Unavailable
 from pushup.core.limits import Limits
-from pushup.core.snapshot import Changes, Snapshot
+from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
 
 
@@ -52,8 +52,9 @@ class Follower(Protocol):
     def start_from(self, state: ReplicatedState) -> None:
         """Continue from another state, which belongs to the follower from now on."""
 
-    def snapshot(self) -> Snapshot:
-        """The state. O(all)."""
+    @property
+    def state(self) -> ReplicatedState:
+        """The state; only `apply` and `start_from` change it."""
 
     def note_changes(self, after: int | None = None) -> None:
         """Record changes after this sequence, by default from now on, and drop the record of earlier ones."""

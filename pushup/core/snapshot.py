@@ -143,7 +143,7 @@ def new_epoch(state: Snapshot, epoch: str) -> Changes:
         version=state.version,
         past_epochs=(),
         limits=state.limits,
-        channels=tuple([_emptied(c) for c in state.channels if c.id]),
+        channels=tuple([emptied(c) for c in state.channels if c.id]),
         forgotten=(),
         messages=(),
         first_message=1,
@@ -152,5 +152,6 @@ def new_epoch(state: Snapshot, epoch: str) -> Changes:
     )
 
 
-def _emptied(channel: ChannelSnapshot) -> ChannelSnapshot:
+def emptied(channel: ChannelSnapshot) -> ChannelSnapshot:
+    """The channel as a new epoch begins with it."""
     return replace(channel, newest_sequence=0, dropped_sequence=0, reason="expired", closed_sequence=0)

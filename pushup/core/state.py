@@ -38,7 +38,7 @@ from pushup.core.limits import Limits
 from pushup.core.message import Message
 from pushup.core.past_epochs import NO_PAST
 from pushup.core.rules import Rules
-from pushup.core.snapshot import Changes, ChannelSnapshot, MessageSnapshot, Snapshot
+from pushup.core.snapshot import Changes, ChannelSnapshot, MessageSnapshot, Snapshot, emptied
 
 EXPIRE_AT_MOST = 1000
 """The work that one entry does for what is due, some 5 ms: channels to check or close, and messages, each once for each
@@ -242,6 +242,14 @@ class ReplicatedState:
             messages=tuple([MessageSnapshot.of(m) for m in self.cache.messages()]),
             keys=tuple(self.keys.items()),
         )
+
+    def open_channels(self) -> Iterator[ChannelSnapshot]:
+        """The channels that are open now, as those of a new epoch; not those that close before their turn."""
+        last_id = self.channels.last_id
+        for name in self.channels.open_names():
+            channel = self.channels.find(name)
+            if channel is not None and channel.id <= last_id:
+                yield emptied(ChannelSnapshot.of(channel))
 
     def note_changes(self, after: int | None = None) -> None:
         """Record changes after this sequence, by default from now on, and drop the record of earlier ones."""

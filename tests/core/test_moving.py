@@ -99,6 +99,19 @@ def test_another_state_while_polls_are_being_moved() -> None:
     assert feed.polls.count == 0 or feed.deliver() == []
 
 
+def test_a_new_epoch_begins_with_the_channels_that_were_open_and_still_are() -> None:
+    """Neither with one that was opened since, nor with one that was closed and opened again."""
+    feed = Feed()
+    for name in ("a", "b", "c"):
+        feed.apply(publish(name), 1.0)
+    channels = feed.state.open_channels()
+    first = next(channels)
+    assert (first.name, first.newest_sequence, first.dropped_sequence) == ("a", 0, 0)
+    for command in (Close("b"), publish("b"), publish("d")):
+        feed.apply(command, 2.0)
+    assert [channel.name for channel in channels] == ["c"]
+
+
 def test_a_state_is_taken_apart_little_by_little() -> None:
     """Each step frees one thing; then nothing is left."""
     feed = Feed()

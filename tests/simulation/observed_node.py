@@ -14,7 +14,7 @@ from pushup.core.answer import Answer
 from pushup.core.commands import Entry, Expire, Outcome, Publish
 from pushup.core.cursor import Cursor
 from pushup.core.poll import Poll
-from pushup.core.snapshot import Changes, Snapshot
+from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Holder, Subscription
 from pushup.node import Node
@@ -62,16 +62,7 @@ class ObservedNode(Node[Holder]):
         if due is not None and due <= self._world.now:
             self._world.reach("a node started from a checkpoint while something in it was due to expire")
 
-    def snapshot(self) -> Snapshot:
-        snapshot = super().snapshot()
-        self._world.work += _size(snapshot)
-        return snapshot
-
     def changes(self, after: int | None = None) -> Changes:
         changes = super().changes(after)
         self._world.work += len(changes.channels) + len(changes.messages)
         return changes
-
-
-def _size(snapshot: Snapshot) -> int:
-    return len(snapshot.channels) + len(snapshot.messages)

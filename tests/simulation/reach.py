@@ -61,7 +61,7 @@ def _wrote(simulation: Simulation, words: list[bytes], reply: Any) -> None:
     elif words[1] == _BEGIN:
         reach("two nodes tried to begin an epoch")
     elif words[1] == _SAVE:
-        same = words[8] == state.get(b"epoch")
+        same = words[3 + int(words[2])] == state.get(b"epoch")
         reach("a save came after another node's save" if same else "a save came after the epoch had ended")
 
 

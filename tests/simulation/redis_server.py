@@ -23,22 +23,7 @@ HOST = "redis"
 FSYNC_SECONDS = 1.0
 """How often `appendfsync everysec` syncs."""
 
-READS = frozenset(
-    {
-        b"PING",
-        b"INFO",
-        b"CONFIG",
-        b"SCRIPT",
-        b"HMGET",
-        b"HGET",
-        b"HSCAN",
-        b"XRANGE",
-        b"XREVRANGE",
-        b"XREAD",
-        b"WAIT",
-        b"ROLE",
-    }
-)
+READS = frozenset(b"PING INFO CONFIG SCRIPT HMGET HGET HSCAN XRANGE XREVRANGE XREAD WAIT ROLE".split())
 EVICT = b"EVICT"
 """Stands for an eviction in the log of writes."""
 

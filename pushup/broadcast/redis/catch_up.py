@@ -18,7 +18,7 @@ from pushup.broadcast.redis.replica import Replica, restored
 from pushup.core.commands import Continue, Entry
 from pushup.core.cursor import Cursor
 from pushup.core.past_epochs import PastEpochs
-from pushup.core.snapshot import Snapshot, new_epoch
+from pushup.core.snapshot import Changes, new_epoch
 from pushup.core.state import ReplicatedState
 
 VOUCH_SECONDS = 6.0
@@ -64,10 +64,13 @@ class EpochStarter:
         latest = max(over, self._replica.cursor.epoch, self._mark, key=order_of)
         return next_epoch(latest, self._wall(), self._random)
 
-    async def begin(self, log: RedisLog, over: str, state: Snapshot, reason: str) -> None:
-        """Replace the epoch `over` (empty: there is none) by a new one with these channels, unless another node has."""
+    async def begin(self, log: RedisLog, over: str, state: ReplicatedState, reason: str) -> None:
+        """Replace the epoch `over` (empty: there is none) by a new one with the open channels of this state.
+
+        Unless another node has. If the state changes meanwhile, the epoch may have some channels as they were before.
+        """
         epoch = self._next(over)
-        if await log.begin(over, new_epoch(state, epoch)):
+        if await log.begin(over, _beginning(state, epoch), state.open_channels()):
             _log.warn("{reason}; epoch {epoch} begins, and subscribers are told of gaps", reason=reason, epoch=epoch)
 
     async def continue_(self, log: RedisLog, loaded: Loaded, reason: str) -> None:
@@ -167,9 +170,9 @@ class CatchUp:
 
     async def _begin_epoch(self, log: RedisLog, loaded: Loaded | None, reason: str) -> None:
         if loaded is None:
-            await self._epochs.begin(log, "", self._replica.follower.snapshot(), reason)
+            await self._epochs.begin(log, "", self._replica.follower.state, reason)
         else:
-            await self._epochs.begin(log, loaded.tail.epoch, (await self._state(loaded)).snapshot(), reason)
+            await self._epochs.begin(log, loaded.tail.epoch, await self._state(loaded), reason)
 
     async def _state(self, loaded: Loaded) -> ReplicatedState:
         """The checkpoint with the entries applied, up to the first that cannot be."""
@@ -195,6 +198,13 @@ class CatchUp:
                 return True
             await deferLater(self._clock, VOUCH_STEP_SECONDS, lambda: None)
         return False
+
+
+def _beginning(state: ReplicatedState, epoch: str) -> Changes:
+    """What a new epoch begins with, but for its channels."""
+    nothing = ReplicatedState(state.limits, time=state.time)
+    nothing.rules.version, nothing.channels.last_id = state.version, state.channels.last_id
+    return new_epoch(nothing.snapshot(), epoch)
 
 
 def _contents(loaded: Loaded | None) -> Contents:

@@ -6,6 +6,7 @@
 | `{PREFIX}:log` | stream: the entries, by their last sequence; trimmed some time after the checkpoint contains them |
 | `{PREFIX}:channels`, `:messages`, `:keys` | the checkpoint's bodies (`pushup.broadcast.checkpoint`) |
 | `{PREFIX}:loads` | until when saves wait for each node that reads the checkpoint (`loading`) |
+| `{PREFIX}:begin:{EPOCH}` | the channels of an epoch that is about to begin |
 | `{PREFIX}:leases`, `:members` | until when each node counts as alive, and what is known of it |
 | `{PREFIX}:vouchers` | after a restart of Redis: which nodes have found all that they know in the log (`recovery`) |
 
@@ -17,9 +18,10 @@ again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib.resources import files
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -36,7 +38,7 @@ from pushup.broadcast.redis.records import LastEntry, Loaded, Report, SavedHead,
 from pushup.broadcast.redis.replies import LogEntries, fields_of, info_of, log_entry, tail_of
 from pushup.core.commands import Command, Entry
 from pushup.core.cursor import Cursor
-from pushup.core.snapshot import Changes
+from pushup.core.snapshot import Changes, ChannelSnapshot
 
 READ_SECONDS = 1.0
 """How long Redis waits for a new entry before it replies that there is none. It is the heartbeat of a reading node."""
@@ -46,6 +48,12 @@ LEASE_SECONDS = 3.0
 
 BATCH = 128
 """The most entries read at a time."""
+
+CHANNELS_AT_ONCE = 512
+"""Channels of a new epoch that are encoded and sent at a time: 2 ms of work."""
+
+BEGIN_SECONDS = 60
+"""How long the channels of a new epoch stay in Redis if the node that sends them does not get to begin it."""
 
 Appended = int | EpochOver | ErrorReply | Lost
 """The reply to an append: the last sequence of the entry, or why it has none (after `Lost` it may have one)."""
@@ -81,7 +89,7 @@ class RedisLog:
         self.connection = connection
         key = f"{{{prefix}}}:".__add__  # the braces are a hash tag: Redis Cluster keeps all keys on one node
         self._state, self._log, self._vouchers = key("state"), key("log"), key("vouchers")
-        self._loads = key("loads")
+        self._loads, self._begin = key("loads"), key("begin")
         self._parts = (self._state, self._log, key("channels"), key("messages"), key("keys"))
         self._members = (self._state, key("leases"), key("members"))
         self.run = ""
@@ -157,16 +165,21 @@ class RedisLog:
         """
         return await Loading(self.connection.ask, _LOAD.sha, (*self._parts, self._loads), node).run()
 
-    async def begin(self, over: str, changes: Changes) -> bool:
-        """Replace the epoch `over` by that of these changes, which are all channels; it is followed in this run.
+    async def begin(self, over: str, changes: Changes, channels: Iterable[ChannelSnapshot] | None = None) -> bool:
+        """Replace the epoch `over` by that of these changes; it is followed in this run.
 
-        Returns False if another node has replaced it already.
+        It has these channels, by default those of the changes. They are taken from the iterable and sent in pieces.
+        Returns False if another node has replaced it already, or the channels did not all arrive.
         """
+        new, count = f"{self._begin}:{changes.epoch}", 0
+        channels = iter(changes.channels if channels is None else channels)
+        while piece := [word for c in islice(channels, CHANNELS_AT_ONCE) for word in (c.name, encode(c))]:
+            count += len(piece) // 2
+            await self.connection.ask("HSET", new, *piece)
+            await self.connection.ask("EXPIRE", new, BEGIN_SECONDS)
         head = encode(SavedHead(head_of(changes), changes.epoch, changes.limits))
-        channels = [word for channel in changes.channels for word in (channel.name, encode(channel))]
-        keys = (*self._parts, self._vouchers)
-        words = (over, changes.epoch, changes.time, self.run, changes.version, head)
-        return bool(await self._evaluate(_BEGIN, keys, *words, *channels))
+        words = (over, changes.epoch, changes.time, self.run, changes.version, head, count)
+        return bool(await self._evaluate(_BEGIN, (*self._parts, self._vouchers, new), *words))
 
     async def switch(self, after: bytes, tag: str, command: Command, **fields: str | float) -> bool:
         """Append a command right after the entry with the tag `after`, and change these fields of the state with it.

@@ -201,6 +201,10 @@ class FakeRedis:
         self.data.setdefault(key, {}).update(zip(pairs[::2], pairs[1::2], strict=True))
         return 0
 
+    def _expire(self, key: bytes, seconds: bytes) -> int:
+        """It does not expire here: nobody looks for it then."""
+        return int(key in self.data)
+
     def _hdel(self, key: bytes, *names: bytes) -> int:
         for name in names:
             self.data.get(key, {}).pop(name, None)
@@ -275,8 +279,9 @@ class FakeRedis:
         return [self._hget(state, b"run") or b"", list(self.data.get(members, {})), all_vouchers]
 
     def _begin(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
-        over, epoch, time, run, version, checkpoint, *channels = arguments
-        if (self._hget(keys[0], b"epoch") or b"") != over:
+        over, epoch, time, run, version, checkpoint, count = arguments
+        channels = self.data.get(keys[6], {})
+        if (self._hget(keys[0], b"epoch") or b"") != over or len(channels) != int(count):
             return 0
         self._deny_writes()
         for key in keys:
@@ -287,7 +292,7 @@ class FakeRedis:
         }  # fmt: skip
         self.data[keys[0]] = new
         if channels:
-            self._hset(keys[2], *channels)
+            self.data[keys[2]] = channels
         new[b"parts"] = self._parts(keys)
         return 1
 

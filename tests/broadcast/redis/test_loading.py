@@ -187,3 +187,36 @@ def test_other_work_has_its_turn_while_a_backlog_is_applied() -> None:
         cluster.settle()
         assert second.cursor == first.cursor
         assert len(set(turns)) == 5, "each of the entries is a turn of its own"
+
+
+def test_the_channels_of_a_new_epoch_are_sent_in_pieces(cluster: Cluster, logged_failures: list[str]) -> None:
+    """They get a key of their own first, which has a lifetime until the epoch begins with it."""
+    node = cluster.nodes[0]
+    before = node.cursor
+    cluster.redis.executed.clear()
+    cluster.redis.data.clear()
+    cluster.advance(5)
+    assert node.cursor.partition("-")[0] != before.partition("-")[0]
+    assert len(node.state.channels) == 1000
+    names = [name for name in cluster.redis.executed if name in (b"HSET", b"EXPIRE")]
+    assert names == [b"HSET", b"EXPIRE"] * 2
+    assert not [key for key in cluster.redis.data if b":begin:" in key]
+    other = cluster.start()
+    assert other.state.snapshot() == node.state.snapshot()
+    logged_failures.clear()
+
+
+def test_an_epoch_begins_with_all_of_its_channels_or_not_at_all(cluster: Cluster, logged_failures: list[str]) -> None:
+    """If Redis loses some of them before it begins, the node tries again."""
+    node = cluster.nodes[0]
+    cluster.redis.executed.clear()
+    cluster.redis.data.clear()
+    while b"EXPIRE" not in cluster.redis.executed:
+        cluster.clock.advance(0.05)
+        cluster.redis.step()
+    cluster.redis.data.clear()
+    cluster.advance(5)
+    assert node.follows
+    assert cluster.start().state.snapshot() == node.state.snapshot()
+    assert len(node.state.channels) == 1000
+    logged_failures.clear()
