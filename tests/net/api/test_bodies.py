@@ -57,7 +57,7 @@ def test_the_channels_of_all_messages_together_are_limited() -> None:
 
     publish(two, three)
     with pytest.raises(
-        BadRequest, match="at most 5 channels together, and these have 6 .* in several requests"
+        BadRequest, match=r"at most 5 channels together, and these have 6 .* in several requests"
     ) as error:
         publish(three, three)
     assert error.value.field == "messages"
