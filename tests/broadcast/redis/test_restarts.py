@@ -103,6 +103,21 @@ def test_a_node_that_dies_with_redis_does_not_vouch(cluster: Cluster) -> None:
     assert told(cluster, cluster.nodes[0].cursor) == ["nothing"]
 
 
+def test_a_node_that_only_redis_knows_must_vouch(cluster: Cluster) -> None:
+    """It had just begun, and the others have not seen it yet."""
+    new = cluster.start()
+    assert "node2" not in cluster.nodes[0].broadcast._reporting.known_nodes()
+    dump = cluster.redis.dump()
+    for node in cluster.nodes[:2]:
+        blind(cluster, node)
+    epoch = cluster.publish(new, "a").epoch
+    cluster.crash(new)
+    cluster.redis.restart(dump)
+    cluster.advance(VOUCH_SECONDS + 2.0)
+    epoch_of(cluster)
+    assert told(cluster, f"{epoch}-0") == ["lost"] * 2
+
+
 def test_a_node_that_dies_alone_delays_nothing_later(cluster: Cluster) -> None:
     """Its lease has ended, and another node has applied all that it acknowledged."""
     cluster.publish(cluster.nodes[1], "a")
