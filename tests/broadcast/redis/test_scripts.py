@@ -117,8 +117,7 @@ class Log:
         return loaded
 
     def entries(self, after: int = 0, epoch: str = "e1") -> list[LogEntry]:
-        entries: list[LogEntry] = self.now(self.log.read(epoch, after))
-        return entries
+        return list(self.now(self.log.read(epoch, after)))
 
     def state(self) -> ReplicatedState:
         """The state of a node that loads it."""
@@ -172,7 +171,8 @@ class Pair:
         self.random = random
         self.commands = random_commands(random, names=(*NAMES, *STRANGE[4:]))
         self.tags = 0
-        self.epochs = 1
+        self.names = 1
+        self.epoch = "e1"
         self.seen: dict[str, int] = {}
 
     def both(self, what: str, ask: Callable[[Log], Any]) -> Any:
@@ -185,9 +185,10 @@ class Pair:
         self.seen[f"{what} {name}"] = 1
         return expected
 
-    @property
-    def epoch(self) -> str:
-        return f"e{self.epochs}"
+    def new_name(self) -> str:
+        """A name that no attempt has used."""
+        self.names += 1
+        return f"e{self.names}"
 
     def step(self) -> None:
         random = self.random
@@ -252,16 +253,16 @@ class Pair:
             state = ReplicatedState(LIMITS, epoch="e")
             for n, name in enumerate(random.sample(STRANGE, 4)):
                 state.apply(Entry("e", n + 1, 1e9 + n, Create(name)))
-            new = f"e{self.epochs + 1}"
+            new = self.new_name()
             changes = new_epoch(state.snapshot(), new)
             if self.both("begin", lambda log: log.now(log.log.begin(over, changes))):
-                self.epochs += 1
+                self.epoch = new
         elif random.random() < 0.5:
             key = "{pushup}:" + random.choice(("log", "channels", "messages", "keys", "leases", "members", "state"))
             self.both("del", lambda log: bool(log.now(_ask(log, "DEL", key))))
             if key == "{pushup}:state":
-                assert self.both("begin anew", lambda log: log.begin(f"e{self.epochs + 1}"))
-                self.epochs += 1
+                self.epoch = self.new_name()
+                assert self.both("begin anew", lambda log: log.begin(self.epoch))
         else:
             self.agree()
 
@@ -276,9 +277,10 @@ class Pair:
         self.tags += 1
         tag, after = f"t{self.tags}", random.choice((tail.tag, tail.tag, b"another"))
         if random.random() < 0.5:
-            epoch = f"e{self.epochs + 1}"
+            epoch = self.new_name()
             switch = partial(RedisLog.switch, after=after, tag=tag, command=Continue(epoch), epoch=epoch, run="r2")
-            self.epochs += self.both("switch", lambda log: log.now(switch(log.log)))
+            if self.both("switch", lambda log: log.now(switch(log.log))):
+                self.epoch = epoch
         else:
             upgrade = partial(RedisLog.switch, after=after, tag=tag, command=Upgrade(2), version="2")
             self.both("switch", lambda log: log.now(upgrade(log.log)))
