@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -425,8 +424,8 @@ class Simulation:
         """The servers are restarted one after the other, with other limits."""
         alone = [step.kind for step in self.plan.steps if step.kind in WEIGHTS] == ["new_settings"]
         alone = alone and not self.plan.setup["slow_node"]
-        shortest = min(self.checker.limits.retention_seconds, limits.get("retention_seconds", math.inf))
-        self.checker.limits = structs.replace(self.checker.limits, retention_seconds=shortest)
+        smaller = {name: min(value, getattr(self.checker.limits, name)) for name, value in limits.items()}
+        self.checker.limits = structs.replace(self.checker.limits, **smaller)
         for number, server in enumerate(self.servers):
 
             def restart(server: Server = server) -> None:
