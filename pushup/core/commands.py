@@ -15,7 +15,7 @@ from pushup.core.errors import PushUpError
 from pushup.core.limits import Limits
 
 
-class Draft(Struct, frozen=True):
+class Draft(Struct, frozen=True, gc=False):
     """A message that has no place in the order yet; `channels` are distinct names or ids."""
 
     channels: tuple[str, ...]

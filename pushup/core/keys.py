@@ -12,7 +12,7 @@ from pushup.core.commands import Published
 from pushup.core.rules import Rules
 
 
-class Remembered(Struct, frozen=True, omit_defaults=True):
+class Remembered(Struct, frozen=True, omit_defaults=True, gc=False):
     """A publication with a key: the fields of its `Published`, and the `fingerprint` of what was published.
 
     The fingerprint is empty in checkpoints saved by versions without one; then any messages count as the same.

@@ -16,7 +16,7 @@ from pushup.core.past_epochs import PastEpoch
 from pushup.core.rules import LATEST_VERSION
 
 
-class ChannelSnapshot(Struct, frozen=True):
+class ChannelSnapshot(Struct, frozen=True, gc=False):
     """A channel that is open (`id` > 0) or remembered; the fields of `Channel`."""
 
     name: str
@@ -45,7 +45,7 @@ class ChannelSnapshot(Struct, frozen=True):
         return channel
 
 
-class MessageSnapshot(Struct, frozen=True):
+class MessageSnapshot(Struct, frozen=True, gc=False):
     """A cached message; each of its open channels keeps it, unless it has dropped this sequence."""
 
     sequence: int

@@ -12,6 +12,7 @@ from twisted.internet.task import Clock
 from pushup.broadcast.redis.loading import LEASE_SECONDS
 from pushup.broadcast.redis.pace import TURN_UNITS, Pace, work_of
 from pushup.broadcast.redis.pieces import Count
+from pushup.broadcast.redis.saving import SAVE_CHANGES
 from pushup.core.commands import Entry, Expire
 from tests.broadcast.redis.fake_redis import FakeRedis
 from tests.broadcast.redis.following_nodes import START, Cluster, cluster_of
@@ -220,3 +221,14 @@ def test_an_epoch_begins_with_all_of_its_channels_or_not_at_all(cluster: Cluster
     assert cluster.start().state.snapshot() == node.state.snapshot()
     assert len(node.state.channels) == 1000
     logged_failures.clear()
+
+
+def test_many_changes_are_saved_before_a_second_has_passed() -> None:
+    """So that none of the saves is large, nor any piece that a node loads."""
+    with cluster_of(1) as cluster:
+        cluster.advance(2)
+        for _ in range(8):
+            cluster.do(cluster.nodes[0], batch(*[draft("a") for _ in range(SAVE_CHANGES // 4)]))
+            cluster.advance(0.1)
+        bodies = cluster.redis.data[b"{pushup}:messages"].rows
+        assert len(bodies) >= 2
