@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Raw, Struct
 
-# Here and in the snapshots, `gc=False`: with a million of them, looking for cycles, in which they cannot be, takes long.
+# `gc=False`, as for snapshots: with a million of them, looking for cycles, in which they cannot be, takes long.
 
 MESSAGE_OVERHEAD_BYTES = 1024
 """What a message takes besides its data: the object, its place in two trees, its names. Measured: 0.6-1.0 KiB."""

@@ -227,8 +227,8 @@ def test_many_changes_are_saved_before_a_second_has_passed() -> None:
     """So that none of the saves is large, nor any piece that a node loads."""
     with cluster_of(1) as cluster:
         cluster.advance(2)
-        for _ in range(8):
-            cluster.do(cluster.nodes[0], batch(*[draft("a") for _ in range(SAVE_CHANGES // 4)]))
+        for n in range(8):
+            cluster.do(cluster.nodes[0], batch(*[draft(f"c{n}") for _ in range(SAVE_CHANGES // 4)]))
             cluster.advance(0.1)
         bodies = cluster.redis.data[b"{pushup}:messages"].rows
         assert len(bodies) >= 2
