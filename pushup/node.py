@@ -29,6 +29,7 @@ from pushup.core.errors import PushUpError, Unavailable
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll
+from pushup.core.slices import take_apart
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Holder, Subscription
@@ -232,7 +233,7 @@ class Node(Generic[H]):
     def start_from(self, state: ReplicatedState) -> None:
         """Continue from another state. Held polls stay; those for which it has something new are answered."""
         if self.state.message_count or len(self.state.channels):
-            self._soon(partial(self._take_apart, self.state.take_apart()))
+            self._soon(partial(self._take_apart, take_apart(self.state)))
         self.state = state
         self.polls.use(state)
         self._deliver_soon()

@@ -177,7 +177,6 @@ class HeldPolls(Generic[H]):
 
     @property
     def has_ahead(self) -> bool:
-        """Whether polls are held whose cursors are ahead of this node."""
         return bool(self._ahead)
 
     def ahead(self) -> list[tuple[int, Subscription[H]]]:
@@ -187,8 +186,7 @@ class HeldPolls(Generic[H]):
     def end_is(self, end: Cursor, ahead: list[tuple[int, Subscription[H]]]) -> None:
         """The order ended at `end` at some moment after these polls were held ahead of this node.
 
-        Those that have seen more than there was are answered `lost`, by `deliver`: their cursors are of entries that
-        the order has lost. O(their number).
+        Those that have seen more are answered `lost`, by `deliver`: the order has lost those entries. O(their number).
         """
         if end.epoch == self._state.cursor.epoch:
             self._lose(ahead, end.sequence)

@@ -7,8 +7,6 @@ who wait there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from pushup.core.cache import Cache
 from pushup.core.change_log import ChangeLog
 from pushup.core.channel import Channel
@@ -38,7 +36,7 @@ from pushup.core.limits import Limits
 from pushup.core.message import Message
 from pushup.core.past_epochs import NO_PAST
 from pushup.core.rules import Rules
-from pushup.core.snapshot import Changes, ChannelSnapshot, MessageSnapshot, Snapshot, emptied
+from pushup.core.snapshot import Changes, ChannelSnapshot, MessageSnapshot, Snapshot
 
 EXPIRE_AT_MOST = 1000
 """The work that one entry does for what is due, some 5 ms: channels to check or close, and messages, each once for each
@@ -243,14 +241,6 @@ class ReplicatedState:
             keys=tuple(self.keys.items()),
         )
 
-    def open_channels(self) -> Iterator[ChannelSnapshot]:
-        """The channels that are open now, as those of a new epoch; not those that close before their turn."""
-        last_id = self.channels.last_id
-        for name in self.channels.open_names():
-            channel = self.channels.find(name)
-            if channel is not None and channel.id <= last_id:
-                yield emptied(ChannelSnapshot.of(channel))
-
     def note_changes(self, after: int | None = None) -> None:
         """Record changes after this sequence, by default from now on, and drop the record of earlier ones."""
         self._changes.start(self.cursor.sequence if after is None else after)
@@ -285,12 +275,6 @@ class ReplicatedState:
             keys=tuple(self.keys.items(after)),
             first_key=_first(self.keys.oldest_sequence, self.cursor.sequence),
         )
-
-    def take_apart(self) -> Iterator[None]:
-        """Remove everything from a state that is not used any more, a channel, message or key for each item."""
-        yield from self.channels.take_apart()
-        yield from self.cache.take_apart()
-        yield from self.keys.take_apart()
 
     def check(self) -> None:
         """Assert every invariant of every part. O(all); for tests."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pushup.core.commands import Close, Continue
 from pushup.core.restoration import restore
+from pushup.core.slices import open_channels, take_apart
 from pushup.core.state import ReplicatedState
 
 from .builders import Feed, gaps, ids, poll, publish
@@ -104,7 +105,7 @@ def test_a_new_epoch_begins_with_the_channels_that_were_open_and_still_are() -> 
     feed = Feed()
     for name in ("a", "b", "c"):
         feed.apply(publish(name), 1.0)
-    channels = feed.state.open_channels()
+    channels = open_channels(feed.state)
     first = next(channels)
     assert (first.name, first.newest_sequence, first.dropped_sequence) == ("a", 0, 0)
     for command in (Close("b"), publish("b"), publish("d")):
@@ -119,6 +120,6 @@ def test_a_state_is_taken_apart_little_by_little() -> None:
         feed.apply(publish(f"c{n}", key=f"k{n}"), 1.0)
     for n in range(10):
         feed.apply(Close(f"c{n}"), 1.0)
-    steps = sum(1 for _ in feed.state.take_apart())
+    steps = sum(1 for _ in take_apart(feed.state))
     assert steps == 50 + 40 + 50 + 40 + 50  # by name, by id, as due; messages; keys
     assert (feed.state.message_count, len(feed.state.channels)) == (0, 0)

@@ -18,6 +18,7 @@ from pushup.broadcast.redis.replica import Replica, restored
 from pushup.core.commands import Continue, Entry
 from pushup.core.cursor import Cursor
 from pushup.core.past_epochs import PastEpochs
+from pushup.core.slices import open_channels
 from pushup.core.snapshot import Changes, new_epoch
 from pushup.core.state import ReplicatedState
 
@@ -70,7 +71,7 @@ class EpochStarter:
         Unless another node has. If the state changes meanwhile, the epoch may have some channels as they were before.
         """
         epoch = self._next(over)
-        if await log.begin(over, _beginning(state, epoch), state.open_channels()):
+        if await log.begin(over, _beginning(state, epoch), open_channels(state)):
             _log.warn("{reason}; epoch {epoch} begins, and subscribers are told of gaps", reason=reason, epoch=epoch)
 
     async def continue_(self, log: RedisLog, loaded: Loaded, reason: str) -> None:
