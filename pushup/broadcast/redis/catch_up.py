@@ -141,16 +141,17 @@ class CatchUp:
                     situation = structs.replace(situation, contents=_contents(loaded))
                 case Action.ASK_OTHERS:
                     vouch = await self._ask_others(log, vouches=situation.vouches)
-                    situation = (
-                        await self._assess(log) if vouch is None else structs.replace(situation, others_vouch=vouch)
-                    )
+                    if vouch is None:
+                        situation, loaded = await self._assess(log), None
+                    else:
+                        situation = structs.replace(situation, others_vouch=vouch)
                 case Action.BEGIN_EPOCH:
                     await self._begin_epoch(log, loaded, decision.reason)
-                    situation = await self._assess(log)
+                    situation, loaded = await self._assess(log), None
                 case Action.CONTINUE_EPOCH:
                     assert loaded is not None
                     await self._epochs.continue_(log, loaded, decision.reason)
-                    situation = await self._assess(log)
+                    situation, loaded = await self._assess(log), None
 
     async def _assess(self, log: RedisLog) -> Situation:
         """What is known before anything is loaded."""

@@ -103,6 +103,20 @@ def test_a_node_that_dies_with_redis_does_not_vouch(cluster: Cluster) -> None:
     assert told(cluster, cluster.nodes[0].cursor) == ["nothing"]
 
 
+def test_redis_loses_everything_while_nodes_wait_for_others(cluster: Cluster) -> None:
+    """There is nothing to vouch for any more: an epoch begins (tests/simulation, seed 40146 of e22b49a)."""
+    cluster.publish(cluster.nodes[0], "a")
+    seen = cluster.nodes[0].cursor
+    cluster.crash(cluster.nodes[1])
+    cluster.redis.restart()
+    cluster.advance(1.0)
+    assert not cluster.nodes[0].follows
+    cluster.redis.data.clear()
+    cluster.advance(VOUCH_SECONDS + 1.0)
+    assert cluster.nodes[0].follows
+    assert told(cluster, seen) == ["lost"]
+
+
 def test_a_node_that_only_redis_knows_must_vouch(cluster: Cluster) -> None:
     """It had just begun, and the others have not seen it yet."""
     new = cluster.start()
