@@ -5,11 +5,11 @@
 | start | a node starts from a checkpoint with messages on 100,000 channels, within the default limits |
 | start, more | the same with four times as many messages |
 | new epoch | Redis loses everything while the node lives, with 100,000 channels |
-| backlog | a node that was frozen reads 128 publications at once; each has 20 messages on the same 100 channels |
+| backlog | a node that was frozen reads 128 publications at once; each has 10 messages on the same 100 channels |
 | expiry | one `Expire` closes 250 channels of 1,000 messages each |
-| opening | publications of 20 messages, each on 100 new channels, one right after the other open 10,000 channels |
+| opening | publications of 10 messages, each on 100 new channels, one right after the other open 10,000 channels |
 
-20 messages on 100 channels each are as many as the default of `publication_channels_limit` allows.
+10 messages on 100 channels each are as many as the default of `publication_channels_limit` allows.
 
 A turn is what the reactor does between two waits for events (`stalls_probe`); nobody else is served meanwhile. Its
 processor time tells whether the machine was busy with something else. From outside, a poll on another channel with

@@ -48,7 +48,7 @@ class HeldPolls(Generic[H]):
 
     @property
     def bytes(self) -> int:
-        """What the held polls count against `held_limit_bytes`."""
+        """What they count against `held_limit_bytes`."""
         return self._waiting.bytes
 
     @property

@@ -48,9 +48,9 @@ class PublicationLimits(Struct, frozen=True, kw_only=True):
     """Maximum number of messages in one publication."""
     message_channels_limit: int = 100
     """Maximum number of channels of one message."""
-    publication_channels_limit: int = 2000
+    publication_channels_limit: int = 1000
     """Maximum number of channels of all messages in one publication together, a channel counted for each of its
-    messages. A publication is applied in one go, on each node: 2000 take up to 10 ms."""
+    messages. A publication is applied in one go, on each node: 1000 take up to 6 ms."""
 
 
 class _MessageBody(Struct, forbid_unknown_fields=True):
