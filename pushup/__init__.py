@@ -10,6 +10,7 @@
 | `cli/` | the command line |
 | `node` | joins state, clock and broadcast |
 | `drain` | answers the held polls of a stopping node over some time |
+| `expiry` | lets what is due in the shared state expire |
 | `parts` | the parts that the settings choose: the broadcast, and who authorizes polls |
 | `process` | file descriptors, and the garbage collector |
 | `service` | builds, starts and stops a server, on one page |

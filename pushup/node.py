@@ -2,7 +2,7 @@
 
 submit  -> broadcast.append -> (every node) apply -> outcome to the publisher; then woken polls are answered in slices
 poll    -> polls.subscribe  -> answered now, or held until there is something for it or its deadline
-expire  <- one reactor timer, at the next deadline
+expire  <- one reactor timer, at the next deadline; what is due in the shared state: `expiry`
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any, Generic, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from pushup import __version__
@@ -23,9 +22,9 @@ from pushup.broadcast import Broadcast, OnConfirmation, OnOutcome
 from pushup.broadcast.members import Member
 from pushup.core.answer import Answer
 from pushup.core.channel import Channel
-from pushup.core.commands import Ack, Command, Entry, Expire, Outcome
+from pushup.core.commands import Ack, Command, Entry, Outcome
 from pushup.core.cursor import Cursor
-from pushup.core.errors import PushUpError, Unavailable
+from pushup.core.errors import Unavailable
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll
@@ -34,6 +33,7 @@ from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Holder, Subscription
 from pushup.drain import SLICE, Drain
+from pushup.expiry import Expiry
 from pushup.metrics import Metrics
 from pushup.timer import Timer
 
@@ -42,9 +42,6 @@ DEADLINE_STEP_SECONDS = 1 / 64
 
 HOLD_JITTER = 0.15
 """A held poll ends early by a random part up to this, so that clients do not return in step (docs/http.md)."""
-
-EXPIRY_SECONDS = 1.0
-"""How often to check whether anything is due to expire while no entry comes; so also how late it may expire."""
 
 FREED_AT_ONCE = 2048
 """Channels, messages and keys of a state that was replaced which are freed in one go: about 2 ms."""
@@ -87,9 +84,7 @@ class Node(Generic[H]):
         self._delivering = False
         self._is_finding_end = self._must_find_end = False
         self._deadline_timer = Timer(clock, self._answer_due)
-        self._expiring = False
-        self._expiry = LoopingCall(self._expire)
-        self._expiry.clock = clock
+        self._expiry = Expiry(broadcast, state=lambda: self.state, clock=clock, soon=soon)
         self._drain: Drain | None = None
         self._name = name
         self.addresses: tuple[str, ...] = ()
@@ -98,15 +93,12 @@ class Node(Generic[H]):
     def start(self) -> None:
         """Follow the broadcast. Raises: what `Broadcast.start` does."""
         self._broadcast.start(self)
-        self._expiry.start(EXPIRY_SECONDS, now=False).addErrback(
-            lambda failure: _log.failure("the expiry loop failed; messages and channels no longer expire", failure)
-        )
+        self._expiry.start()
 
     async def stop(self) -> None:
         """Stop the timers, and then the broadcast: commands it has accepted are finished."""
         self._deadline_timer.stop()
-        if self._expiry.running:
-            self._expiry.stop()
+        self._expiry.stop()
         await self._broadcast.stop()
 
     # What the HTTP interface calls.
@@ -312,19 +304,6 @@ class Node(Generic[H]):
             count += 1
         if last is not None:
             metrics.delivered(last, count, now())
-
-    def _expire(self) -> None:
-        """Append an `Expire` if anything is due: like every change of the replicated state, expiry takes an entry."""
-        due = self.state.next_expiry
-        if due is not None and due <= self._broadcast.now() and not self._expiring:
-            self._expiring = True
-            self._broadcast.append(Expire(), self._expired)
-
-    def _expired(self, outcome: Outcome) -> None:
-        self._expiring = False
-        due = self.state.next_expiry
-        if not isinstance(outcome, PushUpError) and due is not None and due <= self.state.time:
-            self._soon(self._expire)  # more was due than one entry expires
 
 
 def _not_loaded() -> Unavailable:

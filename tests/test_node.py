@@ -19,7 +19,8 @@ from pushup.core.limits import Limits
 from pushup.core.poll import Poll, Selection
 from pushup.core.subscription import Subscription
 from pushup.drain import SLICE
-from pushup.node import DEADLINE_STEP_SECONDS, EXPIRY_SECONDS, HOLD_JITTER
+from pushup.expiry import EXPIRY_SECONDS
+from pushup.node import DEADLINE_STEP_SECONDS, HOLD_JITTER
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange, waiting_poll
 from tests.net.in_memory_server import START, make_clock
 
