@@ -1,4 +1,4 @@
-"""Expiry of the shared state. Like every change of it, this takes an entry; a node appends one when something is due."""
+"""Expiry of the shared state: like every change of it, an entry, which a node appends when something is due."""
 
 from __future__ import annotations
 
