@@ -289,8 +289,8 @@ class Checker:
         if publication.began_at < first.at and place <= place_of(first.after):
             return  # from before its time
         for step in follower.steps[1:] if "-" not in first.before else follower.steps:
-            if step.at < publication.began_at:
-                continue
+            if step.at < publication.began_at or epoch_of(step.after) < epoch_of(publication.ids[number]):
+                continue  # that answer was made before the message
             if self._ends_an_order(step) and wanted & set(step.gaps):
                 return
             if place_of(step.before) < place <= place_of(step.after) or self._passes_by_name(
