@@ -22,6 +22,7 @@ STATES = (
     "a publication was stable",
     "a save came after another node's save",
     "a save came after the epoch had ended",
+    "a save had to wait for a node that loads",
     "an append came after the epoch had ended",
     "two nodes tried to begin an epoch",
     "Redis came back while a node was draining",
@@ -61,8 +62,13 @@ def _wrote(simulation: Simulation, words: list[bytes], reply: Any) -> None:
     elif words[1] == _BEGIN:
         reach("two nodes tried to begin an epoch")
     elif words[1] == _SAVE:
-        same = words[3 + int(words[2])] == state.get(b"epoch")
-        reach("a save came after another node's save" if same else "a save came after the epoch had ended")
+        epoch, saved = words[3 + int(words[2]) :][:2]
+        if epoch != state.get(b"epoch"):
+            reach("a save came after the epoch had ended")
+        elif saved != state.get(b"saved"):
+            reach("a save came after another node's save")
+        else:
+            reach("a save had to wait for a node that loads")
 
 
 def redis_came_back(simulation: Simulation) -> None:
