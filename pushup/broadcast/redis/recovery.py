@@ -31,6 +31,7 @@ from enum import Enum
 from msgspec import Struct
 
 from pushup.broadcast.epochs import order_of
+from pushup.broadcast.high_water import lacks
 from pushup.broadcast.redis.records import LastEntry, Tail
 from pushup.core.cursor import Cursor
 from pushup.core.past_epochs import PastEpochs
@@ -70,12 +71,7 @@ class Contents(Struct, frozen=True):
 
     def lacks(self, seen: Cursor) -> bool:
         """Whether somebody has seen this entry, and this order does not contain it and has told nobody so."""
-        if seen.epoch == self.end.epoch:
-            return seen.sequence > self.end.sequence
-        good = self.past.good_up_to(seen.epoch)
-        if good >= 0:
-            return seen.sequence > good
-        return order_of(seen.epoch) > order_of(self.end.epoch)
+        return lacks(seen, self.end, self.past)
 
 
 class Situation(Struct, frozen=True, kw_only=True):
@@ -100,8 +96,8 @@ class Situation(Struct, frozen=True, kw_only=True):
     @property
     def vouches(self) -> bool:
         """Whether this node has found all that it knows in the log."""
-        lacks = self.contents is None or self.seen is None or self.contents.lacks(self.seen)
-        return self.has_state and self.last_entry is not LastEntry.MISSING and not lacks
+        is_lacking = self.contents is None or self.seen is None or self.contents.lacks(self.seen)
+        return self.has_state and self.last_entry is not LastEntry.MISSING and not is_lacking
 
 
 def decide(now: Situation) -> Decision:

@@ -244,6 +244,7 @@ def test_invariants_of_every_decision() -> None:
         (RENAMED, "e5-9", False),
         (RENAMED, "e5-10", True),
         (RENAMED, "e4-99", False),
+        (Contents(Cursor("e7", 30), PastEpochs((PastEpoch("e5", 9),)), is_whole=True), "e6-12", True),
         (TWICE, "e5-10", True),
         (TWICE, "e6-20", False),
     ],
