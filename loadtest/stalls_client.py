@@ -59,8 +59,8 @@ IsDone = Callable[[Seen], bool]
 def watch(server: Server, *, target: str, is_done: IsDone, act: Callable[[], None] | None = None) -> Waits:
     """Ask the server steadily until `is_done` accepts its answer to `target`, and for SETTLE_SECONDS more.
 
-    `act` causes what is to be measured, once the first requests are sent. Raises: RuntimeError after LIMIT_SECONDS, or
-    if the server closes a connection.
+    `act` starts the situation to measure; it is called once the first requests are sent.
+    Raises: RuntimeError after LIMIT_SECONDS, or if the server closes a connection.
     """
     loop = Loop()
     done_at = math.inf

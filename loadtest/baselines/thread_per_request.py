@@ -3,7 +3,7 @@
 Only the concurrency model differs from PushUp: the state, the HTTP interface, the responses and the parser are shared.
 Each connection has a thread, which reads a request, waits while the poll is held, writes the response, and reads the
 next request. So each held request has its own thread, and polls do not pay for starting and ending threads. One lock
-guards the state. Each thread waits on its own event, so that none wakes in vain.
+guards the state. Each thread waits on its own event, so a message wakes only the threads that it is for.
 
 One limitation of the model is left in place: a thread that waits for a message does not notice that its client has
 disconnected.

@@ -5,8 +5,7 @@ complete log that ends too early. The mark shows it: if this machine has seen mo
 lost, and every subscriber must be told.
 
 The mark is written at each start, at most once a second while there are entries, and when the server stops. After a
-crash it may be a second behind.
-It proves that entries are missing (`lacks`), never that none are.
+crash it may be a second behind. It can prove that entries are missing (`lacks`), but not that none are.
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ class HighWater:
         self._stopped: Deferred[None] | None = None
 
     def read(self) -> Cursor | None:
-        """The last entry that this machine is known to have applied; None if it is not known. Blocks."""
+        """The mark: the last entry that this machine is known to have applied. None without a usable mark. Blocks."""
         try:
             data = self._store.read()
             mark = None if data is None else _decode(data)
@@ -144,9 +143,9 @@ class HighWater:
         return mark
 
     def begin(self, cursor: Cursor) -> None:
-        """This machine goes on from here; blocks until that is written, or logs why it cannot be.
+        """Write this mark now; if that fails, log why. Blocks.
 
-        To be called before a client is told of it, if the epoch is new: so a log of before is always recognized.
+        Call it with a new epoch before any client hears of that epoch. An older log is then always recognized.
         """
         self._noted = cursor
         try:

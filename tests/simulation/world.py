@@ -195,10 +195,10 @@ class _Call:
         return self.time
 
     def delay(self, seconds: float) -> None:
-        raise NotImplementedError
+        raise NotImplementedError("PushUp cancels its calls, and makes new ones")
 
     def reset(self, seconds: float) -> None:
-        raise NotImplementedError
+        raise NotImplementedError("PushUp cancels its calls, and makes new ones")
 
 
 @implementer(IReactorTime)

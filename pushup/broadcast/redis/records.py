@@ -55,6 +55,12 @@ class LogEntry(Struct, frozen=True):
     tag: bytes
     after: bytes
 
+    @property
+    def new_name(self) -> str:
+        """The epoch's name from the next entry on, if this one changes it; else empty."""
+        command = self.entry.command if type(self.entry) is Entry else None
+        return command.epoch if type(command) is Continue else ""
+
 
 class Vouchers(Struct, frozen=True):
     """Who vouches for the log after a restart of Redis.
@@ -99,9 +105,9 @@ class Chain:
         self._is_unbroken &= logged.after == self._tag
         self.sequence, self._tag = logged.last, logged.tag
         self.entries.append(logged)
-        if type(logged.entry) is Entry and type(logged.entry.command) is Continue:
+        if logged.new_name:
             self.past = (*self.past, PastEpoch(self.epoch, logged.last - 1))
-            self.epoch = logged.entry.command.epoch
+            self.epoch = logged.new_name
 
     def leads_to(self, tail: Tail) -> bool:
         """Whether each entry follows the one before, from the checkpoint to this end of the log."""

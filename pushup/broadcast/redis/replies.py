@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from pushup.broadcast.redis.records import LogEntry, Tail, Unreadable
-from pushup.core.commands import Command, Continue, Draft, Entry, Publish
+from pushup.core.commands import Command, Draft, Entry, Publish
 
 _command = msgspec.json.Decoder(Command)
 
@@ -35,8 +35,7 @@ class LogEntries:
         for row in self._rows:
             logged = log_entry(epoch, *row)
             yield logged
-            if type(logged.entry) is Entry and type(logged.entry.command) is Continue:
-                epoch = logged.entry.command.epoch
+            epoch = logged.new_name or epoch
 
 
 def log_entry(epoch: str, place: bytes, fields: list[bytes]) -> LogEntry:

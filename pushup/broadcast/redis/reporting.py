@@ -37,8 +37,6 @@ UNKNOWN_LIMIT = 64
 """Maximum number of later epochs that a node remembers because clients have cursors of them."""
 
 _log = Logger()
-
-
 _node_report = msgspec.json.Decoder(NodeReport)
 
 

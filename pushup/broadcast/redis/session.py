@@ -182,7 +182,8 @@ class Session:
         self._trouble = trouble
         return self._outage.refused(trouble.operator_detail)
 
-    def _is_caught_up(self, reading: RedisLog, commands: RedisLog) -> None:
+    def _accept_commands(self, reading: RedisLog, commands: RedisLog) -> None:
+        """This node has caught up: publications are appended from now on."""
         self._heard_at = self._clock.seconds()
         self._commands = commands
         self._confirmations.follows(reading.run)
@@ -196,7 +197,7 @@ class Session:
         Raises: CannotApply, Diverged, ErrorReply, Lost, VersionTooNew.
         """
         if not self._replica.stuck_at:
-            self._is_caught_up(reading, commands)
+            self._accept_commands(reading, commands)
         reporting = Deferred.fromCoroutine(self._reporting.run(commands, reading))
         pace = Pace(self._clock)
         try:

@@ -16,7 +16,7 @@ from pushup.broadcast.redis.session import STUCK_RETRY_SECONDS
 from pushup.core.commands import Create, Entry, Outcome, Upgrade
 from pushup.core.limits import Limits
 from pushup.core.rules import LATEST_VERSION
-from tests.broadcast.redis.following_nodes import Cluster, FollowingNode
+from tests.broadcast.redis.following_nodes import Cluster, FollowingNode, cluster_of
 from tests.core.builders import ids, poll, publish
 from tests.core.random_entries import sorted_snapshot
 
@@ -26,10 +26,9 @@ STATE, LOG, MEMBERS = b"{pushup}:state", b"{pushup}:log", b"{pushup}:members"
 @pytest.fixture
 def cluster(logged_failures: list[str]) -> Iterator[Cluster]:
     """Two nodes. What they log as errors is what the tests cause."""
-    cluster = Cluster(2)
-    cluster.advance(0.5)
-    yield cluster
-    cluster.end()
+    with cluster_of(2) as cluster:
+        cluster.advance(0.5)
+        yield cluster
     logged_failures.clear()
 
 

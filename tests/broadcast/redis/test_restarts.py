@@ -14,7 +14,7 @@ from pushup.broadcast.epochs import next_epoch, order_of
 from pushup.broadcast.high_water import MARK_SECONDS, HighWater
 from pushup.broadcast.redis.catch_up import VOUCH_SECONDS
 from pushup.core.cursor import Cursor
-from tests.broadcast.redis.following_nodes import Cluster, FollowingNode
+from tests.broadcast.redis.following_nodes import Cluster, FollowingNode, cluster_of
 from tests.core.builders import ids, poll, publish
 from tests.core.random_entries import sorted_snapshot
 
@@ -26,10 +26,9 @@ T = TypeVar("T")
 @pytest.fixture
 def cluster(logged_failures: list[str]) -> Iterator[Cluster]:
     """Two nodes that know each other. What they log as errors is what the tests cause."""
-    cluster = Cluster(2)
-    cluster.advance(0.5)
-    yield cluster
-    cluster.end()
+    with cluster_of(2) as cluster:
+        cluster.advance(0.5)
+        yield cluster
     cluster.settle()
     assert cluster.clock.getDelayedCalls() == []
     logged_failures.clear()
