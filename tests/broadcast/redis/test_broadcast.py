@@ -931,7 +931,7 @@ def test_nothing_is_stable_after_redis_was_emptied_until_earlier_leases_have_end
     cluster.advance(1.5)
     assert received == []
     cluster.advance(1.5)
-    assert received == [Confirmation("stable", nodes=3)]]
+    assert received == [Confirmation("stable", nodes=3)]
 
 
 def test_a_fork_of_the_same_length_is_noticed_in_reports(cluster: Cluster, log: list[str]) -> None:
