@@ -10,22 +10,24 @@ from msgspec import structs
 from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent, globalLogPublisher
 from zope.interface import implementer
 
-from loadtest.history.events import FORMAT, Begin, BrokenPromise, End, Event, Fault, LimitsChange
+from loadtest.history import events
+from loadtest.history.events import BrokenPromise, Event
 from pushup.broadcast.redis.log import SCRIPTS
 from pushup.core import state
 from pushup.core.limits import Limits
+from pushup.core.rules import LATEST_VERSION
 from pushup.drain import DrainLimits
 from pushup.server_settings import ServerSettings
 from pushup.settings import Settings
 from tests.simulation import inside, reach
 from tests.simulation.balancer import Balancer
 from tests.simulation.clients import Publisher, Subscriber
-from tests.simulation.network import Network
+from tests.simulation.network import End, Network
 from tests.simulation.plan import FAULT_SECONDS, LIMITS, NAMES, WEIGHTS, Plan, Step
 from tests.simulation.record import Record
 from tests.simulation.redis_server import HOST as REDIS
 from tests.simulation.redis_server import RedisServer
-from tests.simulation.server import Server
+from tests.simulation.server import Server, use_version
 from tests.simulation.world import START, TURN_WORK, World
 
 HEAL_SECONDS = 40.0
@@ -36,6 +38,10 @@ DELIVERY_SECONDS = 25.0
 
 REDIS_SETTINGS_SECONDS = 2.0
 """`redis_timeout_seconds` of the simulated servers."""
+
+
+OLD_VERSION = 1
+"""The version of the state machine that nodes know before they are upgraded."""
 
 
 class Result(NamedTuple):
@@ -82,6 +88,8 @@ class Simulation:
                 link.seconds = setup["delay"]
                 if server.name == "n0" and setup["slow_node"]:
                     link.seconds = setup["slow_node"]
+            if setup["old_nodes"]:
+                server.version = OLD_VERSION
             server.start()
         self.balancer = Balancer(self.world, self.network, [server.name for server in self.servers])
         self.publishers = [Publisher(self.world, self.network, f"p{n}", self.record) for n in range(3)]
@@ -90,7 +98,7 @@ class Simulation:
         """Copies of the journal and its mark."""
         self._last_fault: float | None = None
         self.checker.forgets = inside.may_forget(self)
-        self.record.take(Begin(at=0.0, format=FORMAT, limits=settings.queue))
+        self.record.take(events.Begin(at=0.0, format=events.FORMAT, limits=settings.queue))
         kinds = {step.kind for step in plan.steps}
         # A journal that is opened again goes on with the wall clock of its machine, right or wrong.
         self.jump_counts = self.kind == "journal" and not kinds.isdisjoint(
@@ -122,7 +130,7 @@ class Simulation:
         inside.check_live(self)
         self._finish()
         inside.check_equal(self)
-        self.record.take(End(at=self.record.now, cursor=inside.end_cursor(self)))
+        self.record.take(events.End(at=self.record.now, cursor=inside.end_cursor(self)))
         self._stop()
         inside.check_nothing_left(self)
         if world.longest_turn > TURN_WORK:
@@ -130,6 +138,7 @@ class Simulation:
 
     def _compare(self) -> None:
         inside.check_equal_now(self)
+        inside.check_versions(self)
         if self.world.now < START + FAULT_SECONDS + HEAL_SECONDS:
             self.world.later(0.5, self._compare)
 
@@ -158,6 +167,7 @@ class Simulation:
             self.redis.resume_replica()
             if not self.redis.process.alive:
                 self.redis.restart(len(self.redis.writes))
+        self._upgrade()
 
     def _finish(self) -> None:
         """Publish once more on every channel, and let every subscriber read to the end."""
@@ -230,7 +240,7 @@ class Simulation:
         return self.servers[node % len(self.servers)]
 
     def _fault(self, what: str, *, may_lose: bool = False, moves_clock: bool = False) -> None:
-        self.record.take(Fault(at=self.record.now, what=what, may_lose=may_lose, moves_clock=moves_clock))
+        self.record.take(events.Fault(at=self.record.now, what=what, may_lose=may_lose, moves_clock=moves_clock))
 
     def _may_lose(self) -> None:
         if self.checker.lossless:
@@ -261,6 +271,25 @@ class Simulation:
             self.world.later(0.5, lambda: self._start_when_stopped(server, seconds))
         else:
             self.world.later(seconds, server.start_again)
+
+    def do_upgrade(self) -> None:
+        """A rolling upgrade: the servers are restarted one after the other, and know the latest version."""
+        self._upgrade()
+
+    def _upgrade(self) -> None:
+        old = [server for server in self.servers if server.version == OLD_VERSION]
+        for number, server in enumerate(old):
+            self.world.later(6.0 * number, partial(self._restart_with, server, LATEST_VERSION))
+
+    def do_roll_back(self, node: int, seconds: float) -> None:
+        """One server is restarted as it was before the upgrade, and later upgraded again."""
+        server = self._server(node)
+        self._restart_with(server, OLD_VERSION, seconds)
+
+    def _restart_with(self, server: Server, version: int, seconds: float = 0.0) -> None:
+        server.version = version
+        server.stop()
+        self._start_when_stopped(server, seconds)
 
     def do_stop_all(self, redis: str, good: bool, seconds: float, share: float) -> None:
         """Stop every server, let something happen meanwhile, and start them again."""
@@ -328,6 +357,22 @@ class Simulation:
                 link.cut = False
 
         self.world.later(seconds, mend)
+
+    def do_late(self, what: str, seconds: float, flush: bool) -> None:
+        """The next append or save of a node is under way for so long; Redis may lose everything meanwhile."""
+        sha = {"append": SCRIPTS[0], "save": SCRIPTS[2]}[what].sha.encode()
+
+        def hold_up(end: End, data: bytes) -> None:
+            if end.peer.host == REDIS and sha in data:
+                self.network.on_send = lambda end, data: None
+                link = self.network.link(end.host, REDIS)
+                link.clogged = True
+                self.world.tell(f"{end.host}: its next {what} is late")
+                self.world.later(seconds, link.release)
+                if flush:
+                    self.world.later(1.0, self.do_redis_flush)
+
+        self.network.on_send = hold_up
 
     def do_slow_link(self, node: int, other: str, seconds: float, delay: float) -> None:
         links = self.network.both(self._server(node).name, other)
@@ -435,7 +480,7 @@ class Simulation:
         """The servers are restarted one after the other, with other limits."""
         alone = [step.kind for step in self.plan.steps if step.kind in WEIGHTS] == ["new_settings"]
         alone = alone and not self.plan.setup["slow_node"]
-        self.record.take(LimitsChange(at=self.record.now, limits=structs.replace(self.checker.limits, **limits)))
+        self.record.take(events.LimitsChange(at=self.record.now, limits=structs.replace(self.checker.limits, **limits)))
         for number, server in enumerate(self.servers):
 
             def restart(server: Server = server) -> None:
@@ -579,6 +624,7 @@ def simulate(plan: Plan, observe: Callable[[Simulation], None] | None = None) ->
     finally:
         globalLogPublisher.removeObserver(log)
         state.EXPIRE_AT_MOST = expire_at_most
+        use_version(LATEST_VERSION)
         for server in simulation.servers:
             server.disk.close()
     return Result(
