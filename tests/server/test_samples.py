@@ -46,6 +46,7 @@ NOT_RUN = {
     "CONTRIBUTING.md: make check": "it runs this test",
     "docs/histories.md: python -m tests.simulation": "tests/history/test_simulated.py and test_file.py",
     'docs/histories.md: {"event"': "tests/history/test_document.py judges it",
+    "docs/museum.md: .venv/bin/pytest": "it runs tests",
     "docs/simulation.md: python -m tests.simulation": "an hour; tests/simulation/test_simulation.py runs 200 seeds",
     "docs/simulation.md: The cluster": "a part of a story",
     "docs/simulation.md: What was seen": "a part of a story",
