@@ -34,20 +34,19 @@ def test_polls_on_many_channels() -> None:
     node.check()
 
 
-def test_two_messages_of_the_same_moment() -> None:
+def test_messages_of_the_same_moment() -> None:
     """A client that sees nothing but the bodies, as behind a proxy that drops headers, gets one after the other."""
     node = InMemoryNode()
     server = InMemoryServer(node.api, clock=node.clock)
-    first, second = (node.publish("a", data=n).json for n in (1, 2))
-    assert first["time"] == second["time"]
+    assert len({node.publish("a", data=n).json["time"] for n in (1, 2, 3)}) == 1
     client, cursor, received = server.connect(), "", []
-    for _ in range(3):
+    for _ in range(4):
         target = f"/v1/poll?channel=a&limit=1&timeout=0&cursor={cursor}"
         client.send(f"GET {target} HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n".encode())
         answer = json.loads(client.reply().body)
         cursor = answer["cursor"]
         received += [message["data"] for message in answer["messages"]]
-    assert received == [1, 2]
+    assert received == [1, 2, 3]
 
 
 @pytest.mark.usefixtures("faults_may_be_logged")
