@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
-from twisted.logger import globalLogBeginner
+from twisted.logger import ILogObserver, LogEvent, globalLogBeginner, globalLogPublisher
+from zope.interface import implementer
 
+from tests.simulation.observed_node import BUG
 from tests.simulation.plan import make_plan
 from tests.simulation.simulation import simulate
 
@@ -26,11 +29,31 @@ class Run(NamedTuple):
 
 
 def run_seed(seed: str) -> Run:
+    errors = _UnexpectedErrors()
+    globalLogPublisher.addObserver(errors)
     try:
         result = simulate(make_plan(seed))
     except Exception:
         return Run(seed, "error: " + traceback.format_exc().strip().splitlines()[-1])
+    finally:
+        gc.collect()  # a lost Deferred logs its failure now, and not during another seed
+        globalLogPublisher.removeObserver(errors)
+    if errors.seen and not result.broken:
+        return Run(seed, f"no unexpected error: {errors.seen[0]}")
     return Run(seed, result.broken, result.digest, result.reached, result.false_alarms, result.longest_turn)
+
+
+@implementer(ILogObserver)
+class _UnexpectedErrors:
+    """Errors of a server that it did not expect: it logs them with a traceback."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def __call__(self, event: LogEvent) -> None:
+        failure = event.get("log_failure")
+        if failure is not None and BUG not in str(failure.value):
+            self.seen.append(f"{type(failure.value).__name__}: {failure.value}")
 
 
 def run_seeds(seeds: list[str], jobs: int) -> Iterator[Run]:
