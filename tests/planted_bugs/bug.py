@@ -35,12 +35,14 @@ class Bug(NamedTuple):
 
     `what`: what goes wrong, in one sentence; `source`: where it comes from. The simulation has to find it, unless
     `test` names the test that does: a file or a node id of pytest; `why` then says why the simulation cannot.
+    `kind`: the only broadcast that it can be seen with, or empty; seeds with another count, and need not be run.
     """
 
     name: str
     what: str
     source: str
     edits: tuple[Edit, ...]
+    kind: str = ""
     test: str = ""
     why: str = ""
 

@@ -79,7 +79,7 @@ def try_bug(bug: Bug, *, seeds: int, repeat: int) -> Outcome:
             return Outcome(bug, (), seeds, fails=tested.returncode == TESTS_FAILED)
         hunts = []
         for number in range(repeat):
-            hunted = _run(root, "tests.planted_bugs.hunt", str(number * APART), str(seeds))
+            hunted = _run(root, "tests.planted_bugs.hunt", str(number * APART), str(seeds), bug.kind)
             hunted.check_returncode()
             hunts.append(Hunt(**json.loads(hunted.stdout)))
         return Outcome(bug, tuple(hunts), seeds)

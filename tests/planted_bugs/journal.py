@@ -7,7 +7,7 @@ from tests.planted_bugs.bug import Bug, Edit
 JOURNAL, START, FILE = (f"pushup/broadcast/{name}.py" for name in ("journal", "journal_start", "journal_file"))
 HIGH_WATER = "pushup/broadcast/high_water.py"
 
-BUGS = (
+_BUGS = (
     Bug(
         "ack-before-fsync",
         "a publication is acknowledged and delivered before it is on disk",
@@ -119,3 +119,5 @@ BUGS = (
         ),
     ),
 )
+
+BUGS = tuple(bug._replace(kind="journal") for bug in _BUGS)

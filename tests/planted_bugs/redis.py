@@ -5,8 +5,10 @@ from __future__ import annotations
 from tests.planted_bugs.bug import Bug, Edit
 
 AT = "pushup/broadcast/redis"
+STAND_IN = "tests/broadcast/redis/fake_redis.py"
+"""Where the scripts are rewritten in Python for the simulation. A bug in a script is planted in both."""
 
-BUGS = (
+_BUGS = (
     # The log, and who may write to it.
     Bug(
         "append-in-another-run",
@@ -18,25 +20,35 @@ BUGS = (
                 " or not string.find(redis.call('INFO', 'replication'), 'master_replid:' .. ARGV[5], 1, true) then",
                 " then",
             ),
+            Edit(STAND_IN, " != epoch or history != self.history.encode():", " != epoch:"),
         ),
     ),
     Bug(
         "append-to-another-epoch",
         "an entry is appended whatever epoch the log is in by now",
         "fencing tokens that nobody checks",
-        (Edit(f"{AT}/append.lua", "if state[1] ~= ARGV[1] or not", "if not"),),
+        (
+            Edit(f"{AT}/append.lua", "if state[1] ~= ARGV[1] or not", "if not"),
+            Edit(STAND_IN, "if self._hget(state, b\"epoch\") != epoch or history", "if history"),
+        ),
     ),
     Bug(
         "switch-after-any-entry",
         "two nodes that decide at the same time both rename the epoch",
         "decision 15: one atomic script",
-        (Edit(f"{AT}/switch.lua", "if state[3] ~= ARGV[1] then", "if false then"),),
+        (
+            Edit(f"{AT}/switch.lua", "if state[3] ~= ARGV[1] then", "if false then"),
+            Edit(STAND_IN, 'if self._hget(state, b"tag") != after:', "if False:"),
+        ),
     ),
     Bug(
         "begin-over-any-epoch",
         "a node begins an epoch although another node has begun one meanwhile",
         "decision 15",
-        (Edit(f"{AT}/begin.lua", "(redis.call('HGET', KEYS[1], 'epoch') or '') ~= ARGV[1] or ", ""),),
+        (
+            Edit(f"{AT}/begin.lua", "(redis.call('HGET', KEYS[1], 'epoch') or '') ~= ARGV[1] or ", ""),
+            Edit(STAND_IN, '(self._hget(keys[0], b"epoch") or b"") != over or ', ""),
+        ),
     ),
     Bug(
         "time-goes-back",
@@ -48,6 +60,7 @@ BUGS = (
                 "math.max(now[1] + now[2] / 1000000, tonumber(state[3]))",
                 "now[1] + now[2] / 1000000",
             ),
+            Edit(STAND_IN, "max(self.now(), float(time))", "self.now()"),
         ),
     ),
     Bug(
@@ -231,13 +244,23 @@ BUGS = (
         "save-over-another-save",
         "a save does not look whether another node has saved meanwhile",
         "lost updates",
-        (Edit(f"{AT}/save.lua", "if state[1] ~= ARGV[1] or state[2] ~= ARGV[2] then", "if state[1] ~= ARGV[1] then"),),
+        (
+            Edit(f"{AT}/save.lua", "if state[1] ~= ARGV[1] or state[2] ~= ARGV[2] then", "if state[1] ~= ARGV[1] then"),
+            Edit(
+                STAND_IN, 'self._hmget(keys[0], b"epoch", b"saved") != [epoch, before]', 'self._hget(keys[0], b"epoch") != epoch'
+            ),
+        ),
     ),
     Bug(
         "save-into-another-epoch",
         "a save does not look whether another epoch has begun meanwhile",
         "fencing tokens that nobody checks",
-        (Edit(f"{AT}/save.lua", "if state[1] ~= ARGV[1] or state[2] ~= ARGV[2] then", "if state[2] ~= ARGV[2] then"),),
+        (
+            Edit(f"{AT}/save.lua", "if state[1] ~= ARGV[1] or state[2] ~= ARGV[2] then", "if state[2] ~= ARGV[2] then"),
+            Edit(
+                STAND_IN, 'self._hmget(keys[0], b"epoch", b"saved") != [epoch, before]', 'self._hget(keys[0], b"saved") != before'
+            ),
+        ),
     ),
     Bug(
         "save-during-a-load",
@@ -245,6 +268,7 @@ BUGS = (
         "issue 12, fault 6: snapshots that are not atomic",
         (
             Edit(f"{AT}/save.lua", "if redis.call('ZCOUNT', KEYS[6], now, now + 60) > 0 then", "if false then"),
+            Edit(STAND_IN, "if self._is_loading(keys[5]):", "if False:"),
             Edit(
                 f"{AT}/loading.py",
                 "        if _checkpoint(now) != _checkpoint(fields):\n            return None\n        await",
@@ -263,6 +287,7 @@ BUGS = (
         "Redis with maxmemory-policy allkeys-lru",
         (
             Edit(f"{AT}/save.lua", "if state[3] ~= parts() then", "if false then"),
+            Edit(STAND_IN, 'if self._hget(keys[0], b"parts") != self._parts(keys):', "if False:"),
             Edit(f"{AT}/loading.py", "            is_whole=expected == found and chain", "            is_whole=chain"),
         ),
     ),
@@ -337,7 +362,10 @@ BUGS = (
         "replicated-without-a-write",
         "WAIT is asked by a connection that has written nothing, and is true at once",
         "Redis' documentation of WAIT",
-        (Edit(f"{AT}/mark.lua", "redis.call('HINCRBY', KEYS[1], 'waits', 1)\n", ""),),
+        (
+            Edit(f"{AT}/mark.lua", "redis.call('HINCRBY', KEYS[1], 'waits', 1)\n", "-- 'waits'\n"),
+            Edit("tests/simulation/redis_server.py", 'frozenset(b"PING INFO', 'frozenset(b"PING EVAL INFO'),
+        ),
     ),
     Bug(
         "replicated-in-another-run",
@@ -379,6 +407,11 @@ BUGS = (
         "lease-of-a-cut-off-node-ends-at-once",
         "a node that has not reported for a moment does not count for `stable`, although it lives",
         "stable counted by a node whose lease is over",
-        (Edit(f"{AT}/report.lua", "redis.call('ZADD', KEYS[2], time + ARGV[3], ARGV[1])", "redis.call('ZADD', KEYS[2], time + 0.1, ARGV[1])"),),
+        (
+            Edit(f"{AT}/report.lua", "redis.call('ZADD', KEYS[2], time + ARGV[3]", "redis.call('ZADD', KEYS[2], time + 0.1"),
+            Edit(STAND_IN, "{})[node] = self.now() + float(lease)", "{})[node] = self.now() + 0.1"),
+        ),
     ),
 )
+
+BUGS = tuple(bug._replace(kind="redis") for bug in _BUGS)

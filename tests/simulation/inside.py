@@ -85,6 +85,21 @@ def check_equal_now(simulation: Simulation) -> None:
                 raise BrokenPromise(f"replicas are equal: {server.name} and {name} differ{_difference(other, state)}")
 
 
+def check_held(simulation: Simulation) -> None:
+    """No poll is held for which there is something, at any time."""
+    for server in simulation.servers:
+        if not server.is_running or server.node.polls.has_deliveries:
+            continue
+        polls = server.node.polls
+        answers, polls._answers = polls._answers, {}
+        for subscription in polls._waiting:
+            answer = polls._read(subscription)
+            if answer.tells_something:
+                names = ", ".join(waiters.name for waiters in subscription.waiters)
+                raise BrokenPromise(f"held polls are answered: {server.name} holds one on {names}, and has {answer}")
+        polls._answers = answers
+
+
 def check_read_to_end(simulation: Simulation, subscriber: Subscriber) -> None:
     """A subscriber that polls has reached the end."""
     chain, place_of = subscriber.chain, simulation.checker.order.place
@@ -182,6 +197,16 @@ def before_last_save(redis: RedisServer) -> int | None:
         if words[0] == b"EVALSHA" and words[1] == save:
             return number
     return None
+
+
+def check_nobody_waits(simulation: Simulation) -> None:
+    """All clients have left, and nothing is kept for them."""
+    for server in simulation.servers:
+        if server.node.polls.count or server.edge.connection_count:
+            raise BrokenPromise(
+                f"nothing is left over: {server.name} holds {server.node.polls.count} polls on "
+                f"{server.edge.connection_count} connections of clients that have left"
+            )
 
 
 def check_nothing_left(simulation: Simulation) -> None:

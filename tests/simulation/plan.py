@@ -197,7 +197,7 @@ def _arguments(random: Random, name: str) -> dict[str, Any]:
         case "redis_evict":
             return {"key": random.choice(("state", "log", "channels", "messages", "keys", "leases", "members"))}
         case "disk":
-            return {"what": random.choice(("full", "broken", "slow")), "seconds": seconds}
+            return {"what": random.choice(("full", "broken", "slow", "unsure")), "seconds": seconds}
         case "new_settings":
             return {
                 "limits": random.choice(({"retention_messages": 5}, {"keys_limit": 3}, {"retention_seconds": 15.0}))

@@ -31,12 +31,14 @@ class Run(NamedTuple):
 def run_seed(seed: str) -> Run:
     errors = _UnexpectedErrors()
     globalLogPublisher.addObserver(errors)
+    gc.disable()
     try:
         result = simulate(make_plan(seed))
     except Exception:
         return Run(seed, "error: " + traceback.format_exc().strip().splitlines()[-1])
     finally:
-        gc.collect()  # a lost Deferred logs its failure now, and not during another seed
+        gc.enable()
+        gc.collect()  # once for each seed: a lost Deferred logs its failure now, and not during another
         globalLogPublisher.removeObserver(errors)
     if errors.seen and not result.broken:
         return Run(seed, f"no unexpected error: {errors.seen[0]}")
@@ -67,3 +69,5 @@ def run_seeds(seeds: list[str], jobs: int) -> Iterator[Run]:
 def keep_quiet() -> None:
     """Nobody reads what the simulated servers log, except in their stories."""
     globalLogBeginner.beginLoggingTo([], redirectStandardIO=False, discardBuffer=True)
+    gc.collect()
+    gc.freeze()  # what is imported stays, and need not be looked at after each seed
