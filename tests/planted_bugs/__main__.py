@@ -9,25 +9,30 @@ from __future__ import annotations
 import argparse
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from tests.planted_bugs import BUGS
-from tests.planted_bugs.hunting import Outcome, is_broken_without, try_bug
+from tests.planted_bugs.hunting import Known, Outcome, is_broken_without, try_bug
 from tests.simulation.seeds import keep_quiet
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.planted_bugs", description=__doc__)
-    parser.add_argument("--only", action="append", default=[], help="try the bugs whose names begin with this")
+    parser.add_argument("--only", nargs="+", default=[], help="try these, each by its name or how that begins")
     parser.add_argument("--seeds", type=int, default=200, help="within how many seeds it must be found")
     parser.add_argument("--repeat", type=int, default=5, help="how many starting points")
     parser.add_argument("--jobs", type=int, default=1, help="bugs that are tried at the same time")
+    parser.add_argument("--known", type=Path, help="a file of results; what is in it is not tried again")
     options = parser.parse_args()
     bugs = [bug for bug in BUGS if not options.only or any(bug.name.startswith(name) for name in options.only)]
     keep_quiet()
+    known = Known(options.known)
     outcomes: list[Outcome] = []
     print("| bug | source | found by | median seeds | all | an example |", "|---|---|---|---:|---|---|", sep="\n")
     with ThreadPoolExecutor(options.jobs) as pool:
-        for outcome in pool.map(lambda bug: try_bug(bug, seeds=options.seeds, repeat=options.repeat), bugs):
+        for outcome in pool.map(
+            lambda bug: try_bug(bug, seeds=options.seeds, repeat=options.repeat, known=known), bugs
+        ):
             outcomes.append(outcome)
             print(outcome.row, flush=True)
     missed = [outcome.bug.name for outcome in outcomes if not outcome.is_found]

@@ -71,25 +71,6 @@ BUGS = (
         ),
     ),
     Bug(
-        "lost-cursor-reads-again",
-        "whoever is beyond the end of a former epoch gets what came before that once more",
-        "found by the simulation before a release (seeds 53, 274, 557)",
-        (Edit(ANSWER, "        after = max(0, past.good_up_to(cursor.epoch))\n", "        after = 0\n"),),
-    ),
-    Bug(
-        "held-across-a-new-name",
-        "a poll that is held ahead of its node stays held when the order goes on under another name",
-        "issue 12, fault 3",
-        (
-            Edit(
-                HELD,
-                "            self._moving.end_good(touched.continued_after)\n"
-                "            self._lose(self.ahead(), touched.continued_after)\n",
-                "            pass\n",
-            ),
-        ),
-    ),
-    Bug(
         "held-across-a-new-epoch",
         "a held poll is moved to the state of a new epoch without being told of the loss",
         "a held poll bound to what was before",
@@ -179,7 +160,9 @@ BUGS = (
         "a changed channel is recorded under the entry before, which the last save had already",
         "save before apply",
         (
-            Edit(STATE, "        self._changes.sequence = sequence\n", "        self._changes.sequence = sequence - 1\n"),
+            Edit(
+                STATE, "        self._changes.sequence = sequence\n", "        self._changes.sequence = sequence - 1\n"
+            ),
         ),
     ),
     Bug(
@@ -205,18 +188,6 @@ BUGS = (
         "a poll that is answered stays in the trees of its channels, and takes memory",
         "Nchan #474, subscribers that are never freed",
         (Edit(WAITING, "                tree.discard(deadline, subscription)\n", ""),),
-    ),
-    Bug(
-        "ahead-answered-at-once",
-        "a poll whose cursor is ahead of its node is answered empty, and never told that the order has lost that",
-        "issue 12, fault 3: a cursor ahead of the queue",
-        (
-            Edit(
-                HELD,
-                "        if is_ahead and deadline < now + AHEAD_SECONDS:\n            deadline = now + AHEAD_SECONDS\n",
-                "",
-            ),
-        ),
     ),
     Bug(
         "half-a-batch-is-a-place",

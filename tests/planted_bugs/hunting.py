@@ -68,7 +68,7 @@ class Outcome(NamedTuple):
         return f"| {' | '.join([f'{bug.name}: {bug.what}', bug.source, *cells])} |"
 
 
-def try_bug(bug: Bug, *, seeds: int, repeat: int) -> Outcome:
+def try_bug(bug: Bug, *, seeds: int, repeat: int, known: Known) -> Outcome:
     """Look for a bug from so many starting points, with at most so many seeds from each."""
     with TemporaryDirectory(prefix="planted-") as directory:
         root = Path(directory) / "source"
@@ -77,12 +77,30 @@ def try_bug(bug: Bug, *, seeds: int, repeat: int) -> Outcome:
         if bug.test:
             tested = _run(root, "pytest", "-q", "-p", "no:cacheprovider", bug.test)
             return Outcome(bug, (), seeds, fails=tested.returncode == TESTS_FAILED)
-        hunts = []
         for number in range(repeat):
-            hunted = _run(root, "tests.planted_bugs.hunt", str(number * APART), str(seeds), bug.kind)
-            hunted.check_returncode()
-            hunts.append(Hunt(**json.loads(hunted.stdout)))
-        return Outcome(bug, tuple(hunts), seeds)
+            if (bug.name, number) not in known:
+                hunted = _run(root, "tests.planted_bugs.hunt", str(number * APART), str(seeds), bug.kind)
+                hunted.check_returncode()
+                known.add(bug.name, number, Hunt(**json.loads(hunted.stdout)))
+        return Outcome(bug, tuple(known[bug.name, number] for number in range(repeat)), seeds)
+
+
+class Known(dict[tuple[str, int], Hunt]):
+    """The hunts that were finished, by the bug's name and the number of the starting point; kept in a file, if any."""
+
+    def __init__(self, path: Path | None) -> None:
+        super().__init__()
+        self._path = path
+        if path is not None and path.exists():
+            for line in path.read_text().splitlines():
+                name, number, *hunt = json.loads(line)
+                self[name, number] = Hunt(*hunt)
+
+    def add(self, name: str, number: int, hunt: Hunt) -> None:
+        self[name, number] = hunt
+        if self._path is not None:
+            with self._path.open("a") as file:
+                print(json.dumps([name, number, *hunt]), file=file)
 
 
 def _run(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -93,7 +93,7 @@ BUGS = (
                 "        self._move(subscription)\n        answer = self._read(subscription)\n"
                 "        return self._release(subscription), answer\n",
                 "        self._move(subscription)\n"
-                '        answer = Answer(str(self._state.cursor), (), more=False, gaps=(), closed=())\n'
+                "        answer = Answer(str(self._state.cursor), (), more=False, gaps=(), closed=())\n"
                 "        return self._release(subscription), answer\n",
             ),
         ),
@@ -103,12 +103,6 @@ BUGS = (
         "a node answers a cursor of a later epoch, which it does not have yet, from the epoch before",
         "found by the simulation before a release (seeds 2033, 2400)",
         (Edit(NODE, "and self._broadcast.awaits(cursor.epoch):", "and False:"),),
-    ),
-    Bug(
-        "end-never-asked",
-        "a node does not find out whether a cursor ahead of it is beyond the end of the order",
-        "issue 12, fault 3: a cursor ahead of the queue",
-        (Edit(NODE, "                self._find_end()\n        else:\n", "                pass\n        else:\n"),),
     ),
     Bug(
         "expiry-by-itself",
