@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
 
 FOLLOWING_SECONDS = 4.0
 """A server that has followed the log for less may have lost its lease, and not have it again."""
+
+
+def is_live(simulation: Simulation) -> bool:
+    """Whether every server is ready, and none is behind another."""
+    servers = simulation.servers
+    is_ready = all(server.is_running and server.node.why_not_ready() is None for server in servers)
+    return is_ready and len({str(server.node.cursor) for server in servers}) == 1
 
 
 def check_live(simulation: Simulation) -> None:
@@ -49,13 +57,40 @@ def end_cursor(simulation: Simulation) -> str:
     return str(simulation.servers[0].node.cursor)
 
 
+def check_invariants(simulation: Simulation) -> None:
+    """Every running server's state and held polls are consistent in themselves."""
+    for server in simulation.servers:
+        if server.is_running:
+            try:
+                server.node.state.check()
+                server.node.polls.check()
+            except AssertionError as error:
+                place = traceback.extract_tb(error.__traceback__)[-1]
+                raise BrokenPromise(f"invariants hold: at {server.name} not {place.line}") from None
+
+
+def check_marks(simulation: Simulation) -> None:
+    """The mark on a server's disk is at most a second behind; it is looked at every two seconds."""
+    if simulation.kind == "memory" or {step.kind for step in simulation.plan.steps} & {"disk", "pause"}:
+        return
+    place = simulation.checker.order.place
+    for server in simulation.servers:
+        cursor = str(server.node.cursor)
+        start, then = server.seen_at
+        server.seen_at = server.starts, cursor
+        if server.is_running and start == server.starts and not then.endswith("-0"):
+            mark = json.loads(server.disk.mark or b'{"epoch":"","sequence":0}')
+            marked = f"{mark['epoch']}-{mark['sequence']}"
+            if marked not in (then, cursor) and place(marked) < place(then):
+                raise BrokenPromise(f"marks are up to date: that of {server.name} is {marked}, and it was at {then}")
+
+
 def check_equal(simulation: Simulation) -> None:
     """All replicas are equal, in every field and in every order that decides something."""
     servers = simulation.servers
     states: list[Snapshot] = []
+    check_invariants(simulation)
     for server in servers:
-        server.node.state.check()
-        server.node.polls.check()
         states.append(sorted_snapshot(server.node.state))
     for server, state in zip(servers, states, strict=True):
         if state != states[0]:
@@ -132,18 +167,37 @@ def check_versions(simulation: Simulation) -> None:
             raise BrokenPromise(f"one version: {server.name} is ready, but too old for the log")
 
 
+def all_have_read(simulation: Simulation) -> bool:
+    """Whether every subscriber has reached the end, and no server is behind another."""
+    last = [p for p in simulation.checker.publications.values() if is_last(p)]
+    read = all(not unread(simulation, s) for s in simulation.subscribers.values())
+    return is_live(simulation) and all(p.ids for p in last) and read
+
+
+def is_last(publication: Publication) -> bool:
+    """Whether it was published after all faults."""
+    return publication.key is not None and publication.key.startswith("last on")
+
+
+def unread(simulation: Simulation, subscriber: Subscriber) -> list[Publication]:
+    """The last publications that a subscriber has not got to."""
+    chain, place_of = subscriber.chain, simulation.checker.order.place
+    return [
+        p
+        for p in simulation.checker.publications.values()
+        if is_last(p) and p.channels[0][0] in chain.channels and p.ids
+        and ("-" not in chain.cursor or place_of(chain.cursor) < place_of(p.ids[0]))
+    ]  # fmt: skip
+
+
 def check_read_to_end(simulation: Simulation, subscriber: Subscriber) -> None:
     """A subscriber that polls has reached the end."""
-    chain, place_of = subscriber.chain, simulation.checker.order.place
-    last = [p for p in simulation.checker.publications.values() if p.key and p.key.startswith("last on")]
-    for publication in last:
-        channel = publication.channels[0][0]
-        if channel in chain.channels and place_of(chain.cursor) < place_of(publication.ids[0]):
-            raise BrokenPromise(
-                f"live again: {subscriber.name} at {chain.cursor} has not got to {publication.data[0]} "
-                f"({publication.ids[0]}, on {channel}) "
-                f"{simulation.world.now - publication.acknowledged_at:.0f} s after it was published"
-            )
+    for publication in unread(simulation, subscriber):
+        raise BrokenPromise(
+            f"live again: {subscriber.name} at {subscriber.chain.cursor} has not got to {publication.data[0]} "
+            f"({publication.ids[0]}, on {publication.channels[0][0]}) "
+            f"{simulation.world.now - publication.acknowledged_at:.0f} s after it was published"
+        )
 
 
 def check_confirmation(simulation: Simulation) -> Callable[[Publication, str], None]:

@@ -31,6 +31,12 @@ from tests.simulation.world import START, TURN_WORK, BrokenPromise, World
 HEAL_SECONDS = 40.0
 """How long after the last fault everything must be live again."""
 
+SETTLE_SECONDS = 20.0
+"""By then nothing that was begun before happens any more, such as the last restart of a rolling upgrade."""
+
+INVARIANTS_EVERY = 4
+"""Looks inside the servers for each at their invariants, which take longer."""
+
 DELIVERY_SECONDS = 25.0
 """How long after that every subscriber must have everything."""
 
@@ -93,6 +99,8 @@ class Simulation:
         self.backups: list[tuple[str, bytes, bytes | None]] = []
         """Copies of the journal and its mark."""
         self._last_fault: float | None = None
+        self._looks = 0
+        self._is_stopping = False
         self.checker.forgets = inside.may_forget(self)
         self.checker.limits = settings.queue
         kinds = {step.kind for step in plan.steps}
@@ -120,7 +128,7 @@ class Simulation:
             world.at(START + step.at, partial(self._do, step))
         world.run(START + FAULT_SECONDS)
         self._heal()
-        world.run(START + FAULT_SECONDS + HEAL_SECONDS)
+        self._wait(HEAL_SECONDS, least=SETTLE_SECONDS, until=lambda: inside.is_live(self))
         inside.check_live(self)
         self._finish()
         inside.check_equal(self)
@@ -130,12 +138,23 @@ class Simulation:
         if world.longest_turn > TURN_WORK:
             raise BrokenPromise(f"a turn took {world.longest_turn} units of work; {TURN_WORK} are allowed")
 
+    def _wait(self, most: float, *, least: float, until: Callable[[], bool]) -> None:
+        """Let at most so many seconds pass, and no fewer than `least`."""
+        end = self.world.now + most
+        self.world.run(self.world.now + least)
+        while self.world.now < end and not until():
+            self.world.run(self.world.now + 0.25)
+
     def _look_inside(self) -> None:
         """Twice a second."""
+        self._looks += 1
+        if self._looks % INVARIANTS_EVERY == 0:
+            inside.check_invariants(self)
+            inside.check_marks(self)
         inside.check_held(self)
         inside.check_equal_now(self)
         inside.check_versions(self)
-        if self.world.now < START + FAULT_SECONDS + HEAL_SECONDS + DELIVERY_SECONDS:
+        if not self._is_stopping:
             self.world.later(0.5, self._look_inside)
 
     def _do(self, step: Step) -> None:
@@ -178,7 +197,7 @@ class Simulation:
             publisher.publish("balancer", [(channel,)], f"nearly last on {channel}", "accepted")
             self.world.run(self.world.now + random.uniform(0.0, 0.02))
             publisher.publish("balancer", [(channel,)], f"last on {channel}", "accepted")
-        self.world.run(self.world.now + DELIVERY_SECONDS)
+        self._wait(DELIVERY_SECONDS, least=3.0, until=lambda: inside.all_have_read(self))
         for name, publication in self.checker.publications.items():
             if publication.key is not None and publication.key.startswith("last on") and not publication.ids:
                 raise BrokenPromise(f"live again: {name} could not be published after all faults had ended")
@@ -187,6 +206,7 @@ class Simulation:
 
     def _stop(self) -> None:
         """Stop the clients and then the servers, in good order."""
+        self._is_stopping = True
         for subscriber in self.subscribers.values():
             subscriber.leave()
         self.balancer.process.die()
