@@ -88,10 +88,8 @@ def check_marks(simulation: Simulation) -> None:
 def check_equal(simulation: Simulation) -> None:
     """All replicas are equal, in every field and in every order that decides something."""
     servers = simulation.servers
-    states: list[Snapshot] = []
     check_invariants(simulation)
-    for server in servers:
-        states.append(sorted_snapshot(server.node.state))
+    states = [sorted_snapshot(server.node.state) for server in servers]
     for server, state in zip(servers, states, strict=True):
         if state != states[0]:
             raise BrokenPromise(
