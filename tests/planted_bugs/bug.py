@@ -59,6 +59,6 @@ def copy_source(target: Path) -> None:
     target.mkdir()
     for path in ROOT.iterdir():
         if path.name in COPIED:
-            shutil.copytree(path, target / path.name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(path, target / path.name)  # with what is compiled
         elif not path.name.startswith(".") and path.name != "results":
             (target / path.name).symlink_to(path)
