@@ -142,3 +142,33 @@ def test_a_subscriber_that_sleeps_between_two_polls(setting: Setting) -> None:
     assert len(setting.requests) == 1
     setting.run(0.2)
     assert len(setting.requests) == 2
+
+
+@pytest.mark.parametrize(("seconds", "in_time"), [(0.9, True), (1.1, False)])
+def test_a_message_that_comes_late(setting: Setting, seconds: float, in_time: bool) -> None:
+    """It breaks a promise if it was acknowledged, and the poll sent, more than a second before."""
+    setting.reply = CREATED
+    Publisher(setting.world, setting.network, "p", setting.record).publish("balancer", [("a",)], "k", "accepted")
+    setting.run(1)
+    message = {"id": "e1-1", "time": 0.0, "channels": ["a"], "data": "p.1/0"}
+    setting.reply = reply(200, {"cursor": "e1-1", "messages": [message], "gaps": [], "closed": []})
+    setting.seconds = seconds
+    setting.subscribe().prompt_from = setting.world.began
+    if in_time:
+        setting.run(seconds + 0.1)
+    else:
+        with pytest.raises(BrokenPromise, match=r"delivered at once: s got p\.1/0 1\.1 s after it was acknowledged"):
+            setting.run(seconds + 0.1)
+
+
+@pytest.mark.parametrize(("seconds", "loops"), [(0.05, True), (0.15, False)])
+def test_answers_without_anything(setting: Setting, seconds: float, loops: bool) -> None:
+    """Some at once are no harm, and many are a loop."""
+    setting.seconds = seconds
+    setting.subscribe()
+    setting.run(0.3)
+    if loops:
+        with pytest.raises(BrokenPromise, match="no hot loop: s was answered 11 times at once"):
+            setting.run(10)
+    else:
+        setting.run(10)
