@@ -183,7 +183,8 @@ class Checker:
             self._note(_cursor(id_), data, publication.name)
         if publication.began_after and _by_name(event.ids[0]) <= _by_name(publication.began_after):
             raise BrokenPromise(
-                f"one order: {publication.name} began after {publication.began_after} had been told, and is {event.ids[0]}"
+                f"one order: {publication.name} has the id {event.ids[0]}, and began when {publication.began_after} "
+                "had been acknowledged"
             )
         self._last_acknowledged = max(self._last_acknowledged, event.ids[-1], key=_by_name)
         publication.ids = event.ids

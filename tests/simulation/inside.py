@@ -47,7 +47,8 @@ def check_ready(server: Server) -> None:
 
 def end_cursor(simulation: Simulation) -> str:
     """The id of the last message that was published after all faults."""
-    ids = [p.ids[0] for p in simulation.checker.publications.values() if p.key and p.key.startswith("last on")]
+    published = simulation.checker.publications.values()
+    ids = [p.ids[0] for p in published if p.ids and p.key and p.key.startswith("last on")]
     return max(ids, key=simulation.checker.order.place, default="")
 
 
