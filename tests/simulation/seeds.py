@@ -24,7 +24,7 @@ class Run(NamedTuple):
     """The promise that was broken, or the error; empty if there was none."""
     digest: str = ""
     reached: dict[str, int] = {}  # noqa: RUF012
-    false_alarms: dict[str, int] = {}  # noqa: RUF012
+    without_loss: dict[str, int] = {}  # noqa: RUF012
     longest_turn: int = 0
 
 
@@ -42,7 +42,7 @@ def run_seed(seed: str) -> Run:
         globalLogPublisher.removeObserver(errors)
     if errors.seen and not result.broken:
         return Run(seed, f"no unexpected error: {errors.seen[0]}")
-    return Run(seed, result.broken, result.digest, result.reached, result.false_alarms, result.longest_turn)
+    return Run(seed, result.broken, result.digest, result.reached, result.without_loss, result.longest_turn)
 
 
 @implementer(ILogObserver)
