@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from tests.planted_bugs.bug import Bug, copy_source, plant
 from tests.simulation.seeds import run_seed
-from tests.simulation.shrink import kind_of
 
 APART = 1000
 """The starting points are so many seeds apart."""
@@ -62,10 +61,18 @@ class Outcome(NamedTuple):
         if bug.test:
             cells = [f"`{bug.test}`" if self.fails else f"NOT by `{bug.test}`", "", bug.why, ""]
         else:
-            promises = dict.fromkeys(kind_of(hunt.broken) for hunt in self.hunts if hunt.broken)
+            promises = dict.fromkeys(promise_in(hunt.broken) for hunt in self.hunts if hunt.broken)
             counts = ", ".join(str(hunt.seeds) if hunt.broken else f">{self.most}" for hunt in self.hunts)
             cells = ["; ".join(promises), str(self.median or f">{self.most}"), counts, next(iter(self.seeds), "")]
         return f"| {' | '.join([f'{bug.name}: {bug.what}', bug.source, *cells])} |"
+
+
+def promise_in(broken: str) -> str:
+    """The promise that the message of a broken seed names, or what kind of error it is."""
+    promise, _, rest = broken.partition(": ")
+    if promise == "error":
+        return f"error ({rest.partition(':')[0]})"
+    return promise if rest and len(promise) < 40 else "answers make sense"
 
 
 def try_bug(bug: Bug, *, seeds: int, repeat: int, known: Known) -> Outcome:

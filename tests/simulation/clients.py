@@ -118,7 +118,7 @@ class Subscriber:
         self.must_be_in_time = False
         """Whether a late answer is a broken promise: there is no fault that excuses it."""
         self.prompt_from = math.inf
-        """From this time on, a late delivery is a broken promise as well."""
+        """From this time on, in seconds since the beginning, a late delivery is a broken promise as well."""
         self._asked_timeout = 0.0
         self._empty_at_once = 0
         self.pause = 0.0
@@ -198,13 +198,9 @@ class Subscriber:
         """Messages come as soon as they are acknowledged; an answer without any does not come before its time."""
         for message in answer["messages"]:
             publication = self._record.checker.publications[message["data"].rpartition("/")[0]]
-            could_come_at = max(self._polled_at, self.world.began + publication.acknowledged_at)
-            late = self.world.now - could_come_at - self.slow
-            if (
-                publication.ids
-                and self.world.began + publication.began_at >= self.prompt_from
-                and late > PROMPT_SECONDS
-            ):
+            polled_at = self._polled_at - self.world.began
+            late = self._record.now - max(polled_at, publication.acknowledged_at) - self.slow
+            if publication.ids and publication.began_at >= self.prompt_from and late > PROMPT_SECONDS:
                 raise BrokenPromise(
                     f"delivered at once: {self.name} got {message['data']} {late:.1f} s after it was acknowledged"
                 )

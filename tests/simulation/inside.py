@@ -175,12 +175,12 @@ def is_last(publication: Publication) -> bool:
 
 def unread(simulation: Simulation, subscriber: Subscriber) -> list[Publication]:
     """The last publications that a subscriber has not got to."""
-    place_of = simulation.checker.order.place
+    cursor, place_of = subscriber.cursor, simulation.checker.order.place
     return [
         p
         for p in simulation.checker.publications.values()
         if is_last(p) and p.channels[0][0] in subscriber.channels and p.ids
-        and ("-" not in subscriber.cursor or place_of(subscriber.cursor) < place_of(p.ids[0]))
+        and ("-" not in cursor or place_of(cursor) < place_of(p.ids[0]))
     ]  # fmt: skip
 
 

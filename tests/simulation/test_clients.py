@@ -165,7 +165,7 @@ def test_a_message_that_comes_late(setting: Setting, seconds: float, in_time: bo
     message = {"id": "e1-1", "time": 0.0, "channels": ["a"], "data": "p.1/0"}
     setting.reply = reply(200, {"cursor": "e1-1", "messages": [message], "gaps": [], "closed": []})
     setting.seconds = seconds
-    setting.subscribe().prompt_from = setting.world.began
+    setting.subscribe().prompt_from = 0.0
     if in_time:
         setting.run(seconds + 0.1)
     else:
