@@ -98,7 +98,9 @@ FAULTS: dict[str, Fault] = {
     "gives messages another id": Fault(response=answers(lambda value: _each(value, id="other"))),
     "gives messages another time": Fault(response=answers(lambda value: _each(value, time=1.0))),
     "reads data and writes it again": Fault(response=objects(lambda value: None)),
-    "wraps data": Fault(response=answers(lambda value: [m.update(data=[m["data"]]) for m in value["messages"]] and None)),
+    "wraps data": Fault(
+        response=answers(lambda value: [m.update(data=[m["data"]]) for m in value["messages"]] and None)
+    ),
     "returns long cursors": Fault(response=objects(lambda v: v.update(cursor="x y" * 30) if "cursor" in v else None)),
     "has no tickets": Fault(response=answers(lambda value: value.pop("ticket", None) and None)),
     # Requests.
@@ -111,14 +113,18 @@ FAULTS: dict[str, Fault] = {
     "ignores after": Fault(request=replaced(rb"\?after=[0-9]+", b"")),
     "ignores Origin": Fault(request=replaced(rb"\r\nOrigin: [^\r]*", b"")),
     "ignores Host": Fault(request=replaced(rb"\r\nHost: [^\r]*", b"\r\nHost: localhost")),
-    "needs no key": Fault(request=replaced(rb"\r\nAuthorization: [^\r]*", b"\r\nAuthorization: Bearer good-key-0123456789")),
+    "needs no key": Fault(
+        request=replaced(rb"\r\nAuthorization: [^\r]*", b"\r\nAuthorization: Bearer good-key-0123456789")
+    ),
     "knows no key": Fault(request=replaced(rb"\r\nAuthorization: [^\r]*", b"\r\nAuthorization: Bearer bad")),
     "knows everybody": Fault(request=replaced(rb"\r\nCookie: [^\r]*", b"\r\nCookie: user=ann")),
     "knows nobody": Fault(request=replaced(rb"\r\nCookie: [^\r]*", b"\r\nCookie: user=eve")),
     "knows no tickets": Fault(request=replaced(rb"\r\nPushUp-Ticket: [^\r]*", b"")),
     "takes a plus for a plus": Fault(request=replaced(rb"(channel=[^& ]*)\+", rb"\1%2B")),
     "sends no 100 Continue": Fault(request=replaced(rb"\r\nExpect: [^\r]*", b"")),
-    "needs a content type": Fault(request=replaced(rb"^(POST [^ ]*)(?=[^\r]*\r\n(?!.*Content-Type: application/json))", rb"\1/x")),
+    "needs a content type": Fault(
+        request=replaced(rb"^(POST [^ ]*)(?=[^\r]*\r\n(?!.*Content-Type: application/json))", rb"\1/x")
+    ),
     # Statuses.
     "accepts everything": Fault(response=status(lambda s: 400 <= s < 500, 200)),
     "fails for everything": Fault(response=status(lambda s: 400 <= s < 500, 500)),
@@ -134,15 +140,23 @@ FAULTS: dict[str, Fault] = {
     "allows no origin": Fault(bare=("access-control-allow-origin", "access-control-allow-methods")),
     # Errors and objects.
     "sends errors as text": Fault(response=lambda r: r._replace(body=b"error") if r.status >= 400 else r),
-    "shows a traceback": Fault(response=objects(lambda v: v.update(detail="Traceback /usr/lib/x.py") if "detail" in v else None)),
+    "shows a traceback": Fault(
+        response=objects(lambda v: v.update(detail="Traceback /usr/lib/x.py") if "detail" in v else None)
+    ),
     "names no field": Fault(response=objects(lambda value: value.pop("field", None) and None)),
     "adds fields": Fault(response=publications(_set(extra=1))),
     "gives each answer another id": Fault(response=publications(_new_id)),
-    "gives all the same id": Fault(response=publications(lambda value: value.update(id=7) if "id" in value else value.update(ids=["7"] * 2))),
+    "gives all the same id": Fault(
+        response=publications(lambda value: value.update(id=7) if "id" in value else value.update(ids=["7"] * 2))
+    ),
     "gives publications an old cursor": Fault(response=publications(_moved(-1))),
     "gives publications a late cursor": Fault(response=publications(_moved(1))),
-    "gives objects other values": Fault(response=objects(lambda v: v.update({k: 1 for k in ("status", "bytes", "expires", "name") if k in v}))),
+    "gives objects other values": Fault(
+        response=objects(lambda v: v.update({k: 1 for k in ("status", "bytes", "expires", "name") if k in v}))
+    ),
     "lists nothing": Fault(response=objects(lambda v: v.update({k: [] for k in ("channels", "nodes") if k in v}))),
-    "counts nothing": Fault(response=objects(lambda v: v.update(subscribers=0, messages=0) if "subscribers" in v else None)),
+    "counts nothing": Fault(
+        response=objects(lambda v: v.update(subscribers=0, messages=0) if "subscribers" in v else None)
+    ),
 }
 """By what is wrong."""

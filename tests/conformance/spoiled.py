@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from conformance.registry import Failed
@@ -19,8 +19,6 @@ from conformance.wire import Address, Response, Wire
 
 LATE_SECONDS = 4.0
 """How late the answers of a late server are: later than the tests wait."""
-
-EVERYTHING = re.compile(rb"[^\r\n]*")
 
 
 class Fault(NamedTuple):
@@ -86,10 +84,8 @@ def _pass_on(client: socket.socket, server: Address, fault: Fault) -> None:
     except (Failed, OSError):
         pass
     for sock in (client, upstream.socket):
-        try:
+        with suppress(OSError):
             sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
         sock.close()
 
 
@@ -111,9 +107,8 @@ def _encode(response: Response, fault: Fault) -> bytes:
         headers.pop("content-length", None)
         headers["transfer-encoding"] = "chunked"
         body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + b"0\r\n\r\n"
-    elif body or (response.status != 204 and "content-length" in headers and headers["content-length"] == "0"):
-        if "content-length" in headers:
-            headers["content-length"] = str(len(body))
+    elif body:
+        headers["content-length"] = str(len(body))
     if fault.closes:
         headers["connection"] = "close"
     lines = [f"HTTP/1.1 {response.status} -", *(f"{name}: {value}" for name, value in headers.items())]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from conformance import reports
+from conformance.adapter import Adapter
 from conformance.nchan import Nchan
 from conformance.options import LIMITS, Options
 from conformance.pushup import PushUp
 from conformance.runner import WORKERS, run, select
 from conformance.wire import Address
 
-ADAPTERS = {"pushup": PushUp, "nchan": Nchan}
+ADAPTERS: dict[str, Callable[[Options], Adapter]] = {"pushup": PushUp, "nchan": Nchan}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,10 +53,20 @@ def _parser() -> argparse.ArgumentParser:
     add("--adapter", choices=sorted(ADAPTERS), default="pushup", help="the kind of server (pushup)")
     add("--publish-key", metavar="KEY", default="", help="a publish key of the server")
     add("--origin", metavar="ORIGIN", default="", help="an origin that the server allows (CORS)")
-    add("--credentials", metavar="'NAME: VALUE'", action="append", default=[], help="a header field that authorizes polls")
+    add(
+        "--credentials",
+        metavar="'NAME: VALUE'",
+        action="append",
+        default=[],
+        help="a header field that authorizes polls",
+    )
     add("--strict", action="store_true", help="channels have to be created before they are used")
-    add("--limit", metavar="NAME=VALUE", action="append", default=[], help=f"a limit of the server: {', '.join(LIMITS)}")
-    add("--patience", metavar="SECONDS", type=float, default=5.0, help="how long to wait for what must come at once (5)")
+    add(
+        "--limit", metavar="NAME=VALUE", action="append", default=[], help=f"a limit of the server: {', '.join(LIMITS)}"
+    )
+    add(
+        "--patience", metavar="SECONDS", type=float, default=5.0, help="how long to wait for what must come at once (5)"
+    )
     add("--seconds", type=float, default=60.0, help="begin no check after this time (60)")
     add("--workers", type=int, default=WORKERS, help=f"checks at a time ({WORKERS})")
     add("--should", action="store_true", help="exit with 1 if a SHOULD fails, too")

@@ -39,3 +39,5 @@ class Options:
     limits: dict[str, int] = field(default_factory=lambda: dict(LIMITS))
     patience: float = 5.0
     """Seconds within which what must happen at once has to have happened."""
+    check_seconds: float = 40.0
+    """Seconds after which a check gives up."""

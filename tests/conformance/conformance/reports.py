@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from conformance.runner import Result
 
@@ -35,7 +35,7 @@ def text(results: Sequence[Result], *, verbose: bool = False) -> str:
 def junit(results: Sequence[Result], name: str) -> bytes:
     """One test case for each check."""
     counts = Counter(r.verdict for r in results)
-    suite = ElementTree.Element(
+    suite = ET.Element(
         "testsuite",
         name=name,
         tests=str(len(results)),
@@ -47,15 +47,15 @@ def junit(results: Sequence[Result], name: str) -> bytes:
     kinds = {"failed": "failure", "not run": "error", "not applicable": "skipped"}
     for result in results:
         group, _, short = result.check.name.partition("/")
-        case = ElementTree.SubElement(
+        case = ET.SubElement(
             suite, "testcase", classname=f"conformance.{group}", name=short, time=f"{result.seconds:.3f}"
         )
-        properties = ElementTree.SubElement(case, "properties")
+        properties = ET.SubElement(case, "properties")
         for key in ("level", "requirement", "sentence"):
-            ElementTree.SubElement(properties, "property", name=key, value=getattr(result.check, key))
+            ET.SubElement(properties, "property", name=key, value=getattr(result.check, key))
         if result.verdict in kinds:
-            ElementTree.SubElement(case, kinds[result.verdict], message=_clean(result.reason))
-    return ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
+            ET.SubElement(case, kinds[result.verdict], message=_clean(result.reason))
+    return bytes(ET.tostring(suite, encoding="utf-8", xml_declaration=True))
 
 
 def _clean(text: str) -> str:

@@ -53,7 +53,9 @@ def run(
 
     def one(check: Check) -> Result:
         began = time.monotonic()
-        verdict, reason = _judge(check, new_adapter(options), options) if began < end else ("not run", "the time was over")
+        verdict, reason = (
+            _judge(check, new_adapter(options), options) if began < end else ("not run", "the time was over")
+        )
         return Result(check, verdict, reason, time.monotonic() - began)
 
     with ThreadPoolExecutor(workers) as pool:

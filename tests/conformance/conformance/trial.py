@@ -37,6 +37,8 @@ class Client:
         return self._wire
 
     def begin(self, request: Request) -> None:
+        """Send a request; get its response from `finish`. Raises: Failed if the check takes too long."""
+        self._trial.check_time()
         self.wire.send(self._trial.encode(request, self._address))
 
     def finish(self, *, head: bool = False, within: float = 0.0) -> Response:
@@ -94,6 +96,7 @@ class Trial:
         self.patience = options.patience
         self.addresses = [Address.of(url) for url in options.urls]
         self._numbers = itertools.count(1)
+        self._end = time.monotonic() + options.check_seconds
         self._prefix = uuid.uuid4().hex[:12]
         self._cleanup = ExitStack()
 
@@ -124,6 +127,13 @@ class Trial:
             raise Failed(f"expected a connection, and there was none: {error}") from None
         self._cleanup.callback(wire.close)
         return wire
+
+    def check_time(self) -> None:
+        """Raises: Failed if the check takes too long, perhaps because the same comes again and again."""
+        if time.monotonic() > self._end:
+            raise Failed(
+                f"expected to be done within {self.options.check_seconds:g} s, and the server still has answers"
+            )
 
     def encode(self, request: Request, address: Address | None = None) -> bytes:
         """The bytes of a request, for the first node or another one."""

@@ -84,7 +84,9 @@ class Wire:
         try:
             self.socket.sendall(data)
         except TimeoutError:
-            raise Failed(f"expected the server to read what is sent, and it read nothing for {self._patience:g} s") from None
+            raise Failed(
+                f"expected the server to read what is sent, and it read nothing for {self._patience:g} s"
+            ) from None
         except OSError:
             pass
 

@@ -104,7 +104,9 @@ def lets_allowed_pages_read(t: Trial) -> None:
         allowed = headers.get("access-control-allow-origin")
         t.true(allowed in (t.options.origin, "*"), f"expected {t.options.origin} to be allowed, and {allowed} came")
         if allowed != "*":
-            t.true("origin" in headers.get("vary", "").lower(), f"expected Vary: Origin, and {headers.get('vary')} came")
+            t.true(
+                "origin" in headers.get("vary", "").lower(), f"expected Vary: Origin, and {headers.get('vary')} came"
+            )
 
 
 @must("CORS-2", "origin")

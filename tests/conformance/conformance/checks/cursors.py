@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from conformance.follower import Follower
 from conformance.pushup import FOREIGN_CURSOR
@@ -14,8 +15,14 @@ from conformance.trial import Trial
 def are_short_and_plain(t: Trial) -> None:
     """Cursors are 1 to 64 characters that need no encoding, wherever they come from."""
     client, name = t.client(), t.channel()
-    for cursor in (client.publish(name, 1).cursor, client.poll(name).cursor, client.call("GET", "/v1/cursor").json["cursor"]):
-        t.true(re.fullmatch(r"[A-Za-z0-9._~-]{1,64}", cursor), f"expected 1 to 64 plain characters, and {cursor!r} came")
+    for cursor in (
+        client.publish(name, 1).cursor,
+        client.poll(name).cursor,
+        client.call("GET", "/v1/cursor").json["cursor"],
+    ):
+        t.true(
+            re.fullmatch(r"[A-Za-z0-9._~-]{1,64}", cursor), f"expected 1 to 64 plain characters, and {cursor!r} came"
+        )
 
 
 @must("CUR-1")
@@ -66,7 +73,8 @@ def include_no_more_than_came(t: Trial) -> None:
     client, names = t.client(), [t.channel() for _ in range(3)]
     for n in range(9):
         client.publish(names[n % 3], n)
-    came, cursor = [], ""
+    came: list[Any] = []
+    cursor = ""
     for _ in range(9):
         body = {"channels": names, "cursor": cursor, "limit": 1, "timeout": 0}
         answer = t.native.read_answer(client.call("POST", "/v1/poll", body), cursor)

@@ -102,7 +102,7 @@ def keeps_the_order_of_a_publisher(t: Trial) -> None:
 
 
 def _follow(t: Trial, *, publishers: int, followers: int, channels: int, messages: int) -> list[Follower]:
-    """Publish and follow at the same time; expect everything, and on each channel each publisher's messages in order."""
+    """Publish and follow at the same time; expect everything, each publisher's messages on a channel in order."""
     names = tuple(t.channel() for _ in range(channels))
     all_followers = [Follower(t, names) for _ in range(followers)]
     letters = "abcdefgh"[:publishers]
@@ -121,7 +121,7 @@ def _follow(t: Trial, *, publishers: int, followers: int, channels: int, message
         follower.read(t.client(), publishers * messages, timeout=2)
 
     tasks: list[Callable[[], None]] = [lambda f=f: follow(f) for f in all_followers]  # type: ignore[misc]
-    t.together(*tasks, *[lambda letter=letter: publish(letter) for letter in letters])  # type: ignore[misc]
+    t.together(*tasks, *[lambda letter=letter: publish(letter) for letter in letters])
     for follower in all_followers:
         for (letter, _), expected in sent.items():
             own = [data for data in follower.data if data in expected]
@@ -152,7 +152,7 @@ def wakes_polls_that_arrive_with_a_message_again(t: Trial) -> None:
     """The same with a cursor, on one channel, with two threads that start together."""
     name = t.channel()
     follower, client, publisher = Follower(t, name), t.client(), t.client()
-    gate = threading.Barrier(2, timeout=30)
+    gate = threading.Barrier(2, timeout=2 * t.patience)
 
     def publish() -> None:
         for n in range(RACES):

@@ -33,11 +33,38 @@ def never_are_the_servers_own(t: Trial) -> None:
             query += "&x=1"  # so that none is held
         body = numbers.choice(BODIES) if method in ("POST", "PUT") else None
         response = client.call(method, f"{path}?{query}", body)
-        t.true(response.status < 500, f"expected no error of the server's own, and {method} {path}?{query} got {response}")
+        t.true(
+            response.status < 500, f"expected no error of the server's own, and {method} {path}?{query} got {response}"
+        )
 
 
-VALUES = ("", "0", "-1", "a", "%00", "%ff", "nan", "1e999", "9" * 400, "now", "0-0", "2027-01-15T08:00:00Z", "%F0%9F%98%80")
-BODIES = (b"", b"{}", b"[]", b"null", b'"', b"\xff", b'{"channels": 1}', b'{"channels": [""], "data": 1}', b"[" * 5000, b"1" * 5000)
+VALUES = (
+    "",
+    "0",
+    "-1",
+    "a",
+    "%00",
+    "%ff",
+    "nan",
+    "1e999",
+    "9" * 400,
+    "now",
+    "0-0",
+    "2027-01-15T08:00:00Z",
+    "%F0%9F%98%80",
+)
+BODIES = (
+    b"",
+    b"{}",
+    b"[]",
+    b"null",
+    b'"',
+    b"\xff",
+    b'{"channels": 1}',
+    b'{"channels": [""], "data": 1}',
+    b"[" * 5000,
+    b"1" * 5000,
+)
 
 
 @must("ERR-2")

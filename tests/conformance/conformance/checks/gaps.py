@@ -15,7 +15,9 @@ def _fill(t: Trial, client: Client, name: str) -> None:
         client.publish_list((name, n) for n in range(at, min(at + 100, most)))
 
 
-def _follow_to_end(t: Trial, client: Client, names: tuple[str, ...], cursor: str) -> tuple[list[object], set[tuple[str, str]], str]:
+def _follow_to_end(
+    t: Trial, client: Client, names: tuple[str, ...], cursor: str
+) -> tuple[list[object], set[tuple[str, str]], str]:
     """Everything after a cursor: the data, the gaps, the last cursor."""
     data: list[object] = []
     gaps: set[tuple[str, str]] = set()

@@ -70,7 +70,9 @@ def publish_once_at_the_same_time(t: Trial) -> None:
         clients = [t.client() for _ in range(8)]
         for client in clients:
             client.begin(
-                t.native.call("POST", "/v1/messages", {"channels": [name], "data": 1}, headers=(("Idempotency-Key", key),))
+                t.native.call(
+                    "POST", "/v1/messages", {"channels": [name], "data": 1}, headers=(("Idempotency-Key", key),)
+                )
             )
         ids = [t.status(client.finish(), 201).json["id"] for client in clients]
         t.same("the number of ids", len(set(ids)), 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 from urllib.parse import quote
 
 from conformance.pushup import ANSWER_FIELDS
@@ -48,7 +49,8 @@ def merge_channels_in_order(t: Trial) -> None:
     client, names = t.client(), [t.channel() for _ in range(3)]
     for n in range(12):
         client.publish(names[(0, 0, 1, 0, 2, 2, 1, 1, 2, 0, 1, 0)[n]], n)
-    came, cursor = [], ""
+    came: list[Any] = []
+    cursor = ""
     for _ in range(13):
         answer = client.poll(tuple(names), cursor)
         came, cursor = [*came, *answer.data], answer.cursor
@@ -61,7 +63,8 @@ def get_a_message_once(t: Trial) -> None:
     client, names = t.client(), (t.channel(), t.channel())
     client.publish(names, "both")
     client.publish(names[0], "one")
-    came, cursor = [], ""
+    came: list[Any] = []
+    cursor = ""
     for _ in range(4):
         answer = client.poll(names, cursor)
         came, cursor = [*came, *answer.data], answer.cursor
@@ -135,7 +138,9 @@ def end_in_time(t: Trial) -> None:
         answer = client.poll(name, timeout=timeout)
         took = time.monotonic() - began
         t.same("the messages, gaps and closings", (answer.messages, answer.gaps, answer.closed), ((), (), ()))
-        t.true(took >= 0.85 * timeout - 0.05, f"expected a wait of {0.85 * timeout:g} s at least, and it was {took:.2f}")
+        t.true(
+            took >= 0.85 * timeout - 0.05, f"expected a wait of {0.85 * timeout:g} s at least, and it was {took:.2f}"
+        )
         t.true(took <= timeout + 0.9, f"expected a wait of {timeout:g} s at most, and it was {took:.2f}")
 
 
@@ -238,7 +243,8 @@ def say_whether_there_is_more(t: Trial) -> None:
     """More is true until the last message has come, and false then."""
     client, name = t.client(), t.channel()
     client.publish_list((name, n) for n in range(7))
-    came, cursor = [], ""
+    came: list[Any] = []
+    cursor = ""
     for expected in (True, True, True, False):
         response = client.call("GET", f"/v1/poll?channel={name}&limit=2&cursor={cursor}&timeout=20")
         answer = t.native.read_answer(response, "")
@@ -264,7 +270,8 @@ def get_large_messages(t: Trial) -> None:
     texts = [str(n) + "x" * (t.limits["message_limit_bytes"] - 10) for n in range(count)]
     for text in texts:
         client.publish(name, text)
-    came, cursor, more = [], "", True
+    came: list[Any] = []
+    cursor, more = "", True
     while more:
         answer = client.poll(name, cursor)
         t.true(answer.messages, "expected a message in each answer while there are more, and none came")

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Any
 
 from conformance.registry import must, should
 from conformance.trial import Trial
 
-DATA = (None, True, False, 0, -1.5, 1e300, "", "text", "\u00e9\u2028\U0001f600", [], {}, [1, [2, {"a": None}]])
+DATA: tuple[Any, ...] = (
+    None,
+    True,
+    False,
+    0,
+    -1.5,
+    1e300,
+    "",
+    "text",
+    "\u00e9\u2028\U0001f600",
+    [],
+    {},
+    [1, [2, {"a": None}]],
+)
 
 
 @must("PUB-1")
@@ -90,8 +104,9 @@ def keeps_a_list_together(t: Trial) -> None:
         for n in range(20):
             client.publish_list((name, f"{letter}{n}.{k}") for k in range(5))
 
-    t.together(*(lambda letter=letter: publisher(letter) for letter in "abcd"))  # type: ignore[misc]
-    client, came, cursor, more = t.client(), [], "", True
+    t.together(*(lambda letter=letter: publisher(letter) for letter in "abcd"))
+    client, came = t.client(), list[Any]()
+    cursor, more = "", True
     while more:
         answer = client.poll(name, cursor)
         came, cursor, more = [*came, *answer.data], answer.cursor, answer.more
@@ -180,7 +195,15 @@ def needs_json(t: Trial) -> None:
     """A body that is not JSON gets 400."""
     client, name = t.client(), t.channel()
     good = json.dumps({"channels": [name], "data": 1}).encode()
-    for body in (b"", b"hello", good[:-1], good + b"}", good.replace(b'"', b"'"), b"\xef\xbb\xbf" + good, b"channels=a"):
+    for body in (
+        b"",
+        b"hello",
+        good[:-1],
+        good + b"}",
+        good.replace(b'"', b"'"),
+        b"\xef\xbb\xbf" + good,
+        b"channels=a",
+    ):
         t.problem(client.call("POST", "/v1/messages", body), 400, "bad-request")
     t.same("the messages", client.poll(name).data, [])
 
@@ -224,7 +247,15 @@ def needs_something_in_lists(t: Trial) -> None:
 def checks_types(t: Trial) -> None:
     """A field of the wrong type gets 400."""
     client, name = t.client(), t.channel()
-    for body in ([], "text", 1, {"channels": name, "data": 1}, {"channels": [1], "data": 1}, {"messages": {}}):
+    bodies: tuple[Any, ...] = (
+        [],
+        "text",
+        1,
+        {"channels": name, "data": 1},
+        {"channels": [1], "data": 1},
+        {"messages": {}},
+    )
+    for body in bodies:
         t.problem(client.call("POST", "/v1/messages", body), 400, "bad-request")
 
 
@@ -235,7 +266,9 @@ def takes_64_levels(t: Trial) -> None:
     text = "[" * 63 + "]" * 63
     body = b'{"channels": ["%b"], "data": %b}' % (name.encode(), text.encode())
     t.status(client.call("POST", "/v1/messages", body), 201)
-    t.true(text.encode() in client.call("GET", f"/v1/poll?channel={name}").body, "expected the data, and other data came")
+    t.true(
+        text.encode() in client.call("GET", f"/v1/poll?channel={name}").body, "expected the data, and other data came"
+    )
 
 
 @should("PUB-10")
