@@ -9,9 +9,8 @@ import json
 import re
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 
 from conformance.registry import Failed
@@ -22,82 +21,118 @@ LATE_SECONDS = 4.0
 
 
 class Fault(NamedTuple):
-    """How a server is bad. `request` gets bytes that a client has sent; `response` may return None for no response."""
+    """How a server is bad. `request` gets bytes as a client has sent them."""
 
     request: Callable[[bytes], bytes] = lambda data: data
-    response: Callable[[Response], Response | None] = lambda response: response
+    response: Callable[[Response], Response] = lambda response: response
     late: Callable[[Response], float] = lambda response: 0.0
     closes: bool = False
+    stays_open: bool = False
     chunks: bool = False
     one_at_a_time: bool = False
     bare: tuple[str, ...] = ()
     """Header fields that are left out."""
 
 
+class _Proxy:
+    """Passes everything on, spoilt; its threads end with it."""
+
+    def __init__(self, server: Address, fault: Fault) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=500)
+        self._server = server
+        self._fault = fault
+        self._turn = threading.Lock()
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._begin(self._accept)
+
+    def close(self) -> None:
+        self._over.set()
+        _shut(self.listener)
+        with self._lock:
+            for sock in self._sockets:
+                _shut(sock)
+        for thread in self._threads:
+            thread.join(10)
+
+    def _begin(self, work: Callable[..., None], *arguments: Any) -> None:
+        thread = threading.Thread(target=work, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        with self.listener:
+            while not self._over.is_set():
+                try:
+                    client, _ = self.listener.accept()
+                except OSError:
+                    return
+                with self._lock:
+                    self._sockets.append(client)
+                self._begin(self._serve, client)
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, self._turn if self._fault.one_at_a_time else ExitStack():
+            try:
+                upstream = Wire(self._server, 300.0)
+            except OSError:
+                return
+            with upstream.socket:
+                with self._lock:
+                    self._sockets.append(upstream.socket)
+                if not self._over.is_set():
+                    self._pass_on(client, upstream)
+                _shut(client)
+                _shut(upstream.socket)
+
+    def _pass_on(self, client: socket.socket, upstream: Wire) -> None:
+        fault = self._fault
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        heads = threading.Event()
+        self._begin(self._requests, client, upstream, heads)
+        try:
+            while True:
+                if not upstream.pending:
+                    upstream.socket.recv(1, socket.MSG_PEEK)  # until the request is known that is answered
+                response = upstream.any_response(head=heads.is_set())
+                heads.clear()
+                spoilt = response if response.status < 200 else fault.response(response)
+                self._over.wait(fault.late(spoilt))
+                client.sendall(_encode(spoilt, fault))
+                if (spoilt.closes and not fault.stays_open) or fault.closes:
+                    break
+        except (Failed, OSError):
+            pass
+        if fault.stays_open:
+            self._over.wait(LATE_SECONDS)
+
+    def _requests(self, client: socket.socket, upstream: Wire, heads: threading.Event) -> None:
+        try:
+            while data := client.recv(65536):
+                if data.startswith(b"HEAD "):
+                    heads.set()
+                upstream.send(self._fault.request(data))
+            upstream.half_close()
+        except (Failed, OSError):
+            _shut(upstream.socket)
+
+
 @contextmanager
 def spoiled(server: str, fault: Fault) -> Iterator[str]:
     """A bad server in front of a good one, until the end of the block."""
-    listener = socket.create_server(("127.0.0.1", 0), backlog=500)
-    turn = threading.Lock()
-
-    def accept() -> None:
-        while True:
-            try:
-                client, _ = listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=_serve, args=(client, Address.of(server), fault, turn), daemon=True).start()
-
-    threading.Thread(target=accept, daemon=True).start()
+    proxy = _Proxy(Address.of(server), fault)
     try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield f"http://127.0.0.1:{proxy.listener.getsockname()[1]}"
     finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
+        proxy.close()
 
 
-def _serve(client: socket.socket, server: Address, fault: Fault, turn: threading.Lock) -> None:
-    if fault.one_at_a_time:
-        with turn:
-            _pass_on(client, server, fault)
-    else:
-        _pass_on(client, server, fault)
-
-
-def _pass_on(client: socket.socket, server: Address, fault: Fault) -> None:
-    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    upstream = Wire(server, 300.0)
-    heads = threading.Event()
-    there = threading.Thread(target=_requests, args=(client, upstream, fault, heads), daemon=True)
-    there.start()
-    try:
-        while True:
-            response = upstream.any_response(head=heads.is_set())
-            heads.clear()
-            spoilt = response if response.status < 200 else fault.response(response)
-            if spoilt is None:
-                continue
-            time.sleep(fault.late(spoilt))
-            client.sendall(_encode(spoilt, fault))
-            if spoilt.closes or fault.closes:
-                break
-    except (Failed, OSError):
-        pass
-    for sock in (client, upstream.socket):
-        with suppress(OSError):
-            sock.shutdown(socket.SHUT_RDWR)
-        sock.close()
-
-
-def _requests(client: socket.socket, upstream: Wire, fault: Fault, heads: threading.Event) -> None:
-    try:
-        while data := client.recv(65536):
-            if data.startswith(b"HEAD "):
-                heads.set()
-            upstream.send(fault.request(data))
-        upstream.half_close()
-    except (Failed, OSError):
-        upstream.close()
+def _shut(sock: socket.socket) -> None:
+    """Break a connection off, whoever reads from it; its own thread closes the socket."""
+    with suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
 
 
 def _encode(response: Response, fault: Fault) -> bytes:

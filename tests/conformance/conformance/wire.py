@@ -79,6 +79,11 @@ class Wire:
             self.socket.close()
             raise
 
+    @property
+    def pending(self) -> bool:
+        """Whether something has been received that is not read yet."""
+        return bool(self._received)
+
     def send(self, data: bytes) -> None:
         """Send all of it; that the server has closed already is no failure: what it said is still to be read."""
         try:
