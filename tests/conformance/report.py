@@ -22,7 +22,7 @@ from conformance.pushup import PushUp
 from conformance.registry import CHECKS, Check
 from conformance.runner import Result, run, select
 from pushup import __version__
-from servers import CONFIGURATIONS, ONLY, started
+from servers import CONFIGURATIONS, ONLY, PATIENCE_SECONDS, started
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "conformance.md"
@@ -46,7 +46,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         for workers in (1, 2):
             with nchan(Path(directory) / f"nchan-{workers}", workers) as url:
-                options = Options(urls=(url,))
+                options = Options(urls=(url,), patience=PATIENCE_SECONDS)
                 servers[f"Nchan, {_count(workers, 'worker')}"] = [
                     run(everywhere, Nchan, options) for _ in range(rounds)
                 ]

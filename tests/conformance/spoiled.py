@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from conformance.registry import Failed
 from conformance.wire import Address, Response, Wire
 
-LATE_SECONDS = 4.0
+LATE_SECONDS = 3.0
 """How late the answers of a late server are: later than the tests wait."""
 
 

@@ -17,10 +17,10 @@ from faults import FAULTS, NOTICED
 from servers import CONFIGURATIONS, started
 from spoiled import Fault, spoiled
 
-PATIENCE_SECONDS = 2.0
+PATIENCE_SECONDS = 1.5
 """Less than `LATE_SECONDS` in `spoiled`. A good server on a busy machine may need more, but these are bad."""
 
-GIVE_UP_SECONDS = 12.0
+GIVE_UP_SECONDS = 6.0
 
 PARTS = 8
 """The faults are tried in as many tests, so that these can run in parallel."""

@@ -26,6 +26,7 @@ _WHY_NOT = {
     "gaps": "Nchan does not tell subscribers of messages that it has dropped",
     "keys": "Nchan has no idempotency keys",
     "acknowledgements": "Nchan has one kind of acknowledgement",
+    "quick give-up": "how long nginx waits for a request is in its configuration",
     "second node": "one server, without Redis, was checked",
 }
 
@@ -39,7 +40,11 @@ class Nchan:
         self._options = options
 
     def why_not(self, capability: str) -> str:
-        return "" if capability in _HAS else _WHY_NOT.get(capability, "Nchan has nothing like it")
+        if capability in _HAS:
+            return ""
+        return _WHY_NOT.get(
+            capability, "access is up to nginx and to an application that it asks, in its configuration"
+        )
 
     def publish(self, channels: tuple[str, ...], data: Any) -> Request:
         headers = (("Content-Type", "application/json"),)

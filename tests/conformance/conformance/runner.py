@@ -35,7 +35,7 @@ class Result(NamedTuple):
 
 
 def allow_many_files() -> None:
-    """Raise this process's limit on open files, which is 1024 in many places: some checks hold a hundred connections."""
+    """Raise this process's limit on open files, often 1024: some checks hold a hundred connections."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

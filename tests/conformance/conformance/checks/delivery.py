@@ -149,7 +149,7 @@ def wakes_polls_that_arrive_with_a_message(t: Trial) -> None:
 
 @must("ORD-5", "resume")
 def wakes_polls_that_arrive_with_a_message_again(t: Trial) -> None:
-    """The same with a cursor, on one channel, with two threads that start together."""
+    """A poll with a cursor and a publication that arrive at the same moment meet, again and again on one channel."""
     name = t.channel()
     follower, client, publisher = Follower(t, name), t.client(), t.client()
     gate = threading.Barrier(2, timeout=2 * t.patience)

@@ -25,7 +25,7 @@ def publish_once(t: Trial) -> None:
 
 @must("KEY-1", *KEYS)
 def publish_a_list_once(t: Trial) -> None:
-    """The same holds for a list."""
+    """The same list with the same key gets the same answer, and is published once."""
     client, name, key = t.client(), t.channel(), t.name()
     body = {"messages": [{"channels": [name], "data": n} for n in range(3)]}
     first, second = (t.status(client.call("POST", "/v1/messages", body, Idempotency_Key=key), 201) for _ in range(2))
