@@ -77,9 +77,9 @@ def stay_when_used(t: Trial) -> None:
     """A channel that is published to or renewed stays for longer than its lifetime."""
     client, used, renewed = t.client(), t.name(), t.name()
     for name in (used, renewed):
-        t.status(client.call("POST", "/v1/channels", {"name": name, "ttl": 2}), 201)
+        t.status(client.call("POST", "/v1/channels", {"name": name, "ttl": 5}), 201)
     for n in range(5):
-        t.sleep(0.8)
+        t.sleep(1.3)
         client.publish(used, n)
         t.status(client.call("POST", f"/v1/channels/{renewed}/renew"), 200)
     t.status(client.call("GET", f"/v1/channels/{used}"), 200)

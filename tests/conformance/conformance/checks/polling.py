@@ -141,7 +141,7 @@ def end_in_time(t: Trial) -> None:
         t.true(
             took >= 0.85 * timeout - 0.05, f"expected a wait of {0.85 * timeout:g} s at least, and it was {took:.2f}"
         )
-        t.true(took <= timeout + 0.9, f"expected a wait of {timeout:g} s at most, and it was {took:.2f}")
+        t.true(took <= timeout + t.patience / 5, f"expected a wait of {timeout:g} s at most, and it was {took:.2f}")
 
 
 @must("POLL-6", "timeout")
@@ -152,7 +152,7 @@ def end_without_messages(t: Trial) -> None:
     answer = client.poll(t.channel(), timeout=1.0)
     took = time.monotonic() - began
     t.same("the messages", answer.data, [])
-    t.true(0.5 <= took <= 3, f"expected a wait of about 1 s, and it was {took:.2f}")
+    t.true(0.5 <= took <= 2 + t.patience / 5, f"expected a wait of about 1 s, and it was {took:.2f}")
 
 
 @must("POLL-7", "resume")
@@ -173,7 +173,7 @@ def may_wait_for_fractions(t: Trial) -> None:
     began = time.monotonic()
     t.status(client.call("GET", f"/v1/poll?channel={name}&timeout=0.5"), 200)
     took = time.monotonic() - began
-    t.true(0.3 <= took <= 1.4, f"expected a wait of about 0.5 s, and it was {took:.2f}")
+    t.true(0.3 <= took <= 0.5 + t.patience / 5, f"expected a wait of about 0.5 s, and it was {took:.2f}")
 
 
 @must("POLL-7")
