@@ -299,7 +299,12 @@ NOTICED: dict[str, tuple[str, ...]] = {
     "lacks more": ("polling/have-answers-of-five-fields",),
     "has no tickets": ("access/takes-tickets",),
     "ignores limit": ("polling/limit-their-messages", "polling/need-a-good-limit", "polling/have-two-forms"),
-    "ignores times": ("polling/select-by-time", "polling/understand-rfc-3339", "polling/need-good-times"),
+    "ignores times": (
+        "polling/select-by-time",
+        "polling/leave-what-they-exclude-behind",
+        "polling/understand-rfc-3339",
+        "polling/need-good-times",
+    ),
     "ignores keys": (
         "keys/publish-*",
         "keys/hold-beside-others",

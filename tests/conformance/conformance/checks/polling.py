@@ -298,6 +298,19 @@ def select_by_time(t: Trial) -> None:
 
 
 @must("POLL-11")
+def leave_what_they_exclude_behind(t: Trial) -> None:
+    """A message that is excluded by its time counts as seen."""
+    client, name = t.client(), t.channel()
+    cursor = client.publish(name, "before").cursor
+    client.publish(name, "excluded")
+    target = f"/v1/poll?channel={name}&cursor={cursor}&timeout=0&from=99999999999"
+    answer = t.native.read_answer(client.call("GET", target), cursor)
+    t.same("the messages", answer.data, [])
+    client.publish(name, "after")
+    t.same("the messages after that", client.poll(name, answer.cursor).data, ["after"])
+
+
+@must("POLL-11")
 def understand_rfc_3339(t: Trial) -> None:
     """Times may be RFC 3339, with Z or an offset."""
     client, name = t.client(), t.channel()
