@@ -324,6 +324,9 @@ class Checker:
                 if self._is_on_several(follower, channel, step):
                     self._count("dropped from one channel, delivered through another")
                     continue
+                if self._may_begin_again(follower, step):
+                    self._count("received before a log was put back, and nobody can know")
+                    continue
                 if not self.forgets(follower, channel):
                     raise BrokenPromise(
                         f"a gap is true: {follower.name} at {step.before} was told of a gap on {channel} ({reason}), "

@@ -666,3 +666,23 @@ def test_a_log_that_was_put_back_so_that_nobody_can_know(read_to: str, end: str,
     else:
         with broken("neither received p/0"):
             history.end()
+
+
+@pytest.mark.parametrize("was_put_back", [True, False])
+def test_a_gap_for_what_was_received_before_the_log_was_put_back(was_put_back: bool) -> None:
+    """Whoever was told of a loss then gets messages again, and is told of those that have expired meanwhile."""
+    history = lossy()
+    follower = history.follow("a")
+    history.publish("p", "a", "a", ids=("e1-1", "e1-2"))
+    history.answer(follower, "e1-2", ("e1-1", "p/0", "a"), ("e1-2", "p/1", "a"))
+    history.wait(1)
+    if was_put_back:
+        history.checker.take(PutBack(at=history.now, end="e1-0"))
+    history.wait(1)
+    history.answer(follower, "e2-0", a="lost")
+    if was_put_back:
+        history.answer(follower, "e2-2", a="evicted")
+        assert history.checker.without_loss["received before a log was put back, and nobody can know"] == 1
+    else:
+        with broken("a gap is true"):
+            history.answer(follower, "e2-2", a="evicted")
