@@ -53,12 +53,6 @@ def check_ready(server: Server) -> None:
         )
 
 
-def end_cursor(simulation: Simulation) -> str:
-    """The id of the last message that was published after all faults."""
-    ids = [p.ids[0] for p in simulation.checker.publications.values() if p.key and p.key.startswith("last on")]
-    return max(ids, key=simulation.checker.order.place, default="")
-
-
 def check_invariants(simulation: Simulation) -> None:
     """Every running server's state and held polls are consistent in themselves."""
     for server in simulation.servers:

@@ -137,7 +137,7 @@ class Simulation:
         inside.check_live(self)
         self._finish()
         inside.check_equal(self)
-        self.record.take(events.End(at=self.record.now, cursor=inside.end_cursor(self)))
+        self.record.take(events.End(at=self.record.now))
         self._stop()
         inside.check_nothing_left(self)
         if world.longest_turn > TURN_WORK:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from loadtest.history.events import BrokenPromise, GivenUp
+from loadtest.history.events import BrokenPromise, Failed, GivenUp, Refused
 from tests.simulation.clients import ATTEMPTS, Publisher, Subscriber
 from tests.simulation.http import Message, Reader
 from tests.simulation.network import End, Network
@@ -90,6 +90,17 @@ def test_a_publication_that_is_acknowledged_or_wrong(setting: Setting) -> None:
     ]
 
 
+@pytest.mark.parametrize(("first", "told"), [(BUSY, GivenUp), (reply(422, {}), Refused)])
+def test_a_publication_that_is_refused_in_the_end(setting: Setting, first: bytes, told: type) -> None:
+    """Only if that is the first response: an earlier attempt may have been carried out although it failed."""
+    setting.reply = first
+    Publisher(setting.world, setting.network, "p", setting.record).publish("balancer", [("a",)], "k", "accepted")
+    setting.run(0.1)
+    setting.reply = reply(422, {})
+    setting.run(10)
+    assert [type(event) for event in setting.record.events[1:]] == [told]
+
+
 def test_a_subscriber_continues_with_its_cursor(setting: Setting) -> None:
     """After a refusal with the one that it has, after an answer with the new one."""
     setting.seconds, setting.reply = 1.0, BUSY
@@ -127,6 +138,7 @@ def test_a_subscriber_that_sleeps(setting: Setting) -> None:
     subscriber.sleep(5.0)
     setting.run(4.9)
     assert len(setting.requests) == count
+    assert isinstance(setting.record.events[-1], Failed)
     setting.run(0.2)
     assert len(setting.requests) == count + 1
     assert "cursor=e1-0" in setting.requests[-1].first_line
