@@ -366,18 +366,18 @@ class Checker:
 
     # In the end.
 
-    def check_deliveries(self, end: str = "") -> None:
+    def check_deliveries(self, end: str | None = None) -> None:
         """Every acknowledged message was delivered to every follower of its channels, or a gap covered it.
 
-        `end`: every follower that has not left must have reached this cursor. Without it, and of one that has left, no
-        more is asked than what its own cursor has passed.
+        `end`: every follower that has not left must have reached this cursor, if it is not empty, and have everything.
+        If it is None, and of one that has left, no more is asked than what its own cursor has passed.
         """
         place_of = self.order.place
         for follower in self.followers.values():
             if follower.starts:
                 continue
-            read_to_end = bool(end) and not follower.has_left
-            if read_to_end and place_of(follower.cursor) < place_of(end):
+            read_to_end = end is not None and not follower.has_left
+            if read_to_end and end and place_of(follower.cursor) < place_of(end):
                 raise BrokenPromise(f"live again: {follower.name} is at {follower.cursor}, and the end is {end}")
             for publication in self.publications.values():
                 for number, channels in enumerate(publication.channels if publication.ids else ()):

@@ -195,7 +195,8 @@ class Simulation:
             if not server.is_running:
                 server.start()
         for subscriber in self.subscribers.values():
-            subscriber.pause, subscriber.slow, subscriber.prompt_from = 0.0, 0.0, self.record.now
+            subscriber.timeout, subscriber.pause, subscriber.slow = min(subscriber.timeout, 2.0), 0.0, 0.0
+            subscriber.prompt_from = self.record.now
         channels = {c for s in self.subscribers.values() for c in s.channels}
         publisher, random = self.publishers[0], self.world.random("last")
         for channel in sorted(channels):
