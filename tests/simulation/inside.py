@@ -163,25 +163,35 @@ def check_versions(simulation: Simulation) -> None:
 
 def all_have_read(simulation: Simulation) -> bool:
     """Whether every subscriber has reached the end, and no server is behind another."""
-    end, place_of = end_cursor(simulation), simulation.checker.order.place
-    cursors = [subscriber.cursor for subscriber in simulation.subscribers.values()]
-    is_read = bool(end) and all("-" in cursor and place_of(cursor) >= place_of(end) for cursor in cursors)
-    last = [p for p in simulation.checker.publications.values() if p.key and p.key.startswith("last on")]
-    return is_read and all(publication.ids for publication in last) and is_live(simulation)
+    last = [p for p in simulation.checker.publications.values() if is_last(p)]
+    read = all(not unread(simulation, s) for s in simulation.subscribers.values())
+    return is_live(simulation) and all(p.ids for p in last) and read
+
+
+def is_last(publication: Publication) -> bool:
+    """Whether it was published after all faults."""
+    return publication.key is not None and publication.key.startswith("last on")
+
+
+def unread(simulation: Simulation, subscriber: Subscriber) -> list[Publication]:
+    """The last publications that a subscriber has not got to."""
+    cursor, place_of = subscriber.cursor, simulation.checker.order.place
+    return [
+        p
+        for p in simulation.checker.publications.values()
+        if is_last(p) and p.channels[0][0] in subscriber.channels and p.ids
+        and ("-" not in cursor or place_of(cursor) < place_of(p.ids[0]))
+    ]  # fmt: skip
 
 
 def check_read_to_end(simulation: Simulation, subscriber: Subscriber) -> None:
     """A subscriber that polls has reached the end."""
-    place_of = simulation.checker.order.place
-    last = [p for p in simulation.checker.publications.values() if p.ids and p.key and p.key.startswith("last on")]
-    for publication in last:
-        channel = publication.channels[0][0]
-        if channel in subscriber.channels and place_of(subscriber.cursor) < place_of(publication.ids[0]):
-            raise BrokenPromise(
-                f"live again: {subscriber.name} at {subscriber.cursor} has not got to {publication.data[0]} "
-                f"({publication.ids[0]}, on {channel}) "
-                f"{simulation.record.now - publication.acknowledged_at:.0f} s after it was published"
-            )
+    for publication in unread(simulation, subscriber):
+        raise BrokenPromise(
+            f"live again: {subscriber.name} at {subscriber.cursor} has not got to {publication.data[0]} "
+            f"({publication.ids[0]}, on {publication.channels[0][0]}) "
+            f"{simulation.record.now - publication.acknowledged_at:.0f} s after it was published"
+        )
 
 
 def check_confirmation(simulation: Simulation) -> Callable[[Publication, str], None]:

@@ -506,7 +506,8 @@ class Simulation:
         """An entry that one node cannot apply the first time: the others are not concerned, and nothing is lost."""
         name = self._server(node).name
         self.world.reach("one node could not apply an entry that others could")
-        self.publishers[0].publish("balancer", [(NAMES[0],)], f"poison for {name}", "accepted", f"poison for {name}")
+        what = f"poison for {name} {len(self.checker.publications)}"
+        self.publishers[0].publish("balancer", [(NAMES[0],)], what, "accepted", what)
 
     def do_new_settings(self, limits: dict[str, Any]) -> None:
         """The servers are restarted one after the other, with other limits."""
