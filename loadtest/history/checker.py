@@ -144,6 +144,9 @@ class Checker:
             case events.PutBack():
                 self.lossless = False
                 self.unknowable.append((event.at, _cursor(event.end)))
+                self._last_acknowledged = ""  # its successors are named by a clock that may be behind
+                for publication in self.publications.values():
+                    publication.began_after = ""
             case events.End():
                 self.check_deliveries(event.cursor and _cursor(event.cursor))
             case events.GivenUp():
@@ -394,7 +397,8 @@ class Checker:
         if publication.began_at < first.at and place <= place_of(first.after):
             return  # from before its time
         for step in follower.steps[1:] if "-" not in first.before else follower.steps:
-            if step.at < publication.began_at or epoch_of(step.after) < epoch_of(publication.ids[number]):
+            is_earlier = epoch_of(step.after) < epoch_of(publication.ids[number])
+            if step.at < publication.began_at or (is_earlier and not self.unknowable):
                 continue  # that answer was made before the message
             if self._ends_an_order(step) and wanted & set(step.gaps):
                 return

@@ -697,3 +697,23 @@ def test_a_gap_for_what_was_received_before_the_log_was_put_back(was_put_back: b
     else:
         with broken("a gap is true"):
             history.answer(follower, "e2-2", a="evicted")
+
+
+@pytest.mark.parametrize("was_put_back", [True, False])
+def test_names_may_go_back_after_a_log_was_put_back(was_put_back: bool) -> None:
+    """If nobody knows of the later name, and the clock that names epochs was set back."""
+    history = lossy()
+    follower = history.follow("a", cursor="e2-0")
+    history.publish("p", "a", ids=("e2-1",))
+    if was_put_back:
+        history.checker.take(PutBack(at=history.now, end="e1-0"))
+    history.wait(1)
+    history.publish("q", "a")
+    if was_put_back:
+        history.acknowledge("q", "e1-1")
+        history.answer(follower, "e1-0", a="lost")
+        history.answer(follower, "e1-1", ("e1-1", "q/0", "a"))
+        history.end("e1-1")
+    else:
+        with broken("one order"):
+            history.acknowledge("q", "e1-1")
