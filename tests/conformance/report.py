@@ -111,7 +111,9 @@ def _compared(checks: Sequence[Check], servers: dict[str, Rounds]) -> str:
 
 
 def _cell(results: list[Result]) -> str:
-    failed = sum(result.verdict != "passed" for result in results)
+    if any(result.verdict not in ("passed", "failed") for result in results):
+        raise RuntimeError(f"{results[0].check.name} was not run in each round")
+    failed = sum(result.verdict == "failed" for result in results)
     if not failed:
         return "kept"
     return "**not kept**" if failed == len(results) else f"**not kept** in {failed} of {len(results)} rounds"
