@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable
 
 from conformance.follower import Follower
@@ -247,13 +248,17 @@ def reaches_each_channel(t: Trial) -> None:
 def serves_many_channels_at_once(t: Trial) -> None:
     """A hundred polls, each on its own channel, each get their own message."""
     clients = [(t.client(), t.channel()) for _ in range(100)]
+    began = time.monotonic()
     for client, name in clients:
         client.begin_poll(name)
     publisher = t.client()
     for _, name in reversed(clients):
         publisher.publish(name, name)
     for client, name in clients:
-        t.same("the messages", client.answer().data, [name])
+        answer = client.answer()
+        if not answer.data and time.monotonic() - began > LONG / 2:
+            answer = client.poll(name)  # a slow machine: the poll has ended before its message was published
+        t.same("the messages", answer.data, [name])
 
 
 @must("HTTP-8", "resume")
