@@ -13,6 +13,7 @@
 | `nodes` | PushUp §4.4: one to four nodes behind HAProxy |
 | `redis_delay` | the cost of keeping the order in Redis |
 | `cluster_kills`, `cut_off` | repeated faults of a cluster under load |
+| `append_only` | what a Redis comes back with that has lost the end of its file, or only its last save |
 | `peers` | the same work on PushUp and on Nchan |
 | `report` | one page with all results |
 | `locustfile`, `users` | locust users that pull, poll and publish; `counted_client` is their HTTP client |
