@@ -10,7 +10,7 @@ from loadtest.append_only import last_increment, pieces, saved_sequence, without
 
 
 def command(*words: str) -> bytes:
-    return bytes(hiredis.pack_command(words))
+    return bytes(hiredis.pack_command(words))  # type: ignore[arg-type]  # the stubs allow only one word
 
 
 def script(*commands: bytes) -> bytes:
