@@ -16,6 +16,7 @@
 | `append_only` | what a Redis comes back with that has lost the end of its file, or only its last save |
 | `peers` | the same work on PushUp and on Nchan |
 | `report` | one page with all results |
+| `history/` | what clients were told, and whether that keeps the promises |
 | `locustfile`, `users` | locust users that pull, poll and publish; `counted_client` is their HTTP client |
 | `tally` | the paper's metrics, as those users count them |
 | `swarm` | a lightweight load generator, for more subscribers than locust can run |

@@ -44,6 +44,8 @@ NOT_RUN = {
     "README.md: make cluster": "tests/deploy/test_local.py runs what it runs",
     "docs/architecture.md: pushup/": "a list of folders",
     "CONTRIBUTING.md: make check": "it runs this test",
+    "docs/histories.md: python -m tests.simulation": "tests/history/test_simulated.py and test_file.py",
+    'docs/histories.md: {"event"': "tests/history/test_document.py judges it",
     "docs/simulation.md: python -m tests.simulation": "an hour; tests/simulation/test_simulation.py runs 200 seeds",
     "docs/simulation.md: The cluster": "a part of a story",
     "docs/simulation.md: What was seen": "a part of a story",
