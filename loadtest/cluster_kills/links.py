@@ -102,8 +102,8 @@ class _Links:
                     links[int(number)].cut(direction)
                 case ["mend", number]:
                     links[int(number)].mend()
-                case ["target", port]:
-                    self.target = int(port)
+                case ["target", target]:
+                    self.target = int(target)
                     for link in links:
                         link.close()
             _say("done")

@@ -38,18 +38,19 @@ class Redis:
         self.port = port
         self.data = folder / name
         self.data.mkdir(exist_ok=True)
-        words = [
-            installed("redis-server"), "--bind", HOST, "--port", str(port), "--dir", str(self.data),
-            "--maxmemory-policy", "noeviction", "--repl-diskless-sync-delay", "0",
-        ]  # fmt: skip
-        words += [word for key, value in flags.items() for word in (f"--{key}", value)]
         # A file that may not grow gives an error then, as a full disk does, and does not kill it.
-        command = ["sh", "-c", "trap '' XFSZ; exec \"$@\"", "sh", *words]
+        self._command = ["sh", "-c", "trap '' XFSZ; exec \"$@\"", "sh", installed("redis-server")]
+        self._command += ["--bind", HOST, "--port", str(port), "--dir", str(self.data)]
+        self._command += ["--maxmemory-policy", "noeviction", "--repl-diskless-sync-delay", "0"]
+        self.flags = flags
+        """For the next start."""
         environment = {**os.environ, **(environment or {})}
-        self.part = Part(name, command, environment=environment, folder=folder, is_ready=self._answers)
+        self.part = Part(name, self._command, environment=environment, folder=folder, is_ready=self._answers)
 
     def start(self) -> None:
         """Raises: PartFailed."""
+        words = [word for key, value in self.flags.items() for word in (f"--{key}", value)]
+        self.part.command = [*self._command, *words]
         self.part.start()
 
     def kill(self) -> None:
