@@ -25,7 +25,7 @@ from pushup.core.limits import Limits
 CHANNELS = tuple(f"load-{number}" for number in range(24))
 """The channels that subscribers follow."""
 
-PUBLISHERS = 4
+PUBLISHERS = 6
 SUBSCRIBERS = 8
 PAUSE_SECONDS = 0.08
 """Longest pause of a publisher between two publications; they are random."""
@@ -33,9 +33,9 @@ PAUSE_SECONDS = 0.08
 KEYED = 0.7
 """Share of the publications that have an idempotency key, and are repeated until they are acknowledged."""
 
-PUBLISH_SECONDS = 5.0
+PUBLISH_SECONDS = 3.0
 HOLD_SECONDS = 2.0
-GRACE_SECONDS = 4.0
+GRACE_SECONDS = 3.0
 """How long a client waits for the answer to a publication; for which time it has polls held, and waits beyond that."""
 
 RETRY_SECONDS = 0.1

@@ -29,6 +29,7 @@ def spread(rng: random.Random, shortest: float, longest: float) -> float:
 def kill_node(scene: Scene) -> list[str]:
     """kill -9 of a node, and start."""
     with scene.a_node() as name:
+        scene.begins(name)
         scene.cluster.kill_part(name)
         time.sleep(0.5 * scene.rng.random())
         scene.cluster.parts[name].begin()
@@ -39,6 +40,7 @@ def stop_node(scene: Scene, longest: float) -> list[str]:
     """SIGSTOP of a node, and SIGCONT up to `longest` seconds later."""
     with scene.a_node() as name:
         seconds = spread(scene.rng, 1.0, longest)
+        scene.begins(name, seconds)
         scene.cluster.freeze_part(name)
         time.sleep(seconds)
         scene.cluster.thaw_part(name)
@@ -51,14 +53,17 @@ def cut(scene: Scene, direction: str, longest: float) -> list[str]:
     assert scene.links is not None
     with scene.a_node() as name:
         number = scene.nodes.index(name)
+        seconds = spread(scene.rng, min(1.0, longest), longest)
+        scene.begins(name, seconds)
         scene.links.cut(number, direction)
-        time.sleep(spread(scene.rng, min(1.0, longest), longest))
+        time.sleep(seconds)
         scene.links.mend(number)
         return [name]
 
 
 def reload_haproxy(scene: Scene) -> list[str]:
     """HAProxy reads its configuration again."""
+    scene.begins("haproxy")
     scene.cluster.reload_haproxy()
     return scene.nodes
 
@@ -79,6 +84,7 @@ def set_redis_clock(scene: Scene) -> list[str]:
 def _set_clock(scene: Scene, name: str) -> None:
     clocks = scene.clocks
     assert clocks is not None
+    scene.begins(name)
     clocks.set(name, scene.rng.choice([hour for hour in (-HOUR, 0, HOUR) if hour != clocks.offsets[name]]))
     time.sleep(0.5)
 
@@ -87,6 +93,7 @@ def fill_redis_disk(scene: Scene) -> list[str]:
     """The file that Redis writes to may not grow: with `appendfsync always` it ends. Then there is space again."""
     redis = scene.redis
     assert redis is not None
+    scene.begins("redis")
     size = last_increment(redis.data).stat().st_size
     redis.process.rlimit(psutil.RLIMIT_FSIZE, (size + scene.rng.randrange(3000), resource.RLIM_INFINITY))
     deadline = time.monotonic() + 15.0
@@ -105,9 +112,11 @@ def fill_journal_disk(scene: Scene) -> list[str]:
     pid = scene.cluster.pids[scene.nodes[0]]
     assert pid is not None
     process = psutil.Process(pid)
+    seconds = spread(scene.rng, 0.3, 3.0)
+    scene.begins(scene.nodes[0], seconds)
     sizes = [path.stat().st_size for path in scene.cluster.folder.glob("journal*")]
     process.rlimit(psutil.RLIMIT_FSIZE, (max(sizes) + scene.rng.randrange(3000), resource.RLIM_INFINITY))
-    time.sleep(spread(scene.rng, 0.3, 3.0))
+    time.sleep(seconds)
     process.rlimit(psutil.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     return scene.nodes
 
@@ -120,7 +129,9 @@ def kill_journal(scene: Scene) -> list[str]:
 def stop_redis(scene: Scene, longest: float) -> list[str]:
     """SIGSTOP of Redis, and SIGCONT up to `longest` seconds later."""
     assert scene.redis is not None
+    seconds = spread(scene.rng, 1.0, longest)
+    scene.begins("redis", seconds)
     scene.redis.part.signal(signal.SIGSTOP)
-    time.sleep(spread(scene.rng, 1.0, longest))
+    time.sleep(seconds)
     scene.redis.part.signal(signal.SIGCONT)
     return scene.nodes

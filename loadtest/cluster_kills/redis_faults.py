@@ -21,6 +21,7 @@ QUIET_SECONDS = 10.0
 def kill(scene: Scene) -> list[str]:
     """kill -9 of Redis, and start."""
     redis = _redis(scene)
+    scene.begins("redis")
     redis.kill()
     time.sleep(0.5 * scene.rng.random())
     redis.start()
@@ -32,6 +33,7 @@ def fail_over(scene: Scene) -> list[str]:
     redis, spare = _redis(scene), scene.spare
     assert spare is not None
     assert scene.links is not None
+    scene.begins("redis")
     spare.ask("REPLICAOF", "NO", "ONE")
     time.sleep(0.2 + scene.rng.random())
     redis.kill()
@@ -46,6 +48,7 @@ def fail_over(scene: Scene) -> list[str]:
 def put_back_snapshot(scene: Scene) -> list[str]:
     """Redis keeps nothing but snapshots, and starts again from the last one."""
     redis = _redis(scene)
+    scene.begins("redis")
     redis.flags = SNAPSHOTS
     redis.ask("CONFIG", "SET", "appendonly", "no")
     redis.ask("SAVE")
@@ -63,6 +66,7 @@ def put_back_snapshot(scene: Scene) -> list[str]:
 def put_back_file(scene: Scene) -> list[str]:
     """An older append-only file is put in place, though Redis syncs each write."""
     redis = _redis(scene)
+    scene.begins("redis")
     nodes = _kill_all(scene) if scene.rng.random() < 0.5 else []
     redis.kill()
     file = last_increment(redis.data)
@@ -77,6 +81,7 @@ def put_back_file(scene: Scene) -> list[str]:
 def lose_save(scene: Scene) -> list[str]:
     """Redis comes back with every entry, but without the last save of the checkpoint. Then a node starts again."""
     redis = _redis(scene)
+    scene.begins("redis")
     older = None
     while older is None:
         scene.load.pause()

@@ -19,7 +19,6 @@ from msgspec import Struct, field
 from loadtest.cluster_kills import clocks, faults, redis_faults
 from loadtest.cluster_kills.clients import Record
 from loadtest.cluster_kills.scene import Base, NotLive, Scene, limits, staged
-from loadtest.history import events
 from loadtest.history.file import read_history
 from loadtest.history.verdict import check
 
@@ -52,15 +51,15 @@ def kinds(*, longest: float) -> dict[str, Fault]:
     """All faults by name. `longest`: seconds, of a stop; cuts take at most half of it."""
     cut_seconds = longest / 2
     return {
-        "node-killed": Fault(120, faults.kill_node),
-        "node-stopped": Fault(110, partial(faults.stop_node, longest=longest), at_once=3, a_round=28),
+        "node-killed": Fault(110, faults.kill_node),
+        "node-stopped": Fault(100, partial(faults.stop_node, longest=longest), at_once=3, a_round=28),
         "cut-to-redis": Fault(70, partial(faults.cut, direction="to", longest=cut_seconds), at_once=3, a_round=24),
         "cut-from-redis": Fault(70, partial(faults.cut, direction="from", longest=cut_seconds), at_once=3, a_round=24),
         "cut-both-ways": Fault(50, partial(faults.cut, direction="both", longest=cut_seconds), at_once=3, a_round=25),
-        "haproxy-reloaded": Fault(100, faults.reload_haproxy, a_round=25),
-        "node-clock": Fault(80, faults.set_node_clock, stage=CLOCKS),
-        "redis-clock": Fault(60, faults.set_redis_clock, stage=CLOCKS, moves_clock=True),
-        "redis-killed": Fault(90, redis_faults.kill),
+        "haproxy-reloaded": Fault(90, faults.reload_haproxy, a_round=25),
+        "node-clock": Fault(70, faults.set_node_clock, stage=CLOCKS),
+        "redis-clock": Fault(50, faults.set_redis_clock, stage=CLOCKS, moves_clock=True),
+        "redis-killed": Fault(80, redis_faults.kill),
         "redis-stopped": Fault(30, partial(faults.stop_redis, longest=longest / 6), a_round=15),
         "redis-disk-full": Fault(40, faults.fill_redis_disk),
         "failover": Fault(40, redis_faults.fail_over, a_round=10, stage={"with_spare": True}, may_lose=True),
@@ -108,6 +107,8 @@ class Round:
         with self._history.open("wb") as file:
             record = Record(file, limits())
             with staged(folder, base, record, self._rng, **self._fault.stage) as scene:
+                fault = self._fault
+                scene.kind = {"what": self._name, "may_lose": fault.may_lose, "moves_clock": fault.moves_clock}
                 try:
                     self._harm(scene, times, deadline, tally)
                 except NotLive as error:
@@ -140,11 +141,7 @@ class Round:
                 if time.monotonic() > deadline:
                     return
                 time.sleep(PAUSE_SECONDS * self._rng.random())
-                fault = self._fault
-                scene.record.write(
-                    events.Fault, what=self._name, may_lose=fault.may_lose, moves_clock=fault.moves_clock
-                )
-                nodes = fault.inject(scene)
+                nodes = self._fault.inject(scene)
                 tally.times += 1
                 tally.live.append(scene.live_again(nodes))
 

@@ -19,6 +19,7 @@ from loadtest.cluster_kills.clients import Http, Load, Record, Target
 from loadtest.cluster_kills.clocks import Clocks
 from loadtest.cluster_kills.links import Links
 from loadtest.cluster_kills.redis import ALWAYS, Redis
+from loadtest.history import events
 from pushup.core.limits import Limits
 
 NODES = 4
@@ -86,6 +87,8 @@ class Scene:
         """The other Redis, which takes over in a failover."""
         self.links: Links | None = None
         self.clocks: Clocks | None = None
+        self.kind: dict[str, Any] = {}
+        """What `loadtest.history.events.Fault` says of the faults of this round."""
         self._probes = 0
         self._lock = Lock()
         self._in_use: set[str] = set()
@@ -93,6 +96,10 @@ class Scene:
     @property
     def nodes(self) -> list[str]:
         return self.cluster.nodes
+
+    def begins(self, on: str = "", seconds: float | None = None) -> None:
+        """Write down that the next fault begins now: what it happens to, and for how long."""
+        self.record.write(events.Fault, on=on, seconds=seconds, **self.kind)
 
     @contextmanager
     def a_node(self) -> Iterator[str]:
@@ -291,7 +298,7 @@ def staged(
             urls = {name: f"redis://127.0.0.1:{port}" for name, port in zip(names, ports[2:], strict=True)}
             cluster = Nodes(folder, nodes=NODES, links=urls, environments=environments)
         stack.enter_context(cluster)
-        fronts = ["inside"] * 2 if "haproxy" in cluster.parts else []
+        fronts = ["inside"] * len(cluster.nodes) if "haproxy" in cluster.parts else []
         target = Target([cluster.address(name) for name in (*fronts, *cluster.nodes)], cluster.publish_key)
         load = Load(target, record, str(rng.random()))
         scene = Scene(cluster, load, record, rng)
