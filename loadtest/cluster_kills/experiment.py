@@ -86,7 +86,10 @@ def measure(
                 break
             progress.step(f"{name}, {count} times")
             one = Round(name, all_[name], seed=f"{seed} {number}", history=histories / f"{name}-{number}.jsonl")
+            before = len(tallies[name].broken)
             one.run(base, count, deadline, tallies[name])
+            for line in tallies[name].broken[before:]:
+                click.echo(line, err=True)
     progress.end()
     broken = [line for tally in tallies.values() for line in tally.broken]
     rows = [_row(name, tally) for name, tally in tallies.items() if tally.times or tally.broken]

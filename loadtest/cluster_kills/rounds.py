@@ -52,7 +52,7 @@ def kinds(*, longest: float) -> dict[str, Fault]:
     cut_seconds = longest / 2
     return {
         "node-killed": Fault(110, faults.kill_node),
-        "node-stopped": Fault(100, partial(faults.stop_node, longest=longest), at_once=3, a_round=28),
+        "node-stopped": Fault(100, partial(faults.stop_node, longest=longest), at_once=2, a_round=25),
         "cut-to-redis": Fault(70, partial(faults.cut, direction="to", longest=cut_seconds), at_once=3, a_round=24),
         "cut-from-redis": Fault(70, partial(faults.cut, direction="from", longest=cut_seconds), at_once=3, a_round=24),
         "cut-both-ways": Fault(50, partial(faults.cut, direction="both", longest=cut_seconds), at_once=3, a_round=25),
@@ -106,20 +106,11 @@ class Round:
         broken: list[str] = []
         with self._history.open("wb") as file:
             record = Record(file, limits())
-            with staged(folder, base, record, self._rng, **self._fault.stage) as scene:
-                fault = self._fault
-                scene.kind = {"what": self._name, "may_lose": fault.may_lose, "moves_clock": fault.moves_clock}
-                try:
-                    self._harm(scene, times, deadline, tally)
-                except NotLive as error:
-                    broken.append(str(error))
-                except Exception as error:  # a fault could not be caused; the other rounds go on
-                    broken.append(f"not a broken promise, but a failure here: {type(error).__name__}: {error}")
-                scene.load.finish()
-                broken += scene.load.surprises
-                difference = scene.differences()
-                if difference:
-                    broken.append(difference)
+            try:
+                with staged(folder, base, record, self._rng, **self._fault.stage) as scene:
+                    broken += self._in(scene, times, deadline, tally)
+            except Exception as error:  # the other rounds go on
+                broken.append(failure(error))
         shutil.rmtree(folder)
         tally.acknowledged += record.counts["messages"]
         tally.gaps += record.counts["gaps"]
@@ -131,6 +122,21 @@ class Round:
                     setattr(tally, attribute, getattr(tally, attribute) + 1)
         tally.without_loss += Counter(verdict.without_loss)
         tally.broken += [f"{self._history}: {what}" for what in broken]
+
+    def _in(self, scene: Scene, times: int, deadline: float, tally: Tally) -> list[str]:
+        """Have the faults happen to this cluster. Returns the promises that were broken, as far as its clients go."""
+        fault, broken = self._fault, []
+        scene.kind = {"what": self._name, "may_lose": fault.may_lose, "moves_clock": fault.moves_clock}
+        try:
+            self._harm(scene, times, deadline, tally)
+        except NotLive as error:
+            broken.append(str(error))
+        except Exception as error:  # a fault could not be caused; what was done so far is judged
+            broken.append(failure(error))
+        scene.load.finish()
+        broken += scene.load.surprises
+        difference = scene.differences()
+        return [*broken, difference] if difference else broken
 
     def _harm(self, scene: Scene, times: int, deadline: float, tally: Tally) -> None:
         """The faults, one after the other on each of `at_once` nodes."""
@@ -152,6 +158,11 @@ class Round:
             for done in [pool.submit(some) for _ in range(self._fault.at_once)]:
                 done.result()
         scene.live_again(scene.nodes)
+
+
+def failure(error: Exception) -> str:
+    """Says that this experiment has failed, rather than the server."""
+    return f"not a broken promise, but a failure here: {type(error).__name__}: {error}"
 
 
 PROMISES = {"lost": "delivered or covered", "repeated": "nothing twice", "out_of_order": "one order"}
