@@ -8,8 +8,10 @@ kind; and has the checker of docs/histories.md judge what the clients were told.
 | `rounds` | the kinds of faults, and a round of one of them |
 | `faults` | faults of nodes, links, clocks, disks and HAProxy |
 | `redis_faults` | Redis comes back with less than it had |
-| `scene` | the cluster, and whether it is live again |
+| `scene` | the cluster that faults happen to, and whether it is live again |
+| `stage` | starts it, with the data that is there from the beginning |
 | `clients` | publishers and subscribers, which write the history |
+| `requests` | their requests |
 | `redis` | a Redis of which the data is put back |
 | `links` | the links to Redis, which can be stopped in one direction |
 | `clocks` | clocks of single processes that jump |

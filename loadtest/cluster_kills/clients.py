@@ -1,21 +1,19 @@
 """The load: publishers and subscribers in threads, which write down what they do and are told (docs/histories.md).
 
-They use the addresses in turn. One request at a time, with a timeout; what is repeated, is repeated here.
+They use the addresses in turn, one request at a time. What is repeated, is repeated here.
 """
 
 from __future__ import annotations
 
-import http.client
-import json
 import random
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from threading import Event as Flag
 from threading import Lock, Thread
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 from urllib.parse import urlencode
 
+from loadtest.cluster_kills.requests import Target
 from loadtest.history import events
 from loadtest.history.events import Event
 from loadtest.history.file import HistoryFile
@@ -34,47 +32,19 @@ KEYED = 0.7
 """Share of the publications that have an idempotency key, and are repeated until they are acknowledged."""
 
 PUBLISH_SECONDS = 3.0
+"""How long a publisher waits for an answer."""
+
 HOLD_SECONDS = 2.0
 GRACE_SECONDS = 3.0
-"""How long a client waits for the answer to a publication; for which time it has polls held, and waits beyond that."""
+"""For how long subscribers have their polls held, and how much longer they wait for the answer."""
 
 RETRY_SECONDS = 0.1
 
+LAST_SECONDS = 60.0
+"""How long the last publications, after all faults, may take; and then, how long subscribers may take to get them."""
 
-class Http:
-    """Requests to one of several addresses after the other, each on a connection that stays open."""
-
-    def __init__(self, addresses: Sequence[str], key: str) -> None:
-        self._connections = [http.client.HTTPConnection(address) for address in addresses]
-        self._headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
-        self._turn = 0
-
-    def ask(
-        self, method: str, target: str, body: object = None, headers: Mapping[str, str] | None = None, *, timeout: float
-    ) -> tuple[int, Any, str]:
-        """The status, and the body as JSON; or status 0, and why there was no answer."""
-        self._turn += 1
-        connection = self._connections[self._turn % len(self._connections)]
-        data = None if body is None else json.dumps(body).encode()
-        connection.timeout = timeout
-        if connection.sock is not None:
-            connection.sock.settimeout(timeout)
-        try:
-            connection.request(method, target, data, {**self._headers, **(headers or {})})
-            response = connection.getresponse()
-            text = response.read()
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            return 0, {}, f"{type(error).__name__}: {error}"
-        try:
-            value = json.loads(text)
-        except ValueError:
-            value = {}
-        return response.status, value, "" if response.status < 400 else f"{response.status} {text[:200].decode()}"
-
-    def close(self) -> None:
-        for connection in self._connections:
-            connection.close()
+SURPRISES = 20
+"""How many answers that no client should get are kept."""
 
 
 class Record:
@@ -111,18 +81,6 @@ class Record:
         if isinstance(event, events.Acknowledged):
             self.counts["messages"] += len(event.ids)
         self._history.write(event)
-
-
-class Target(NamedTuple):
-    """Where the clients send requests: addresses as HOST:PORT, and the publish key."""
-
-    addresses: Sequence[str]
-    key: str
-
-    def http(self, first: int = 0) -> Http:
-        """A client that begins with this address."""
-        first %= len(self.addresses)
-        return Http([*self.addresses[first:], *self.addresses[:first]], self.key)
 
 
 class _Publisher(Thread):
@@ -185,10 +143,6 @@ class _Publisher(Thread):
                 record.write(events.GivenUp, publication=name, why=why)
                 return []
             time.sleep(RETRY_SECONDS * (0.5 + self._random.random()))
-
-
-LAST_SECONDS = 60.0
-"""How long the last publications, after all faults, may take; and then, how long subscribers may take to get them."""
 
 
 class _Subscriber(Thread):
@@ -293,10 +247,6 @@ class Load:
     def surprise(self, what: str) -> None:
         if len(self.surprises) < SURPRISES:
             self.surprises.append(what)
-
-
-SURPRISES = 20
-"""As many are kept."""
 
 
 def _place(cursor: str) -> tuple[Any, int]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from loadtest.cluster_kills.rounds import Fault, Round, Tally, kinds, missing
-from loadtest.cluster_kills.scene import Base
+from loadtest.cluster_kills.stage import Base
 from loadtest.results import Figure, Progress, Table
 
 FAULTS = 1000

@@ -20,6 +20,8 @@ from loadtest.append_only import FOLDER
 
 HOST = "127.0.0.1"
 WAIT_SECONDS = 10.0
+AT_ONCE = 65536
+"""Bytes that are read at a time."""
 
 ALWAYS = {"appendonly": "yes", "appendfsync": "always", "save": ""}
 """Each write is synced before it is answered."""
@@ -105,7 +107,3 @@ class Redis:
         with suppress(hiredis.ReplyError):
             return bool(self.ask("PING") == b"PONG")
         return False
-
-
-AT_ONCE = 65536
-"""Bytes that are read at a time."""

@@ -18,7 +18,8 @@ from msgspec import Struct, field
 
 from loadtest.cluster_kills import clocks, faults, redis_faults
 from loadtest.cluster_kills.clients import Record
-from loadtest.cluster_kills.scene import Base, NotLive, Scene, limits, staged
+from loadtest.cluster_kills.scene import NotLive, Scene
+from loadtest.cluster_kills.stage import Base, limits, staged
 from loadtest.history.file import read_history
 from loadtest.history.verdict import check
 

@@ -1,3 +1,7 @@
+/* Shifts the wall clock of the process that it is loaded into (LD_PRELOAD) by the seconds in a file: a 64-bit integer in
+ * native byte order, which may change at any time. The process maps the file, so that asking for the time allocates no
+ * memory and takes no lock: allocators ask for the time as well. */
+
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

@@ -23,6 +23,7 @@ from loadtest.cluster_kills.links import Links
 from loadtest.cluster_kills.redis import ALWAYS, Redis
 from loadtest.cluster_kills.rounds import Fault, Tally, kinds
 from loadtest.cluster_kills.scene import Scene
+from loadtest.cluster_kills.stage import Base
 from loadtest.results import Table
 
 MESSAGES = 1000
@@ -117,8 +118,6 @@ def test_a_node_that_does_not_come_back_is_noticed(tmp_path: Path, monkeypatch: 
 
 def run_round(tmp_path: Path, fault: Fault) -> Tally:
     """A round with one fault."""
-    from loadtest.cluster_kills.scene import Base
-
     tally = Tally()
     one = rounds.Round("planted", fault, seed="1", history=tmp_path / "history.jsonl")
     one.run(Base(tmp_path, MESSAGES), 1, time.monotonic() + 300.0, tally)
