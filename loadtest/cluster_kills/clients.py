@@ -108,7 +108,10 @@ class _Publisher(Thread):
     def last(self) -> list[str]:
         """Publish on every channel once more; returns the ids, none if nobody acknowledges it."""
         groups: list[tuple[str, ...]] = [(channel,) for channel in CHANNELS]
-        return self._publish(groups, keyed=True, until=time.monotonic() + LAST_SECONDS)
+        try:
+            return self._publish(groups, keyed=True, until=time.monotonic() + LAST_SECONDS)
+        finally:
+            self._http.close()
 
     def _messages(self) -> list[tuple[str, ...]]:
         """The channels of the messages of one publication."""

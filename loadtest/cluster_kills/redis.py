@@ -20,6 +20,11 @@ from loadtest.append_only import FOLDER
 
 HOST = "127.0.0.1"
 WAIT_SECONDS = 10.0
+"""How long to wait for a reply."""
+
+COPY_SECONDS = 60.0
+"""How long a replica may take to have everything."""
+
 AT_ONCE = 65536
 """Bytes that are read at a time."""
 
@@ -97,7 +102,7 @@ class Redis:
     def replicate(self, other: Redis) -> None:
         """Become a replica of another, and wait until it has everything."""
         self.ask("REPLICAOF", HOST, other.port)
-        deadline = time.monotonic() + WAIT_SECONDS
+        deadline = time.monotonic() + COPY_SECONDS
         while b"master_link_status:up" not in self.ask("INFO", "replication"):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{self.name} does not replicate {other.name}")

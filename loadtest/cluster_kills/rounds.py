@@ -103,7 +103,7 @@ class Round:
 
     def run(self, base: Base, times: int, deadline: float, tally: Tally) -> None:
         """Cause `times` faults, fewer if it is later than `deadline` (`time.monotonic`), and judge what clients saw."""
-        folder = Path(tempfile.mkdtemp(prefix="pushup-faults-", dir=base.folder))
+        folder = Path(tempfile.mkdtemp(prefix="pushup-faults-"))  # short: the path of HAProxy's socket is limited
         broken: list[str] = []
         with self._history.open("wb") as file:
             record = Record(file, limits())

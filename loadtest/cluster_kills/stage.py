@@ -30,7 +30,6 @@ class Base:
     """Data to begin with: tens of thousands of messages on many channels, published once and then copied."""
 
     def __init__(self, folder: Path, messages: int) -> None:
-        self.folder = folder
         self.redis = folder / "base-redis"
         self.journal = folder / "base-journal"
         self.messages = messages
