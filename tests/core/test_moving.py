@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pushup.core.commands import Close, Continue
+from pushup.core.commands import Close, Continue, Expire
 from pushup.core.restoration import restore
 from pushup.core.slices import open_channels, take_apart
 from pushup.core.state import ReplicatedState
@@ -57,6 +57,36 @@ def test_what_happens_between_two_slices_reaches_polls_that_were_not_moved_yet()
     assert all(len(answer.messages) == 1 or answer.closed for _, answer in answers)
     feed.use(restore(feed.state.snapshot()))
     assert [ids(answer) for _, answer in feed.expire(31.0, 1000)] == [[]] * (POLLS - len(answers))
+
+
+def test_a_slice_of_nothing_moves_nothing() -> None:
+    """When a turn has no time left."""
+    feed = feed_with_polls()
+    feed.use(restore(feed.state.snapshot()))
+    names = len(feed.polls._moving.names)
+    assert feed.deliver(0) == []
+    assert len(feed.polls._moving.names) == names > 0
+
+
+def test_what_is_forgotten_between_two_slices_is_no_gap_for_polls_that_have_seen_it() -> None:
+    """Neither for a poll that arrives while others are moved, nor for one on a channel that is forgotten then."""
+    feed = Feed(retention_seconds=5.0)
+    for name in ("other", "closed"):
+        feed.apply(publish(name), 1.0)
+    feed.apply(Close("closed"), 1.0)
+    feed.hold(poll("awaited", cursor="e1-0", timeout=99.0), 1.0, "before")
+    feed.hold(poll("closed", cursor="e1-3", timeout=99.0), 1.0, "on the closed one")
+    feed.use(restore(feed.state.snapshot()))
+    feed.hold(poll("awaited", cursor="e1-3", timeout=99.0), 1.0, "meanwhile")
+    feed.check()
+    feed.apply(Close("other"), 1.0)
+    feed.apply(Expire(), 6.0)
+    assert feed.state.channels.floor == 4
+    assert feed.deliver() == []
+    for name in ("awaited", "closed"):
+        feed.apply(publish(name), 7.0)
+    told = {holder: (ids(answer), gaps(answer)) for holder, answer in feed.deliver()}
+    assert told == {"before": ([6], []), "meanwhile": ([6], []), "on the closed one": ([7], [])}
 
 
 def test_polls_of_an_epoch_that_is_over_are_lost_in_whatever_slice_they_are_moved() -> None:

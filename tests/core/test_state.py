@@ -9,6 +9,9 @@ from pushup.core.commands import (
     ChannelState,
     Close,
     Closed,
+    Command,
+    Configure,
+    Continue,
     Create,
     Entry,
     Expire,
@@ -16,10 +19,12 @@ from pushup.core.commands import (
     Publish,
     Published,
     Renew,
+    Upgrade,
 )
 from pushup.core.cursor import Cursor
 from pushup.core.errors import ChannelExists, KeyReused, OutOfOrder, Overloaded, UnknownChannel
 from pushup.core.keys import Remembered
+from pushup.core.limits import Limits
 from pushup.core.restoration import restore
 from pushup.core.state import EXPIRE_AT_MOST
 
@@ -57,6 +62,25 @@ def test_an_entry_that_does_not_follow_is_refused(entry: Entry) -> None:
         feed.state.apply(entry)
     assert feed.state.snapshot() == before
     assert feed.state.apply(Entry(EPOCH, 3, 5.0, Expire())) == Expired()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [Create("b"), Renew("a"), Close("a"), Expire(), Continue("e2"), Upgrade(1), Configure(Limits())],
+    ids=lambda command: type(command).__name__,
+)
+def test_every_other_entry_takes_one_place(command: Command) -> None:
+    """Whatever its outcome; the next message has the next sequence."""
+    feed = Feed()
+    feed.apply(publish("a"), 1.0)
+    feed.apply(command, 1.0)
+    assert feed.state.cursor.sequence == 2
+
+
+def test_a_fingerprint_never_changes() -> None:
+    """Checkpoints keep it: a publication that is repeated after an upgrade must be recognized."""
+    command = batch(draft("a", "é", data='"x"'), draft("b", data="[1]"), key="k")
+    assert command.fingerprint == "34764577f6e44ad30312697c08ec75df"
 
 
 def test_a_repeated_key_returns_the_first_outcome_and_publishes_nothing() -> None:

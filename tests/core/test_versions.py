@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from hashlib import blake2b
+from random import Random
+
 import msgspec
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from pushup.broadcast.checkpoint import Head, encode, head_of, read_checkpoint
-from pushup.core.commands import Close, Command, Configure, Continue, Create, Done, Entry, Expire, Published, Upgrade
+from pushup.core import state as state_module
+from pushup.core.commands import (
+    Close,
+    Command,
+    Configure,
+    Continue,
+    Create,
+    Done,
+    Entry,
+    Expire,
+    Published,
+    Renew,
+    Upgrade,
+)
 from pushup.core.cursor import Cursor
 from pushup.core.errors import BadRequest, OutOfOrder, VersionTooNew
 from pushup.core.limits import Limits
@@ -118,6 +135,26 @@ def test_a_poll_held_ahead_is_lost_when_the_order_goes_on_before_it() -> None:
     assert (holder, gaps(answer), ids(answer), answer.cursor) == ("ahead", [("a", "lost")], [1], "e2-2")
     assert feed.polls.count == 1
     assert not feed.polls.has_ahead
+
+
+def test_a_poll_held_ahead_under_the_new_name_stays_held() -> None:
+    """What ends the cursors of the old name is the one entry that changes the name, not those after it."""
+    feed = Feed()
+    feed.apply(Continue("e2"), 1.0)
+    feed.hold(poll("a", cursor="e2-9", timeout=10.0), 1.0)
+    feed.apply(publish("b"), 1.0)
+    assert feed.deliver() == []
+    assert feed.polls.count == 1
+
+
+def test_a_message_delivered_after_a_change_of_name_keeps_its_id() -> None:
+    """It was published under the old name, and its publisher was told that id."""
+    feed = Feed()
+    feed.hold(poll("a", timeout=10.0), 1.0)
+    feed.apply(publish("a"), 1.0)
+    feed.apply(Continue("e2"), 1.0)
+    [(_, answer)] = feed.deliver()
+    assert ([message.id for message in answer.messages], answer.cursor) == (["e1-1"], "e2-2")
 
 
 def test_a_name_is_used_once() -> None:
@@ -251,6 +288,76 @@ def test_a_channel_closed_and_reopened_by_one_entry_keeps_its_message() -> None:
     feed.check()
     again = restore(feed.state.snapshot())
     assert again.message_count == feed.state.message_count == 1
+
+
+# Version 1.
+
+# What release 0.1 did with these entries: a digest of each outcome and of the state after it, made with its own code.
+DIGESTS_OF_0_1 = {
+    "age": (Limits(retention_seconds=4.0, channel_ttl_seconds=3.0), "8059f3d8d4d52251"),
+    "messages": (Limits(retention_seconds=30.0, retention_messages=3, channel_ttl_seconds=5.0), "88d3701e22e0d419"),
+    "bytes": (Limits(retention_seconds=60.0, retention_bytes=4000, keys_limit=3), "996a939c38aad27c"),
+    "channels": (
+        Limits(retention_seconds=9.0, channels_limit=6, keys_limit=1, channel_ttl_seconds=2.0), "d24fb3c407fd1809",
+    ),
+}  # fmt: skip
+
+
+def entries_of_0_1(seed: str) -> Iterator[Entry]:
+    """Must stay as it is: the digests belong to it."""
+    random = Random(seed)
+    sequence, time = 1, 1000.0
+    names = [f"c{n}" for n in range(12)]
+    for _ in range(400):
+        name, ttl = random.choice(names), random.choice((None, 0.5, 3.0))
+        drafts = [
+            draft(*random.sample(names, random.choice((1, 2, 5))), data="1" * random.randrange(1, 40))
+            for _ in range(random.choice((1, 1, 4)))
+        ]
+        publications = batch(*drafts), batch(*drafts, key=random.choice("klm"))
+        command = random.choice((*publications, Create(name, ttl), Renew(name, ttl), Close(name), Expire()))
+        time += random.choice((0.0, 0.0, 0.25, 1.0, 3.0))
+        yield Entry(EPOCH, sequence, time, command)
+        sequence += command.width
+
+
+@pytest.mark.parametrize("limits", DIGESTS_OF_0_1)
+def test_version_1_is_what_release_0_1_did(limits: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its nodes and ours follow one order while a cluster is upgraded; every entry must lead them to the same state."""
+    monkeypatch.setattr(state_module, "EXPIRE_AT_MOST", 7)
+    state = version_1(ReplicatedState(DIGESTS_OF_0_1[limits][0], epoch=EPOCH))
+    digest = blake2b(digest_size=8)
+    for entry in entries_of_0_1(limits):
+        outcome = state.apply(entry)
+        now = state.snapshot()
+        seen = (
+            type(outcome).__name__ if isinstance(outcome, Exception) else outcome,
+            now.floor,
+            now.last_id,
+            [astuple(channel) for channel in sorted(now.channels, key=lambda channel: channel.name)],
+            [message.sequence for message in now.messages],
+            [key for key, _ in now.keys],
+        )
+        digest.update(repr(seen).encode())
+    assert digest.hexdigest() == DIGESTS_OF_0_1[limits][1]
+
+
+def test_in_version_1_what_exceeds_smaller_limits_goes_as_in_0_1() -> None:
+    """When its nodes were started with smaller limits: all messages with the next one, keys and closings one by one."""
+    feed = Feed()
+    feed.apply(batch(*[draft("a")] * 10), 1.0)
+    for limits in (Limits(retention_messages=3), Limits(retention_bytes=3 * MESSAGE_OVERHEAD_BYTES + 3)):
+        state = restore(replace(feed.state.snapshot(), version=1, limits=limits))
+        state.apply(Entry(EPOCH, 11, 2.0, publish("a")))
+        assert state.message_count == 3
+    for n in range(10):
+        feed.apply(publish(f"c{n}", key=f"k{n}"), 2.0)
+        feed.apply(Close(f"c{n}"), 2.0)
+    state = restore(replace(feed.state.snapshot(), version=1, limits=Limits(keys_limit=3, channels_limit=3)))
+    state.apply(Entry(EPOCH, 31, 2.0, publish("c", key="k")))
+    state.apply(Entry(EPOCH, 32, 2.0, Close("c")))
+    after = state.snapshot()
+    assert (len(after.keys), len(after.channels)) == (10, 1 + 10)
 
 
 # Checkpoints.
