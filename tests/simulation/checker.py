@@ -319,6 +319,7 @@ class Checker:
         for at, end in self.unknowable:
             before = [step for step in follower.steps if step.at <= at]
             is_behind = not before or self.order.place(before[-1].after) <= self.order.place(end)
-            if publication.began_at <= at and place > self.order.place(end) and is_behind:
+            is_later = epoch_of(publication.ids[-1]) > epoch_of(end) or place > self.order.place(end)
+            if publication.began_at <= at and is_later and is_behind:
                 return True
         return False

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from pushup.broadcast.redis.broadcast import RedisBroadcast
 from pushup.broadcast.redis.log import SCRIPTS
+from pushup.core.rules import LATEST_VERSION
 from pushup.core.snapshot import Snapshot
 from tests.core.random_entries import sorted_snapshot
+from tests.simulation import redis_server
 from tests.simulation.checker import Follower, Publication
 from tests.simulation.redis_server import RedisServer
 from tests.simulation.world import BrokenPromise
@@ -85,6 +87,36 @@ def check_equal_now(simulation: Simulation) -> None:
                 raise BrokenPromise(f"replicas are equal: {server.name} and {name} differ{_difference(other, state)}")
 
 
+REFUSED_SECONDS = 3.0
+"""A node that can reach Redis is not ready after this, if it is too old for the log."""
+
+
+def check_upgrade(simulation: Simulation) -> None:
+    """The version was changed: every living node knows it."""
+    for server in simulation.servers:
+        if server.version is not None and server.version < LATEST_VERSION and _counts_as_living(server):
+            raise BrokenPromise(f"one version: {server.name} is alive and does not know the version {LATEST_VERSION}")
+
+
+def check_versions(simulation: Simulation) -> None:
+    """A node that is too old for the log is not ready."""
+    if simulation.redis is None:
+        return
+    version = int(simulation.redis.data.get(b"{pushup}:state", {}).get(b"version", 1))
+    for server in simulation.servers:
+        is_too_old = server.runs_version is not None and server.runs_version < version
+        links = simulation.network.both(server.name, redis_server.HOST)
+        if not is_too_old or not server.is_up or any(link.cut or link.clogged for link in links):
+            server.too_old_since = None
+            continue
+        if server.too_old_since is None:
+            server.too_old_since = simulation.world.now
+            simulation.world.reach("a node was too old for the log")
+        is_late = simulation.world.now > server.too_old_since + REFUSED_SECONDS
+        if is_late and server.node.why_not_ready() is None:
+            raise BrokenPromise(f"one version: {server.name} is ready, but too old for the log")
+
+
 def check_read_to_end(simulation: Simulation, subscriber: Subscriber) -> None:
     """A subscriber that polls has reached the end."""
     chain, place_of = subscriber.chain, simulation.checker.order.place
@@ -141,13 +173,14 @@ def _has_entry(redis: RedisServer, count: int, id_: str) -> bool:
 
 
 def may_forget(simulation: Simulation) -> Callable[[Follower, str], bool]:
-    """Whether a gap may be reported for a channel because one of this name may have been forgotten."""
+    """Whether a gap may be reported for a channel because one of this name may have been forgotten.
+
+    A poll without a cursor may have been held anywhere, so it counts as one at 0.
+    """
 
     def forgets(follower: Follower, channel: str) -> bool:
         before = follower.cursor
-        if "-" not in before:
-            return False
-        sequence = int(before.rpartition("-")[2])
+        sequence = int(before.rpartition("-")[2]) if "-" in before else 0
         return any(s.is_running and s.node.state.channels.floor > sequence for s in simulation.servers)
 
     return forgets

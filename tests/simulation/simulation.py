@@ -13,6 +13,7 @@ from zope.interface import implementer
 from pushup.broadcast.redis.log import SCRIPTS
 from pushup.core import state
 from pushup.core.limits import Limits
+from pushup.core.rules import LATEST_VERSION
 from pushup.drain import DrainLimits
 from pushup.server_settings import ServerSettings
 from pushup.settings import Settings
@@ -20,11 +21,11 @@ from tests.simulation import inside, reach
 from tests.simulation.balancer import Balancer
 from tests.simulation.checker import Checker
 from tests.simulation.clients import Publisher, Subscriber
-from tests.simulation.network import Network
+from tests.simulation.network import End, Network
 from tests.simulation.plan import FAULT_SECONDS, LIMITS, NAMES, WEIGHTS, Plan, Step
 from tests.simulation.redis_server import HOST as REDIS
 from tests.simulation.redis_server import RedisServer
-from tests.simulation.server import Server
+from tests.simulation.server import Server, use_version
 from tests.simulation.world import START, TURN_WORK, BrokenPromise, World
 
 HEAL_SECONDS = 40.0
@@ -35,6 +36,10 @@ DELIVERY_SECONDS = 25.0
 
 REDIS_SETTINGS_SECONDS = 2.0
 """`redis_timeout_seconds` of the simulated servers."""
+
+
+OLD_VERSION = 1
+"""The version of the state machine that nodes know before they are upgraded."""
 
 
 class Result(NamedTuple):
@@ -79,6 +84,8 @@ class Simulation:
                 link.seconds = setup["delay"]
                 if server.name == "n0" and setup["slow_node"]:
                     link.seconds = setup["slow_node"]
+            if setup["old_nodes"]:
+                server.version = OLD_VERSION
             server.start()
         self.balancer = Balancer(self.world, self.network, [server.name for server in self.servers])
         self.publishers = [Publisher(self.world, self.network, f"p{n}", self.checker) for n in range(3)]
@@ -126,6 +133,7 @@ class Simulation:
 
     def _compare(self) -> None:
         inside.check_equal_now(self)
+        inside.check_versions(self)
         if self.world.now < START + FAULT_SECONDS + HEAL_SECONDS:
             self.world.later(0.5, self._compare)
 
@@ -153,6 +161,7 @@ class Simulation:
             self.redis.resume_replica()
             if not self.redis.process.alive:
                 self.redis.restart(len(self.redis.writes))
+        self._upgrade()
 
     def _finish(self) -> None:
         """Publish once more on every channel, and let every subscriber read to the end."""
@@ -253,6 +262,25 @@ class Simulation:
         else:
             self.world.later(seconds, server.start_again)
 
+    def do_upgrade(self) -> None:
+        """A rolling upgrade: the servers are restarted one after the other, and know the latest version."""
+        self._upgrade()
+
+    def _upgrade(self) -> None:
+        old = [server for server in self.servers if server.version == OLD_VERSION]
+        for number, server in enumerate(old):
+            self.world.later(6.0 * number, partial(self._restart_with, server, LATEST_VERSION))
+
+    def do_roll_back(self, node: int, seconds: float) -> None:
+        """One server is restarted as it was before the upgrade, and later upgraded again."""
+        server = self._server(node)
+        self._restart_with(server, OLD_VERSION, seconds)
+
+    def _restart_with(self, server: Server, version: int, seconds: float = 0.0) -> None:
+        server.version = version
+        server.stop()
+        self._start_when_stopped(server, seconds)
+
     def do_stop_all(self, redis: str, good: bool, seconds: float, share: float) -> None:
         """Stop every server, let something happen meanwhile, and start them again."""
         if self.kind == "memory":
@@ -317,6 +345,22 @@ class Simulation:
                 link.cut = False
 
         self.world.later(seconds, mend)
+
+    def do_late(self, what: str, seconds: float, flush: bool) -> None:
+        """The next append or save of a node is under way for so long; Redis may lose everything meanwhile."""
+        sha = {"append": SCRIPTS[0], "save": SCRIPTS[2]}[what].sha.encode()
+
+        def hold_up(end: End, data: bytes) -> None:
+            if end.peer.host == REDIS and sha in data:
+                self.network.on_send = lambda end, data: None
+                link = self.network.link(end.host, REDIS)
+                link.clogged = True
+                self.world.tell(f"{end.host}: its next {what} is late")
+                self.world.later(seconds, link.release)
+                if flush:
+                    self.world.later(1.0, self.do_redis_flush)
+
+        self.network.on_send = hold_up
 
     def do_slow_link(self, node: int, other: str, seconds: float, delay: float) -> None:
         links = self.network.both(self._server(node).name, other)
@@ -568,6 +612,7 @@ def simulate(plan: Plan, observe: Callable[[Simulation], None] | None = None) ->
     finally:
         globalLogPublisher.removeObserver(log)
         state.EXPIRE_AT_MOST = expire_at_most
+        use_version(LATEST_VERSION)
         for server in simulation.servers:
             server.disk.close()
     return Result(

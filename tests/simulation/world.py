@@ -106,6 +106,7 @@ class World:
     def turn_of(self, process: Process) -> Iterator[None]:
         """Whatever is done inside is done by this process."""
         before, self.running, self.work = self.running, process, 0
+        process.before_turn()
         try:
             yield
         finally:
@@ -125,6 +126,8 @@ class Process:
         """What the operating system does when it dies: closes its sockets."""
         self.clock = clock or Clock(world)
         self.reactor = ProcessTime(self)
+        self.before_turn: Callable[[], None] = lambda: None
+        """Called before each of its turns."""
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         self.world.later(seconds, call, self)

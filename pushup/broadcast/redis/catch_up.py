@@ -131,8 +131,8 @@ class CatchUp:
                     parts = [*snapshot.channels, *snapshot.messages, *snapshot.keys, *loaded.entries]
                     del loaded, snapshot
                     while parts:  # to free all of them at once takes long
-                        del parts[-FREED_AT_ONCE:]
                         await self._pace.spend(FREED_AT_ONCE // 4)
+                        del parts[-FREED_AT_ONCE:]
                     return
                 case Action.REFUSE:
                     raise CannotFollow(decision.reason)
@@ -180,13 +180,14 @@ class CatchUp:
         """The checkpoint with the entries applied, up to the first that cannot be."""
         state = await restored(loaded.snapshot, self._pace)
         for logged in loaded.entries:
+            entry = logged.entry
+            if not isinstance(entry, Entry):
+                break
+            await self._pace.spend(work_of(entry, state.time))
             try:
-                assert isinstance(logged.entry, Entry)
-                units = work_of(logged.entry, state.time)
-                state.apply(logged.entry)
+                state.apply(entry)
             except Exception:  # an entry that cannot be applied ends the state, whatever the reason
                 break
-            await self._pace.spend(units)
         return state
 
     async def _ask_others(self, log: RedisLog, *, vouches: bool) -> bool | None:
