@@ -36,18 +36,16 @@ class PastEpochs:
         """Up to which sequence cursors of this former epoch are valid; -1 if it is not remembered."""
         return self._by_name.get(epoch, -1)
 
-    def at(self, sequence: int, now: str) -> str:
-        """The epoch in which this sequence was published; `now`: the present one. O(1) if that is the one.
+    def at(self, sequence: int) -> str:
+        """The former epoch in which this sequence was published, up to the last one.
 
         If its name is no longer remembered, that of the oldest one.
         """
-        if sequence > self.sequence:
-            return now
         return next(p.epoch for p in self.all if sequence <= p.sequence)
 
     def translate(self, cursor: Cursor, now: str) -> Cursor:
         """The cursor under the order's present name, if it is one of this order; else as it is."""
-        if cursor.epoch == now or cursor.sequence > self.good_up_to(cursor.epoch):
+        if cursor.sequence > self.good_up_to(cursor.epoch):
             return cursor
         return Cursor(now, cursor.sequence)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pushup.core.commands import Close, Continue, Expire
 from pushup.core.restoration import restore
 from pushup.core.slices import open_channels, take_apart
@@ -89,9 +91,11 @@ def test_what_is_forgotten_between_two_slices_is_no_gap_for_polls_that_have_seen
     assert told == {"before": ([6], []), "meanwhile": ([6], []), "on the closed one": ([7], [])}
 
 
-def test_polls_of_an_epoch_that_is_over_are_lost_in_whatever_slice_they_are_moved() -> None:
+@pytest.mark.parametrize("epoch", ["e0", "e2"])
+def test_polls_of_an_epoch_that_is_over_are_lost_in_whatever_slice_they_are_moved(epoch: str) -> None:
+    """Whichever name comes first in the alphabet."""
     feed = feed_with_polls()
-    feed.use(ReplicatedState(feed.limits, epoch="e2"))
+    feed.use(ReplicatedState(feed.limits, epoch=epoch))
     answers = feed.expire(31.0, 5)
     assert len(answers) == 5
     for n in range(POLLS * 2):
@@ -100,6 +104,31 @@ def test_polls_of_an_epoch_that_is_over_are_lost_in_whatever_slice_they_are_move
         answers += feed.deliver(9)
     assert len(answers) == POLLS
     assert all([reason for _, reason in gaps(answer)] == ["lost", "lost"] for _, answer in answers)
+
+
+def test_polls_that_arrive_while_others_are_moved_are_of_the_new_epoch() -> None:
+    """They end with their deadline, and without a gap."""
+    feed = feed_with_polls()
+    feed.use(ReplicatedState(feed.limits, epoch="e2", sequence=7))
+    feed.hold(poll("new", cursor="e2-7", timeout=10.0), 1.0, "new")
+    [(holder, answer)] = feed.expire(11.0)
+    assert (holder, gaps(answer), answer.cursor) == ("new", [], "e2-7")
+
+
+def test_what_is_good_of_an_epoch_stays_so_when_the_order_is_renamed_again() -> None:
+    """Polls moved only after that have seen what the order lost when it was renamed before."""
+    feed, order = feed_with_polls(), Feed()
+    order.apply(publish("c0"), 1.0)
+    order.apply(Continue("e2"), 1.0)
+    for _ in range(2 * POLLS):
+        order.apply(publish("c0"), 1.0)
+    feed.use(restore(order.state.snapshot()))
+    feed.apply(Continue("e3"), 2.0)
+    answers = []
+    while feed.polls.has_deliveries:
+        answers += feed.deliver(50)
+    assert len(answers) == POLLS
+    assert {reason for _, answer in answers for _, reason in gaps(answer)} == {"lost"}
 
 
 def test_a_poll_ahead_of_the_new_state_is_lost_if_the_order_continues_without_what_it_has_seen() -> None:

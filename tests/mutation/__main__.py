@@ -50,9 +50,10 @@ class Report:
         print(f"{name:44} {'{:7}{:8}{:11}{:11}'.format(*columns)}   {seconds:5.0f} s", flush=True)
 
 
-def tests_of(path: Path) -> str:
-    """The tests of the package: of `pushup/core/state.py`, `tests/core`."""
-    return str(Path("tests", path.parts[1]))
+def tests_of(path: Path) -> tuple[str, ...]:
+    """The tests of the package: of `pushup/core/state.py`, `tests/core`. Those of documents compare default limits."""
+    package = str(Path("tests", path.parts[1]))
+    return (package, "tests/test_documents.py") if path.name == "limits.py" else (package,)
 
 
 def main() -> int:
@@ -79,7 +80,7 @@ def main() -> int:
     if options.sample is not None:
         mutants = random.Random(options.seed).sample(mutants, min(options.sample, len(mutants)))
     report = Report(files, set(mutants), [] if options.all else explained)
-    tests = options.tests or sorted({tests_of(path) for path in paths})
+    tests = options.tests or sorted({tests for path in paths for tests in tests_of(path)})
     status = run(files, tests, report.work, most_seconds=options.seconds)
     return status or report.total["survivors"] > 0
 
