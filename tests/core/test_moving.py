@@ -160,14 +160,14 @@ def test_another_state_while_polls_are_being_moved() -> None:
 
 
 def test_a_new_epoch_begins_with_the_channels_that_were_open_and_still_are() -> None:
-    """Neither with one that was opened since, nor with one that was closed and opened again."""
+    """Neither with one that was opened since, nor with one that was closed, whether or not it was opened again."""
     feed = Feed()
-    for name in ("a", "b", "c"):
+    for name in ("a", "b", "c", "closed"):
         feed.apply(publish(name), 1.0)
     channels = open_channels(feed.state)
     first = next(channels)
     assert (first.name, first.newest_sequence, first.dropped_sequence) == ("a", 0, 0)
-    for command in (Close("b"), publish("b"), publish("d")):
+    for command in (Close("b"), publish("b"), publish("d"), Close("closed")):
         feed.apply(command, 2.0)
     assert [channel.name for channel in channels] == ["c"]
 

@@ -25,8 +25,9 @@ from pushup.core.cursor import Cursor
 from pushup.core.errors import ChannelExists, KeyReused, OutOfOrder, Overloaded, UnknownChannel
 from pushup.core.keys import Remembered
 from pushup.core.limits import Limits
+from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.restoration import restore
-from pushup.core.state import EXPIRE_AT_MOST
+from pushup.core.state import EXPIRE_AT_MOST, ReplicatedState
 
 from .builders import EPOCH, Feed, batch, draft, gaps, ids, poll, publish
 
@@ -62,6 +63,29 @@ def test_an_entry_that_does_not_follow_is_refused(entry: Entry) -> None:
         feed.state.apply(entry)
     assert feed.state.snapshot() == before
     assert feed.state.apply(Entry(EPOCH, 3, 5.0, Expire())) == Expired()
+
+
+def test_a_new_state_has_no_epoch() -> None:
+    """While none is known, its cursor is of the empty one, and its time is before every entry."""
+    state = ReplicatedState(Limits())
+    assert (state.cursor, state.time, state.message_count, state.message_bytes) == (Cursor("", 0), 0.0, 0, 0)
+
+
+def test_messages_count_with_their_size() -> None:
+    """Each once, with its overhead."""
+    feed = Feed()
+    feed.apply(batch(draft("a", "b", data="123"), draft("a", data="1")), 1.0)
+    assert feed.state.message_bytes == 2 * MESSAGE_OVERHEAD_BYTES + 4
+
+
+def test_only_the_last_entry_has_touched_channels() -> None:
+    """An entry that does nothing wakes nobody."""
+    feed = Feed()
+    feed.apply(publish("a"), 1.0)
+    touched = feed.state.touched
+    assert ([c.name for c in touched.woken], [c.name for c in touched.opened]) == (["a"], ["a"])
+    feed.apply(Expire(), 1.0)
+    assert (touched.woken, touched.opened, touched.forgotten) == ([], [], [])
 
 
 @pytest.mark.parametrize(

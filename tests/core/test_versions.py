@@ -162,7 +162,9 @@ def test_a_name_is_used_once() -> None:
     feed = three_epochs()
     before = feed.state.snapshot()
     for name in ("e1", "e3"):
-        assert isinstance(feed.apply(Continue(name), 1.0), BadRequest)
+        error = feed.apply(Continue(name), 1.0)
+        assert isinstance(error, BadRequest)
+        assert error.field == "epoch"
     assert feed.state.snapshot() == replace(before, sequence=before.sequence + 2)
 
 
@@ -223,7 +225,8 @@ def test_an_order_of_a_later_version_is_not_followed() -> None:
     later = LATEST_VERSION + 1
     state = ReplicatedState(Limits(), epoch=EPOCH)
     before = state.snapshot()
-    for follower, command in ((state, Upgrade(later)), (restore(replace(before, version=later)), Expire())):
+    ahead = restore(replace(before, version=later))
+    for follower, command in ((state, Upgrade(later)), (ahead, Expire()), (ahead, Upgrade(1))):
         with pytest.raises(VersionTooNew, match=rf"has version {later} .* knows {LATEST_VERSION}") as raised:
             follower.apply(Entry(EPOCH, 1, 1.0, command))
         assert (raised.value.needed, raised.value.version) == (later, LATEST_VERSION)

@@ -72,8 +72,10 @@ def main() -> int:
     mutants = [m for file in files for m in file.mutants if not options.line or m.line in options.line]
     explained = read()
     for e in explained:
-        if any(e.file == str(path) for path in paths) and not any(map(e.fits, mutants)) and not options.line:
-            print(f"{SURVIVORS.name}: {e.file} has no such mutant any more: {e.line}: {e.change}")
+        if any(e.file == str(path) for path in paths) and not options.line:
+            for change in e.changes:
+                if not any(mutant.change == change and e.fits(mutant) for mutant in mutants):
+                    print(f"{SURVIVORS.name}: {e.file} has no such mutant any more: {e.line}: {change}")
     if options.list:
         print("\n".join(map(str, mutants)))
         return 0

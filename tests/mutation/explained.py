@@ -1,6 +1,6 @@
 """The mutants that no test can kill, with the reasons: `survivors.toml`.
 
-Each has the `file`, the text of the `line`, the `change` as it is printed, and the `reason`.
+Each entry has the `file`, the text of the `line`, the `changes` as they are printed, and the `reason`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ SURVIVORS = Path(__file__).with_name("survivors.toml")
 
 
 class Explained(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Why no test can notice this change. Without a `change` all of the line are meant."""
+    """Why no test can notice these changes of a line."""
 
     file: str
     line: str
+    changes: list[str]
     reason: str
-    change: str = ""
 
     def fits(self, mutant: Mutant) -> bool:
-        return self.file == str(mutant.path) and self.line == mutant.text and self.change in ("", mutant.change)
+        return self.file == str(mutant.path) and self.line == mutant.text and mutant.change in self.changes
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -75,13 +75,12 @@ def test_a_change_is_compiled_and_undone() -> None:
 
 
 def test_an_explanation_fits_its_line() -> None:
-    """It names the file, the line's text and the change; without a change it is about the whole line."""
+    """It names the file, the line's text and the changes."""
     (mutant, *_) = SourceFile(Path("x.py"), "def f(a):\n    return a < 2").mutants
-    assert Explained("x.py", "return a < 2", "why").fits(mutant)
-    assert Explained("x.py", "return a < 2", "why", mutant.change).fits(mutant)
-    assert not Explained("x.py", "return a < 2", "why", "another").fits(mutant)
-    assert not Explained("x.py", "return a < 3", "why").fits(mutant)
-    assert not Explained("y.py", "return a < 2", "why").fits(mutant)
+    assert Explained("x.py", "return a < 2", ["another", mutant.change], "why").fits(mutant)
+    assert not Explained("x.py", "return a < 2", ["another"], "why").fits(mutant)
+    assert not Explained("x.py", "return a < 3", [mutant.change], "why").fits(mutant)
+    assert not Explained("y.py", "return a < 2", [mutant.change], "why").fits(mutant)
 
 
 def test_every_survivor_has_a_reason() -> None:
