@@ -108,7 +108,7 @@ def _take(
         if taken and (len(taken) >= selection.limit or size > limit_bytes):
             return tuple(taken), upto
         upto = message.sequence
-        epoch = now if upto > past.sequence else past.at(upto)
+        epoch = now if upto > past.sequence else past.at(upto, now)
         taken.append(Received(f"{epoch}-{upto}", message.time, names, message.data))
     return tuple(taken), None
 

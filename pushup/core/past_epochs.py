@@ -36,11 +36,13 @@ class PastEpochs:
         """Up to which sequence cursors of this former epoch are valid; -1 if it is not remembered."""
         return self._by_name.get(epoch, -1)
 
-    def at(self, sequence: int) -> str:
-        """The former epoch in which this sequence was published, up to the last one.
+    def at(self, sequence: int, now: str) -> str:
+        """The epoch in which this sequence was published; `now`: the present one. O(1) if that is the one.
 
         If its name is no longer remembered, that of the oldest one.
         """
+        if sequence > self.sequence:
+            return now
         return next(p.epoch for p in self.all if sequence <= p.sequence)
 
     def translate(self, cursor: Cursor, now: str) -> Cursor:

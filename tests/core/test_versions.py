@@ -29,7 +29,7 @@ from pushup.core.cursor import Cursor
 from pushup.core.errors import BadRequest, OutOfOrder, VersionTooNew
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
-from pushup.core.past_epochs import REMEMBERED, PastEpoch
+from pushup.core.past_epochs import REMEMBERED, PastEpoch, PastEpochs
 from pushup.core.restoration import restore
 from pushup.core.rules import LATEST_VERSION
 from pushup.core.state import ReplicatedState
@@ -155,6 +155,13 @@ def test_a_message_delivered_after_a_change_of_name_keeps_its_id() -> None:
     feed.apply(Continue("e2"), 1.0)
     [(_, answer)] = feed.deliver()
     assert ([message.id for message in answer.messages], answer.cursor) == (["e1-1"], "e2-2")
+
+
+def test_a_sequence_belongs_to_one_epoch() -> None:
+    """Each name has those up to where the next one began; the present one has the others."""
+    past = PastEpochs((PastEpoch("e1", 2), PastEpoch("e2", 4)))
+    assert [past.at(sequence, "e3") for sequence in (1, 2, 3, 4, 5, 9)] == ["e1", "e1", "e2", "e2", "e3", "e3"]
+    assert PastEpochs().at(1, "e1") == "e1"
 
 
 def test_a_name_is_used_once() -> None:

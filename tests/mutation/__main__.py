@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import random
 import sys
 import time
 from collections import Counter
 from pathlib import Path
+from random import Random
 
 from tests.mutation.explained import SURVIVORS, Explained, read
 from tests.mutation.mutants import Mutant, SourceFile
@@ -56,11 +56,16 @@ def tests_of(path: Path) -> tuple[str, ...]:
     return (package, "tests/test_documents.py") if path.name == "limits.py" else (package,)
 
 
+def sample(file: SourceFile, count: int, seed: int) -> list[Mutant]:
+    """Some mutants of a file, always the same for a seed."""
+    return Random(f"{file.path} {seed}").sample(file.mutants, min(count, len(file.mutants)))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
     parser.add_argument("paths", nargs="+", type=Path, help="files and folders of pushup")
     parser.add_argument("--tests", nargs="*", help="files, folders or ids of tests, by default those of the package")
-    parser.add_argument("--sample", type=int, help="try so many, chosen at random")
+    parser.add_argument("--sample", type=int, help="try so many of each file, chosen at random")
     parser.add_argument("--seed", type=int, default=0, help="of the choice")
     parser.add_argument("--seconds", type=float, default=60.0, help="of tests for one mutant, the quickest first")
     parser.add_argument("--line", type=int, action="append", help="only mutants of this line")
@@ -76,11 +81,11 @@ def main() -> int:
             for change in e.changes:
                 if not any(mutant.change == change and e.fits(mutant) for mutant in mutants):
                     print(f"{SURVIVORS.name}: {e.file} has no such mutant any more: {e.line}: {change}")
+    if options.sample is not None:
+        mutants = [m for file in files for m in sample(file, options.sample, options.seed) if m in mutants]
     if options.list:
         print("\n".join(map(str, mutants)))
         return 0
-    if options.sample is not None:
-        mutants = random.Random(options.seed).sample(mutants, min(options.sample, len(mutants)))
     report = Report(files, set(mutants), [] if options.all else explained)
     tests = options.tests or sorted({tests for path in paths for tests in tests_of(path)})
     status = run(files, tests, report.work, most_seconds=options.seconds)

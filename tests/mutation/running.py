@@ -72,14 +72,14 @@ class Runner:
         return True
 
     def _measure(self) -> None:
-        """Run every test once, alone. Raises: SystemExit if one fails."""
+        """Run every test once, and end if one fails."""
         coverage = Coverage(data_file=None, include=self._paths, config_file=False)
         coverage.start()
         for name, item in self._items.items():
             coverage.switch_context(name)
             began = time.process_time()
-            if not _passes(item):
-                raise SystemExit(f"without any change this test fails: {name}")
+            if trouble := _trouble(item):
+                pytest.exit(f"this fails without any change: {name}\n{trouble}", returncode=1)
             self._seconds[name] = time.process_time() - began
         coverage.stop()
         with warnings.catch_warnings():
@@ -141,7 +141,7 @@ class Runner:
             return _import_again(code, names)
         for name in names:
             self._allow(self._seconds[name])
-            if not _passes(self._items[name]):
+            if _trouble(self._items[name]):
                 return KILLED
         return SURVIVED
 
@@ -170,8 +170,10 @@ def run(
     return pytest.main([*OPTIONS, "-m", "not processes", *tests], [Runner(files, work, most_seconds)])
 
 
-def _passes(item: pytest.Item) -> bool:
-    return not any(report.failed for report in runtestprotocol(item, log=False, nextitem=None))
+def _trouble(item: pytest.Item) -> str:
+    """Run a test; what is reported if it fails, else nothing."""
+    reports = runtestprotocol(item, log=False, nextitem=None)
+    return "".join(report.longreprtext or "?" for report in reports if report.failed)
 
 
 def _place(code: CodeType) -> tuple[str, str, int]:
