@@ -341,3 +341,19 @@ def test_a_new_epoch_has_the_open_channels_and_nothing_in_them() -> None:
     assert [(c.name, c.ttl) for c in after.channels] == [("a", 50.0), ("b", 3600.0)]
     assert (changes.forgotten, changes.first_message, changes.first_key) == ((), 1, 1)
     assert new_epoch(replace(before, version=1), "e9").version == 1
+
+
+def test_changes_are_recorded_after_any_entry() -> None:
+    """What is saved while entries come in is dropped from the record; what came meanwhile stays in it."""
+    feed = Feed()
+    feed.state.note_changes()
+    for name in "abc":
+        feed.apply(publish(name), 1.0)
+    assert [c.name for c in feed.state.changes(2).channels] == ["c"]
+    assert (feed.state.changes_known_after, feed.state.changed_count) == (0, 3 + 3)
+    feed.state.note_changes(1)
+    assert [c.name for c in feed.state.changes().channels] == ["b", "c"]
+    assert (feed.state.changes_known_after, feed.state.changed_count) == (1, 2 + 2)
+    feed.state.note_changes()
+    assert feed.state.changes().channels == ()
+    assert (feed.state.changes_known_after, feed.state.changed_count) == (3, 0)

@@ -131,7 +131,9 @@ def test_a_key_is_refused_for_other_messages(other: Publish) -> None:
     """With other data, channels, order or number of messages nothing is published, and the publisher gets an error."""
     feed = Feed()
     first = feed.apply(batch(draft("a", data="1"), draft("b", data="1"), key="k"), 1.0)
-    assert isinstance(feed.apply(other, 2.0), KeyReused)
+    reused = feed.apply(other, 2.0)
+    assert isinstance(reused, KeyReused)
+    assert reused.field == "Idempotency-Key"
     assert feed.state.message_count == 2
     assert feed.apply(batch(draft("a", data="1"), draft("b", data="1"), key="k"), 3.0) == first
 
@@ -207,7 +209,9 @@ def test_a_channel_is_created_renewed_and_closed() -> None:
     feed = Feed(channel_ttl_seconds=60.0)
     assert feed.apply(Create("a"), 1.0) == ChannelState(1000, "a", 61.0)
     assert feed.apply(Create(None, 5.0), 1.0) == ChannelState(1001, "1001", 6.0)
-    assert isinstance(feed.apply(Create("a"), 1.5), ChannelExists)
+    exists = feed.apply(Create("a"), 1.5)
+    assert isinstance(exists, ChannelExists)
+    assert exists.field == "name"
     assert feed.apply(Renew("1000", 10.0), 2.0) == ChannelState(1000, "a", 12.0)
     assert feed.apply(Renew("a"), 3.0) == ChannelState(1000, "a", 13.0)
     assert feed.apply(Close("1001"), 3.0) == Closed("1001")
@@ -296,6 +300,20 @@ def test_a_backlog_expires_over_several_entries() -> None:
     feed.apply(Expire(), 31.0)
     assert feed.state.snapshot().channels == ()
     feed.check()
+
+
+def test_what_an_entry_has_begun_may_exceed_its_share_and_ends_it() -> None:
+    """One large channel closes as a whole; closed channels are forgotten by the next entry then."""
+    feed = Feed(retention_seconds=10.0, retention_messages=10**6, channel_ttl_seconds=99.0)
+    feed.apply(Create("large", 19.0), 1.0)
+    feed.apply(Create("closed"), 1.0)
+    feed.apply(Close("closed"), 10.0)
+    feed.apply(batch(*[draft("large")] * (EXPIRE_AT_MOST + 1)), 10.5)
+    feed.apply(Renew("large", 9.0), 10.5)
+    feed.apply(Expire(), 20.25)
+    assert [c.name for c in feed.state.snapshot().channels] == ["closed", "large"]
+    feed.apply(Expire(), 20.25)
+    assert [c.name for c in feed.state.snapshot().channels] == ["large"]
 
 
 def test_a_batch_larger_than_the_channel_keeps_evicts_its_own_messages() -> None:

@@ -26,7 +26,7 @@ from pushup.core.commands import (
     Upgrade,
 )
 from pushup.core.cursor import Cursor
-from pushup.core.errors import BadRequest, OutOfOrder, VersionTooNew
+from pushup.core.errors import BadRequest, OutOfOrder, Overloaded, VersionTooNew
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.past_epochs import REMEMBERED, PastEpoch, PastEpochs
@@ -254,6 +254,16 @@ def test_the_limits_become_others() -> None:
     assert [channel.ttl for channel in feed.state.channels] == [60.0, 5.0]
     assert not isinstance(feed.apply(publish("never created"), 1.0), Published)
     feed.check()
+
+
+def test_open_channels_stay_open_beyond_a_smaller_limit() -> None:
+    """They are published to as before; another one is refused."""
+    feed = Feed()
+    feed.apply(publish("a", "b", "c"), 1.0)
+    feed.apply(Configure(Limits(channels_limit=1)), 1.0)
+    assert isinstance(feed.apply(publish("a", "b"), 1.0), Published)
+    assert isinstance(feed.apply(publish("d"), 1.0), Overloaded)
+    assert len(feed.state.channels) == 3
 
 
 def test_what_exceeds_smaller_limits_goes_a_little_at_a_time() -> None:
