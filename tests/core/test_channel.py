@@ -150,6 +150,12 @@ def test_large_channels_behave_like_small_ones() -> None:
         assert isinstance(channel.messages, list) == (sequence <= LIST_LIMIT)
         trees.add(id(channel.messages))
     assert len(trees) == 2, "it is not built again for each message"
+    emptied = channel_of(*[(n, 1.0) for n in range(1, LIST_LIMIT + 2)])
+    for _ in range(LIST_LIMIT):
+        emptied.drop_oldest("evicted")
+    emptied.keep(Message(LIST_LIMIT + 2, 1.0, ("a",), Raw(b"1")))
+    emptied.check()
+    assert after(emptied, 0) == [LIST_LIMIT + 1, LIST_LIMIT + 2]
     for dropped in (0, 10, count - LIST_LIMIT, count - 3):
         while channel.dropped_sequence < dropped:
             assert channel.drop_oldest("evicted").sequence == channel.dropped_sequence

@@ -378,6 +378,11 @@ def test_in_version_1_what_exceeds_smaller_limits_goes_as_in_0_1() -> None:
     state.apply(Entry(EPOCH, 32, 2.0, Close("c")))
     after = state.snapshot()
     assert (len(after.keys), len(after.channels)) == (10, 1 + 10)
+    feed = Feed(channel_ttl_seconds=5.0)
+    feed.apply(batch(*[draft(name) for name in "abcdef"]), 1.0)
+    state = restore(replace(feed.state.snapshot(), version=1, limits=Limits(channels_limit=1)))
+    state.apply(Entry(EPOCH, 7, 6.0, Expire()))
+    assert len(state.snapshot().channels) == 1
 
 
 # Checkpoints.
