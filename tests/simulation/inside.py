@@ -120,7 +120,7 @@ def check_versions(simulation: Simulation) -> None:
 def check_read_to_end(simulation: Simulation, subscriber: Subscriber) -> None:
     """A subscriber that polls has reached the end."""
     chain, place_of = subscriber.chain, simulation.checker.order.place
-    last = [p for p in simulation.checker.publications.values() if p.key and p.key.startswith("last on")]
+    last = [p for p in simulation.checker.publications.values() if p.ids and p.key and p.key.startswith("last on")]
     for publication in last:
         channel = publication.channels[0][0]
         if channel in chain.channels and place_of(chain.cursor) < place_of(publication.ids[0]):

@@ -51,13 +51,16 @@ class RedisBroadcast:
         wall: Callable[[], float],
         random: Callable[[], float],
         high_water: HighWater | None = None,
+        on_large: Callable[[], None] = lambda: None,
     ) -> None:
         """`node_id`: unique among the nodes, and new with each start; `random` returns a number in [0, 1).
 
         `wall` returns seconds since the epoch, by a clock that other nodes have as well; `clock` is for waiting.
+        `on_large` is called when a large checkpoint may be in memory, and when the state that was made of it is.
         """
         self.node_id = node_id
         self._high_water = high_water
+        self._on_large = on_large
         self._limits = limits
         self._timeout = redis_limits.redis_timeout_seconds
         self._clock = clock
@@ -96,6 +99,7 @@ class RedisBroadcast:
                 epochs=epochs,
                 known_nodes=self._reporting.known_nodes,
                 on_start=saving.forget,
+                on_large=self._on_large,
                 mark=mark,
                 clock=clock,
             ),
