@@ -53,7 +53,7 @@ class Report:
 def tests_of(path: Path) -> tuple[str, ...]:
     """The tests of the package: of `pushup/core/state.py`, `tests/core`. Those of documents compare default limits."""
     package = str(Path("tests", path.parts[1]))
-    return (package, "tests/test_documents.py") if path.name == "limits.py" else (package,)
+    return (package, "tests/test_settings.py") if path.name == "limits.py" else (package,)
 
 
 def sample(file: SourceFile, count: int, seed: int) -> list[Mutant]:

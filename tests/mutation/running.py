@@ -63,6 +63,8 @@ class Runner:
         settings.load_profile("mutation")
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if session.testsfailed:
+            pytest.exit("some tests cannot be imported", returncode=1)
         self._items = {item.nodeid: item for item in session.items}
         self._measure()
         self._remember_functions()
