@@ -61,6 +61,19 @@ def test_what_happens_between_two_slices_reaches_polls_that_were_not_moved_yet()
     assert [ids(answer) for _, answer in feed.expire(31.0, 1000)] == [[]] * (POLLS - len(answers))
 
 
+def test_slices_of_one_come_to_an_end() -> None:
+    """However little time a turn has left, each moves something."""
+    feed = Feed()
+    for n in range(5):
+        feed.hold(poll(f"c{n}", timeout=30.0), 1.0)
+    feed.use(restore(feed.state.snapshot()))
+    slices = 0
+    while feed.polls.has_deliveries and slices < 20:
+        assert feed.deliver(1) == []
+        slices += 1
+    assert slices == 5 + 1
+
+
 def test_a_slice_of_nothing_moves_nothing() -> None:
     """When a turn has no time left."""
     feed = feed_with_polls()
