@@ -15,6 +15,7 @@
 | `cluster_kills`, `cut_off` | repeated faults of a cluster under load |
 | `peers` | the same work on PushUp and on Nchan |
 | `report` | one page with all results |
+| `history/` | what clients were told, and whether that keeps the promises |
 | `locustfile`, `users` | locust users that pull, poll and publish; `counted_client` is their HTTP client |
 | `tally` | the paper's metrics, as those users count them |
 | `swarm` | a lightweight load generator, for more subscribers than locust can run |

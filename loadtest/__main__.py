@@ -25,6 +25,9 @@ from loadtest import (
     stalls,
     threads_or_events,
 )
+from loadtest.history.events import BadHistory
+from loadtest.history.file import read_history
+from loadtest.history.verdict import check
 from loadtest.report import write_report
 from loadtest.results import Figure, Table
 from loadtest.servers import LOAD_CORE, pin
@@ -57,10 +60,12 @@ EXPERIMENTS = {
 }
 
 REPORT = "report"
+JUDGE = "judge"
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("experiment", type=click.Choice([*sorted(EXPERIMENTS), REPORT]))
+@click.argument("experiment", type=click.Choice([*sorted(EXPERIMENTS), REPORT, JUDGE]))
+@click.argument("file", required=False, type=click.Path(dir_okay=False, exists=True, path_type=Path))
 @click.option(
     "--quick/--full", default=False, help="--quick shortens the run; by default it takes as long as the paper's."
 )
@@ -68,11 +73,16 @@ REPORT = "report"
     "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("results"), show_default=True,
     help="Folder for tables and figures.",
 )  # fmt: skip
-def main(experiment: str, *, quick: bool, out: Path) -> None:
+def main(experiment: str, file: Path | None, *, quick: bool, out: Path) -> None:
     """Run an EXPERIMENT, which starts the servers it needs, and save its results.
 
-    "report" runs nothing: it combines all results in the folder into one page.
+    "report" runs nothing: it combines all results in the folder into one page. "judge" reads a history from FILE, and
+    says whether the server kept its promises (docs/histories.md).
     """
+    if (experiment == JUDGE) != (file is not None):
+        raise click.UsageError(f"{JUDGE} needs a FILE, and nothing else takes one")
+    if file is not None:
+        sys.exit(judge(file))
     if experiment == REPORT:
         try:
             click.echo(f"Report written to {write_report(out)}")
@@ -99,6 +109,19 @@ def main(experiment: str, *, quick: bool, out: Path) -> None:
         figure.write(out, about)
     click.echo("\n".join(f"{name}: {value}" for name, value in about.items()))
     click.echo(f"Results written to {out}/")
+
+
+def judge(file: Path) -> int:
+    """Print whether a history keeps all promises, and what is in it. Returns the exit status."""
+    try:
+        verdict = check(read_history(file))
+    except BadHistory as error:
+        click.echo(f"{file} is not a history: {error}", err=True)
+        return 2
+    rows = {**verdict.counts, **{f"without a loss: {why}": count for why, count in verdict.without_loss.items()}}
+    click.echo("\n".join(f"{count:8} {what}" for what, count in rows.items()))
+    click.echo(f"line {verdict.line}: {verdict.broken}" if verdict.broken else "every promise was kept")
+    return 1 if verdict.broken else 0
 
 
 if __name__ == "__main__":

@@ -4,10 +4,9 @@
 |---|---|
 | `plan` | what a seed does: the cluster, the clients, the faults, each with its time |
 | `simulation` | one run: builds the cluster, carries out the plan, heals everything, checks the end |
-| `checker` | the promises, checked from what publishers and subscribers were told |
+| `record` | what publishers and subscribers do and are told: kept, and judged (`loadtest/history`) |
 | `inside` | the few checks that look into the servers |
 | `reach` | the dangerous states that a long run must have been in |
-| `order` | places in the order of everything, as cursors and ids show it |
 | `seeds` | many runs, in several processes |
 | `shrink` | the smallest plan that breaks the same promise |
 | `world` | simulated time, processes and their clocks |

@@ -6,9 +6,11 @@ import argparse
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 from twisted.logger import globalLogBeginner
 
+from loadtest.history.file import write_history
 from tests.simulation.plan import make_plan
 from tests.simulation.reach import STATES
 from tests.simulation.seeds import run_seeds
@@ -26,9 +28,11 @@ def print_digests(seeds: list[str], jobs: int) -> int:
     return 0
 
 
-def tell_story(seed: str, *, whole: bool) -> int:
+def tell_story(seed: str, *, whole: bool, history: Path | None) -> int:
     """One seed: what it does, what it breaks, and the shortest plan that breaks it."""
     result: Result = simulate(make_plan(seed))
+    if history is not None:
+        write_history(history, result.history)
     if not result.broken:
         print("\n".join(result.story) if whole else "", f"{seed}: every promise was kept", sep="\n")
         return 0
@@ -47,10 +51,11 @@ def main() -> int:
     parser.add_argument("--seed", help="tell the story of this one")
     parser.add_argument("--digests", action="store_true", help="print a line for each seed: the seed and its digest")
     parser.add_argument("--whole", action="store_true", help="with --seed: all of the story, not shrunk")
+    parser.add_argument("--history", type=Path, help="with --seed: write what its clients were told to this file")
     options = parser.parse_args()
     globalLogBeginner.beginLoggingTo([], redirectStandardIO=False, discardBuffer=True)
     if options.seed is not None:
-        return tell_story(options.seed, whole=options.whole)
+        return tell_story(options.seed, whole=options.whole, history=options.history)
     began, broken, reached, alarms = time.monotonic(), Counter[str](), Counter[str](), Counter[str]()
     seeds = [str(n) for n in range(options.first, options.first + options.seeds)]
     if options.digests:
@@ -58,7 +63,7 @@ def main() -> int:
     longest = 0
     for number, run in enumerate(run_seeds(seeds, options.jobs), 1):
         reached.update(run.reached)
-        alarms.update(run.false_alarms)
+        alarms.update(run.without_loss)
         longest = max(longest, run.longest_turn)
         if run.broken:
             broken[kind_of(run.broken)] += 1

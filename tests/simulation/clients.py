@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from tests.simulation.checker import Checker, Follower, Publication
+from loadtest.history.events import (
+    BrokenPromise,
+    Draft,
+    Failed,
+    Fork,
+    GivenUp,
+    Poll,
+    Publish,
+    Refused,
+    acknowledged,
+    answered,
+)  # fmt: skip
 from tests.simulation.http import HttpClient, Message, request
 from tests.simulation.network import Network
-from tests.simulation.world import BrokenPromise, Process, World
+from tests.simulation.record import Record
+from tests.simulation.world import Process, World
 
 RETRY_SECONDS = 0.3
 PUBLISHER_SECONDS = 8.0
@@ -20,11 +32,11 @@ ATTEMPTS = 12
 class Publisher:
     """Makes one publication after the other."""
 
-    def __init__(self, world: World, network: Network, name: str, checker: Checker) -> None:
+    def __init__(self, world: World, network: Network, name: str, record: Record) -> None:
         self.world = world
         self.process = Process(world, name)
         self._network = network
-        self._checker = checker
+        self._record = record
         self._number = 0
 
     def publish(
@@ -32,38 +44,41 @@ class Publisher:
     ) -> None:
         """Publish a message for each of these groups of channels."""
         self._number += 1
-        publication = Publication(name or f"{self.process.name}.{self._number}", channels, key, ack)
-        self._checker.published(publication)
+        name = name or f"{self.process.name}.{self._number}"
+        messages = tuple(Draft(group, f"{name}/{number}") for number, group in enumerate(channels))
+        publication = Publish(at=self._record.now, publication=name, messages=messages, key=key, ack=ack)
+        self._record.take(publication)
         self._try(host, publication, 1)
 
-    def _try(self, host: str, publication: Publication, attempt: int) -> None:
+    def _try(self, host: str, publication: Publish, attempt: int) -> None:
         client = HttpClient(self._network, self.process)
-        messages = [
-            {"channels": list(c), "data": d} for c, d in zip(publication.channels, publication.data, strict=True)
-        ]
+        name = publication.publication
+        messages = [{"channels": list(message.channels), "data": message.data} for message in publication.messages]
         body: dict[str, object] = {**messages[0]} if len(messages) == 1 else {"messages": messages}
         if publication.ack != "accepted":
             body.update(ack=publication.ack, ack_timeout=3.0)
         headers = {} if publication.key is None else {"Idempotency_Key": publication.key}
         data = request("POST", "/v1/messages", body, **headers)
-        self.world.tell(f"{publication.name}: publishes on {publication.channels} at {host}")
+        self.world.tell(f"{name}: publishes on {[message.channels for message in publication.messages]} at {host}")
 
         began = self.world.now
 
         def replied(reply: Message | None) -> None:
             client.drop()
             text = "no reply" if reply is None else f"{reply.status} {reply.body.decode()}"
-            self.world.tell(f"{publication.name}: {text}")
+            self.world.tell(f"{name}: {text}")
             if reply is not None and reply.status == 201:
                 if attempt > 1 and reply.json["time"] < began - 0.1:
                     self.world.reach("a key was tried again after its publication had succeeded")
-                self._checker.acknowledged(publication, reply.json)
+                self._record.take(acknowledged(self._record.now, name, reply.json))
+            elif reply is not None and 400 <= reply.status < 500 and attempt == 1:
+                self._record.take(Refused(at=self._record.now, publication=name, why=text))
             elif reply is not None and 400 <= reply.status < 500:
-                publication.refused = True
+                self._record.take(GivenUp(at=self._record.now, publication=name, why=text))
             elif publication.key is not None and attempt < ATTEMPTS:
                 self.process.later(RETRY_SECONDS * attempt, lambda: self._try(host, publication, attempt + 1))
             else:
-                publication.given_up = True
+                self._record.take(GivenUp(at=self._record.now, publication=name, why=text))
 
         client.ask(host, data, PUBLISHER_SECONDS, replied)
 
@@ -72,15 +87,20 @@ class Subscriber:
     """Polls, and continues with the cursor of each answer that it got."""
 
     def __init__(
-        self, world: World, network: Network, name: str, checker: Checker, channels: tuple[str, ...], cursor: str
+        self, world: World, network: Network, name: str, record: Record, channels: tuple[str, ...], cursor: str
     ) -> None:
         self.world = world
         self.process = Process(world, name)
         self.name = name
-        self.chain = Follower(name, channels, cursor)
+        self.channels = channels
+        self.cursor = cursor
+        self.has_begun = False
+        """Whether it has a cursor of a server."""
+        self._polled_at = 0.0
+        self._last_trouble = ""
         self._random = world.random("subscriber", name)
         self._network = network
-        self._checker = checker
+        self._record = record
         self._client = HttpClient(network, self.process)
         self.hosts = ["balancer"]
         self.timeout = 10.0
@@ -93,7 +113,6 @@ class Subscriber:
         self.pause = 0.0
         """Seconds between an answer and the next poll."""
         self.sleeps_until = 0.0
-        checker.followers.append(self.chain)
 
     def start(self) -> None:
         self.process.later(0, self._poll)
@@ -101,6 +120,8 @@ class Subscriber:
     def sleep(self, seconds: float) -> None:
         """Break off, and come back with the old cursor."""
         self.sleeps_until = self.world.now + seconds
+        if self._client.is_busy:
+            self._record.take(Failed(at=self._record.now, subscriber=self.name, why="it breaks off, and sleeps"))
         self._client.drop()
         self.process.later(seconds, self._poll)
 
@@ -111,40 +132,52 @@ class Subscriber:
 
     def fork(self, name: str) -> Subscriber:
         """Another subscriber that continues from the same cursor, and has received the same."""
-        other = Subscriber(self.world, self._network, name, self._checker, self.chain.channels, self.chain.cursor)
-        other.chain.copy(self.chain)
+        other = Subscriber(self.world, self._network, name, self._record, self.channels, self.cursor)
+        self._record.take(Fork(at=self._record.now, subscriber=name, of=self.name))
+        other.has_begun = self.has_begun
         other.hosts, other.timeout, other.limit = self.hosts, self.timeout, self.limit
         return other
 
     def _poll(self) -> None:
         if self._client.is_busy or self.world.now < self.sleeps_until - 1e-6:
             return
-        query = "&".join(f"channel={quote(name, safe='')}" for name in self.chain.channels)
-        target = f"/v1/poll?{query}&cursor={self.chain.cursor}&timeout={self.timeout:g}&limit={self.limit}"
+        query = "&".join(f"channel={quote(name, safe='')}" for name in self.channels)
+        target = f"/v1/poll?{query}&cursor={self.cursor}&timeout={self.timeout:g}&limit={self.limit}"
         host = self._random.choice(self.hosts)
-        self.chain.polled_at = self.world.now
+        self._polled_at = self.world.now
         self._asked_timeout = self.timeout
+        self._record.take(
+            Poll(
+                at=self._record.now,
+                subscriber=self.name,
+                channels=self.channels,
+                cursor=self.cursor,
+                timeout=self.timeout,
+            )
+        )
         self._client.ask(host, request("GET", target), self.timeout + 10.0, self._replied, self.slow)
 
     def _replied(self, reply: Message | None) -> None:
         wait = self.pause
-        held = self.world.now - self.chain.polled_at
+        held = self.world.now - self._polled_at
         if self.must_be_in_time and held > self._asked_timeout + self.slow + 1.5:
             raise BrokenPromise(
                 f"holds end in time: {self.name} asked for {self._asked_timeout:g} s, and was held for {held:.1f} s"
             )
         if reply is None or reply.status != 200:
             text = "no reply" if reply is None else f"{reply.status} {reply.body.decode()}"
-            if text != self.chain.last_trouble:
-                self.chain.last_trouble = text
-                self.world.tell(f"{self.name}: at {self.chain.cursor or 'the beginning'}: {text}")
+            if text != self._last_trouble:
+                self._last_trouble = text
+                self.world.tell(f"{self.name}: at {self.cursor or 'the beginning'}: {text}")
+            self._record.take(Failed(at=self._record.now, subscriber=self.name, why=text))
             wait = RETRY_SECONDS * (0.5 + self._random.random())
         else:
-            self.chain.last_trouble = ""
+            self._last_trouble = ""
             answer = reply.json
             if answer["messages"] or answer["gaps"] or answer["closed"]:
-                self.world.tell(f"{self.name}: at {self.chain.cursor or 'the beginning'}: {reply.body.decode()}")
-            self._checker.answered(self.chain, answer)
+                self.world.tell(f"{self.name}: at {self.cursor or 'the beginning'}: {reply.body.decode()}")
+            self._record.take(answered(self._record.now, self.name, answer))
+            self.cursor, self.has_begun = answer["cursor"], True
             if not answer["messages"] and not answer["gaps"] and self.timeout == 0:
                 wait = max(wait, 0.25)
         self.process.later(wait, self._poll)

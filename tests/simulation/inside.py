@@ -6,15 +6,15 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from loadtest.history.checker import Follower, Publication
+from loadtest.history.events import BrokenPromise, PutBack
 from pushup.broadcast.redis.broadcast import RedisBroadcast
 from pushup.broadcast.redis.log import SCRIPTS
 from pushup.core.rules import LATEST_VERSION
 from pushup.core.snapshot import Snapshot
 from tests.core.random_entries import sorted_snapshot
 from tests.simulation import redis_server
-from tests.simulation.checker import Follower, Publication
 from tests.simulation.redis_server import RedisServer
-from tests.simulation.world import BrokenPromise
 
 if TYPE_CHECKING:
     from tests.simulation.clients import Subscriber
@@ -46,7 +46,9 @@ def check_ready(server: Server) -> None:
 
 
 def end_cursor(simulation: Simulation) -> str:
-    return str(simulation.servers[0].node.cursor)
+    """The id of the last message that was published after all faults."""
+    ids = [p.ids[0] for p in simulation.checker.publications.values() if p.key and p.key.startswith("last on")]
+    return max(ids, key=simulation.checker.order.place, default="")
 
 
 def check_equal(simulation: Simulation) -> None:
@@ -119,15 +121,15 @@ def check_versions(simulation: Simulation) -> None:
 
 def check_read_to_end(simulation: Simulation, subscriber: Subscriber) -> None:
     """A subscriber that polls has reached the end."""
-    chain, place_of = subscriber.chain, simulation.checker.order.place
+    place_of = simulation.checker.order.place
     last = [p for p in simulation.checker.publications.values() if p.ids and p.key and p.key.startswith("last on")]
     for publication in last:
         channel = publication.channels[0][0]
-        if channel in chain.channels and place_of(chain.cursor) < place_of(publication.ids[0]):
+        if channel in subscriber.channels and place_of(subscriber.cursor) < place_of(publication.ids[0]):
             raise BrokenPromise(
-                f"live again: {subscriber.name} at {chain.cursor} has not got to {publication.data[0]} "
+                f"live again: {subscriber.name} at {subscriber.cursor} has not got to {publication.data[0]} "
                 f"({publication.ids[0]}, on {channel}) "
-                f"{simulation.world.now - publication.acknowledged_at:.0f} s after it was published"
+                f"{simulation.record.now - publication.acknowledged_at:.0f} s after it was published"
             )
 
 
@@ -200,7 +202,7 @@ def note_unknowable(simulation: Simulation, end: str) -> None:
     ]
     if any(checker.order.place(cursor) > place for cursor in known):
         return
-    checker.unknowable.append((simulation.world.now, end))
+    simulation.record.take(PutBack(at=simulation.record.now, end=end))
     if checker.acknowledged_after(end):
         simulation.world.reach("acknowledged entries were lost, and nobody can know")
 

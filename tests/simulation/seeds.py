@@ -21,7 +21,7 @@ class Run(NamedTuple):
     """The promise that was broken, or the error; empty if there was none."""
     digest: str = ""
     reached: dict[str, int] = {}  # noqa: RUF012
-    false_alarms: dict[str, int] = {}  # noqa: RUF012
+    without_loss: dict[str, int] = {}  # noqa: RUF012
     longest_turn: int = 0
 
 
@@ -30,7 +30,7 @@ def run_seed(seed: str) -> Run:
         result = simulate(make_plan(seed))
     except Exception:
         return Run(seed, "error: " + traceback.format_exc().strip().splitlines()[-1])
-    return Run(seed, result.broken, result.digest, result.reached, result.false_alarms, result.longest_turn)
+    return Run(seed, result.broken, result.digest, result.reached, result.without_loss, result.longest_turn)
 
 
 def run_seeds(seeds: list[str], jobs: int) -> Iterator[Run]:

@@ -10,6 +10,8 @@ from msgspec import structs
 from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent, globalLogPublisher
 from zope.interface import implementer
 
+from loadtest.history import events
+from loadtest.history.events import BrokenPromise, Event
 from pushup.broadcast.redis.log import SCRIPTS
 from pushup.core import state
 from pushup.core.limits import Limits
@@ -19,14 +21,14 @@ from pushup.server_settings import ServerSettings
 from pushup.settings import Settings
 from tests.simulation import inside, reach
 from tests.simulation.balancer import Balancer
-from tests.simulation.checker import Checker
 from tests.simulation.clients import Publisher, Subscriber
 from tests.simulation.network import End, Network
 from tests.simulation.plan import FAULT_SECONDS, LIMITS, NAMES, WEIGHTS, Plan, Step
+from tests.simulation.record import Record
 from tests.simulation.redis_server import HOST as REDIS
 from tests.simulation.redis_server import RedisServer
 from tests.simulation.server import Server, use_version
-from tests.simulation.world import START, TURN_WORK, BrokenPromise, World
+from tests.simulation.world import START, TURN_WORK, World
 
 HEAL_SECONDS = 40.0
 """How long after the last fault everything must be live again."""
@@ -50,10 +52,11 @@ class Result(NamedTuple):
     """The promise that was broken; empty if none was."""
     digest: str
     reached: dict[str, int]
-    false_alarms: dict[str, int]
+    without_loss: dict[str, int]
     story: list[str]
     events: int
     longest_turn: int
+    history: list[Event]
 
 
 class Simulation:
@@ -65,7 +68,8 @@ class Simulation:
         state.EXPIRE_AT_MOST = setup["expire_at_most"]
         self.world = World(plan.seed)
         self.network = Network(self.world)
-        self.checker = Checker(self.world)
+        self.record = Record(self.world)
+        self.checker = self.record.checker
         self.kind = setup["kind"]
         self.redis: RedisServer | None = None
         if self.kind == "redis":
@@ -88,24 +92,25 @@ class Simulation:
                 server.version = OLD_VERSION
             server.start()
         self.balancer = Balancer(self.world, self.network, [server.name for server in self.servers])
-        self.publishers = [Publisher(self.world, self.network, f"p{n}", self.checker) for n in range(3)]
+        self.publishers = [Publisher(self.world, self.network, f"p{n}", self.record) for n in range(3)]
         self.subscribers: dict[int, Subscriber] = {}
         self.backups: list[tuple[str, bytes, bytes | None]] = []
         """Copies of the journal and its mark."""
         self._last_fault: float | None = None
         self.checker.forgets = inside.may_forget(self)
-        self.checker.limits = settings.queue
+        self.record.take(events.Begin(at=0.0, format=events.FORMAT, limits=settings.queue))
         kinds = {step.kind for step in plan.steps}
         # A journal that is opened again goes on with the wall clock of its machine, right or wrong.
-        opened_again = self.kind == "journal" and kinds & {
-            "kill",
-            "drain",
-            "stop_all",
-            "put_back",
-            "put_back_with_mark",
-            "kill_writing",
-        }
-        self.checker.time_is_true = "redis_jump" not in kinds and not ("jump" in kinds and opened_again)
+        self.jump_counts = self.kind == "journal" and not kinds.isdisjoint(
+            {
+                "kill",
+                "drain",
+                "stop_all",
+                "put_back",
+                "put_back_with_mark",
+                "kill_writing",
+            }
+        )
         self.checker.confirmed = inside.check_confirmation(self)
         reach.watch(self)
         if self.kind == "journal":
@@ -125,7 +130,7 @@ class Simulation:
         inside.check_live(self)
         self._finish()
         inside.check_equal(self)
-        self.checker.check_deliveries(inside.end_cursor(self))
+        self.record.take(events.End(at=self.record.now, cursor=inside.end_cursor(self)))
         self._stop()
         inside.check_nothing_left(self)
         if world.longest_turn > TURN_WORK:
@@ -144,6 +149,7 @@ class Simulation:
             if self._last_fault is not None and step.at - self._last_fault < 2.0:
                 self.world.reach("two faults at once")
             self._last_fault = step.at
+            self._fault(step.kind)
         getattr(self, f"do_{step.kind}")(**step.arguments)
 
     def _heal(self) -> None:
@@ -170,7 +176,7 @@ class Simulation:
                 server.start()
         for subscriber in self.subscribers.values():
             subscriber.timeout, subscriber.pause, subscriber.slow = min(subscriber.timeout, 2.0), 0.0, 0.0
-        channels = {c for s in self.subscribers.values() for c in s.chain.channels}
+        channels = {c for s in self.subscribers.values() for c in s.channels}
         for channel in sorted(channels):
             self.publishers[0].publish("balancer", [(channel,)], f"last on {channel}", "accepted")
         self.world.run(self.world.now + DELIVERY_SECONDS)
@@ -212,7 +218,7 @@ class Simulation:
         slow: float,
         pause: float,
     ) -> None:
-        subscriber = Subscriber(self.world, self.network, f"s{number}", self.checker, channels, cursor)
+        subscriber = Subscriber(self.world, self.network, f"s{number}", self.record, channels, cursor)
         subscriber.must_be_in_time = self.jumps_alone
         subscriber.timeout, subscriber.limit, subscriber.slow, subscriber.pause = timeout, limit, slow, pause
         if direct:
@@ -225,7 +231,7 @@ class Simulation:
             self.subscribers[number].sleep(seconds)
 
     def do_fork(self, number: int) -> None:
-        if number in self.subscribers and not self.subscribers[number].chain.starts:
+        if number in self.subscribers and self.subscribers[number].has_begun:
             other = self.subscribers[number].fork(f"s{number}f")
             self.subscribers[100 + number] = other
             other.start()
@@ -235,8 +241,12 @@ class Simulation:
     def _server(self, node: int) -> Server:
         return self.servers[node % len(self.servers)]
 
+    def _fault(self, what: str, *, may_lose: bool = False, moves_clock: bool = False) -> None:
+        self.record.take(events.Fault(at=self.record.now, what=what, may_lose=may_lose, moves_clock=moves_clock))
+
     def _may_lose(self) -> None:
-        self.checker.lossless = False
+        if self.checker.lossless:
+            self._fault("acknowledged entries may be lost from now on", may_lose=True)
 
     def do_kill(self, node: int, seconds: float) -> None:
         server = self._server(node)
@@ -318,6 +328,8 @@ class Simulation:
         server = self._server(node)
         if server.is_running and server.node.polls.count:
             self.world.reach("a clock jumped while polls were held")
+        if self.jump_counts:
+            self._fault("the clock jumps", moves_clock=True)
         server.clock.jump(by)
 
     # Faults of links.
@@ -470,8 +482,7 @@ class Simulation:
         """The servers are restarted one after the other, with other limits."""
         alone = [step.kind for step in self.plan.steps if step.kind in WEIGHTS] == ["new_settings"]
         alone = alone and not self.plan.setup["slow_node"]
-        smaller = {name: min(value, getattr(self.checker.limits, name)) for name, value in limits.items()}
-        self.checker.limits = structs.replace(self.checker.limits, **smaller)
+        self.record.take(events.LimitsChange(at=self.record.now, limits=structs.replace(self.checker.limits, **limits)))
         for number, server in enumerate(self.servers):
 
             def restart(server: Server = server) -> None:
@@ -511,6 +522,7 @@ class Simulation:
 
     def do_redis_jump(self, node: int, by: float) -> None:
         assert self.redis is not None
+        self._fault("the clock of Redis jumps", moves_clock=True)
         self.redis.offset_seconds += by
 
     def do_replica_pause(self, node: int, seconds: float, what: str) -> None:
@@ -618,6 +630,6 @@ def simulate(plan: Plan, observe: Callable[[Simulation], None] | None = None) ->
         for server in simulation.servers:
             server.disk.close()
     return Result(
-        plan, broken, world.digest, dict(sorted(world.reached.items())), dict(simulation.checker.false_alarms),
-        world.story, world.event_count, world.longest_turn,
+        plan, broken, world.digest, dict(sorted(world.reached.items())), dict(simulation.checker.without_loss),
+        world.story, world.event_count, world.longest_turn, simulation.record.events,
     )  # fmt: skip

@@ -6,11 +6,12 @@ import json
 
 import pytest
 
-from tests.simulation.checker import Checker
+from loadtest.history.events import BrokenPromise, GivenUp
 from tests.simulation.clients import ATTEMPTS, Publisher, Subscriber
 from tests.simulation.http import Message, Reader
 from tests.simulation.network import End, Network
-from tests.simulation.world import BrokenPromise, Process, World
+from tests.simulation.record import Record
+from tests.simulation.world import Process, World
 
 
 def reply(status: int, body: object) -> bytes:
@@ -29,7 +30,7 @@ class Setting:
     def __init__(self) -> None:
         self.world = World("test")
         self.network = Network(self.world)
-        self.checker = Checker(self.world)
+        self.record = Record(self.world)
         self.process = Process(self.world, "balancer")
         self.reply = NOTHING
         self.seconds = 0.0
@@ -50,7 +51,7 @@ class Setting:
         self.world.run(self.world.now + seconds)
 
     def subscribe(self) -> Subscriber:
-        subscriber = Subscriber(self.world, self.network, "s", self.checker, ("a", "tag:é"), "earliest")
+        subscriber = Subscriber(self.world, self.network, "s", self.record, ("a", "tag:é"), "earliest")
         subscriber.timeout = 2.0
         subscriber.start()
         return subscriber
@@ -65,25 +66,24 @@ def setting() -> Setting:
 def test_a_publication_that_is_refused_for_now(setting: Setting, key: str | None, tries: int) -> None:
     """It is tried again with its key, and without one given up; the key is the same each time."""
     setting.reply = BUSY
-    Publisher(setting.world, setting.network, "p", setting.checker).publish("balancer", [("a",)], key, "accepted")
+    Publisher(setting.world, setting.network, "p", setting.record).publish("balancer", [("a",)], key, "accepted")
     setting.run(100)
     assert len(setting.requests) == tries
     assert {message.headers.get("idempotency-key") for message in setting.requests} == {key}
-    (publication,) = setting.checker.publications.values()
-    assert (publication.given_up, publication.refused, publication.ids) == (True, False, [])
+    assert isinstance(setting.record.events[-1], GivenUp)
 
 
 def test_a_publication_that_is_acknowledged_or_wrong(setting: Setting) -> None:
     """201 is told to the checker, 4xx is not tried again."""
-    publisher = Publisher(setting.world, setting.network, "p", setting.checker)
+    publisher = Publisher(setting.world, setting.network, "p", setting.record)
     setting.reply = CREATED
     publisher.publish("balancer", [("a", "b")], "k", "stable")
     setting.run(10)
     setting.reply = reply(422, {})
     publisher.publish("balancer", [("a",), ("b",)], "k", "accepted")
     setting.run(10)
-    first, second = setting.checker.publications.values()
-    assert (first.ids, second.ids, second.refused) == (["e1-1"], [], True)
+    first, second = setting.record.checker.publications.values()
+    assert (first.ids, second.ids, second.refused) == (("e1-1",), (), True)
     assert [message.json for message in setting.requests] == [
         {"channels": ["a", "b"], "data": "p.1/0", "ack": "stable", "ack_timeout": 3.0},
         {"messages": [{"channels": ["a"], "data": "p.2/0"}, {"channels": ["b"], "data": "p.2/1"}]},

@@ -28,7 +28,7 @@ class MadeUp:
             raise ValueError("a step without the one that it needs")
         fails = all(kind in kinds for kind in self._needed)
         broken = f"one order: {len(kinds)} steps" if fails else self._otherwise
-        return Result(plan, broken, "", {}, {}, [], 0, 0)
+        return Result(plan, broken, "", {}, {}, [], 0, 0, [])
 
 
 @pytest.mark.parametrize("needed", [("7",), ("0",), ("19",), ("3", "4"), ("0", "19"), ("1", "9", "17")])

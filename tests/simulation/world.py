@@ -28,10 +28,6 @@ STORY_LINES = 20_000
 """The last lines of what happened that are kept."""
 
 
-class BrokenPromise(AssertionError):
-    """A promise of PushUp did not hold; the text says which, to whom, and when."""
-
-
 class World:
     """The time, the events to come, and a record of those that were."""
 

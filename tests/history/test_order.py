@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.order import Order
-from tests.simulation.world import BrokenPromise
+from loadtest.history.events import BrokenPromise
+from loadtest.history.order import Order
 
 
 def test_places_are_ordered_by_epoch_and_then_by_sequence() -> None:

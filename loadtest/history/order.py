@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tests.simulation.world import BrokenPromise
+from loadtest.history.events import BrokenPromise
 
 Epoch = tuple[int, str]
 """An epoch's length and name: a later one is larger."""

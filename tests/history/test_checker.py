@@ -4,14 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from itertools import count
 from typing import get_args
 
 import pytest
 from msgspec import structs
 
+from loadtest.history.checker import Checker, Follower, Publication
+from loadtest.history.events import (
+    Acknowledged,
+    Answered,
+    BrokenPromise,
+    Delivered,
+    Draft,
+    End,
+    Fault,
+    Fork,
+    Gap,
+    Left,
+    Poll,
+    Publish,
+    PutBack,
+    Refused,
+)  # fmt: skip
 from pushup.core.channel import GapReason
-from tests.simulation.checker import Checker, Follower, Publication
-from tests.simulation.world import START, BrokenPromise, World
 
 REASONS = get_args(GapReason)
 
@@ -20,51 +36,60 @@ class History:
     """What publishers and subscribers of a cluster were told; written down in the order of a test's lines."""
 
     def __init__(self) -> None:
-        self.world = World("test")
-        self.checker = Checker(self.world)
+        self.checker = Checker()
+        self.checker.forgets = lambda follower, channel: False
+        self.now = 0.0
+        self._names = count(1)
 
     def wait(self, seconds: float) -> None:
-        self.world.now += seconds
+        self.now += seconds
 
-    def publish(self, name: str, *groups: str, ids: tuple[str, ...] = (), key: str | None = None) -> Publication:
+    def publish(self, name: str, *groups: str, ids: tuple[str, ...] = (), key: str | None = None) -> None:
         """A message for each group of channels, `a b`; acknowledged with these ids, if any."""
-        publication = Publication(name, [tuple(group.split()) for group in groups], key, "accepted")
-        self.checker.published(publication)
+        messages = tuple(Draft(tuple(group.split()), f"{name}/{number}") for number, group in enumerate(groups))
+        self.checker.take(Publish(at=self.now, publication=name, messages=messages, key=key))
         if ids:
-            self.acknowledge(publication, *ids)
-        return publication
+            self.acknowledge(name, *ids)
 
-    def acknowledge(self, publication: Publication, *ids: str) -> None:
-        body = {"id": ids[0]} if len(publication.data) == 1 else {"ids": list(ids)}
-        self.checker.acknowledged(publication, body)
+    def acknowledge(self, name: str, *ids: str, ack: str = "accepted") -> None:
+        self.checker.take(Acknowledged(at=self.now, publication=name, ids=ids, ack=ack))
 
     def follow(self, *channels: str, cursor: str = "e1-0") -> Follower:
-        follower = Follower("s", channels, cursor)
-        self.checker.followers.append(follower)
-        return follower
-
-    def poll(self, follower: Follower) -> None:
-        follower.polled_at = self.world.now
+        """A subscriber that polls for the first time."""
+        name = f"s{next(self._names)}"
+        self.checker.take(Poll(at=self.now, subscriber=name, channels=channels, cursor=cursor))
+        return self.checker.followers[name]
 
     def answer(self, follower: Follower, cursor: str, *messages: tuple[str, str, str], **gaps: str) -> None:
-        """`messages`: id, data and channels; `gaps`: the reason, by channel."""
-        self.checker.answered(
-            follower,
-            {
-                "cursor": cursor,
-                "messages": [{"id": id_, "data": data, "channels": on.split()} for id_, data, on in messages],
-                "gaps": [{"channel": channel, "reason": reason} for channel, reason in gaps.items()],
-            },
+        """It polls, if it does not yet, and is answered. `messages`: id, data and channels; `gaps`: the reason, by
+        channel."""
+        name = follower.name
+        if not follower.polls:
+            self.checker.take(Poll(at=self.now, subscriber=name, channels=follower.channels, cursor=follower.cursor))
+        self.checker.take(
+            Answered(
+                at=self.now,
+                subscriber=name,
+                cursor=cursor,
+                messages=tuple(Delivered(id_, tuple(on.split()), data) for id_, data, on in messages),
+                gaps=tuple(Gap(channel, reason) for channel, reason in gaps.items()),
+            )
         )
 
-    def end(self) -> None:
-        self.checker.check_deliveries("e9-9")
+    def fault(self, *, may_lose: bool = False, moves_clock: bool = False) -> None:
+        self.checker.take(Fault(at=self.now, what="a fault", may_lose=may_lose, moves_clock=moves_clock))
+
+    def end(self, cursor: str = "") -> None:
+        """Every subscriber has everything that was acknowledged."""
+        followers = [follower for follower in self.checker.followers.values() if not follower.starts]
+        last = min((f.cursor for f in followers), key=self.checker.order.place, default="")
+        self.checker.take(End(at=self.now, cursor=cursor or last))
 
 
 def lossy() -> History:
     """A history in which something may have been lost."""
     history = History()
-    history.checker.lossless = False
+    history.fault(may_lose=True)
     return history
 
 
@@ -98,7 +123,7 @@ def test_an_acknowledged_message_is_delivered_or_covered(reason: str) -> None:
         if gaps:
             history.end()
         else:
-            with broken("delivered or covered by a gap: s neither received p/0 .e1-1, acknowledged at 0"):
+            with broken("delivered or covered by a gap: s1 neither received p/0 .e1-1, acknowledged at 0"):
                 history.end()
 
 
@@ -118,7 +143,6 @@ def test_a_gap_before_or_after_does_not_cover() -> None:
     history = lossy()
     follower = history.follow("a")
     history.answer(follower, "e1-1")
-    history.poll(follower)
     history.wait(1)
     history.publish("p", "a", ids=("e1-3",))
     history.publish("q", "a", ids=("e1-5",))
@@ -214,7 +238,6 @@ def test_a_cursor_beyond_the_end(after: str, reason: str, covers: bool) -> None:
     history.answer(follower, "e1-9")
     history.wait(1)
     history.publish("p", "a", ids=("e1-5",))
-    history.poll(follower)
     history.answer(follower, after, a=reason)
     if covers:
         history.end()
@@ -258,9 +281,9 @@ def test_a_gap_is_true(reason: str, place: str, delivered: bool, true: bool) -> 
     history.wait(1000)
     if true:
         history.answer(follower, "e1-6", a=reason)
-        assert not history.checker.false_alarms
+        assert not history.checker.without_loss
     else:
-        with broken(f"a gap is true: s at e1-3 was told of a gap on a .{reason}."):
+        with broken(f"a gap is true: s1 at e1-3 was told of a gap on a .{reason}."):
             history.answer(follower, "e1-6", a=reason)
 
 
@@ -291,7 +314,7 @@ def test_a_forgotten_channel_may_have_had_something() -> None:
     follower = history.follow("a", "b")
     history.answer(follower, "e1-1", b="evicted")
     history.answer(follower, "e1-1", b="expired")
-    assert history.checker.false_alarms == {"a channel was forgotten": 2}
+    assert history.checker.without_loss == {"a channel was forgotten": 2}
     with broken("a gap is true"):
         history.answer(follower, "e1-1", a="evicted")
 
@@ -305,7 +328,7 @@ def test_what_was_dropped_from_one_channel_may_arrive_on_another(also_follows: t
     message = ("e1-1", "p/0", " ".join(also_follows))
     if alarm:
         history.answer(follower, "e1-1", message, a="evicted")
-        assert history.checker.false_alarms == {"dropped from one channel, delivered through another": 1}
+        assert history.checker.without_loss == {"dropped from one channel, delivered through another": 1}
         with broken("a gap is true"):
             history.answer(follower, "e1-2", a="evicted")  # it is before this cursor
     else:
@@ -319,11 +342,11 @@ def test_lost_only_where_something_can_have_been() -> None:
     history.publish("p", "a", ids=("e1-1",))
     with broken("were lost; nothing can have been"):
         history.answer(history.follow("a"), "e1-1", a="lost")
-    history.checker.lossless = False
+    history.fault(may_lose=True)
     history.answer(history.follow("a"), "e1-1", a="lost")
-    assert not history.checker.false_alarms
+    assert not history.checker.without_loss
     history.answer(history.follow("a", cursor="e1-1"), "e1-1", a="lost")
-    assert history.checker.false_alarms == {"completeness could not be proven": 1}
+    assert history.checker.without_loss == {"completeness could not be proven": 1}
 
 
 def test_a_gap_on_a_channel_that_was_not_asked_for() -> None:
@@ -345,9 +368,9 @@ def test_nothing_expires_early(age: float, on: str, kept: bool) -> None:
     if kept:
         history.answer(follower, "e1-1", a="expired")
     else:
-        with broken("nothing expires early: s was told that messages on a had expired"):
+        with broken("nothing expires early: s1 was told that messages on a had expired"):
             history.answer(follower, "e1-1", a="expired")
-        history.checker.time_is_true = False  # Redis' clock has jumped
+        history.fault(moves_clock=True)  # Redis' clock has jumped
         history.publish("new", "a")
         history.answer(follower, "e1-1", a="expired")
 
@@ -362,7 +385,7 @@ def test_nothing_twice(second: str) -> None:
     follower = history.follow("a")
     history.publish("p", "a")
     history.answer(follower, "e1-1", ("e1-1", "p/0", "a"))
-    with broken("nothing twice: s received p/0 as e1-1 and as"):
+    with broken("nothing twice: s1 received p/0 as e1-1 and as"):
         history.answer(follower, "e1-2", (second, "p/0", "a"))
 
 
@@ -408,7 +431,7 @@ def test_a_key_that_was_forgotten(key: str | None, change: Callable[[History], N
     history.wait(9)
     if ok:
         history.answer(follower, second, (second, "p/0", "a"))
-        assert history.checker.false_alarms == {"not a gap: a key was forgotten, and its messages published again": 1}
+        assert history.checker.without_loss == {"not a gap: a key was forgotten, and its messages published again": 1}
     else:
         with broken("nothing twice"):
             history.answer(follower, "e1-9", (second, "p/0", "a"))
@@ -423,7 +446,7 @@ def test_one_message_has_one_id(delivered: str) -> None:
     if delivered == "e1-1":
         history.answer(follower, "e1-5", (delivered, "p/0", "a"))
     else:
-        with broken("one order: 'p/0' has the id e1-1, and for s it has e1-2"):
+        with broken("one order: 'p/0' has the id e1-1, and for s1 it has e1-2"):
             history.answer(follower, "e1-5", (delivered, "p/0", "a"))
 
 
@@ -442,7 +465,7 @@ def test_one_order(in_one_answer: bool) -> None:
         if ok:
             history.answer(follower, "e1-2", *steps[-1])
         else:
-            with broken("one order: s received e1-1 after e1-2"):
+            with broken("one order: s1 received e1-1 after e1-2"):
                 history.answer(follower, "e1-2", *steps[-1])
 
 
@@ -452,18 +475,18 @@ def test_an_id_is_one_message() -> None:
     history.publish("p", "a", ids=("e1-1",))
     with broken("one order: the id e1-1 is 'p/0', and for q it is 'q/0'"):
         history.publish("q", "a", ids=("e1-1",))
-    with broken("one order: the id e1-1 is 'p/0', and for s it is 'q/0'"):
+    with broken("one order: the id e1-1 is 'p/0', and for s1 it is 'q/0'"):
         history.answer(history.follow("a"), "e1-1", ("e1-1", "q/0", "a"))
 
 
 def test_a_publisher_gets_as_many_ids_as_it_published_messages() -> None:
     """Neither fewer nor more."""
     history = History()
-    publication = history.publish("p", "a", "a")
+    history.publish("p", "a", "a")
     for ids in (("e1-1",), ("e1-1", "e1-2", "e1-3")):
         with broken(f"p got {len(ids)} ids for 2 messages"):
-            history.acknowledge(publication, *ids)
-    history.acknowledge(publication, "e1-1", "e1-2")
+            history.acknowledge("p", *ids)
+    history.acknowledge("p", "e1-1", "e1-2")
 
 
 def test_a_message_that_nobody_published() -> None:
@@ -516,10 +539,13 @@ def test_a_cursor_never_goes_back(after: str, ok: bool) -> None:
 def test_a_fork_has_received_what_the_other_has() -> None:
     """A subscriber that continues elsewhere from the same cursor is checked as one chain with what came before."""
     history = History()
-    follower, fork = history.follow("a"), history.follow("a", cursor="e1-1")
+    follower = history.follow("a")
     history.publish("p", "a", ids=("e1-1",))
     history.answer(follower, "e1-1", ("e1-1", "p/0", "a"))
-    fork.copy(follower)
+    history.checker.take(Fork(at=history.now, subscriber="fork", of=follower.name))
+    fork = history.checker.followers["fork"]
+    history.answer(follower, "e1-2")
+    assert fork.cursor == "e1-1"
     with broken("nothing twice"):
         history.answer(fork, "e1-2", ("e1-2", "p/0", "a"))
 
@@ -528,7 +554,97 @@ def test_a_confirmation_is_passed_on() -> None:
     """Those who look inside get each confirmation, with what was reached."""
     history = History()
     seen: list[tuple[str, str, float]] = []
-    history.checker.confirmed = lambda publication, ack: seen.append((publication.name, ack, history.world.now))
-    history.checker.acknowledged(history.publish("p", "a"), {"id": "e1-1", "ack": "stable"})
+
+    def confirmed(publication: Publication, ack: str) -> None:
+        seen.append((publication.name, ack, publication.acknowledged_at))
+
+    history.checker.confirmed = confirmed
+    history.publish("p", "a")
+    history.wait(2.5)
+    history.acknowledge("p", "e1-1", ack="stable")
     history.publish("q", "a", ids=("e1-2",))
-    assert seen == [("p", "stable", START), ("q", "accepted", START)]
+    assert seen == [("p", "stable", 2.5), ("q", "accepted", 2.5)]
+
+
+def test_what_was_refused_is_never_delivered() -> None:
+    """A 4xx says that nothing was published."""
+    history = History()
+    history.publish("p", "a")
+    history.checker.take(Refused(at=history.now, publication="p", why="400"))
+    with broken("refused: s1 received p/0, whose publication was refused"):
+        history.answer(history.follow("a"), "e1-1", ("e1-1", "p/0", "a"))
+
+
+@pytest.mark.parametrize("cursor", ["e1", "e1-", "-1", "e1-x", ""])
+def test_a_cursor_that_is_none(cursor: str) -> None:
+    """Cursors and ids of a server are an epoch and a sequence."""
+    history = History()
+    with broken("a cursor or an id is"):
+        history.answer(history.follow("a"), cursor)
+    with broken("a cursor or an id is"):
+        history.publish("p", "a")
+        history.acknowledge("p", cursor)
+
+
+# The end.
+
+
+@pytest.mark.parametrize("cursor", ["e1-2", "e1-3"])
+def test_everybody_reads_to_the_end(cursor: str) -> None:
+    """Whoever has not left, and was answered at all."""
+    history = History()
+    history.answer(history.follow("a"), cursor)
+    history.follow("a")
+    left = history.follow("b")
+    history.answer(left, "e1-0")
+    history.checker.take(Left(at=history.now, subscriber=left.name))
+    if cursor == "e1-3":
+        history.end("e1-3")
+    else:
+        with broken("live again: s1 is at e1-2, and the end is e1-3"):
+            history.end("e1-3")
+
+
+@pytest.mark.parametrize(("until", "ok"), [("e1-4", True), ("e1-5", False)])
+@pytest.mark.parametrize("how", ["left", "no end"])
+def test_what_nobody_waited_for(until: str, ok: bool, how: str) -> None:
+    """Of a subscriber that has left, or if the history breaks off, no more is asked than what its cursor has passed."""
+    history = History()
+    follower = history.follow("a")
+    history.answer(follower, "e1-3")
+    history.publish("p", "a", ids=("e1-5",))
+    history.answer(follower, until)
+    if how == "left":
+        history.checker.take(Left(at=history.now, subscriber=follower.name))
+
+    def end() -> None:
+        history.checker.take(End(at=history.now, cursor="e1-5" if how == "left" else ""))
+
+    if ok:
+        end()
+    else:
+        with broken("neither received p/0"):
+            end()
+
+
+@pytest.mark.parametrize(
+    ("read_to", "end", "counted"),
+    [("e1-3", "e1-3", True), ("e1-3", "e1-2", True), ("e1-4", "e1-3", False), ("e1-3", "e1-5", False)],
+    ids=["at the end", "before it", "had read further", "the message is still there"],
+)
+def test_a_log_that_was_put_back_so_that_nobody_can_know(read_to: str, end: str, counted: bool) -> None:
+    """Whoever had not read further than it goes is not told of what was lost. That is counted."""
+    history = History()
+    follower = history.follow("a")
+    history.answer(follower, read_to if end != "e1-2" else "e1-2")
+    history.publish("p", "a", ids=("e1-5",))
+    history.wait(1)
+    history.checker.take(PutBack(at=history.now, end=end))
+    history.wait(1)
+    history.answer(follower, "e1-6")
+    if counted:
+        history.end()
+        assert history.checker.without_loss == {"not a gap: lost, and nobody can know": 1}
+    else:
+        with broken("neither received p/0"):
+            history.end()

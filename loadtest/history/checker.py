@@ -1,51 +1,52 @@
 """What PushUp promises, checked from outside: a model that knows only what publishers and subscribers were told.
 
 It shares two facts with the code under test: a cursor is `<epoch>-<sequence>`, and later epochs have later names. The
-few checks that have to look into the servers (whether replicas are equal, whether every node has applied an entry) are
-in `inside.py`.
+simulation also looks into its servers (`tests/simulation/inside.py`).
 
 | promise | here |
 |---|---|
 | an acknowledged message is delivered, or covered by a reported gap | `check_deliveries` |
 | a reported gap is true | `_check_gaps` |
 | nothing twice, one order | `_check_message` |
+| a refused publication changes nothing | `_check_message` |
+| everybody reads to the end, after the last fault | `check_deliveries` |
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from msgspec import structs
+
+from loadtest.history import events
+from loadtest.history.events import BadHistory, BrokenPromise, Event
+from loadtest.history.forgetting import may_forget
+from loadtest.history.order import Order, Place, epoch_of
 from pushup.core.limits import Limits
-from tests.simulation.order import Order, Place, epoch_of
-from tests.simulation.world import BrokenPromise, World
 
 
 class Publication:
     """A publication, and what its publisher was told of it."""
 
-    def __init__(self, name: str, channels: list[tuple[str, ...]], key: str | None, ack: str) -> None:
-        self.name = name
-        self.channels = channels
-        self.data = [f"{name}/{n}" for n in range(len(channels))]
-        self.key = key
-        self.ack = ack
-        self.began_at = 0.0
-        self.ids: list[str] = []
+    def __init__(self, event: events.Publish) -> None:
+        self.name = event.publication
+        self.channels = [message.channels for message in event.messages]
+        self.data = [message.data for message in event.messages]
+        self.key = event.key
+        self.began_at = event.at
+        self.ids: tuple[str, ...] = ()
         """What it was acknowledged with; empty if it was not."""
         self.acknowledged_at = 0.0
         self.refused = False
-        self.given_up = False
 
 
 class Step:
     """One answer that a subscriber got."""
 
-    def __init__(self, before: str, after: str, gaps: dict[str, str], polled_at: float, at: float) -> None:
+    def __init__(self, before: str, after: str, gaps: dict[str, str], at: float) -> None:
         self.before = before
         self.after = after
         self.gaps = gaps
-        self.polled_at = polled_at
         self.at = at
 
     @property
@@ -65,13 +66,15 @@ class Follower:
         self.last_id = ""
         """The id of the last message received since the last loss."""
         self.steps: list[Step] = []
-        self.polled_at = 0.0
-        self.last_trouble = ""
+        self.polls = False
+        """Whether it waits for an answer."""
+        self.has_left = False
 
-    def copy(self, other: Follower) -> None:
-        self.received = dict(other.received)
-        self.last_id = other.last_id
-        self.steps = list(other.steps)
+    def fork(self, name: str) -> Follower:
+        """Another one that goes on from here, and has received the same."""
+        other = Follower(name, self.channels, self.cursor)
+        other.received, other.last_id, other.steps = dict(self.received), self.last_id, list(self.steps)
+        return other
 
     @property
     def starts(self) -> bool:
@@ -80,13 +83,14 @@ class Follower:
 
 
 class Checker:
-    """All publications, and all that was delivered."""
+    """All publications, and all that was delivered, as far as the events of a history have told."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self) -> None:
+        self.now = 0.0
+        """The time of the last event."""
         self.publications: dict[str, Publication] = {}
-        self.followers: list[Follower] = []
-        self.false_alarms: dict[str, int] = {}
+        self.followers: dict[str, Follower] = {}
+        self.without_loss: dict[str, int] = {}
         """Gaps without a loss, by reason: allowed only where completeness could not be proven."""
         self.data_at: dict[str, str] = {}
         """The data of each id, as anybody was told."""
@@ -96,9 +100,10 @@ class Checker:
         self.lossless = True
         """Whether nothing has happened so far that can lose an acknowledged message."""
         self.limits = Limits()
-        self.time_is_true = True
+        """The smallest that may have been in force."""
+        self.clock_is_true = True
         """Whether the clock that orders everything has not jumped."""
-        self.forgets: Callable[[Follower, str], bool] = lambda follower, channel: False
+        self.forgets: Callable[[Follower, str], bool] = lambda follower, channel: may_forget(self, follower)
         """Whether a channel may have been forgotten: then a gap may be reported without a loss."""
         self.unknowable: list[tuple[float, str]] = []
         """When a log was put back so that nobody can know of it, and where it ends. Whoever had not read further is not
@@ -106,23 +111,75 @@ class Checker:
         self.confirmed: Callable[[Publication, str], None] = lambda publication, ack: None
         """Called with each confirmed publication, for checks from inside."""
 
+    def take(self, event: Event) -> None:
+        """The next event. Raises: BrokenPromise; BadHistory, if the event cannot follow the earlier ones."""
+        self.now = event.at
+        match event:
+            case events.Begin():
+                self._begin(event)
+            case events.Publish():
+                self._publish(event)
+            case events.Acknowledged():
+                self._acknowledged(self._publication(event.publication), event)
+            case events.Refused():
+                self._publication(event.publication).refused = True
+            case events.Poll():
+                self._poll(event)
+            case events.Answered():
+                self._answered(self._polling(event.subscriber), event)
+            case events.Failed():
+                self._polling(event.subscriber).polls = False
+            case events.Fork():
+                self._fork(event)
+            case events.Left():
+                self._follower(event.subscriber).has_left = True
+            case events.Fault():
+                self.lossless = self.lossless and not event.may_lose
+                self.clock_is_true = self.clock_is_true and not event.moves_clock
+            case events.LimitsChange():
+                self._assume(event.limits)
+            case events.PutBack():
+                self.lossless = False
+                self.unknowable.append((event.at, _cursor(event.end)))
+            case events.End():
+                self.check_deliveries(event.cursor and _cursor(event.cursor))
+            case events.GivenUp():
+                self._publication(event.publication)
+
+    def _begin(self, event: events.Begin) -> None:
+        if event.format != events.FORMAT:
+            raise BadHistory(f"the format is {event.format}, and this is a checker of format {events.FORMAT}")
+        self.limits = event.limits
+
+    def _assume(self, limits: Limits) -> None:
+        """Count with the smaller of two values."""
+        smaller = {name: min(value, getattr(self.limits, name)) for name, value in structs.asdict(limits).items()}
+        self.limits = structs.replace(self.limits, **smaller)
+
     # What publishers are told.
 
-    def published(self, publication: Publication) -> None:
-        publication.began_at = self.world.now
-        self.publications[publication.name] = publication
+    def _publication(self, name: str) -> Publication:
+        if name not in self.publications:
+            raise BadHistory(f"there was no publication {name!r}")
+        return self.publications[name]
+
+    def _publish(self, event: events.Publish) -> None:
+        if event.publication in self.publications:
+            raise BadHistory(f"there was already a publication {event.publication!r}")
+        publication = self.publications[event.publication] = Publication(event)
         for number, data in enumerate(publication.data):
+            if data in self._message:
+                raise BadHistory(f"there was already a message {data!r}")
             self._message[data] = (publication, number)
 
-    def acknowledged(self, publication: Publication, body: Any) -> None:
-        ids = [body["id"]] if "id" in body else body["ids"]
-        if len(ids) != len(publication.data):
-            raise BrokenPromise(f"{publication.name} got {len(ids)} ids for {len(publication.data)} messages")
-        for id_, data in zip(ids, publication.data, strict=True):
-            self._note(id_, data, publication.name)
-        publication.ids = ids
-        publication.acknowledged_at = self.world.now
-        self.confirmed(publication, body.get("ack", "accepted"))
+    def _acknowledged(self, publication: Publication, event: events.Acknowledged) -> None:
+        if len(event.ids) != len(publication.data):
+            raise BrokenPromise(f"{publication.name} got {len(event.ids)} ids for {len(publication.data)} messages")
+        for id_, data in zip(event.ids, publication.data, strict=True):
+            self._note(_cursor(id_), data, publication.name)
+        publication.ids = event.ids
+        publication.acknowledged_at = event.at
+        self.confirmed(publication, event.ack)
 
     def _note(self, id_: str, data: str, who: str) -> None:
         """Every id means the same to everybody."""
@@ -140,21 +197,50 @@ class Checker:
 
     # What subscribers are told.
 
-    def answered(self, follower: Follower, answer: Any) -> None:
-        before, after = follower.cursor, answer["cursor"]
-        gaps = {gap["channel"]: gap["reason"] for gap in answer["gaps"]}
-        step = Step(before, after, gaps, follower.polled_at, self.world.now)
+    def _follower(self, name: str) -> Follower:
+        if name not in self.followers:
+            raise BadHistory(f"there was no subscriber {name!r}")
+        return self.followers[name]
+
+    def _polling(self, name: str) -> Follower:
+        follower = self._follower(name)
+        if not follower.polls:
+            raise BadHistory(f"the subscriber {name!r} had not polled")
+        return follower
+
+    def _poll(self, event: events.Poll) -> None:
+        name = event.subscriber
+        follower = self.followers.setdefault(name, Follower(name, event.channels, event.cursor))
+        if follower.polls or follower.has_left:
+            raise BadHistory(f"the subscriber {name!r} {'already polls' if follower.polls else 'had left'}")
+        if (follower.channels, follower.cursor) != (event.channels, event.cursor):
+            raise BadHistory(
+                f"the subscriber {name!r} polls {list(event.channels)} at {event.cursor!r}, "
+                f"and had {list(follower.channels)} at {follower.cursor!r}; use another name for another chain"
+            )
+        follower.polls = True
+
+    def _fork(self, event: events.Fork) -> None:
+        if event.subscriber in self.followers:
+            raise BadHistory(f"there was already a subscriber {event.subscriber!r}")
+        self.followers[event.subscriber] = self._follower(event.of).fork(event.subscriber)
+
+    def _answered(self, follower: Follower, event: events.Answered) -> None:
+        before, after = follower.cursor, _cursor(event.cursor)
+        gaps = {gap.channel: gap.reason for gap in event.gaps}
+        step = Step(before, after, gaps, event.at)
         if not set(gaps) <= set(follower.channels):
             raise BrokenPromise(f"{follower.name} was told of gaps on channels it did not ask for: {gaps}")
         if "-" in before and not step.tells_of_loss:
             self._check_progress(follower, step)
-        self.order.learn(after, [message["id"] for message in answer["messages"]])
+        self.order.learn(after, [_cursor(message.id) for message in event.messages])
         if step.tells_of_loss:
             follower.last_id = ""  # sequences after that come again
-        for message in answer["messages"]:
+        for message in event.messages:
             self._check_message(follower, message, step)
         self._check_gaps(follower, step)
         follower.cursor = after
+        follower.polls = False
         follower.steps.append(step)
 
     def _check_progress(self, follower: Follower, step: Step) -> None:
@@ -162,10 +248,10 @@ class Checker:
         if self.order.place(step.after) < self.order.place(step.before):
             raise BrokenPromise(f"one order: {follower.name} went back from {step.before} to {step.after}")
 
-    def _check_message(self, follower: Follower, message: Any, step: Step) -> None:
-        data, id_ = message["data"], message["id"]
+    def _check_message(self, follower: Follower, message: events.Delivered, step: Step) -> None:
+        data, id_ = message.data, message.id
         if follower.received.get(data) == id_ and self._may_begin_again(follower, step):
-            self._false_alarm("not a gap: received again, and nobody can know")
+            self._count("not a gap: received again, and nobody can know")
         elif data in follower.received and not self._is_published_again(data, id_, follower.received[data]):
             raise BrokenPromise(
                 f"nothing twice: {follower.name} received {data} as {follower.received[data]} and as {id_}"
@@ -173,9 +259,11 @@ class Checker:
         if data not in self._message:
             raise BrokenPromise(f"{follower.name} received {data}, which nobody published")
         publication, number = self._message[data]
+        if publication.refused:
+            raise BrokenPromise(f"refused: {follower.name} received {data}, whose publication was refused")
         expected = [c for c in follower.channels if c in publication.channels[number]]
-        if message["channels"] != expected:
-            raise BrokenPromise(f"{follower.name} received {data} on {message['channels']} instead of {expected}")
+        if list(message.channels) != expected:
+            raise BrokenPromise(f"{follower.name} received {data} on {list(message.channels)} instead of {expected}")
         self._note(id_, data, follower.name)
         place = self.order.place
         last, follower.last_id = follower.last_id, id_
@@ -201,16 +289,16 @@ class Checker:
         if publication.key is None or id_ == before:
             return False
         limits = self.limits
-        is_old = self.world.now - publication.began_at > limits.retention_seconds
+        is_old = self.now - publication.began_at > limits.retention_seconds
         forgets = is_old or limits.keys_limit < 100 or epoch_of(id_) != epoch_of(before)
         if forgets:
-            self._false_alarm("not a gap: a key was forgotten, and its messages published again")
+            self._count("not a gap: a key was forgotten, and its messages published again")
         return forgets
 
     def _check_gaps(self, follower: Follower, step: Step) -> None:
         """A reported gap is true: something on that channel, after the cursor, was not delivered and never will be."""
         for channel, reason in step.gaps.items():
-            early = reason == "expired" and self.time_is_true and not self._has_old(channel)
+            early = reason == "expired" and self.clock_is_true and not self._has_old(channel)
             if early and not self.forgets(follower, channel):
                 raise BrokenPromise(
                     f"nothing expires early: {follower.name} was told that messages on {channel} had expired"
@@ -221,32 +309,32 @@ class Checker:
                         f"{follower.name} was told that messages on {channel} were lost; nothing can have been"
                     )
                 if not self._has_undelivered(follower, channel, step):
-                    self._false_alarm("completeness could not be proven")
+                    self._count("completeness could not be proven")
             elif not self._has_undelivered(follower, channel, step):
                 if self._is_on_several(follower, channel, step):
-                    self._false_alarm("dropped from one channel, delivered through another")
+                    self._count("dropped from one channel, delivered through another")
                     continue
                 if not self.forgets(follower, channel):
                     raise BrokenPromise(
                         f"a gap is true: {follower.name} at {step.before} was told of a gap on {channel} ({reason}), "
                         "but every message on it was delivered"
                     )
-                self._false_alarm("a channel was forgotten")
+                self._count("a channel was forgotten")
 
     def _has_old(self, channel: str) -> bool:
         """Whether anything was published on this channel longer ago than messages are kept."""
-        horizon = self.world.now - self.limits.retention_seconds + 1.0
+        horizon = self.now - self.limits.retention_seconds + 1.0
         return any(p.began_at < horizon and any(channel in c for c in p.channels) for p in self.publications.values())
 
-    def _false_alarm(self, reason: str) -> None:
-        self.false_alarms[reason] = self.false_alarms.get(reason, 0) + 1
+    def _count(self, reason: str) -> None:
+        self.without_loss[reason] = self.without_loss.get(reason, 0) + 1
 
     def _has_undelivered(self, follower: Follower, channel: str, step: Step) -> bool:
         """Whether anything on this channel may have come after the cursor that this follower did not get."""
         for publication in self.publications.values():
             for number, channels in enumerate(publication.channels):
                 if channel in channels and publication.data[number] not in follower.received:
-                    id_ = publication.ids[number] if publication.ids else self._id_of(publication.data[number])
+                    id_ = publication.ids[number] if publication.ids else self._id_at.get(publication.data[number])
                     if id_ is None or self._is_after(id_, step.before):
                         return True
         return False
@@ -263,23 +351,27 @@ class Checker:
     def _is_after(self, id_: str, cursor: str) -> bool:
         return "-" not in cursor or self.order.place(id_) > self.order.place(cursor)
 
-    def _id_of(self, data: str) -> str | None:
-        return next((id_ for id_, known in self.data_at.items() if known == data), None)
-
     # In the end.
 
-    def check_deliveries(self, end: str) -> None:
+    def check_deliveries(self, end: str = "") -> None:
         """Every acknowledged message was delivered to every follower of its channels, or a gap covered it.
 
-        `end`: the cursor of all nodes; every follower must have reached it.
+        `end`: every follower that has not left must have reached this cursor. Without it, and of one that has left, no
+        more is asked than what its own cursor has passed.
         """
-        for follower in self.followers:
+        place_of = self.order.place
+        for follower in self.followers.values():
             if follower.starts:
                 continue
+            read_to_end = bool(end) and not follower.has_left
+            if read_to_end and place_of(follower.cursor) < place_of(end):
+                raise BrokenPromise(f"live again: {follower.name} is at {follower.cursor}, and the end is {end}")
             for publication in self.publications.values():
                 for number, channels in enumerate(publication.channels if publication.ids else ()):
                     wanted = set(channels) & set(follower.channels)
-                    if wanted and publication.data[number] not in follower.received:
+                    if not wanted or publication.data[number] in follower.received:
+                        continue
+                    if read_to_end or place_of(publication.ids[number]) <= place_of(follower.cursor):
                         self._check_covered(follower, publication, number, wanted)
 
     def _check_covered(self, follower: Follower, publication: Publication, number: int, wanted: set[str]) -> None:
@@ -300,11 +392,11 @@ class Checker:
                     return
                 break
         if self._nobody_can_know(follower, publication, place):
-            self._false_alarm("not a gap: lost, and nobody can know")
+            self._count("not a gap: lost, and nobody can know")
             return
         raise BrokenPromise(
             f"delivered or covered by a gap: {follower.name} neither received {publication.data[number]} "
-            f"({publication.ids[number]}, acknowledged at {publication.acknowledged_at - self.world.began:.4f}, "
+            f"({publication.ids[number]}, acknowledged at {publication.acknowledged_at:.4f}, "
             f"on {sorted(wanted)}) nor was told of a gap"
         )
 
@@ -323,3 +415,11 @@ class Checker:
             if publication.began_at <= at and is_later and is_behind:
                 return True
         return False
+
+
+def _cursor(text: str) -> str:
+    """A cursor of a server, or an id. Raises: BrokenPromise, if it is none."""
+    epoch, _, sequence = text.rpartition("-")
+    if not epoch or not sequence.isdigit():
+        raise BrokenPromise(f"a cursor or an id is `<epoch>-<sequence>`: {text!r}")
+    return text

@@ -1,0 +1,1 @@
+"""Histories: the checker that judges them, and the file format."""
