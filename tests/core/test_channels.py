@@ -248,4 +248,5 @@ def test_opened_closed_and_forgotten_channels_are_touched() -> None:
     assert a.closed_sequence == 7, "a forgotten channel keeps its last state"
     touched.continued_after = 7
     touched.clear()
-    assert (touched.opened, touched.woken, touched.forgotten, touched.continued_after) == ([], [], [], None)
+    assert (touched.opened, touched.woken, touched.forgotten) == ([], [], [])
+    assert touched.continued_after is None

@@ -77,17 +77,15 @@ def test_the_last_item_of_a_time_is_the_one_added_last() -> None:
     assert [tree.last_at(time) for time in (4.0, 5.0, 6.0)] == [None, "a", "c"]
 
 
-def test_items_of_one_time_can_be_sorted() -> None:
-    """Those of other times stay; at a time without items there is nothing to sort."""
-    tree = tree_of((5.0, "b"))
-    for time in (4.0, 5.0):
-        tree.sort_at(time, str)
-    assert list(tree) == ["b"]
-    tree = tree_of((5.0, "b"), (5.0, "a"), (6.0, "d"), (6.0, "c"))
-    for time in (4.0, 5.0):
-        tree.sort_at(time, str)
-    tree.check()
-    assert list(tree) == ["a", "b", "d", "c"]
+def test_the_items_of_one_time_are_in_the_order_in_which_they_were_added() -> None:
+    """None at a time that has none, in a tree of one and in a larger one."""
+    tree = tree_of()
+    assert list(tree.at(0.0)) == []
+    tree.add(5.0, "b")
+    assert [list(tree.at(time)) for time in (4.0, 5.0, 6.0)] == [[], ["b"], []]
+    tree.add(5.0, "a")
+    tree.add(6.0, "c")
+    assert [list(tree.at(time)) for time in (4.0, 5.0, 6.0, 7.0)] == [[], ["b", "a"], ["c"], []]
 
 
 def test_an_item_may_be_due_at_several_times() -> None:

@@ -13,7 +13,6 @@ from tests.mutation.explained import SURVIVORS, Explained, read
 from tests.mutation.mutants import Mutant, SourceFile
 from tests.mutation.running import Runner, run
 
-
 DOCUMENTED = "tests/test_documents.py::test_every_setting_is_documented_with_its_default"
 
 
