@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -326,6 +327,18 @@ def test_a_mark_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     file.write(b"second")
     assert file.read() == b"second"
     assert [path.name for path in tmp_path.iterdir()] == ["mark"]
+
+
+def test_a_mark_survives_a_loss_of_power(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is on the disk before it takes the name of the old one; then the directory is, which has that name."""
+    synced = []
+
+    def fsync(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_ino, (tmp_path / "mark").exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    MarkFile(tmp_path / "mark").write(b"first")
+    assert synced == [((tmp_path / "mark").stat().st_ino, False), (tmp_path.stat().st_ino, True)]
 
 
 def test_a_mark_file_that_cannot_be_written(tmp_path: Path) -> None:

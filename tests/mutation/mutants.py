@@ -220,7 +220,7 @@ class _Finder:
                 return
             case ast.Assign(targets=[ast.Name(id=name)]) if name.startswith("__") or _is_type(s.value):
                 return
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant()) if name.isupper():
+            case ast.Assign(targets=[ast.Name(id=name)]) if name.isupper() and _is_literal(s.value):
                 return
             case ast.Return(value=None):
                 self._add(slot, s, ast.Pass(), "return  ->  pass")
@@ -402,6 +402,16 @@ def _is_type(node: ast.expr) -> bool:
             return _is_type(left) or _name_of(left)[:1].isupper()
         case ast.Call():
             return _name_of(node) == "TypeVar"
+    return False
+
+
+def _is_literal(node: ast.expr) -> bool:
+    """Whether it is a constant, or computed from constants, as in `4 * 1024`."""
+    match node:
+        case ast.Constant() | ast.UnaryOp(operand=ast.Constant()):
+            return True
+        case ast.BinOp(left=left, right=right):
+            return _is_literal(left) and _is_literal(right)
     return False
 
 

@@ -40,7 +40,8 @@ def test_code_is_changed(text: str, expected: set[str]) -> None:
     "text",
     [
         '"""A docstring."""',
-        "LIMIT = 32",
+        "LIMIT = 4 * 1024",
+        "ENDED = -1",
         'Name = Literal["a", "b"]',
         "T = TypeVar('T')",
         "Both = A | B",
