@@ -469,6 +469,24 @@ def test_one_order(in_one_answer: bool) -> None:
                 history.answer(follower, "e1-2", *steps[-1])
 
 
+@pytest.mark.parametrize(("second", "ok"), [("e1-6", True), ("e2-1", True), ("e1-4", False), ("e1-5", False)])
+@pytest.mark.parametrize("overlap", [True, False])
+def test_publications_come_in_the_order_in_which_they_were_made(second: str, ok: bool, overlap: bool) -> None:
+    """One that begins when another has been acknowledged comes after it; of two that overlap either may be first."""
+    history = History()
+    history.publish("p", "a", "a")
+    if overlap:
+        history.publish("q", "a")
+    history.acknowledge("p", "e1-3", "e1-5")
+    if not overlap:
+        history.publish("q", "a")
+    if ok or (overlap and second != "e1-5"):
+        history.acknowledge("q", second)
+    else:
+        with broken("one order: "):
+            history.acknowledge("q", second)
+
+
 def test_an_id_is_one_message() -> None:
     """Whoever is told an id is told the same data: publishers, and subscribers."""
     history = History()
@@ -648,3 +666,23 @@ def test_a_log_that_was_put_back_so_that_nobody_can_know(read_to: str, end: str,
     else:
         with broken("neither received p/0"):
             history.end()
+
+
+@pytest.mark.parametrize("was_put_back", [True, False])
+def test_a_gap_for_what_was_received_before_the_log_was_put_back(was_put_back: bool) -> None:
+    """Whoever was told of a loss then gets messages again, and is told of those that have expired meanwhile."""
+    history = lossy()
+    follower = history.follow("a")
+    history.publish("p", "a", "a", ids=("e1-1", "e1-2"))
+    history.answer(follower, "e1-2", ("e1-1", "p/0", "a"), ("e1-2", "p/1", "a"))
+    history.wait(1)
+    if was_put_back:
+        history.checker.take(PutBack(at=history.now, end="e1-0"))
+    history.wait(1)
+    history.answer(follower, "e2-0", a="lost")
+    if was_put_back:
+        history.answer(follower, "e2-2", a="evicted")
+        assert history.checker.without_loss["received before a log was put back, and nobody can know"] == 1
+    else:
+        with broken("a gap is true"):
+            history.answer(follower, "e2-2", a="evicted")

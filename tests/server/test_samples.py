@@ -44,6 +44,7 @@ NOT_RUN = {
     "README.md: make cluster": "tests/deploy/test_local.py runs what it runs",
     "docs/architecture.md: pushup/": "a list of folders",
     "CONTRIBUTING.md: make check": "it runs this test",
+    "docs/histories.md: cd tests/history/porcupine": "tests/history/test_porcupine.py builds it and runs it",
     "docs/histories.md: python -m tests.simulation": "tests/history/test_simulated.py and test_file.py",
     'docs/histories.md: {"event"': "tests/history/test_document.py judges it",
     "docs/museum.md: .venv/bin/pytest": "it runs tests",

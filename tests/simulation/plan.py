@@ -130,7 +130,7 @@ WEIGHTS = {
     "clog": 3, "cut": 2, "slow_link": 1, "stop_all": 1, "jump": 1,
     "redis_restart": 2, "redis_power": 2, "redis_old": 1.5, "redis_failover": 1.5, "redis_evict": 1, "redis_flush": 1,
     "redis_deny": 1, "redis_pause": 1, "redis_jump": 0.5, "redis_without_save": 1.5, "replica_pause": 1,
-    "disk": 2, "put_back": 2, "put_back_with_mark": 1,
+    "disk": 4, "put_back": 2, "put_back_with_mark": 1,
     "late": 1.5, "upgrade": 0, "roll_back": 0,
 }  # fmt: skip
 """The faults, and how often each is chosen. Upgrades are planned apart, for clusters that begin with old nodes."""
@@ -216,7 +216,7 @@ def _arguments(random: Random, name: str) -> dict[str, Any]:
         case "redis_evict":
             return {"key": random.choice(("state", "log", "channels", "messages", "keys", "leases", "members"))}
         case "disk":
-            return {"what": random.choice(("full", "broken", "slow")), "seconds": seconds}
+            return {"what": random.choice(("full", "broken", "slow", "unsure")), "seconds": seconds}
         case "new_settings":
             return {
                 "limits": random.choice(({"retention_messages": 5}, {"keys_limit": 3}, {"retention_seconds": 15.0}))

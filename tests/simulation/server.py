@@ -98,6 +98,8 @@ class Server:
         self.too_old_since: float | None = None
         """Since when it has been too old for the log, and could know."""
         self.starts = 0
+        self.seen_at = (0, "")
+        """Which start it was, and its cursor, when its mark was last looked at."""
         self.process: Process | None = None
         self.draining = False
         self.is_over = False

@@ -96,20 +96,20 @@ class CatchUp:
         epochs: EpochStarter,
         known_nodes: Callable[[], list[str]],
         on_start: Callable[[], None],
-        on_large: Callable[[], None],
+        on_started: Callable[[], None],
         mark: Cursor | None,
         clock: IReactorTime,
     ) -> None:
         """`known_nodes`: those that were alive when this node last followed the log. `on_start` is called before the
-        state is replaced by a checkpoint; `on_large` when one was read, and when the state is replaced. `mark`: the
-        last entry that this machine is known to have applied.
+        state is replaced by a checkpoint that was read, and `on_started` afterwards. `mark`: the last entry that this
+        machine is known to have applied.
         """
         self._node_id = node_id
         self._replica = replica
         self._epochs = epochs
         self._known_nodes = known_nodes
         self._on_start = on_start
-        self._on_large = on_large
+        self._on_started = on_started
         self._mark = mark
         self._clock = clock
         self._pace = Pace(clock)
@@ -129,9 +129,8 @@ class CatchUp:
                 case Action.START_FROM_CHECKPOINT:
                     assert loaded is not None
                     self._on_start()
-                    self._on_large()
                     await self._replica.start_from(loaded, self._pace)
-                    self._on_large()
+                    self._on_started()
                     snapshot = loaded.snapshot
                     parts = [*snapshot.channels, *snapshot.messages, *snapshot.keys, *loaded.entries]
                     del loaded, snapshot

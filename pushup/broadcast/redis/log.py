@@ -26,6 +26,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from twisted.internet.defer import FirstError, gatherResults
 
 from pushup.broadcast.checkpoint import encode, head_of
 from pushup.broadcast.epochs import order_of
@@ -101,10 +102,14 @@ class RedisLog:
         self._append_to = ("EVALSHA", _APPEND.sha, 2, self._state, self._log)
 
     async def prepare(self) -> None:
-        """Load the scripts into Redis, and find out its run and durability."""
-        for script in SCRIPTS:
-            await self.connection.ask("SCRIPT", "LOAD", script.text)
-        info = info_of(await self.connection.ask("INFO"))
+        """Load the scripts into Redis, and find out its run and durability. Raises: ErrorReply, Lost."""
+        asked = [self.connection.ask("SCRIPT", "LOAD", script.text) for script in SCRIPTS]
+        asked.append(self.connection.ask("INFO"))  # all in one round trip
+        try:
+            replies = await gatherResults(asked, consumeErrors=True)
+        except FirstError as error:
+            error.subFailure.raiseException()
+        info = info_of(replies[-1])
         self.run = f"{info['run_id']}.{info['master_replid']}"
         self._history = info["master_replid"]
         self.durable = await self._is_durable(info)

@@ -119,7 +119,7 @@ def test_the_version_stays_while_a_node_may_be_unknown(old: Cluster, key: bytes)
         old.redis.data.pop(key, None)
         old.advance(0.2)
     assert version(old) == {1}
-    old.advance(5.0)
+    old.advance(7.0)
     assert version(old) == {LATEST_VERSION}
 
 

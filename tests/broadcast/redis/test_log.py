@@ -190,6 +190,14 @@ def test_only_one_entry_follows_another(log: ReadLog) -> None:
     assert len(log.redis.data[b"{pushup}:log"].rows) == 1
 
 
+def test_an_epoch_replaces_the_one_it_names(log: ReadLog) -> None:
+    """If another node has replaced that meanwhile, nothing is changed."""
+    changes = new_epoch(ReplicatedState(Limits(), epoch="").snapshot(), "e2")
+    assert log.now(log.log.begin("", changes)) is False
+    assert log.now(log.log.tail()).epoch == "e1"
+    assert log.now(log.log.begin("e1", changes)) is True
+
+
 def test_nothing_is_appended_in_another_run_of_redis(log: ReadLog) -> None:
     """Through a connection that stays: the server was made a replica, or another took its place."""
     log.redis.follows = "another"

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -79,9 +80,13 @@ func judge(h *history) (int, string) {
 				return len(logs), fmt.Sprintf("NOT linearizable: %s and %s are one place", log[n-1].id, log[n].id)
 			}
 		}
+		numbers := map[string]int{}
+		for n, e := range log {
+			numbers[e.id] = n
+		}
 		operations := appends(log, h.lines)
 		for _, p := range h.polls {
-			if op, concerns := p.operationOn(name, log, h.lossless); concerns {
+			if op, concerns := p.operationOn(name, log, numbers, h.lossless); concerns {
 				if op.wrong != "" {
 					return len(logs), fmt.Sprintf("NOT linearizable: line %d: %s", p.returned, op.wrong)
 				}
@@ -114,25 +119,22 @@ func appends(log []*entry, lines int) []porcupine.Operation {
 	return operations
 }
 
-// What this poll did with one log, and whether it had to do with it.
-func (p *poll) operationOn(name string, log []*entry, lossless bool) (operation, bool) {
+// What this poll did with one log, and whether it had to do with it. O(log n + what it passes).
+func (p *poll) operationOn(name string, log []*entry, numbers map[string]int, lossless bool) (operation, bool) {
 	follows := p.before != nil && !p.lost // its answer continues what its client has read
 	concerns := lossless || name == p.after.epoch
 	if follows && !lossless {
 		concerns = !earlier(name, p.before.epoch) && !earlier(p.after.epoch, name)
 	}
-	byID := map[string]*entry{}
-	for _, e := range log {
-		byID[e.id] = e
-	}
 	var op operation
-	last := -1
 	received := map[string]bool{}
+	last := -1
 	for _, m := range p.messages {
-		e := byID[m.ID]
-		if e == nil {
+		number, known := numbers[m.ID]
+		if !known {
 			continue // of another log
 		}
+		e := log[number]
 		concerns = true
 		received[m.ID] = true
 		switch {
@@ -146,24 +148,29 @@ func (p *poll) operationOn(name string, log []*entry, lossless bool) (operation,
 			op.wrong = m.ID + " has other channels"
 		}
 		last = e.sequence
+		op.number = max(op.number, number+1)
 	}
-	for n, e := range log {
-		if received[e.id] {
-			op.number = n + 1
-		}
-		if !follows || e.sequence <= p.before.sequence || e.sequence > p.after.sequence || !concerns {
+	if !follows || !concerns {
+		return op, concerns
+	}
+	for n := firstAfter(log, p.before.sequence); n < len(log) && log[n].sequence <= p.after.sequence; n++ {
+		e := log[n]
+		if e.mayBeMissing {
 			continue
 		}
+		op.number = max(op.number, n+1)
 		on := common(p.channels, e.channels)
-		excused := e.mayBeMissing || slices.ContainsFunc(on, func(channel string) bool { return p.gaps[channel] })
+		excused := slices.ContainsFunc(on, func(channel string) bool { return p.gaps[channel] })
 		if len(on) > 0 && !received[e.id] && !excused {
 			op.wrong = e.id + " is absent, and there is no gap"
 		}
-		if !e.mayBeMissing {
-			op.number = n + 1
-		}
 	}
 	return op, concerns
+}
+
+// The number of the first entry after a sequence.
+func firstAfter(log []*entry, sequence int) int {
+	return sort.Search(len(log), func(n int) bool { return log[n].sequence > sequence })
 }
 
 // Those of the channels in wanted that are in given, in the order of wanted.

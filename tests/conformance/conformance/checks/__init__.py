@@ -1,0 +1,40 @@
+"""The checks. Each file is one part of the protocol; importing this package registers them all.
+
+| file | part |
+|---|---|
+| `http` | requests and responses of HTTP, odd bytes included |
+| `errors` | problems |
+| `names` | names and ids of channels |
+| `publishing`, `keys`, `acknowledgements` | publications |
+| `polling`, `cursors` | polls |
+| `delivery` | nothing lost, nothing twice, one order |
+| `gaps` | gaps and closings |
+| `channels` | the calls of channels |
+| `access` | publish keys, origins, hosts, tickets |
+| `limits` | what is within the limits, and beyond |
+| `operations` | health, readiness, nodes, metrics |
+| `cluster` | a second node of the same service |
+"""
+
+from conformance.checks import (
+    access,
+    acknowledgements,
+    channels,
+    cluster,
+    cursors,
+    delivery,
+    errors,
+    gaps,
+    http,
+    keys,
+    limits,
+    names,
+    operations,
+    polling,
+    publishing,
+)
+
+__all__ = [
+    "access", "acknowledgements", "channels", "cluster", "cursors", "delivery", "errors", "gaps", "http", "keys",
+    "limits", "names", "operations", "polling", "publishing",
+]  # fmt: skip

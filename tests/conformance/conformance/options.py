@@ -1,0 +1,43 @@
+"""What the command line says about the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+LIMITS = {
+    "message_limit_bytes": 65536,
+    "body_limit_bytes": 1048576,
+    "poll_body_limit_bytes": 65536,
+    "target_limit_bytes": 8192,
+    "header_limit_bytes": 16384,
+    "batch_limit": 100,
+    "message_channels_limit": 100,
+    "publication_channels_limit": 1000,
+    "poll_channels_limit": 100,
+    "poll_limit": 100,
+    "answer_limit_bytes": 262144,
+    "retention_messages": 1000,
+    "retention_seconds": 300,
+    "request_timeout_seconds": 10,
+}
+"""The limits of the server, with PushUp's defaults; `--limit NAME=VALUE` sets another."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How to reach and judge a server."""
+
+    urls: tuple[str, ...]
+    """The node to check, and perhaps a second one of the same service."""
+    publish_key: str = ""
+    origin: str = ""
+    """An origin that the server allows (CORS)."""
+    credentials: tuple[tuple[str, str], ...] = ()
+    """Header fields that authorize polls, if an application decides about them."""
+    strict: bool = False
+    """Whether channels have to be created."""
+    limits: dict[str, int] = field(default_factory=lambda: dict(LIMITS))
+    patience: float = 5.0
+    """Seconds within which what must happen at once has to have happened."""
+    check_seconds: float = 40.0
+    """Seconds after which a check gives up."""

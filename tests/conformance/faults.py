@@ -1,0 +1,466 @@
+"""The faults that the checks have to notice. Each is one of `spoiled`, with a name that says what is wrong."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from conformance.wire import Response
+from spoiled import LATE_SECONDS, Fault, answers, header, objects, publications, replaced, status
+
+
+def _set(**values: Any) -> Any:
+    return lambda value: value.update(values)
+
+
+def _without_last(value: dict[str, Any]) -> None:
+    value["messages"] = value["messages"][:-1]
+
+
+def _twice(value: dict[str, Any]) -> None:
+    value["messages"] += value["messages"][-1:]
+
+
+def _reversed(value: dict[str, Any]) -> None:
+    value["messages"].reverse()
+
+
+def _each(value: dict[str, Any], **changes: Any) -> None:
+    for message in value["messages"]:
+        message.update(changes)
+
+
+def _moved(by: int) -> Any:
+    """The cursor of an answer, moved along the order."""
+
+    def move(value: dict[str, Any]) -> None:
+        if "cursor" not in value:
+            return
+        epoch, _, sequence = value["cursor"].rpartition("-")
+        value["cursor"] = f"{epoch}-{max(0, int(sequence) + by)}"
+
+    return move
+
+
+def _before_last(value: dict[str, Any]) -> None:
+    """The cursor goes on with the last message again; its id is its place."""
+    if value["messages"]:
+        value["cursor"] = value["messages"][-1]["id"]
+        _moved(-1)(value)
+
+
+def _false_gap(value: dict[str, Any]) -> None:
+    value["gaps"] = [{"channel": name, "reason": "evicted"} for m in value["messages"] for name in m["channels"]] or [
+        {"channel": "?", "reason": "evicted"}
+    ]
+
+
+def _other_reason(value: dict[str, Any]) -> None:
+    for gap in value["gaps"]:
+        gap["reason"] = "unknown"
+
+
+def _wrapped(value: dict[str, Any]) -> None:
+    for message in value["messages"]:
+        message["data"] = [message["data"]]
+
+
+def _lower(data: bytes) -> bytes:
+    return re.sub(rb'channel=[^& ]*|"channels": \[[^]]*\]', lambda match: match[0].lower(), data)
+
+
+class _Growing:
+    """A cursor with a place for each channel, for one client at a time."""
+
+    def __init__(self) -> None:
+        self._count = 1
+
+    def request(self, data: bytes) -> bytes:
+        names = re.search(rb'"channels": \[([^]]*)\]', data)
+        self._count = names[1].count(b",") + 1 if names else 1
+        return data
+
+    def answer(self, value: dict[str, Any]) -> None:
+        value["cursor"] += ".0" * self._count
+
+
+_growing = _Growing()
+
+
+def _is_news(response: Response) -> float:
+    return LATE_SECONDS if b'"messages":[{' in response.body or b'"closed":["' in response.body else 0.0
+
+
+def _no_timeout(data: bytes) -> bytes:
+    return re.sub(rb'"timeout": [0-9.]+', b'"timeout": 0', re.sub(rb"timeout=[^& ]*", b"timeout=0", data))
+
+
+FAULTS: dict[str, Fault] = {
+    # Delivery.
+    "loses the last message of an answer": Fault(response=answers(_without_last)),
+    "repeats the last message of an answer": Fault(response=answers(_twice)),
+    "turns answers around": Fault(response=answers(_reversed)),
+    "returns the cursor before the last message": Fault(response=answers(_before_last)),
+    "returns a cursor that skips a message": Fault(response=answers(_moved(1))),
+    "returns the cursor of the beginning": Fault(response=answers(_moved(-(10**9)))),
+    "ignores cursors": Fault(request=replaced(rb"cursor=[^& ]*", b"cursor=")),
+    "treats each cursor as now": Fault(request=replaced(rb"(cursor=)[^& ]*", rb"\1now")),
+    "treats each poll as now": Fault(request=replaced(rb"(GET /v1/poll\?)(?!.*cursor=)", rb"\1cursor=now&")),
+    "never wakes": Fault(late=_is_news),
+    "does not hold": Fault(request=_no_timeout),
+    "holds for too long": Fault(request=replaced(rb"timeout=[0-9.]+", b"timeout=4")),
+    "ends each connection": Fault(closes=True),
+    "serves one connection at a time": Fault(one_at_a_time=True),
+    # Answers.
+    "always says more": Fault(response=answers(_set(more=True))),
+    "never says more": Fault(response=answers(_set(more=False))),
+    "reports no gaps": Fault(response=answers(_set(gaps=[]))),
+    "reports false gaps": Fault(response=answers(_false_gap)),
+    "gives another reason": Fault(response=answers(_other_reason)),
+    "reports no closings": Fault(response=answers(_set(closed=[]))),
+    "reports false closings": Fault(response=answers(_set(closed=["other"]))),
+    "gives messages another channel": Fault(response=answers(lambda value: _each(value, channels=["other"]))),
+    "gives messages another id": Fault(response=answers(lambda value: _each(value, id="other"))),
+    "gives messages another time": Fault(response=answers(lambda value: _each(value, time=1.0))),
+    "reads data and writes it again": Fault(response=objects(lambda value: None)),
+    "wraps data": Fault(response=answers(_wrapped)),
+    "returns long cursors": Fault(response=objects(lambda v: v.update(cursor="x y" * 30) if "cursor" in v else None)),
+    "returns cursors that grow": Fault(request=_growing.request, response=answers(_growing.answer)),
+    "lacks more": Fault(response=answers(lambda value: value.pop("more") and None)),
+    "has no tickets": Fault(response=answers(lambda value: value.pop("ticket", None) and None)),
+    # Requests.
+    "ignores limit": Fault(request=replaced(rb"limit=[^& ]*", b"limit=")),
+    "ignores times": Fault(request=replaced(rb"(from|to)=[^& ]*", rb"\1=")),
+    "ignores keys": Fault(request=replaced(rb"(?i)\r\nIdempotency-Key: ", b"\r\nX-No-Key: ")),
+    "ignores case": Fault(request=_lower),
+    "ignores acknowledgements": Fault(request=replaced(rb', "ack": "stable"', b"")),
+    "ignores lifetimes": Fault(request=replaced(rb'"ttl": [0-9]+', b'"ttl": 5000')),
+    "ignores after": Fault(request=replaced(rb"\?after=[0-9]+", b"")),
+    "ignores Origin": Fault(request=replaced(rb"\r\nOrigin: [^\r]*", b"")),
+    "ignores Host": Fault(request=replaced(rb"\r\nHost: [^\r]*", b"\r\nHost: localhost")),
+    "needs no key": Fault(
+        request=replaced(rb"\r\nAuthorization: [^\r]*", b"\r\nAuthorization: Bearer good-key-0123456789")
+    ),
+    "knows no key": Fault(request=replaced(rb"\r\nAuthorization: [^\r]*", b"\r\nAuthorization: Bearer bad")),
+    "knows everybody": Fault(request=replaced(rb"\r\nCookie: [^\r]*", b"\r\nCookie: user=ann")),
+    "knows nobody": Fault(request=replaced(rb"\r\nCookie: [^\r]*", b"\r\nCookie: user=eve")),
+    "knows no tickets": Fault(request=replaced(rb"\r\nPushUp-Ticket: [^\r]*", b"")),
+    "takes a plus for a plus": Fault(request=replaced(rb"(channel=[^& ]*)\+", rb"\1%2B")),
+    "sends no 100 Continue": Fault(request=replaced(rb"\r\nExpect: [^\r]*", b"")),
+    # Statuses.
+    "accepts everything": Fault(response=status(lambda s: 400 <= s < 500, 200)),
+    "fails for everything": Fault(response=status(lambda s: 400 <= s < 500, 500)),
+    "refuses everything": Fault(response=status(lambda s: s < 400, 400)),
+    "says 200 for 201 and 204": Fault(response=status(lambda s: s in (201, 204), 200)),
+    "says 400 for every error": Fault(response=status(lambda s: 400 < s < 500, 400)),
+    # Heads.
+    "sends chunks": Fault(chunks=True),
+    "sends no head": Fault(bare=("cache-control", "date", "content-type", "allow", "www-authenticate", "connection")),
+    "never closes": Fault(bare=("connection",), stays_open=True),
+    "allows all origins": Fault(response=header("access-control-allow-origin", "https://conformance.invalid")),
+    "allows no origin": Fault(bare=("access-control-allow-origin", "access-control-allow-methods")),
+    # Errors and objects.
+    "sends errors as text": Fault(response=lambda r: r._replace(body=b"error") if r.status >= 400 else r),
+    "shows a traceback": Fault(
+        response=objects(lambda v: v.update(detail="Traceback /usr/lib/x.py") if "detail" in v else None)
+    ),
+    "names no field": Fault(response=objects(lambda value: value.pop("field", None) and None)),
+    "adds fields": Fault(response=publications(_set(extra=1))),
+    "gives all the same id": Fault(
+        response=publications(lambda value: value.update(id=7) if "id" in value else value.update(ids=["7"] * 2))
+    ),
+    "gives publications an old cursor": Fault(response=publications(_moved(-1))),
+    "gives publications a late cursor": Fault(response=publications(_moved(1000))),
+    "cuts long answers": Fault(response=lambda response: response._replace(body=response.body[:30000])),
+    "gives objects other values": Fault(
+        response=objects(lambda v: v.update({k: 1 for k in ("status", "bytes", "expires", "name") if k in v}))
+    ),
+    "lists nothing": Fault(response=objects(lambda v: v.update({k: [] for k in ("channels", "nodes") if k in v}))),
+    "counts nothing": Fault(
+        response=objects(lambda v: v.update(subscribers=0, messages=0) if "subscribers" in v else None)
+    ),
+}
+"""By what is wrong."""
+
+NOTICED: dict[str, tuple[str, ...]] = {
+    "loses the last message of an answer": (
+        "delivery/*",
+        "cursors/work-again",
+        "cursors/of-the-end-*",
+        "cursors/are-for-all-channels",
+        "cursors/may-be-*",
+        "http/is-not-*",
+        "polling/are-answered-at-once",
+        "polling/are-woken-by-a-publication",
+        "polling/share-messages",
+        "polling/are-woken-on-each-channel",
+        "polling/may-be-given-up",
+        "polling/may-wait-for-channels-to-come",
+        "publishing/is-found-at-once",
+        "publishing/returns-ids-of-a-list-in-order",
+        "polling/get-large-messages",
+        "publishing/wakes-polls-with-a-whole-list",
+        "cluster/wakes-polls-on-other-nodes",
+        "cluster/has-one-*",
+        "gaps/survive-a-new-channel-of-the-name",
+        "keys/publish-a-list-once",
+        "access/takes-tickets",
+        "http/answers-a-half-closed-connection",
+        "cluster/is-stable-on-all-nodes",
+    ),
+    "repeats the last message of an answer": (
+        "delivery/repeats-nothing",
+        "delivery/loses-nothing-of-many",
+        "delivery/follows-a-publisher",
+        "delivery/wakes-polls-that-arrive-with-a-message*",
+        "polling/get-a-message-once",
+        "polling/consume-nothing",
+        "keys/publish-once*",
+        "publishing/counts-a-channel-once",
+        "cluster/takes-cursors-to-other-nodes",
+    ),
+    "turns answers around": (
+        "publishing/keeps-a-list-together",
+        "publishing/wakes-polls-with-a-whole-list",
+        "keys/may-be-empty",
+        "delivery/keeps-the-order-*",
+    ),
+    "returns the cursor before the last message": (
+        "delivery/loses-nothing-*",
+        "delivery/repeats-nothing",
+        "delivery/follows-*",
+        "delivery/shows-*",
+        "delivery/wakes-polls-that-arrive-with-a-message-again",
+        "cursors/include-*",
+        "cluster/takes-cursors-to-other-nodes",
+        "polling/merge-channels-in-order",
+    ),
+    "returns a cursor that skips a message": ("cursors/of-empty-answers-go-on", "cursors/of-first-empty-answers-go-on"),
+    "returns the cursor of the beginning": ("cursors/of-empty-answers-advance", "polling/consume-nothing"),
+    "ignores cursors": ("cursors/include-what-came", "cursors/are-for-all-channels", "delivery/repeats-nothing"),
+    "treats each cursor as now": (
+        "polling/may-be-given-up",
+        "cursors/of-the-end-*",
+        "delivery/loses-nothing-between-polls",
+    ),
+    "treats each poll as now": ("polling/are-answered-at-once", "cursors/may-be-left-out", "publishing/takes-any-json"),
+    "never wakes": (
+        "polling/are-woken-*",
+        "polling/share-messages",
+        "gaps/end-held-polls-on-closed-channels",
+        "delivery/serves-many-channels-at-once",
+        "delivery/wakes-polls-*",
+        "cluster/wakes-polls-on-other-nodes",
+    ),
+    "does not hold": (
+        "polling/are-not-woken-by-others",
+        "polling/end-*",
+        "polling/may-ask-for-too-much-time",
+        "polling/may-wait-for-*",
+        "polling/wait-without-a-timeout",
+        "http/keeps-a-pipeline-behind-a-held-poll",
+        "channels/count-their-subscribers",
+        "delivery/keeps-pipelined-polls-apart",
+        "cluster/takes-cursors-of-publications-to-other-nodes",
+    ),
+    "holds for too long": ("polling/end-*", "polling/need-not-wait", "polling/may-wait-for-fractions"),
+    "ends each connection": ("http/keeps-connections-open", "http/answers-a-pipeline-in-order"),
+    "serves one connection at a time": ("http/is-not-delayed-by-*", "http/is-not-harmed-by-resets"),
+    "cuts long answers": ("http/sends-large-answers-to-slow-readers", "limits/let-a-message-be-as-large"),
+    "always says more": ("polling/are-not-misled-when-all-came", "polling/say-whether-there-is-more"),
+    "never says more": ("polling/say-whether-there-is-more", "polling/may-ask-for-too-many"),
+    "reports no gaps": (
+        "gaps/tell-of-evicted-messages",
+        "gaps/tell-of-expired-messages",
+        "gaps/are-not-reported-again",
+        "gaps/have-a-reason",
+        "gaps/leave-cursors-usable",
+        "gaps/keep-nothing-back",
+        "cursors/of-others-get-a-gap",
+    ),
+    "reports false gaps": (
+        "gaps/are-true",
+        "gaps/are-not-*",
+        "gaps/are-not-reported-to-those-who-saw-all",
+        "delivery/loses-nothing-between-*",
+        "delivery/loses-nothing-of-many",
+        "delivery/loses-nothing-when-polls-end",
+    ),
+    "gives another reason": ("gaps/have-a-reason", "gaps/tell-of-*messages"),
+    "reports no closings": ("gaps/tell-of-closed-channels", "gaps/end-held-*", "gaps/survive-*", "cluster/tells-of-*"),
+    "reports false closings": ("gaps/are-not-for-newcomers", "polling/end-in-time"),
+    "gives messages another channel": ("polling/see-only-their-channels", "polling/count-a-channel-once"),
+    "gives messages another id": ("polling/get-messages-of-four-fields", "publishing/returns-ids-of-a-list-in-order"),
+    "gives messages another time": ("publishing/never-turns-time-back",),
+    "reads data and writes it again": ("publishing/keeps-the-text-of-data",),
+    "wraps data": ("publishing/takes-any-json",),
+    "returns long cursors": ("cursors/are-short-and-plain",),
+    "returns cursors that grow": ("cursors/do-not-grow-with-channels",),
+    "lacks more": ("polling/have-answers-of-five-fields",),
+    "has no tickets": ("access/takes-tickets",),
+    "ignores limit": ("polling/limit-their-messages", "polling/need-a-good-limit", "polling/have-two-forms"),
+    "ignores times": (
+        "polling/select-by-time",
+        "polling/leave-what-they-exclude-behind",
+        "polling/understand-rfc-3339",
+        "polling/need-good-times",
+    ),
+    "ignores keys": (
+        "keys/publish-*",
+        "keys/hold-beside-others",
+        "keys/are-for-one-publication",
+        "keys/compare-text",
+        "keys/have-255-characters",
+        "cluster/shares-keys",
+        "http/compares-field-names-without-case",
+        "http/refuses-repeated-fields",
+    ),
+    "ignores case": ("names/are-compared-by-bytes",),
+    "ignores acknowledgements": ("acknowledgements/may-be-stable", "cluster/is-stable-on-all-nodes"),
+    "ignores lifetimes": (
+        "channels/can-be-created",
+        "channels/can-be-renewed",
+        "channels/end-when-unused",
+        "channels/can-be-shown",
+        "channels/need-a-good-lifetime",
+        "channels/live-longer-with-each-message",
+    ),
+    "ignores after": ("channels/can-be-listed",),
+    "ignores Origin": ("access/stops-pages-of-others",),
+    "ignores Host": ("access/answers-to-its-names-alone",),
+    "needs no key": ("access/needs-a-key", "access/needs-a-known-key", "errors/say-how-to-authenticate"),
+    "knows no key": ("access/takes-the-key",),
+    "knows everybody": ("access/keeps-strangers-out", "access/ignores-bad-tickets"),
+    "knows nobody": ("access/needs-no-key-for-polls",),
+    "knows no tickets": ("access/takes-tickets",),
+    "takes a plus for a plus": ("names/in-queries-are-percent-encoded",),
+    "sends no 100 Continue": ("http/lets-clients-continue", "http/refuses-other-expectations"),
+    "accepts everything": (
+        "http/refuses-*",
+        "http/needs-a-*host",
+        "http/needs-one-host",
+        "http/answers-nothing-after-a-bad-request",
+        "http/survives-unknown-methods",
+        "http/gives-up-incomplete-requests",
+        "errors/say-bad-request",
+        "errors/refuse-*",
+        "errors/change-nothing",
+        "names/of-256-*",
+        "names/must-*",
+        "names/of-digits-are-ids",
+        "publishing/needs-*",
+        "publishing/takes-one-form",
+        "publishing/checks-types",
+        "publishing/refuses-more-levels",
+        "keys/survive-a-refusal",
+        "publishing/publishes-all-or-nothing",
+        "acknowledgements/are-checked",
+        "polling/need-a-*",
+        "polling/need-good-times",
+        "polling/must-not-repeat-parameters",
+        "polling/in-bodies-are-checked",
+        "cursors/are-checked",
+        "channels/must-exist",
+        "channels/cannot-be-created-twice",
+        "channels/are-listed-after-a-number",
+        "channels/need-a-good-lifetime",
+        "channels/can-be-closed",
+        "limits/let-no-*",
+        "limits/refuse-*",
+        "access/stops-pages-of-others",
+        "access/answers-to-its-names-alone",
+        "access/keeps-strangers-out",
+        "access/ignores-bad-tickets",
+    ),
+    "fails for everything": ("errors/never-are-the-servers-own", "http/knows-its-*"),
+    "refuses everything": (
+        "http/accepts-*",
+        "http/answers-http-1-0",
+        "http/ignores-upgrades",
+        "http/needs-no-content-type",
+        "http/answers-head",
+        "http/answers-options-for-the-server",
+        "http/reads-a-request-byte-by-byte",
+        "http/lets-clients-continue",
+        "names/of-255-bytes-work",
+        "names/may-be-*",
+        "publishing/takes-64-levels",
+        "errors/ignore-the-underscore",
+        "polling/take-many-channels",
+        "polling/may-ask-for-*",
+        "access/takes-the-key",
+        "access/lets-its-own-pages-publish",
+        "access/answers-to-addresses",
+        "operations/*",
+        "channels/stay-when-used",
+        "channels/need-no-name",
+        "acknowledgements/may-be-*",
+        "limits/let-a-message-be-as-large",
+    ),
+    "says 200 for 201 and 204": (
+        "http/answers-options",
+        "channels/can-be-c*",
+        "publishing/returns-*",
+        "gaps/tell-of-closed-*",
+    ),
+    "says 400 for every error": (
+        "errors/are-problems",
+        "http/knows-its-*",
+        "channels/must-exist",
+        "limits/let-no-message-be-larger",
+        "limits/let-no-body-be-larger",
+        "limits/let-no-poll-be-larger",
+        "limits/let-no-target-be-longer",
+        "limits/let-no-head-be-larger",
+        "keys/are-for-one-publication",
+        "publishing/needs-channels-when-strict",
+    ),
+    "sends chunks": ("http/sends-lengths",),
+    "sends no head": (
+        "http/forbids-caching",
+        "http/sends-the-date",
+        "http/answers-in-json",
+        "http/answers-options",
+        "errors/are-problems",
+        "http/knows-its-methods",
+        "errors/say-how-to-authenticate",
+        "operations/has-metrics",
+    ),
+    "never closes": (
+        "http/answers-http-1-0",
+        "http/ends-connections-after-an-upgrade",
+        "http/refuses-by-the-head",
+        "http/answers-nothing-after-a-bad-request",
+        "http/refuses-length-with-chunks",
+    ),
+    "allows all origins": ("access/lets-no-other-pages-read",),
+    "allows no origin": ("access/lets-allowed-pages-read", "access/answers-preflight-requests"),
+    "sends errors as text": ("errors/are-problems", "errors/say-bad-request"),
+    "shows a traceback": ("errors/show-nothing-inside",),
+    "names no field": ("errors/name-*", "errors/refuse-unknown-parameters", "publishing/needs-its-fields"),
+    "adds fields": (
+        "publishing/returns-id-time-and-cursor",
+        "publishing/returns-a-list-for-a-list",
+        "*/are-not-shown-unasked",
+    ),
+    "gives all the same id": (
+        "publishing/makes-ids-unique",
+        "channels/have-ids-of-their-own",
+        "http/ignores-trailers",
+        "limits/let-no-list-be-longer",
+    ),
+    "gives publications an old cursor": (
+        "publishing/returns-the-place-behind",
+        "gaps/are-not-reported-for-what-was-seen",
+    ),
+    "gives publications a late cursor": ("publishing/returns-the-place-behind",),
+    "gives objects other values": (
+        "operations/is-*",
+        "publishing/creates-channels",
+        "names/in-paths-are-one-segment",
+        "names/may-be-replaced-by-ids",
+    ),
+    "lists nothing": ("operations/lists-its-nodes", "cluster/lists-both-nodes", "channels/can-be-listed"),
+    "counts nothing": ("channels/can-be-shown", "channels/count-their-subscribers"),
+}
+"""By fault, the checks that have to notice it; `*` stands for anything."""

@@ -1,0 +1,69 @@
+"""The servers that the tests and the report check, and what the suite is told about each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from conformance.options import LIMITS, Options
+from tests.server.redis_cluster import cluster_at
+from tests.server.redis_server import RedisServer
+from tests.server.server_process import running
+
+HERE = Path(__file__).parent
+
+KEY = "good-key-0123456789"
+
+ORIGIN = "https://app.example.org"
+
+PATIENCE_SECONDS = 15.0
+"""Ample for a server that shares two cores with other tests."""
+
+CONFIGURATIONS = {
+    "memory": Options(urls=("",), origin=ORIGIN, limits={**LIMITS, "request_timeout_seconds": 2}),
+    "journal, keys and tickets": Options(urls=("",), publish_key=KEY, credentials=(("Cookie", "user=ann"),)),
+    "two nodes with Redis": Options(urls=("", "")),
+    "strict": Options(urls=("",), strict=True),
+    "short retention": Options(urls=("",), limits={**LIMITS, "retention_seconds": 2}),
+}
+"""What the suite is told, without the URLs."""
+
+ONLY = {"two nodes with Redis": ("cluster/*", "delivery/*", "cursors/*", "keys/*", "gaps/*"),
+        "strict": ("publishing/*", "polling/*", "delivery/*", "channels/*", "limits/*", "names/*"),
+        "short retention": ("gaps/*expired*", "gaps/are-not-reported-to-those-who-saw-all")}  # fmt: skip
+"""The checks that are run where others would only be run once more, or make no sense."""
+
+
+@contextmanager
+def started(configuration: str, directory: Path) -> Iterator[Options]:
+    """Run the servers of a configuration."""
+    options = CONFIGURATIONS[configuration]
+    settings: dict[str, object] = {"drain_seconds": 0.1}
+    if options.origin:
+        settings["cors_origins"] = options.origin
+    if options.publish_key:
+        settings |= {"publish_keys": KEY, "broadcast": f"journal:{directory / 'journal.db'}"}
+    if options.credentials:
+        settings["authorizer"] = "authorizer:may_poll"
+    if options.strict:
+        settings["strict_channels"] = "true"
+    for name in ("request_timeout_seconds", "retention_seconds"):
+        if options.limits[name] != LIMITS[name]:
+            settings[name] = options.limits[name]
+    with ExitStack() as stack:
+        if len(options.urls) > 1:
+            redis = stack.enter_context(RedisServer(directory / "redis"))
+            cluster = stack.enter_context(cluster_at(redis, directory, 2))
+            cluster.wait_until_publishing()
+            urls = tuple(node.url for node in cluster.nodes)
+        else:
+            flags = tuple(part for name, value in settings.items() for part in ("--set", f"{name}={value}"))
+            path = os.pathsep.join((str(HERE), os.environ.get("PYTHONPATH", "")))
+            server = stack.enter_context(running(directory / "server.log", flags, {"PYTHONPATH": path}))
+            urls = (server.url,)
+        yield Options(
+            urls=urls, publish_key=options.publish_key, origin=options.origin, credentials=options.credentials,
+            strict=options.strict, limits=options.limits, patience=PATIENCE_SECONDS,
+        )  # fmt: skip

@@ -1,0 +1,218 @@
+"""A proxy in front of a good server that makes it a bad one: each fault spoils requests or responses in one way.
+
+Requests are passed on as bytes, so that odd ones stay odd; responses are read one by one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, NamedTuple
+
+from conformance.registry import Failed
+from conformance.wire import Address, Response, Wire
+
+LATE_SECONDS = 3.0
+"""How late the answers of a late server are: later than the tests wait."""
+
+
+class Fault(NamedTuple):
+    """How a server is bad. `request` gets bytes as a client has sent them."""
+
+    request: Callable[[bytes], bytes] = lambda data: data
+    response: Callable[[Response], Response] = lambda response: response
+    late: Callable[[Response], float] = lambda response: 0.0
+    closes: bool = False
+    stays_open: bool = False
+    chunks: bool = False
+    one_at_a_time: bool = False
+    bare: tuple[str, ...] = ()
+    """Header fields that are left out."""
+
+
+class _Proxy:
+    """Passes everything on, spoilt; its threads end with it."""
+
+    def __init__(self, server: Address, fault: Fault) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=500)
+        self._server = server
+        self._fault = fault
+        self._turn = threading.Lock()
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._begin(self._accept)
+
+    def close(self) -> None:
+        self._over.set()
+        _shut(self.listener)
+        with self._lock:
+            for sock in self._sockets:
+                _shut(sock)
+        for thread in self._threads:
+            thread.join(10)
+
+    def _begin(self, work: Callable[..., None], *arguments: Any) -> None:
+        thread = threading.Thread(target=work, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        with self.listener:
+            while not self._over.is_set():
+                try:
+                    client, _ = self.listener.accept()
+                except OSError:
+                    return
+                with self._lock:
+                    self._sockets.append(client)
+                self._begin(self._serve, client)
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, self._turn if self._fault.one_at_a_time else ExitStack():
+            try:
+                upstream = Wire(self._server, 300.0)
+            except OSError:
+                return
+            with upstream.socket:
+                with self._lock:
+                    self._sockets.append(upstream.socket)
+                if not self._over.is_set():
+                    self._pass_on(client, upstream)
+                _shut(client)
+                _shut(upstream.socket)
+
+    def _pass_on(self, client: socket.socket, upstream: Wire) -> None:
+        fault = self._fault
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        heads = threading.Event()
+        self._begin(self._requests, client, upstream, heads)
+        try:
+            while True:
+                if not upstream.pending:
+                    upstream.socket.recv(1, socket.MSG_PEEK)  # until the request is known that is answered
+                response = upstream.any_response(head=heads.is_set())
+                heads.clear()
+                spoilt = response if response.status < 200 else fault.response(response)
+                self._over.wait(fault.late(spoilt))
+                client.sendall(_encode(spoilt, fault))
+                if (spoilt.closes and not fault.stays_open) or fault.closes:
+                    break
+        except (Failed, OSError):
+            pass
+        if fault.stays_open:
+            self._over.wait(LATE_SECONDS)
+
+    def _requests(self, client: socket.socket, upstream: Wire, heads: threading.Event) -> None:
+        try:
+            while data := client.recv(65536):
+                if data.startswith(b"HEAD "):
+                    heads.set()
+                upstream.send(self._fault.request(data))
+            upstream.half_close()
+        except (Failed, OSError):
+            _shut(upstream.socket)
+
+
+@contextmanager
+def spoiled(server: str, fault: Fault) -> Iterator[str]:
+    """A bad server in front of a good one, until the end of the block."""
+    proxy = _Proxy(Address.of(server), fault)
+    try:
+        yield f"http://127.0.0.1:{proxy.listener.getsockname()[1]}"
+    finally:
+        proxy.close()
+
+
+def _shut(sock: socket.socket) -> None:
+    """Break a connection off, whoever reads from it; its own thread closes the socket."""
+    with suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+
+
+def _encode(response: Response, fault: Fault) -> bytes:
+    headers = {n: v for n, v in response.headers.items() if n not in fault.bare}
+    body = response.body
+    if fault.chunks and response.status >= 200 and response.status != 204:
+        headers.pop("content-length", None)
+        headers["transfer-encoding"] = "chunked"
+        body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + b"0\r\n\r\n"
+    elif body:
+        headers["content-length"] = str(len(body))
+    if fault.closes:
+        headers["connection"] = "close"
+    lines = [f"HTTP/1.1 {response.status} -", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join((*lines, "", "")).encode("latin-1") + body
+
+
+# Ways to spoil.
+
+
+def answers(change: Callable[[dict[str, Any]], Any]) -> Callable[[Response], Response]:
+    """Change the answers to polls."""
+
+    def spoil(response: Response) -> Response:
+        value = _value(response)
+        if response.status != 200 or not isinstance(value, dict) or "messages" not in value or "gaps" not in value:
+            return response
+        changed = change(value)
+        return response._replace(body=json.dumps(value if changed is None else changed).encode())
+
+    return spoil
+
+
+def publications(change: Callable[[dict[str, Any]], Any]) -> Callable[[Response], Response]:
+    """Change what publishers are told, or whoever creates a channel."""
+
+    def spoil(response: Response) -> Response:
+        value = _value(response)
+        if response.status != 201 or not isinstance(value, dict):
+            return response
+        changed = change(value)
+        return response._replace(body=json.dumps(value if changed is None else changed).encode())
+
+    return spoil
+
+
+def objects(change: Callable[[dict[str, Any]], Any]) -> Callable[[Response], Response]:
+    """Change any other object."""
+
+    def spoil(response: Response) -> Response:
+        value = _value(response)
+        if not isinstance(value, dict):
+            return response
+        changed = change(value)
+        return response._replace(body=json.dumps(value if changed is None else changed).encode())
+
+    return spoil
+
+
+def status(old: Callable[[int], bool], new: int) -> Callable[[Response], Response]:
+    """Another status, also inside of the problem."""
+
+    def spoil(response: Response) -> Response:
+        return response._replace(status=new) if old(response.status) else response
+
+    return spoil
+
+
+def header(name: str, value: str) -> Callable[[Response], Response]:
+    """Another value of a header field."""
+    return lambda response: response._replace(headers={**response.headers, name: value})
+
+
+def replaced(pattern: bytes, by: bytes) -> Callable[[bytes], bytes]:
+    """Requests with a text replaced."""
+    return lambda data: re.sub(pattern, by, data)
+
+
+def _value(response: Response) -> Any:
+    try:
+        return json.loads(response.body)
+    except ValueError:
+        return None

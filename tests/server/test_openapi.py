@@ -1,0 +1,34 @@
+"""docs/openapi.yaml and a running server agree: Schemathesis sends what the schemas allow, and what they do not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.server.server_process import running
+
+HERE = Path(__file__).parent
+
+CHANNEL = "existing"
+"""As in schemathesis_hooks.py."""
+
+
+def test_the_server_keeps_its_schemas(tmp_path: Path) -> None:
+    """What the schemas allow is accepted, anything else is refused, and every response has the shape that they say."""
+    settings = ("poll_timeout_seconds=0.05", "poll_timeout_limit_seconds=0.05")  # so that no poll is held for long
+    flags = tuple(part for setting in settings for part in ("--set", setting))
+    with running(tmp_path / "server.log", flags) as server:
+        with server.caller() as caller:
+            assert caller.call("POST", "/v1/channels", {"name": CHANNEL}).status == 201
+        command = [
+            str(Path(sys.executable).with_name("schemathesis")), f"--config-file={HERE / 'schemathesis.toml'}",
+            "run", str(HERE.parents[1] / "docs" / "openapi.yaml"), f"--url={server.url}", "--checks=all",
+            "--phases=examples,coverage,fuzzing", "--max-examples=25", "--seed=1", "--no-color", "--warnings=off",
+        ]  # fmt: skip
+        environment = {**os.environ, "PYTHONPATH": str(HERE), "SCHEMATHESIS_HOOKS": "schemathesis_hooks"}
+        run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        assert run.returncode == 0, run.stdout + run.stderr
+        assert "13 passed" in run.stdout, run.stdout
+        assert server.trouble() == []

@@ -1,0 +1,126 @@
+"""docs/openapi.yaml says what the code does: the calls, the fields of each body and answer, their types."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from msgspec import Struct, structs
+
+from pushup.broadcast.members import Member
+from pushup.core.answer import Answer, Gap, Received
+from pushup.core.commands import ChannelState
+from pushup.net.api import bodies, channels, poll_parameters, polling
+from pushup.net.api.bodies import ACK_LIMIT_SECONDS, NAME_LIMIT_BYTES, TTL_LIMIT_SECONDS, PublicationLimits
+from pushup.net.api.poll_parameters import PollLimits
+from pushup.net.problems import PROBLEM_TYPES, _Problem
+
+DOCS = Path(__file__).parents[1] / "docs"
+DOCUMENT: dict[str, Any] = yaml.safe_load((DOCS / "openapi.yaml").read_text())
+SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
+
+REQUESTS: dict[str, type[Struct]] = {
+    "Message": bodies._MessageBody,
+    "Publication": bodies._PublicationBody,
+    "Creation": bodies._CreateBody,
+    "Renewal": bodies._RenewBody,
+    "Poll": poll_parameters._PollBody,
+}
+
+RESPONSES: dict[str, type[Struct]] = {
+    "PublishedOne": bodies._PublishedOne,
+    "PublishedMany": bodies._PublishedMany,
+    "Received": Received,
+    "Gap": Gap,
+    "Answer": polling._AnswerWithTicket,
+    "ChannelState": ChannelState,
+    "Channel": channels._ChannelView,
+    "Node": Member,
+    "Problem": _Problem,
+}
+
+
+def test_every_call_is_there() -> None:
+    """The calls of the document are those in the table of `net.api.application`."""
+    source = (DOCS.parent / "pushup" / "net" / "api" / "application.py").read_text()
+    table = set(re.findall(r'Call\("([A-Z]+)", "([^"]+)"', source))
+    assert len(table) > 10
+    methods = ("get", "post", "delete", "put", "patch")
+    assert {(m.upper(), path) for path, item in DOCUMENT["paths"].items() for m in item if m in methods} == table
+
+
+@pytest.mark.parametrize("name", [*REQUESTS, *RESPONSES])
+def test_a_schema_is_that_of_its_struct(name: str) -> None:
+    """The same fields, the same of them required, the same types."""
+    struct = (REQUESTS | RESPONSES)[name]
+    schema = SCHEMAS[name]
+    fields = structs.fields(struct)
+    assert set(schema["properties"]) == {field.encode_name for field in fields}
+    required = {field.encode_name for field in fields if field.required} - {"ticket"}  # see `Answer`
+    assert set(schema.get("required", ())) == required
+    (inferred,), components = msgspec.json.schema_components([struct])
+    own = _resolved(inferred, components)["properties"]
+    for field in schema["properties"]:
+        expected = _types(own[field], components)
+        if name in RESPONSES:
+            expected -= {"null"}  # it is left out instead
+        assert _types(schema["properties"][field], SCHEMAS) == expected, field
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_unknown_fields_are_refused(name: str) -> None:
+    """As the structs refuse them, so do the schemas."""
+    assert SCHEMAS[name]["additionalProperties"] is False
+    assert REQUESTS[name].__struct_config__.forbid_unknown_fields
+
+
+def test_limits_are_the_defaults() -> None:
+    """Numbers in the schemas are the defaults of the settings, and the constants of the code."""
+    publication, poll = PublicationLimits(), PollLimits()
+    properties = SCHEMAS["Publication"]["properties"]
+    assert properties["messages"]["maxItems"] == publication.batch_limit
+    assert properties["channels"]["maxItems"] == publication.message_channels_limit
+    assert SCHEMAS["Poll"]["properties"]["channels"]["maxItems"] == poll.poll_channels_limit
+    assert properties["ack_timeout"]["maximum"] == ACK_LIMIT_SECONDS
+    assert SCHEMAS["Ttl"]["maximum"] == TTL_LIMIT_SECONDS
+    assert SCHEMAS["Name"]["maxLength"] == NAME_LIMIT_BYTES
+
+
+def test_the_parameters_of_a_poll_are_there() -> None:
+    """The query parameters are those that `poll_parameters` reads."""
+    parameters = DOCUMENT["paths"]["/v1/poll"]["get"]["parameters"]
+    assert tuple(p["name"] for p in parameters if p.get("in") == "query") == poll_parameters._PARAMETERS
+
+
+def test_answers_may_lack_a_ticket() -> None:
+    """Those that have none have the other fields, so a ticket is not required."""
+    assert {field.name for field in structs.fields(Answer)} | {"ticket"} == set(SCHEMAS["Answer"]["properties"])
+
+
+def test_every_problem_is_in_the_protocol() -> None:
+    """The table of docs/protocol.md has the status and type of each error, and no others."""
+    rows = re.findall(r"^\| (\d{3}) \| `urn:pushup:([a-z-]+)` \|", (DOCS / "protocol.md").read_text(), re.MULTILINE)
+    assert {(int(status), code) for status, code in rows} == {(k.status, k.code) for k in PROBLEM_TYPES.values()}
+
+
+def _resolved(schema: Any, components: dict[str, Any]) -> Any:
+    reference = schema.get("$ref") if isinstance(schema, dict) else None
+    return components[reference.rpartition("/")[2]] if reference else schema
+
+
+def _types(schema: Any, components: dict[str, Any]) -> set[str]:
+    """The JSON types that a schema allows; empty: any. Those of an array's items count as `array of ...`."""
+    schema = _resolved(schema, components)
+    if "anyOf" in schema or "allOf" in schema:
+        return {kind for part in schema.get("anyOf", schema.get("allOf")) for kind in _types(part, components)}
+    if "enum" in schema:
+        return {"string"}
+    kinds = schema.get("type", [])
+    kinds = {kinds} if isinstance(kinds, str) else set(kinds)
+    if "items" in schema:
+        kinds |= {f"array of {kind}" for kind in _types(schema["items"], components)}
+    return kinds
