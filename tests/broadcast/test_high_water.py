@@ -177,6 +177,21 @@ def test_what_is_noted_during_a_write_is_written_a_second_later(machine: Machine
     assert machine.written() == 2
 
 
+def test_stopping_after_a_failure_tries_once_more(machine: Machine, logged_failures: list[str]) -> None:
+    """And comes to an end, whatever becomes of that."""
+    machine.store.trouble = "no space left"
+    machine.note(1)
+    machine.clock.advance(0)
+    machine.helpers.step()
+    machine.store.trouble = ""
+    stopped = Deferred.fromCoroutine(machine.mark.stop())
+    assert machine.helpers.names == ["write"]
+    machine.helpers.step()
+    assert stopped.called
+    assert machine.written() == 1
+    logged_failures.clear()
+
+
 def test_stopping_writes_the_last_entry(machine: Machine) -> None:
     """Without waiting for the second to pass; nothing is left to do then."""
     machine.note(7)

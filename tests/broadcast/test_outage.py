@@ -46,7 +46,7 @@ def outage(clock: Clock) -> Outage:
 def test_the_beginning_and_the_duration_are_logged(outage: Outage, clock: Clock, lines: list[str]) -> None:
     """One line each, however many publications are refused; the last one repeats the first reason."""
     clock.advance(1000.0)
-    assert not outage.over()
+    assert outage.over() is False
     for _ in range(158):
         outage.refused("the disk is full")
         clock.advance(0.1)
@@ -60,8 +60,8 @@ def test_the_beginning_and_the_duration_are_logged(outage: Outage, clock: Clock,
 def test_an_outage_lasts_until_publishing_works(outage: Outage, lines: list[str]) -> None:
     """It begins with the first refusal, logged or not."""
     states = [outage.lasts]
-    for _ in range(2):
-        outage.refused("the disk is full")
+    for number in range(2):
+        assert outage.refused("the disk is full") is (number == 0), "whether it is logged"
         states.append(outage.lasts)
         outage.over()
         states.append(outage.lasts)
