@@ -79,12 +79,11 @@ def read(
     """
     gaps: tuple[Gap, ...] = ()
     closed: tuple[str, ...] = ()
-    after = 0
     if isinstance(cursor, Start):
         after = last.sequence if cursor is Start.NOW else 0
     elif (cursor := past.translate(cursor, last.epoch)).epoch != last.epoch:
         gaps = tuple(Gap(c.name, "lost") for c in channels)
-        after = max(0, past.good_up_to(cursor.epoch))
+        after = past.good_up_to(cursor.epoch)
     else:
         after = cursor.sequence
         for n, channel in enumerate(channels):

@@ -108,11 +108,7 @@ class Channels:
         Raises: UnknownChannel for an unknown id and, with `strict_channels`, for any unknown name. The name of a closed
         channel is known for as long as that is remembered.
         """
-        channel = self._by_name.get(name)
-        if channel is not None and channel.id:
-            return channel
-        if is_id(name) and (by_id := self.find(name)) is not None:
-            return by_id
+        channel = self._by_name.get(name) or self.find(name)
         if channel is not None:
             return channel
         if self._rules.limits.strict_channels or is_id(name):

@@ -83,7 +83,7 @@ class HeldPolls(Generic[H]):
         if is_ahead and deadline < now + AHEAD_SECONDS:
             deadline = now + AHEAD_SECONDS
         if deadline <= now or (answer is not None and answer.tells_something):
-            return answer or read(channels, selection, cursor, last, state.limits.answer_limit_bytes, past=past)
+            return answer or read(channels, selection, cursor, last, state.limits.answer_limit_bytes)
         waiting = self._waiting
         if not all_open or waiting.bytes + selection.size > self._limits.held_limit_bytes:
             self._check_limits(selection, channels)
@@ -109,7 +109,7 @@ class HeldPolls(Generic[H]):
         channels = self._state.channels
         if len(names) == 1:
             channel = channels.remembered(names[0])
-            if channel is None or channel.id == 0:
+            if channel is None:
                 channel = channels.resolve(names[0])
             return (channel,), channel.latest_sequence, channel.id != 0
         # A channel may be asked for by its name and by its id.

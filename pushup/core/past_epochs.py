@@ -47,7 +47,7 @@ class PastEpochs:
 
     def translate(self, cursor: Cursor, now: str) -> Cursor:
         """The cursor under the order's present name, if it is one of this order; else as it is."""
-        if cursor.epoch == now or cursor.sequence > self.good_up_to(cursor.epoch):
+        if cursor.sequence > self.good_up_to(cursor.epoch):
             return cursor
         return Cursor(now, cursor.sequence)
 

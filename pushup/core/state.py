@@ -97,7 +97,7 @@ class ReplicatedState:
             raise OutOfOrder(f"entry {entry.epoch}-{entry.sequence} at {entry.time} after {self.cursor} at {self.time}")
         command = entry.command
         self.rules.check(command)
-        new_second = entry.time // 1 > self.time // 1
+        new_second = entry.time // 1 > self.time
         self.time = entry.time
         sequence += command.width
         self.cursor = Cursor(epoch, sequence)

@@ -112,7 +112,7 @@ class TimeTree(Struct, Generic[T], eq=False):
         """Remove and return the earliest item that is due at `now` or before."""
         places = self._places
         if places is None:
-            if self._lone is None or self._time > now:
+            if self._time > now:
                 return None
             item, self._lone = self._lone, None
             return item

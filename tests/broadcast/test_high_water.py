@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,7 @@ PAST = PastEpochs((PastEpoch("e2", 5), PastEpoch("e4", 9)))
         (Cursor("e6", 11), False),  # a crash within a second
         (Cursor("e6", 13), True),  # an older copy of the same epoch
         (Cursor("e4", 9), False),  # a crash right after the start
+        (Cursor("e4", 8), False),
         (Cursor("e4", 10), True),  # a copy that went on elsewhere while this machine followed e4 further
         (Cursor("e2", 5), False),
         (Cursor("e2", 6), True),
@@ -173,6 +175,21 @@ def test_what_is_noted_during_a_write_is_written_a_second_later(machine: Machine
     machine.second()
     machine.helpers.step()
     assert machine.written() == 2
+
+
+def test_stopping_after_a_failure_tries_once_more(machine: Machine, logged_failures: list[str]) -> None:
+    """And comes to an end, whatever becomes of that."""
+    machine.store.trouble = "no space left"
+    machine.note(1)
+    machine.clock.advance(0)
+    machine.helpers.step()
+    machine.store.trouble = ""
+    stopped = Deferred.fromCoroutine(machine.mark.stop())
+    assert machine.helpers.names == ["write"]
+    machine.helpers.step()
+    assert stopped.called
+    assert machine.written() == 1
+    logged_failures.clear()
 
 
 def test_stopping_writes_the_last_entry(machine: Machine) -> None:
@@ -326,6 +343,30 @@ def test_a_mark_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     file.write(b"second")
     assert file.read() == b"second"
     assert [path.name for path in tmp_path.iterdir()] == ["mark"]
+
+
+@pytest.mark.parametrize(("sequence", "expected"), [(0, False), (1, True)])
+def test_a_mark_of_an_epoch_in_which_nothing_happened(sequence: int, expected: bool) -> None:
+    """It was good up to 0: whoever has seen 1 has seen what is lost."""
+    assert lacks(Cursor("e1", sequence), Cursor("e2", 5), PastEpochs((PastEpoch("e1", 0),))) is expected
+
+
+def test_a_mark_survives_a_loss_of_power(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is on the disk before it takes the name of the old one; then the directory is, which has that name."""
+    synced: list[tuple[int, bool]] = []
+    descriptors: list[int] = []
+
+    def fsync(descriptor: int) -> None:
+        descriptors.append(descriptor)
+        synced.append((os.fstat(descriptor).st_ino, (tmp_path / "mark").exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    MarkFile(tmp_path / "mark").write(b"first")
+    assert synced == [((tmp_path / "mark").stat().st_ino, False), (tmp_path.stat().st_ino, True)]
+    for descriptor in descriptors:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+    assert MarkFile(tmp_path / "mark").name == str(tmp_path / "mark")
 
 
 def test_a_mark_file_that_cannot_be_written(tmp_path: Path) -> None:

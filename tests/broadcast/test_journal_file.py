@@ -576,6 +576,8 @@ def test_damaged_pages_in_the_middle(path: Path) -> None:
         file.write(Random(1).randbytes((pages - 3) * PAGE))
     assert "is damaged" in (text := error_of(path))
     assert "move it away" in text
+    with pytest.raises(JournalError, match="is damaged"):
+        JournalFile(path)  # before anything is read that may still be whole
 
 
 @pytest.mark.parametrize("size", [99, 1000, PAGE, 2 * PAGE, 5 * PAGE + 100])

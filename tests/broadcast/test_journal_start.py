@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from pushup.broadcast.high_water import mark_path
-from pushup.broadcast.journal_file import JournalFile
+from pushup.broadcast.journal_file import JournalError, JournalFile
 from pushup.broadcast.journal_start import open_journal
-from pushup.core.commands import Close, Command, Entry
+from pushup.core.commands import Close, Command, Entry, Upgrade
 from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
 from pushup.core.past_epochs import PastEpoch
@@ -195,3 +195,17 @@ def test_a_journal_whose_mark_cannot_be_written_works(path: Path, logged_failure
     assert len(logged_failures) == 1
     assert "journal.mark cannot be written" in logged_failures[0]
     logged_failures.clear()
+
+
+def test_a_journal_of_a_newer_release_is_left_alone(path: Path) -> None:
+    """The error says so; the file stays as it is, and closed."""
+    file, state = open_journal(path, Limits(), name_epoch, None)
+    with closing(file):
+        file.append((Entry(state.epoch, state.sequence + 1, state.time, Upgrade(LATEST_VERSION + 1)),))
+    for _ in range(2):
+        with pytest.raises(
+            JournalError, match=f"{path} was written by a newer PushUp: .* version {LATEST_VERSION + 1}"
+        ):
+            open_journal(path, Limits(), name_epoch, None)
+    with closing(JournalFile(path)) as file:
+        assert len(list(file.entries())) == 1

@@ -45,7 +45,8 @@ def outage(clock: Clock) -> Outage:
 
 def test_the_beginning_and_the_duration_are_logged(outage: Outage, clock: Clock, lines: list[str]) -> None:
     """One line each, however many publications are refused; the last one repeats the first reason."""
-    assert not outage.over()
+    clock.advance(1000.0)
+    assert outage.over() is False
     for _ in range(158):
         outage.refused("the disk is full")
         clock.advance(0.1)
@@ -54,6 +55,18 @@ def test_the_beginning_and_the_duration_are_logged(outage: Outage, clock: Clock,
     assert lines[1:] == ["publishing works again; it was refused for 15.8 s (the disk is full)"]
     assert not outage.over()
     assert len(lines) == 2
+
+
+def test_an_outage_lasts_until_publishing_works(outage: Outage, lines: list[str]) -> None:
+    """It begins with the first refusal, logged or not."""
+    states = [outage.lasts]
+    for number in range(2):
+        assert outage.refused("the disk is full") is (number == 0), "whether it is logged"
+        states.append(outage.lasts)
+        outage.over()
+        states.append(outage.lasts)
+    assert states == [False, True, False, True, False]
+    assert len(lines) == 2, "the second one is not logged, and neither is its end"
 
 
 def test_each_reason_is_logged_once(outage: Outage, clock: Clock, lines: list[str]) -> None:

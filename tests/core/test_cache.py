@@ -21,7 +21,8 @@ class Shelf:
         self.channels = {name: Channel(name) for name in "abc"}
         for number, channel in enumerate(self.channels.values(), 1):
             channel.id = number
-        self.cache = Cache(Rules(Limits(**limits)), self.channels.get, ChangeLog(0))
+        self.rules = Rules(Limits(**limits))
+        self.cache = Cache(self.rules, self.channels.get, ChangeLog(0))
 
     def add(self, sequence: int, names: str, time: float = 1.0, data: bytes = b"1") -> Message:
         message = Message(sequence, time, tuple(names), Raw(data))
@@ -126,3 +127,32 @@ def test_a_closing_channel_drops_its_messages() -> None:
     shelf.cache.drop_channel(shelf.channels["a"])
     shelf.check()
     assert (shelf.all(), shelf.gap("a"), shelf.gap("b")[0]) == ([2, 3], (2, "closed"), 0)
+
+
+def test_what_expires_is_counted_past_the_limit() -> None:
+    """The message that reaches the limit is dropped as a whole, and no other one after it."""
+    shelf = Shelf()
+    for sequence in range(1, 4):
+        shelf.add(sequence, "ab")
+    assert shelf.cache.expire(5.0, 3) == 4
+    assert shelf.all() == [3]
+
+
+def test_a_large_message_is_all_that_a_small_one_evicts() -> None:
+    """With limits that have become smaller, what one publication evicts ends when it is twice its own size or more."""
+    shelf = Shelf()
+    for sequence in range(1, 4):
+        shelf.add(sequence, "a", data=b"1" * 9 * MESSAGE_OVERHEAD_BYTES)
+    shelf.rules.limits = Limits(retention_bytes=MESSAGE_OVERHEAD_BYTES)
+    shelf.add(4, "b")
+    assert shelf.all() == [2, 3, 4]
+
+
+def test_an_old_message_takes_nothing_with_it_from_a_channel_that_was_opened_again() -> None:
+    """It is still on another channel; the channel that dropped it when it closed has newer ones, which stay."""
+    shelf = Shelf(retention_seconds=9.0)
+    shelf.add(1, "ab", time=1.0)
+    shelf.cache.drop_channel(shelf.channels["a"])
+    shelf.add(2, "a", time=5.0)
+    assert shelf.cache.expire(1.0, 100) == 2
+    assert (shelf.all(), shelf.kept("a"), shelf.gap("b")) == ([2], [2], (1, "expired"))

@@ -19,7 +19,7 @@ from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES, Message
 from pushup.core.restoration import restore
 from pushup.core.rules import Rules
-from pushup.core.snapshot import Changes, MessageSnapshot, Snapshot
+from pushup.core.snapshot import Changes, MessageSnapshot, Snapshot, empty_snapshot, new_epoch
 from pushup.core.state import ReplicatedState
 
 from .builders import EPOCH, Feed, batch, draft, poll, publish
@@ -309,3 +309,51 @@ def test_keys_are_listed_after_a_sequence() -> None:
     assert keys.items(3) == [("m", outcomes["m"]), ("n", outcomes["n"])]
     assert keys.items(7) == []
     assert (keys.oldest_sequence, keys.oldest_time) == (3, 1.0)
+
+
+def test_an_empty_snapshot_is_that_of_a_new_state() -> None:
+    """A journal or a Redis without data begins with it."""
+    limits = Limits(keys_limit=3)
+    assert empty_snapshot("e9", limits) == ReplicatedState(limits, epoch="e9").snapshot()
+
+
+def test_a_new_epoch_has_the_open_channels_and_nothing_in_them() -> None:
+    """Ids, times to live and limits go on; messages, keys, closings and gaps were of the epoch before."""
+    feed = Feed(retention_messages=1)
+    for command in (Create("a", 50.0), Create("b"), Close("b"), Create("closed"), Close("closed")):
+        feed.apply(command, 1.0)
+    for _ in range(2):
+        feed.apply(publish("a", "b", key="k"), 2.0)
+        feed.apply(publish("a", "b"), 2.0)
+    before = feed.state.snapshot()
+    changes = new_epoch(before, "e9")
+    after = apply_changes(empty_snapshot("e9", Limits()), changes)
+    assert after == replace(
+        empty_snapshot("e9", before.limits),
+        time=2.0,
+        last_id=before.last_id,
+        channels=tuple(
+            replace(c, newest_sequence=0, dropped_sequence=0, reason="expired", closed_sequence=0)
+            for c in by_name(before.channels)
+            if c.name != "closed"
+        ),
+    )
+    assert [(c.name, c.ttl) for c in after.channels] == [("a", 50.0), ("b", 3600.0)]
+    assert (changes.forgotten, changes.first_message, changes.first_key) == ((), 1, 1)
+    assert new_epoch(replace(before, version=1), "e9").version == 1
+
+
+def test_changes_are_recorded_after_any_entry() -> None:
+    """What is saved while entries come in is dropped from the record; what came meanwhile stays in it."""
+    feed = Feed()
+    feed.state.note_changes()
+    for name in "abc":
+        feed.apply(publish(name), 1.0)
+    assert [c.name for c in feed.state.changes(2).channels] == ["c"]
+    assert (feed.state.changes_known_after, feed.state.changed_count) == (0, 3 + 3)
+    feed.state.note_changes(1)
+    assert [c.name for c in feed.state.changes().channels] == ["b", "c"]
+    assert (feed.state.changes_known_after, feed.state.changed_count) == (1, 2 + 2)
+    feed.state.note_changes()
+    assert feed.state.changes().channels == ()
+    assert (feed.state.changes_known_after, feed.state.changed_count) == (3, 0)

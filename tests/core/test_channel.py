@@ -30,6 +30,14 @@ def test_a_message_costs_its_data_and_an_overhead() -> None:
     assert Message(1, 1.0, ("a",), Raw('"é"'.encode())).size == 4 + MESSAGE_OVERHEAD_BYTES
 
 
+def test_a_new_channel_has_nothing() -> None:
+    """Sequence 0 is before every message, closing and drop."""
+    new = Channel("a")
+    sequences = (new.newest_sequence, new.second_newest_sequence, new.dropped_sequence, new.known_dropped_sequence)
+    assert (*sequences, new.closed_sequence, new.latest_sequence) == (0, 0, 0, 0, 0, 0)
+    assert (new.messages, new.bytes, new.reason, new.is_open, new.is_remembered) == (None, 0, "expired", False, False)
+
+
 def test_a_channel_keeps_messages_and_counts_itself_as_holder() -> None:
     """Adding a message makes its sequence the channel's latest."""
     channel = channel_of((3, 1.0), (5, 1.0))
@@ -104,12 +112,25 @@ def test_a_time_range_includes_its_start_and_not_its_end(start: float, end: floa
     assert after(channel_of((3, 1.0), (5, 2.0), (6, 2.0), (9, 3.0)), 0, start, end) == found
 
 
+def test_the_beginning_of_time_is_the_default() -> None:
+    """A range from time 1 on is not all there is."""
+    assert after(channel_of((3, 0.5), (5, 2.0)), 0, start=1.0) == [5]
+
+
 def test_the_later_of_cursor_and_time_range_counts() -> None:
     """Both the sequence and the start of the range are lower bounds."""
     channel = channel_of((3, 1.0), (5, 2.0), (6, 2.0), (9, 3.0))
     assert after(channel, 5, start=1.0) == [6, 9]
     assert after(channel, 3, start=3.0) == [9]
     assert after(channel, 6, end=3.0) == []
+
+
+@pytest.mark.parametrize("start", [0.0, 1.5])
+def test_no_more_are_found_than_tell_that_there_are_more(start: float) -> None:
+    """One more than the limit, however many messages there are."""
+    channel = channel_of(*[(n, float(n)) for n in range(1, 10)])
+    found = channel.after(2, Selection(("a",), 3, start, 99.0))
+    assert [m.sequence for m in found] == [3, 4, 5, 6]
 
 
 def test_an_empty_channel_has_nothing() -> None:
@@ -123,8 +144,18 @@ def test_large_channels_behave_like_small_ones() -> None:
     channel = Channel("a")
     channel.id = 1
     count = 2 * LIST_LIMIT + 100
+    trees = set()
     for sequence in range(1, count + 1):
         channel.keep(Message(sequence, sequence / 4, ("a",), Raw(b"1")))
+        assert isinstance(channel.messages, list) == (sequence <= LIST_LIMIT)
+        trees.add(id(channel.messages))
+    assert len(trees) == 2, "it is not built again for each message"
+    emptied = channel_of(*[(n, 1.0) for n in range(1, LIST_LIMIT + 2)])
+    for _ in range(LIST_LIMIT):
+        emptied.drop_oldest("evicted")
+    emptied.keep(Message(LIST_LIMIT + 2, 1.0, ("a",), Raw(b"1")))
+    emptied.check()
+    assert after(emptied, 0) == [LIST_LIMIT + 1, LIST_LIMIT + 2]
     for dropped in (0, 10, count - LIST_LIMIT, count - 3):
         while channel.dropped_sequence < dropped:
             assert channel.drop_oldest("evicted").sequence == channel.dropped_sequence

@@ -67,6 +67,23 @@ def test_ids_come_from_the_time_and_are_unique() -> None:
     assert channels.open("e", None, 150.0).id == 200_001
 
 
+def test_the_first_id_at_the_beginning_of_time_is_1() -> None:
+    """0 is the id of a channel that is not open."""
+    channels = channels_of()
+    assert channels.open("a", None, 0.0).id == 1
+    assert [channel.name for channel in channels.page()] == ["a"]
+    channels.check()
+
+
+def test_the_error_says_what_is_wrong_with_an_id() -> None:
+    """Digits are taken for an id, so a publisher who meant a name is told what to use instead."""
+    channels = channels_of()
+    with pytest.raises(UnknownChannel, match="must not be digits only"):
+        channels.get("4711")
+    with pytest.raises(UnknownChannel, match="'a' does not exist"):
+        channels.get("a")
+
+
 def test_a_channel_without_a_name_is_named_by_its_id() -> None:
     """Publishers and pollers use the id as its name."""
     channels = channels_of()
@@ -218,6 +235,7 @@ def test_strict_channels_are_not_awaited() -> None:
 def test_opened_closed_and_forgotten_channels_are_touched() -> None:
     """Channels that were opened, closed (which wakes their polls) and forgotten are reported."""
     touched = Touched()
+    assert touched.continued_after is None
     channels = Channels(Rules(Limits(retention_seconds=30.0)), ChangeLog(0), touched)
     a = channels.open("a", None, 100.0)
     assert (touched.opened, touched.woken, touched.forgotten) == ([a], [], [])
@@ -228,3 +246,7 @@ def test_opened_closed_and_forgotten_channels_are_touched() -> None:
     channels.forget_due(140.0)
     assert (touched.opened, touched.woken, touched.forgotten) == ([], [], [a])
     assert a.closed_sequence == 7, "a forgotten channel keeps its last state"
+    touched.continued_after = 7
+    touched.clear()
+    assert (touched.opened, touched.woken, touched.forgotten) == ([], [], [])
+    assert touched.continued_after is None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pushup.core.commands import Close, Continue
+import pytest
+
+from pushup.core.commands import Close, Continue, Expire
 from pushup.core.restoration import restore
 from pushup.core.slices import open_channels, take_apart
 from pushup.core.state import ReplicatedState
@@ -59,9 +61,54 @@ def test_what_happens_between_two_slices_reaches_polls_that_were_not_moved_yet()
     assert [ids(answer) for _, answer in feed.expire(31.0, 1000)] == [[]] * (POLLS - len(answers))
 
 
-def test_polls_of_an_epoch_that_is_over_are_lost_in_whatever_slice_they_are_moved() -> None:
+def test_slices_of_one_come_to_an_end() -> None:
+    """However little time a turn has left, each moves something."""
+    feed = Feed()
+    for n in range(5):
+        feed.hold(poll(f"c{n}", timeout=30.0), 1.0)
+    feed.use(restore(feed.state.snapshot()))
+    slices = 0
+    while feed.polls.has_deliveries and slices < 20:
+        assert feed.deliver(1) == []
+        slices += 1
+    assert slices == 5 + 1
+
+
+def test_a_slice_of_nothing_moves_nothing() -> None:
+    """When a turn has no time left."""
     feed = feed_with_polls()
-    feed.use(ReplicatedState(feed.limits, epoch="e2"))
+    feed.use(restore(feed.state.snapshot()))
+    names = len(feed.polls._moving.names)
+    assert feed.deliver(0) == []
+    assert len(feed.polls._moving.names) == names > 0
+
+
+def test_what_is_forgotten_between_two_slices_is_no_gap_for_polls_that_have_seen_it() -> None:
+    """Neither for a poll that arrives while others are moved, nor for one on a channel that is forgotten then."""
+    feed = Feed(retention_seconds=5.0)
+    for name in ("other", "closed"):
+        feed.apply(publish(name), 1.0)
+    feed.apply(Close("closed"), 1.0)
+    feed.hold(poll("awaited", cursor="e1-0", timeout=99.0), 1.0, "before")
+    feed.hold(poll("closed", cursor="e1-3", timeout=99.0), 1.0, "on the closed one")
+    feed.use(restore(feed.state.snapshot()))
+    feed.hold(poll("awaited", cursor="e1-3", timeout=99.0), 1.0, "meanwhile")
+    feed.check()
+    feed.apply(Close("other"), 1.0)
+    feed.apply(Expire(), 6.0)
+    assert feed.state.channels.floor == 4
+    assert feed.deliver() == []
+    for name in ("awaited", "closed"):
+        feed.apply(publish(name), 7.0)
+    told = {holder: (ids(answer), gaps(answer)) for holder, answer in feed.deliver()}
+    assert told == {"before": ([6], []), "meanwhile": ([6], []), "on the closed one": ([7], [])}
+
+
+@pytest.mark.parametrize("epoch", ["e0", "e2"])
+def test_polls_of_an_epoch_that_is_over_are_lost_in_whatever_slice_they_are_moved(epoch: str) -> None:
+    """Whichever name comes first in the alphabet."""
+    feed = feed_with_polls()
+    feed.use(ReplicatedState(feed.limits, epoch=epoch))
     answers = feed.expire(31.0, 5)
     assert len(answers) == 5
     for n in range(POLLS * 2):
@@ -70,6 +117,31 @@ def test_polls_of_an_epoch_that_is_over_are_lost_in_whatever_slice_they_are_move
         answers += feed.deliver(9)
     assert len(answers) == POLLS
     assert all([reason for _, reason in gaps(answer)] == ["lost", "lost"] for _, answer in answers)
+
+
+def test_polls_that_arrive_while_others_are_moved_are_of_the_new_epoch() -> None:
+    """They end with their deadline, and without a gap."""
+    feed = feed_with_polls()
+    feed.use(ReplicatedState(feed.limits, epoch="e2", sequence=7))
+    feed.hold(poll("new", cursor="e2-7", timeout=10.0), 1.0, "new")
+    [(holder, answer)] = feed.expire(11.0)
+    assert (holder, gaps(answer), answer.cursor) == ("new", [], "e2-7")
+
+
+def test_what_is_good_of_an_epoch_stays_so_when_the_order_is_renamed_again() -> None:
+    """Polls moved only after that have seen what the order lost when it was renamed before."""
+    feed, order = feed_with_polls(), Feed()
+    order.apply(publish("c0"), 1.0)
+    order.apply(Continue("e2"), 1.0)
+    for _ in range(2 * POLLS):
+        order.apply(publish("c0"), 1.0)
+    feed.use(restore(order.state.snapshot()))
+    feed.apply(Continue("e3"), 2.0)
+    answers = []
+    while feed.polls.has_deliveries:
+        answers += feed.deliver(50)
+    assert len(answers) == POLLS
+    assert {reason for _, answer in answers for _, reason in gaps(answer)} == {"lost"}
 
 
 def test_a_poll_ahead_of_the_new_state_is_lost_if_the_order_continues_without_what_it_has_seen() -> None:
@@ -101,14 +173,14 @@ def test_another_state_while_polls_are_being_moved() -> None:
 
 
 def test_a_new_epoch_begins_with_the_channels_that_were_open_and_still_are() -> None:
-    """Neither with one that was opened since, nor with one that was closed and opened again."""
+    """Neither with one that was opened since, nor with one that was closed, whether or not it was opened again."""
     feed = Feed()
-    for name in ("a", "b", "c"):
+    for name in ("a", "b", "c", "closed"):
         feed.apply(publish(name), 1.0)
     channels = open_channels(feed.state)
     first = next(channels)
     assert (first.name, first.newest_sequence, first.dropped_sequence) == ("a", 0, 0)
-    for command in (Close("b"), publish("b"), publish("d")):
+    for command in (Close("b"), publish("b"), publish("d"), Close("closed")):
         feed.apply(command, 2.0)
     assert [channel.name for channel in channels] == ["c"]
 

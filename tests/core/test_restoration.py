@@ -11,7 +11,7 @@ from pushup.core.restoration import Restoration, restore
 from pushup.core.snapshot import Snapshot
 from pushup.core.state import ReplicatedState
 
-from .builders import EPOCH, batch, draft
+from .builders import EPOCH, Feed, batch, draft, publish
 from .random_entries import LIMITS, random_commands
 
 
@@ -39,3 +39,19 @@ def test_small_steps_lead_to_the_same_state() -> None:
     restoration.state.check()
     assert restoration.state.snapshot() == restore(snapshot).snapshot() == snapshot
     assert restoration.step(10)
+
+
+def test_a_step_does_as_much_as_asked_for() -> None:
+    """Channels, messages on a channel and keys count alike; before that, sorting is a step of its own."""
+    feed = Feed()
+    for n in range(100):
+        feed.apply(publish(f"c{n}", key=f"k{n}"), 1.0)
+    restoration = Restoration(feed.state.snapshot())
+    state = restoration._state
+    restored = []
+    is_done = False
+    while not is_done:
+        is_done = restoration.step(10)
+        channels = len(list(state.channels.all_remembered()))
+        restored.append(channels + state.message_count + len(state.keys.items()))
+    assert restored == [0, *range(10, 310, 10), 300]

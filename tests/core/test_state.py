@@ -9,6 +9,9 @@ from pushup.core.commands import (
     ChannelState,
     Close,
     Closed,
+    Command,
+    Configure,
+    Continue,
     Create,
     Entry,
     Expire,
@@ -16,12 +19,15 @@ from pushup.core.commands import (
     Publish,
     Published,
     Renew,
+    Upgrade,
 )
 from pushup.core.cursor import Cursor
 from pushup.core.errors import ChannelExists, KeyReused, OutOfOrder, Overloaded, UnknownChannel
 from pushup.core.keys import Remembered
+from pushup.core.limits import Limits
+from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.restoration import restore
-from pushup.core.state import EXPIRE_AT_MOST
+from pushup.core.state import EXPIRE_AT_MOST, ReplicatedState
 
 from .builders import EPOCH, Feed, batch, draft, gaps, ids, poll, publish
 
@@ -59,6 +65,48 @@ def test_an_entry_that_does_not_follow_is_refused(entry: Entry) -> None:
     assert feed.state.apply(Entry(EPOCH, 3, 5.0, Expire())) == Expired()
 
 
+def test_a_new_state_has_no_epoch() -> None:
+    """While none is known, its cursor is of the empty one, and its time is before every entry."""
+    state = ReplicatedState(Limits())
+    assert (state.cursor, state.time, state.message_count, state.message_bytes) == (Cursor("", 0), 0.0, 0, 0)
+
+
+def test_messages_count_with_their_size() -> None:
+    """Each once, with its overhead."""
+    feed = Feed()
+    feed.apply(batch(draft("a", "b", data="123"), draft("a", data="1")), 1.0)
+    assert feed.state.message_bytes == 2 * MESSAGE_OVERHEAD_BYTES + 4
+
+
+def test_only_the_last_entry_has_touched_channels() -> None:
+    """An entry that does nothing wakes nobody."""
+    feed = Feed()
+    feed.apply(publish("a"), 1.0)
+    touched = feed.state.touched
+    assert ([c.name for c in touched.woken], [c.name for c in touched.opened]) == (["a"], ["a"])
+    feed.apply(Expire(), 1.0)
+    assert (touched.woken, touched.opened, touched.forgotten) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [Create("b"), Renew("a"), Close("a"), Expire(), Continue("e2"), Upgrade(1), Configure(Limits())],
+    ids=lambda command: type(command).__name__,
+)
+def test_every_other_entry_takes_one_place(command: Command) -> None:
+    """Whatever its outcome; the next message has the next sequence."""
+    feed = Feed()
+    feed.apply(publish("a"), 1.0)
+    feed.apply(command, 1.0)
+    assert feed.state.cursor.sequence == 2
+
+
+def test_a_fingerprint_never_changes() -> None:
+    """Checkpoints keep it: a publication that is repeated after an upgrade must be recognized."""
+    command = batch(draft("a", "é", data='"x"'), draft("b", data="[1]"), key="k")
+    assert command.fingerprint == "34764577f6e44ad30312697c08ec75df"
+
+
 def test_a_repeated_key_returns_the_first_outcome_and_publishes_nothing() -> None:
     """The sequences are used up all the same."""
     feed = Feed()
@@ -83,7 +131,9 @@ def test_a_key_is_refused_for_other_messages(other: Publish) -> None:
     """With other data, channels, order or number of messages nothing is published, and the publisher gets an error."""
     feed = Feed()
     first = feed.apply(batch(draft("a", data="1"), draft("b", data="1"), key="k"), 1.0)
-    assert isinstance(feed.apply(other, 2.0), KeyReused)
+    reused = feed.apply(other, 2.0)
+    assert isinstance(reused, KeyReused)
+    assert reused.field == "Idempotency-Key"
     assert feed.state.message_count == 2
     assert feed.apply(batch(draft("a", data="1"), draft("b", data="1"), key="k"), 3.0) == first
 
@@ -159,7 +209,9 @@ def test_a_channel_is_created_renewed_and_closed() -> None:
     feed = Feed(channel_ttl_seconds=60.0)
     assert feed.apply(Create("a"), 1.0) == ChannelState(1000, "a", 61.0)
     assert feed.apply(Create(None, 5.0), 1.0) == ChannelState(1001, "1001", 6.0)
-    assert isinstance(feed.apply(Create("a"), 1.5), ChannelExists)
+    exists = feed.apply(Create("a"), 1.5)
+    assert isinstance(exists, ChannelExists)
+    assert exists.field == "name"
     assert feed.apply(Renew("1000", 10.0), 2.0) == ChannelState(1000, "a", 12.0)
     assert feed.apply(Renew("a"), 3.0) == ChannelState(1000, "a", 13.0)
     assert feed.apply(Close("1001"), 3.0) == Closed("1001")
@@ -248,6 +300,20 @@ def test_a_backlog_expires_over_several_entries() -> None:
     feed.apply(Expire(), 31.0)
     assert feed.state.snapshot().channels == ()
     feed.check()
+
+
+def test_what_an_entry_has_begun_may_exceed_its_share_and_ends_it() -> None:
+    """One large channel closes as a whole; closed channels are forgotten by the next entry then."""
+    feed = Feed(retention_seconds=10.0, retention_messages=10**6, channel_ttl_seconds=99.0)
+    feed.apply(Create("large", 19.0), 1.0)
+    feed.apply(Create("closed"), 1.0)
+    feed.apply(Close("closed"), 10.0)
+    feed.apply(batch(*[draft("large")] * (EXPIRE_AT_MOST + 1)), 10.5)
+    feed.apply(Renew("large", 9.0), 10.5)
+    feed.apply(Expire(), 20.25)
+    assert [c.name for c in feed.state.snapshot().channels] == ["closed", "large"]
+    feed.apply(Expire(), 20.25)
+    assert [c.name for c in feed.state.snapshot().channels] == ["large"]
 
 
 def test_a_batch_larger_than_the_channel_keeps_evicts_its_own_messages() -> None:

@@ -9,7 +9,7 @@ from pushup.core.answer import Answer
 from pushup.core.commands import Close, Create, Expire
 from pushup.core.cursor import Cursor
 from pushup.core.errors import Overloaded, UnknownChannel
-from pushup.core.held_polls import AHEAD_SECONDS
+from pushup.core.held_polls import AHEAD_SECONDS, ANSWERS_KEPT
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import CHANNEL_OVERHEAD_BYTES, Poll, Selection
 from pushup.core.restoration import restore
@@ -58,6 +58,22 @@ def test_a_held_poll_gets_the_next_message(cursor: str) -> None:
     assert answer.messages[0].channels == ("a",)
     assert feed.deliver() == []
     assert (feed.polls.count, feed.polls.has_deliveries) == (0, False)
+
+
+def test_a_poll_of_several_channels_gets_what_any_of_them_has() -> None:
+    """At once, although its cursor is past everything on the others."""
+    feed = Feed()
+    for name in ("quiet", "b", "busy"):
+        feed.apply(publish(name), 1.0)
+    answer = feed.ask(poll("quiet", "busy", cursor="e1-2", timeout=10.0), 1.0)
+    assert (ids(answer), answer.cursor) == ([3], "e1-3")
+
+
+def test_a_poll_whose_time_is_over_is_answered_at_once() -> None:
+    """As when the client's permission ended while its poll was on the way."""
+    feed = Feed()
+    assert feed.polls.subscribe(poll("a"), "client", 5.0, 4.0) == empty(0)
+    assert feed.polls.count == 0
 
 
 def test_a_message_wakes_the_polls_of_each_of_its_channels() -> None:
@@ -185,6 +201,16 @@ def test_awaited_channels_are_limited() -> None:
     feed.hold(poll("d", "e", timeout=9.0), 2.0)
 
 
+def test_the_limit_of_awaited_channels_counts_polls_of_one_name() -> None:
+    """Each name counts once; another name is refused."""
+    feed = with_hold_limits(awaited_channels_limit=1)
+    feed.hold(poll("a", timeout=9.0), 1.0)
+    feed.hold(poll("a", timeout=9.0), 1.0)
+    with pytest.raises(Overloaded, match="awaited_channels_limit"):
+        feed.hold(poll("b", timeout=9.0), 1.0)
+    feed.check()
+
+
 def test_past_the_limit_of_awaited_channels_only_new_ones_are_refused() -> None:
     """A closed channel that is forgotten while polls wait for it may exceed the limit; held polls stay."""
     feed = with_hold_limits(awaited_channels_limit=1)
@@ -221,6 +247,19 @@ def test_the_memory_of_held_polls_is_limited() -> None:
     assert (feed.polls.bytes, feed.polls.awaited_count) == (0, 0)
 
 
+def test_the_memory_of_polls_on_open_channels_is_limited() -> None:
+    """Exactly the limit fits; beyond it a poll is refused, and room is freed by one that leaves."""
+    feed = with_hold_limits(held_limit_bytes=2 * (1 + CHANNEL_OVERHEAD_BYTES))
+    feed.apply(publish("a"), 1.0)
+    first = feed.hold(poll("a", cursor="now", timeout=9.0), 1.0)
+    feed.hold(poll("a", cursor="now", timeout=9.0), 1.0)
+    with pytest.raises(Overloaded, match="held_limit_bytes"):
+        feed.hold(poll("a", cursor="now", timeout=9.0), 1.0)
+    feed.polls.abandon(first)
+    feed.hold(poll("a", cursor="now", timeout=9.0), 1.0)
+    feed.check()
+
+
 def test_the_deadline_is_not_of_the_clock_of_the_messages() -> None:
     """The end of the time range is compared with messages only, the deadline with the time passed to `expire`."""
     feed = Feed()
@@ -243,6 +282,17 @@ def test_a_message_outside_of_the_time_range_does_not_answer_a_poll() -> None:
     feed.apply(publish("a", "b"), 3.0)
     [(_, answer)] = feed.deliver()
     assert (ids(answer), answer.cursor) == ([2], "e1-2")
+
+
+def test_a_message_outside_of_the_time_range_is_no_gap_when_it_is_dropped() -> None:
+    """A poll that was held has been past it, although it was not told of it."""
+    feed = Feed(retention_messages=1)
+    feed.hold(poll("a", start=3.0, timeout=100.0), 1.0)
+    feed.apply(publish("a"), 2.0)
+    assert feed.deliver() == []
+    feed.apply(publish("a"), 3.0)
+    [(_, answer)] = feed.deliver()
+    assert (ids(answer), gaps(answer)) == ([2], [])
 
 
 def test_a_poll_of_many_channels_is_checked_once_per_message(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,6 +337,34 @@ def test_equal_polls_share_one_answer() -> None:
     assert ids(again) == [3, 4]
 
 
+def test_different_polls_do_not_keep_each_other_from_sharing() -> None:
+    """However they alternate, equal ones get the same object."""
+    feed = Feed()
+    selections = [Selection(("a",)), Selection(("a",))]
+    for n in range(6):
+        feed.hold(Poll(selections[n % 2], poll("a").cursor, 10.0 + n), 1.0, str(n % 2))
+    feed.apply(publish("a"), 2.0)
+    answers: dict[str, set[int]] = {"0": set(), "1": set()}
+    told = feed.deliver()
+    for holder, answer in told:
+        answers[holder].add(id(answer))
+    assert (len(told), [len(shared) for shared in answers.values()]) == (6, [1, 1])
+
+
+def test_a_limited_number_of_answers_is_kept_for_sharing() -> None:
+    """However many different polls one message answers; each gets its own."""
+    feed = Feed()
+    count = 2 * ANSWERS_KEPT + 1
+    for n in range(count):
+        feed.hold(poll("a", f"b{n}", timeout=10.0), 1.0, str(n))
+    feed.apply(publish("a"), 2.0)
+    answered = set()
+    while feed.polls.has_deliveries:
+        answered |= {holder for holder, answer in feed.polls.deliver(256) if ids(answer) == [1]}
+        assert len(feed.polls._answers) <= ANSWERS_KEPT
+    assert len(answered) == count
+
+
 def test_a_cursor_ahead_of_the_node_waits_and_gets_no_old_message() -> None:
     """A node that is behind holds the poll until it has messages that the client has not seen."""
     feed = Feed()
@@ -302,6 +380,23 @@ def test_a_cursor_ahead_of_the_node_waits_and_gets_no_old_message() -> None:
     assert (ids(answer), answer.cursor) == ([4], "e1-4")
     feed.hold(poll("a", cursor="e1-9", timeout=1.0), 2.0)
     assert feed.expire(3.0) == [("client", empty(9))]
+
+
+@pytest.mark.parametrize("epoch", ["e0", "e2"])
+@pytest.mark.parametrize("sequence", [0, 1, 9])
+def test_a_cursor_of_another_epoch_is_lost_at_once(epoch: str, sequence: int) -> None:
+    """Whichever name comes first in the alphabet, and whichever sequence is higher: they cannot be compared."""
+    feed = Feed()
+    feed.apply(publish("a"), 1.0)
+    answer = feed.ask(poll("a", cursor=f"{epoch}-{sequence}", timeout=10.0), 1.0)
+    assert (gaps(answer), ids(answer), answer.cursor) == ([("a", "lost")], [1], "e1-1")
+
+
+def test_a_poll_ahead_of_the_node_keeps_a_longer_timeout() -> None:
+    """Being ahead makes its time longer, never shorter."""
+    feed = Feed()
+    feed.hold(poll("a", cursor="e1-9", timeout=10.0), 1.0)
+    assert feed.polls.next_deadline == 11.0
 
 
 def test_a_poll_ahead_of_the_node_is_held_even_without_a_timeout() -> None:
@@ -330,12 +425,37 @@ def test_a_poll_ahead_of_the_end_of_the_order_is_lost() -> None:
     feed.hold(poll("a", cursor="e1-1", timeout=9.0), 2.0, "not ahead")
     ahead = feed.polls.ahead()
     feed.hold(poll("a", cursor="e1-5", timeout=9.0), 2.0, "later")
-    feed.polls.end_is(Cursor("e2", 0), ahead)
-    assert feed.deliver() == []
+    for epoch in ("e0", "e2"):
+        feed.polls.end_is(Cursor(epoch, 0), ahead)
+        assert not feed.polls.has_deliveries
     feed.polls.end_is(Cursor("e1", 4), ahead)
     [(holder, answer)] = feed.deliver()
     assert (holder, gaps(answer), ids(answer), answer.cursor) == ("beyond the end", [("a", "lost")], [1], "e1-1")
     assert (feed.polls.count, len(feed.polls.ahead())) == (3, 2)
+
+
+@pytest.mark.parametrize("entries", [0, 1])
+def test_a_poll_that_was_just_woken_in_vain_is_lost_all_the_same(entries: int) -> None:
+    """Also on a node that has no entry at all."""
+    feed = Feed()
+    feed.hold(poll("a", cursor="e1-5", timeout=9.0), 2.0)
+    for _ in range(entries):
+        feed.apply(publish("a"), 2.0)
+        assert feed.deliver() == []
+    feed.polls.end_is(Cursor(EPOCH, entries), feed.polls.ahead())
+    assert [gaps(answer) for _, answer in feed.deliver()] == [[("a", "lost")]]
+
+
+def test_an_end_that_concerns_nobody_leaves_nothing_to_deliver() -> None:
+    """Polls that have seen no more than that stay; one that was abandoned meanwhile is gone."""
+    feed = Feed()
+    feed.hold(poll("a", cursor="e1-4", timeout=9.0), 1.0)
+    gone = feed.hold(poll("a", cursor="e1-9", timeout=9.0), 1.0)
+    ahead = feed.polls.ahead()
+    feed.polls.abandon(gone)
+    feed.polls.end_is(Cursor(EPOCH, 4), ahead)
+    assert not feed.polls.has_deliveries
+    assert feed.polls.count == 1
 
 
 def test_the_end_may_become_known_when_the_node_is_past_it() -> None:

@@ -57,8 +57,40 @@ def test_the_same_item_at_the_same_time_is_kept_once() -> None:
     assert list(tree) == ["a", "b"]
 
 
+def test_one_item_needs_no_tree() -> None:
+    """Most channels have one subscription or none, and a `SortedDict` takes 1.9 KB."""
+    tree = tree_of((5.0, "a"), (5.0, "a"))
+    assert tree._places is None
+    tree.discard(5.0, "a")
+    tree.add(7.0, "b")
+    assert tree._places is None
+    tree.add(7.0, "c")
+    assert tree._places is not None
+
+
+def test_the_last_item_of_a_time_is_the_one_added_last() -> None:
+    """None at a time that has none, in a tree of one and in a larger one."""
+    tree = tree_of((5.0, "b"))
+    assert [tree.last_at(time) for time in (4.0, 5.0, 6.0)] == [None, "b", None]
+    tree.add(5.0, "a")
+    tree.add(6.0, "c")
+    assert [tree.last_at(time) for time in (4.0, 5.0, 6.0)] == [None, "a", "c"]
+
+
+def test_the_items_of_one_time_are_in_the_order_in_which_they_were_added() -> None:
+    """None at a time that has none, in a tree of one and in a larger one."""
+    tree = tree_of()
+    assert list(tree.at(0.0)) == []
+    tree.add(5.0, "b")
+    assert [list(tree.at(time)) for time in (4.0, 5.0, 6.0)] == [[], ["b"], []]
+    tree.add(5.0, "a")
+    tree.add(6.0, "c")
+    assert [list(tree.at(time)) for time in (4.0, 5.0, 6.0, 7.0)] == [[], ["b", "a"], ["c"], []]
+
+
 def test_an_item_may_be_due_at_several_times() -> None:
-    """The same item at two times is two entries."""
+    """The same item at two times is two entries, whichever was first."""
+    assert list(tree_of((3.0, "a"), (5.0, "a"))) == ["a", "a"]
     tree = tree_of((5.0, "a"), (3.0, "a"))
     assert (len(tree), list(tree)) == (2, ["a", "a"])
     tree.discard(5.0, "a")
@@ -76,6 +108,7 @@ def test_items_come_out_earliest_first_and_then_in_the_order_they_were_added() -
 def test_discard_removes_exactly_the_given_item() -> None:
     """A wrong time or item is not an error and changes nothing."""
     tree = tree_of((1.0, "a"))
+    tree.discard(0.5, "a")
     tree.discard(2.0, "a")
     tree.discard(1.0, "b")
     assert list(tree) == ["a"]

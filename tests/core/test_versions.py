@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from hashlib import blake2b
+from random import Random
+
 import msgspec
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from pushup.broadcast.checkpoint import Head, encode, head_of, read_checkpoint
-from pushup.core.commands import Close, Command, Configure, Continue, Create, Done, Entry, Expire, Published, Upgrade
+from pushup.core import state as state_module
+from pushup.core.commands import (
+    Close,
+    Command,
+    Configure,
+    Continue,
+    Create,
+    Done,
+    Entry,
+    Expire,
+    Published,
+    Renew,
+    Upgrade,
+)
 from pushup.core.cursor import Cursor
-from pushup.core.errors import BadRequest, OutOfOrder, VersionTooNew
+from pushup.core.errors import BadRequest, OutOfOrder, Overloaded, VersionTooNew
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
-from pushup.core.past_epochs import REMEMBERED, PastEpoch
+from pushup.core.past_epochs import REMEMBERED, PastEpoch, PastEpochs
 from pushup.core.restoration import restore
 from pushup.core.rules import LATEST_VERSION
 from pushup.core.state import ReplicatedState
@@ -120,12 +137,41 @@ def test_a_poll_held_ahead_is_lost_when_the_order_goes_on_before_it() -> None:
     assert not feed.polls.has_ahead
 
 
+def test_a_poll_held_ahead_under_the_new_name_stays_held() -> None:
+    """What ends the cursors of the old name is the one entry that changes the name, not those after it."""
+    feed = Feed()
+    feed.apply(Continue("e2"), 1.0)
+    feed.hold(poll("a", cursor="e2-9", timeout=10.0), 1.0)
+    feed.apply(publish("b"), 1.0)
+    assert feed.deliver() == []
+    assert feed.polls.count == 1
+
+
+def test_a_message_delivered_after_a_change_of_name_keeps_its_id() -> None:
+    """It was published under the old name, and its publisher was told that id."""
+    feed = Feed()
+    feed.hold(poll("a", timeout=10.0), 1.0)
+    feed.apply(publish("a"), 1.0)
+    feed.apply(Continue("e2"), 1.0)
+    [(_, answer)] = feed.deliver()
+    assert ([message.id for message in answer.messages], answer.cursor) == (["e1-1"], "e2-2")
+
+
+def test_a_sequence_belongs_to_one_epoch() -> None:
+    """Each name has those up to where the next one began; the present one has the others."""
+    past = PastEpochs((PastEpoch("e1", 2), PastEpoch("e2", 4)))
+    assert [past.at(sequence, "e3") for sequence in (1, 2, 3, 4, 5, 9)] == ["e1", "e1", "e2", "e2", "e3", "e3"]
+    assert PastEpochs().at(1, "e1") == "e1"
+
+
 def test_a_name_is_used_once() -> None:
     """A node that appends a name that the order has or had changes nothing."""
     feed = three_epochs()
     before = feed.state.snapshot()
     for name in ("e1", "e3"):
-        assert isinstance(feed.apply(Continue(name), 1.0), BadRequest)
+        error = feed.apply(Continue(name), 1.0)
+        assert isinstance(error, BadRequest)
+        assert error.field == "epoch"
     assert feed.state.snapshot() == replace(before, sequence=before.sequence + 2)
 
 
@@ -186,7 +232,8 @@ def test_an_order_of_a_later_version_is_not_followed() -> None:
     later = LATEST_VERSION + 1
     state = ReplicatedState(Limits(), epoch=EPOCH)
     before = state.snapshot()
-    for follower, command in ((state, Upgrade(later)), (restore(replace(before, version=later)), Expire())):
+    ahead = restore(replace(before, version=later))
+    for follower, command in ((state, Upgrade(later)), (ahead, Expire()), (ahead, Upgrade(1))):
         with pytest.raises(VersionTooNew, match=rf"has version {later} .* knows {LATEST_VERSION}") as raised:
             follower.apply(Entry(EPOCH, 1, 1.0, command))
         assert (raised.value.needed, raised.value.version) == (later, LATEST_VERSION)
@@ -207,6 +254,16 @@ def test_the_limits_become_others() -> None:
     assert [channel.ttl for channel in feed.state.channels] == [60.0, 5.0]
     assert not isinstance(feed.apply(publish("never created"), 1.0), Published)
     feed.check()
+
+
+def test_open_channels_stay_open_beyond_a_smaller_limit() -> None:
+    """They are published to as before; another one is refused."""
+    feed = Feed()
+    feed.apply(publish("a", "b", "c"), 1.0)
+    feed.apply(Configure(Limits(channels_limit=1)), 1.0)
+    assert isinstance(feed.apply(publish("a", "b"), 1.0), Published)
+    assert isinstance(feed.apply(publish("d"), 1.0), Overloaded)
+    assert len(feed.state.channels) == 3
 
 
 def test_what_exceeds_smaller_limits_goes_a_little_at_a_time() -> None:
@@ -251,6 +308,81 @@ def test_a_channel_closed_and_reopened_by_one_entry_keeps_its_message() -> None:
     feed.check()
     again = restore(feed.state.snapshot())
     assert again.message_count == feed.state.message_count == 1
+
+
+# Version 1.
+
+# What release 0.1 did with these entries: a digest of each outcome and of the state after it, made with its own code.
+DIGESTS_OF_0_1 = {
+    "age": (Limits(retention_seconds=4.0, channel_ttl_seconds=3.0), "8059f3d8d4d52251"),
+    "messages": (Limits(retention_seconds=30.0, retention_messages=3, channel_ttl_seconds=5.0), "88d3701e22e0d419"),
+    "bytes": (Limits(retention_seconds=60.0, retention_bytes=4000, keys_limit=3), "996a939c38aad27c"),
+    "channels": (
+        Limits(retention_seconds=9.0, channels_limit=6, keys_limit=1, channel_ttl_seconds=2.0), "d24fb3c407fd1809",
+    ),
+}  # fmt: skip
+
+
+def entries_of_0_1(seed: str) -> Iterator[Entry]:
+    """Must stay as it is: the digests belong to it."""
+    random = Random(seed)
+    sequence, time = 1, 1000.0
+    names = [f"c{n}" for n in range(12)]
+    for _ in range(400):
+        name, ttl = random.choice(names), random.choice((None, 0.5, 3.0))
+        drafts = [
+            draft(*random.sample(names, random.choice((1, 2, 5))), data="1" * random.randrange(1, 40))
+            for _ in range(random.choice((1, 1, 4)))
+        ]
+        publications = batch(*drafts), batch(*drafts, key=random.choice("klm"))
+        command = random.choice((*publications, Create(name, ttl), Renew(name, ttl), Close(name), Expire()))
+        time += random.choice((0.0, 0.0, 0.25, 1.0, 3.0))
+        yield Entry(EPOCH, sequence, time, command)
+        sequence += command.width
+
+
+@pytest.mark.parametrize("limits", DIGESTS_OF_0_1)
+def test_version_1_is_what_release_0_1_did(limits: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its nodes and ours follow one order while a cluster is upgraded; every entry must lead them to the same state."""
+    monkeypatch.setattr(state_module, "EXPIRE_AT_MOST", 7)
+    state = version_1(ReplicatedState(DIGESTS_OF_0_1[limits][0], epoch=EPOCH))
+    digest = blake2b(digest_size=8)
+    for entry in entries_of_0_1(limits):
+        outcome = state.apply(entry)
+        now = state.snapshot()
+        seen = (
+            type(outcome).__name__ if isinstance(outcome, Exception) else outcome,
+            now.floor,
+            now.last_id,
+            [astuple(channel) for channel in sorted(now.channels, key=lambda channel: channel.name)],
+            [message.sequence for message in now.messages],
+            [key for key, _ in now.keys],
+        )
+        digest.update(repr(seen).encode())
+    assert digest.hexdigest() == DIGESTS_OF_0_1[limits][1]
+
+
+def test_in_version_1_what_exceeds_smaller_limits_goes_as_in_0_1() -> None:
+    """When its nodes were started with smaller limits: all messages with the next one, keys and closings one by one."""
+    feed = Feed()
+    feed.apply(batch(*[draft("a")] * 10), 1.0)
+    for limits in (Limits(retention_messages=3), Limits(retention_bytes=3 * MESSAGE_OVERHEAD_BYTES + 3)):
+        state = restore(replace(feed.state.snapshot(), version=1, limits=limits))
+        state.apply(Entry(EPOCH, 11, 2.0, publish("a")))
+        assert state.message_count == 3
+    for n in range(10):
+        feed.apply(publish(f"c{n}", key=f"k{n}"), 2.0)
+        feed.apply(Close(f"c{n}"), 2.0)
+    state = restore(replace(feed.state.snapshot(), version=1, limits=Limits(keys_limit=3, channels_limit=3)))
+    state.apply(Entry(EPOCH, 31, 2.0, publish("c", key="k")))
+    state.apply(Entry(EPOCH, 32, 2.0, Close("c")))
+    after = state.snapshot()
+    assert (len(after.keys), len(after.channels)) == (10, 1 + 10)
+    feed = Feed(channel_ttl_seconds=5.0)
+    feed.apply(batch(*[draft(name) for name in "abcdef"]), 1.0)
+    state = restore(replace(feed.state.snapshot(), version=1, limits=Limits(channels_limit=1)))
+    state.apply(Entry(EPOCH, 7, 6.0, Expire()))
+    assert len(state.snapshot().channels) == 1
 
 
 # Checkpoints.

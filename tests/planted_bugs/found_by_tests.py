@@ -211,7 +211,7 @@ BUGS = (
         (
             Edit(
                 "pushup/core/answer.py",
-                "        after = max(0, past.good_up_to(cursor.epoch))\n",
+                "        after = past.good_up_to(cursor.epoch)\n",
                 "        after = 0\n",
             ),
         ),

@@ -57,7 +57,7 @@ def parse_address(url: str) -> RedisAddress:
     addresses = tuple(_host(host, default) for host in hosts.split(","))
     if len(addresses) > 1 and not sentinel:
         raise ValueError("several hosts are allowed with redis+sentinel:// only")
-    path = [unquote(part) for part in path_text.split("/")[1:] if part]
+    path = [unquote(part) for part in path_text.split("/") if part]
     master = path.pop(0) if sentinel and path else ""
     if sentinel and not master:
         raise ValueError("redis+sentinel:// needs the name of the master as its path: /mymaster")

@@ -7,18 +7,23 @@ from itertools import pairwise
 
 import msgspec
 import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 
 from pushup.broadcast.epochs import order_of
+from pushup.broadcast.redis.broadcast import RedisBroadcast
 from pushup.broadcast.redis.catch_up import VOUCH_SECONDS
 from pushup.broadcast.redis.connection import RedisConnection
 from pushup.broadcast.redis.errors import CannotConnect
+from pushup.broadcast.redis.limits import RedisLimits
 from pushup.broadcast.redis.log import SCRIPTS
 from pushup.broadcast.redis.reporting import REPORT_SECONDS
-from pushup.broadcast.waiting import size_of
+from pushup.broadcast.waiting import WaitingLimits, size_of
 from pushup.core.commands import Confirmation, Create, Entry, Outcome, Published
 from pushup.core.errors import ChannelExists, Overloaded, Unavailable
+from pushup.core.limits import Limits
 from tests.broadcast.redis.fake_redis import FakeRedis, Link, Refusal
-from tests.broadcast.redis.following_nodes import START, Cluster, FollowingNode
+from tests.broadcast.redis.following_nodes import START, Cluster, FollowingNode, NodeConnector
 from tests.core.builders import gaps, ids, poll, publish
 from tests.core.random_entries import sorted_snapshot
 
@@ -1030,3 +1035,22 @@ def test_a_node_stops_whatever_redis_does(cluster: Cluster, log: list[str], stat
     cluster.redis.hangs = False
     cluster.redis.refuses = ""
     cluster.end()
+
+
+def test_a_broadcast_that_never_started_can_be_stopped() -> None:
+    """As when another part of the server could not start."""
+    clock = Clock()
+    broadcast = RedisBroadcast(
+        NodeConnector(FakeRedis(clock)),
+        node_id="n",
+        limits=Limits(),
+        redis_limits=RedisLimits(),
+        waiting_limits=WaitingLimits(),
+        clock=clock,
+        wall=clock.seconds,
+        random=lambda: 0.0,
+        high_water=None,
+    )
+    assert Deferred.fromCoroutine(broadcast.stop()).called
+    broadcast.abort()
+    assert clock.getDelayedCalls() == []
