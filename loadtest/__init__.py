@@ -12,7 +12,8 @@
 | `threads_or_events` | PushUp §4.3: 500 to 16,000 connections, with a thread for each and with events |
 | `nodes` | PushUp §4.4: one to four nodes behind HAProxy |
 | `redis_delay` | the cost of keeping the order in Redis |
-| `cluster_kills`, `cut_off` | repeated faults of a cluster under load |
+| `cluster_kills/` | a thousand faults of a cluster under load, judged |
+| `append_only` | what a Redis comes back with that has lost the end of its file, or only its last save |
 | `peers` | the same work on PushUp and on Nchan |
 | `report` | one page with all results |
 | `history/` | what clients were told, and whether that keeps the promises |

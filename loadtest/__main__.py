@@ -7,13 +7,12 @@ import platform
 import sys
 import time
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import click
 
 from loadtest import (
     blocked_client,
-    cluster_kills,
     designs,
     journal,
     kills,
@@ -25,6 +24,8 @@ from loadtest import (
     stalls,
     threads_or_events,
 )
+from loadtest.cluster_kills import experiment as cluster_kills
+from loadtest.cluster_kills.rounds import kinds
 from loadtest.history.events import BadHistory
 from loadtest.history.file import read_history
 from loadtest.history.verdict import check
@@ -59,6 +60,7 @@ EXPERIMENTS = {
     "trip-time": push_or_pull,
 }
 
+CLUSTER_KILLS = "cluster-kills"
 REPORT = "report"
 JUDGE = "judge"
 
@@ -73,7 +75,17 @@ JUDGE = "judge"
     "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("results"), show_default=True,
     help="Folder for tables and figures.",
 )  # fmt: skip
-def main(experiment: str, file: Path | None, *, quick: bool, out: Path) -> None:
+@click.option("--faults", type=click.IntRange(min=1), help="cluster-kills: how many faults in all.")
+@click.option(
+    "--fault",
+    "only",
+    type=click.Choice(sorted(kinds(longest=1.0))),
+    multiple=True,
+    help="cluster-kills: only this kind.",
+)
+@click.option("--seed", type=int, help="cluster-kills: the faults and the load follow from it.")
+@click.option("--minutes", type=click.FloatRange(min=0), help="cluster-kills: no fault begins later.")
+def main(experiment: str, file: Path | None, *, quick: bool, out: Path, **special: Any) -> None:
     """Run an EXPERIMENT, which starts the servers it needs, and save its results.
 
     "report" runs nothing: it combines all results in the folder into one page. "judge" reads a history from FILE, and
@@ -89,11 +101,17 @@ def main(experiment: str, file: Path | None, *, quick: bool, out: Path) -> None:
         except FileNotFoundError as error:
             raise click.ClickException(str(error)) from None
         return
+    given = {name: value for name, value in special.items() if value not in (None, ())}
+    if given and experiment != CLUSTER_KILLS:
+        raise click.UsageError(f"these options are for {CLUSTER_KILLS} only")
     raise_file_limit()
-    pin(0, LOAD_CORE)
     began = time.time()
     cpu = time.process_time()
-    tables, figures = EXPERIMENTS[experiment].run(quick=quick)
+    if experiment == CLUSTER_KILLS:  # the servers share the processors with the load, as the processes that it starts
+        tables, figures = cluster_kills.run(quick=quick, out=out, **given)
+    else:
+        pin(0, LOAD_CORE)
+        tables, figures = EXPERIMENTS[experiment].run(quick=quick)
     took = time.time() - began
     about = {
         "command": " ".join(["python -m loadtest", *sys.argv[1:]]),
@@ -109,6 +127,10 @@ def main(experiment: str, file: Path | None, *, quick: bool, out: Path) -> None:
         figure.write(out, about)
     click.echo("\n".join(f"{name}: {value}" for name, value in about.items()))
     click.echo(f"Results written to {out}/")
+    failed = "\n".join(table.failed for table in tables if table.failed)
+    if failed:
+        click.echo(f"\nBroken promises:\n{failed}")
+        sys.exit(1)
 
 
 def judge(file: Path) -> int:

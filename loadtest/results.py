@@ -19,12 +19,16 @@ LINE_WIDTH = 100
 
 
 class Table(NamedTuple):
-    """An experiment's result. `name`: of its files, without suffix; `columns`: headings with units."""
+    """An experiment's result. `name`: of its files, without suffix; `columns`: headings with units.
+
+    `failed`: what should not have happened, a line each; the command fails then.
+    """
 
     name: str
     title: str
     columns: tuple[str, ...]
     rows: Sequence[Sequence[Value]]
+    failed: str = ""
 
     def text(self) -> str:
         """The table as aligned text."""

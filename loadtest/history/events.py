@@ -156,7 +156,7 @@ class PutBack(_Event, frozen=True, tag="put_back"):
 class End(_Event, frozen=True, tag="end"):
     """The last event. All faults have ended, and whoever has not left has everything.
 
-    `cursor`: how far they must have got. Without it, nothing is asked of what they have not passed.
+    `cursor`: how far each of them must have got; empty if that cannot be said.
     """
 
     cursor: str = ""

@@ -22,7 +22,7 @@ from conformance.pushup import PushUp
 from conformance.registry import CHECKS, Check
 from conformance.runner import Result, run, select
 from pushup import __version__
-from servers import CONFIGURATIONS, ONLY, PATIENCE_SECONDS, started
+from servers import CHECK_SECONDS, CONFIGURATIONS, ONLY, PATIENCE_SECONDS, SECONDS, started
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "conformance.md"
@@ -46,16 +46,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         for workers in (1, 2):
             with nchan(Path(directory) / f"nchan-{workers}", workers) as url:
-                options = Options(urls=(url,), patience=PATIENCE_SECONDS)
+                options = Options(urls=(url,), patience=PATIENCE_SECONDS, check_seconds=CHECK_SECONDS)
                 servers[f"Nchan, {_count(workers, 'worker')}"] = [
                     run(everywhere, Nchan, options) for _ in range(rounds)
                 ]
         with _pushup("memory", Path(directory) / "again") as options:
-            servers["PushUp"] = [run(everywhere, PushUp, options) for _ in range(rounds)]
+            servers["PushUp"] = [run(everywhere, PushUp, options, seconds=SECONDS) for _ in range(rounds)]
         whole: dict[str, list[Result]] = {}
         for name in CONFIGURATIONS:
             with _pushup(name, Path(directory) / name.replace(" ", "-")) as options:
-                whole[name] = run(select(ONLY.get(name, ())), PushUp, options)
+                whole[name] = run(select(ONLY.get(name, ())), PushUp, options, seconds=SECONDS)
     text = "\n\n".join((BEGIN, _versions(rounds), _compared(everywhere, servers), _not_offered(), _own(whole), END))
     page = PAGE.read_text()
     PAGE.write_text(page[: page.index(BEGIN)] + text + page[page.index(END) + len(END) :])
@@ -111,7 +111,9 @@ def _compared(checks: Sequence[Check], servers: dict[str, Rounds]) -> str:
 
 
 def _cell(results: list[Result]) -> str:
-    failed = sum(result.verdict != "passed" for result in results)
+    if any(result.verdict not in ("passed", "failed") for result in results):
+        raise RuntimeError(f"{results[0].check.name} was not run in each round")
+    failed = sum(result.verdict == "failed" for result in results)
     if not failed:
         return "kept"
     return "**not kept**" if failed == len(results) else f"**not kept** in {failed} of {len(results)} rounds"

@@ -21,6 +21,11 @@ ORIGIN = "https://app.example.org"
 PATIENCE_SECONDS = 15.0
 """Ample for a server that shares two cores with other tests."""
 
+CHECK_SECONDS = 150.0
+
+SECONDS = 400.0
+"""Limits for checks that hang, and for all of them."""
+
 CONFIGURATIONS = {
     "memory": Options(urls=("",), origin=ORIGIN, limits={**LIMITS, "request_timeout_seconds": 2}),
     "journal, keys and tickets": Options(urls=("",), publish_key=KEY, credentials=(("Cookie", "user=ann"),)),
@@ -65,5 +70,5 @@ def started(configuration: str, directory: Path) -> Iterator[Options]:
             urls = (server.url,)
         yield Options(
             urls=urls, publish_key=options.publish_key, origin=options.origin, credentials=options.credentials,
-            strict=options.strict, limits=options.limits, patience=PATIENCE_SECONDS,
+            strict=options.strict, limits=options.limits, patience=PATIENCE_SECONDS, check_seconds=CHECK_SECONDS,
         )  # fmt: skip

@@ -14,7 +14,7 @@ from conformance.pushup import PushUp
 from conformance.registry import CHECKS, Check
 from conformance.runner import run, select
 from faults import FAULTS, NOTICED
-from servers import CONFIGURATIONS, started
+from servers import CONFIGURATIONS, SECONDS, started
 from spoiled import Fault, spoiled
 
 PATIENCE_SECONDS = 1.5
@@ -62,7 +62,7 @@ def test_no_check_fails_without_a_fault(servers: Servers) -> None:
     """The proxy alone spoils nothing."""
     options = servers["memory"]
     with spoiled(options.urls[0], Fault()) as url:
-        results = run(select(()), PushUp, replace(options, urls=(url,)))
+        results = run(select(()), PushUp, replace(options, urls=(url,)), seconds=SECONDS)
     assert not [r for r in results if r.verdict in ("failed", "not run")], reports.text(results)
 
 

@@ -10,14 +10,14 @@ from conformance import reports
 from conformance.pushup import PushUp
 from conformance.registry import CHECKS
 from conformance.runner import run, select
-from servers import CONFIGURATIONS, ONLY, started
+from servers import CONFIGURATIONS, ONLY, SECONDS, started
 
 
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 def test_pushup_passes(configuration: str, tmp_path: Path) -> None:
     """Every applicable check passes, MUST and SHOULD."""
     with started(configuration, tmp_path) as options:
-        results = run(select(ONLY.get(configuration, ())), PushUp, options)
+        results = run(select(ONLY.get(configuration, ())), PushUp, options, seconds=SECONDS)
     assert {r.verdict for r in results} <= {"passed", "not applicable"}, reports.text(results)
     assert any(r.verdict == "passed" for r in results)
 

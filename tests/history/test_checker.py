@@ -623,26 +623,37 @@ def test_everybody_reads_to_the_end(cursor: str) -> None:
             history.end("e1-3")
 
 
-@pytest.mark.parametrize(("until", "ok"), [("e1-4", True), ("e1-5", False)])
-@pytest.mark.parametrize("how", ["left", "no end"])
-def test_what_nobody_waited_for(until: str, ok: bool, how: str) -> None:
+@pytest.mark.parametrize(("until", "passes"), [("e1-4", False), ("e1-5", True)])
+@pytest.mark.parametrize("how", ["left", "no end", "an end without a cursor"])
+def test_what_nobody_waited_for(until: str, passes: bool, how: str) -> None:
     """Of a subscriber that has left, or if the history breaks off, no more is asked than what its cursor has passed."""
     history = History()
     follower = history.follow("a")
     history.answer(follower, "e1-3")
     history.publish("p", "a", ids=("e1-5",))
     history.answer(follower, until)
-    if how == "left":
-        history.checker.take(Left(at=history.now, subscriber=follower.name))
 
     def end() -> None:
+        if how == "no end":
+            history.checker.check_deliveries()
+            return
+        if how == "left":
+            history.checker.take(Left(at=history.now, subscriber=follower.name))
         history.checker.take(End(at=history.now, cursor="e1-5" if how == "left" else ""))
 
-    if ok:
-        end()
-    else:
+    if passes or how == "an end without a cursor":
         with broken("neither received p/0"):
             end()
+    else:
+        end()
+
+
+def test_a_log_that_was_put_back_may_have_lost_something() -> None:
+    """A gap `lost` is in order then."""
+    history = History()
+    history.checker.take(PutBack(at=history.now, end="e1-3"))
+    history.answer(history.follow("a"), "e1-6", a="lost")
+    assert history.checker.without_loss == {"completeness could not be proven": 1}
 
 
 @pytest.mark.parametrize(
@@ -686,3 +697,23 @@ def test_a_gap_for_what_was_received_before_the_log_was_put_back(was_put_back: b
     else:
         with broken("a gap is true"):
             history.answer(follower, "e2-2", a="evicted")
+
+
+@pytest.mark.parametrize("was_put_back", [True, False])
+def test_names_may_go_back_after_a_log_was_put_back(was_put_back: bool) -> None:
+    """If nobody knows of the later name, and the clock that names epochs was set back."""
+    history = lossy()
+    follower = history.follow("a", cursor="e2-0")
+    history.publish("p", "a", ids=("e2-1",))
+    if was_put_back:
+        history.checker.take(PutBack(at=history.now, end="e1-0"))
+    history.wait(1)
+    history.publish("q", "a")
+    if was_put_back:
+        history.acknowledge("q", "e1-1")
+        history.answer(follower, "e1-0", a="lost")
+        history.answer(follower, "e1-1", ("e1-1", "q/0", "a"))
+        history.end("e1-1")
+    else:
+        with broken("one order"):
+            history.acknowledge("q", "e1-1")

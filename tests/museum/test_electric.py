@@ -10,6 +10,7 @@ from tests.museum.following import Follower
 from tests.museum.simulated import answers, carry_out, publish, subscribe
 from tests.net.in_memory_node import InMemoryNode
 from tests.net.in_memory_server import InMemoryServer
+from tests.simulation.plan import FAULT_SECONDS
 
 SECONDS = 100
 TIMEOUT_SECONDS = 10.0
@@ -57,7 +58,7 @@ def test_two_nodes_of_which_one_is_behind() -> None:
     steps = [publish(2.0 + 0.5 * number, "a", node=1) for number in range(60)]
     result = carry_out(subscribe(1.0, 0, "a", direct=True), *steps, slow_node=0.02)
     assert result.reached["a poll's cursor was ahead of its node"] > 10
-    told = [answer for answer in answers(result, "s0") if answer.at < 80.0]
+    told = [answer for answer in answers(result, "s0") if answer.at < FAULT_SECONDS]
     assert len({message.id for answer in told for message in answer.messages}) == 60
     empty = [answer for answer in told if not answer.messages]
     assert all(later.at - earlier.at > 0.8 for earlier, later in pairwise(empty)), "empty answers, one after the other"

@@ -6,6 +6,8 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.simulation.plan import Plan
+
 ROOT = Path(__file__).parents[2]
 
 COPIED = ("pushup", "tests")
@@ -35,7 +37,8 @@ class Bug(NamedTuple):
 
     `what`: what goes wrong, in one sentence; `source`: where it comes from. The simulation has to find it, unless
     `test` names the test that does: a file or a node id of pytest; `why` then says why the simulation cannot.
-    `kind`: the only broadcast that it can be seen with, or empty; seeds with another count, and need not be run.
+    `kind`: the only broadcast that it can be seen with, or empty; `needs`: steps of which a plan must have one, or none.
+    Other seeds count, and need not be run.
     """
 
     name: str
@@ -43,8 +46,14 @@ class Bug(NamedTuple):
     source: str
     edits: tuple[Edit, ...]
     kind: str = ""
+    needs: tuple[str, ...] = ()
     test: str = ""
     why: str = ""
+
+    def may_show(self, plan: Plan) -> bool:
+        """Whether a run of this plan can differ from one without the bug."""
+        is_kind = self.kind in ("", plan.setup["kind"])
+        return is_kind and (not self.needs or any(step.kind in self.needs for step in plan.steps))
 
 
 def plant(bug: Bug, root: Path) -> None:

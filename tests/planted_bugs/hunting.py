@@ -86,7 +86,7 @@ def try_bug(bug: Bug, *, seeds: int, repeat: int, known: Known) -> Outcome:
             return Outcome(bug, (), seeds, fails=tested.returncode == TESTS_FAILED)
         for number in range(repeat):
             if (bug.name, number) not in known:
-                hunted = _run(root, "tests.planted_bugs.hunt", str(number * APART), str(seeds), bug.kind)
+                hunted = _run(root, "tests.planted_bugs.hunt", bug.name, str(number * APART), str(seeds))
                 hunted.check_returncode()
                 known.add(bug.name, number, Hunt(**json.loads(hunted.stdout)))
         return Outcome(bug, tuple(known[bug.name, number] for number in range(repeat)), seeds)

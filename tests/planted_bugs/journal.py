@@ -21,6 +21,7 @@ _BUGS = (
                 "            self._run(self._helpers.call(self._file.append, entries), lambda size: None)\n",
             ),
         ),
+        needs=("kill", "kill_writing", "stop_all", "put_back", "put_back_with_mark", "disk"),
     ),
     Bug(
         "save-beside-appends",
@@ -50,6 +51,7 @@ _BUGS = (
                 "or entry.sequence > sequence + 1 or entry.time < self.time:",
             ),
         ),
+        needs=("disk",),
     ),
     Bug(
         "written-but-not-applied",
@@ -63,12 +65,14 @@ _BUGS = (
                 "        self._trouble = None\n",
             ),
         ),
+        needs=("disk",),
     ),
     Bug(
         "journal-put-back-unnoticed",
         "the mark is not compared with the end of the journal",
         "issue 12, fault 3: a journal put back",
         (Edit(START, "elif mark is not None and lacks(mark, end, state.past_epochs):", "elif False:"),),
+        needs=("put_back", "put_back_with_mark", "stop_all"),
     ),
     Bug(
         "mark-never-written",
@@ -117,6 +121,7 @@ _BUGS = (
                 "            self._trouble = None\n",
             ),
         ),
+        needs=("disk",),
     ),
 )
 

@@ -49,6 +49,7 @@ _BUGS = (
             ),
             Edit(STAND_IN, "max(self.now(), float(time))", "self.now()"),
         ),
+        needs=("redis_jump",),
     ),
     Bug(
         "publisher-retried-without-a-key",
@@ -69,6 +70,20 @@ _BUGS = (
                 "        if self._pending.add(tag, command, on_outcome):\n",
                 "        self._last_command = command\n        if self._pending.add(tag, command, on_outcome):\n",
             ),
+        ),
+        needs=(
+            "stop_all",
+            "redis_old",
+            "redis_power",
+            "redis_failover",
+            "redis_restart",
+            "drain_and_failover",
+            "redis_without_save",
+            "cut",
+            "cut_all",
+            "clog",
+            "redis_pause",
+            "late",
         ),
     ),
     # Following.
@@ -150,6 +165,15 @@ _BUGS = (
                 "    if True:\n        return Decision(Action.CONTINUE_EPOCH",
             ),
         ),
+        needs=(
+            "stop_all",
+            "redis_old",
+            "redis_power",
+            "redis_failover",
+            "redis_restart",
+            "drain_and_failover",
+            "redis_without_save",
+        ),
     ),
     Bug(
         "promoted-replica-trusted",
@@ -168,6 +192,15 @@ _BUGS = (
                 "(now.seen is not None and contents.lacks(now.seen)):\n",
                 "    if False:\n",
             ),
+        ),
+        needs=(
+            "stop_all",
+            "redis_old",
+            "redis_power",
+            "redis_failover",
+            "redis_restart",
+            "drain_and_failover",
+            "redis_without_save",
         ),
     ),
     Bug(
@@ -192,6 +225,15 @@ _BUGS = (
                 "bool(self.by_node) and self.members.union(*self.by_node.values()) <= self.by_node.keys()",
                 "bool(self.by_node)",
             ),
+        ),
+        needs=(
+            "stop_all",
+            "redis_old",
+            "redis_power",
+            "redis_failover",
+            "redis_restart",
+            "drain_and_failover",
+            "redis_without_save",
         ),
     ),
     Bug(
@@ -233,6 +275,16 @@ _BUGS = (
                 "            if report.saved < self._replica.follower.changes_known_after:\n",
                 "            if False:\n",
             ),
+        ),
+        needs=(
+            "redis_without_save",
+            "stop_all",
+            "redis_old",
+            "redis_power",
+            "redis_failover",
+            "redis_restart",
+            "drain_and_failover",
+            "redis_evict",
         ),
     ),
     Bug(
@@ -289,6 +341,7 @@ _BUGS = (
             Edit(STAND_IN, 'if self._hget(keys[0], b"parts") != self._parts(keys):', "if False:"),
             Edit(f"{AT}/loading.py", "            is_whole=expected == found and chain", "            is_whole=chain"),
         ),
+        needs=("redis_evict",),
     ),
     Bug(
         "limits-not-in-the-checkpoint",
@@ -303,6 +356,7 @@ _BUGS = (
                 "        elif await log.switch(self._replica.tag, ",
             ),
         ),
+        needs=("new_settings",),
     ),
     # Entries that cannot be read, and other settings.
     Bug(
@@ -310,6 +364,7 @@ _BUGS = (
         "nodes wait for good at an entry that none of them can read",
         "issue 12, fault 4",
         (Edit(f"{AT}/first_node.py", ">= STUCK_SECONDS:", "< 0:"),),
+        needs=("poison", "poison_one"),
     ),
     Bug(
         "unknown-kind-is-an-error",
@@ -322,6 +377,7 @@ _BUGS = (
                 "        raise ValueError(str(error)) from None\n",
             ),
         ),
+        needs=("poison",),
     ),
     Bug(
         "never-tries-again",
@@ -355,6 +411,7 @@ _BUGS = (
                 '                        raise CannotFollow("other nodes have other limits")\n',
             ),
         ),
+        needs=("new_settings",),
     ),
     # Acknowledgements.
     Bug(

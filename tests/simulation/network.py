@@ -151,6 +151,12 @@ class Link:
             end.release()
 
 
+def _end_if_dead(end: End) -> None:
+    """Reset a connection whose process has died while it was being made: nobody else would."""
+    if end.process is not None and not end.process.alive:
+        end.reset()
+
+
 class Network:
     """All hosts, listeners and connections."""
 
@@ -213,6 +219,7 @@ class Network:
             else:
                 world.at(world.now, lambda: accept(other), listener)
             world.at(made_at, lambda: made(one), process)
+            world.at(made_at, lambda: _end_if_dead(one))
 
         if process is None or process.alive:
             world.later(there.delay(), arrive)

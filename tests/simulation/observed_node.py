@@ -42,7 +42,7 @@ class ObservedNode(Node[Holder]):
 
     def apply(self, entry: Entry) -> Outcome:
         command = entry.command
-        if isinstance(command, Publish) and f"poison for {self._name}/".encode() in bytes(command.messages[0].data):
+        if isinstance(command, Publish) and f"poison for {self._name} ".encode() in bytes(command.messages[0].data):
             raise RuntimeError(BUG)
         before = self.state.message_count + len(self.state.channels)
         outcome = super().apply(entry)

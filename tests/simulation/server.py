@@ -198,7 +198,7 @@ class Server:
         self.edge.listen(cast(socket.socket, self._listening))
         self.dead.append(self.service)
         self._last_fd = 100
-        self._following_since = self.world.now
+        self._following_since = self._watched_at = self.world.now
         self.left_over = 0
 
     def _make_broadcast(self, process: Process, random: Callable[[], float]) -> Broadcast:
@@ -244,8 +244,10 @@ class Server:
         return self._following_since if self.is_following else self.world.now
 
     def _watch_following(self) -> None:
-        if not self.is_following:
+        was_paused = self.world.now - self._watched_at > 1.0
+        if was_paused or not self.is_following:
             self._following_since = self.world.now
+        self._watched_at = self.world.now
         assert self.process is not None
         self.process.later(0.25, self._watch_following)
 

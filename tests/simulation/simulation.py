@@ -195,7 +195,8 @@ class Simulation:
             if not server.is_running:
                 server.start()
         for subscriber in self.subscribers.values():
-            subscriber.pause, subscriber.slow, subscriber.prompt_from = 0.0, 0.0, self.record.now
+            subscriber.timeout, subscriber.pause, subscriber.slow = min(subscriber.timeout, 2.0), 0.0, 0.0
+            subscriber.prompt_from = self.record.now
         channels = {c for s in self.subscribers.values() for c in s.channels}
         publisher, random = self.publishers[0], self.world.random("last")
         for channel in sorted(channels):
@@ -505,7 +506,8 @@ class Simulation:
         """An entry that one node cannot apply the first time: the others are not concerned, and nothing is lost."""
         name = self._server(node).name
         self.world.reach("one node could not apply an entry that others could")
-        self.publishers[0].publish("balancer", [(NAMES[0],)], f"poison for {name}", "accepted", f"poison for {name}")
+        what = f"poison for {name} {len(self.checker.publications)}"
+        self.publishers[0].publish("balancer", [(NAMES[0],)], what, "accepted", what)
 
     def do_new_settings(self, limits: dict[str, Any]) -> None:
         """The servers are restarted one after the other, with other limits."""

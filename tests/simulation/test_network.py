@@ -190,6 +190,24 @@ def test_a_dead_process(pair: Pair) -> None:
     assert pair.other.taken() == []
 
 
+def test_a_process_that_dies_while_it_connects() -> None:
+    """The other end, which was accepted, is reset."""
+    pair = Pair()
+    pair.network.close_all(pair.one.process)
+    pair.run(1)
+    pair.other.taken()
+    client = Process(pair.world, "client")
+    for link in pair.network.both("client", "other"):
+        link.seconds = 0.1
+    pair.network.connect("client", client, "other", lambda end: None, lambda: None)
+    while len(pair.other.ends) < 2:
+        pair.run(0.01)
+    client.die()
+    pair.run(1)
+    assert pair.other.taken() == ["lost"]
+    assert pair.network.connections == {}
+
+
 def test_the_delay_of_a_link(pair: Pair) -> None:
     """From half to twice of what is usual there, each direction by itself."""
     there = pair.network.link("one", "other")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable
 
 from conformance.follower import Follower
@@ -67,8 +68,8 @@ def shows_all_the_same_order(t: Trial) -> None:
 
 @must("ORD-1", "many channels")
 def follows_many_channels(t: Trial) -> None:
-    """A subscriber of eight channels with three publishers gets everything on all of them."""
-    _follow(t, publishers=3, followers=2, channels=8, messages=40)
+    """A subscriber of four channels with three publishers gets everything on all of them, while seconds pass."""
+    _follow(t, publishers=3, followers=2, channels=4, messages=40, pause=0.12)
 
 
 @must("ORD-3", "many channels")
@@ -101,7 +102,9 @@ def keeps_the_order_of_a_publisher(t: Trial) -> None:
     follower.expect(range(40))
 
 
-def _follow(t: Trial, *, publishers: int, followers: int, channels: int, messages: int) -> list[Follower]:
+def _follow(
+    t: Trial, *, publishers: int, followers: int, channels: int, messages: int, pause: float = 0.005
+) -> list[Follower]:
     """Publish and follow at the same time; expect everything, each publisher's messages on a channel in order."""
     names = tuple(t.channel() for _ in range(channels))
     all_followers = [Follower(t, names) for _ in range(followers)]
@@ -114,8 +117,7 @@ def _follow(t: Trial, *, publishers: int, followers: int, channels: int, message
             name = numbers.choice(names)
             client.publish(name, f"{letter}{n}")
             sent[letter, name].append(f"{letter}{n}")
-            if n % 10 == 0:
-                t.sleep(numbers.random() / 20)
+            t.sleep(numbers.random() * pause)
 
     def follow(follower: Follower) -> None:
         follower.read(t.client(), publishers * messages, timeout=2)
@@ -246,13 +248,17 @@ def reaches_each_channel(t: Trial) -> None:
 def serves_many_channels_at_once(t: Trial) -> None:
     """A hundred polls, each on its own channel, each get their own message."""
     clients = [(t.client(), t.channel()) for _ in range(100)]
+    began = time.monotonic()
     for client, name in clients:
         client.begin_poll(name)
     publisher = t.client()
     for _, name in reversed(clients):
         publisher.publish(name, name)
     for client, name in clients:
-        t.same("the messages", client.answer().data, [name])
+        answer = client.answer()
+        if not answer.data and time.monotonic() - began > LONG / 2:
+            answer = client.poll(name)  # a slow machine: the poll has ended before its message was published
+        t.same("the messages", answer.data, [name])
 
 
 @must("HTTP-8", "resume")
