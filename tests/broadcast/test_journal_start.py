@@ -201,7 +201,7 @@ def test_a_journal_of_a_newer_release_is_left_alone(path: Path) -> None:
     """The error says so; the file stays as it is, and closed."""
     file, state = open_journal(path, Limits(), name_epoch, None)
     with closing(file):
-        file.append((Entry(state.epoch, state.sequence + 1, state.time, Upgrade(LATEST_VERSION + 1)),))
+        file.append((Entry(state.cursor.epoch, state.cursor.sequence + 1, state.time, Upgrade(LATEST_VERSION + 1)),))
     for _ in range(2):
         with pytest.raises(
             JournalError, match=f"{path} was written by a newer PushUp: .* version {LATEST_VERSION + 1}"

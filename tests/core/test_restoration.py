@@ -7,7 +7,7 @@ from random import Random
 from msgspec.structs import replace
 
 from pushup.core.commands import Entry
-from pushup.core.restoration import Restoration, restore
+from pushup.core.restoration import RUN, Restoration, restore
 from pushup.core.snapshot import Snapshot
 from pushup.core.state import ReplicatedState
 
@@ -55,3 +55,13 @@ def test_a_step_does_as_much_as_asked_for() -> None:
         channels = len(list(state.channels.all_remembered()))
         restored.append(channels + state.message_count + len(state.keys.items()))
     assert restored == [0, *range(10, 310, 10), 300]
+
+
+def test_many_channels_are_put_in_order() -> None:
+    """More than are sorted in one go, and in whatever order they come."""
+    feed = Feed()
+    feed.apply(batch(*[draft(f"c{n}") for n in range(2 * RUN + 1)]), 1.0)
+    snapshot = feed.state.snapshot()
+    channels = list(snapshot.channels)
+    Random(3).shuffle(channels)
+    assert restore(replace(snapshot, channels=tuple(channels))).snapshot() == snapshot
