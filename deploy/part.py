@@ -32,7 +32,10 @@ class Interrupted(Exception):
 
 
 class Part:
-    """A process and its command. `is_ready`: whether the process can be used; it may raise OSError if not."""
+    """A process and its command. `is_ready`: whether the process can be used; it may raise OSError if not.
+
+    `start_seconds`: how long it may take until it is ready.
+    """
 
     def __init__(
         self,
@@ -42,6 +45,7 @@ class Part:
         environment: Mapping[str, str],
         folder: Path,
         is_ready: Callable[[], bool],
+        start_seconds: float = START_SECONDS,
     ) -> None:
         self.name = name
         self.command = list(command)
@@ -49,6 +53,7 @@ class Part:
         self._environment = dict(environment)
         self._folder = folder
         self._is_ready = is_ready
+        self._start_seconds = start_seconds
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -74,7 +79,7 @@ class Part:
 
     def wait_until_ready(self, interrupted: Callable[[], bool] = lambda: False) -> None:
         """Raises: PartFailed; Interrupted."""
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + self._start_seconds
         while True:
             if interrupted():
                 raise Interrupted
@@ -84,7 +89,7 @@ class Part:
                 if self._is_ready():
                     return
             if time.monotonic() > deadline:
-                raise PartFailed(f"{self.name} was not ready after {START_SECONDS:.0f} s. {self._last_words()}")
+                raise PartFailed(f"{self.name} was not ready after {self._start_seconds:.0f} s. {self._last_words()}")
             time.sleep(0.03)
 
     def restart(self) -> None:

@@ -142,7 +142,8 @@ def judge(file: Path) -> int:
         return 2
     rows = {**verdict.counts, **{f"without a loss: {why}": count for why, count in verdict.without_loss.items()}}
     click.echo("\n".join(f"{count:8} {what}" for what, count in rows.items()))
-    click.echo(f"line {verdict.line}: {verdict.broken}" if verdict.broken else "every promise was kept")
+    where = f"line {verdict.line}: " if verdict.line else ""
+    click.echo(where + verdict.broken if verdict.broken else "every promise was kept")
     return 1 if verdict.broken else 0
 
 

@@ -24,6 +24,7 @@ from pushup.broadcast.journal_start import open_journal
 from pushup.broadcast.memory import MemoryBroadcast
 from pushup.metrics import Metrics
 from pushup.net.wait.demultiplexer import Demultiplexer
+from pushup.process import spare_garbage_collector
 from pushup.settings import Settings, SettingsError
 
 MARK_TIMEOUT_SECONDS = 30.0
@@ -92,6 +93,7 @@ def _make_redis_broadcast(
         wall=time.time,
         random=random,
         high_water=_make_high_water(settings, reactor, metrics),
+        on_large=spare_garbage_collector,
     )
 
 

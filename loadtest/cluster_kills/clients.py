@@ -41,7 +41,7 @@ GRACE_SECONDS = 3.0
 RETRY_SECONDS = 0.1
 
 LAST_SECONDS = 60.0
-"""How long the last publications, after all faults, may take; and then, how long subscribers may take to get them."""
+"""How long the last publications, after all faults, may take; and then, how long subscribers may get nowhere."""
 
 SURPRISES = 20
 """How many answers that no client should get are kept."""
@@ -159,12 +159,13 @@ class _Subscriber(Thread):
         self._load = load
         self._http = load.target.http(number)
         self.cursor = "now"
+        self._progress_at = 0.0  # when it last got anywhere
         self.has_begun = Flag()
         """Whether it has a cursor of a server."""
 
     def run(self) -> None:
         load, record = self._load, self._load.record
-        while not load.is_read(self.cursor):
+        while not load.is_read(self.cursor, self._progress_at):
             record.write(
                 events.Poll, subscriber=self._name, channels=self._channels, cursor=self.cursor, timeout=HOLD_SECONDS
             )
@@ -174,7 +175,8 @@ class _Subscriber(Thread):
             status, value, why = self._http.ask("GET", target, timeout=HOLD_SECONDS + GRACE_SECONDS)
             if status == 200:
                 record.answered(self._name, value)
-                self.cursor = value["cursor"]
+                if value["cursor"] != self.cursor:
+                    self.cursor, self._progress_at = value["cursor"], time.monotonic()
                 self.has_begun.set()
                 if not load.end:
                     time.sleep(self._sleeps * self._random.random() ** 2)
@@ -226,7 +228,7 @@ class Load:
     def finish(self) -> None:
         """Publish a last message on every channel, and wait until all subscribers have read up to there.
 
-        Call it when there are no more faults. Whoever has not after LAST_SECONDS, has broken off there.
+        Call it when there are no more faults. Whoever has got nowhere for LAST_SECONDS has broken off there.
         """
         self.is_over.set()
         for publisher in self._publishers:
@@ -241,11 +243,12 @@ class Load:
             subscriber.join()
         self.record.write(events.End, cursor=ids[-1] if ids else "")
 
-    def is_read(self, cursor: str) -> bool:
-        """Whether a subscriber at this cursor has everything, or has had time enough."""
+    def is_read(self, cursor: str, progress_at: float) -> bool:
+        """Whether a subscriber at this cursor, since this time, has everything, or has had time enough."""
         if not self.end:
             return False
-        return time.monotonic() > self._deadline or ("-" in cursor and _place(cursor) >= _place(self.end))
+        is_late = time.monotonic() > max(self._deadline, progress_at + LAST_SECONDS)
+        return is_late or ("-" in cursor and _place(cursor) >= _place(self.end))
 
     def surprise(self, what: str) -> None:
         if len(self.surprises) < SURPRISES:

@@ -23,7 +23,7 @@ WAIT_SECONDS = 10.0
 """How long to wait for a reply."""
 
 COPY_SECONDS = 60.0
-"""How long a replica may take to have everything."""
+"""How long it may take to start, and as a replica, to have everything."""
 
 AT_ONCE = 65536
 """Bytes that are read at a time."""
@@ -52,7 +52,14 @@ class Redis:
         self.flags = flags
         """For the next start."""
         environment = {**os.environ, **(environment or {})}
-        self.part = Part(name, self._command, environment=environment, folder=folder, is_ready=self._answers)
+        self.part = Part(
+            name,
+            self._command,
+            environment=environment,
+            folder=folder,
+            is_ready=self._answers,
+            start_seconds=COPY_SECONDS,
+        )
 
     def start(self) -> None:
         """Raises: PartFailed."""

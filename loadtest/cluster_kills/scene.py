@@ -66,7 +66,9 @@ class Nodes(Cluster):
         if name in self._links:
             words += ["--set", f"state_directory={self.folder / 'marks' / name}", "--log-level", "info"]
         environment = {**self._environment(), **self._environments.get(name, {})}
-        return Part(name, words, environment=environment, folder=self.folder, is_ready=is_ready)
+        return Part(
+            name, words, environment=environment, folder=self.folder, is_ready=is_ready, start_seconds=LIVE_SECONDS
+        )
 
 
 class Scene:

@@ -21,7 +21,7 @@ from msgspec import structs
 from loadtest.history import events
 from loadtest.history.events import BadHistory, BrokenPromise, Event
 from loadtest.history.forgetting import may_forget
-from loadtest.history.order import Order, Place, epoch_of
+from loadtest.history.order import Epoch, Order, Place, epoch_of
 from pushup.core.limits import Limits
 
 
@@ -34,6 +34,8 @@ class Publication:
         self.data = [message.data for message in event.messages]
         self.key = event.key
         self.began_at = event.at
+        self.began_after = ""
+        """The last id that anybody had been acknowledged when it began."""
         self.ids: tuple[str, ...] = ()
         """What it was acknowledged with; empty if it was not."""
         self.acknowledged_at = 0.0
@@ -97,6 +99,7 @@ class Checker:
         self._id_at: dict[str, str] = {}
         self._message: dict[str, tuple[Publication, int]] = {}
         self.order = Order()
+        self._last_acknowledged = ""
         self.lossless = True
         """Whether nothing has happened so far that can lose an acknowledged message."""
         self.limits = Limits()
@@ -167,6 +170,7 @@ class Checker:
         if event.publication in self.publications:
             raise BadHistory(f"there was already a publication {event.publication!r}")
         publication = self.publications[event.publication] = Publication(event)
+        publication.began_after = self._last_acknowledged
         for number, data in enumerate(publication.data):
             if data in self._message:
                 raise BadHistory(f"there was already a message {data!r}")
@@ -177,6 +181,12 @@ class Checker:
             raise BrokenPromise(f"{publication.name} got {len(event.ids)} ids for {len(publication.data)} messages")
         for id_, data in zip(event.ids, publication.data, strict=True):
             self._note(_cursor(id_), data, publication.name)
+        if publication.began_after and _by_name(event.ids[0]) <= _by_name(publication.began_after):
+            raise BrokenPromise(
+                f"one order: {publication.name} has the id {event.ids[0]}, and began when {publication.began_after} "
+                "had been acknowledged"
+            )
+        self._last_acknowledged = max(self._last_acknowledged, event.ids[-1], key=_by_name)
         publication.ids = event.ids
         publication.acknowledged_at = event.at
         self.confirmed(publication, event.ack)
@@ -411,7 +421,8 @@ class Checker:
         for at, end in self.unknowable:
             before = [step for step in follower.steps if step.at <= at]
             is_behind = not before or self.order.place(before[-1].after) <= self.order.place(end)
-            if publication.began_at <= at and place > self.order.place(end) and is_behind:
+            is_later = epoch_of(publication.ids[-1]) > epoch_of(end) or place > self.order.place(end)
+            if publication.began_at <= at and is_later and is_behind:
                 return True
         return False
 
@@ -422,3 +433,8 @@ def _cursor(text: str) -> str:
     if not epoch or not sequence.isdigit():
         raise BrokenPromise(f"a cursor or an id is `<epoch>-<sequence>`: {text!r}")
     return text
+
+
+def _by_name(id_: str) -> tuple[Epoch, int]:
+    """A sort key of ids: by the names of epochs, whether they continue each other or not."""
+    return epoch_of(id_), int(id_.rpartition("-")[2] or 0)

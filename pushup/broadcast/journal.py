@@ -25,8 +25,7 @@ from pushup.broadcast.waiting import WaitingLimits, WaitingRoom
 from pushup.core.commands import Command, Continue, Entry, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import Unavailable
-from pushup.core.restoration import restore
-from pushup.core.snapshot import Snapshot
+from pushup.core.state import ReplicatedState
 
 GROUP_LIMIT = 256
 """A group with this many messages is full: applying it takes about 10 ms of the reactor."""
@@ -83,7 +82,7 @@ class Journal(OneNode):
 
     def __init__(
         self,
-        open_file: Callable[[Cursor | None], tuple[JournalFile, Snapshot]],
+        open_file: Callable[[Cursor | None], tuple[JournalFile, ReplicatedState]],
         *,
         high_water: HighWater,
         waiting_limits: WaitingLimits,
@@ -110,9 +109,9 @@ class Journal(OneNode):
         self._stopped: Deferred[None] | None = None  # while stopping: fires when nothing is left to do
 
     def start(self, follower: Follower) -> None:
-        self._file, snapshot = self._open_file(self._high_water.read())
+        self._file, state = self._open_file(self._high_water.read())
         self._follower = follower
-        follower.start_from(restore(snapshot))
+        follower.start_from(state)
         self._high_water.begin(follower.cursor)
         self._begin_checkpoint()
         behind = follower.time - self._steady_time()

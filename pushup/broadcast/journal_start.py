@@ -27,7 +27,7 @@ from pushup.core.errors import OutOfOrder, VersionTooNew
 from pushup.core.limits import Limits
 from pushup.core.restoration import restore
 from pushup.core.rules import LATEST_VERSION
-from pushup.core.snapshot import Snapshot, empty_snapshot, new_epoch
+from pushup.core.snapshot import empty_snapshot, new_epoch
 from pushup.core.state import ReplicatedState
 
 _log = Logger()
@@ -39,11 +39,12 @@ def open_journal(
     name_epoch: Callable[[str], str],
     mark: Cursor | None,
     open_file: Callable[[Path], JournalFile] = JournalFile,
-) -> tuple[JournalFile, Snapshot]:
+) -> tuple[JournalFile, ReplicatedState]:
     """Open a journal, or create it, and bring its checkpoint up to date.
 
     `name_epoch` returns a new name for the order, later than the given one. `mark` is the last entry that this machine
-    is known to have applied. Returns the file, and the state to continue from under these limits. Raises: JournalError.
+    is known to have applied. Returns the file and its state, which goes on under these limits and records changes from
+    now on. Raises: JournalError.
     """
     file = open_file(path)
     try:
@@ -71,7 +72,8 @@ def open_journal(
     except JournalError:
         file.close()
         raise
-    return file, state.snapshot()
+    state.note_changes()
+    return file, state
 
 
 def _continue(file: JournalFile, state: ReplicatedState, name: str, limits: Limits) -> ReplicatedState:

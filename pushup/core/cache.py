@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from itertools import takewhile
 
+from pushup.core.by_sequence import BySequence
 from pushup.core.change_log import ChangeLog
 from pushup.core.channel import Channel, GapReason
 from pushup.core.message import Message
@@ -21,7 +20,7 @@ class Cache:
         self._find = find
         self._changes = changes
         # Messages are only ever appended; the channels' trees are for finding them.
-        self._messages: OrderedDict[int, Message] = OrderedDict()
+        self._messages: BySequence[Message] = BySequence()
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -29,16 +28,15 @@ class Cache:
 
     @property
     def oldest_time(self) -> float | None:
-        return self._oldest().time if self._messages else None
+        return self._messages.oldest.time if self._messages else None
 
     @property
     def oldest_sequence(self) -> int | None:
-        return self._oldest().sequence if self._messages else None
+        return self._messages.oldest.sequence if self._messages else None
 
     def messages(self, after: int = 0) -> list[Message]:
         """Messages after this sequence, oldest first. O(their number)."""
-        newest_first = takewhile(lambda message: message.sequence > after, reversed(self._messages.values()))
-        return list(newest_first)[::-1]
+        return self._messages.after(after)
 
     def add(self, message: Message, channels: Iterable[Channel]) -> None:
         """Keep a new message on its channels, and evict what exceeds the limits. O(log n) per channel.
@@ -48,7 +46,7 @@ class Cache:
         1, limits did not become smaller, and all that exceeds them is evicted.)
         """
         limits, is_bounded = self._rules.limits, self._rules.version >= 2
-        self._messages[message.sequence] = message
+        self._messages.add(message.sequence, message)
         self.bytes += message.size
         for channel in channels:
             channel.keep(message)
@@ -62,7 +60,7 @@ class Cache:
 
     def restore(self, message: Message, channels: Iterable[Channel]) -> None:
         """Add a message from a snapshot, newer than all that are here."""
-        self._messages[message.sequence] = message
+        self._messages.add(message.sequence, message)
         self.bytes += message.size
         for channel in channels:
             channel.keep(message)
@@ -73,7 +71,7 @@ class Cache:
         A message counts once for each of its channels, in version 1 once.
         """
         gone = 0
-        while gone < most and self._messages and (oldest := self._oldest()).time <= time:
+        while gone < most and self._messages and (oldest := self._messages.oldest).time <= time:
             self._drop_oldest("expired")
             gone += len(oldest.channels) if self._rules.version >= 2 else 1
         return gone
@@ -86,15 +84,12 @@ class Cache:
     def take_apart(self) -> Iterator[None]:
         """As that of `Channels`."""
         while self._messages:
-            self._messages.popitem()
+            self._messages.remove(self._messages.oldest.sequence)
             yield
-
-    def _oldest(self) -> Message:
-        return next(iter(self._messages.values()))
 
     def _drop_oldest(self, reason: GapReason) -> None:
         """Drop the oldest message, which is also the oldest of each channel that still keeps it."""
-        message = self._oldest()
+        message = self._messages.oldest
         for name in message.channels:
             channel = self._find(name)
             if channel is not None and channel.messages and channel.messages[0] is message:
@@ -103,13 +98,13 @@ class Cache:
 
     def _release(self, message: Message) -> None:
         if message.holders == 0:
-            del self._messages[message.sequence]
+            self._messages.remove(message.sequence)
             self.bytes -= message.size
 
     def check(self) -> None:
         """Assert the invariants: every message is kept by as many channels as it says, and the bytes add up."""
-        assert self.bytes == sum(m.size for m in self._messages.values())
-        for message in self._messages.values():
+        assert self.bytes == sum(m.size for m in self._messages)
+        for message in self._messages:
             holders = [
                 channel
                 for channel in map(self._find, message.channels)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Literal
 
+from msgspec import Struct
 from sortedcontainers import SortedKeyList
 
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES, Message
@@ -23,7 +24,7 @@ _time = attrgetter("time")
 _sequence = attrgetter("sequence")
 
 
-class Channel:
+class Channel(Struct, eq=False, gc=False):
     """One message stream.
 
     It is *open* from its creation to its closing. A closed channel is kept while clients with cursors from before the
@@ -41,27 +42,21 @@ class Channel:
     seconds since the epoch. `due`: the whole second at which to check that next.
     """
 
-    __slots__ = (
-        "bytes", "closed_sequence", "dropped_sequence", "due", "expires", "id", "known_dropped_sequence",
-        "latest_sequence", "messages", "name", "newest_sequence", "reason", "second_newest_sequence", "ttl",
-    )  # fmt: skip
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.id = 0
-        self.ttl = 0.0
-        self.expires = 0.0
-        self.due = 0
-        self.newest_sequence = 0
-        self.second_newest_sequence = 0
-        self.dropped_sequence = 0
-        self.known_dropped_sequence = 0
-        self.reason: GapReason = "expired"
-        self.closed_sequence = 0
-        self.latest_sequence = 0
-        self.bytes = 0
-        # Made when it is needed: most channels have few messages or none.
-        self.messages: list[Message] | SortedKeyList[Message, tuple[float, int]] | None = None
+    name: str
+    id: int = 0
+    ttl: float = 0.0
+    expires: float = 0.0
+    due: int = 0
+    newest_sequence: int = 0
+    second_newest_sequence: int = 0
+    dropped_sequence: int = 0
+    known_dropped_sequence: int = 0
+    reason: GapReason = "expired"
+    closed_sequence: int = 0
+    latest_sequence: int = 0
+    bytes: int = 0
+    # Made when it is needed: most channels have few messages or none.
+    messages: list[Message] | SortedKeyList[Message, tuple[float, int]] | None = None
 
     @property
     def is_open(self) -> bool:

@@ -8,8 +8,8 @@ case, is two attributes and no tree at all (a `SortedDict` takes 1.9 KB).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from collections.abc import Collection, Iterable, Iterator
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 from sortedcontainers import SortedDict
@@ -73,12 +73,11 @@ class TimeTree(Struct, Generic[T], eq=False):
             return self._places.items()
         return () if self._lone is None else ((self._time, (self._lone,)),)
 
-    def sort_at(self, time: float, key: Callable[[T], Any]) -> None:
-        """Sort the items at this time, as if they had been added in that order. O(n log n)."""
-        if self._places is not None and time in self._places:
-            items = sorted(self._places[time], key=key)
-            new = OrderedDict if len(items) >= LARGE_PLACE else dict
-            self._places[time] = new.fromkeys(items)
+    def at(self, time: float) -> Collection[T]:
+        """The items at this time, in the order in which they were added; valid until the tree changes."""
+        if self._places is not None:
+            return self._places.get(time, ())
+        return () if self._lone is None or self._time != time else (self._lone,)
 
     def add(self, time: float, item: T) -> None:
         places = self._places

@@ -142,9 +142,9 @@ class JournaledReplica:
         """By this the time of entries is ahead of the monotonic clock."""
         self.helpers = SteppedHelpers()
 
-        def open_file(mark: Cursor | None) -> tuple[JournalFile, Snapshot]:
-            self.file, snapshot = open_journal(path, self.limits, name_epoch, mark)
-            return self.file, snapshot
+        def open_file(mark: Cursor | None) -> tuple[JournalFile, ReplicatedState]:
+            self.file, state = open_journal(path, self.limits, name_epoch, mark)
+            return self.file, state
 
         self.journal = Journal(
             open_file,

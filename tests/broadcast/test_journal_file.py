@@ -24,7 +24,6 @@ from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.past_epochs import REMEMBERED
-from pushup.core.restoration import restore
 from pushup.core.snapshot import Snapshot
 from pushup.core.state import ReplicatedState
 from tests.broadcast.stepped_helpers import after_restart, name_epoch
@@ -46,10 +45,8 @@ class Opened:
 
     def __init__(self, path: Path, limits: Limits | None = None, mark: Cursor | None = None) -> None:
         self.limits = limits or Limits()
-        self.file, snapshot = open_journal(path, self.limits, name_epoch, mark)
-        self.state = restore(snapshot)
+        self.file, self.state = open_journal(path, self.limits, name_epoch, mark)
         self.state.check()
-        self.state.note_changes()
 
     def append(self, *entries: Entry) -> list[Outcome]:
         self.file.append(entries)

@@ -38,13 +38,13 @@ def start(path: Path) -> Start:
     """Opens and closes the journal once; returns the state, which must be the one that the file has then."""
 
     def start(mark: Cursor | None = None, limits: Limits | None = None) -> Snapshot:
-        file, snapshot = open_journal(path, limits or Limits(), name_epoch, mark)
+        file, state = open_journal(path, limits or Limits(), name_epoch, mark)
         with closing(file):
             assert list(file.entries()) == []
             loaded = file.load()
             assert loaded is not None
-            assert sorted_snapshot(restore(loaded)) == sorted_snapshot(restore(snapshot))
-        return snapshot
+            assert sorted_snapshot(restore(loaded)) == sorted_snapshot(state)
+        return state.snapshot()
 
     return start
 
@@ -52,10 +52,8 @@ def start(path: Path) -> Start:
 @pytest.fixture
 def state(path: Path) -> Snapshot:
     """The state of a journal that ends at e1-5: an open channel, a closed one, messages and a key."""
-    file, snapshot = open_journal(path, Limits(), name_epoch, None)
+    file, state = open_journal(path, Limits(), name_epoch, None)
     with closing(file):
-        state = restore(snapshot)
-        state.note_changes()
         commands: list[Command] = [
             publish("a", key="k"),
             publish("closed"),

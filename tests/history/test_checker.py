@@ -469,6 +469,24 @@ def test_one_order(in_one_answer: bool) -> None:
                 history.answer(follower, "e1-2", *steps[-1])
 
 
+@pytest.mark.parametrize(("second", "ok"), [("e1-6", True), ("e2-1", True), ("e1-4", False), ("e1-5", False)])
+@pytest.mark.parametrize("overlap", [True, False])
+def test_publications_come_in_the_order_in_which_they_were_made(second: str, ok: bool, overlap: bool) -> None:
+    """One that begins when another has been acknowledged comes after it; of two that overlap either may be first."""
+    history = History()
+    history.publish("p", "a", "a")
+    if overlap:
+        history.publish("q", "a")
+    history.acknowledge("p", "e1-3", "e1-5")
+    if not overlap:
+        history.publish("q", "a")
+    if ok or (overlap and second != "e1-5"):
+        history.acknowledge("q", second)
+    else:
+        with broken("one order: "):
+            history.acknowledge("q", second)
+
+
 def test_an_id_is_one_message() -> None:
     """Whoever is told an id is told the same data: publishers, and subscribers."""
     history = History()

@@ -152,6 +152,17 @@ def test_the_verdict_is_printed(tmp_path: Path) -> None:
     assert output.endswith("line 19: live again: s1 is at e2-0, and the end is e2-1\n")
 
 
+@pytest.mark.parametrize("last", [0, 1])
+def test_a_history_that_breaks_off(tmp_path: Path, last: int) -> None:
+    """It is judged by what the subscribers have passed: here by whether the cursor of the last answer passes `five`."""
+    missed: list[Event] = [Publish(7.2, "p5", (Draft(("a",), "five"),)), Acknowledged(7.2, "p5", ("e2-1",))]
+    poll = Poll(7.2, "s1", ("a",), "e2-0")
+    write_history(tmp_path / "h", [*EACH[:-1], *missed, poll, Answered(7.3, "s1", f"e2-{last}")])
+    status, output = judge(tmp_path / "h")
+    assert status == last
+    assert ("\ndelivered or covered by a gap: s1 neither received five" in output) is bool(last)
+
+
 @pytest.mark.parametrize("arguments", [["judge"], ["journal", __file__]])
 def test_only_judge_takes_a_file(arguments: list[str]) -> None:
     result = CliRunner().invoke(main, arguments)

@@ -9,6 +9,7 @@ import pytest
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import Clock
 
+from pushup.net.wait import epoll
 from pushup.net.wait.demultiplexer import Demultiplexer, Watched
 from pushup.net.wait.strategies import STRATEGIES
 from tests.net.in_memory import InMemoryReactor
@@ -160,6 +161,36 @@ def test_deferred_calls_are_made_later(parts: Parts) -> None:
     parts.reactor.turn()
     parts.reactor.turn()
     assert calls == ["first", "second", "third"]
+
+
+@pytest.mark.skipif("epoll" not in STRATEGIES, reason="the other strategy has no turns of its own")
+def test_calls_that_go_on_are_made_once_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while connections are read; or each turn would be longer than the one before."""
+    monkeypatch.setattr(epoll, "TURN_SECONDS", 0.0)
+    parts = Parts("epoll")
+    calls = 0
+
+    def go_on() -> None:
+        nonlocal calls
+        calls += 1
+        parts.demultiplexer.soon(go_on)
+
+    def turn() -> None:
+        """As the reactor's: what is scheduled now is called in the next one."""
+        for call in parts.reactor.clock.getDelayedCalls():
+            function = call.func  # type: ignore[attr-defined]
+            call.cancel()
+            function()
+        parts.demultiplexer.doRead()  # type: ignore[attr-defined]
+
+    go_on()
+    for _ in range(10):
+        before = calls
+        turn()
+        assert calls <= before + 2  # as a timer, and as a reader
+        assert len(parts.reactor.clock.getDelayedCalls()) == 1
+    parts.reactor.clock.getDelayedCalls()[0].cancel()
+    parts.close()
 
 
 @pytest.mark.skipif("epoll" not in STRATEGIES, reason="with the other strategy the reactor logs it")

@@ -74,6 +74,8 @@ class _Session:
         self._waiting: list[Message] = []
         self._serving = False
         self._backend = HttpClient(balancer.network, balancer.process)
+        self._asked = ""
+        """The server that has its request now."""
         reader = Reader()
 
         def received(data: bytes) -> None:
@@ -86,6 +88,13 @@ class _Session:
     def _gone(self) -> None:
         self._end.close()
         self._backend.drop()
+        self._note_reply()
+
+    def _note_reply(self) -> None:
+        """A server has answered, or is not asked any more."""
+        if self._asked:
+            self._balancer.busy[self._asked] -= 1
+            self._asked = ""
 
     def _serve(self) -> None:
         if self._waiting and not self._serving:
@@ -99,9 +108,10 @@ class _Session:
             self._respond(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
             return
         balancer.busy[name] += 1
+        self._asked = name
 
         def replied(reply: Message | None) -> None:
-            balancer.busy[name] -= 1
+            self._note_reply()
             if reply is not None:
                 self._respond(reply.raw)
             elif message.first_line.startswith("GET"):

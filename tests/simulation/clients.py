@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
 from urllib.parse import quote
 
 from loadtest.history.events import (
@@ -27,6 +29,12 @@ PUBLISHER_SECONDS = 8.0
 
 ATTEMPTS = 12
 """How often a publisher with an idempotency key tries."""
+
+PROMPT_SECONDS = 1.0
+"""In this time a held poll is answered with a message that was acknowledged, where there is no fault."""
+
+EMPTY_AT_ONCE = 10
+"""So many answers without anything, each at once although the poll had a timeout, are a loop. A drain gives a few."""
 
 
 class Publisher:
@@ -109,7 +117,10 @@ class Subscriber:
         """Seconds before it reads an answer."""
         self.must_be_in_time = False
         """Whether a late answer is a broken promise: there is no fault that excuses it."""
+        self.prompt_from = math.inf
+        """From this time on, a late delivery is a broken promise as well."""
         self._asked_timeout = 0.0
+        self._empty_at_once = 0
         self.pause = 0.0
         """Seconds between an answer and the next poll."""
         self.sleeps_until = 0.0
@@ -178,6 +189,29 @@ class Subscriber:
                 self.world.tell(f"{self.name}: at {self.cursor or 'the beginning'}: {reply.body.decode()}")
             self._record.take(answered(self._record.now, self.name, answer))
             self.cursor, self.has_begun = answer["cursor"], True
+            self._check_promptness(answer, held)
             if not answer["messages"] and not answer["gaps"] and self.timeout == 0:
                 wait = max(wait, 0.25)
         self.process.later(wait, self._poll)
+
+    def _check_promptness(self, answer: Any, held: float) -> None:
+        """Messages come as soon as they are acknowledged; an answer without any does not come before its time."""
+        for message in answer["messages"]:
+            publication = self._record.checker.publications[message["data"].rpartition("/")[0]]
+            could_come_at = max(self._polled_at, self.world.began + publication.acknowledged_at)
+            late = self.world.now - could_come_at - self.slow
+            if (
+                publication.ids
+                and self.world.began + publication.began_at >= self.prompt_from
+                and late > PROMPT_SECONDS
+            ):
+                raise BrokenPromise(
+                    f"delivered at once: {self.name} got {message['data']} {late:.1f} s after it was acknowledged"
+                )
+        is_empty = not answer["messages"] and not answer["gaps"] and not answer["closed"]
+        is_early = self._asked_timeout >= 1 and held - self.slow < 0.1
+        self._empty_at_once = self._empty_at_once + 1 if is_empty and is_early else 0
+        if self._empty_at_once > EMPTY_AT_ONCE:
+            raise BrokenPromise(
+                f"no hot loop: {self.name} was answered {self._empty_at_once} times at once, each time without anything"
+            )

@@ -37,7 +37,7 @@ class Disk:
         self.random = world.random("disk", name)
         self.name = name
         self.failing = ""
-        """`full`, or `broken`: every write fails."""
+        """`full`, or `broken`: every write fails; `unsure`: it fails as well, but what it wrote is there."""
         self.on_call: Callable[[float], None] | None = None
         """Called at the next call, with the seconds that it takes."""
         self.slow = 0.0
@@ -84,6 +84,8 @@ class Disk:
 
     def execute(self, statement: str, *arguments: Any) -> sqlite3.Cursor:
         if self.failing and statement.split()[0] in ("INSERT", "BEGIN"):
+            if self.failing == "unsure" and statement.startswith("INSERT INTO entries"):
+                self.database.execute(statement, *arguments)
             full = self.failing == "full"
             text = "database or disk is full" if full else "disk I/O error"
             raise _Failure(text, "SQLITE_FULL" if full else "SQLITE_IOERR_WRITE")

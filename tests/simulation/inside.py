@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,10 @@ from loadtest.history.checker import Follower, Publication
 from loadtest.history.events import BrokenPromise, PutBack
 from pushup.broadcast.redis.broadcast import RedisBroadcast
 from pushup.broadcast.redis.log import SCRIPTS
+from pushup.core.rules import LATEST_VERSION
 from pushup.core.snapshot import Snapshot
 from tests.core.random_entries import sorted_snapshot
+from tests.simulation import redis_server
 from tests.simulation.redis_server import RedisServer
 
 if TYPE_CHECKING:
@@ -22,6 +25,13 @@ if TYPE_CHECKING:
 
 FOLLOWING_SECONDS = 4.0
 """A server that has followed the log for less may have lost its lease, and not have it again."""
+
+
+def is_live(simulation: Simulation) -> bool:
+    """Whether every server is ready, and none is behind another."""
+    servers = simulation.servers
+    is_ready = all(server.is_running and server.node.why_not_ready() is None for server in servers)
+    return is_ready and len({str(server.node.cursor) for server in servers}) == 1
 
 
 def check_live(simulation: Simulation) -> None:
@@ -43,20 +53,39 @@ def check_ready(server: Server) -> None:
         )
 
 
-def end_cursor(simulation: Simulation) -> str:
-    """The id of the last message that was published after all faults."""
-    ids = [p.ids[0] for p in simulation.checker.publications.values() if p.key and p.key.startswith("last on")]
-    return max(ids, key=simulation.checker.order.place, default="")
+def check_invariants(simulation: Simulation) -> None:
+    """Every running server's state and held polls are consistent in themselves."""
+    for server in simulation.servers:
+        if server.is_running:
+            try:
+                server.node.state.check()
+                server.node.polls.check()
+            except AssertionError as error:
+                place = traceback.extract_tb(error.__traceback__)[-1]
+                raise BrokenPromise(f"invariants hold: at {server.name} not {place.line}") from None
+
+
+def check_marks(simulation: Simulation) -> None:
+    """The mark on a server's disk is at most a second behind; it is looked at every two seconds."""
+    if simulation.kind == "memory" or {step.kind for step in simulation.plan.steps} & {"disk", "pause"}:
+        return
+    place = simulation.checker.order.place
+    for server in simulation.servers:
+        cursor = str(server.node.cursor)
+        start, then = server.seen_at
+        server.seen_at = server.starts, cursor
+        if server.is_running and start == server.starts and not then.endswith("-0"):
+            mark = json.loads(server.disk.mark or b'{"epoch":"","sequence":0}')
+            marked = f"{mark['epoch']}-{mark['sequence']}"
+            if marked not in (then, cursor) and place(marked) < place(then):
+                raise BrokenPromise(f"marks are up to date: that of {server.name} is {marked}, and it was at {then}")
 
 
 def check_equal(simulation: Simulation) -> None:
     """All replicas are equal, in every field and in every order that decides something."""
     servers = simulation.servers
-    states: list[Snapshot] = []
-    for server in servers:
-        server.node.state.check()
-        server.node.polls.check()
-        states.append(sorted_snapshot(server.node.state))
+    check_invariants(simulation)
+    states = [sorted_snapshot(server.node.state) for server in servers]
     for server, state in zip(servers, states, strict=True):
         if state != states[0]:
             raise BrokenPromise(
@@ -87,18 +116,82 @@ def check_equal_now(simulation: Simulation) -> None:
                 raise BrokenPromise(f"replicas are equal: {server.name} and {name} differ{_difference(other, state)}")
 
 
+def check_held(simulation: Simulation) -> None:
+    """No poll is held for which there is something, at any time."""
+    for server in simulation.servers:
+        if not server.is_running or server.node.polls.has_deliveries:
+            continue
+        polls = server.node.polls
+        answers, polls._answers = polls._answers, {}
+        for subscription in polls._waiting:
+            answer = polls._read(subscription)
+            if answer.tells_something:
+                names = ", ".join(waiters.name for waiters in subscription.waiters)
+                raise BrokenPromise(f"held polls are answered: {server.name} holds one on {names}, and has {answer}")
+        polls._answers = answers
+
+
+REFUSED_SECONDS = 3.0
+"""A node that can reach Redis is not ready after this, if it is too old for the log."""
+
+
+def check_upgrade(simulation: Simulation) -> None:
+    """The version was changed: every living node knows it."""
+    for server in simulation.servers:
+        if server.version is not None and server.version < LATEST_VERSION and _counts_as_living(server):
+            raise BrokenPromise(f"one version: {server.name} is alive and does not know the version {LATEST_VERSION}")
+
+
+def check_versions(simulation: Simulation) -> None:
+    """A node that is too old for the log is not ready."""
+    if simulation.redis is None:
+        return
+    version = int(simulation.redis.data.get(b"{pushup}:state", {}).get(b"version", 1))
+    for server in simulation.servers:
+        is_too_old = server.runs_version is not None and server.runs_version < version
+        links = simulation.network.both(server.name, redis_server.HOST)
+        if not is_too_old or not server.is_up or any(link.cut or link.clogged for link in links):
+            server.too_old_since = None
+            continue
+        if server.too_old_since is None:
+            server.too_old_since = simulation.world.now
+            simulation.world.reach("a node was too old for the log")
+        is_late = simulation.world.now > server.too_old_since + REFUSED_SECONDS
+        if is_late and server.node.why_not_ready() is None:
+            raise BrokenPromise(f"one version: {server.name} is ready, but too old for the log")
+
+
+def all_have_read(simulation: Simulation) -> bool:
+    """Whether every subscriber has reached the end, and no server is behind another."""
+    last = [p for p in simulation.checker.publications.values() if is_last(p)]
+    read = all(not unread(simulation, s) for s in simulation.subscribers.values())
+    return is_live(simulation) and all(p.ids for p in last) and read
+
+
+def is_last(publication: Publication) -> bool:
+    """Whether it was published after all faults."""
+    return publication.key is not None and publication.key.startswith("last on")
+
+
+def unread(simulation: Simulation, subscriber: Subscriber) -> list[Publication]:
+    """The last publications that a subscriber has not got to."""
+    place_of = simulation.checker.order.place
+    return [
+        p
+        for p in simulation.checker.publications.values()
+        if is_last(p) and p.channels[0][0] in subscriber.channels and p.ids
+        and ("-" not in subscriber.cursor or place_of(subscriber.cursor) < place_of(p.ids[0]))
+    ]  # fmt: skip
+
+
 def check_read_to_end(simulation: Simulation, subscriber: Subscriber) -> None:
     """A subscriber that polls has reached the end."""
-    place_of = simulation.checker.order.place
-    last = [p for p in simulation.checker.publications.values() if p.key and p.key.startswith("last on")]
-    for publication in last:
-        channel = publication.channels[0][0]
-        if channel in subscriber.channels and place_of(subscriber.cursor) < place_of(publication.ids[0]):
-            raise BrokenPromise(
-                f"live again: {subscriber.name} at {subscriber.cursor} has not got to {publication.data[0]} "
-                f"({publication.ids[0]}, on {channel}) "
-                f"{simulation.record.now - publication.acknowledged_at:.0f} s after it was published"
-            )
+    for publication in unread(simulation, subscriber):
+        raise BrokenPromise(
+            f"live again: {subscriber.name} at {subscriber.cursor} has not got to {publication.data[0]} "
+            f"({publication.ids[0]}, on {publication.channels[0][0]}) "
+            f"{simulation.record.now - publication.acknowledged_at:.0f} s after it was published"
+        )
 
 
 def check_confirmation(simulation: Simulation) -> Callable[[Publication, str], None]:
@@ -143,13 +236,14 @@ def _has_entry(redis: RedisServer, count: int, id_: str) -> bool:
 
 
 def may_forget(simulation: Simulation) -> Callable[[Follower, str], bool]:
-    """Whether a gap may be reported for a channel because one of this name may have been forgotten."""
+    """Whether a gap may be reported for a channel because one of this name may have been forgotten.
+
+    A poll without a cursor may have been held anywhere, so it counts as one at 0.
+    """
 
     def forgets(follower: Follower, channel: str) -> bool:
         before = follower.cursor
-        if "-" not in before:
-            return False
-        sequence = int(before.rpartition("-")[2])
+        sequence = int(before.rpartition("-")[2]) if "-" in before else 0
         return any(s.is_running and s.node.state.channels.floor > sequence for s in simulation.servers)
 
     return forgets
@@ -184,6 +278,16 @@ def before_last_save(redis: RedisServer) -> int | None:
         if words[0] == b"EVALSHA" and words[1] == save:
             return number
     return None
+
+
+def check_nobody_waits(simulation: Simulation) -> None:
+    """All clients have left, and nothing is kept for them."""
+    for server in simulation.servers:
+        if server.node.polls.count or server.edge.connection_count:
+            raise BrokenPromise(
+                f"nothing is left over: {server.name} holds {server.node.polls.count} polls on "
+                f"{server.edge.connection_count} connections of clients that have left"
+            )
 
 
 def check_nothing_left(simulation: Simulation) -> None:

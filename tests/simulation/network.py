@@ -51,6 +51,7 @@ class End:
 
     def send(self, data: bytes) -> None:
         if self.is_open and not self.has_ended:
+            self.network.on_send(self, data)
             self.unread += len(data)
             self._pass("data", data)
 
@@ -159,6 +160,8 @@ class Network:
         self._listeners: dict[str, tuple[Process, Callable[[End], None]]] = {}
         self.connections: dict[int, End] = {}
         """Every open connection, by the number of its first end."""
+        self.on_send: Callable[[End, bytes], None] = lambda end, data: None
+        """Called with what an end sends, before it is under way; for faults."""
         self._numbers = count(1)
 
     def link(self, source: str, target: str) -> Link:

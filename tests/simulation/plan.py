@@ -63,8 +63,11 @@ def make_plan(seed: str) -> Plan:
         "many": random.choice((0, 0, 0, 0, 40)),
     }
     setup["expire_at_most"] = random.choice((3, 10, 1000)) if setup["many"] else 1000
+    setup["old_nodes"] = kind != "memory" and not setup["many"] and random.random() < 0.15
     if setup["many"]:
         setup["limits"] = "few channels"
+    elif setup["old_nodes"] and setup["limits"] == "few channels":
+        setup["limits"] = "roomy"  # version 1 has no canonical order at a limit
     steps = [*_publications(random, setup), *_subscribers(random), *_faults(random, setup)]
     return Plan(seed, setup, tuple(sorted(steps, key=lambda step: step.at)))
 
@@ -78,6 +81,8 @@ def _publications(random: Random, setup: dict[str, Any]) -> list[Step]:
         if setup["many"] and random.random() < 0.3:
             groups = [tuple(f"many{random.randrange(60)}" for _ in range(6))]
             groups = [tuple(dict.fromkeys(groups[0]))]
+        elif random.random() < 0.02:
+            groups = [tuple(f"burst{n}" for n in range(20)) for _ in range(40)]
         steps.append(
             Step(at, "publish", {
                 "publisher": random.randrange(3),
@@ -125,9 +130,10 @@ WEIGHTS = {
     "clog": 3, "cut": 2, "slow_link": 1, "stop_all": 1, "jump": 1,
     "redis_restart": 2, "redis_power": 2, "redis_old": 1.5, "redis_failover": 1.5, "redis_evict": 1, "redis_flush": 1,
     "redis_deny": 1, "redis_pause": 1, "redis_jump": 0.5, "redis_without_save": 1.5, "replica_pause": 1,
-    "disk": 2, "put_back": 2, "put_back_with_mark": 1,
+    "disk": 4, "put_back": 2, "put_back_with_mark": 1,
+    "late": 1.5, "upgrade": 0, "roll_back": 0,
 }  # fmt: skip
-"""The faults, and how often each is chosen."""
+"""The faults, and how often each is chosen. Upgrades are planned apart, for clusters that begin with old nodes."""
 
 
 def _faults(random: Random, setup: dict[str, Any]) -> list[Step]:
@@ -142,6 +148,11 @@ def _faults(random: Random, setup: dict[str, Any]) -> list[Step]:
             Step(random.uniform(6.0, FAULT_SECONDS), "kill", {"node": random.randrange(3), "seconds": 0.0})
             for _ in range(random.randrange(2, 8))
         ]
+    if setup["old_nodes"] and random.random() < 0.7:
+        steps.append(Step(random.uniform(4.0, FAULT_SECONDS), "upgrade", {}))
+        for _ in range(random.choice((0, 1, 2))):
+            back = {"node": random.randrange(3), "seconds": random.choice((0.0, 2.0))}
+            steps.append(Step(random.uniform(4.0, FAULT_SECONDS), "roll_back", back))
     for _ in range(random.choice((0, 1, 1, 2, 2, 3, 4, 6))):
         name = random.choices(wanted, weights)[0]
         steps.append(Step(at, name, _arguments(random, name)))
@@ -152,12 +163,20 @@ def _faults(random: Random, setup: dict[str, Any]) -> list[Step]:
     return steps
 
 
+WITH_OLD_NODES = frozenset(
+    ["kill", "pause", "drain", "clog", "cut", "cut_all", "slow_link", "late", "replica_pause", "disk", "kill_writing"]
+)
+"""What version 1 of the state machine has an answer to."""
+
+
 def _fits(name: str, setup: dict[str, Any]) -> bool:
+    if setup["old_nodes"] and name not in WITH_OLD_NODES:
+        return False
     if name.startswith("redis_") or name in ("clog", "cut", "slow_link"):
         return bool(setup["kind"] == "redis") and (name != "redis_failover" or setup["replica"])
     if name == "replica_pause":
         return bool(setup["replica"]) and setup["kind"] == "redis"
-    if name in ("new_settings", "poison", "poison_one", "drain_and_failover", "cut_all"):
+    if name in ("new_settings", "poison", "poison_one", "drain_and_failover", "cut_all", "late"):
         return bool(setup["kind"] == "redis")
     if name in ("disk", "put_back", "put_back_with_mark", "kill_writing"):
         return bool(setup["kind"] == "journal")
@@ -197,7 +216,7 @@ def _arguments(random: Random, name: str) -> dict[str, Any]:
         case "redis_evict":
             return {"key": random.choice(("state", "log", "channels", "messages", "keys", "leases", "members"))}
         case "disk":
-            return {"what": random.choice(("full", "broken", "slow")), "seconds": seconds}
+            return {"what": random.choice(("full", "broken", "slow", "unsure")), "seconds": seconds}
         case "new_settings":
             return {
                 "limits": random.choice(({"retention_messages": 5}, {"keys_limit": 3}, {"retention_seconds": 15.0}))
@@ -213,6 +232,12 @@ def _arguments(random: Random, name: str) -> dict[str, Any]:
             return {"seconds": random.choice((0.0, 1.0)), "share": random.random()}
         case "cut_all":
             return {"seconds": seconds}
+        case "late":
+            return {
+                "what": random.choice(("append", "save", "save", "save")),
+                "seconds": random.choice((3.5, 5.0, 8.0)),
+                "flush": random.random() < 0.4,
+            }
         case "poison_one":
             return {"node": node}
         case "put_back" | "put_back_with_mark":

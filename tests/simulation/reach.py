@@ -39,10 +39,12 @@ STATES = (
     "two faults at once",
     "one node could not apply an entry that others could",
     "acknowledged entries were lost, and nobody can know",
+    "the version of the state machine was changed",
+    "a node was too old for the log",
 )
 """Every one of these must have been reached by a long run."""
 
-_APPEND, _BEGIN, _SAVE = (script.sha.encode() for script in SCRIPTS[:3])
+_APPEND, _BEGIN, _SAVE, _SWITCH = (SCRIPTS[number].sha.encode() for number in (0, 1, 2, 5))
 
 
 def watch(simulation: Simulation) -> None:
@@ -52,9 +54,14 @@ def watch(simulation: Simulation) -> None:
 
 
 def _wrote(simulation: Simulation, words: list[bytes], reply: Any) -> None:
-    if words[0] != b"EVALSHA" or reply != 0:
+    if words[0] != b"EVALSHA":
         return
     reach = simulation.world.reach
+    if words[1] == _SWITCH and reply and b"version" in words:
+        reach("the version of the state machine was changed")
+        inside.check_upgrade(simulation)
+    if reply != 0:
+        return
     assert simulation.redis is not None
     state = simulation.redis.data.get(b"{pushup}:state", {})
     if words[1] == _APPEND:

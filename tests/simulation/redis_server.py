@@ -38,7 +38,8 @@ class RedisServer:
         self.appendfsync = appendfsync
         self.offset_seconds = 0.0
         """By how much its clock is ahead."""
-        self.writes: list[tuple[float, list[bytes]]] = []
+        self.writes: list[tuple[float, list[bytes], str]] = []
+        """When each was made, its words, and the run in which it was."""
         self.synced = 0
         """How many writes survive the loss of power."""
         self.dumps = [0]
@@ -64,8 +65,8 @@ class RedisServer:
         scratch = self._made({})
         for script in SCRIPTS:
             scratch.execute([b"SCRIPT", b"LOAD", script.text])
-        for time, words in self.writes[:count]:
-            scratch.clock.rightNow = time
+        for time, words, run in self.writes[:count]:
+            scratch.clock.rightNow, scratch.run = time, run
             if words[0] == EVICT:
                 scratch.data.pop(words[1], None)
             elif words[0] == b"FLUSHALL":
@@ -117,11 +118,11 @@ class RedisServer:
         self.start(data, promoted=promoted)
 
     def evict(self, key: bytes) -> None:
-        self.writes.append((self.now(), [EVICT, key]))
+        self._record([EVICT, key])
         self.data.pop(key, None)
 
     def flush(self) -> None:
-        self.writes.append((self.now(), [b"FLUSHALL"]))
+        self._record([b"FLUSHALL"])
         self.data.clear()
 
     def dump(self) -> None:
@@ -146,7 +147,7 @@ class RedisServer:
         redis.clock.rightNow = self.now()
         reply = redis.execute(words)
         if words[0] not in READS and not isinstance(reply, Exception):
-            self.writes.append((self.now(), words))
+            self._record(words)
             if self.appendfsync == "always":
                 self.synced = len(self.writes)
             if self.has_replica and not self.replica_paused:
@@ -154,6 +155,9 @@ class RedisServer:
             self.on_write(words, reply)
             self.wake()
         return reply
+
+    def _record(self, words: list[bytes]) -> None:
+        self.writes.append((self.now(), words, self.redis.run))
 
     def _replicate(self, count: int) -> None:
         def arrive() -> None:

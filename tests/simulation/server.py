@@ -11,17 +11,19 @@ from typing import Any, cast
 from msgspec import structs
 from twisted.internet.defer import Deferred
 
-from pushup.broadcast import Broadcast
+from pushup.broadcast import Broadcast, journal_start
 from pushup.broadcast.epochs import next_epoch
 from pushup.broadcast.high_water import HighWater
 from pushup.broadcast.journal import Journal
 from pushup.broadcast.journal_file import JournalError
 from pushup.broadcast.journal_start import open_journal
 from pushup.broadcast.memory import MemoryBroadcast
+from pushup.broadcast.redis import recovery, reporting
 from pushup.broadcast.redis.broadcast import RedisBroadcast
 from pushup.broadcast.redis.connection import RedisConnection
 from pushup.broadcast.redis.errors import CannotConnect, ErrorReply, Lost
 from pushup.clock import SteadyTime
+from pushup.core import rules, snapshot
 from pushup.metrics import Metrics
 from pushup.net.api.access import Access
 from pushup.net.api.application import Api
@@ -39,6 +41,16 @@ from tests.simulation.network import End, Network
 from tests.simulation.observed_node import ObservedNode
 from tests.simulation.sockets import ListeningSocket, SimulatedDemultiplexer, SimulatedSocket, SimulatedTransport
 from tests.simulation.world import Clock, Process, World
+
+VERSIONED = (rules, snapshot, journal_start, recovery, reporting)
+"""The modules that know which version of the state machine is the latest."""
+
+
+def use_version(version: int) -> None:
+    """Make this the latest version of the state machine that the code knows."""
+    for module in VERSIONED:
+        module.LATEST_VERSION = version  # type: ignore[attr-defined]
+    rules.Rules.__init__.__defaults__ = (version,)
 
 
 class SimulatedConnector:
@@ -79,7 +91,15 @@ class Server:
         self.settings = settings
         self.clock = Clock(world, drift=world.random("drift", name).uniform(-1e-4, 1e-4))
         self.disk = Disk(world, name)
+        self.version: int | None = None
+        """The latest version of the state machine that it knows from its next start on; None: that of this release."""
+        self.runs_version: int | None = None
+        """The same of the process that runs."""
+        self.too_old_since: float | None = None
+        """Since when it has been too old for the log, and could know."""
         self.starts = 0
+        self.seen_at = (0, "")
+        """Which start it was, and its cursor, when its mark was last looked at."""
         self.process: Process | None = None
         self.draining = False
         self.is_over = False
@@ -102,6 +122,9 @@ class Server:
         self.starts += 1
         self.draining = False
         process = self.process = Process(self.world, self.name, self.clock)
+        self.runs_version = self.version
+        if self.version is not None:
+            process.before_turn = partial(use_version, self.version)
         with self.world.turn_of(process):
             self._build(process)
             try:

@@ -171,9 +171,11 @@ def test_a_client_that_leaves(front: Front) -> None:
     client = HttpClient(front.network, Process(front.world, "client"))
     client.ask(HOST, request("GET", "/"), 300.0, lambda reply: None)
     front.run(1)
+    assert sum(front.balancer.busy.values()) == 1
     client.drop()
     front.run(1)
     assert ended == ["lost"]
+    assert sum(front.balancer.busy.values()) == 0
 
 
 def test_requests_of_one_connection_are_answered_in_order(front: Front) -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from loadtest.history.events import BrokenPromise, GivenUp
+from loadtest.history.events import BrokenPromise, Failed, GivenUp, Refused
 from tests.simulation.clients import ATTEMPTS, Publisher, Subscriber
 from tests.simulation.http import Message, Reader
 from tests.simulation.network import End, Network
@@ -90,6 +90,17 @@ def test_a_publication_that_is_acknowledged_or_wrong(setting: Setting) -> None:
     ]
 
 
+@pytest.mark.parametrize(("first", "told"), [(BUSY, GivenUp), (reply(422, {}), Refused)])
+def test_a_publication_that_is_refused_in_the_end(setting: Setting, first: bytes, told: type) -> None:
+    """Only if that is the first response: an earlier attempt may have been carried out although it failed."""
+    setting.reply = first
+    Publisher(setting.world, setting.network, "p", setting.record).publish("balancer", [("a",)], "k", "accepted")
+    setting.run(0.1)
+    setting.reply = reply(422, {})
+    setting.run(10)
+    assert [type(event) for event in setting.record.events[1:]] == [told]
+
+
 def test_a_subscriber_continues_with_its_cursor(setting: Setting) -> None:
     """After a refusal with the one that it has, after an answer with the new one."""
     setting.seconds, setting.reply = 1.0, BUSY
@@ -127,6 +138,7 @@ def test_a_subscriber_that_sleeps(setting: Setting) -> None:
     subscriber.sleep(5.0)
     setting.run(4.9)
     assert len(setting.requests) == count
+    assert isinstance(setting.record.events[-1], Failed)
     setting.run(0.2)
     assert len(setting.requests) == count + 1
     assert "cursor=e1-0" in setting.requests[-1].first_line
@@ -142,3 +154,33 @@ def test_a_subscriber_that_sleeps_between_two_polls(setting: Setting) -> None:
     assert len(setting.requests) == 1
     setting.run(0.2)
     assert len(setting.requests) == 2
+
+
+@pytest.mark.parametrize(("seconds", "in_time"), [(0.9, True), (1.1, False)])
+def test_a_message_that_comes_late(setting: Setting, seconds: float, in_time: bool) -> None:
+    """It breaks a promise if it was acknowledged, and the poll sent, more than a second before."""
+    setting.reply = CREATED
+    Publisher(setting.world, setting.network, "p", setting.record).publish("balancer", [("a",)], "k", "accepted")
+    setting.run(1)
+    message = {"id": "e1-1", "time": 0.0, "channels": ["a"], "data": "p.1/0"}
+    setting.reply = reply(200, {"cursor": "e1-1", "messages": [message], "gaps": [], "closed": []})
+    setting.seconds = seconds
+    setting.subscribe().prompt_from = setting.world.began
+    if in_time:
+        setting.run(seconds + 0.1)
+    else:
+        with pytest.raises(BrokenPromise, match=r"delivered at once: s got p\.1/0 1\.1 s after it was acknowledged"):
+            setting.run(seconds + 0.1)
+
+
+@pytest.mark.parametrize(("seconds", "loops"), [(0.05, True), (0.15, False)])
+def test_answers_without_anything(setting: Setting, seconds: float, loops: bool) -> None:
+    """Some at once are no harm, and many are a loop."""
+    setting.seconds = seconds
+    setting.subscribe()
+    setting.run(0.3)
+    if loops:
+        with pytest.raises(BrokenPromise, match="no hot loop: s was answered 11 times at once"):
+            setting.run(10)
+    else:
+        setting.run(10)

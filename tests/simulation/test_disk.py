@@ -121,6 +121,15 @@ def test_a_disk_that_fails(machine: Machine, failing: str, says: str) -> None:
     assert machine.sequences() == [1, 2]
 
 
+def test_a_disk_that_is_unsure(machine: Machine) -> None:
+    """What was written is there, although the call has failed."""
+    machine.disk.failing = "unsure"
+    machine.append(1)
+    machine.run()
+    assert "SQLITE_IOERR_WRITE" in machine.results[0]
+    assert machine.sequences() == [1]
+
+
 def test_a_slow_disk(machine: Machine) -> None:
     """Each call takes that much longer."""
     machine.disk.slow = 0.5

@@ -77,10 +77,17 @@ class Setting:
     def value(self) -> Any:
         return self.redis.data.get(KEY, {}).get(b"value")
 
-    def load_scripts(self) -> None:
+    def load_scripts_only(self) -> None:
         for script in SCRIPTS[:5]:
             self.redis.execute([b"SCRIPT", b"LOAD", script.text])
+
+    def load_scripts(self) -> None:
+        self.load_scripts_only()
         self.redis.redis.data[STATE] = {b"epoch": b"e", b"sequence": b"0", b"time": b"0", b"tag": b"t"}
+
+    def set_out(self) -> None:
+        """Have a log, also after a restart."""
+        self.redis.execute([b"HSET", STATE, b"epoch", b"e", b"sequence", b"0", b"time", b"0", b"tag", b"t"])
 
     @property
     def history(self) -> bytes:
@@ -109,10 +116,21 @@ def test_a_restart_with_some_of_its_writes(setting: Setting) -> None:
     assert setting.redis.at(3)[KEY] == {b"value": b"5"}
 
 
+def test_what_was_appended_before_several_restarts(setting: Setting) -> None:
+    """An append is of the run in which it was made, and of no later one."""
+    setting.load_scripts()
+    setting.set_out()
+    for sequence in (b"1", b"2", b"3"):
+        setting.append()
+        setting.redis.restart(len(setting.redis.writes))
+        setting.load_scripts_only()
+        assert setting.redis.data[STATE][b"sequence"] == sequence
+
+
 def test_a_replayed_write_has_its_own_time(setting: Setting) -> None:
     """What a script read from the clock is what it read then, with how much the clock was ahead."""
     setting.load_scripts()
-    setting.redis.writes.append((0.0, [b"HSET", STATE, b"epoch", b"e", b"sequence", b"0", b"time", b"0", b"tag", b"t"]))
+    setting.set_out()
     setting.run(5)
     setting.redis.offset_seconds = 30.0
     setting.append()
@@ -241,7 +259,7 @@ def test_what_counts_as_a_write(setting: Setting) -> None:
     assert isinstance(setting.client.ask(b"HSET", KEY, b"value", b"1"), hiredis.ReplyError)
     setting.redis.redis.denies = ""
     setting.client.ask(b"HSET", KEY, b"value", b"1")
-    assert told == [words[0] for _, words in setting.redis.writes] == [b"HSET"]
+    assert told == [words[0] for _, words, _ in setting.redis.writes] == [b"HSET"]
 
 
 def test_a_server_that_is_stopped_or_paused(setting: Setting) -> None:

@@ -93,8 +93,12 @@ class World:
 
     def _turn(self, process: Process, call: Callable[[], None]) -> None:
         self.event_count += 1
-        with self.turn_of(process):
+        before, self.running, self.work = self.running, process, 0  # as `turn_of`, which takes longer
+        process.before_turn()
+        try:
             call()
+        finally:
+            self.running = before
         if self.work > self.longest_turn:
             self.longest_turn = self.work
 
@@ -102,6 +106,7 @@ class World:
     def turn_of(self, process: Process) -> Iterator[None]:
         """Whatever is done inside is done by this process."""
         before, self.running, self.work = self.running, process, 0
+        process.before_turn()
         try:
             yield
         finally:
@@ -121,6 +126,8 @@ class Process:
         """What the operating system does when it dies: closes its sockets."""
         self.clock = clock or Clock(world)
         self.reactor = ProcessTime(self)
+        self.before_turn: Callable[[], None] = lambda: None
+        """Called before each of its turns."""
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         self.world.later(seconds, call, self)

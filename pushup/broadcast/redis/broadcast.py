@@ -51,13 +51,16 @@ class RedisBroadcast:
         wall: Callable[[], float],
         random: Callable[[], float],
         high_water: HighWater | None = None,
+        on_large: Callable[[], None] = lambda: None,
     ) -> None:
         """`node_id`: unique among the nodes, and new with each start; `random` returns a number in [0, 1).
 
         `wall` returns seconds since the epoch, by a clock that other nodes have as well; `clock` is for waiting.
+        `on_large` is called when a large checkpoint may be in memory, and when the state that was made of it is.
         """
         self.node_id = node_id
         self._high_water = high_water
+        self._on_large = on_large
         self._limits = limits
         self._timeout = redis_limits.redis_timeout_seconds
         self._clock = clock
@@ -75,7 +78,7 @@ class RedisBroadcast:
         replica = self._replica = Replica(follower, self._applied)
         mark = None if self._high_water is None else self._high_water.read()
         epochs = EpochStarter(node_id=node_id, replica=replica, mark=mark, wall=self._wall, random=self._random)
-        saving = Saving(replica=replica, epochs=epochs, clock=clock)
+        self._saving = saving = Saving(replica=replica, epochs=epochs, clock=clock)
         self._reporting = Reporting(
             node_id=node_id,
             replica=replica,
@@ -95,7 +98,8 @@ class RedisBroadcast:
                 replica=replica,
                 epochs=epochs,
                 known_nodes=self._reporting.known_nodes,
-                on_start=saving.forget,
+                on_start=self._starting,
+                on_started=self._started,
                 mark=mark,
                 clock=clock,
             ),
@@ -110,10 +114,23 @@ class RedisBroadcast:
         self._session.start()
         self._is_running = True
 
-    def _applied(self, tag: bytes, outcome: Outcome) -> None:
-        self._pending.tell(tag, outcome)
+    def _starting(self) -> None:
+        """A checkpoint was read, and is going to replace the state."""
+        self._saving.forget()
+        self._on_large()
+
+    def _started(self) -> None:
+        """It has replaced the state."""
+        self._on_large()
+        self._note_mark()
+
+    def _note_mark(self) -> None:
         if self._high_water is not None:
             self._high_water.note(self._replica.cursor)
+
+    def _applied(self, tag: bytes, outcome: Outcome) -> None:
+        self._pending.tell(tag, outcome)
+        self._note_mark()
 
     async def stop(self) -> None:
         if self._is_running:

@@ -96,17 +96,20 @@ class CatchUp:
         epochs: EpochStarter,
         known_nodes: Callable[[], list[str]],
         on_start: Callable[[], None],
+        on_started: Callable[[], None],
         mark: Cursor | None,
         clock: IReactorTime,
     ) -> None:
         """`known_nodes`: those that were alive when this node last followed the log. `on_start` is called before the
-        state is replaced by a checkpoint. `mark`: the last entry that this machine is known to have applied.
+        state is replaced by a checkpoint that was read, and `on_started` afterwards. `mark`: the last entry that this
+        machine is known to have applied.
         """
         self._node_id = node_id
         self._replica = replica
         self._epochs = epochs
         self._known_nodes = known_nodes
         self._on_start = on_start
+        self._on_started = on_started
         self._mark = mark
         self._clock = clock
         self._pace = Pace(clock)
@@ -127,12 +130,13 @@ class CatchUp:
                     assert loaded is not None
                     self._on_start()
                     await self._replica.start_from(loaded, self._pace)
+                    self._on_started()
                     snapshot = loaded.snapshot
                     parts = [*snapshot.channels, *snapshot.messages, *snapshot.keys, *loaded.entries]
                     del loaded, snapshot
                     while parts:  # to free all of them at once takes long
-                        del parts[-FREED_AT_ONCE:]
                         await self._pace.spend(FREED_AT_ONCE // 4)
+                        del parts[-FREED_AT_ONCE:]
                     return
                 case Action.REFUSE:
                     raise CannotFollow(decision.reason)
@@ -180,13 +184,14 @@ class CatchUp:
         """The checkpoint with the entries applied, up to the first that cannot be."""
         state = await restored(loaded.snapshot, self._pace)
         for logged in loaded.entries:
+            entry = logged.entry
+            if not isinstance(entry, Entry):
+                break
+            await self._pace.spend(work_of(entry, state.time))
             try:
-                assert isinstance(logged.entry, Entry)
-                units = work_of(logged.entry, state.time)
-                state.apply(logged.entry)
+                state.apply(entry)
             except Exception:  # an entry that cannot be applied ends the state, whatever the reason
                 break
-            await self._pace.spend(units)
         return state
 
     async def _ask_others(self, log: RedisLog, *, vouches: bool) -> bool | None:

@@ -73,12 +73,10 @@ class Confirmations:
 
     def reported(self, members: list[Member], *, complete: bool) -> None:
         """These nodes are alive. `complete`: no other node can be."""
-        if not complete:
-            self._members_known_at = self._clock.seconds() + LEASE_SECONDS
         if not self._waiting:
             return
         applied = applied_by_all(members)
-        if applied is not None and self._clock.seconds() >= self._members_known_at:
+        if complete and applied is not None and self._clock.seconds() >= self._members_known_at:
             epoch, sequence = applied.epoch, applied.sequence
             for waiting in [w for w in self._waiting if w.ack == "stable"]:
                 if waiting.cursor.epoch == epoch and waiting.cursor.sequence <= sequence:

@@ -64,7 +64,11 @@ class FirstNode:
             return
         fields = {"version": str(version), "run": log.run} if isinstance(command, Upgrade) else {}
         if await log.switch(self._replica.tag, f"{self._node_id}.{version}.{follower.cursor}", command, **fields):
-            _log.info("every node is ready for it: {command}", command=command)
+            if isinstance(command, Upgrade):
+                what = f"version {version} of the state machine"
+            else:
+                what = "the limits that all have in their settings"
+            _log.info("every node is ready for it: from here on the log has {what}", what=what)
 
 
 class _Lasting:

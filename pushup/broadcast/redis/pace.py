@@ -9,26 +9,26 @@ from pushup.core.commands import Entry, Expire, Publish
 from pushup.core.state import EXPIRE_AT_MOST
 
 TURN_UNITS = 1500
-"""Work of one turn, in units of about 3 us: some 5 ms. A unit is a message put on a channel, or restored there, or a
-channel or key restored."""
+"""Work of one turn, in units of about 3 us: some 5 ms, unless one entry is more. A unit is a message put on a channel,
+or restored there, or a channel or key restored."""
 
 ENTRY_UNITS = 10
 """Work for an entry besides: decoding it, counting it, waking polls, and answering its publisher."""
 
 
 class Pace:
-    """Counts the work of a task, and has it wait for the reactor's next turn after each `TURN_UNITS`."""
+    """Counts the work of a task, and has it wait for the reactor's next turn before it exceeds `TURN_UNITS`."""
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
         self._spent = 0
 
     async def spend(self, units: int) -> None:
-        """So much work was done."""
-        self._spent += units
-        if self._spent >= TURN_UNITS:
+        """So much work comes next: in this turn, if there is room for it."""
+        if self._spent and self._spent + units > TURN_UNITS:
             self._spent = 0
             await deferLater(self._clock, 0, lambda: None)
+        self._spent += units
 
 
 def work_of(entry: Entry, before: float) -> int:

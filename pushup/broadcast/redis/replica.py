@@ -96,14 +96,13 @@ class Replica:
                 entry = self._check(logged, tag)
             except CannotApply:
                 break  # reading on finds it again
-            units = work_of(entry, state.time)
+            await pace.spend(work_of(entry, state.time))
             try:
                 applied.append((logged.tag, self._carry_out(state.apply, entry, logged)))
             except CannotApply as error:
                 self._failed, self._problem = logged.tag, error.problem
                 raise
             tag = logged.tag
-            await pace.spend(units)
         return state, applied
 
     def forget(self) -> None:
@@ -141,6 +140,7 @@ class Replica:
 async def restored(snapshot: Snapshot, pace: Pace) -> ReplicatedState:
     """The state that the snapshot was taken of."""
     restoration = Restoration(snapshot)
+    await pace.spend(STEP_UNITS)
     while not restoration.step(STEP_UNITS):
         await pace.spend(STEP_UNITS)
     return restoration.state

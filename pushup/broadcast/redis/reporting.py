@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 import msgspec
+from msgspec import structs
 from twisted.internet.defer import CancelledError
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
@@ -69,6 +70,7 @@ class Reporting:
         self._in_epoch_at = -math.inf  # when the report was sent that last found the log in this node's epoch
         self._unknown: dict[str, float] = {}  # later epochs of which clients have cursors, and since when that is known
         self._redis_ahead: float | None = None  # by this the clock of Redis is ahead of the monotonic one
+        self._incomplete_at = -math.inf  # when Redis last did not know all leases
         self.members: list[Member] = []
         """The nodes that are alive, by id, as of the last report."""
         self._seen: dict[str, float] = {}  # when each node was last seen, for those seen lately
@@ -130,6 +132,10 @@ class Reporting:
         asked_at = self._clock.seconds()
         asking = len(self._on_ends)  # others that ask while this report is under way may ask about later entries
         report = await commands.report(self._node_id, msgspec.json.encode(own), LEASE_SECONDS)
+        if not report.complete:
+            self._incomplete_at = self._clock.seconds()
+        elif self._clock.seconds() < self._incomplete_at + LEASE_SECONDS:
+            report = structs.replace(report, complete=False)
         self._redis_ahead = report.time - self._clock.seconds()
         nodes = sorted((_node_report.decode(text) for text in report.members), key=lambda node: node.id)
         self._note(nodes)

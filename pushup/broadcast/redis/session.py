@@ -206,10 +206,9 @@ class Session:
                 entries = await reading.read(last.epoch, last.sequence)
                 self._heard_at = self._clock.seconds()
                 for logged in entries:
-                    before = self._replica.follower.time
+                    if isinstance(logged.entry, Entry):
+                        await pace.spend(work_of(logged.entry, self._replica.follower.time))
                     self._replica.apply(logged)
-                    assert isinstance(logged.entry, Entry)
-                    await pace.spend(work_of(logged.entry, before))
         except CannotApply as error:
             if self._replica.stuck_at:
                 self._heard_at = -math.inf

@@ -73,6 +73,7 @@ class EpollDemultiplexer:
         self._reactor = reactor
         self._epoll = select.epoll()
         self._soon: list[Callable[[], None]] = []
+        self._is_scheduled = False  # whether the reactor is going to make those calls
         self._turning = False
         self._last_turn = 0.0
         self._connections: dict[int, Watched] = {}
@@ -110,8 +111,17 @@ class EpollDemultiplexer:
 
     def soon(self, call: Callable[[], None]) -> None:
         self._soon.append(call)
-        if not self._turning and len(self._soon) == 1:
-            self._reactor.callLater(0, self.doRead)
+        if not self._turning:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._reactor.callLater(0, self._make_calls)
+
+    def _make_calls(self) -> None:
+        self._is_scheduled = False
+        self.doRead()
 
     def close(self) -> None:
         for shared in list(self._shared.values()):
@@ -145,7 +155,7 @@ class EpollDemultiplexer:
         self._turning = False
         self._last_turn = monotonic()
         if self._soon:
-            self._reactor.callLater(0, self.doRead)
+            self._schedule()
 
     def _handle(self, events: list[tuple[int, int]]) -> None:
         connections, read = self._connections, dispatch.read

@@ -10,10 +10,12 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
+from operator import itemgetter
 from typing import Any
 
 import hiredis
@@ -161,7 +163,8 @@ class FakeRedis:
 
     def _rows(self, key: bytes, first: float = 0, last: float = math.inf) -> list[list[Any]]:
         rows = self.data[key].rows if key in self.data else []
-        return [[b"%d-0" % number, fields] for number, fields in rows if first <= number <= last]
+        begin, end = bisect_left(rows, first, key=itemgetter(0)), bisect_right(rows, last, key=itemgetter(0))
+        return [[b"%d-0" % number, fields] for number, fields in rows[begin:end]]
 
     def _ping(self) -> bytes:
         return b"PONG"

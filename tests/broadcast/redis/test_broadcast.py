@@ -915,6 +915,24 @@ def test_nothing_is_stable_while_redis_has_forgotten_the_nodes(
     assert received == [Confirmation("stable", nodes=3)]
 
 
+def test_nothing_is_stable_after_redis_was_emptied_until_earlier_leases_have_ended(
+    cluster: Cluster, node: FollowingNode, log: list[str]
+) -> None:
+    """A node that is cut off does not know yet, and still answers polls."""
+    cluster.advance(4.0)
+    appending = links_of(cluster, cluster.nodes[2])[1]
+    appending.stuck = True
+    epoch = node.node.cursor.epoch
+    cluster.redis.data.clear()
+    cluster.advance(1.0)
+    assert node.node.cursor.epoch != epoch
+    received = node.confirm("stable", cluster.publish(node, "a"), 30.0)
+    cluster.advance(1.5)
+    assert received == []
+    cluster.advance(1.5)
+    assert received == [Confirmation("stable", nodes=3)]
+
+
 def test_a_fork_of_the_same_length_is_noticed_in_reports(cluster: Cluster, log: list[str]) -> None:
     """The sequence now has another entry, in the same epoch and on the same connection: nothing is stable there."""
     cluster.advance(4.0)

@@ -388,6 +388,23 @@ def test_redis_was_put_back_while_no_node_was_running(durable: Cluster, disk: Di
     assert durable.publish(again, "a").epoch != node.state.cursor.epoch
 
 
+def test_a_node_that_has_only_loaded_the_log_has_a_mark(durable: Cluster, disk: Disk) -> None:
+    """Its clients may have read everything, although it has applied no entry since it started."""
+    first = durable.start()
+    dump = durable.redis.dump()
+    durable.publish(first, "a")
+    durable.advance(2.0)  # the checkpoint has the entry
+    node = start_on(durable, disk)
+    durable.advance(MARK_SECONDS + 0.1)
+    seen = node.cursor
+    assert msgspec.json.decode(disk.data or b"", type=Cursor) == node.state.cursor
+    for each in (first, node):
+        durable.crash(each)
+    durable.redis.restart(dump)
+    start_on(durable, disk)
+    assert told(durable, seen) == ["lost"]
+
+
 def test_without_a_mark_nobody_can_know(durable: Cluster) -> None:
     """The same without a mark, or if it was put back as well. A later entry is told from an earlier one by its name."""
     node = durable.start()

@@ -1,0 +1,7 @@
+"""Bugs that other servers and clients had, run against PushUp. docs/museum.md tells their stories.
+
+| file | contents |
+|---|---|
+| `simulated` | a cluster with a written plan, and what its subscribers were told |
+| `following` | a client of an in-memory node that polls and polls again |
+"""

@@ -1,0 +1,16 @@
+"""Bugs that others have had, planted in a copy of the source: does the simulation find them? See docs/planted-bugs.md.
+
+| file | what it defines |
+|---|---|
+| `bug` | a bug as a change of text, and a copy of the source to make it in |
+| `core`, `server`, `journal`, `redis` | the bugs, by where they are |
+| `found_by_tests` | those that only a test can find |
+| `hunting` | tries one bug |
+| `hunt` | what runs in the copy: seeds until a promise is broken |
+"""
+
+from __future__ import annotations
+
+from tests.planted_bugs import core, found_by_tests, journal, redis, server
+
+BUGS = (*core.BUGS, *server.BUGS, *journal.BUGS, *redis.BUGS, *found_by_tests.BUGS)

@@ -1,0 +1,198 @@
+"""Bugs in the replicated state and the held polls."""
+
+from __future__ import annotations
+
+from tests.planted_bugs.bug import Bug, Edit
+
+STATE, ANSWER = "pushup/core/state.py", "pushup/core/answer.py"
+HELD, CHANNEL, CHANNELS = "pushup/core/held_polls.py", "pushup/core/channel.py", "pushup/core/channels.py"
+WAITING, MOVING = "pushup/core/waiting.py", "pushup/core/moving.py"
+
+BUGS = (
+    Bug(
+        "eviction-mark-dropped",
+        "a message that is evicted leaves no mark, so nobody is told of a gap",
+        "Nchan's and most servers' message buffers",
+        (
+            Edit(
+                CHANNEL,
+                "        self.dropped_sequence = self.known_dropped_sequence = message.sequence\n        self.reason",
+                '        if reason != "evicted":\n'
+                "            self.dropped_sequence = self.known_dropped_sequence = message.sequence\n        self.reason",
+            ),
+        ),
+    ),
+    Bug(
+        "gap-without-a-loss",
+        "a client that has just received the message that was dropped is told of a gap",
+        "off by one",
+        (Edit(ANSWER, "else missed[n]) > after:", "else missed[n]) >= after > 0:"),),
+    ),
+    Bug(
+        "caught-up-too-early",
+        "the cursor of a page that is cut at its limit is that of the whole state",
+        "Mercure #704, caught up to messages that were not delivered",
+        (
+            Edit(
+                ANSWER,
+                "    sequence = max(after, last.sequence) if upto is None else upto\n",
+                "    sequence = max(after, last.sequence)\n",
+            ),
+        ),
+    ),
+    Bug(
+        "cursor-not-advanced",
+        "an answer without messages has the cursor that the client had",
+        "MCP Python SDK #2499, cursor lost after an empty answer",
+        (
+            Edit(
+                ANSWER,
+                "    sequence = max(after, last.sequence) if upto is None else upto\n",
+                "    sequence = (max(after, last.sequence) if messages else after) if upto is None else upto\n",
+            ),
+        ),
+    ),
+    Bug(
+        "comparison-without-epoch",
+        "a cursor of another epoch is taken for one of the present epoch, if its sequence is higher",
+        "numbers that begin again after a restart",
+        (Edit(HELD, "cursor.epoch == last.epoch and cursor.sequence >= latest", "cursor.sequence >= latest"),),
+    ),
+    Bug(
+        "past-cursor-beyond-its-position",
+        "a cursor of a former epoch name is good even beyond the place where the next name began",
+        "issue 12, fault 3: a cursor ahead of the queue",
+        (
+            Edit(
+                "pushup/core/past_epochs.py",
+                "cursor.sequence > self.good_up_to(cursor.epoch):",
+                "self.good_up_to(cursor.epoch) < 0:",
+            ),
+        ),
+    ),
+    Bug(
+        "held-across-a-new-epoch",
+        "a held poll is moved to the state of a new epoch without being told of the loss",
+        "a held poll bound to what was before",
+        (
+            Edit(
+                MOVING,
+                "            subscription.seen = EPOCH_ENDED\n",
+                "            subscription.seen = 0\n",
+            ),
+        ),
+    ),
+    Bug(
+        "old-state-after-a-swap",
+        "held polls stay bound to the state before when a node loads its state again",
+        "issue 12, fault 6: restoring into a second state",
+        (
+            Edit(
+                "pushup/node.py",
+                "        self.polls.use(state)\n",
+                "        if not self.polls.count:\n            self.polls.use(state)\n",
+            ),
+        ),
+    ),
+    Bug(
+        "swap-wakes-nobody",
+        "after a swap of the state, polls are not woken for what they have missed meanwhile",
+        "as old-state-after-a-swap",
+        (Edit(MOVING, "                self._waiting.wake(waiters.name)\n", "                pass\n"),),
+    ),
+    Bug(
+        "stale-answer",
+        "the answer that polls share is kept when there is a new entry",
+        "caches that are not invalidated",
+        (
+            Edit(
+                HELD,
+                '        """Wake the polls on the channels that an entry has touched; called after each entry. '
+                'O(channels touched)."""\n        self._answers.clear()\n',
+                "",
+            ),
+        ),
+    ),
+    Bug(
+        "missed-while-forgotten",
+        "a held poll is not told what its channel had dropped when that was forgotten",
+        "decision 12",
+        (Edit(HELD, "                waiters.missed_sequence = channel.latest_sequence\n", ""),),
+    ),
+    Bug(
+        "floor-not-raised",
+        "nothing remains of a forgotten channel, so old cursors are told of no gap",
+        "decision 12",
+        (Edit(CHANNELS, "        self.floor = max(self.floor, channel.latest_sequence)\n", ""),),
+    ),
+    Bug(
+        "expiry-in-insertion-order",
+        "channels that are due in the same second expire in the order in which a node got them",
+        "issue 12, fault 1",
+        (Edit("pushup/core/due_channels.py", "if in_order and due in self._unsorted:", "if False:"),),
+    ),
+    Bug(
+        "snapshot-without-a-field",
+        "a channel that comes from a checkpoint has forgotten why it dropped messages",
+        "fields that are added to the state, and not to its file",
+        (
+            Edit(
+                "pushup/core/snapshot.py",
+                "        channel.closed_sequence, channel.reason = self.closed_sequence, self.reason\n",
+                "        channel.closed_sequence = self.closed_sequence\n",
+            ),
+        ),
+    ),
+    Bug(
+        "floor-not-in-snapshot",
+        "a state that comes from a checkpoint knows of no forgotten channels",
+        "as snapshot-without-a-field",
+        (
+            Edit(
+                "pushup/core/restoration.py",
+                "state.channels.last_id, state.channels.floor = snapshot.last_id, snapshot.floor",
+                "state.channels.last_id = snapshot.last_id",
+            ),
+        ),
+    ),
+    Bug(
+        "change-of-the-entry-before",
+        "a changed channel is recorded under the entry before, which the last save had already",
+        "save before apply",
+        (
+            Edit(
+                STATE, "        self._changes.sequence = sequence\n", "        self._changes.sequence = sequence - 1\n"
+            ),
+        ),
+    ),
+    Bug(
+        "key-forgotten-at-a-restart",
+        "idempotency keys are not restored from the checkpoint",
+        "keys in memory only",
+        (Edit("pushup/core/restoration.py", "            keys.restore(key, remembered)\n", ""),),
+    ),
+    Bug(
+        "key-not-remembered",
+        "a publication with a key that is tried again is published again",
+        "keys that the edge ignores",
+        (
+            Edit(
+                STATE,
+                "            self.keys.add(key, Remembered.of(outcome, command.fingerprint))\n",
+                "            pass\n",
+            ),
+        ),
+    ),
+    Bug(
+        "answered-poll-not-freed",
+        "a poll that is answered stays in the trees of its channels, and takes memory",
+        "Nchan #474, subscribers that are never freed",
+        (Edit(WAITING, "                tree.discard(deadline, subscription)\n", ""),),
+    ),
+    Bug(
+        "half-a-batch-is-a-place",
+        "after a publication of several messages, the state counts one place",
+        "batch split: a cursor within a publication",
+        (Edit(STATE, "        sequence += command.width\n", "        sequence += 1\n"),),
+    ),
+)

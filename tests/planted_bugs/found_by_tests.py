@@ -1,0 +1,264 @@
+"""Defences that the simulation cannot see, each switched off, and the test that notices it."""
+
+from __future__ import annotations
+
+from tests.planted_bugs.bug import Bug, Edit
+
+REDIS = "pushup/broadcast/redis"
+REDIS_TESTS = "tests/broadcast/redis"
+
+SMALL = "the simulated states are small"
+ONE = "two defences, and the simulation sees only when both are missing"
+
+BUGS = (
+    # Work in slices.
+    Bug(
+        "no-pause-while-following",
+        "a node applies a whole backlog in one turn of its reactor",
+        "issue 12, fault 6",
+        (Edit(f"{REDIS}/pace.py", "if self._spent and self._spent + units > TURN_UNITS:", "if False:"),),
+        test=f"{REDIS_TESTS}/test_loading.py",
+        why=SMALL,
+    ),
+    Bug(
+        "fan-out-in-one-turn",
+        "all woken polls are answered in one turn",
+        "Nchan #367, polls that are stuck with many channels",
+        (Edit("pushup/node.py", "self._answer(self.polls.deliver(SLICE))", "self._answer(self.polls.deliver(10**6))"),),
+        test="tests/test_node.py",
+        why=SMALL,
+    ),
+    Bug(
+        "fan-out-ends-after-a-slice",
+        "of the woken polls only the first 256 are answered",
+        "Nchan #367",
+        (
+            Edit(
+                "pushup/node.py",
+                "        self._answer(self.polls.deliver(SLICE))\n        self._deliver_soon()\n",
+                "        self._answer(self.polls.deliver(SLICE))\n",
+            ),
+        ),
+        test="tests/test_node.py",
+        why=SMALL,
+    ),
+    Bug(
+        "closing-counts-nothing",
+        "one entry closes any number of channels, whatever they contain",
+        "issue 12, fault 6",
+        (Edit("pushup/core/state.py", "count += len(channel.messages or ()) if is_bounded else 0", "count += 0"),),
+        test="tests/core/test_state.py",
+        why=SMALL,
+    ),
+    Bug(
+        "groups-without-end",
+        "the journal commits whatever waits as one group",
+        "issue 12, fault 6",
+        (
+            Edit(
+                "pushup/broadcast/journal.py",
+                "while self._waiting and sequence < end and size < GROUP_BYTES:",
+                "while self._waiting:",
+            ),
+        ),
+        test="tests/broadcast/test_journal.py",
+        why=SMALL,
+    ),
+    # Limits.
+    Bug(
+        "output-without-limit",
+        "a client that does not read has any amount of memory",
+        "slow readers",
+        (Edit("pushup/net/output_buffer.py", "return self.size <= self._limit", "return True"),),
+        test="tests/net/test_output_buffer.py",
+        why="the simulated answers are smaller than any limit",
+    ),
+    Bug(
+        "room-without-limit",
+        "any number of publications waits for a log that hangs",
+        "docs/reliability.md, a single node",
+        (Edit("pushup/broadcast/waiting.py", "if self.bytes and self.bytes + size > self._limit:", "if False:"),),
+        test="tests/broadcast/test_waiting.py",
+        why="as output-without-limit",
+    ),
+    # Clocks.
+    Bug(
+        "timers-on-the-wall-clock",
+        "the reactor's timers follow the clock of the machine when it is set",
+        "issue 12, fault 7; Twisted #2424",
+        (Edit("pushup/clock.py", "reactor.seconds = time.monotonic", "reactor.seconds = time.time"),),
+        test="tests/test_clock.py",
+        why="the simulated reactor has its own clock",
+    ),
+    Bug(
+        "expires-by-the-nodes-clock",
+        "a node asks for expiry when something is due by its own clock",
+        "issue 12, fault 7; decision 14",
+        (
+            Edit(
+                f"{REDIS}/broadcast.py",
+                "return last if redis_time is None else max(last, redis_time)",
+                "return max(last, self._wall())",
+            ),
+        ),
+        test=f"{REDIS_TESTS}/test_redis_clocks.py",
+        why="entries expire by their own time, so it costs an entry a second, and nothing else",
+    ),
+    # The disk.
+    Bug(
+        "commit-not-synced",
+        "a commit of the journal returns before the data is on disk",
+        "fsyncgate",
+        (Edit("pushup/broadcast/journal_file.py", "PRAGMA synchronous = FULL", "PRAGMA synchronous = OFF"),),
+        test="tests/broadcast/test_journal_file.py",
+        why="the simulated disk is SQLite in memory",
+    ),
+    Bug(
+        "keys-not-compared",
+        "a key that was used for other messages gets the outcome of those",
+        "docs/reliability.md, a single node",
+        (Edit("pushup/core/state.py", 'if before.fingerprint in ("", command.fingerprint):', "if True:"),),
+        test="tests/core/test_state.py",
+        why="the simulated publishers make no such mistake",
+    ),
+    # Redis.
+    Bug(
+        "reading-stuck-unnoticed",
+        "a node that sends to Redis but gets no entries from it stays as it is",
+        "Centrifugo #1189, healthy but silent after a failover",
+        (
+            Edit(
+                f"{REDIS}/reporting.py",
+                "        elif now - max(self._since",
+                "        elif False and now - max(self._since",
+            ),
+        ),
+        test=f"{REDIS_TESTS}/test_broadcast.py",
+        why="a simulated fault concerns both connections of a node",
+    ),
+    Bug(
+        "ready-while-silent",
+        "a node that hears nothing from Redis says that it is ready",
+        "Centrifugo #1189",
+        (
+            Edit(
+                f"{REDIS}/session.py",
+                "if self._replica.tag and silent <= READ_SECONDS + self._timeout:",
+                "if self._replica.tag:",
+            ),
+        ),
+        test=f"{REDIS_TESTS}/test_broadcast.py",
+        why="its clients wait, and get everything in the end",
+    ),
+    Bug(
+        "newer-log-followed",
+        "a node follows a log of a version that it does not know",
+        "issue 12, fault 4",
+        (Edit(f"{REDIS}/recovery.py", "    if tail.version > LATEST_VERSION:\n", "    if False:\n"),),
+        test=f"{REDIS_TESTS}/test_recovery.py",
+        why="the simulated nodes are of one release",
+    ),
+    Bug(
+        "saves-do-not-wait",
+        "a checkpoint is saved while another node reads it in pieces",
+        "issue 12, fault 6",
+        (
+            Edit(f"{REDIS}/save.lua", "if redis.call('ZCOUNT', KEYS[6], now, now + 60) > 0 then", "if false then"),
+            Edit("tests/broadcast/redis/fake_redis.py", "if self._is_loading(keys[5]):", "if False:"),
+        ),
+        test=f"{REDIS_TESTS}/test_loading.py",
+        why=ONE,
+    ),
+    Bug(
+        "replaced-while-it-is-read",
+        "a node that reads a checkpoint in pieces does not look whether all were of one",
+        "issue 12, fault 6",
+        (
+            Edit(
+                f"{REDIS}/loading.py",
+                "        if _checkpoint(now) != _checkpoint(fields):\n            return None\n        await",
+                "        await",
+            ),
+            Edit(
+                f"{REDIS}/loading.py",
+                "        if _checkpoint(await self._head()) != _checkpoint(fields):\n            return None\n",
+                "",
+            ),
+        ),
+        test=f"{REDIS_TESTS}/test_loading.py",
+        why=ONE,
+    ),
+    # Cursors that are ahead, and runs of Redis.
+    Bug(
+        "held-across-a-new-name",
+        "a poll that is held ahead of its node stays held when the order goes on under another name",
+        "issue 12, fault 3",
+        (
+            Edit(
+                "pushup/core/held_polls.py",
+                "            self._moving.end_good(touched.continued_after)\n"
+                "            self._lose(self.ahead(), touched.continued_after)\n",
+                "            pass\n",
+            ),
+        ),
+        test="tests/core/test_versions.py",
+        why="an order that is proven to be complete has lost nothing that a client has seen",
+    ),
+    Bug(
+        "lost-cursor-reads-again",
+        "whoever is beyond the end of a former epoch gets what came before that once more",
+        "found by the simulation before a release (seeds 53, 274, 557)",
+        (
+            Edit(
+                "pushup/core/answer.py",
+                "        after = max(0, past.good_up_to(cursor.epoch))\n",
+                "        after = 0\n",
+            ),
+        ),
+        test="tests/core/test_versions.py",
+        why="where a log is put back so that nobody can know, the checker allows repetitions",
+    ),
+    Bug(
+        "ahead-answered-at-once",
+        "a poll whose cursor is ahead of its node is answered empty, and never told that the order has lost that",
+        "issue 12, fault 3: a cursor ahead of the queue",
+        (
+            Edit(
+                "pushup/core/held_polls.py",
+                "        if is_ahead and deadline < now + AHEAD_SECONDS:\n            deadline = now + AHEAD_SECONDS\n",
+                "",
+            ),
+        ),
+        test="tests/core/test_subscriptions.py",
+        why="as end-never-asked",
+    ),
+    Bug(
+        "end-never-asked",
+        "a node does not find out whether a cursor ahead of it is beyond the end of the order",
+        "issue 12, fault 3: a cursor ahead of the queue",
+        (
+            Edit(
+                "pushup/node.py",
+                "                self._find_end()\n        else:\n",
+                "                pass\n        else:\n",
+            ),
+        ),
+        test="tests/test_node.py",
+        why="no epoch spans two runs, so no cursor of an epoch is beyond its end; it is a second defence",
+    ),
+    Bug(
+        "append-in-another-run",
+        "a node that has not noticed a restart of Redis still appends",
+        "decision 15: an append is refused in another run",
+        (
+            Edit(
+                f"{REDIS}/append.lua",
+                " or not string.find(redis.call('INFO', 'replication'), 'master_replid:' .. ARGV[5], 1, true) then",
+                " then",
+            ),
+            Edit("tests/broadcast/redis/fake_redis.py", " != epoch or history != self.history.encode():", " != epoch:"),
+        ),
+        test="tests/broadcast/redis/test_log.py",
+        why="a simulated server that takes over is another process, and connections to the one before break",
+    ),
+)

@@ -1,0 +1,123 @@
+"""Bugs in the journal of a single node."""
+
+from __future__ import annotations
+
+from tests.planted_bugs.bug import Bug, Edit
+
+JOURNAL, START, FILE = (f"pushup/broadcast/{name}.py" for name in ("journal", "journal_start", "journal_file"))
+HIGH_WATER = "pushup/broadcast/high_water.py"
+
+_BUGS = (
+    Bug(
+        "ack-before-fsync",
+        "a publication is acknowledged and delivered before it is on disk",
+        "fsyncgate; queues with acknowledgement before the sync",
+        (
+            Edit(
+                JOURNAL,
+                "            self._run(self._helpers.call(self._file.append, entries), "
+                "lambda size: self._written(entries, size))\n",
+                "            self._written(entries, 1)\n"
+                "            self._run(self._helpers.call(self._file.append, entries), lambda size: None)\n",
+            ),
+        ),
+    ),
+    Bug(
+        "save-beside-appends",
+        "what is applied while a save runs is missing in the next save, and its entries are deleted",
+        "save before apply",
+        (
+            Edit(
+                JOURNAL,
+                "            self._run(self._helpers.call(self._file.save, self._follower.changes()), self._saved)\n"
+                "        elif self._waiting:\n",
+                "            call = self._helpers.call(self._file.save, self._follower.changes())\n"
+                "            self._saved_at = self._clock.seconds()\n"
+                "            call.addCallbacks(self._saved, self._failed)\n"
+                "        if self._waiting:\n",
+            ),
+        ),
+    ),
+    Bug(
+        "applied-twice-after-a-failure",
+        "entries that had been applied before a failure of the disk are applied once more after it",
+        "entry applied twice after a reconnect",
+        (
+            Edit(FILE, "if entry.sequence > after]", "if entry.sequence >= after]"),
+            Edit(
+                "pushup/core/state.py",
+                "or entry.sequence != sequence + 1 or entry.time < self.time:",
+                "or entry.sequence > sequence + 1 or entry.time < self.time:",
+            ),
+        ),
+    ),
+    Bug(
+        "written-but-not-applied",
+        "an entry that was written although the call failed is left out of the state",
+        "errors that are taken for failures",
+        (
+            Edit(
+                JOURNAL,
+                "        for entry in entries:\n            self._follower.apply(entry)\n"
+                "        self._high_water.note(self._follower.cursor)\n        self._trouble = None\n",
+                "        self._trouble = None\n",
+            ),
+        ),
+    ),
+    Bug(
+        "journal-put-back-unnoticed",
+        "the mark is not compared with the end of the journal",
+        "issue 12, fault 3: a journal put back",
+        (Edit(START, "elif mark is not None and lacks(mark, end, state.past_epochs):", "elif False:"),),
+    ),
+    Bug(
+        "mark-never-written",
+        "the mark is written at the start and the stop of the server only",
+        "issue 12, fault 3",
+        (
+            Edit(
+                HIGH_WATER,
+                "        self._noted = cursor\n        if self._timer.time",
+                "        if self._timer.time",
+            ),
+        ),
+    ),
+    Bug(
+        "journal-keeps-its-name",
+        "a journal goes on under the same epoch name after a restart, so ids are issued again after it was put back",
+        "issue 12, fault 3: sequences issued twice",
+        (
+            Edit(
+                START,
+                "    commands: list[Command] = [Continue(name)]\n",
+                "    commands: list[Command] = []\n",
+            ),
+        ),
+    ),
+    Bug(
+        "former-names-not-saved",
+        "the names that the order had before are missing in the checkpoint",
+        "as snapshot-without-a-field",
+        (Edit("pushup/broadcast/checkpoint.py", "        changes.past_epochs,\n    )", "    )"),),
+    ),
+    Bug(
+        "entries-deleted-too-far",
+        "a save deletes the entries of the group after it as well",
+        "off by one",
+        (Edit(FILE, '"DELETE FROM entries WHERE sequence <= ?", (last,)', '"DELETE FROM entries", ()'),),
+    ),
+    Bug(
+        "sequence-used-again-after-a-failure",
+        "publishers whose outcome is unknown are told that nothing was published, and the next takes their place",
+        "fsyncgate",
+        (
+            Edit(
+                JOURNAL,
+                "            self._retry = self._clock.callLater(RETRY_SECONDS, self._recover)\n",
+                "            self._trouble = None\n",
+            ),
+        ),
+    ),
+)
+
+BUGS = tuple(bug._replace(kind="journal") for bug in _BUGS)

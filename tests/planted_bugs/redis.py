@@ -1,0 +1,426 @@
+"""Bugs in following the log in Redis, and in its scripts."""
+
+from __future__ import annotations
+
+from tests.planted_bugs.bug import Bug, Edit
+
+AT = "pushup/broadcast/redis"
+STAND_IN = "tests/broadcast/redis/fake_redis.py"
+"""Where the scripts are rewritten in Python for the simulation. A bug in a script is planted in both."""
+
+_BUGS = (
+    # The log, and who may write to it.
+    Bug(
+        "append-to-another-epoch",
+        "an entry is appended whatever epoch the log is in by now",
+        "fencing tokens that nobody checks",
+        (
+            Edit(f"{AT}/append.lua", "if state[1] ~= ARGV[1] or not", "if not"),
+            Edit(STAND_IN, 'if self._hget(state, b"epoch") != epoch or history', "if history"),
+        ),
+    ),
+    Bug(
+        "switch-after-any-entry",
+        "two nodes that decide at the same time both rename the epoch",
+        "decision 15: one atomic script",
+        (
+            Edit(f"{AT}/switch.lua", "if state[3] ~= ARGV[1] then", "if false then"),
+            Edit(STAND_IN, 'if self._hget(state, b"tag") != after:', "if False:"),
+        ),
+    ),
+    Bug(
+        "begin-over-any-epoch",
+        "a node begins an epoch although another node has begun one meanwhile",
+        "decision 15",
+        (
+            Edit(f"{AT}/begin.lua", "(redis.call('HGET', KEYS[1], 'epoch') or '') ~= ARGV[1] or ", ""),
+            Edit(STAND_IN, '(self._hget(keys[0], b"epoch") or b"") != over or ', ""),
+        ),
+    ),
+    Bug(
+        "time-goes-back",
+        "an entry has the time of Redis even if that has been set back",
+        "issue 12, fault 7",
+        (
+            Edit(
+                f"{AT}/append.lua",
+                "math.max(now[1] + now[2] / 1000000, tonumber(state[3]))",
+                "now[1] + now[2] / 1000000",
+            ),
+            Edit(STAND_IN, "max(self.now(), float(time))", "self.now()"),
+        ),
+    ),
+    Bug(
+        "publisher-retried-without-a-key",
+        "a node publishes again what it does not know the outcome of",
+        "clients of brokers that retry by default",
+        (
+            Edit(
+                f"{AT}/session.py",
+                "                self._pending.tell(tag, refusals.unknown(str(reply)))\n            case EpochOver():",
+                "                _, on_outcome, _ = self._pending._waiting[tag]\n"
+                "                self._pending._waiting[tag] = (0.0, lambda outcome: None, 0)\n"
+                "                self._pending.tell(tag, refusals.unknown(str(reply)))\n"
+                "                self._clock.callLater(1.0, lambda: self.append(self._last_command, on_outcome))\n"
+                "            case EpochOver():",
+            ),
+            Edit(
+                f"{AT}/session.py",
+                "        if self._pending.add(tag, command, on_outcome):\n",
+                "        self._last_command = command\n        if self._pending.add(tag, command, on_outcome):\n",
+            ),
+        ),
+    ),
+    # Following.
+    Bug(
+        "chain-not-checked",
+        "an entry is applied without looking whether it follows the last one",
+        "logs that are identified by numbers only",
+        (Edit(f"{AT}/replica.py", "        if logged.after != after:\n", "        if False:\n"),),
+    ),
+    Bug(
+        "applied-twice-after-a-reconnect",
+        "a node that reconnects reads from the entry before its last one, and applies that again",
+        "entry applied twice after a reconnect",
+        (
+            Edit(
+                f"{AT}/session.py",
+                "reading.read(last.epoch, last.sequence)",
+                "reading.read(last.epoch, last.sequence - 1)",
+            ),
+            Edit(f"{AT}/replica.py", "        if logged.after != after:\n", "        if False:\n"),
+            Edit(
+                "pushup/core/state.py",
+                "or entry.sequence != sequence + 1 or entry.time < self.time:",
+                "or entry.sequence > sequence + 1 or entry.time < self.time:",
+            ),
+        ),
+    ),
+    Bug(
+        "end-not-compared",
+        "a report does not look whether the end of the log contains what this node has applied",
+        "docs/reliability.md, how losses are detected",
+        (
+            Edit(
+                f"{AT}/reporting.py",
+                "        elif not tail.includes(last) or (tail.sequence == last.sequence and tail.tag != tag):\n",
+                "        elif False:\n",
+            ),
+        ),
+    ),
+    Bug(
+        "run-not-compared",
+        "a report does not look whether the log is followed in another run of Redis",
+        "decision 15",
+        (Edit(f"{AT}/reporting.py", "        if not commands.is_run(tail.run):\n", "        if False:\n"),),
+    ),
+    Bug(
+        "end-without-epoch",
+        "whether the log has reached an entry is decided by sequences alone",
+        "numbers that begin again after a restart",
+        (
+            Edit(
+                f"{AT}/records.py",
+                "return cursor.epoch == self.epoch and cursor.sequence <= self.sequence",
+                "return cursor.sequence <= self.sequence",
+            ),
+        ),
+    ),
+    Bug(
+        "shown-before-it-is-complete",
+        "a node that loads its state again shows held polls the checkpoint before the entries after it are applied",
+        "found by the simulation before a release (seed 1082)",
+        (
+            Edit(
+                f"{AT}/replica.py",
+                "        state.note_changes()\n        tag = loaded",
+                "        state.note_changes()\n        self.follower.start_from(state)\n        tag = loaded",
+            ),
+        ),
+    ),
+    # What a restart can know.
+    Bug(
+        "log-of-a-restart-trusted",
+        "after a restart of Redis its log is taken for complete",
+        "issue 12, fault 3; Redis under appendfsync everysec",
+        (
+            Edit(
+                f"{AT}/recovery.py",
+                "    if now.is_durable:\n        return Decision(Action.CONTINUE_EPOCH",
+                "    if True:\n        return Decision(Action.CONTINUE_EPOCH",
+            ),
+        ),
+    ),
+    Bug(
+        "promoted-replica-trusted",
+        "a replica that has taken over counts as a server that syncs each write",
+        "Redis Sentinel loses acknowledged writes (Jepsen, 2013)",
+        (Edit(f"{AT}/log.py", ' or info.get("second_repl_offset", "-1") != "-1":', ":"),),
+    ),
+    Bug(
+        "behind-and-vouches",
+        "a node that knows entries which are not there follows the log all the same",
+        "issue 12, fault 3",
+        (
+            Edit(
+                f"{AT}/recovery.py",
+                "    if (now.last_entry is LastEntry.MISSING and is_older) or "
+                "(now.seen is not None and contents.lacks(now.seen)):\n",
+                "    if False:\n",
+            ),
+        ),
+    ),
+    Bug(
+        "vouchers-of-the-listed-only",
+        "a node that Redis has forgotten, but another has seen, need not vouch",
+        "decision 15",
+        (
+            Edit(
+                f"{AT}/records.py",
+                "self.members.union(*self.by_node.values()) <= self.by_node.keys()",
+                "self.members <= self.by_node.keys()",
+            ),
+        ),
+    ),
+    Bug(
+        "one-voucher-is-enough",
+        "one node that vouches for the log is enough",
+        "quorums of one",
+        (
+            Edit(
+                f"{AT}/records.py",
+                "bool(self.by_node) and self.members.union(*self.by_node.values()) <= self.by_node.keys()",
+                "bool(self.by_node)",
+            ),
+        ),
+    ),
+    Bug(
+        "same-name-after-a-restart",
+        "a log that is complete goes on under its name in another run of Redis",
+        "issue 12, fault 3",
+        (
+            Edit(
+                f"{AT}/catch_up.py",
+                "        if tail.version < 2:  # nodes of other releases could not read the entry\n",
+                "        if True:\n",
+            ),
+        ),
+    ),
+    Bug(
+        "no-mark",
+        "a node does not know after a restart of its own what it had applied",
+        "issue 12, fault 3: Redis put back while all nodes were stopped",
+        (Edit(f"{AT}/broadcast.py", "None if self._high_water is None else self._high_water.read()", "None"),),
+    ),
+    Bug(
+        "names-unknown-to-a-loader",
+        "a node that loads the log does not learn of names that the epoch got after the checkpoint",
+        "as snapshot-without-a-field",
+        (
+            Edit(
+                f"{AT}/records.py", "            self.past = (*self.past, PastEpoch(self.epoch, logged.last - 1))\n", ""
+            ),
+        ),
+    ),
+    # The checkpoint.
+    Bug(
+        "last-save-lost",
+        "a node saves what it remembers of the changes, although Redis has lost the save before",
+        "issue 12, fault 2",
+        (
+            Edit(
+                f"{AT}/first_node.py",
+                "            if report.saved < self._replica.follower.changes_known_after:\n",
+                "            if False:\n",
+            ),
+        ),
+    ),
+    Bug(
+        "save-over-another-save",
+        "a save does not look whether another node has saved meanwhile",
+        "lost updates",
+        (
+            Edit(f"{AT}/save.lua", "if state[1] ~= ARGV[1] or state[2] ~= ARGV[2] then", "if state[1] ~= ARGV[1] then"),
+            Edit(
+                STAND_IN,
+                'self._hmget(keys[0], b"epoch", b"saved") != [epoch, before]',
+                'self._hget(keys[0], b"epoch") != epoch',
+            ),
+        ),
+    ),
+    Bug(
+        "save-into-another-epoch",
+        "a save does not look whether another epoch has begun meanwhile",
+        "fencing tokens that nobody checks",
+        (
+            Edit(f"{AT}/save.lua", "if state[1] ~= ARGV[1] or state[2] ~= ARGV[2] then", "if state[2] ~= ARGV[2] then"),
+            Edit(
+                STAND_IN,
+                'self._hmget(keys[0], b"epoch", b"saved") != [epoch, before]',
+                'self._hget(keys[0], b"saved") != before',
+            ),
+        ),
+    ),
+    Bug(
+        "save-during-a-load",
+        "saves do not wait for a node that reads the checkpoint in pieces, and it does not notice",
+        "issue 12, fault 6: snapshots that are not atomic",
+        (
+            Edit(f"{AT}/save.lua", "if redis.call('ZCOUNT', KEYS[6], now, now + 60) > 0 then", "if false then"),
+            Edit(STAND_IN, "if self._is_loading(keys[5]):", "if False:"),
+            Edit(
+                f"{AT}/loading.py",
+                "        if _checkpoint(now) != _checkpoint(fields):\n            return None\n        await",
+                "        await",
+            ),
+            Edit(
+                f"{AT}/loading.py",
+                "        if _checkpoint(await self._head()) != _checkpoint(fields):\n            return None\n",
+                "",
+            ),
+        ),
+    ),
+    Bug(
+        "part-missing-unnoticed",
+        "nobody looks whether a key of the checkpoint was evicted",
+        "Redis with maxmemory-policy allkeys-lru",
+        (
+            Edit(f"{AT}/save.lua", "if state[3] ~= parts() then", "if false then"),
+            Edit(STAND_IN, 'if self._hget(keys[0], b"parts") != self._parts(keys):', "if False:"),
+            Edit(f"{AT}/loading.py", "            is_whole=expected == found and chain", "            is_whole=chain"),
+        ),
+    ),
+    Bug(
+        "limits-not-in-the-checkpoint",
+        "a node that starts has the limits of its own settings, and not those of the log",
+        "issue 12, fault 5: limits that take effect at one node first",
+        (
+            Edit(
+                f"{AT}/first_node.py",
+                "        if await log.switch(self._replica.tag, ",
+                "        if isinstance(command, Configure):\n"
+                "            follower.state.rules.limits = command.limits\n"
+                "        elif await log.switch(self._replica.tag, ",
+            ),
+        ),
+    ),
+    # Entries that cannot be read, and other settings.
+    Bug(
+        "unreadable-entry-stops-everybody",
+        "nodes wait for good at an entry that none of them can read",
+        "issue 12, fault 4",
+        (Edit(f"{AT}/first_node.py", ">= STUCK_SECONDS:", "< 0:"),),
+    ),
+    Bug(
+        "unknown-kind-is-an-error",
+        "an entry of an unknown kind is an unexpected error, again and again",
+        "issue 12, fault 4",
+        (
+            Edit(
+                f"{AT}/replies.py",
+                '        return LogEntry(Unreadable(f"{epoch}-{last}", str(error)), last, values[b"tag"], values[b"after"])\n',
+                "        raise ValueError(str(error)) from None\n",
+            ),
+        ),
+    ),
+    Bug(
+        "never-tries-again",
+        "a node that has failed once at an entry never tries it again",
+        "found by the simulation before a release (seed 570)",
+        (Edit(f"{AT}/replica.py", '        self._failed = b""\n        try:\n', "        try:\n"),),
+    ),
+    Bug(
+        "stuck-in-the-old-name",
+        "nodes that are stuck at an entry do not give the log up once its epoch has another name",
+        "found by the simulation before a release (seed 10014)",
+        (
+            Edit(
+                f"{AT}/first_node.py",
+                "            await self._saving.begin_epoch(log, report.tail.epoch, reason)\n",
+                "            await self._saving.begin_epoch(log, self._replica.cursor.epoch, reason)\n",
+            ),
+        ),
+    ),
+    Bug(
+        "other-settings-wait",
+        "a node whose limits are not those of the log does not follow it",
+        "issue 12, fault 5",
+        (
+            Edit(
+                f"{AT}/catch_up.py",
+                "                    loaded = await log.load(self._node_id)\n",
+                "                    loaded = await log.load(self._node_id)\n"
+                "                    own = self._replica.follower.limits\n"
+                "                    if loaded is not None and not self._replica.tag and loaded.snapshot.limits != own:\n"
+                '                        raise CannotFollow("other nodes have other limits")\n',
+            ),
+        ),
+    ),
+    # Acknowledgements.
+    Bug(
+        "replicated-without-a-write",
+        "WAIT is asked by a connection that has written nothing, and is true at once",
+        "Redis' documentation of WAIT",
+        (
+            Edit(f"{AT}/mark.lua", "redis.call('HINCRBY', KEYS[1], 'waits', 1)\n", "-- 'waits'\n"),
+            Edit("tests/simulation/redis_server.py", 'frozenset(b"PING INFO', 'frozenset(b"PING EVAL INFO'),
+        ),
+    ),
+    Bug(
+        "replicated-in-another-run",
+        "WAIT counts for an entry that the log did not contain when it began",
+        "docs/reliability.md: a false `replicated` after a failover",
+        (
+            Edit(
+                f"{AT}/confirmations.py",
+                "                    if end.includes(waiting.cursor):\n",
+                "                    if True:\n",
+            ),
+        ),
+    ),
+    Bug(
+        "stable-without-everybody",
+        "`stable` counts the nodes that Redis knows, although it may have lost some",
+        "docs/reliability.md, acknowledgements",
+        (Edit(f"{AT}/confirmations.py", " and self._clock.seconds() >= self._members_known_at:", ":"),),
+    ),
+    Bug(
+        "stable-by-the-fastest",
+        "`stable` is told when the first node has applied it",
+        "min and max",
+        (
+            Edit(
+                "pushup/broadcast/members.py",
+                "min(int(sequence) for _, _, sequence in places)",
+                "max(int(sequence) for _, _, sequence in places)",
+            ),
+        ),
+    ),
+    Bug(
+        "stable-across-epochs",
+        "`stable` compares sequences of different epochs",
+        "docs/reliability.md: stable told too early after a new epoch",
+        (
+            Edit(
+                f"{AT}/confirmations.py",
+                "if waiting.cursor.epoch == epoch and waiting.cursor.sequence <= sequence:",
+                "if waiting.cursor.sequence <= sequence:",
+            ),
+        ),
+    ),
+    Bug(
+        "lease-of-a-cut-off-node-ends-at-once",
+        "a node that has not reported for a moment does not count for `stable`, although it lives",
+        "stable counted by a node whose lease is over",
+        (
+            Edit(
+                f"{AT}/report.lua",
+                "redis.call('ZADD', KEYS[2], time + ARGV[3]",
+                "redis.call('ZADD', KEYS[2], time + 0.1",
+            ),
+            Edit(STAND_IN, "{})[node] = self.now() + float(lease)", "{})[node] = self.now() + 0.1"),
+        ),
+    ),
+)
+
+BUGS = tuple(bug._replace(kind="redis") for bug in _BUGS)

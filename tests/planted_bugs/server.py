@@ -1,0 +1,143 @@
+"""Bugs in a node and in its HTTP interface, and in the load balancer before it."""
+
+from __future__ import annotations
+
+from tests.planted_bugs.bug import Bug, Edit
+
+HELD = "pushup/core/held_polls.py"
+NODE = "pushup/node.py"
+CONNECTION = "pushup/net/connection.py"
+
+BUGS = (
+    Bug(
+        "register-after-reading",
+        "a poll is registered some milliseconds after the cache was read, and misses what is published meanwhile",
+        "lost wakeup; Nchan, and every server that reads and subscribes in two steps",
+        (
+            Edit(
+                NODE,
+                "        if isinstance(result, Subscription):\n            if result.deadline",
+                "        if isinstance(result, Subscription):\n"
+                "            for waiters in result.waiters:\n"
+                "                if waiters.tree is not None:\n"
+                "                    waiters.tree.discard(result.deadline, result)\n"
+                "            late = lambda: result.holder is not None and self.polls._waiting.wait(result)\n"
+                "            self._clock.callLater(0.005, late)\n"
+                "            if result.deadline",
+            ),
+        ),
+    ),
+    Bug(
+        "drain-answers-twice",
+        "polls that a drain has answered still wait for messages",
+        "shutdown paths that forget to unsubscribe",
+        (
+            Edit(
+                HELD,
+                "(subscription := self._waiting.pop_last()) is not None:\n            answers.append(self._end(subscription))\n",
+                "(subscription := self._waiting.pop_last()) is not None:\n"
+                "            answers.append((subscription.holder, self._read(subscription)))\n"
+                "            self._waiting.count -= 1\n",
+            ),
+        ),
+    ),
+    Bug(
+        "drain-forgets-its-polls",
+        "a node that stops closes its connections while polls are held, and does not answer them",
+        "servers that only close their sockets",
+        (
+            Edit(
+                "pushup/drain.py",
+                "        if not held and not left:\n",
+                "        if not left:\n",
+            ),
+        ),
+    ),
+    Bug(
+        "hot-loop-while-draining",
+        "a draining node answers new polls at once, so that their clients come back at once",
+        "Electric #3773; docs/reliability.md",
+        (
+            Edit(
+                "pushup/drain.py",
+                "return max(0.0, min(timeout, HOLD_SECONDS * (1 - random / 2), left))",
+                "return 0.0",
+            ),
+        ),
+    ),
+    Bug(
+        "waiter-leaked",
+        "the poll of a client that has left stays held",
+        "Nchan #474, subscribers that are never freed",
+        (
+            Edit(
+                CONNECTION,
+                "        if held is not None:\n            self._shared.application.abandon(held)\n",
+                "",
+            ),
+        ),
+    ),
+    Bug(
+        "answer-cut-off",
+        "what the kernel did not take of an answer is sent from its beginning",
+        "partial writes",
+        (Edit(CONNECTION, "memoryview(data)[sent:]", "memoryview(data)"),),
+    ),
+    Bug(
+        "timeout-forgets-messages",
+        "the answer at a poll's deadline or at a drain is empty, and has the newest cursor",
+        "a timeout that races with a message",
+        (
+            Edit(
+                HELD,
+                "        self._move(subscription)\n        answer = self._read(subscription)\n"
+                "        return self._release(subscription), answer\n",
+                "        self._move(subscription)\n"
+                "        answer = Answer(str(self._state.cursor), (), more=False, gaps=(), closed=())\n"
+                "        return self._release(subscription), answer\n",
+            ),
+        ),
+    ),
+    Bug(
+        "epoch-not-awaited",
+        "a node answers a cursor of a later epoch, which it does not have yet, from the epoch before",
+        "found by the simulation before a release (seeds 2033, 2400)",
+        (Edit(NODE, "and self._broadcast.awaits(cursor.epoch):", "and False:"),),
+    ),
+    Bug(
+        "expiry-by-itself",
+        "the node expires by the clock of its machine and not by that of the log",
+        "issue 12, fault 7; decision 14",
+        (
+            Edit(
+                "pushup/clock.py",
+                "        return self._then + (self._uptime() - self._since) * self._rate\n",
+                "        return self._wall()\n",
+            ),
+        ),
+    ),
+    Bug(
+        "balancer-repeats-a-post",
+        "the load balancer sends a publication without a key to the next server if the first does not answer",
+        "HAProxy with retry-on all-retryable-errors",
+        (
+            Edit(
+                "tests/simulation/balancer.py",
+                '            elif message.first_line.startswith("GET"):\n',
+                "            elif True:\n",
+            ),
+        ),
+    ),
+    Bug(
+        "epoch-named-by-the-clock",
+        "a new epoch is named by the wall clock alone, and is earlier than the one before if that was set back",
+        "issue 12, fault 7; timestamps as versions",
+        (
+            Edit(
+                "pushup/broadcast/epochs.py",
+                'max(int(now * 1000), int(after[:-2] or "0", 16) + 1)',
+                "int(now * 1000)",
+            ),
+        ),
+    ),
+)
