@@ -195,13 +195,16 @@ class CatchUp:
         return state
 
     async def _ask_others(self, log: RedisLog, *, vouches: bool) -> bool | None:
-        """Whether every node vouches; None if one has decided already. `vouches`: whether this node does."""
+        """Whether every node vouches; None if one has decided already. `vouches`: whether this node does.
+
+        If Redis syncs each write, it is enough that no node has died with it.
+        """
         known = [self._node_id, *self._known_nodes()] if vouches else None
         for _ in range(round(VOUCH_SECONDS / VOUCH_STEP_SECONDS)):
             vouchers = await log.vouch(self._node_id, known)
             if log.is_run(vouchers.run):
                 return None
-            if vouchers.are_all:
+            if vouchers.are_all or (log.durable and not vouchers.members):
                 return True
             await deferLater(self._clock, VOUCH_STEP_SECONDS, lambda: None)
         return False

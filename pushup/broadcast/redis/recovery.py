@@ -12,7 +12,8 @@ The first rule that applies decides:
    because acknowledged entries are lost. (Not if the log is in a later epoch that continues nothing: all were told.)
 7. Redis was restarted or replaced since the epoch was last followed. Is the log complete? Yes, if the same storage came
    back that syncs each write, or if every node vouches that may have acknowledged something: go on, under a new name of
-   the epoch. If it is not known yet: wait for the others to vouch. If they do not: begin an epoch.
+   the epoch. If it is not known yet: wait for the others to vouch. If they do not: begin an epoch. A node that was
+   started just now waits even if each write is synced, and then goes on: another one, whose mark is newer, may start.
 8. Otherwise (this node is new, was away for long, or another node has begun an epoch): start from the checkpoint.
 
 To *begin an epoch* makes the cursors of the old one invalid, and every client is told of gaps. So it is done only if
@@ -127,7 +128,7 @@ def decide(now: Situation) -> Decision:
 
 def _after_restart(now: Situation) -> Decision:
     """Whether the log is known to be complete."""
-    if now.is_durable:
+    if now.is_durable and (now.has_state or now.others_vouch is not None):
         return Decision(Action.CONTINUE_EPOCH, "Redis was restarted, and syncs each write")
     if now.others_vouch is None:
         return Decision(Action.ASK_OTHERS, "Redis was restarted, and other nodes may know entries that it has lost")

@@ -130,7 +130,10 @@ CASES: dict[str, tuple[Situation, Action, str]] = {
         case(OLD, LOG, last_entry=LastEntry.CONTAINED, is_same_run=False, is_durable=True),
         Action.CONTINUE_EPOCH, "Redis was restarted, and syncs each write"),
     "after a restart that keeps everything, at a new node": (
-        case(NEW, LOG, is_same_run=False, is_durable=True), Action.CONTINUE_EPOCH, "syncs each write"),
+        case(NEW, LOG, is_same_run=False, is_durable=True), Action.ASK_OTHERS, "other nodes may know"),
+    "the same, and no other node was alive, or none has started in time with a newer mark": (
+        case(NEW, LOG, is_same_run=False, is_durable=True, others_vouch=False),
+        Action.CONTINUE_EPOCH, "syncs each write"),
     "after a restart, nothing is proven": (
         case(OLD, LOG, last_entry=LastEntry.CONTAINED, is_same_run=False), Action.ASK_OTHERS,
         "Redis was restarted, and other nodes may know entries that it has lost"),

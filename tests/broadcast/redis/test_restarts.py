@@ -110,7 +110,7 @@ def test_redis_loses_everything_while_nodes_wait_for_others(cluster: Cluster) ->
     cluster.redis.restart()
     cluster.advance(1.0)
     cluster.redis.data.clear()
-    cluster.advance(VOUCH_SECONDS + 1.0)
+    cluster.advance(VOUCH_SECONDS + 3.0)
     assert cluster.nodes[0].follows
     assert told(cluster, seen) == ["lost"]
 
@@ -209,15 +209,28 @@ def test_a_replica_takes_over(cluster: Cluster, lost: bool) -> None:
     assert told(cluster, seen) == ["lost" if lost else "nothing"] * 2
 
 
-def test_a_durable_redis_needs_nobody(cluster: Cluster) -> None:
-    """The epoch goes on with a new node only, and has a new name all the same."""
+@pytest.mark.parametrize("leave", [True, False])
+def test_a_durable_redis_needs_nobody(cluster: Cluster, leave: bool) -> None:
+    """The epoch goes on with a new node only, and has a new name all the same.
+
+    At once if every node had left in good order, and otherwise when they have had time to start again.
+    """
     cluster.redis.info["aof_enabled"] = "1"
     cluster.redis.appendfsync = b"always"
     cluster.publish(cluster.nodes[0], "a")
     before = cluster.nodes[0].state.cursor
-    cluster.end()
+    for node in list(cluster.nodes):
+        if leave:
+            cluster.nodes.remove(node)
+            node.stop()
+            cluster.settle()
+        else:
+            cluster.crash(node)
     cluster.redis.restart()
-    cluster.start()
+    new = cluster.start()
+    cluster.advance(0.5)
+    assert new.follows == leave
+    cluster.advance(VOUCH_SECONDS + 3.0)
     assert order_of(epoch_of(cluster)) > order_of(before.epoch)
     assert told(cluster, str(before)) == ["nothing"]
     assert told(cluster, f"{before.epoch}-{before.sequence + 1}") == ["lost"]
@@ -402,6 +415,7 @@ def test_without_a_mark_nobody_can_know(durable: Cluster) -> None:
     durable.crash(node)
     durable.redis.restart(dump)
     again = durable.start()
+    durable.advance(VOUCH_SECONDS + 3.0)
     durable.publish(again, "a")
     assert told(durable, seen) == ["lost"]
     assert told(durable, seen.replace("-2", "-1")) == ["nothing"]
@@ -431,6 +445,7 @@ def test_what_a_mark_tells_a_new_node(durable: Cluster, disk: Disk, place: str, 
         "later": mark("f" * 14, 1),
     }[place]
     start_on(durable, disk)
+    durable.advance(VOUCH_SECONDS + 3.0)
     assert told(durable, str(end)) == [expected]
     assert order_of(epoch_of(durable)) > order_of("f" * 14 if place == "later" else end.epoch)
 
@@ -445,6 +460,29 @@ def test_an_unreadable_mark_is_reported_and_ignored(durable: Cluster, disk: Disk
     start_on(durable, disk)
     assert told(durable, seen) == ["nothing"]
     assert ["the mark cannot be read" in line for line in logged_failures] == [True]
+
+
+def test_a_node_whose_mark_is_older_waits_for_the_others(durable: Cluster) -> None:
+    """It starts first and finds nothing missing. Nobody reads past the hole there before the other one starts."""
+    disks = Disk(), Disk()
+    for each in disks:
+        start_on(durable, each)
+    durable.publish(durable.nodes[0], "a")
+    durable.advance(0.5)  # both have reported
+    dump, before = durable.redis.dump(), durable.nodes[0].cursor
+    durable.advance(MARK_SECONDS + 0.1)
+    older = disks[0].data
+    durable.publish(durable.nodes[0], "a")
+    durable.advance(MARK_SECONDS + 0.1)
+    durable.end()
+    disks[0].data = older
+    durable.redis.restart(dump)
+    start_on(durable, disks[0])
+    durable.advance(3.0)
+    assert not durable.nodes[0].follows
+    start_on(durable, disks[1])
+    durable.advance(3.0)
+    assert told(durable, before) == ["lost"] * 2
 
 
 def test_one_machine_with_a_mark_is_enough(durable: Cluster, disk: Disk) -> None:
