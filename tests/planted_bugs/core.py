@@ -61,7 +61,7 @@ BUGS = (
     Bug(
         "past-cursor-beyond-its-position",
         "a cursor of a former epoch name is good even beyond the place where the next name began",
-        "issue 12, fault 3: a cursor ahead of the queue",
+        "PushUp 0.1: a log that was put back: a cursor ahead of the queue",
         (
             Edit(
                 "pushup/core/past_epochs.py",
@@ -85,7 +85,7 @@ BUGS = (
     Bug(
         "old-state-after-a-swap",
         "held polls stay bound to the state before when a node loads its state again",
-        "issue 12, fault 6: restoring into a second state",
+        "PushUp 0.1: long turns: restoring into a second state",
         (
             Edit(
                 "pushup/node.py",
@@ -128,7 +128,7 @@ BUGS = (
     Bug(
         "expiry-in-insertion-order",
         "channels that are due in the same second expire in the order in which a node got them",
-        "issue 12, fault 1",
+        "PushUp 0.1: replicas differed",
         (Edit("pushup/core/due_channels.py", "if in_order and due in self._unsorted:", "if False:"),),
     ),
     Bug(

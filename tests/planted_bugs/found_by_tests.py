@@ -15,7 +15,7 @@ BUGS = (
     Bug(
         "no-pause-while-following",
         "a node applies a whole backlog in one turn of its reactor",
-        "issue 12, fault 6",
+        "PushUp 0.1: long turns",
         (Edit(f"{REDIS}/pace.py", "if self._spent and self._spent + units > TURN_UNITS:", "if False:"),),
         test=f"{REDIS_TESTS}/test_loading.py",
         why=SMALL,
@@ -45,7 +45,7 @@ BUGS = (
     Bug(
         "closing-counts-nothing",
         "one entry closes any number of channels, whatever they contain",
-        "issue 12, fault 6",
+        "PushUp 0.1: long turns",
         (Edit("pushup/core/state.py", "count += len(channel.messages or ()) if is_bounded else 0", "count += 0"),),
         test="tests/core/test_state.py",
         why=SMALL,
@@ -53,7 +53,7 @@ BUGS = (
     Bug(
         "groups-without-end",
         "the journal commits whatever waits as one group",
-        "issue 12, fault 6",
+        "PushUp 0.1: long turns",
         (
             Edit(
                 "pushup/broadcast/journal.py",
@@ -85,7 +85,7 @@ BUGS = (
     Bug(
         "timers-on-the-wall-clock",
         "the reactor's timers follow the clock of the machine when it is set",
-        "issue 12, fault 7; Twisted #2424",
+        "PushUp 0.1: clocks; Twisted #2424",
         (Edit("pushup/clock.py", "reactor.seconds = time.monotonic", "reactor.seconds = time.time"),),
         test="tests/test_clock.py",
         why="the simulated reactor has its own clock",
@@ -93,7 +93,7 @@ BUGS = (
     Bug(
         "expires-by-the-nodes-clock",
         "a node asks for expiry when something is due by its own clock",
-        "issue 12, fault 7; decision 14",
+        "PushUp 0.1: clocks; decision 14",
         (
             Edit(
                 f"{REDIS}/broadcast.py",
@@ -153,7 +153,7 @@ BUGS = (
     Bug(
         "newer-log-followed",
         "a node follows a log of a version that it does not know",
-        "issue 12, fault 4",
+        "PushUp 0.1: an entry that cannot be read",
         (Edit(f"{REDIS}/recovery.py", "    if tail.version > LATEST_VERSION:\n", "    if False:\n"),),
         test=f"{REDIS_TESTS}/test_recovery.py",
         why="the simulated nodes are of one release",
@@ -161,7 +161,7 @@ BUGS = (
     Bug(
         "saves-do-not-wait",
         "a checkpoint is saved while another node reads it in pieces",
-        "issue 12, fault 6",
+        "PushUp 0.1: long turns",
         (
             Edit(f"{REDIS}/save.lua", "if redis.call('ZCOUNT', KEYS[6], now, now + 60) > 0 then", "if false then"),
             Edit("tests/broadcast/redis/fake_redis.py", "if self._is_loading(keys[5]):", "if False:"),
@@ -172,7 +172,7 @@ BUGS = (
     Bug(
         "replaced-while-it-is-read",
         "a node that reads a checkpoint in pieces does not look whether all were of one",
-        "issue 12, fault 6",
+        "PushUp 0.1: long turns",
         (
             Edit(
                 f"{REDIS}/loading.py",
@@ -192,7 +192,7 @@ BUGS = (
     Bug(
         "held-across-a-new-name",
         "a poll that is held ahead of its node stays held when the order goes on under another name",
-        "issue 12, fault 3",
+        "PushUp 0.1: a log that was put back",
         (
             Edit(
                 "pushup/core/held_polls.py",
@@ -221,7 +221,7 @@ BUGS = (
     Bug(
         "ahead-answered-at-once",
         "a poll whose cursor is ahead of its node is answered empty, and never told that the order has lost that",
-        "issue 12, fault 3: a cursor ahead of the queue",
+        "PushUp 0.1: a log that was put back: a cursor ahead of the queue",
         (
             Edit(
                 "pushup/core/held_polls.py",
@@ -235,7 +235,7 @@ BUGS = (
     Bug(
         "end-never-asked",
         "a node does not find out whether a cursor ahead of it is beyond the end of the order",
-        "issue 12, fault 3: a cursor ahead of the queue",
+        "PushUp 0.1: a log that was put back: a cursor ahead of the queue",
         (
             Edit(
                 "pushup/node.py",

@@ -70,14 +70,14 @@ _BUGS = (
     Bug(
         "journal-put-back-unnoticed",
         "the mark is not compared with the end of the journal",
-        "issue 12, fault 3: a journal put back",
+        "PushUp 0.1: a log that was put back: a journal put back",
         (Edit(START, "elif mark is not None and lacks(mark, end, state.past_epochs):", "elif False:"),),
         needs=("put_back", "put_back_with_mark", "stop_all"),
     ),
     Bug(
         "mark-never-written",
         "the mark is written at the start and the stop of the server only",
-        "issue 12, fault 3",
+        "PushUp 0.1: a log that was put back",
         (
             Edit(
                 HIGH_WATER,
@@ -89,7 +89,7 @@ _BUGS = (
     Bug(
         "journal-keeps-its-name",
         "a journal goes on under the same epoch name after a restart, so ids are issued again after it was put back",
-        "issue 12, fault 3: sequences issued twice",
+        "PushUp 0.1: a log that was put back: sequences issued twice",
         (
             Edit(
                 START,

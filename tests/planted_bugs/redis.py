@@ -40,7 +40,7 @@ _BUGS = (
     Bug(
         "time-goes-back",
         "an entry has the time of Redis even if that has been set back",
-        "issue 12, fault 7",
+        "PushUp 0.1: clocks",
         (
             Edit(
                 f"{AT}/append.lua",
@@ -157,7 +157,7 @@ _BUGS = (
     Bug(
         "log-of-a-restart-trusted",
         "after a restart of Redis its log is taken for complete",
-        "issue 12, fault 3; Redis under appendfsync everysec",
+        "PushUp 0.1: a log that was put back; Redis under appendfsync everysec",
         (
             Edit(
                 f"{AT}/recovery.py",
@@ -184,7 +184,7 @@ _BUGS = (
     Bug(
         "behind-and-vouches",
         "a node that knows entries which are not there follows the log all the same",
-        "issue 12, fault 3",
+        "PushUp 0.1: a log that was put back",
         (
             Edit(
                 f"{AT}/recovery.py",
@@ -239,7 +239,7 @@ _BUGS = (
     Bug(
         "same-name-after-a-restart",
         "a log that is complete goes on under its name in another run of Redis",
-        "issue 12, fault 3",
+        "PushUp 0.1: a log that was put back",
         (
             Edit(
                 f"{AT}/catch_up.py",
@@ -251,7 +251,7 @@ _BUGS = (
     Bug(
         "no-mark",
         "a node does not know after a restart of its own what it had applied",
-        "issue 12, fault 3: Redis put back while all nodes were stopped",
+        "PushUp 0.1: a log that was put back: Redis put back while all nodes were stopped",
         (Edit(f"{AT}/broadcast.py", "None if self._high_water is None else self._high_water.read()", "None"),),
     ),
     Bug(
@@ -268,7 +268,7 @@ _BUGS = (
     Bug(
         "last-save-lost",
         "a node saves what it remembers of the changes, although Redis has lost the save before",
-        "issue 12, fault 2",
+        "PushUp 0.1: a lost checkpoint",
         (
             Edit(
                 f"{AT}/first_node.py",
@@ -316,7 +316,7 @@ _BUGS = (
     Bug(
         "save-during-a-load",
         "saves do not wait for a node that reads the checkpoint in pieces, and it does not notice",
-        "issue 12, fault 6: snapshots that are not atomic",
+        "PushUp 0.1: long turns: snapshots that are not atomic",
         (
             Edit(f"{AT}/save.lua", "if redis.call('ZCOUNT', KEYS[6], now, now + 60) > 0 then", "if false then"),
             Edit(STAND_IN, "if self._is_loading(keys[5]):", "if False:"),
@@ -346,7 +346,7 @@ _BUGS = (
     Bug(
         "limits-not-in-the-checkpoint",
         "a node that starts has the limits of its own settings, and not those of the log",
-        "issue 12, fault 5: limits that take effect at one node first",
+        "PushUp 0.1: different settings: limits that take effect at one node first",
         (
             Edit(
                 f"{AT}/first_node.py",
@@ -362,14 +362,14 @@ _BUGS = (
     Bug(
         "unreadable-entry-stops-everybody",
         "nodes wait for good at an entry that none of them can read",
-        "issue 12, fault 4",
+        "PushUp 0.1: an entry that cannot be read",
         (Edit(f"{AT}/first_node.py", ">= STUCK_SECONDS:", "< 0:"),),
         needs=("poison", "poison_one"),
     ),
     Bug(
         "unknown-kind-is-an-error",
         "an entry of an unknown kind is an unexpected error, again and again",
-        "issue 12, fault 4",
+        "PushUp 0.1: an entry that cannot be read",
         (
             Edit(
                 f"{AT}/replies.py",
@@ -400,7 +400,7 @@ _BUGS = (
     Bug(
         "other-settings-wait",
         "a node whose limits are not those of the log does not follow it",
-        "issue 12, fault 5",
+        "PushUp 0.1: different settings",
         (
             Edit(
                 f"{AT}/catch_up.py",

@@ -107,7 +107,7 @@ BUGS = (
     Bug(
         "expiry-by-itself",
         "the node expires by the clock of its machine and not by that of the log",
-        "issue 12, fault 7; decision 14",
+        "PushUp 0.1: clocks; decision 14",
         (
             Edit(
                 "pushup/clock.py",
@@ -147,7 +147,7 @@ BUGS = (
     Bug(
         "epoch-named-by-the-clock",
         "a new epoch is named by the wall clock alone, and is earlier than the one before if that was set back",
-        "issue 12, fault 7; timestamps as versions",
+        "PushUp 0.1: clocks; timestamps as versions",
         (
             Edit(
                 "pushup/broadcast/epochs.py",
