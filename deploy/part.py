@@ -34,7 +34,7 @@ class Interrupted(Exception):
 class Part:
     """A process and its command. `is_ready`: whether the process can be used; it may raise OSError if not.
 
-    `start_seconds`: how long it may take until it is ready.
+    `start_seconds`: how long it may take until it is ready; None: START_SECONDS.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Part:
         environment: Mapping[str, str],
         folder: Path,
         is_ready: Callable[[], bool],
-        start_seconds: float = START_SECONDS,
+        start_seconds: float | None = None,
     ) -> None:
         self.name = name
         self.command = list(command)
@@ -53,7 +53,7 @@ class Part:
         self._environment = dict(environment)
         self._folder = folder
         self._is_ready = is_ready
-        self._start_seconds = start_seconds
+        self._start_seconds = START_SECONDS if start_seconds is None else start_seconds
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

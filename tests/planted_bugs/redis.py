@@ -161,8 +161,8 @@ _BUGS = (
         (
             Edit(
                 f"{AT}/recovery.py",
-                "    if now.is_durable:\n        return Decision(Action.CONTINUE_EPOCH",
-                "    if True:\n        return Decision(Action.CONTINUE_EPOCH",
+                "    if now.is_durable and (now.has_state or now.others_vouch is not None):\n",
+                "    if True:\n",
             ),
         ),
         needs=(
@@ -440,6 +440,42 @@ _BUGS = (
         "`stable` counts the nodes that Redis knows, although it may have lost some",
         "docs/reliability.md, acknowledgements",
         (Edit(f"{AT}/confirmations.py", " and self._clock.seconds() >= self._members_known_at:", ":"),),
+    ),
+    Bug(
+        "incomplete-list-forgotten",
+        "a node counts those that Redis knows as all, right after Redis was emptied",
+        "seed 12074 (docs/simulation.md)",
+        (
+            Edit(
+                f"{AT}/reporting.py",
+                "elif self._clock.seconds() < self._incomplete_at + LEASE_SECONDS:",
+                "elif False:",
+            ),
+        ),
+    ),
+    Bug(
+        "loaded-log-not-marked",
+        "a node that has only loaded the log has no mark",
+        "seed 10020 (docs/simulation.md)",
+        (
+            Edit(
+                f"{AT}/broadcast.py",
+                "        self._on_large()\n        self._note_mark()\n",
+                "        self._on_large()\n",
+            ),
+        ),
+    ),
+    Bug(
+        "first-to-start-decides",
+        "after a crash of everything, the node that starts first goes on although another has a newer mark",
+        "real faults: older-file (docs/reliability.md)",
+        (
+            Edit(
+                f"{AT}/recovery.py",
+                "now.is_durable and (now.has_state or now.others_vouch is not None)",
+                "now.is_durable",
+            ),
+        ),
     ),
     Bug(
         "stable-by-the-fastest",
