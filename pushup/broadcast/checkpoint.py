@@ -89,7 +89,7 @@ class Parts:
                 self._keys.append((key, remembered))
 
     def snapshot(self, limits: Limits) -> Snapshot:
-        """The state; its channels in the order in which they came."""
+        """The state; its channels in the order in which they came. It has the lists of these parts: no copies."""
         head = self._head
         return Snapshot(
             epoch=head.epoch,
@@ -100,9 +100,9 @@ class Parts:
             version=head.version,
             past_epochs=head.past_epochs,
             limits=limits,
-            channels=tuple(self._channels.values()),
-            messages=tuple(self._messages),
-            keys=tuple(self._keys),
+            channels=list(self._channels.values()),
+            messages=self._messages,
+            keys=self._keys,
         )
 
 
@@ -122,4 +122,9 @@ def read_checkpoint(
     parts.add_messages(messages)
     parts.add_keys(keys)
     snapshot = parts.snapshot(limits)
-    return replace(snapshot, channels=tuple(sorted(snapshot.channels, key=place_when_due)))
+    return replace(
+        snapshot,
+        channels=tuple(sorted(snapshot.channels, key=place_when_due)),
+        messages=tuple(snapshot.messages),
+        keys=tuple(snapshot.keys),
+    )

@@ -5,6 +5,8 @@ Journals and Redis keep these values as JSON, so the field names are a file form
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Raw, Struct, field
 from msgspec.structs import replace
 
@@ -96,9 +98,9 @@ class Snapshot(Struct, frozen=True):
     version: int
     past_epochs: tuple[PastEpoch, ...]
     limits: Limits
-    channels: tuple[ChannelSnapshot, ...]
-    messages: tuple[MessageSnapshot, ...]
-    keys: tuple[tuple[str, Remembered], ...]
+    channels: Sequence[ChannelSnapshot]
+    messages: Sequence[MessageSnapshot]
+    keys: Sequence[tuple[str, Remembered]]
 
 
 def place_when_due(channel: ChannelSnapshot) -> tuple[bool, int, int, int, str]:

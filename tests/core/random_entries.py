@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from random import Random
 
 from msgspec.structs import replace
@@ -62,6 +62,6 @@ def sorted_snapshot(state: ReplicatedState) -> Snapshot:
     return replace(snapshot, channels=by_name(snapshot.channels))
 
 
-def by_name(channels: tuple[ChannelSnapshot, ...]) -> tuple[ChannelSnapshot, ...]:
+def by_name(channels: Iterable[ChannelSnapshot]) -> tuple[ChannelSnapshot, ...]:
     """The channels sorted by name."""
     return tuple(sorted(channels, key=lambda channel: channel.name))
