@@ -214,10 +214,15 @@ class Network:
             self.connections[one.number] = one
             made_at = world.now + back.delay()
             one.arrives_at = made_at
+
+            def take() -> None:
+                if other.is_open:  # or it was reset before the listener had looked
+                    accept(other)
+
             if listener.paused:  # the kernel accepts
-                listener.postponed.append(lambda: accept(other))
+                listener.postponed.append(take)
             else:
-                world.at(world.now, lambda: accept(other), listener)
+                world.at(world.now, take, listener)
             world.at(made_at, lambda: made(one), process)
             world.at(made_at, lambda: _end_if_dead(one))
 
