@@ -26,6 +26,8 @@ from loadtest.cluster_kills.scene import Scene
 from loadtest.cluster_kills.stage import Base
 from loadtest.results import Table
 
+pytestmark = pytest.mark.xdist_group("cluster-kills")  # one cluster after the other: each needs much of the machine
+
 MESSAGES = 1000
 LONGEST = 3.0
 

@@ -47,5 +47,6 @@ def hunt(bug: Bug, first: int, most: int) -> dict[str, object]:
 if __name__ == "__main__":
     assert Path(pushup.__file__).is_relative_to(Path.cwd()), "another copy of PushUp was imported"
     keep_quiet()
-    (bug,) = [bug for bug in BUGS if bug.name == sys.argv[1]]
-    print(json.dumps(hunt(bug, int(sys.argv[2]), int(sys.argv[3]))))
+    name, first, most = sys.argv[1:]
+    bug = next((bug for bug in BUGS if bug.name == name), Bug(name, "", "", ()))  # one that is not listed: any seed
+    print(json.dumps(hunt(bug, int(first), int(most))))
