@@ -6,6 +6,7 @@ from random import Random
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from pushup.core.commands import Close, Command, Create, Entry, Expire, Outcome, Publish, Renew
 from pushup.core.cursor import Cursor, Start
@@ -81,7 +82,8 @@ class Local:
 
 
 def through_json(snapshot: Snapshot) -> Snapshot:
-    return msgspec.json.decode(msgspec.json.encode(snapshot), type=Snapshot)
+    read = msgspec.json.decode(msgspec.json.encode(snapshot), type=Snapshot)
+    return replace(read, channels=tuple(read.channels), messages=tuple(read.messages), keys=tuple(read.keys))
 
 
 @pytest.mark.parametrize("limits", LIMITS)
