@@ -89,7 +89,7 @@ class Parts:
                 self._keys.append((key, remembered))
 
     def snapshot(self, limits: Limits) -> Snapshot:
-        """The state; its channels in the order in which they came. It has the lists of these parts: no copies."""
+        """The state; channels are in the order in which they came. Messages and keys are these lists, not copies."""
         head = self._head
         return Snapshot(
             epoch=head.epoch,

@@ -8,29 +8,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from heapq import nsmallest
 from typing import Any
 
 from pushup.core.channel import Channel
 from pushup.core.time_tree import TimeTree
 
-AT_ONCE = 2000
-"""How many channels of a second are put in order at once: 10 ms if it has 100,000, while all of them take 300 ms."""
-
 
 class DueChannels:
     """Channels by `due`; those that are due in the same second by `key`.
 
-    Adding in the order of the keys, the common case, keeps a second in order. Of one that is not, the first `AT_ONCE`
-    are looked for when it is reached, and again when they are gone. `add` and `discard` cost O(1) at a second that has
-    other channels, else O(log n).
+    Adding in the order of the keys, the common case, keeps a second in order. One that is not is sorted when it is
+    reached. `add` and `discard` cost O(1) at a second that has other channels, else O(log n).
     """
 
     def __init__(self, key: Callable[[Channel], Any]) -> None:
         self._key = key
         self._tree: TimeTree[Channel] = TimeTree()
         self._unsorted: set[int] = set()  # seconds that are not in order
-        self._next: list[Channel] = []  # the first channels of the second `_next_due`, the very first one last
+        self._next: list[
+            Channel
+        ] = []  # the channels of the second `_next_due` in reverse order, and some that have gone
         self._next_due = 0
 
     def __iter__(self) -> Iterator[Channel]:
@@ -70,14 +67,14 @@ class DueChannels:
         return self._tree.first
 
     def _smallest(self, due: int) -> Channel:
-        """The first channel of a second that is not in order."""
+        """The first channel of a second that is not in order. O(n log n) for the first one, then O(1)."""
         channels = self._tree.at(due)
         if due != self._next_due:
             self._next, self._next_due = [], due
         while self._next and self._next[-1] not in channels:
             self._next.pop()
         if not self._next:
-            self._next = nsmallest(AT_ONCE, channels, key=self._key)[::-1]
+            self._next = sorted(channels, key=self._key, reverse=True)
         return self._next[-1]
 
     def pop(self) -> Channel | None:

@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from pushup.core import due_channels
 from pushup.core.channel import Channel
 from pushup.core.due_channels import DueChannels
 
@@ -18,11 +17,9 @@ def channel(id_: int, due: int) -> Channel:
     return made
 
 
-@pytest.mark.parametrize("at_once", [1, 3, 2000])
-@pytest.mark.parametrize("seed", range(10))
-def test_they_come_by_second_and_id(seed: int, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seed", range(30))
+def test_they_come_by_second_and_id(seed: int) -> None:
     """Added in any order, while others are removed, and while those that are due are taken."""
-    monkeypatch.setattr(due_channels, "AT_ONCE", at_once)
     random = Random(seed)
     due = DueChannels(attrgetter("id"))
     model: list[Channel] = []
@@ -54,7 +51,7 @@ def test_they_come_by_second_and_id(seed: int, at_once: int, monkeypatch: pytest
 
 
 def test_little_is_looked_at_for_each() -> None:
-    """30,000 channels of one second, added in a random order, are compared in 15 rounds and not once for each."""
+    """30,000 channels of one second, added in a random order, are looked at once or twice each."""
     looked = 0
 
     def key(channel: Channel) -> int:
@@ -71,4 +68,4 @@ def test_little_is_looked_at_for_each() -> None:
         assert first is not None
         assert first.id == id_
         due.discard(first)
-    assert looked < 9 * 30_000
+    assert looked < 3 * 30_000
