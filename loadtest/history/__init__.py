@@ -8,6 +8,7 @@ format. `python -m loadtest judge FILE` judges one.
 | `events` | the events of a history |
 | `file` | a history as JSON Lines: written, and read |
 | `checker` | what the events must be like if all promises are kept |
+| `clients` | what it knows of each publication, and of each subscriber |
 | `forgetting` | which gaps may be false because a channel may have been forgotten |
 | `order` | places in the order of everything |
 | `verdict` | the first broken promise of a history, and what it contains |

@@ -19,69 +19,11 @@ from collections.abc import Callable
 from msgspec import structs
 
 from loadtest.history import events
+from loadtest.history.clients import Follower, Publication, Step
 from loadtest.history.events import BadHistory, BrokenPromise, Event
 from loadtest.history.forgetting import may_forget
 from loadtest.history.order import Epoch, Order, Place, epoch_of
 from pushup.core.limits import Limits
-
-
-class Publication:
-    """A publication, and what its publisher was told of it."""
-
-    def __init__(self, event: events.Publish) -> None:
-        self.name = event.publication
-        self.channels = [message.channels for message in event.messages]
-        self.data = [message.data for message in event.messages]
-        self.key = event.key
-        self.began_at = event.at
-        self.began_after = ""
-        """The last id that anybody had been acknowledged when it began."""
-        self.ids: tuple[str, ...] = ()
-        """What it was acknowledged with; empty if it was not."""
-        self.acknowledged_at = 0.0
-        self.refused = False
-
-
-class Step:
-    """One answer that a subscriber got."""
-
-    def __init__(self, before: str, after: str, gaps: dict[str, str], at: float) -> None:
-        self.before = before
-        self.after = after
-        self.gaps = gaps
-        self.at = at
-
-    @property
-    def tells_of_loss(self) -> bool:
-        return "lost" in self.gaps.values()
-
-
-class Follower:
-    """One chain of cursors: what a subscriber asked for and was told."""
-
-    def __init__(self, name: str, channels: tuple[str, ...], cursor: str) -> None:
-        self.name = name
-        self.channels = channels
-        self.cursor = cursor
-        self.received: dict[str, str] = {}
-        """The id of each message, by its data."""
-        self.last_id = ""
-        """The id of the last message received since the last loss."""
-        self.steps: list[Step] = []
-        self.polls = False
-        """Whether it waits for an answer."""
-        self.has_left = False
-
-    def fork(self, name: str) -> Follower:
-        """Another one that goes on from here, and has received the same."""
-        other = Follower(name, self.channels, self.cursor)
-        other.received, other.last_id, other.steps = dict(self.received), self.last_id, list(self.steps)
-        return other
-
-    @property
-    def starts(self) -> bool:
-        """Whether it has no cursor of a server yet."""
-        return not self.steps
 
 
 class Checker:

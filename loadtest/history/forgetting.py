@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from loadtest.history.checker import Checker, Follower
+    from loadtest.history.checker import Checker
+    from loadtest.history.clients import Follower
 
 SLACK_SECONDS = 1.0
 """Servers go by the times of entries, which may differ from those of the history by the way to the server."""

@@ -10,7 +10,8 @@ from typing import get_args
 import pytest
 from msgspec import structs
 
-from loadtest.history.checker import Checker, Follower, Publication
+from loadtest.history.checker import Checker
+from loadtest.history.clients import Follower, Publication
 from loadtest.history.events import (
     Acknowledged,
     Answered,

@@ -11,7 +11,7 @@ WAITING, MOVING = "pushup/core/waiting.py", "pushup/core/moving.py"
 BUGS = (
     Bug(
         "eviction-mark-dropped",
-        "a message that is evicted leaves no mark, so nobody is told of a gap",
+        "evicting a message leaves no mark, so the gap is never reported",
         "Nchan's and most servers' message buffers",
         (
             Edit(
@@ -24,7 +24,7 @@ BUGS = (
     ),
     Bug(
         "gap-without-a-loss",
-        "a client that has just received the message that was dropped is told of a gap",
+        "a client is told of a gap although it received the message before it was dropped",
         "off by one",
         (Edit(ANSWER, "else missed[n]) > after:", "else missed[n]) >= after > 0:"),),
     ),
@@ -121,7 +121,7 @@ BUGS = (
     ),
     Bug(
         "floor-not-raised",
-        "nothing remains of a forgotten channel, so old cursors are told of no gap",
+        "forgetting a channel leaves no trace, so old cursors are not told of a gap",
         "decision 12",
         (Edit(CHANNELS, "        self.floor = max(self.floor, channel.latest_sequence)\n", ""),),
     ),

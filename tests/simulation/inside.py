@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from loadtest.history.checker import Follower, Publication
+from loadtest.history.clients import Follower, Publication
 from loadtest.history.events import BrokenPromise, PutBack
 from pushup.broadcast.redis.broadcast import RedisBroadcast
 from pushup.broadcast.redis.log import SCRIPTS

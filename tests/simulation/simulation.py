@@ -109,16 +109,8 @@ class Simulation:
         self.record.take(events.Begin(at=0.0, format=events.FORMAT, limits=settings.queue))
         kinds = {step.kind for step in plan.steps}
         # A journal that is opened again goes on with the wall clock of its machine, right or wrong.
-        self.jump_counts = self.kind == "journal" and not kinds.isdisjoint(
-            {
-                "kill",
-                "drain",
-                "stop_all",
-                "put_back",
-                "put_back_with_mark",
-                "kill_writing",
-            }
-        )
+        opens_again = {"kill", "drain", "stop_all", "put_back", "put_back_with_mark", "kill_writing"}
+        self.jump_counts = self.kind == "journal" and not kinds.isdisjoint(opens_again)
         self.checker.confirmed = inside.check_confirmation(self)
         reach.watch(self)
         if self.kind == "journal":
