@@ -1,5 +1,7 @@
 """What a node does four times a second: shows that it is alive, and learns of the others, the log and the checkpoint.
 
+While much changes it does so more often, so that no save of the checkpoint has much to collect and encode at once.
+
 Each report renews the node's lease. The reply says which nodes are alive, where the log ends, and where the checkpoint
 is. From it the node sees whether the log is still the one that it follows, and whether its reading is stuck. One node
 does what has to be done once for all (`first_node`).
@@ -11,9 +13,8 @@ import math
 
 import msgspec
 from msgspec import structs
-from twisted.internet.defer import CancelledError
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from pushup.broadcast import OnEnd
@@ -26,13 +27,13 @@ from pushup.broadcast.redis.first_node import FirstNode
 from pushup.broadcast.redis.log import LEASE_SECONDS, READ_SECONDS, RedisLog
 from pushup.broadcast.redis.records import LastEntry, NodeReport, Report
 from pushup.broadcast.redis.replica import Diverged, Replica
-from pushup.broadcast.redis.saving import Saving
+from pushup.broadcast.redis.saving import SAVE_CHANGES, Saving
 from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
 from pushup.core.rules import LATEST_VERSION
 
 REPORT_SECONDS = 0.25
-"""How often a node reports."""
+"""How often a node reports, unless SAVE_CHANGES have been made before."""
 
 UNKNOWN_LIMIT = 64
 """Maximum number of later epochs that a node remembers because clients have cursors of them."""
@@ -76,6 +77,8 @@ class Reporting:
         self._seen: dict[str, float] = {}  # when each node was last seen, for those seen lately
         self._first_node = FirstNode(node_id=node_id, replica=replica, saving=saving, clock=clock)
         self._on_ends: list[OnEnd] = []  # those who ask where the log ends; the next report that is sent tells them
+        self._pause: _Pause | None = None  # until the next report
+        self._most_changes = 0  # with so many the next report comes early
 
     async def run(self, commands: RedisLog, reading: RedisLog) -> None:
         """Report until cancelled, or until the log cannot be read on: then close the connection that reads it."""
@@ -83,7 +86,10 @@ class Reporting:
         try:
             while not self._is_leaving:
                 await self._report(commands, stall)
-                await deferLater(self._clock, REPORT_SECONDS, lambda: None)
+                self._most_changes = self._replica.follower.changed_count + SAVE_CHANGES
+                self._pause = _Pause(self._clock, REPORT_SECONDS)
+                await self._pause.over
+                self._pause = None
         except CancelledError:
             pass
         except (Lost, ErrorReply, Diverged) as error:
@@ -92,6 +98,11 @@ class Reporting:
             if self._outage.refused(str(error)):
                 _log.failure("reporting to the other nodes failed; this node reconnects to Redis")
             reading.connection.abort(str(error))
+
+    def applied(self) -> None:
+        """An entry has been applied: report now if much has changed since the last report."""
+        if self._pause is not None and self._replica.follower.changed_count >= self._most_changes:
+            self._pause.end()
 
     def stop(self) -> None:
         """Report no more."""
@@ -175,6 +186,20 @@ class Reporting:
         self.members = [node.member for node in nodes]
         self._seen |= {node.id: now for node in nodes}
         self._seen = {name: at for name, at in self._seen.items() if at >= now - LEASE_SECONDS}
+
+
+class _Pause:
+    """Some seconds, or fewer."""
+
+    def __init__(self, clock: IReactorTime, seconds: float) -> None:
+        self.over: Deferred[None] = Deferred(lambda over: self._timer.cancel())
+        self._timer = clock.callLater(seconds, self.over.callback, None)
+
+    def end(self) -> None:
+        """It is over now, unless it is already."""
+        if not self.over.called:
+            self._timer.cancel()
+            self.over.callback(None)
 
 
 class _Stall:

@@ -15,8 +15,8 @@ SAVE_SECONDS = 1.0
 """How often the checkpoint is brought up to date while there are new entries."""
 
 SAVE_CHANGES = 2000
-"""After this many changed messages and channels it is brought up to date with the next report: collecting and encoding
-them takes about 2 ms, and what one save adds is a small piece for a node that loads."""
+"""After this many changed messages and channels it is brought up to date at once: collecting and encoding them takes
+about 3 ms, and what one save adds is a small piece for a node that loads."""
 
 LOG_SECONDS = 60.0
 """How long entries stay in the log after the checkpoint contains them. A node that was away for less can read on."""

@@ -209,6 +209,7 @@ class Session:
                     if isinstance(logged.entry, Entry):
                         await pace.spend(work_of(logged.entry, self._replica.follower.time))
                     self._replica.apply(logged)
+                    self._reporting.applied()
         except CannotApply as error:
             if self._replica.stuck_at:
                 self._heard_at = -math.inf
