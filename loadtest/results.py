@@ -48,13 +48,14 @@ class Table(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A line chart; `lines` maps each line's name to its (x, y) points."""
+    """A line chart; `lines` maps each line's name to its (x, y) points. `log_x`: x is logarithmic."""
 
     name: str
     title: str
     x: str
     y: str
     lines: Mapping[str, Sequence[tuple[float, float]]]
+    log_x: bool = False
 
     def write(self, folder: Path, about: Mapping[str, object]) -> None:
         """Write `<name>.png` and `<name>.svg`; the SVG's metadata names the command that produced it."""
@@ -70,6 +71,8 @@ class Figure(NamedTuple):
             axes.plot(*zip(*points, strict=True), marker=marker, label=name)
         axes.set(title=self.title, xlabel=self.x, ylabel=self.y)
         axes.set_ylim(bottom=0)
+        if self.log_x:
+            axes.set_xscale("log")
         axes.grid(visible=True, alpha=0.3)
         axes.legend()
         figure.savefig(folder / f"{self.name}.png", dpi=120)
