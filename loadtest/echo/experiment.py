@@ -22,6 +22,10 @@ MESSAGE_BYTES = 1024
 """The paper says "arbitrary fixed sized messages"."""
 
 
+SECONDS_A_CONNECTION = 6e-4
+"""A measurement is at least this long, since a message then takes longer, too: with 10,000 connections about 2 s."""
+
+
 class Scale(NamedTuple):
     """How much to measure. `sizes`: of messages, with `connections_of_sizes` connections."""
 
@@ -30,6 +34,9 @@ class Scale(NamedTuple):
     rounds: int
     sizes: Sequence[int]
     connections_of_sizes: int
+
+    def seconds_for(self, connections: int) -> float:
+        return max(self.seconds, SECONDS_A_CONNECTION * connections)
 
 
 FULL = Scale((1, 10, 100, 1000, 2000, 5000, 10_000), 3.0, 3, (64, 1024, 16_384, 65_536), 100)
@@ -61,7 +68,7 @@ def measure(scale: Scale) -> tuple[list[Table], list[Figure]]:
     runs: dict[tuple[Kind, int], list[Run]] = {}
     for kind, number, size in plan:
         progress.step(f"{number} connections, {kind.name}")
-        runs.setdefault((kind, number), []).append(measure_kind(kind, number, size, scale.seconds))
+        runs.setdefault((kind, number), []).append(measure_kind(kind, number, size, scale.seconds_for(number)))
     sizes: dict[tuple[Kind, int], list[Run]] = {}
     for kind, number, size in plan_of_sizes:
         progress.step(f"messages of {size} bytes, {kind.name}")
@@ -76,7 +83,8 @@ def measure(scale: Scale) -> tuple[list[Table], list[Figure]]:
 
 COLUMNS = (
     "connections", "message bytes", "engine", "wait", "threads", "Mbit/s", "lowest", "highest", "server's us a message",
-    "in the kernel us", "response p50 ms", "p99 ms", "server's share of its processor", "client's share of its processor", "what was seen",
+    "in the kernel us", "response p50 ms", "p99 ms", "server's share of its processor",
+    "client's share of its processor", "what was seen",
 )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ POOL_THREADS = 4
 
 
 class Kind(NamedTuple):
-    """A server: an engine, its wait strategy ("-" for io_uring), and its threads for handlers (0: it calls them itself)."""
+    """A server: an engine, its wait strategy ("-" for io_uring), its threads for handlers (0: it calls them itself)."""
 
     engine: str
     wait: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from typing import NamedTuple
 
 import click
 
@@ -21,11 +22,16 @@ BACKLOG = 4096
 
 ENGINES = ("reactor", "emulated", "uring")
 
-Turn = Callable[[float | None], None]
+
+class EchoServer(NamedTuple):
+    """An engine that echoes on all connections of a listener: what makes a turn of it, and what ends it."""
+
+    turn: Callable[[float | None], None]
+    close: Callable[[], None]
 
 
-def echo(listener: socket.socket, *, engine: str, wait: str, threads: int, buffer_bytes: int) -> Turn:
-    """Set up an echo server; returns what makes a turn of it. The strategy is ignored by `uring`, which needs none.
+def echo(listener: socket.socket, *, engine: str, wait: str, threads: int, buffer_bytes: int) -> EchoServer:
+    """Set up an echo server. The strategy is ignored by `uring`, which needs none.
 
     Raises: OSError if there is no io_uring. ValueError if a reactor is to have threads.
     """
@@ -35,12 +41,12 @@ def echo(listener: socket.socket, *, engine: str, wait: str, threads: int, buffe
         strategy = STRATEGIES[wait]()
         reactor = Reactor(strategy)
         ReactiveAcceptor(reactor, listener, buffer_bytes, drains=strategy.edge_triggered)
-        return reactor.turn
+        return EchoServer(reactor.turn, reactor.close)
     proactor: Engine = UringProactor() if engine == "uring" else EmulatedProactor(STRATEGIES[wait]())
     if threads:
         proactor = PooledProactor(proactor, threads)
     proactor.listen(listener, lambda sock: EchoServerProtocol(proactor, sock, buffer_bytes).start())
-    return proactor.turn
+    return EchoServer(proactor.turn, proactor.close)
 
 
 @click.command()
@@ -58,11 +64,11 @@ def main(
     raise_file_limit()
     host, _, port = listen.rpartition(":")
     with socket.create_server((host, int(port)), backlog=BACKLOG) as listener:
-        turn = echo(listener, engine=engine, wait=wait, threads=threads, buffer_bytes=buffer_bytes)
+        server = echo(listener, engine=engine, wait=wait, threads=threads, buffer_bytes=buffer_bytes)
         at = listener.getsockname()
         click.echo(f"the echo server listens on http://{at[0]}:{at[1]}")
         while True:
-            turn(None)
+            server.turn(None)
 
 
 if __name__ == "__main__":

@@ -56,6 +56,7 @@ class PooledProactor:
     def close(self) -> None:
         """Also waits for handlers that are being called."""
         self._pool.shutdown()
+        self.turn(0.0)
         self._waker.channel.close()
         self._engine.turn(0.0)
         self._wake.close()

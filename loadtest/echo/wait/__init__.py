@@ -9,6 +9,6 @@
 | `with_epoll_edge` | epoll-edge | `epoll(7)`, edge-triggered: reported once when a socket becomes ready |
 | `strategies` | | the table of them by name |
 
-The paper's other strategies are those of other systems (/dev/poll, port_get, kqueue), or gone (real-time signals were
-Linux's way to be told of edges before it had epoll).
+The paper's other strategies are those of other systems (/dev/poll, port_get, kqueue), or were Linux's way to be told of
+edges before it had epoll (real-time signals).
 """
