@@ -16,6 +16,8 @@ Value = float | int | str
 
 BAR_WIDTH = 30
 LINE_WIDTH = 100
+LEGEND_LINES = 6
+"""A figure with more lines than this has its legend beside it, not in it."""
 
 
 class Table(NamedTuple):
@@ -73,8 +75,12 @@ class Figure(NamedTuple):
         axes.set_ylim(bottom=0)
         if self.log_x:
             axes.set_xscale("log")
+            axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.grid(visible=True, alpha=0.3)
-        axes.legend()
+        if len(self.lines) > LEGEND_LINES:
+            figure.legend(loc="outside right upper")
+        else:
+            axes.legend()
         figure.savefig(folder / f"{self.name}.png", dpi=120)
         metadata = {"Title": self.title, "Source": str(about["command"])}
         figure.savefig(folder / f"{self.name}.svg", metadata=metadata)

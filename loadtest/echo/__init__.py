@@ -3,15 +3,14 @@
 | file | contents |
 |---|---|
 | `channel` | the paper's interface: `AsynchHandler`, `AsynchChannel`, `OpRead`, `OpWrite`, and what an engine does |
-| `engines/reactor` | reports that a socket is ready; the handler reads and writes |
-| `engines/emulated` | waits like a reactor, reads and writes itself, and reports what is completed |
-| `engines/uring`, `engines/ring` | hands reads and writes to the kernel (io_uring); the rings shared with it |
-| `engines/pooled` | calls the handlers of a proactor in a pool of threads |
+| `engines/` | who reads and writes: the handler, the engine or the kernel |
 | `wait/` | how the first two wait: select, poll, epoll level-triggered, epoll edge-triggered |
 | `handlers` | the echo server as the developer writes it: once for a reactor, once for every proactor |
 | `server` | the server's process |
+| `pushup_server` | the same echo on PushUp's own demultiplexer |
 | `client` | a stream of messages on each of N connections |
-| `experiment`, `claims` | the measurements, and what becomes of the paper's claims |
+| `experiment`, `runs` | the measurements: all of them, and one |
+| `claims` | what becomes of the paper's claims |
 
 The paper's system is TProactor in C++ and Java on Windows XP and Linux 2.4. Everything here is Python on Linux:
 io_uring stands for Windows's completion ports, and nothing stands for Java and C#.

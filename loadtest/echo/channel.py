@@ -58,7 +58,7 @@ class AsynchHandler(Protocol):
 class AsynchChannel:
     """A connected socket of an engine, which closes it. `closed`: no handler is called any more."""
 
-    __slots__ = ("closed", "engine", "fd", "handler", "is_readable", "is_writable",
+    __slots__ = ("closed", "engine", "fd", "handler",
                  "op_read", "op_write", "socket", "watched")  # fmt: skip
 
     def __init__(self, engine: Engine, handler: AsynchHandler, sock: socket.socket) -> None:
@@ -69,10 +69,8 @@ class AsynchChannel:
         self.op_read = OpRead(self)
         self.op_write = OpWrite(self)
         self.closed = False
-        self.is_readable = False
-        self.is_writable = True
         self.watched = 0
-        """What a wait strategy watches it for; the engine's own, like the two before."""
+        """What a wait strategy watches it for; the engine's own."""
         engine.add(self)
 
     def read(self, buffer: bytearray) -> None:

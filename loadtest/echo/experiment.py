@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from loadtest.echo.claims import table_of_claims
-from loadtest.echo.runs import BEST, SYNCH, URING, Kind, Run, Runs, kinds, measure_kind
+from loadtest.echo.runs import BEST, PUSHUP, SYNCH, URING, Kind, Run, Runs, kinds, measure_kind
 from loadtest.results import Figure, Progress, Table, Value
 
 MESSAGE_BYTES = 1024
@@ -113,7 +113,7 @@ def _table(name: str, title: str, runs: Runs) -> Table:
 
 
 def _figures(runs: Runs) -> list[Figure]:
-    """Figure 2 with all kinds; Figure 1 with one of each, as the paper names them; and what a message costs."""
+    """Figure 1, one of each, as the paper names them; Figure 2, the strategies; what a message costs, also PushUp."""
 
     def lines(value: Callable[[Run], float], names: Mapping[Kind, str]) -> dict[str, list[tuple[float, float]]]:
         found: dict[str, list[tuple[float, float]]] = {}
@@ -124,13 +124,23 @@ def _figures(runs: Runs) -> list[Figure]:
         return found
 
     every = {kind: kind.name for kind, _ in runs}
+    emulated = {kind: name for kind, name in every.items() if kind.engine == "emulated" and not kind.threads}
+    by_strategy = {
+        SYNCH: SYNCH.name,
+        Kind("reactor", BEST.wait): f"reactor, {BEST.wait}",
+        **emulated,
+        URING: URING.name,
+    }
+    ours = {kind: name for kind, name in every.items() if kind.engine == PUSHUP or kind == BEST}
     marked = {SYNCH: f"Synch: {SYNCH.name}", BEST: f"AsyncE: {BEST.name}", URING: "Async: io_uring"}
     x, rate, megabits = "connections", "Transfer rate", 1e-6
     return [
         Figure("echo-figure-1", f"{rate} (in place of Libman Figure 1)", x, "Mbit/s",
                lines(lambda run: megabits * run.bits_per_second, marked), log_x=True),
         Figure("echo-figure-2", f"{rate} (Libman Figure 2)", x, "Mbit/s",
-               lines(lambda run: megabits * run.bits_per_second, every), log_x=True),
+               lines(lambda run: megabits * run.bits_per_second, by_strategy), log_x=True),
         Figure("echo-cost", "What a message costs the server", x, "us of processor time",
                lines(lambda run: 1e6 * run.cost, every), log_x=True),
+        Figure("echo-pushup", "What a message costs PushUp's demultiplexer", x, "us of processor time",
+               lines(lambda run: 1e6 * run.cost, ours), log_x=True),
     ]  # fmt: skip

@@ -12,8 +12,10 @@ from loadtest.echo.engines.ring import missing
 from loadtest.echo.wait.strategies import STRATEGIES
 from loadtest.echo.wait.with_select import DESCRIPTORS
 from loadtest.servers import running
+from pushup.net.wait.strategies import STRATEGIES as OURS
 
 SERVER = "loadtest.echo.server"
+PUSHUP_SERVER = "loadtest.echo.pushup_server"
 WARM_UP_SECONDS = 20.0
 """At most; it ends when each connection has received something."""
 
@@ -42,6 +44,9 @@ class Kind(NamedTuple):
         return self.wait != "select" or connections + OWN_DESCRIPTORS <= DESCRIPTORS
 
 
+PUSHUP = "pushup"
+"""The engine's name of a server that is PushUp's demultiplexer, with a wait strategy of its own."""
+
 URING = Kind("uring", "-")
 SYNCH = Kind("reactor", "select")
 """The paper's `Synch`: what ACE's reactor did."""
@@ -54,7 +59,8 @@ def kinds() -> list[Kind]:
     """All kinds that this system has."""
     found = [Kind(engine, wait) for engine in ("reactor", "emulated") for wait in STRATEGIES]
     found.append(BEST._replace(threads=POOL_THREADS))
-    return found if missing() else [*found, URING]
+    found += [] if missing() else [URING]
+    return [*found, *[Kind(PUSHUP, wait) for wait in OURS]]
 
 
 class Run(NamedTuple):
@@ -97,12 +103,14 @@ Runs = Mapping[tuple[Kind, int], Sequence[Run]]
 
 def measure_kind(kind: Kind, connections: int, message_bytes: int, seconds: float) -> Run:
     """Start a server, stream, and end it. A failure is a result."""
-    flags = ["--engine", kind.engine, "--threads", str(kind.threads), "--buffer-bytes", str(message_bytes)]
+    flags = ["--buffer-bytes", str(message_bytes)]
     if kind.wait != "-":
         flags += ["--wait", kind.wait]
+    if kind.engine != PUSHUP:
+        flags += ["--engine", kind.engine, "--threads", str(kind.threads)]
     try:
         with (
-            running(*flags, module=SERVER) as server,
+            running(*flags, module=PUSHUP_SERVER if kind.engine == PUSHUP else SERVER) as server,
             Stream(server.address, connections=connections, message_bytes=message_bytes) as stream,
         ):
             stream.begin(patience=WARM_UP_SECONDS)

@@ -20,10 +20,13 @@ from loadtest.echo.engines.reactor import Reactor
 from loadtest.echo.engines.ring import Ring, missing
 from loadtest.echo.engines.uring import UringProactor
 from loadtest.echo.handlers import EchoServerProtocol, ReactiveAcceptor, ReactiveEcho
+from loadtest.echo.pushup_server import Echo
 from loadtest.echo.server import echo
 from loadtest.echo.wait.strategies import STRATEGIES
 from loadtest.echo.wait.strategy import READ, WRITE, Event, WaitStrategy
 from loadtest.echo.wait.with_select import WithSelect
+from pushup.net.wait.demultiplexer import Watched
+from pushup.net.wait.reactor import ReactorDemultiplexer
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -32,6 +35,9 @@ TURNS = 20_000
 """More than any test needs; a hang ends here."""
 
 LONG_SECONDS = 30.0
+SMALL_BYTES = 8192
+"""Of a socket's buffers, so that a write of more is a part of it."""
+
 BUFFER_BYTES = 1000
 LEVEL = [name for name, strategy in STRATEGIES.items() if not strategy.edge_triggered]
 EDGE = [name for name, strategy in STRATEGIES.items() if strategy.edge_triggered]
@@ -61,10 +67,10 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
     """The server's end and the client's, which does not block. Its buffers are small."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.socket()
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BYTES)
         client.connect(listener.getsockname())
         server, _ = listener.accept()
-    server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BYTES)
     client.setblocking(False)
     yield server, client
     server.close()
@@ -78,6 +84,7 @@ class Recorder:
         self.completed: list[tuple[str, int, type[OSError] | None]] = []
         self.channel = AsynchChannel(engine, self, sock)
         self._on_read = on_read
+        self.on_write: Callable[[OpWrite], object] | None = None
 
     def read_completed(self, op: OpRead) -> None:
         if self._on_read:
@@ -86,6 +93,9 @@ class Recorder:
         self.completed.append(("read", op.bytes_completed, type(op.error) if op.error else None))
 
     def write_completed(self, op: OpWrite) -> None:
+        if self.on_write:
+            self.on_write(op)
+            return
         self.completed.append(("write", op.bytes_completed, type(op.error) if op.error else None))
 
 
@@ -118,19 +128,24 @@ def _received(client: socket.socket, into: bytearray) -> int:
 
 @pytest.mark.parametrize(("engine", "wait", "threads"), SERVERS)
 def test_every_server_returns_what_it_was_sent(engine: str, wait: str, threads: int) -> None:
-    """In order, on each of several connections, also when a client sends much before it reads anything."""
+    """In order, on each of several connections, also when a client sends more than fits before it reads anything."""
     data = random.Random(1).randbytes(300_000)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = echo(listener, engine=engine, wait=wait, threads=threads, buffer_bytes=BUFFER_BYTES)
-        clients = [socket.create_connection(listener.getsockname()) for _ in range(3)]
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BYTES)  # those that it accepts inherit it
+        clients = [socket.socket() for _ in range(3)]
+        for client in clients:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BYTES)
+            client.connect(listener.getsockname())
+            client.setblocking(False)
         sent, got = [0, 0, 0], [bytearray() for _ in clients]
 
         def exchange() -> bool:
             for number, client in enumerate(clients):
-                client.setblocking(False)
+                before = sent[number]
                 with suppress(BlockingIOError):
-                    sent[number] += client.send(data[sent[number] :])
-                if sent[number] >= 100_000:
+                    sent[number] += client.send(data[before:])
+                if sent[number] == before:
                     _received(client, got[number])
             return all(len(each) == len(data) for each in got)
 
@@ -403,6 +418,25 @@ class _Busy:
         pass
 
 
+def test_an_event_of_a_handler_that_is_gone_is_dropped(pair: tuple[socket.socket, socket.socket]) -> None:
+    """Another event of the same wait may have ended it. In a proactor, too."""
+    wait = _Scripted()
+    reactor, handler = Reactor(wait), _Busy()
+    fd = pair[0].fileno()
+    wait.events.append([(fd, READ), (fd, WRITE), (fd, READ)])
+    reactor.watch(fd, handler, READ)
+    handler.ready_to_write = lambda: reactor.watch(fd, handler, 0)  # type: ignore[method-assign]
+    reactor.turn(0.0)
+    assert handler.dispatched == 1
+    engine = EmulatedProactor(wait)
+    recorder = Recorder(engine, pair[0], on_read=lambda op: op.channel.close())
+    recorder.channel.read(bytearray(1))
+    pair[1].send(b"x")
+    wait.events += [[(fd, READ), (fd, READ | WRITE)]]
+    _turn_until(engine.turn, lambda: not wait.events)
+    assert pair[0].fileno() == -1
+
+
 @pytest.mark.parametrize("wait", LEVEL)
 def test_a_level_is_dispatched_twice_unless_it_is_not_watched(
     wait: str, pair: tuple[socket.socket, socket.socket]
@@ -457,6 +491,62 @@ class _Scripted:
 _check: type[WaitStrategy] = _Scripted
 
 
+def test_a_ready_socket_that_nobody_reads_is_not_watched(pair: tuple[socket.socket, socket.socket]) -> None:
+    """Or each wait of a level-triggered strategy would end at once. With the next read it is watched again."""
+    wait = _Scripted()
+    engine = EmulatedProactor(wait)
+    recorder = Recorder(engine, pair[0])
+    fd = pair[0].fileno()
+    recorder.channel.read(bytearray(1))
+    pair[1].send(b"ab")
+    wait.events += [[(fd, READ)], [(fd, READ)]]
+    _turn_until(engine.turn, lambda: not wait.events)
+    assert wait.watched == [(fd, READ), (fd, 0)]
+    recorder.channel.read(bytearray(1))
+    assert wait.watched[2:] == [(fd, READ)]
+    recorder.channel.close()
+
+
+def test_a_write_that_blocks_is_watched_until_it_is_done(pair: tuple[socket.socket, socket.socket]) -> None:
+    """And not before, as most writes do not block."""
+    wait = _Scripted()
+    engine = EmulatedProactor(wait)
+    recorder = Recorder(engine, pair[0])
+    fd = pair[0].fileno()
+    recorder.channel.write(bytearray(1), 1)
+    engine.turn(0.0)
+    assert (wait.watched, len(recorder.completed)) == ([], 1)
+    recorder.channel.write(bytearray(5_000_000), 5_000_000)
+    _turn_until(engine.turn, lambda: wait.watched)
+    assert wait.watched == [(fd, WRITE)]
+    got = bytearray()
+
+    def all_sent() -> bool:
+        wait.events.append([(fd, WRITE)])
+        _received(pair[1], got)
+        return len(recorder.completed) == 2
+
+    _turn_until(engine.turn, all_sent)
+    wait.events.append([(fd, WRITE)])
+    _turn_until(engine.turn, lambda: not wait.events)
+    assert wait.watched == [(fd, WRITE), (fd, 0)]
+    recorder.channel.close()
+
+
+def test_what_is_started_does_not_wait(pair: tuple[socket.socket, socket.socket]) -> None:
+    """While a handler goes on writing, a turn only looks for events."""
+    wait = _Scripted()
+    engine = EmulatedProactor(wait)
+    recorder = Recorder(engine, pair[0])
+    recorder.on_write = lambda op: op.channel.write(op.buffer, 1)
+    recorder.channel.write(bytearray(1), 1)
+    engine.turn(7.0)
+    recorder.on_write = None
+    engine.turn(7.0)
+    assert wait.timeouts == [0.0, 7.0]
+    recorder.channel.close()
+
+
 class _Counting(socket.socket):
     """A socket that counts its system calls."""
 
@@ -500,6 +590,68 @@ def _echo_on(engine: str, wait: WaitStrategy, sock: socket.socket) -> Callable[[
     proactor = EmulatedProactor(wait)
     EchoServerProtocol(proactor, sock, BUFFER_BYTES).start()
     return proactor.turn
+
+
+def test_a_reactors_handler_waits_for_either(pair: tuple[socket.socket, socket.socket]) -> None:
+    """Until what it has read is written it wants no more of it, and then it does again."""
+    wait = _Scripted()
+    server, client = pair
+    fd = server.fileno()
+    reactor = Reactor(wait)
+    ReactiveEcho(reactor, server, 1_000_000, drains=False)
+    data = random.Random(4).randbytes(100_000)
+    client.setblocking(True)
+    client.sendall(data)
+    client.setblocking(False)
+    got = bytearray()
+
+    def is_back() -> bool:
+        wait.events.append([(fd, wait.watched[-1][1])])
+        return _received(client, got) == len(data) and wait.watched[-1] == (fd, READ)
+
+    _turn_until(reactor.turn, is_back)
+    assert got == data
+    assert (fd, WRITE) in wait.watched
+
+
+# The echo on PushUp's demultiplexer.
+
+
+class _Noting(ReactorDemultiplexer):
+    """Notes what it is asked for; the test makes the calls."""
+
+    def __init__(self) -> None:
+        self.wanted: list[tuple[bool, bool]] = []
+        self.removed = 0
+
+    def add(self, connection: Watched) -> None:
+        pass
+
+    def want(self, connection: Watched, *, reading: bool, writing: bool) -> None:
+        self.wanted.append((reading, writing))
+
+    def remove(self, connection: Watched) -> None:
+        self.removed += 1
+
+
+def test_the_echo_on_pushup_reads_on_when_all_is_written(pair: tuple[socket.socket, socket.socket]) -> None:
+    """In the meantime it waits until the socket takes more, and nothing is lost."""
+    server, client = pair
+    server.setblocking(False)
+    demultiplexer = _Noting()
+    connection = Echo(demultiplexer, server, BUFFER_BYTES)
+    data = random.Random(3).randbytes(1_000_000)
+    connection.received(data)
+    assert demultiplexer.wanted == [(False, True)]
+    got = bytearray()
+    while _received(client, got) < len(data):
+        connection.writable()
+    assert got == data
+    connection.writable()
+    assert demultiplexer.wanted == [(False, True), (True, False)]
+    connection.ended()
+    connection.lost()
+    assert demultiplexer.removed == 1
 
 
 # The strategies themselves.

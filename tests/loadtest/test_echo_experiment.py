@@ -146,9 +146,9 @@ def test_the_experiment_has_a_row_for_each_kind() -> None:
     assert {row[1] for row in by_name["echo-sizes"].rows} == {3000}
     assert not any(table.failed for table in tables)
     assert all(row[-1] != claims.UNKNOWN for row in by_name["echo-claims"].rows if row[3] == "bits/s")
-    assert [figure.name for figure in figures] == ["echo-figure-1", "echo-figure-2", "echo-cost"]
+    assert [figure.name for figure in figures] == ["echo-figure-1", "echo-figure-2", "echo-cost", "echo-pushup"]
     assert all(figure.log_x for figure in figures)
-    assert set(figures[1].lines) == {kind.name for kind in kinds()}
+    assert set(figures[2].lines) == {kind.name for kind in kinds()}
 
 
 def test_select_is_not_tried_with_more_than_it_can() -> None:

@@ -3,8 +3,8 @@
 One turn, in the paper's steps: wait for events (1), read into the handler's buffer (2), dispatch "read completed" (3)
 to the handler, which processes (4). What Appendix II warns of is settled here, and no handler sees it:
 
-- *Edge-triggered*: a socket whose input was not read to the end is not reported again. So `is_readable` stays set until
-  a read finds nothing, and while it is a new read is carried out without waiting.
+- *Edge-triggered*: a socket whose input was not read to the end is not reported again. So a new read is tried without
+  waiting, and only one that finds nothing waits for an event.
 - *Level-triggered*: an event would be dispatched twice if its socket were still watched when the loop waits again. An
   operation is no longer pending when its handler is called, and a socket that is ready for an operation that nobody has
   started is not watched any longer. It is watched again when one is started.
@@ -43,14 +43,13 @@ class EmulatedProactor:
 
     def start_read(self, op: OpRead) -> None:
         channel = op.channel
-        if channel.is_readable:
+        if self._edge:
             self._started.append(op)
         elif not channel.watched & READ:
             self._watch(channel, channel.watched | READ)
 
     def start_write(self, op: OpWrite) -> None:
-        if op.channel.is_writable:
-            self._started.append(op)
+        self._started.append(op)
 
     def listen(self, listener: socket.socket, accepted: Accepted) -> None:
         listener.setblocking(False)
@@ -77,14 +76,12 @@ class EmulatedProactor:
         self._wait.close()
 
     def _now_readable(self, channel: AsynchChannel) -> None:
-        channel.is_readable = self._edge
         if channel.op_read.pending:
             self._read(channel.op_read)
         elif not self._edge:
             self._watch(channel, channel.watched & ~READ)
 
     def _now_writable(self, channel: AsynchChannel) -> None:
-        channel.is_writable = True
         if channel.op_write.pending:
             self._write(channel.op_write)
         elif not self._edge:
@@ -95,7 +92,6 @@ class EmulatedProactor:
         try:
             op.bytes_completed = channel.socket.recv_into(op.buffer)
         except BlockingIOError:
-            channel.is_readable = False
             return
         except OSError as error:
             op.error = error
@@ -108,7 +104,6 @@ class EmulatedProactor:
         try:
             op.bytes_completed += channel.socket.send(op.buffer if whole else memoryview(op.buffer)[done : op.length])
         except BlockingIOError:
-            channel.is_writable = False
             if not channel.watched & WRITE:
                 self._watch(channel, channel.watched | WRITE)
             return
