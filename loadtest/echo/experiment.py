@@ -49,21 +49,10 @@ def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
 
 def measure(scale: Scale) -> tuple[list[Table], list[Figure]]:
     """All kinds with all numbers of connections, some with other sizes of messages, and the claims."""
-    every = kinds()
-    plan = [
-        (kind, number, MESSAGE_BYTES)
-        for number in scale.connections
-        for turn in range(scale.rounds)
-        for kind in every[:: -1 if turn % 2 else 1]
-        if kind.can_have(number)
-    ]
-    by_size = [kind for kind in every if kind.wait in (BEST.wait, URING.wait) and not kind.threads]
-    plan_of_sizes = [
-        (kind, scale.connections_of_sizes, size)
-        for size in scale.sizes
-        for turn in range(scale.rounds)
-        for kind in by_size[:: -1 if turn % 2 else 1]
-    ]
+    plan = [(kind, number, MESSAGE_BYTES) for number in scale.connections for kind in in_rounds(kinds(), number, scale)]
+    by_size = [kind for kind in kinds() if kind.wait in (BEST.wait, URING.wait) and not kind.threads]
+    number = scale.connections_of_sizes
+    plan_of_sizes = [(kind, number, size) for size in scale.sizes for kind in in_rounds(by_size, number, scale)]
     progress = Progress(len(plan) + len(plan_of_sizes))
     runs: dict[tuple[Kind, int], list[Run]] = {}
     for kind, number, size in plan:
@@ -79,6 +68,12 @@ def measure(scale: Scale) -> tuple[list[Table], list[Figure]]:
         _table("echo", f"Echo of {MESSAGE_BYTES} byte messages (Libman Figures 1 and 2)", runs),
         _table("echo-sizes", f"Echo of other messages, {scale.connections_of_sizes} connections", sizes),
     ], _figures(runs)
+
+
+def in_rounds(kinds: Sequence[Kind], connections: int, scale: Scale) -> list[Kind]:
+    """Those that can have so many connections, once for each round, forwards and backwards in turn."""
+    found = [kind for kind in kinds if kind.can_have(connections)]
+    return [kind for turn in range(scale.rounds) for kind in found[:: -1 if turn % 2 else 1]]
 
 
 COLUMNS = (

@@ -25,6 +25,9 @@ CLIENT_AT_ITS_LIMIT = 0.9
 OWN_DESCRIPTORS = 24
 """What a server with `select` has open beside its connections, at most."""
 
+OTHERS_AT_MOST = 0.1
+"""Processors that other work may use before a measurement counts as disturbed."""
+
 POOL_THREADS = 4
 
 
@@ -66,7 +69,8 @@ def kinds() -> list[Kind]:
 class Run(NamedTuple):
     """One measurement. `measured` is None if it failed, and `problem` says why.
 
-    `cpu_seconds`: the server's processor time; `kernel_seconds`: the part of it that its system calls took.
+    `cpu_seconds`: the server's processor time; `kernel_seconds`: the part of it that its system calls took. `others`:
+    how many processors were busy with neither the server nor the client.
     """
 
     kind: Kind
@@ -75,6 +79,7 @@ class Run(NamedTuple):
     measured: Measured | None
     cpu_seconds: float
     kernel_seconds: float
+    others: float
     problem: str
 
     @property
@@ -115,18 +120,22 @@ def measure_kind(kind: Kind, connections: int, message_bytes: int, seconds: floa
         ):
             stream.begin(patience=WARM_UP_SECONDS)
             process = psutil.Process(server.pid)
-            before = process.cpu_times()
+            before, all_before = process.cpu_times(), psutil.cpu_times()
             measured = stream.measure(seconds)
-            after = process.cpu_times()
+            after, all_after = process.cpu_times(), psutil.cpu_times()
     except (OSError, RuntimeError, WrongEcho, psutil.Error) as error:
-        return Run(kind, connections, message_bytes, None, 0.0, 0.0, f"failed: {error}")
+        return Run(kind, connections, message_bytes, None, 0.0, 0.0, 0.0, f"failed: {error}")
     kernel = after.system - before.system
     cpu = after.user - before.user + kernel
-    return Run(kind, connections, message_bytes, measured, cpu, kernel, _seen(measured))
+    busy = sum(all_after[:3]) - sum(all_before[:3])  # user, nice, system
+    others = max(0.0, (busy - cpu) / measured.seconds - measured.own_share)
+    return Run(kind, connections, message_bytes, measured, cpu, kernel, others, _seen(measured, others))
 
 
-def _seen(measured: Measured) -> str:
+def _seen(measured: Measured, others: float) -> str:
     seen = []
+    if others > OTHERS_AT_MOST:
+        seen.append("disturbed by other work")
     if measured.stalled:
         seen.append(f"{measured.stalled} connections got nothing")
     if measured.ended:

@@ -68,6 +68,25 @@ def test_no_more_than_the_window_is_under_way() -> None:
     assert (measured.stalled, measured.messages) == (1, 0)
 
 
+def test_the_client_sleeps_when_everything_is_sent() -> None:
+    """What the socket does not take at once follows, and then it waits for the echo only."""
+    count = 0
+
+    def swallow(data: bytes) -> bytes:
+        nonlocal count
+        count += len(data)
+        return b""
+
+    size = 1_000_000
+    with _answering(swallow) as address, Stream(address, connections=1, message_bytes=size) as stream:
+        stream.begin(patience=0.0)
+        for _ in range(100):
+            if count < size * WINDOW:
+                stream.measure(0.1)
+        assert count == size * WINDOW
+        assert stream._epoll.poll(0) == []
+
+
 def test_a_wrong_byte_is_an_error() -> None:
     """One that is not what was sent, anywhere in the stream."""
     count = 0
@@ -116,7 +135,7 @@ def test_connections_get_their_own_bytes_back() -> None:
 def test_each_server_echoes_to_many(kind: Kind) -> None:
     """As a process: everything comes back right, on every connection, and its processor time is measured."""
     run = measure_kind(kind, 200, 500, 0.5)
-    assert run.problem == ""
+    assert run.problem in ("", "disturbed by other work")
     assert run.measured is not None
     assert run.measured.messages > 200
     assert run.cost > 0
@@ -141,7 +160,7 @@ def test_the_experiment_has_a_row_for_each_kind() -> None:
     assert len(echo.rows) == len(kinds())
     for row in echo.rows:
         seen = dict(zip(echo.columns, row, strict=True))
-        assert seen["what was seen"] == "all is well"
+        assert seen["what was seen"] in ("all is well", "disturbed by other work")
         assert float(seen["lowest"]) <= float(seen["Mbit/s"]) <= float(seen["highest"])
     assert {row[1] for row in by_name["echo-sizes"].rows} == {3000}
     assert not any(table.failed for table in tables)
@@ -152,18 +171,31 @@ def test_the_experiment_has_a_row_for_each_kind() -> None:
 
 
 def test_select_is_not_tried_with_more_than_it_can() -> None:
+    """It can have 1,000 connections, and a few descriptors of its own."""
     assert SYNCH.can_have(1000)
     assert not SYNCH.can_have(1010)
-    assert BEST.can_have(10_000)
+    assert experiment.in_rounds([SYNCH, BEST], 2000, TINY) == [BEST, BEST]
+
+
+def test_each_round_goes_the_other_way() -> None:
+    """So that what changes slowly on the machine favours nobody."""
+    scale = TINY._replace(rounds=3)
+    assert experiment.in_rounds([SYNCH, BEST, URING], 1, scale) == [
+        *(SYNCH, BEST, URING),
+        *(URING, BEST, SYNCH),
+        *(SYNCH, BEST, URING),
+    ]
 
 
 # What is concluded, from made-up measurements.
 
 
-def _run(kind: Kind, connections: int, rate: float, *, trip: float = 0.01, cpu: float = 1.0) -> Run:
+def _run(
+    kind: Kind, connections: int, rate: float, *, trip: float = 0.01, cpu: float = 1.0, others: float = 0.0
+) -> Run:
     """`rate`: messages of one byte in one second."""
     measured = Measured(1.0, rate, int(rate), [trip], 0, 0, 0.5)
-    return Run(kind, connections, 1, measured, cpu, cpu / 2, "")
+    return Run(kind, connections, 1, measured, cpu, cpu / 2, others, "")
 
 
 def _verdicts(runs: Runs) -> dict[tuple[str, ...], tuple[Value, Value]]:
@@ -222,10 +254,17 @@ def test_less_time_is_better() -> None:
 
 def test_what_was_not_measured_is_said_so() -> None:
     """Without io_uring, or if a server failed."""
-    runs = {(BEST, 1): [_run(BEST, 1, 100)], (SYNCH, 1): [Run(SYNCH, 1, 1, None, 0.0, 0.0, "failed")]}
+    runs = {(BEST, 1): [_run(BEST, 1, 100)], (SYNCH, 1): [Run(SYNCH, 1, 1, None, 0.0, 0.0, 0.0, "failed")]}
     verdicts = _verdicts(runs)
     assert verdicts[GAIN] == ("-", claims.UNKNOWN)
     assert verdicts["true asynchronous I/O is best", URING.name, BEST.name, "bits/s"] == ("-", claims.UNKNOWN)
+
+
+def test_a_busy_machine_is_told() -> None:
+    """In the title of what is concluded, as it concerns all of it."""
+    quiet, busy = _run(BEST, 1, 100), _run(SYNCH, 1, 100, others=0.5)
+    assert "disturbed" not in claims.table_of_claims({(BEST, 1): [quiet]}).title
+    assert "disturbed 1 of 2" in claims.table_of_claims({(BEST, 1): [quiet], (SYNCH, 1): [busy]}).title
 
 
 def test_few_and_many_connections_are_told_apart() -> None:
