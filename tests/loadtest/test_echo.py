@@ -534,16 +534,20 @@ def test_a_write_that_blocks_is_watched_until_it_is_done(pair: tuple[socket.sock
 
 
 def test_what_is_started_does_not_wait(pair: tuple[socket.socket, socket.socket]) -> None:
-    """While a handler goes on writing, a turn only looks for events."""
+    """While a handler goes on writing, a turn only looks for events, so that others get theirs."""
     wait = _Scripted()
     engine = EmulatedProactor(wait)
     recorder = Recorder(engine, pair[0])
     recorder.on_write = lambda op: op.channel.write(op.buffer, 1)
     recorder.channel.write(bytearray(1), 1)
     engine.turn(7.0)
+    assert wait.timeouts == [0.0]
+    wait.events.append([(pair[0].fileno(), WRITE)])
+    engine.turn(7.0)
+    assert wait.timeouts == [0.0, 0.0]
     recorder.on_write = None
     engine.turn(7.0)
-    assert wait.timeouts == [0.0, 7.0]
+    assert wait.timeouts == [0.0, 0.0, 7.0]
     recorder.channel.close()
 
 

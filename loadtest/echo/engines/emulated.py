@@ -9,7 +9,8 @@ to the handler, which processes (4). What Appendix II warns of is settled here, 
   operation is no longer pending when its handler is called, and a socket that is ready for an operation that nobody has
   started is not watched any longer. It is watched again when one is started.
 
-A write is tried as soon as the handlers of this turn are done, as most sockets take it; the rest waits until they do.
+What a handler starts is tried right after it returns, as a reactor's handler would do it; what a socket does not take
+waits for an event. After `BURST` operations it is the next event's turn.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from collections import deque
 
 from loadtest.echo.channel import Accepted, AsynchChannel, Engine, OpRead, OpWrite
 from loadtest.echo.wait.strategy import READ, READABLE, WRITABLE, WRITE, WaitStrategy
+
+BURST = 64
+"""Operations that may follow one event, or a client that sends without end would hold up all others."""
 
 
 class EmulatedProactor:
@@ -58,10 +62,7 @@ class EmulatedProactor:
 
     def turn(self, timeout: float | None) -> None:
         started, channels = self._started, self._channels
-        for _ in range(len(started)):
-            op = started.popleft()
-            if op.pending:
-                self._write(op) if isinstance(op, OpWrite) else self._read(op)
+        self._carry_out(len(started))
         for fd, mask in self._wait.wait(0.0 if started else timeout):
             channel = channels.get(fd)
             if channel is None:
@@ -71,9 +72,20 @@ class EmulatedProactor:
                 self._now_writable(channel)
             if mask & READABLE and not channel.closed:
                 self._now_readable(channel)
+            if started:
+                self._carry_out(BURST)
 
     def close(self) -> None:
         self._wait.close()
+
+    def _carry_out(self, most: int) -> None:
+        started = self._started
+        for _ in range(most):
+            if not started:
+                return
+            op = started.popleft()
+            if op.pending:
+                self._write(op) if isinstance(op, OpWrite) else self._read(op)
 
     def _now_readable(self, channel: AsynchChannel) -> None:
         if channel.op_read.pending:
