@@ -167,8 +167,9 @@ class Simulation:
     def _heal(self) -> None:
         self.world.tell("== all faults end")
         self.network.heal()
+        self.network.on_send = lambda end, data: None
         for server in self.servers:
-            server.disk.failing, server.disk.slow = "", 0.0
+            server.disk.failing, server.disk.slow, server.disk.on_call = "", 0.0, None
             if server.is_running and server.process is not None:
                 server.process.resume()
             elif not server.is_running:
@@ -403,8 +404,9 @@ class Simulation:
             link.seconds = delay
 
         def mend() -> None:
-            for link in links:
-                link.seconds = before
+            if self.world.now < START + FAULT_SECONDS:  # or it is healed, and would be slow again if it was before
+                for link in links:
+                    link.seconds = before
 
         self.world.later(seconds, mend)
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.observed_node import BUG
-from tests.simulation.plan import make_plan
-from tests.simulation.simulation import simulate
+from tests.simulation.plan import FAULT_SECONDS, Plan, Step, make_plan
+from tests.simulation.redis_server import HOST as REDIS
+from tests.simulation.simulation import Simulation, simulate
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,6 +39,44 @@ def test_seeds(batch: int, logged_failures: list[str]) -> None:
     logged_failures.clear()  # what servers log about faults, they may log as an error
     assert not broken, "\n".join(broken)
     assert not unexpected, "\n".join(unexpected)
+
+
+SETUP = {
+    "kind": "redis", "nodes": 2, "limits": "roomy", "appendfsync": "always", "replica": True, "delay": 0.0003,
+    "slow_node": 0.3, "many": 0, "expire_at_most": 1000, "old_nodes": False,
+}  # fmt: skip
+SUBSCRIBE = Step(1.0, "subscribe", {
+    "number": 0, "channels": ("a",), "cursor": "", "timeout": 10, "limit": 100, "direct": True, "slow": 0.0,
+    "pause": 0.0,
+})  # fmt: skip
+
+
+def carry_out(kind: str, *steps: Step) -> tuple[Simulation, str]:
+    """These steps, in a cluster of this kind with one subscriber; and the promise that was broken."""
+    simulations: list[Simulation] = []
+    setup = {**SETUP, "kind": kind, "nodes": 2 if kind == "redis" else 1}
+    result = simulate(Plan("steps", setup, (SUBSCRIBE, *steps)), simulations.append)
+    return simulations[0], result.broken
+
+
+LAST_MOMENT = FAULT_SECONDS - 0.01
+
+
+@pytest.mark.parametrize("what", ["slow_link", "late", "kill_writing"])
+def test_a_fault_that_is_under_way_ends_with_all_others(what: str) -> None:
+    """No link becomes slow again, and nothing is late or killed because of what comes next."""
+    if what == "slow_link":
+        arguments = {"node": 0, "other": REDIS, "seconds": 15.0, "delay": 0.4}
+        simulation, broken = carry_out("redis", Step(LAST_MOMENT, what, arguments))
+        assert max(link.seconds for link in simulation.network.both("n0", REDIS)) <= 0.002
+    elif what == "late":
+        arguments = {"what": "append", "seconds": 8.0, "flush": True}
+        simulation, broken = carry_out("redis", Step(LAST_MOMENT, what, arguments))
+    else:
+        simulation, broken = carry_out("journal", Step(LAST_MOMENT, what, {"seconds": 1.0, "share": 0.5}))
+        assert [server.starts for server in simulation.servers] == [1]
+    assert not broken
+    assert not any("is late" in line for line in simulation.world.story)
 
 
 @pytest.mark.processes
