@@ -211,7 +211,7 @@ def check_confirmation(simulation: Simulation) -> Callable[[Publication, str], N
         if ack == "replicated":
             redis = simulation.redis
             assert redis is not None
-            if not redis.promoted and not _has_entry(redis, redis.replicated, publication.ids[-1]):
+            if not redis.promoted and not _was_replicated(redis, publication, simulation.world.began):
                 raise BrokenPromise(
                     f"replicated: {publication.name} ({publication.ids[-1]}), but the replica does not have it"
                 )
@@ -228,11 +228,20 @@ def _counts_as_living(server: Server) -> bool:
     return server.is_following and server.world.now - server.following_since > FOLLOWING_SECONDS
 
 
-def _has_entry(redis: RedisServer, count: int, id_: str) -> bool:
-    """Whether this entry had been written among the first writes."""
-    epoch, _, sequence = id_.rpartition("-")
-    log = redis.at(count).get(b"{pushup}:state", {})
-    return log.get(b"epoch") != epoch.encode() or int(log[b"sequence"]) >= int(sequence)
+def _was_replicated(redis: RedisServer, publication: Publication, began: float) -> bool:
+    """Whether the replica has the last entry of this publication; or had it, and lost it with a restart of Redis.
+
+    That may happen while the answer is on its way to the publisher.
+    """
+    epoch, _, sequence = publication.ids[-1].rpartition("-")
+    log = redis.at(redis.replicated).get(b"{pushup}:state", {})
+    if log.get(b"epoch") != epoch.encode() or int(log[b"sequence"]) >= int(sequence):
+        return True
+    for at, writes in redis.replicas_before:
+        log = redis.made_by(writes).get(b"{pushup}:state", {}) if at >= began + publication.began_at else {}
+        if log.get(b"epoch") == epoch.encode() and int(log[b"sequence"]) >= int(sequence):
+            return True
+    return False
 
 
 def may_forget(simulation: Simulation) -> Callable[[Follower, str], bool]:

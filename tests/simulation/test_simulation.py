@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from loadtest.history.clients import Publication
+from pushup.broadcast.redis.log import RedisLog
+from pushup.broadcast.redis.records import Tail
 from tests.simulation.observed_node import BUG
 from tests.simulation.plan import FAULT_SECONDS, Plan, Step, make_plan
 from tests.simulation.redis_server import HOST as REDIS
@@ -77,6 +80,47 @@ def test_a_fault_that_is_under_way_ends_with_all_others(what: str) -> None:
         assert [server.starts for server in simulation.servers] == [1]
     assert not broken
     assert not any("is late" in line for line in simulation.world.story)
+
+
+def publish(at: float, ack: str) -> Step:
+    """At n1, so that nobody else is on the way."""
+    return Step(at, "publish", {
+        "publisher": 0, "groups": [("a",)], "key": False, "ack": ack, "target": "node", "node": 1,
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize("is_replicated", [True, False])
+def test_replicated_although_the_replica_has_lost_it_since(
+    is_replicated: bool, monkeypatch: pytest.MonkeyPatch, logged_failures: list[str]
+) -> None:
+    """Redis is put back while the answer is on its way: that is no lie, unless the replica never had the entry."""
+    pause = Step(2.0, "replica_pause", {"node": 0, "seconds": 15.0, "what": ""})
+    if not is_replicated:
+        monkeypatch.setattr(RedisLog, "replicas", lie)
+    told: list[str] = []
+
+    def put_back(simulation: Simulation) -> None:
+        check = simulation.checker.confirmed
+
+        def confirmed(publication: Publication, ack: str) -> None:
+            told.append(ack)
+            assert simulation.redis is not None
+            simulation.redis.restart(len(simulation.redis.writes) // 2)
+            check(publication, ack)
+
+        simulation.checker.confirmed = confirmed
+
+    setup = {**SETUP, "slow_node": 0.0}
+    steps = (publish(3.0, "replicated"),) if is_replicated else (pause, publish(3.0, "replicated"))
+    broken = simulate(Plan("steps", setup, steps), put_back).broken
+    logged_failures.clear()
+    assert told[0] == "replicated"
+    assert broken.startswith("replicated: ") is not is_replicated
+
+
+async def lie(log: RedisLog, seconds: float) -> tuple[Tail, int]:
+    """What `RedisLog.replicas` would say of a replica that has everything."""
+    return await log.tail(), 1
 
 
 @pytest.mark.processes
