@@ -4,7 +4,7 @@ While much changes it does so more often, so that no save of the checkpoint has 
 
 Each report renews the node's lease. The reply says which nodes are alive, where the log ends, and where the checkpoint
 is. From it the node sees whether the log is still the one that it follows, and whether its reading is stuck. One node
-does what has to be done once for all (`first_node`).
+does what has to be done once for all (`first_node`), beside its reports: it may take longer than a lease lasts.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from msgspec import structs
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from pushup.broadcast import OnEnd
 from pushup.broadcast.epochs import order_of
@@ -76,6 +77,7 @@ class Reporting:
         """The nodes that are alive, by id, as of the last report."""
         self._seen: dict[str, float] = {}  # when each node was last seen, for those seen lately
         self._first_node = FirstNode(node_id=node_id, replica=replica, saving=saving, clock=clock)
+        self._acting: Deferred[None] | None = None  # while this node, as the first one, does what is due
         self._on_ends: list[OnEnd] = []  # those who ask where the log ends; the next report that is sent tells them
         self._pause: _Pause | None = None  # until the next report
         self._most_changes = 0  # with so many the next report comes early
@@ -85,19 +87,26 @@ class Reporting:
         stall = _Stall(reading, self._timeout, self._clock)
         try:
             while not self._is_leaving:
-                await self._report(commands, stall)
+                await self._report(commands, reading, stall)
                 self._most_changes = self._replica.follower.changed_count + SAVE_CHANGES
                 self._pause = _Pause(self._clock, REPORT_SECONDS)
                 await self._pause.over
                 self._pause = None
         except CancelledError:
             pass
-        except (Lost, ErrorReply, Diverged) as error:
-            reading.connection.abort(str(error))
-        except Exception as error:
-            if self._outage.refused(str(error)):
-                _log.failure("reporting to the other nodes failed; this node reconnects to Redis")
-            reading.connection.abort(str(error))
+        except Exception:
+            self._failed(Failure(), reading)
+        if self._acting is not None:
+            self._acting.cancel()
+
+    def _failed(self, failure: Failure, reading: RedisLog) -> None:
+        """The log cannot be read on, unless this was cancelled."""
+        if failure.check(CancelledError):
+            return
+        reason = failure.getErrorMessage()
+        if not failure.check(Lost, ErrorReply, Diverged) and self._outage.refused(reason):
+            _log.failure("reporting to the other nodes failed; this node reconnects to Redis", failure)
+        reading.connection.abort(reason)
 
     def applied(self) -> None:
         """An entry has been applied: report now if much has changed since the last report."""
@@ -135,7 +144,7 @@ class Reporting:
         """Call back with the end of the log, as the next report finds it."""
         self._on_ends.append(on_end)
 
-    async def _report(self, commands: RedisLog, stall: _Stall) -> None:
+    async def _report(self, commands: RedisLog, reading: RedisLog, stall: _Stall) -> None:
         """Report once, and act on the reply. Raises: Diverged."""
         replica = self._replica
         last, tag = replica.cursor, replica.tag
@@ -169,8 +178,13 @@ class Reporting:
         if report.saved > follower.changes_known_after:
             follower.note_changes(min(report.saved, follower.cursor.sequence))
         first = min(nodes, key=lambda node: (bool(node.stuck_at), node.id), default=None)
-        if first is not None and first.id == self._node_id:
-            await self._first_node.act(commands, report, nodes)
+        if first is not None and first.id == self._node_id and self._acting is None:
+            acting = self._acting = Deferred.fromCoroutine(self._first_node.act(commands, report, nodes))
+            acting.addErrback(self._failed, reading)
+            acting.addBoth(self._has_acted)
+
+    def _has_acted(self, _: None) -> None:
+        self._acting = None
 
     def known_nodes(self) -> list[str]:
         """The nodes that were alive when this one last reported, or shortly before."""

@@ -16,7 +16,7 @@ from pushup.broadcast.redis.catch_up import VOUCH_SECONDS
 from pushup.broadcast.redis.connection import RedisConnection
 from pushup.broadcast.redis.errors import CannotConnect
 from pushup.broadcast.redis.limits import RedisLimits
-from pushup.broadcast.redis.log import SCRIPTS
+from pushup.broadcast.redis.log import LEASE_SECONDS, SCRIPTS, RedisLog
 from pushup.broadcast.redis.reporting import REPORT_SECONDS
 from pushup.broadcast.waiting import WaitingLimits, size_of
 from pushup.core.commands import Confirmation, Create, Entry, Outcome, Published
@@ -869,6 +869,27 @@ def test_stable_waits_for_every_node(cluster: Cluster, node: FollowingNode, log:
     assert long == []
     cluster.advance(3.0)
     assert long == [Confirmation("stable", nodes=2)]
+
+
+def test_a_node_that_saves_for_longer_than_a_lease_keeps_its_lease(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reports meanwhile, or nobody would wait for it before a publication is stable. It begins no second save."""
+    cluster.advance(4.0)
+    saves: list[Deferred[bool]] = []
+
+    def save(*arguments: object, **named: object) -> Deferred[bool]:
+        saves.append(Deferred())
+        return saves[-1]
+
+    monkeypatch.setattr(RedisLog, "save", save)
+    cluster.publish(cluster.nodes[0], "a")
+    cluster.advance(LEASE_SECONDS + 1.0)
+    assert [member.id for member in cluster.nodes[1].node.members()] == ["node0", "node1", "node2"]
+    assert len(saves) == 1
+    saves[0].callback(True)
+    cluster.advance(1.5)
+    assert len(saves) == 2
 
 
 def test_a_node_in_the_previous_epoch_has_not_applied_the_new_one(
