@@ -220,8 +220,15 @@ def check_confirmation(simulation: Simulation) -> Callable[[Publication, str], N
     return check
 
 
+def note_report(simulation: Simulation, node: str) -> None:
+    """A report of this node has reached Redis."""
+    for server in simulation.servers:
+        if node == f"{server.name}.{server.starts}":
+            server.reported_at = simulation.world.now
+
+
 def _counts_as_living(server: Server) -> bool:
-    """Whether it runs and follows the log now. One that is paused or cut off may have lost its lease."""
+    """Whether it runs, follows the log and has its lease, for a while now. One that is paused or cut off may not."""
     process = server.process
     if process is None or not process.alive or process.paused or server.draining:
         return False

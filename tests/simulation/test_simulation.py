@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ import pytest
 from loadtest.history.clients import Publication
 from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.records import Tail
+from tests.simulation import inside
 from tests.simulation.observed_node import BUG
 from tests.simulation.plan import FAULT_SECONDS, Plan, Step, make_plan
 from tests.simulation.redis_server import HOST as REDIS
 from tests.simulation.simulation import Simulation, simulate
+from tests.simulation.world import START
 
 ROOT = Path(__file__).parents[2]
 
@@ -121,6 +124,28 @@ def test_replicated_although_the_replica_has_lost_it_since(
 async def lie(log: RedisLog, seconds: float) -> tuple[Tail, int]:
     """What `RedisLog.replicas` would say of a replica that has everything."""
     return await log.tail(), 1
+
+
+@pytest.mark.parametrize("is_cut_off", [True, False])
+def test_who_counts_as_living(is_cut_off: bool, monkeypatch: pytest.MonkeyPatch, logged_failures: list[str]) -> None:
+    """A node that is cut off, until its lease is over, even if it has not noticed; one that is not cut off, always."""
+    monkeypatch.setattr(inside, "note_report", lambda simulation, node: None)
+    lives: dict[float, bool] = {}
+
+    def look(simulation: Simulation) -> None:
+        world, server = simulation.world, simulation.servers[0]
+
+        def note(at: float) -> None:
+            server.reported_at = START + 8.5
+            lives[at] = inside._counts_as_living(server)
+
+        for at in (9.9, 10.5, 11.4, 11.6):
+            world.at(START + at, partial(note, at))
+
+    clog = Step(10.0, "clog", {"node": 0, "other": REDIS, "seconds": 15.0, "direction": "both"})
+    simulate(Plan("steps", {**SETUP, "slow_node": 0.0}, (clog,) if is_cut_off else ()), look)
+    logged_failures.clear()
+    assert lives == {9.9: True, 10.5: True, 11.4: True, 11.6: not is_cut_off}
 
 
 @pytest.mark.processes
