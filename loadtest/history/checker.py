@@ -38,7 +38,8 @@ class Checker:
         """Gaps without a loss, by reason: allowed only where completeness could not be proven."""
         self.data_at: dict[str, str] = {}
         """The data of each id, as anybody was told."""
-        self._id_at: dict[str, str] = {}
+        self._ids_of: dict[str, list[str]] = {}
+        """The ids of each data, as anybody was told; several if it was published again after its key was forgotten."""
         self._message: dict[str, tuple[Publication, int]] = {}
         self.order = Order()
         self._last_acknowledged = ""
@@ -141,9 +142,11 @@ class Checker:
         known = self.data_at.setdefault(id_, data)
         if known != data:
             raise BrokenPromise(f"one order: the id {id_} is {known!r}, and for {who} it is {data!r}")
-        before = self._id_at.setdefault(data, id_)
-        if before != id_ and self._message[data][0].key is None:  # with a key, it may be published again
-            raise BrokenPromise(f"one order: {data!r} has the id {before}, and for {who} it has {id_}")
+        ids = self._ids_of.setdefault(data, [])
+        if id_ not in ids:
+            ids.append(id_)
+        if len(ids) > 1 and self._message[data][0].key is None:  # with a key, it may be published again
+            raise BrokenPromise(f"one order: {data!r} has the id {ids[0]}, and for {who} it has {id_}")
 
     def acknowledged_after(self, cursor: str) -> bool:
         """Whether anything was acknowledged in the epoch of this cursor, after it."""
@@ -290,10 +293,11 @@ class Checker:
     def _has_undelivered(self, follower: Follower, channel: str, step: Step) -> bool:
         """Whether anything on this channel may have come after the cursor that this follower did not get."""
         for publication in self.publications.values():
-            for number, channels in enumerate(publication.channels):
-                if channel in channels and publication.data[number] not in follower.received:
-                    id_ = publication.ids[number] if publication.ids else self._id_at.get(publication.data[number])
-                    if id_ is None or self._is_after(id_, step.before):
+            for data, channels in zip(publication.data, publication.channels, strict=True):
+                if channel in channels:
+                    ids = self._ids_of.get(data, ())
+                    missed = [id_ for id_ in ids if follower.received.get(data) != id_]
+                    if not ids or any(self._is_after(id_, step.before) for id_ in missed):
                         return True
         return False
 

@@ -438,6 +438,22 @@ def test_a_key_that_was_forgotten(key: str | None, change: Callable[[History], N
             history.answer(follower, "e1-9", (second, "p/0", "a"))
 
 
+@pytest.mark.parametrize("is_published_again", [True, False])
+def test_a_gap_for_what_was_published_again(is_published_again: bool) -> None:
+    """It was received as it was published first, and not as it was published when its key had been forgotten."""
+    history = History()
+    few_keys(history)
+    follower, other = history.follow("a"), history.follow("a")
+    history.publish("p", "a", ids=("e1-1",), key="k")
+    for each in (follower, other):
+        history.answer(each, "e1-1", ("e1-1", "p/0", "a"))
+    if is_published_again:
+        history.answer(other, "e1-9", ("e1-9", "p/0", "a"))
+        history.answer(follower, "e1-10", a="closed")
+    with broken("a gap is true"):
+        history.answer(other if is_published_again else follower, "e1-11", a="closed")
+
+
 @pytest.mark.parametrize("delivered", ["e1-1", "e1-2"])
 def test_one_message_has_one_id(delivered: str) -> None:
     """What its publisher was told is what subscribers get."""
