@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from pushup.broadcast.epochs import next_epoch, order_of
+from pushup.broadcast.redis.log import LEASE_SECONDS
 from pushup.broadcast.redis.reporting import REPORT_SECONDS
+from pushup.core.commands import Confirmation
 from pushup.core.poll import Poll, Selection
 from pushup.node import DEADLINE_STEP_SECONDS
 from tests.broadcast.redis.following_nodes import START, Cluster, FollowingNode
@@ -107,14 +109,30 @@ def test_redis_is_set_back(cluster: Cluster) -> None:
     assert count_of(cluster) == 0
 
 
-def test_a_node_that_died_while_redis_was_set_back(cluster: Cluster) -> None:
-    """It counts as alive until Redis has caught up; nobody is listed twice, and the others are not affected."""
+def test_a_node_that_died_before_redis_was_set_back(cluster: Cluster) -> None:
+    """It counts as alive for as long as without that; nobody is listed twice, and the others are not affected."""
     cluster.crash(cluster.nodes[1])
     set_clock(cluster, -60.0)
-    cluster.advance(50.0)
+    cluster.advance(LEASE_SECONDS - 0.7)
     assert [member.id for member in cluster.nodes[0].broadcast.members()] == ["node0", "node1"]
-    cluster.advance(20.0)
+    cluster.advance(0.8)
     assert [member.id for member in cluster.nodes[0].broadcast.members()] == ["node0"]
+
+
+def test_a_living_node_keeps_its_lease_when_redis_is_set_back(cluster: Cluster) -> None:
+    """Another node reports first; what is published meanwhile is stable only when both have it."""
+    cluster.advance(LEASE_SECONDS + 1.0)
+    for link in cluster.redis.links:
+        link.stuck = link.connection in cluster.nodes[1].connector.made
+    set_clock(cluster, -60.0)
+    received = cluster.nodes[0].confirm("stable", cluster.publish(cluster.nodes[0], "a"), 20.0)
+    cluster.advance(1.0)
+    assert [member.id for member in cluster.nodes[0].broadcast.members()] == ["node0", "node1"]
+    for link in cluster.redis.links:
+        link.stuck = False
+    assert received == []
+    cluster.advance(1.0)
+    assert received == [Confirmation("stable", nodes=2)]
 
 
 def test_time_ranges_end_by_the_clock_of_redis(cluster: Cluster) -> None:
