@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from loadtest.history.clients import Follower, Publication
-from loadtest.history.events import BrokenPromise, PutBack
+from loadtest.history.events import Begun, BrokenPromise, PutBack
+from pushup.broadcast.epochs import order_of
 from pushup.broadcast.redis.broadcast import RedisBroadcast
 from pushup.broadcast.redis.log import SCRIPTS
 from pushup.core.rules import LATEST_VERSION
@@ -282,6 +283,27 @@ def note_unknowable(simulation: Simulation, end: str) -> None:
     simulation.record.take(PutBack(at=simulation.record.now, end=end))
     if checker.acknowledged_after(end):
         simulation.world.reach("acknowledged entries were lost, and nobody can know")
+
+
+def note_epoch(simulation: Simulation) -> None:
+    """Note the epoch of the log, if it is new and its name is earlier than that of another.
+
+    That must be one of which the server that began it did not know.
+    """
+    redis, epochs, order = simulation.redis, simulation.epochs, simulation.checker.order
+    assert redis is not None
+    new = redis.data[b"{pushup}:state"][b"epoch"].decode()
+    if new in epochs:
+        return
+    latest = max(epochs, key=lambda name: order.epoch(f"{name}-0"), default="")
+    epochs.append(new)
+    if latest and order.epoch(f"{new}-0") < order.epoch(f"{latest}-0"):
+        server = next(server for server in simulation.servers if server.name == redis.asked_by)
+        known = [json.loads(server.disk.mark)["epoch"]] if server.disk.mark is not None else []
+        for name in (server.node.cursor.epoch, *known):
+            if order_of(name) >= order_of(new):
+                raise BrokenPromise(f"epochs are ordered: {server.name} began {new}, and knew of {name}")
+        simulation.record.take(Begun(at=simulation.record.now, epoch=new, after=latest))
 
 
 def before_last_save(redis: RedisServer) -> int | None:

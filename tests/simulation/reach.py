@@ -62,6 +62,8 @@ def _wrote(simulation: Simulation, words: list[bytes], reply: Any) -> None:
         inside.check_upgrade(simulation)
     if words[1] == _REPORT:
         inside.note_report(simulation, words[3 + int(words[2])].decode())
+    if words[1] in (_BEGIN, _SWITCH):
+        inside.note_epoch(simulation)
     if reply != 0:
         return
     assert simulation.redis is not None

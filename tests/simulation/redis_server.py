@@ -50,6 +50,8 @@ class RedisServer:
         """How many writes the replica has."""
         self.replicas_before: list[tuple[float, list[tuple[float, list[bytes], str]]]] = []
         """When it started again, and the writes that the replica had until then."""
+        self.asked_by = ""
+        """The host whose command is carried out."""
         self.runs = 0
         self.promoted = False
         self.on_write: Callable[[list[bytes], Any], None] = lambda words, reply: None
@@ -226,6 +228,7 @@ class _Client:
                 reply: Any = int(done)
                 blocks, empty = int(words[2]) / 1000, not done
             else:
+                server.asked_by = self._end.peer.host
                 reply = server.execute(words)
                 blocks, empty = (
                     (int(words[words.index(b"BLOCK") + 1]) / 1000 if name == b"XREAD" else 0.0),

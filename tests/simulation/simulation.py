@@ -102,6 +102,8 @@ class Simulation:
         self.subscribers: dict[int, Subscriber] = {}
         self.backups: list[tuple[str, bytes, bytes | None]] = []
         """Copies of the journal and its mark."""
+        self.epochs: list[str] = []
+        """The names of all epochs that the log in Redis has had."""
         self._last_fault: float | None = None
         self._looks = 0
         self._is_stopping = False
