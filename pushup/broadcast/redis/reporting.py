@@ -36,8 +36,11 @@ from pushup.core.rules import LATEST_VERSION
 REPORT_SECONDS = 0.25
 """How often a node reports, unless SAVE_CHANGES have been made before."""
 
-UNKNOWN_LIMIT = 64
-"""Maximum number of later epochs that a node remembers because clients have cursors of them."""
+LATELY_SECONDS = 2 * REPORT_SECONDS
+"""A node that has seen this lately that the log is in its epoch is not cut off."""
+
+EPOCHS_LIMIT = 64
+"""Maximum number of epochs that a node remembers: those it has followed, and those of which clients have cursors."""
 
 _log = Logger()
 _node_report = msgspec.json.Decoder(NodeReport)
@@ -70,7 +73,8 @@ class Reporting:
         self._clock = clock
         self._is_leaving = False
         self._in_epoch_at = -math.inf  # when the report was sent that last found the log in this node's epoch
-        self._unknown: dict[str, float] = {}  # later epochs of which clients have cursors, and since when that is known
+        # Epochs, and since when this node knows that clients have cursors of them; -inf for those that it has followed.
+        self._epochs: dict[str, float] = {}
         self._redis_ahead: float | None = None  # by this the clock of Redis is ahead of the monotonic one
         self._incomplete_at = -math.inf  # when Redis last did not know all leases
         self.members: list[Member] = []
@@ -123,15 +127,26 @@ class Reporting:
         await commands.report(self._node_id, b"", 0)
 
     def awaits(self, epoch: str) -> bool:
-        """Whether this epoch is later than this node's, and the log may be in it by now.
+        """Whether the log may be in this epoch by now, and not in this node's.
 
-        It is not if the log was seen to be in this node's epoch after a client came with a cursor of the later one.
+        It is not if this node has followed it before, or if the log was seen to be in this node's epoch after a client
+        came with a cursor of the other one. If that has an earlier name, it is enough to have seen it lately: only a
+        node that is cut off can have missed it, and only if the clock that named this node's epoch was ahead.
         """
-        if order_of(epoch) <= order_of(self._replica.cursor.epoch):
+        replica, now = self._replica, self._clock.seconds()
+        if epoch == replica.cursor.epoch or replica.follower.state.past_epochs.good_up_to(epoch) >= 0:
             return False
-        if len(self._unknown) >= UNKNOWN_LIMIT and epoch not in self._unknown:
-            del self._unknown[next(iter(self._unknown))]
-        return self._unknown.setdefault(epoch, self._clock.seconds()) >= self._in_epoch_at
+        if order_of(epoch) < order_of(replica.cursor.epoch):
+            is_full = len(self._epochs) >= EPOCHS_LIMIT and epoch not in self._epochs
+            if is_full or now <= self._in_epoch_at + LATELY_SECONDS:
+                return False
+        return self._known_since(epoch, now) >= self._in_epoch_at
+
+    def _known_since(self, epoch: str, now: float) -> float:
+        """When this node first heard of this epoch."""
+        if len(self._epochs) >= EPOCHS_LIMIT and epoch not in self._epochs:
+            del self._epochs[next(iter(self._epochs))]
+        return self._epochs.setdefault(epoch, now)
 
     def redis_time(self) -> float | None:
         """The time in Redis now, seconds since the epoch: that of the last report and what has passed since.
@@ -168,6 +183,7 @@ class Reporting:
             raise Diverged(f"the log ends at {tail.epoch}-{tail.sequence} and does not contain {last}")
         else:
             self._in_epoch_at = asked_at
+            self._known_since(last.epoch, -math.inf)
         on_ends, self._on_ends = self._on_ends[:asking], self._on_ends[asking:]
         for on_end in on_ends:
             on_end(Cursor(tail.epoch, tail.sequence))
