@@ -71,7 +71,7 @@ class HeldPolls(Generic[H]):
         Raises: UnknownChannel as `Channels.resolve` does; Overloaded if it would be held and a limit is reached.
         """
         selection, cursor, state = poll.selection, poll.cursor, self._state
-        channels, latest, all_open = self._resolve(selection.channels)
+        channels, latest, all_open = state.channels.resolve_all(selection.channels)
         last, past = state.cursor, state.past_epochs
         if isinstance(cursor, Cursor) and cursor.epoch == last.epoch and cursor.sequence >= latest:
             after = cursor.sequence
@@ -103,18 +103,6 @@ class HeldPolls(Generic[H]):
         """Forget a poll whose client is gone; one that was answered already is ignored."""
         if subscription.holder is not None:
             self._release(subscription)
-
-    def _resolve(self, names: tuple[str, ...]) -> tuple[tuple[Channel, ...], int, bool]:
-        """The channels of these names, the highest `latest_sequence` among them, and whether all are open."""
-        channels = self._state.channels
-        if len(names) == 1:
-            channel = channels.remembered(names[0])
-            if channel is None:
-                channel = channels.resolve(names[0])
-            return (channel,), channel.latest_sequence, channel.id != 0
-        # A channel may be asked for by its name and by its id.
-        found = tuple({channel.name: channel for channel in map(channels.resolve, names)}.values())
-        return found, max(c.latest_sequence for c in found), all(c.is_open for c in found)
 
     def _check_limits(self, selection: Selection, channels: tuple[Channel, ...]) -> None:
         """Raises: Overloaded if a poll of these channels cannot be held."""
