@@ -318,6 +318,12 @@ def test_handlers_run_in_the_pool_and_the_engine_does_not(
         op.channel.write(op.buffer, op.bytes_completed)
 
     first, second = Recorder(pooled, pair[0], on_read=blocked), Recorder(pooled, others[0])
+
+    def written(op: OpWrite) -> None:
+        first.completed.append(("write", op.bytes_completed, None))
+        op.channel.read(bytearray(10))  # ends the wait even if the write came before it
+
+    first.on_write = written
     first.channel.read(bytearray(10))
     second.channel.read(bytearray(10))
     pair[1].send(b"one")
@@ -338,6 +344,21 @@ def test_handlers_run_in_the_pool_and_the_engine_does_not(
     first.channel.close()
     second.channel.close()
     others[1].close()
+
+
+def test_what_a_thread_started_is_given_up_with_its_channel(
+    pooled: PooledProactor, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    """It was handed over, and before the engine's turn the channel was closed."""
+    channel = Recorder(pooled, pair[0]).channel
+    for start in (lambda: channel.read(bytearray(10)), lambda: channel.write(bytearray(10), 10)):
+        thread = threading.Thread(target=start)
+        thread.start()
+        thread.join()
+    channel.close()
+    pooled.turn(0.0)
+    assert pair[0].fileno() == -1
+    assert pair[1].recv(10) == b""
 
 
 def test_an_error_in_the_pool_is_shown(

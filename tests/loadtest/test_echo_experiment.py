@@ -45,7 +45,7 @@ def test_the_client_counts_what_comes_back() -> None:
     """Bits in one direction, messages, and how long a message took."""
     with _answering(bytes) as address, Stream(address, connections=1, message_bytes=100) as stream:
         stream.begin(patience=5)
-        measured = stream.measure(0.2)
+        measured = stream.measure(0.5)
     assert measured.messages == measured.received_bytes / 100 > 0
     assert measured.bits_per_second == pytest.approx(8 * measured.received_bytes / measured.seconds)
     assert (measured.stalled, measured.ended) == (0, 0)
@@ -112,7 +112,7 @@ def test_connections_that_the_server_closes_are_counted() -> None:
 
     with _answering(end) as address, Stream(address, connections=1, message_bytes=100) as stream:
         stream.begin(patience=0.0)
-        measured = stream.measure(0.3)
+        measured = stream.measure(0.5)
     assert (measured.ended, measured.stalled) == (1, 0)
 
 
@@ -134,10 +134,10 @@ def test_connections_get_their_own_bytes_back() -> None:
 @pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.name)
 def test_each_server_echoes_to_many(kind: Kind) -> None:
     """As a process: everything comes back right, on every connection, and its processor time is measured."""
-    run = measure_kind(kind, 200, 500, 0.5)
+    run = measure_kind(kind, 50, 500, 1.0)
     assert run.problem in ("", "disturbed by other work")
     assert run.measured is not None
-    assert run.measured.messages > 200
+    assert run.measured.messages > 50
     assert run.cost > 0
     assert run.cost >= run.kernel_cost
 

@@ -38,10 +38,10 @@ class PooledProactor:
         self._do(lambda: self._engine.remove(channel))
 
     def start_read(self, op: OpRead) -> None:
-        self._do(lambda: self._engine.start_read(op))
+        self._do(lambda: self._engine.start_read(op) if op.pending else None)  # or its channel was closed meanwhile
 
     def start_write(self, op: OpWrite) -> None:
-        self._do(lambda: self._engine.start_write(op))
+        self._do(lambda: self._engine.start_write(op) if op.pending else None)
 
     def listen(self, listener: socket.socket, accepted: Accepted) -> None:
         self._engine.listen(listener, accepted)
