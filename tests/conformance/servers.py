@@ -26,17 +26,22 @@ CHECK_SECONDS = 150.0
 SECONDS = 400.0
 """Limits for checks that hang, and for all of them."""
 
+_HEARTBEAT = {**LIMITS, "stream_heartbeat_seconds": 2}
+"""So that no check waits for long."""
+
 CONFIGURATIONS = {
-    "memory": Options(urls=("",), origin=ORIGIN, limits={**LIMITS, "request_timeout_seconds": 2}),
-    "journal, keys and tickets": Options(urls=("",), publish_key=KEY, credentials=(("Cookie", "user=ann"),)),
-    "two nodes with Redis": Options(urls=("", "")),
-    "strict": Options(urls=("",), strict=True),
+    "memory": Options(urls=("",), origin=ORIGIN, limits={**_HEARTBEAT, "request_timeout_seconds": 2}),
+    "journal, keys and tickets": Options(
+        urls=("",), publish_key=KEY, credentials=(("Cookie", "user=ann"),), limits=_HEARTBEAT
+    ),
+    "two nodes with Redis": Options(urls=("", ""), limits=_HEARTBEAT),
+    "strict": Options(urls=("",), strict=True, limits=_HEARTBEAT),
     "short retention": Options(urls=("",), limits={**LIMITS, "retention_seconds": 2}),
 }
 """What the suite is told, without the URLs."""
 
-ONLY = {"two nodes with Redis": ("cluster/*", "delivery/*", "cursors/*", "keys/*", "gaps/*"),
-        "strict": ("publishing/*", "polling/*", "delivery/*", "channels/*", "limits/*", "names/*"),
+ONLY = {"two nodes with Redis": ("cluster/*", "delivery/*", "cursors/*", "keys/*", "gaps/*", "streams/*"),
+        "strict": ("publishing/*", "polling/*", "delivery/*", "channels/*", "limits/*", "names/*", "streams/*"),
         "short retention": ("gaps/*expired*", "gaps/are-not-reported-to-those-who-saw-all")}  # fmt: skip
 """The checks that are run where others would only be run once more, or make no sense."""
 
@@ -54,13 +59,11 @@ def started(configuration: str, directory: Path) -> Iterator[Options]:
         settings["authorizer"] = "authorizer:may_poll"
     if options.strict:
         settings["strict_channels"] = "true"
-    for name in ("request_timeout_seconds", "retention_seconds"):
-        if options.limits[name] != LIMITS[name]:
-            settings[name] = options.limits[name]
+    settings |= {name: value for name, value in options.limits.items() if value != LIMITS[name]}
     with ExitStack() as stack:
         if len(options.urls) > 1:
             redis = stack.enter_context(RedisServer(directory / "redis"))
-            cluster = stack.enter_context(cluster_at(redis, directory, 2))
+            cluster = stack.enter_context(cluster_at(redis, directory, 2, **settings))
             cluster.wait_until_publishing()
             urls = tuple(node.url for node in cluster.nodes)
         else:
