@@ -114,7 +114,7 @@ class EventStream:
         """Raises: Failed if the response is no stream."""
         kind = media_type(head)
         if head.status != 200 or kind not in READERS:
-            raise Failed(f"expected a stream, and {head.status} with {kind or 'nothing'} came")
+            raise Failed(f"expected a stream, and {head.status} with the type {kind!r} came")
         self.head = head
         self.cursor = ""
         self.ticket: Event | None = None
@@ -175,7 +175,7 @@ class EventStream:
             try:
                 data = self._body.piece(deadline)
             except Failed as error:
-                raise Failed(f"expected an event: {error}") from None
+                raise Failed(str(error).replace("expected a response", "expected an event", 1)) from None
             if not data:
                 return None
             self._events += self._reader.feed(data)

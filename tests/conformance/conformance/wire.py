@@ -112,10 +112,7 @@ class Wire:
         """The next response, even a provisional one. Raises: Failed if none comes."""
         deadline = time.monotonic() + (within or self._patience)
         response = self.head(deadline)
-        if head:
-            return response
-        body = Body(self, response)
-        return response._replace(body=b"".join(iter(lambda: body.piece(deadline), b"")))
+        return response if head else response._replace(body=Body(self, response).rest(deadline))
 
     def head(self, deadline: float) -> Response:
         """The head of the next response, even of a provisional one. `deadline` is a time of `time.monotonic`.
@@ -249,3 +246,7 @@ class Body:
             came = self._size - self._left
             raise Failed(f"expected a body of {self._size} bytes, and the connection ended after {came}")
         return data
+
+    def rest(self, deadline: float) -> bytes:
+        """All that is left. Raises: as `piece`."""
+        return b"".join(iter(lambda: self.piece(deadline), b""))

@@ -53,10 +53,11 @@ def takes_the_key(t: Trial) -> None:
 
 @must("ACC-2", "publish key")
 def needs_no_key_for_polls(t: Trial) -> None:
-    """Polls and the current cursor need no publish key."""
+    """Polls, streams and the current cursor need no publish key."""
     client, name = t.client(), t.channel()
     t.status(client.call("GET", f"/v1/poll?channel={name}&timeout=0", Authorization="Bearer unknown"), 200)
     t.status(client.call("GET", "/v1/cursor", Authorization=""), 200)
+    client.stream(name, Authorization="Bearer unknown")
 
 
 @must("ACC-3", "no publish key")

@@ -85,7 +85,8 @@ def fail_as_polls_do(t: Trial) -> None:
     ):  # fmt: skip
         _fails_as_a_poll(t, client, lambda path, query=query: client.call("GET", f"{path}?{query}"))  # type: ignore[misc]
     for body in (b"", b"{", b"[]", {}, {"channels": []}, {"channels": [name], "more": 1},
-                 {"channels": [name], "cursor": 1}, {"channels": ["x" * 256]}):  # fmt: skip
+                 {"channels": [name], "cursor": 1}, {"channels": ["x" * 256]},
+                 {"channels": ["x" * t.limits["poll_body_limit_bytes"]]}):  # fmt: skip
         _fails_as_a_poll(t, client, lambda path, body=body: client.call("POST", path, body))  # type: ignore[misc]
 
 
@@ -486,6 +487,36 @@ def say_why_they_end(t: Trial) -> None:
         t.same("the status in the problem", last.data.get("status"), 404)
         if not stream.head.closes:
             t.status(reader.call("GET", "/v1/cursor"), 200)
+
+
+@must("HTTP-5")
+def answer_head(t: Trial) -> None:
+    """HEAD gets the head of the stream that GET would open, or its error, at once, and the connection goes on."""
+    client, name = t.client(), t.channel()
+    for kind in KINDS:
+        wanted = t.client().stream(name, Accept=kind).head
+        came = client.call("HEAD", f"/v1/events?channel={name}", Accept=kind)
+        fields = ("content-type", "content-length", "transfer-encoding")
+        t.same("the status, the type and the framing",
+               (came.status, *map(came.headers.get, fields)), (200, *map(wanted.headers.get, fields)))  # fmt: skip
+    for query in ("cursor=not+a+cursor", f"channel={name}&limit=5", "channel=999999999999999"):
+        statuses = [client.call(method, f"/v1/events?{query}").status for method in ("HEAD", "GET")]
+        t.same(f"the status of HEAD with {query}", statuses[0], statuses[1])
+    response = client.call("HEAD", f"/v1/events?channel={name}", Last_Event_ID="not a cursor")
+    t.same("the status of HEAD with a bad Last-Event-ID", response.status, 400)
+
+
+@must("HTTP-8")
+def let_requests_behind_them_wait(t: Trial) -> None:
+    """A request that was sent behind that for a stream is answered when the stream has ended."""
+    client, name = t.client(), t.channel()
+    wire = t.wire()
+    target = f"/v1/events?channel={name}&to={client.publish(name, 1).time + 1!r}"
+    wire.send(t.encode(t.native.call("GET", target)) + t.encode(t.native.call("GET", "/v1/cursor")))
+    stream = t.opened(wire)
+    t.same("the message", stream.message(), 1)
+    stream.rest(within=1 + t.patience)
+    t.true("cursor" in t.status(wire.response(), 200).json, "expected a cursor after the stream, and none came")
 
 
 @must("HTTP-3")
