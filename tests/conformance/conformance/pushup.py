@@ -74,15 +74,10 @@ class PushUp:
         return self.call("GET", f"/v1/poll?{urlencode([*pairs, ('timeout', f'{timeout:g}')])}")
 
     def stream(
-        self,
-        channels: tuple[str, ...],
-        cursor: str,
-        *,
-        headers: tuple[tuple[str, str], ...] = (),
-        by_body: bool = False,
+        self, channels: tuple[str, ...], cursor: str, method: str = "GET", *, headers: tuple[tuple[str, str], ...] = ()
     ) -> Request:
-        """Open an event stream."""
-        if by_body:
+        """Open an event stream, with GET or POST."""
+        if method == "POST":
             body = {"channels": list(channels), **({"cursor": cursor} if cursor else {})}
             return self.call("POST", "/v1/events", body, headers=headers)
         pairs = [*(("channel", channel) for channel in channels), *([("cursor", cursor)] if cursor else [])]

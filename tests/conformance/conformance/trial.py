@@ -81,14 +81,14 @@ class Client:
         return self.answer(within=timeout + self._trial.patience)
 
     def stream(
-        self, channels: str | tuple[str, ...], cursor: str = "", *, by_body: bool = False, **headers: str
+        self, channels: str | tuple[str, ...], cursor: str = "", method: str = "GET", **headers: str
     ) -> EventStream:
         """Open an event stream on this connection, which is the client's again when the stream has ended.
 
         `headers` as for `call`.
         """
         pairs = tuple((name.replace("_", "-"), value) for name, value in headers.items())
-        self.begin(self._trial.native.stream(_tuple(channels), cursor, headers=pairs, by_body=by_body))
+        self.begin(self._trial.native.stream(_tuple(channels), cursor, method, headers=pairs))
         return self._trial.opened(self.wire)
 
     def close(self) -> None:

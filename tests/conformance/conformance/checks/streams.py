@@ -10,11 +10,16 @@ from conformance.events import EVENTS, LINES, Event, EventStream, media_type
 from conformance.follower import Follower
 from conformance.pushup import FOREIGN_CURSOR
 from conformance.registry import Failed, NotApplicable, must
-from conformance.trial import LONG, Client, Trial
+from conformance.trial import LONG, Trial
+from conformance.wire import Response
 
 BOTH = ("native", "second node")
 
 KINDS = (EVENTS, LINES)
+
+METHODS = ("GET", "POST")
+
+PATHS = ("/v1/poll", "/v1/events")
 
 LIMIT_SECONDS = 30.0
 """The longest time without anything, by STREAM-3."""
@@ -32,9 +37,9 @@ def are_server_sent_events(t: Trial) -> None:
     client, name = t.client(), t.channel()
     client.publish(name, 1)
     for headers in ({}, {"Accept": "*/*"}, {"Accept": EVENTS}):
-        for by_body in (False, True):
+        for method in METHODS:
             reader = t.client()
-            stream = reader.stream(name, by_body=by_body, **headers)
+            stream = reader.stream(name, method=method, **headers)
             t.same("the type", media_type(stream.head), EVENTS)
             t.same("the message", stream.message(), 1)
             reader.close()
@@ -83,18 +88,19 @@ def fail_as_polls_do(t: Trial) -> None:
         f"channel={name}&cursor=now&cursor=now", "channel=%00", "channel=999999999999999",
         "&".join(f"channel={name}.{n}" for n in range(t.limits["poll_channels_limit"] + 1)),
     ):  # fmt: skip
-        _fails_as_a_poll(t, client, lambda path, query=query: client.call("GET", f"{path}?{query}"))  # type: ignore[misc]
-    for body in (b"", b"{", b"[]", {}, {"channels": []}, {"channels": [name], "more": 1},
-                 {"channels": [name], "cursor": 1}, {"channels": ["x" * 256]},
-                 {"channels": ["x" * t.limits["poll_body_limit_bytes"]]}):  # fmt: skip
-        _fails_as_a_poll(t, client, lambda path, body=body: client.call("POST", path, body))  # type: ignore[misc]
+        _fails_as_a_poll(t, *(client.call("GET", f"{path}?{query}") for path in PATHS))
+    bodies: tuple[Any, ...] = (
+        b"", b"{", b"[]", {}, {"channels": []}, {"channels": [name], "more": 1}, {"channels": [name], "cursor": 1},
+        {"channels": ["x" * 256]}, {"channels": ["x" * t.limits["poll_body_limit_bytes"]]},
+    )  # fmt: skip
+    for body in bodies:
+        _fails_as_a_poll(t, *(client.call("POST", path, body) for path in PATHS))
 
 
-def _fails_as_a_poll(t: Trial, client: Client, call: Callable[[str], Any]) -> None:
-    poll, stream = call("/v1/poll"), call("/v1/events")
+def _fails_as_a_poll(t: Trial, poll: Response, stream: Response) -> None:
     t.true(poll.status >= 400, f"expected the poll to fail, and {poll} came")
-    wanted, code = poll.json, poll.json["type"].rpartition(":")[2]
-    t.problem(stream, poll.status, code, wanted.get("field", ""))
+    wanted = poll.json
+    t.problem(stream, poll.status, wanted["type"].rpartition(":")[2], wanted.get("field", ""))
 
 
 @must("STREAM-2", "credentials")
@@ -287,7 +293,7 @@ def follow_the_header_of_browsers(t: Trial) -> None:
     """Last-Event-ID takes precedence over the cursor, in both forms of a stream, unless it is empty."""
     client, name = t.client(), t.channel()
     cursors = [client.publish(name, n).cursor for n in range(4)]
-    for by_body in (False, True):
+    for method in METHODS:
         for cursor, last, expected in (
             (cursors[0], cursors[2], 3),
             (cursors[2], cursors[0], 1),
@@ -295,7 +301,7 @@ def follow_the_header_of_browsers(t: Trial) -> None:
             ("now", cursors[1], 2),
             (cursors[1], "", 2),
         ):
-            stream = t.client().stream(name, cursor, by_body=by_body, Last_Event_ID=last)
+            stream = t.client().stream(name, cursor, method=method, Last_Event_ID=last)
             t.same(f"the message with {last!r} and the cursor {cursor!r}", stream.message(), expected)
 
 
@@ -373,14 +379,14 @@ def _change_over(
             else:
                 in_header = bool(follower.cursor) and turn % 3 == 0
                 stream = client.stream(
-                    follower.channels, "" if in_header else follower.cursor, by_body=turn % 5 == 0,
+                    follower.channels, "" if in_header else follower.cursor, method=METHODS[turn // 5 % 2],
                     Accept=KINDS[turn // 2 % 2], **({"Last_Event_ID": follower.cursor} if in_header else {}),
                 )  # fmt: skip
                 follower.take(stream.answer())
             (client.wire.reset if turn % 2 else client.close)()
             turn += 1
 
-    t.together(follow, *(lambda node=node: publish(node) for node in range(nodes)))  # type: ignore[misc]
+    t.together(follow, *(lambda node=node: publish(node) for node in range(nodes)))
     if nodes == 1:
         follower.expect(range(count))
     else:
@@ -405,7 +411,7 @@ def have_the_order_of_polls(t: Trial) -> None:
         for _ in range(120):
             streamed.take(stream.answer())
 
-    t.together(*(lambda x=x: publish(x) for x in "abc"), follow, lambda: polled.read(t.client(), 120))  # type: ignore[misc]
+    t.together(*(lambda x=x: publish(x) for x in "abc"), follow, lambda: polled.read(t.client(), 120))
     t.same("the order on the stream", streamed.data, polled.data)
 
 
