@@ -15,6 +15,8 @@ from conformance.wire import Response
 
 BOTH = ("native", "second node")
 
+GAPS = ("native", "gaps")
+
 KINDS = (EVENTS, LINES)
 
 METHODS = ("GET", "POST")
@@ -413,6 +415,39 @@ def have_the_order_of_polls(t: Trial) -> None:
 
     t.together(*(lambda x=x: publish(x) for x in "abc"), follow, lambda: polled.read(t.client(), 120))
     t.same("the order on the stream", streamed.data, polled.data)
+
+
+@must("STREAM-8", *GAPS)
+def leave_nothing_out_for_slow_readers(t: Trial) -> None:
+    """A client that does not read while messages are dropped gets each message in order, or a gap before the next."""
+    client, name, most = t.client(), t.channel(), t.limits["retention_messages"]
+    text = "x" * min(t.limits["message_limit_bytes"] // 4, 16000)
+    batch = min(t.limits["batch_limit"], t.limits["body_limit_bytes"] // len(text) // 2)
+
+    def publish(start: int, end: int) -> None:
+        for at in range(start, end, batch):
+            client.publish_list((name, [n, text]) for n in range(at, min(at + batch, end)))
+
+    publish(0, most)
+    wire = t.wire(receive_buffer_bytes=4096)
+    wire.send(t.encode(t.native.stream((name,), "")))
+    stream = t.opened(wire)
+    publish(most, 3 * most)
+    seen, is_told = -1, False
+    while seen < 3 * most - 1:
+        t.check_time()
+        try:
+            event = stream.next()
+        except Failed:  # it was given up, because too much had accumulated
+            stream = t.client().stream(name, stream.cursor)
+            continue
+        if event.name == "gap":
+            is_told = True
+        elif event.is_message:
+            number = event.data["data"][0]
+            t.true(number > seen, f"expected each message once and in order, and {number} came after {seen}")
+            t.true(number == seen + 1 or is_told, f"expected message {seen + 1} or a gap, and {number} came")
+            seen, is_told = number, False
 
 
 @must("STREAM-9")
