@@ -1,8 +1,9 @@
 """Event streams: `GET /v1/events` and `POST /v1/events` (Hsu §3.2: output that accumulates).
 
-A stream is a client for which this server polls: when a poll is answered, the events are sent, and the next poll begins
-where that answer ended. So streams and long polls share the cursor, the limits, the drain and whatever else a poll
-meets, and a client can change from one to the other at any cursor. A poll that ends without anything is the heartbeat.
+A stream is a client for which this server polls. Its poll stays when it is answered (`core.poll`); at its deadline, and
+after a page that is not the last, the next poll begins where the answer ended. So streams and long polls share the
+cursor, the limits, the drain and whatever else a poll meets, and a client can change from one to the other at any
+cursor. The answer at the deadline is the heartbeat.
 
 While a client is behind by more than one answer, the next poll waits until all is sent. So what accumulates in the
 output buffer is what is published while its client does not read; beyond `output_limit_bytes` the connection is closed,
@@ -80,7 +81,8 @@ class Streaming:
         """How many streams are open."""
         self._reader = reader
         self._authorized_polls = authorized_polls
-        self._limits = limits
+        self._heartbeat_seconds = limits.stream_heartbeat_seconds
+        self._most_seconds = limits.stream_seconds
         self._random = random
         self._encodings = EventEncodings()
         # Streams that were sent the same answer continue with the same poll.
@@ -100,7 +102,7 @@ class Streaming:
         poll = self._next
         if poll is None or answer is not self._answer or selection is not poll.selection:
             self._answer = answer
-            poll = self._next = Poll(selection, parse_cursor(answer.cursor), self._limits.stream_heartbeat_seconds)
+            poll = self._next = Poll(selection, parse_cursor(answer.cursor), self._heartbeat_seconds, stays=True)
         return poll
 
     def seconds_left(self, grant: Grant) -> float:
@@ -111,7 +113,7 @@ class Streaming:
         encoding = self._encodings.find(request.header(b"accept"), chunked=not request.is_1_0)
         if encoding is None:
             raise NotAcceptable("events come as text/event-stream or as application/x-ndjson", field="Accept")
-        poll = replace(poll, cursor=_cursor(poll, request), timeout=self._limits.stream_heartbeat_seconds)
+        poll = replace(poll, cursor=_cursor(poll, request), timeout=self._heartbeat_seconds, stays=True)
         begin = self._show if request.method == b"HEAD" else self._begin
         authorized_polls = self._authorized_polls
         if authorized_polls is None:
@@ -125,13 +127,13 @@ class Streaming:
         return None
 
     def _begin(self, grant: Grant, poll: Poll, exchange: Exchange, encoding: EventEncoding) -> None:
-        ends_at = self.seconds() + self._limits.stream_seconds * (1 - AGE_JITTER * self._random())
+        ends_at = self.seconds() + self._most_seconds * (1 - AGE_JITTER * self._random())
         Stream(self, poll.selection, encoding, grant, ends_at).begin(poll, exchange)
 
     def _show(self, grant: Grant, poll: Poll, exchange: Exchange, encoding: EventEncoding) -> None:
         """Answer with the head of a stream. Raises: as `Stream.begin`."""
         stream = Stream(self, poll.selection, encoding, grant, 0.0)
-        result = self.node.poll(replace(poll, timeout=0.0), stream, 0.0)
+        result = self.node.poll(replace(poll, timeout=0.0, stays=False), stream, 0.0)
         if isinstance(result, Subscription):
             self.node.abandon(result)
         exchange.stream(stream, encoding.content_type, b"", chunked=encoding.is_chunked)
@@ -177,21 +179,30 @@ class Stream:
         if not isinstance(result, Subscription):
             first += encoding.answer(result)
         is_sent = exchange.stream(self, encoding.content_type, first, chunked=encoding.is_chunked)
-        if not isinstance(result, Subscription):
+        if not isinstance(result, Subscription) and self._is_open:
             self._continue(result, is_sent=is_sent)
+
+    @property
+    def _is_open(self) -> bool:
+        return self._exchange is not None
 
     # Called by the node, and by the connection.
 
     def answer(self, answer: Answer) -> None:
         """There is something for the client, or the heartbeat is due."""
-        self._subscription = None
-        exchange = self._exchange
+        exchange, subscription = self._exchange, self._subscription
         if exchange is None:
             return  # the client has left meanwhile
         if self._streaming.seconds_left(self._grant) <= 0:
             self._end(b"")
-        else:
-            self._continue(answer, is_sent=exchange.write(self._encoding.answer(answer)))
+            return
+        is_sent = exchange.write(self._encoding.answer(answer))
+        if not self._is_open:
+            return  # the connection broke
+        if self._streaming.node.is_draining:
+            self._end(b"")
+        elif subscription is None or subscription.holder is None:
+            self._continue(answer, is_sent=is_sent)
 
     def drained(self) -> None:
         """Everything is sent."""
@@ -201,21 +212,13 @@ class Stream:
 
     def cancel(self) -> None:
         """The client has left."""
-        if self._exchange is not None:
-            self._exchange = None
-            self._streaming.count -= 1
-            subscription, self._subscription = self._subscription, None
-            if subscription is not None:
-                self._streaming.node.abandon(subscription)
+        if self._is_open:
+            self._close()
 
     def _continue(self, answer: Answer, *, is_sent: bool) -> None:
-        """Continue after an answer that was written."""
+        """Continue after an answer that was written, and that ended the poll."""
         streaming = self._streaming
-        if self._exchange is None:
-            return  # the connection broke
-        if streaming.node.is_draining:
-            self._end(b"")
-            return
+        self._subscription = None
         self._next = streaming.next_poll(self._selection, answer)
         if not answer.more:
             found = self._poll()
@@ -228,7 +231,7 @@ class Stream:
 
     def _send_page(self) -> None:
         """Send the next page of what the client lags behind."""
-        if self._exchange is not None:
+        if self._is_open:
             found = self._poll()
             if found is not None:
                 self.answer(found)
@@ -254,10 +257,17 @@ class Stream:
 
     def _end(self, last: bytes) -> None:
         """Send the last events, and end the stream."""
-        exchange, self._exchange = self._exchange, None
+        exchange = self._exchange
         assert exchange is not None
-        self._streaming.count -= 1
+        self._close()
         exchange.finish(last + self._encoding.end)
+
+    def _close(self) -> None:
+        self._exchange = None
+        self._streaming.count -= 1
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            self._streaming.node.abandon(subscription)
 
 
 def _cursor(poll: Poll, request: Request) -> Cursor | Start:
