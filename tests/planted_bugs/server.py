@@ -8,6 +8,7 @@ HELD = "pushup/core/held_polls.py"
 NODE = "pushup/node.py"
 CONNECTION = "pushup/net/connection.py"
 SOCKET = "pushup/net/client_socket.py"
+CONNECTION = "pushup/net/connection.py"
 
 BUGS = (
     Bug(
