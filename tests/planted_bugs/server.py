@@ -6,7 +6,6 @@ from tests.planted_bugs.bug import Bug, Edit
 
 HELD = "pushup/core/held_polls.py"
 NODE = "pushup/node.py"
-CONNECTION = "pushup/net/connection.py"
 SOCKET = "pushup/net/client_socket.py"
 CONNECTION = "pushup/net/connection.py"
 
