@@ -8,9 +8,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from conformance.options import LIMITS, Options
+from tests.server.caller import Caller
 from tests.server.redis_cluster import cluster_at
 from tests.server.redis_server import RedisServer
-from tests.server.server_process import running
+from tests.server.server_process import running, wait_until
 
 HERE = Path(__file__).parent
 
@@ -65,6 +66,7 @@ def started(configuration: str, directory: Path) -> Iterator[Options]:
             redis = stack.enter_context(RedisServer(directory / "redis"))
             cluster = stack.enter_context(cluster_at(redis, directory, 2, **settings))
             cluster.wait_until_publishing()
+            wait_until(lambda: all(map(_lists_both, cluster.callers)), "both nodes to list both")
             urls = tuple(node.url for node in cluster.nodes)
         else:
             flags = tuple(part for name, value in settings.items() for part in ("--set", f"{name}={value}"))
@@ -75,3 +77,8 @@ def started(configuration: str, directory: Path) -> Iterator[Options]:
             urls=urls, publish_key=options.publish_key, origin=options.origin, credentials=options.credentials,
             strict=options.strict, limits=options.limits, patience=PATIENCE_SECONDS, check_seconds=CHECK_SECONDS,
         )  # fmt: skip
+
+
+def _lists_both(caller: Caller) -> bool:
+    """Whether a node knows of the other, which takes a moment after their start."""
+    return len(caller.call("GET", "/v1/nodes").value["nodes"]) == 2
