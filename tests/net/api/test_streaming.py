@@ -171,10 +171,15 @@ def test_the_header_of_a_browser_comes_before_the_cursor(node: InMemoryNode) -> 
 
 
 def test_head(node: InMemoryNode) -> None:
-    """A HEAD request is answered at once, and opens no stream."""
-    exchange = node.begin("HEAD", "/v1/events?channel=a")
-    assert [(r.status, r.content_type) for r in exchange.responses] == [(200, b"text/event-stream")]
-    assert node.streaming.count == 0
+    """A HEAD request is answered at once with the head of the stream, or with the error, and opens no stream."""
+    node.publish("a")
+    for query in ("channel=a", "channel=a&cursor=e-1", "channel=a&cursor=e-9"):
+        exchange = node.begin("HEAD", f"/v1/events?{query}")
+        assert [(r.status, r.content_type) for r in exchange.responses] == [(200, b"text/event-stream")]
+        assert (exchange.written, has_ended(exchange)) == (b"", True)
+    assert node.call("HEAD", "/v1/events?channel=7").status == 404
+    assert node.call("HEAD", "/v1/events?channel=a", last_event_id="x y").status == 400
+    assert (node.streaming.count, node.polls.count) == (0, 0)
 
 
 def test_gaps_come_before_what_follows_and_move_no_cursor(node: InMemoryNode) -> None:
