@@ -1,0 +1,6 @@
+"""Mishra & Yang: a group communication service, event-based and thread-based.
+
+| file | contents |
+|---|---|
+| `core/` | the protocol, without threads, sockets or clocks |
+"""
