@@ -209,42 +209,37 @@ def test_a_member_leaves_when_its_clock_is_not_synchronized() -> None:
     member = world.members[2]
     assert member
     member.clock._adjustment += 0.05
-    for other in (0, 1):  # it hears what the others say of their clocks
-        there = world.members[other]
-        assert there
-        member.clock.receive(other, there.clock.message(world.local(other)), world.local(2))
     member.clock.adjust = lambda local: None  # type: ignore[method-assign]
-    member.clock._offsets = {o: x._replace(ahead=-0.05) for o, x in member.clock._offsets.items()}
     effects = member.expire(Timeout.CLOCK, world.local(2))
     assert any(type(effect).__name__ == "Left" for effect in effects)
     assert not member.state().in_group
 
 
 def test_clocks_come_together() -> None:
-    """Clocks minutes apart agree within the longest delay, and one that is started later goes by the others."""
+    """Clocks minutes apart agree within the longest round trip, and one that is started later goes by the others."""
     world = together()
     for _ in range(10):
         world.run(0.3, rate=0)
         times = [member.clock.time(world.local(process)) for process, member in world.members.items() if member]
-        assert max(times) - min(times) < 0.003
+        assert max(times) - min(times) < 0.006
     world.crash(0)
     before = world.members[1]
     assert before
     ahead = before.clock.time(world.local(1)) - world.local(1)
     world.start(0)
     world.run(1.0, rate=0)
-    assert before.clock.time(world.local(1)) - world.local(1) == pytest.approx(ahead, abs=0.003)
+    assert before.clock.time(world.local(1)) - world.local(1) == pytest.approx(ahead, abs=0.006)
 
 
 def test_a_clock_is_read_within_half_the_round_trip() -> None:
-    """An answer that took long says less, and is not used while a better one is fresh."""
+    """An answer that took long says less, and is not used; moving is no further than is certain."""
     ours, theirs = (Clock(member, SETTINGS) for member in (0, 1))
     theirs.receive(0, ours.message(100.0), 500.001)
     ours.receive(1, theirs.message(500.002), 100.003)
     theirs.receive(0, ours.message(100.010), 500.011)
     ours.receive(1, theirs.message(500.012), 100.080)
     ours.adjust(100.1)
-    assert ours.time(100.0) == pytest.approx(300.0, abs=0.001)
+    assert ours.time(100.0) == pytest.approx(300.0, abs=0.002)
 
 
 def update(proposer: int, sequence: int, order: Order = Order.TOTAL, stamp: float = 0.0) -> Update:

@@ -19,7 +19,7 @@ from loadtest.group.core.messages import Atomicity, Fate, Id, Order, Update
 from loadtest.group.core.settings import Settings, Timeout
 
 SETTINGS = Settings(
-    team=3, decider=0.01, decision=0.1, election=0.05, clock=0.25, join=0.1, request=0.03, late=0.15, settle=0.006,
+    team=3, decider=0.01, decision=0.1, election=0.05, clock=0.25, join=0.1, request=0.05, late=0.15, settle=0.006,
     precision=0.005, termination=1.0,
 )  # fmt: skip
 

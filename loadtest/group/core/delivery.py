@@ -33,12 +33,15 @@ class Delivery:
         self._next = 1
         self._delivered: set[Id] = set()
         self._waiting: dict[Id, Update] = {}
+        self._new: list[Update] = []
+        self._levels = (0, 0)
         self.up_to = 0
 
     def start(self) -> None:
         """Forget everything, with a history that has begun anew."""
         self._delivered.clear()
         self._waiting.clear()
+        self._new.clear()
         self.up_to = self._history.base
         self._next = self.up_to + 1
 
@@ -46,14 +49,22 @@ class Delivery:
         """An update came, for the first time."""
         if update.order is Order.NONE and update.id not in self._delivered:
             self._waiting[update.id] = update
+            self._new.append(update)
 
     def drop(self, update_id: Id) -> None:
         """This update will never be delivered."""
         self._waiting.pop(update_id, None)
 
     def take(self) -> list[Update]:
-        """What can be delivered now, in this order; it counts as delivered."""
-        taken = [update for update in self._waiting.values() if self.allowed(update.atomicity, update.depends_on)]
+        """What can be delivered now, in this order; it counts as delivered. O(1) while nothing is new."""
+        levels = (self._stability.stable, self._stability.majority)
+        looked_at = list(self._waiting.values()) if levels != self._levels else self._new
+        taken = [
+            update
+            for update in looked_at
+            if update.id in self._waiting and self.allowed(update.atomicity, update.depends_on)
+        ]
+        self._levels, self._new = levels, []
         for update in taken:
             del self._waiting[update.id]
         while self._next <= self._history.end:

@@ -9,6 +9,7 @@ nothing else. When the election timeout passes too, the member calls for a new v
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import NamedTuple
 
 from loadtest.group.core import ordering
@@ -45,7 +46,10 @@ LARGEST_UPDATE = 32_000
 """Bytes of an update's data, so that it fits into a datagram."""
 
 REQUESTED = 100
-"""Updates asked for, or sent again, at a time."""
+"""Updates asked for at a time."""
+
+RESENT = 10
+"""Own updates sent again at a time, the oldest: only what is missing holds back the others."""
 
 STAMP_STEP = 1e-6
 """Two updates of a proposer have stamps at least this far apart, s."""
@@ -79,6 +83,7 @@ class Member:
         self.in_group = False
         self.deadlines: dict[Timeout, float] = {Timeout.CLOCK: now, Timeout.DECISION: now + settings.join}
         self.clock = Clock(member, settings)
+        self.sent: Counter[str] = Counter()
         self.history = History()
         self.stability = Stability(settings.majority)
         self.delivery = Delivery(self.history, self.stability)
@@ -190,6 +195,7 @@ class Member:
         others = tuple(member for member in to if member != self.member)
         if others:
             sent = self.clock.time(now) if self.clock.synchronized(now) else -1.0
+            self.sent[type(body).__name__] += 1
             self._effects.append(Send(others, encode(Datagram(self.member, sent, body))))
 
     def _members(self) -> tuple[int, ...]:
@@ -325,7 +331,7 @@ class Member:
             self._resent_at = now
             old = self.clock.time(now) - self.settings.request
             own = (update for update in self.history.loose.values() if update.proposer == self.member)
-            for update, _ in zip((update for update in own if update.stamp < old), range(REQUESTED), strict=False):
+            for update, _ in zip((update for update in own if update.stamp < old), range(RESENT), strict=False):
                 self._send(now, decision.members, Proposal(update))
 
     # Membership

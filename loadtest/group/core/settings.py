@@ -25,21 +25,21 @@ class Settings:
 
     team: int = 3
     decider: float = 0.0025
-    decision: float = 0.1
-    election: float = 0.05
+    decision: float = 0.5
+    election: float = 0.25
     clock: float = 0.5
     join: float = 0.1
-    request: float = 0.01
+    request: float = 0.05
     """Between two requests for what is missing, and before an own update without an ordinal is sent again."""
-    late: float = 0.5
+    late: float = 1.0
     """A datagram that took longer is dropped, as in a timed asynchronous system."""
     settle: float = 0.001
-    """How old a time-ordered update must be to get its ordinal: longer than a datagram takes plus what clocks differ."""
-    precision: float = 0.001
+    """The age at which a time-ordered update gets its ordinal: a datagram's time plus what clocks differ."""
+    precision: float = 0.02
     """A clock is synchronized while it differs at most this much from those of a majority, error included."""
-    termination: float = 1.0
+    termination: float = 2.0
     """A proposer learns within this time what became of its update, or that it is not known."""
-    pending_limit: int = 500
+    pending_limit: int = 200
     """Own updates of a member that are not stable; beyond that it refuses proposals."""
     entries_limit: int = 1500
     """Ordinals in a decision, so that it fits into a datagram."""
