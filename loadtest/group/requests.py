@@ -35,7 +35,7 @@ Request = Broadcast | Measure | Ask
 
 
 class Costs(msgspec.Struct, frozen=True, array_like=True):
-    """What the load cost, until it ended. `sent`: messages by kind; `switches`: of context; `cpu`: processor seconds."""
+    """What the load cost until it ended. `sent`: messages by kind; `switches`: of context; `cpu`: seconds of it."""
 
     sent: dict[str, int]
     events: int

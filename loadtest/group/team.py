@@ -25,6 +25,8 @@ DRIVERS = (EVENTS, THREADS)
 
 START_SECONDS = 30.0
 ANSWER_SECONDS = 0.5
+LEAD_SECONDS = 0.1
+"""From when the members are told to measure to the first update."""
 BUFFER_BYTES = 1 << 20
 DATA = b"x" * 100
 """Of an update. The paper does not say how large its updates are."""
@@ -93,10 +95,11 @@ class Team:
 
     def give(self, load: Load) -> list[Report]:
         """Give the members this load, wait until they have finished, and return what they report."""
-        until = time.monotonic() + load.seconds
+        begin = time.monotonic() + LEAD_SECONDS
+        until = begin + load.seconds
         for address in self.addresses:
             self._socket.sendto(encode(Measure(until)), address)
-        begin = time.monotonic()
+        self.reports()  # so all have begun to measure
         turn = itertools.cycle(self.addresses)
         for number in itertools.count():
             due = begin + number * load.interval

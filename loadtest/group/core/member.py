@@ -28,6 +28,7 @@ from loadtest.group.core.messages import (
     Datagram,
     Decision,
     Fate,
+    Id,
     Join,
     NoDecision,
     Order,
@@ -95,6 +96,7 @@ class Member:
         self._pending: dict[int, float] = {}
         self._asked_at = self._resent_at = -math.inf
         self._asked = 0
+        self._missed: Id | None = None
         self._counts = {"delivered": 0, "late": 0, "bad": 0}
         self._effects: list[Effect] = []
 
@@ -320,7 +322,9 @@ class Member:
         """Ask for what is missing, first the decider, then the others in turn; resend what others seem to miss."""
         missing = [update_id for update_id, _ in zip(self.history.missing(), range(REQUESTED), strict=False)]
         others = [member for member in decision.members if member != self.member]
-        if missing and others and now - self._asked_at >= self.settings.request:
+        # what a decision overtook is not missing: it has to be so at two decisions
+        again, self._missed = self._missed, missing[0] if missing else None
+        if missing and others and missing[0] == again and now - self._asked_at >= self.settings.request:
             self._asked_at = now
             first = others.index(decision.decider) if decision.decider in others else 0
             self._send(now, (others[(first + self._asked) % len(others)],), Request(tuple(missing)))
