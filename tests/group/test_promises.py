@@ -17,7 +17,7 @@ from loadtest.group.core.messages import Atomicity, Entry, Fate, Order, Update
 from tests.group.promises import judge
 from tests.group.world import ALL_FAULTS, SETTINGS, BrokenPromise, World
 
-SEEDS = 40
+SEEDS = 30
 
 
 def simulate(
@@ -134,7 +134,7 @@ BROKEN: dict[str, tuple[Patch, tuple[Order, ...], tuple[Atomicity, ...]]] = {
 def test_a_broken_core_breaks_its_promise(promise: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The simulation notices, and says which promise; for the same proposals, the core as it is keeps all."""
     patch, orders, atomicities = BROKEN[promise]
-    for seed in range(SEEDS // 4):
+    for seed in range(SEEDS // 6):
         simulate(seed, orders, atomicities)
     patch(monkeypatch)
     broken: set[str] = set()
