@@ -13,7 +13,7 @@ def judge(world: World) -> None:
     """After `World.heal`. Raises: BrokenPromise."""
     lives = _whole(world)
     for one, other in pairwise(lives):
-        _agree(one, other)
+        _agree(world, one, other)
     for life in lives:
         for proposer in lives:
             _sequence(life, proposer)
@@ -41,7 +41,7 @@ def _whole(world: World) -> list[Life]:
     return lives
 
 
-def _agree(one: Life, other: Life) -> None:
+def _agree(world: World, one: Life, other: Life) -> None:
     """Both know the same order where both know it, and have delivered the same of it."""
     base = max(one.base, other.base)
     ends = {max(life.order, default=base) for life in (one, other)}
@@ -51,7 +51,7 @@ def _agree(one: Life, other: Life) -> None:
             raise BrokenPromise(
                 "total order", f"ordinal {ordinal} is {first} at {one.process}, {second} at {other.process}"
             )
-        if (first in one.delivered) != (second in other.delivered):
+        if (first in one.delivered) != (second in other.delivered) and world.is_promised(first):
             raise BrokenPromise("weak", f"of {one.process} and {other.process} only one has delivered {first}")
     ordered = [
         [update_id for update_id, update in life.delivered.items() if update.order is not Order.NONE]

@@ -135,6 +135,26 @@ def test_a_new_decider_is_elected_when_one_crashes() -> None:
     assert world.sent["Join"] >= 1
 
 
+def test_who_has_agreed_to_a_view_delivers_nothing_before_it() -> None:
+    """What it has told the caller stays true: an update that comes meanwhile waits, and so do clients."""
+    world = together()
+    caller, asked, proposer = (world.members[process] for process in range(3))
+    assert caller
+    assert asked
+    assert proposer
+    caller._call(world.local(0))
+    (call,) = (effect.data for effect in caller._done(world.local(0)) if isinstance(effect, Send))
+    _, effects = proposer.propose(world.local(2), b"", Order.NONE)
+    (proposal,) = (effect.data for effect in effects if isinstance(effect, Send))
+    asked.receive(world.local(1), call)
+    assert asked.receive(world.local(1), proposal) == []
+    assert asked.propose(world.local(1), b"")[0] is None
+    before = asked.state().delivered
+    world.run(1.0, rate=0)
+    assert asked.state().delivered == before + 1
+    assert asked.state().in_group
+
+
 def test_a_minority_is_no_group() -> None:
     """It takes no proposals, and goes on with the others when they are back, without having lost anything."""
     world = together()

@@ -205,26 +205,25 @@ class Member:
 
     def _done(self, now: float) -> list[Effect]:
         """Deliver what can be delivered, drop what is stable, and return what there is to do."""
-        if self.history.decision:
-            self._deliver(now)
+        if self._active:  # or what has been told for the next view would not be true any more
+            self._deliver()
+        while self._pending and (oldest := next(iter(self._pending.items())))[1] <= now:
+            self._end(oldest[0], Outcome.UNKNOWN)
         effects = self._effects
         self._effects = []
         return effects
 
-    def _deliver(self, now: float) -> None:
+    def _deliver(self) -> None:
         known = self.history.decision
         assert known is not None
         self.stability.learn(known, member=self.member, up_to=self.history.up_to)
-        if self.in_group:
-            taken = self.delivery.take()
-            self._counts["delivered"] += len(taken)
-            self._effects += map(Delivered, taken)
-            for entry in self.history.trim(min(self.stability.stable, self.delivery.up_to)):
-                self.delivery.forget(entry)
-                if entry.proposer == self.member:
-                    self._end(entry.sequence, _ENDS[entry.fate])
-        while self._pending and (oldest := next(iter(self._pending.items())))[1] <= now:
-            self._end(oldest[0], Outcome.UNKNOWN)
+        taken = self.delivery.take()
+        self._counts["delivered"] += len(taken)
+        self._effects += map(Delivered, taken)
+        for entry in self.history.trim(min(self.stability.stable, self.delivery.up_to)):
+            self.delivery.forget(entry)
+            if entry.proposer == self.member:
+                self._end(entry.sequence, _ENDS[entry.fate])
 
     def _end(self, sequence: int, outcome: Outcome) -> None:
         if self._pending.pop(sequence, None) is not None:
