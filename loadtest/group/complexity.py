@@ -9,6 +9,8 @@ waits or runs.
 from __future__ import annotations
 
 import ast
+import io
+import tokenize
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +21,10 @@ from loadtest.results import Table, Value
 SYNCHRONIZATION = frozenset({"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Event", "Barrier"})
 USES = frozenset({"acquire", "release", "wait", "notify", "notify_all", "set", "sched_yield", "sched_setscheduler"})
 WAITS = frozenset({"wait", "recv", "recvfrom", "acquire", "select", "join"})
+
+NO_CODE = frozenset({
+    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
+})  # fmt: skip
 
 THREADS = 2 + len(Timeout)
 """For clients, for members, and for each timeout (§3)."""
@@ -41,7 +47,7 @@ def count(source: str) -> Counted:
     withs = sum(isinstance(node, ast.With) for node in ast.walk(tree))
     threaded = any(name in SYNCHRONIZATION for name in names)
     return Counted(
-        lines=len(_code_lines(tree)),
+        lines=len(_code_lines(source, tree)),
         functions=sum(isinstance(node, ast.FunctionDef) for node in ast.walk(tree)),
         objects=sum(name in SYNCHRONIZATION for name in names),
         uses=sum(name in USES for name in names) + withs if threaded else 0,
@@ -70,15 +76,12 @@ def measure() -> Table:
     return Table("group-complexity", "The complexity of the two implementations (§5.1)", columns, rows)
 
 
-def _code_lines(tree: ast.Module) -> set[int]:
-    """The lines on which a statement or expression begins or goes on, without docstrings and other bare strings."""
-    lines: set[int] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.stmt) and not _is_text(node):
-            body = getattr(node, "body", None)
-            end = body[0].lineno - 1 if isinstance(body, list) and body else node.end_lineno or node.lineno
-            lines.update(range(node.lineno, max(node.lineno, end) + 1) if not body else [node.lineno])
-    return lines
+def _code_lines(source: str, tree: ast.Module) -> set[int]:
+    """The lines with something other than white space, comments, docstrings and other bare strings."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    lines = {line for token in tokens if token.type not in NO_CODE for line in range(token.start[0], token.end[0] + 1)}
+    texts = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and _is_text(node)]
+    return lines - {line for node in texts for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
 
 
 def _is_text(node: ast.stmt) -> bool:

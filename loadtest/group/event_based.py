@@ -47,7 +47,7 @@ class TimeoutQueue:
 
 
 def run(service: Service) -> None:
-    """The loop; it never ends."""
+    """The paper's `mainloop`; it never ends."""
     queue = TimeoutQueue()
     sockets = [service.messages, service.clients]
     for sock in sockets:
@@ -55,9 +55,7 @@ def run(service: Service) -> None:
     while True:
         queue.register(service.core.deadlines)
         ready, _, _ = select.select(sockets, [], [], queue.wait_seconds(time.monotonic()))
-        while (timeout := queue.take(time.monotonic())) is not None:
-            service.timeout(timeout)
-            queue.register(service.core.deadlines)
+        process_timeouts(service, queue)
         for sock in ready:
             try:
                 data, address = sock.recvfrom(DATAGRAM)
@@ -67,3 +65,10 @@ def run(service: Service) -> None:
                 service.message(data)
             else:
                 service.client_request(data, address)
+
+
+def process_timeouts(service: Service, queue: TimeoutQueue) -> None:
+    """The paper's `process_to`: every timeout that is due, and those that become due meanwhile."""
+    while (timeout := queue.take(time.monotonic())) is not None:
+        service.timeout(timeout)
+        queue.register(service.core.deadlines)

@@ -101,9 +101,14 @@ def weaken(this: Atomicity, to: Atomicity) -> Patch:
 def end_only_what_is_stable(patch: pytest.MonkeyPatch) -> None:
     """A proposer is not told when nobody knows what became of its update."""
     end = Member._end
-    patch.setattr(
-        Member, "_end", lambda self, sequence, what: None if what is Outcome.UNKNOWN else end(self, sequence, what)
-    )
+
+    def broken(self: Member, sequence: int, outcome: Outcome) -> None:
+        if outcome is Outcome.UNKNOWN:
+            self._pending.pop(sequence, None)
+        else:
+            end(self, sequence, outcome)
+
+    patch.setattr(Member, "_end", broken)
 
 
 def take_everything(patch: pytest.MonkeyPatch) -> None:
