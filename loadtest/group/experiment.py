@@ -13,7 +13,7 @@ from loadtest.results import Figure, Table
 
 
 class Scale(NamedTuple):
-    """How much to measure. `priorities`: schedule the threads as in the paper, if that is allowed."""
+    """How much to measure. `priorities`: schedule first in, first out, if that is allowed."""
 
     seconds: float
     rounds: int
@@ -35,6 +35,6 @@ def measure(scale: Scale) -> tuple[list[Table], list[Figure]]:
     priorities = scale.priorities and can_prioritize()
     tables, _ = latency.measure(seconds=scale.seconds, rounds=scale.rounds, priorities=priorities)
     more, figures = throughput.measure(scale.rates, seconds=scale.rate_seconds, priorities=priorities)
-    scheduling = "first in, first out, the clock's first, as in the paper" if priorities else "as any other program's"
-    titled = [table._replace(title=f"{table.title}; threads are scheduled {scheduling}") for table in (*tables, *more)]
+    scheduling = "first in, first out, a clock's thread first" if priorities else "as any other program"
+    titled = [table._replace(title=f"{table.title}; members are scheduled {scheduling}") for table in (*tables, *more)]
     return [*titled, micro_costs.measure(), complexity.measure()], figures

@@ -111,7 +111,7 @@ def measure(
     results: dict[tuple[str, Semantics], dict[int, list[Measured]]] = {row: {} for row in rows}
     for _ in range(rounds):
         for driver in DRIVERS:
-            with team.running(driver, priorities=priorities and driver == THREADS) as members:
+            with team.running(driver, priorities=priorities) as members:
                 for kind, semantics in rows:
                     if kind != driver:
                         continue

@@ -28,7 +28,7 @@ def main(task: Task) -> None:
     messages, clients = (socket.socket(fileno=number) for number in (task.messages, task.clients))
     service = Service(task.member, peers=task.peers, messages=messages, clients=clients, settings=task.settings)
     if task.driver == "events":
-        event_based.run(service)
+        event_based.run(service, priority=task.priorities)
     else:
         thread_based.run(service, priorities=task.priorities)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from loadtest.group import team
 from loadtest.group.latency import STRICT_NONE, STRONG_TOTAL, WEAK_TIME, measured
-from loadtest.group.team import DRIVERS, THREADS, Load, Semantics
+from loadtest.group.team import DRIVERS, Load, Semantics
 from loadtest.results import Figure, Progress, Table, Value
 
 FIGURES = {1: WEAK_TIME, 2: STRONG_TOTAL, 3: STRICT_NONE}
@@ -50,7 +50,7 @@ def measure(rates: Sequence[int], *, seconds: float, priorities: bool) -> tuple[
 
 
 def _point(figure: int, semantics: Semantics, driver: str, rate: int, seconds: float, priorities: bool) -> Point:
-    with team.running(driver, priorities=priorities and driver == THREADS) as members:
+    with team.running(driver, priorities=priorities) as members:
         reports = members.give(Load(semantics, 1 / rate, seconds))
     result = measured(reports, seconds)
     throughput = sum(report.delivered_in_time for report in reports) / len(reports) / seconds

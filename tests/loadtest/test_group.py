@@ -103,7 +103,7 @@ def test_a_timer_waits_for_its_time() -> None:
 
 
 def test_priorities_are_as_in_the_paper() -> None:
-    """All six threads are scheduled first in, first out; the clock's has a higher priority than the others."""
+    """All six threads are scheduled first in, first out, the clock's with a higher priority; so is the event loop."""
     if not can_prioritize():
         with pytest.raises(PermissionError):
             thread_based.run(None, priorities=True)  # type: ignore[arg-type]
@@ -113,6 +113,8 @@ def test_priorities_are_as_in_the_paper() -> None:
         found = scheduling(pid)
     assert len(found) == 7  # the main thread waits for the six
     assert sorted(found)[-2:] == [(1, 1), (1, 2)]
+    with team.running("events", settings=SETTINGS, priorities=True) as members:
+        assert scheduling(members.processes[0].pid) == [(1, 1)]
 
 
 def scheduling(pid: int) -> list[tuple[int, int]]:
