@@ -17,7 +17,7 @@ from loadtest.results import Figure, Progress, Table, Value
 
 FIGURES = {1: WEAK_TIME, 2: STRONG_TOTAL, 3: STRICT_NONE}
 
-RATES = (100, 200, 400, 700, 1000, 1500, 2000, 3000, 4000, 6000)
+RATES = (200, 500, 1000, 2000, 3000, 4000, 5000, 6000, 8000, 10_000)
 
 SATURATED = 0.95
 """Below this share of the rate, a team is saturated."""

@@ -5,12 +5,10 @@ The paper names three of each and defines none. Order, by our definition:
 - none: as soon as it is held.
 - total: by ordinals, which are the same at each member.
 - time: likewise; and the decider gives ordinals to time-ordered updates by their time stamps only. One that comes after
-a
-  younger one had its ordinal is refused, and its proposer told.
+  a younger one had its ordinal is refused, and its proposer told.
 
 Atomicity is about what an update depends on: whatever its proposer had delivered when it proposed. It cannot be about
-the update itself, for in the paper's Table 1 a strict update is delivered after 2.6 ms, and in Table 2 stable after
-5.5.
+the update itself: in the paper's Table 1 a strict update is delivered after 2.6 ms, in Table 2 it is stable after 5.5.
 
 - weak: no condition. Members that stay together deliver the same updates.
 - strong: a majority of the team holds everything that the update depends on. No later group can lose that.

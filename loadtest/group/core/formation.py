@@ -2,8 +2,8 @@
 
 Ours; the paper leaves the membership protocol to [6]. Whoever calls for a view has promises of a majority not to follow
 an earlier view, and what each of them knows (as in viewstamped replication). The latest decision among them is the
-history that goes on. Who was
-in that view, and has not begun anew since, continues; all others begin anew, at what is stable in it.
+history that goes on. Who was in that view, and has not begun anew since, continues; all others begin anew, at what is
+stable in it.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class Member:
     """One process of the team. All times given are local seconds, never decreasing, not those of others.
 
     `boot` is greater each time that this process begins anew, without a memory. `deadlines`: what to `expire`, and
-    when.
+    when. `sent`: how many messages of each kind, each to however many members.
     """
 
     def __init__(self, member: int, *, boot: int, settings: Settings, now: float) -> None:
