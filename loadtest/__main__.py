@@ -26,6 +26,7 @@ from loadtest import (
 )
 from loadtest.cluster_kills import experiment as cluster_kills
 from loadtest.cluster_kills.rounds import kinds
+from loadtest.echo import experiment as echo
 from loadtest.group import experiment as group
 from loadtest.history.events import BadHistory
 from loadtest.history.file import read_history
@@ -49,6 +50,7 @@ EXPERIMENTS = {
     "blocked-client": blocked_client,
     "cluster-kills": cluster_kills,
     "designs": designs,
+    "echo": echo,
     "group": group,
     "journal": journal,
     "kills": kills,
