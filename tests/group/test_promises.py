@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 
 import pytest
 
@@ -14,22 +13,10 @@ from loadtest.group.core.effects import Outcome
 from loadtest.group.core.history import History
 from loadtest.group.core.member import Member
 from loadtest.group.core.messages import Atomicity, Entry, Fate, Order, Update
-from tests.group.promises import judge
-from tests.group.world import ALL_FAULTS, SETTINGS, BrokenPromise, World
+from tests.group.simulate import simulate
+from tests.group.world import BrokenPromise
 
 SEEDS = 30
-
-
-def simulate(
-    seed: int, orders: Sequence[Order] = tuple(Order), atomicities: Sequence[Atomicity] = tuple(Atomicity)
-) -> Counter[str]:
-    """A team of three or five for three seconds with all faults. Raises: BrokenPromise."""
-    world = World(seed, settings=replace(SETTINGS, team=3 if seed % 2 else 5), faults=ALL_FAULTS)
-    world.orders, world.atomicities = tuple(orders), tuple(atomicities)
-    world.run(3.0)
-    world.heal()
-    judge(world)
-    return world.seen
 
 
 def test_every_promise_holds() -> None:
