@@ -105,7 +105,7 @@ def take_everything(patch: pytest.MonkeyPatch) -> None:
 
 def never_ask(patch: pytest.MonkeyPatch) -> None:
     """Whatever is lost stays lost."""
-    patch.setattr(Member, "_repair", lambda self, now, decision: None)
+    patch.setattr(Member, "_repair_losses", lambda self, now, decision: None)
 
 
 WEAK, STRONG, STRICT = (Atomicity.WEAK,), (Atomicity.STRONG,), (Atomicity.STRICT,)

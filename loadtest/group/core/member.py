@@ -28,7 +28,6 @@ from loadtest.group.core.messages import (
     Datagram,
     Decision,
     Fate,
-    Id,
     Join,
     NoDecision,
     Order,
@@ -40,17 +39,12 @@ from loadtest.group.core.messages import (
     decode,
     encode,
 )
+from loadtest.group.core.repair import Repair
 from loadtest.group.core.settings import Settings, Timeout
 from loadtest.group.core.stability import Stability
 
 LARGEST_UPDATE = 32_000
 """Bytes of an update's data, so that it fits into a datagram."""
-
-REQUESTED = 100
-"""Updates asked for at a time."""
-
-RESENT = 10
-"""Own updates sent again at a time, the oldest: only what is missing holds back the others."""
 
 STAMP_STEP = 1e-6
 """Two updates of a proposer have stamps at least this far apart, s."""
@@ -94,9 +88,7 @@ class Member:
         self._sequence = boot << BOOT_BITS
         self._stamp = -math.inf
         self._pending: dict[int, float] = {}
-        self._asked_at = self._resent_at = -math.inf
-        self._asked = 0
-        self._missed: Id | None = None
+        self._repair = Repair(member, settings.request)
         self._counts = {"delivered": 0, "late": 0, "bad": 0}
         self._effects: list[Effect] = []
 
@@ -279,7 +271,7 @@ class Member:
         self._membership.install(decision.view)
         self.stability.learn(decision, member=self.member, up_to=self.history.up_to)
         self._await(now, decision)
-        self._repair(now, decision)
+        self._repair_losses(now, decision)
 
     def _start(self, now: float, decision: Decision) -> None:
         place = decision.place(self.member)
@@ -317,25 +309,12 @@ class Member:
         else:
             self.deadlines[Timeout.DECISION] = now + self.settings.decision
 
-    def _repair(self, now: float, decision: Decision) -> None:
-        """Ask for what is missing, first the decider, then the others in turn; resend what others seem to miss."""
-        missing = [update_id for update_id, _ in zip(self.history.missing(), range(REQUESTED), strict=False)]
-        others = [member for member in decision.members if member != self.member]
-        # what a decision overtook is not missing: it has to be so at two decisions
-        again, self._missed = self._missed, missing[0] if missing else None
-        if missing and others and missing[0] == again and now - self._asked_at >= self.settings.request:
-            self._asked_at = now
-            first = others.index(decision.decider) if decision.decider in others else 0
-            self._send(now, (others[(first + self._asked) % len(others)],), Request(tuple(missing)))
-            self._asked += 1
-        elif not missing:
-            self._asked = 0
-        if now - self._resent_at >= self.settings.request:
-            self._resent_at = now
-            old = self.clock.time(now) - self.settings.request
-            own = (update for update in self.history.loose.values() if update.proposer == self.member)
-            for update, _ in zip((update for update in own if update.stamp < old), range(RESENT), strict=False):
-                self._send(now, decision.members, Proposal(update))
+    def _repair_losses(self, now: float, decision: Decision) -> None:
+        """Ask for what is missing, and send again what the others seem to miss."""
+        if asked := self._repair.ask(self.history, decision, now):
+            self._send(now, (asked.member,), Request(asked.ids))
+        for update in self._repair.resend(self.history, self.clock.time(now), now):
+            self._send(now, decision.members, Proposal(update))
 
     # Membership
 
