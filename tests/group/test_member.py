@@ -18,6 +18,7 @@ from loadtest.group.core.messages import (
     Atomicity,
     BadDatagram,
     Body,
+    Datagram,
     Decision,
     Entry,
     Fate,
@@ -30,12 +31,16 @@ from loadtest.group.core.messages import (
     Reconfiguration,
     Update,
     decode,
+    encode,
 )
 from loadtest.group.core.ordering import choose
-from loadtest.group.core.settings import Timeout
+from loadtest.group.core.settings import Settings, Timeout
 from loadtest.group.core.stability import Stability, level
 from tests.group.promises import judge
 from tests.group.world import SETTINGS, World
+
+LARGEST_DATAGRAM = 65_507
+"""Bytes, of UDP over IPv4."""
 
 
 class Watched(World):
@@ -332,6 +337,21 @@ def test_a_view_goes_on_with_the_latest_history() -> None:
     assert [place.joined for place in decision.places] == [1, 1, 9]
     assert [place.held for place in decision.places] == [1, 1, 0]
     assert decision.key == (9, 0)
+
+
+def test_the_largest_datagrams_fit() -> None:
+    """A decision with as many entries as there may be, and an answer with it and the ids of all, fit into UDP."""
+    settings = Settings()
+    boot = 2_000_000_000
+    ids = [(2, (boot << BOOT_BITS) + number) for number in range(settings.entries_limit)]
+    entries = tuple(Entry(*known, Order.TIME, Atomicity.STRICT, 2**33, Fate.LATE) for known in ids)
+    places = tuple(Place(member, boot, 2**33, 2**33, ids[0][1]) for member in range(settings.team))
+    known = Decision(2**33, 2**33, 0, places, 2**33, entries, (1e9, 2, ids[0][1]))
+    loose = tuple((0, (boot << BOOT_BITS) + number) for number in range(settings.team * settings.pending_limit))
+    body = Reconfiguration(2**33, False, (), boot, ids[0][1], known, 2**33, 2**33, (*ids, *loose))
+    assert len(encode(Datagram(0, 1e9, body))) <= LARGEST_DATAGRAM
+    largest = Update(*ids[0], Order.TIME, Atomicity.STRICT, 1e9, 2**33, bytes(LARGEST_UPDATE))
+    assert len(encode(Datagram(0, 1e9, Proposal(largest)))) <= LARGEST_DATAGRAM
 
 
 def test_the_wire_format() -> None:

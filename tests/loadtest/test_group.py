@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
+import threading
 import time
 
 import pytest
@@ -12,6 +14,7 @@ from loadtest.group import complexity, experiment, latency, micro_costs, team, t
 from loadtest.group.core.settings import Settings, Timeout
 from loadtest.group.event_based import TimeoutQueue
 from loadtest.group.latency import STRICT_NONE, STRONG_TIME, TABLE_1, TABLE_2, TABLE_3, WEAK_NONE, WEAK_TOTAL, measured
+from loadtest.group.service import Service
 from loadtest.group.team import DRIVERS, Load, can_prioritize
 from loadtest.group.thread_based import Timer
 
@@ -101,6 +104,32 @@ def test_a_timer_waits_for_its_time() -> None:
     timer.set(later)
     timer.wait()
     assert time.monotonic() >= later
+
+
+def test_no_two_threads_run_a_function_at_a_time() -> None:
+    """The semaphore encloses each; without it, several would be inside."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        service = Service(0, peers=[], messages=sock, clients=sock, settings=Settings(team=1))
+        driver = thread_based.Threads(service, priorities=False)
+        inside: list[int] = []
+        most: list[int] = []
+
+        def function() -> None:
+            inside.append(1)
+            most.append(len(inside))
+            time.sleep(0.001)
+            inside.pop()
+
+        def invoke_often() -> None:
+            for _ in range(10):
+                driver._invoke(function)
+
+        threads = [threading.Thread(target=invoke_often) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert most == [1] * 50
 
 
 def test_priorities_are_as_in_the_paper() -> None:

@@ -101,7 +101,9 @@ class Member:
         """
         if len(data) > LARGEST_UPDATE:
             raise ValueError(f"an update has at most {LARGEST_UPDATE} bytes, not {len(data)}")
-        if not self._active or len(self._pending) >= self.settings.pending_limit:
+        limit = self.settings.pending_limit
+        full = len(self._pending) >= limit or len(self.history.loose) >= limit * self.settings.team
+        if not self._active or full:
             return None, []
         self._stamp = max(self.clock.time(now), self._stamp + STAMP_STEP)
         update = Update(self.member, self._sequence, order, atomicity, self._stamp, self.delivery.up_to, data)
