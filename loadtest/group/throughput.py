@@ -50,8 +50,12 @@ def measure(rates: Sequence[int], *, seconds: float, priorities: bool) -> tuple[
 
 
 def _point(figure: int, semantics: Semantics, driver: str, rate: int, seconds: float, priorities: bool) -> Point:
-    with team.running(driver, priorities=priorities) as members:
-        reports = members.give(Load(semantics, 1 / rate, seconds))
+    """One measurement. A team that does not find together again after the load is a result."""
+    try:
+        with team.running(driver, priorities=priorities) as members:
+            reports = members.give(Load(semantics, 1 / rate, seconds))
+    except (TimeoutError, RuntimeError) as error:
+        return Point(figure, driver, rate, 0.0, 0.0, 0, 0, str(error))
     result = measured(reports, seconds)
     throughput = sum(report.delivered_in_time for report in reports) / len(reports) / seconds
     return Point(figure, driver, rate, throughput, result.delivery, result.refused, result.views, result.left)

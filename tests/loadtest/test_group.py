@@ -14,6 +14,7 @@ from loadtest.group import complexity, experiment, latency, micro_costs, team, t
 from loadtest.group.core.settings import Settings, Timeout
 from loadtest.group.event_based import TimeoutQueue
 from loadtest.group.latency import STRICT_NONE, STRONG_TIME, TABLE_1, TABLE_2, TABLE_3, WEAK_NONE, WEAK_TOTAL, measured
+from loadtest.group.requests import Report
 from loadtest.group.service import Service
 from loadtest.group.team import DRIVERS, Load, can_prioritize
 from loadtest.group.thread_based import Timer
@@ -82,6 +83,21 @@ def test_the_figures_have_both_lines() -> None:
         }
         assert all(any(y > 0 for _, y in line) for line in figure.lines.values())
     assert [row[0] for row in saturation.rows] == [1, 2, 3]
+
+
+def test_a_team_that_gives_up_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run goes on, and the table says what happened."""
+
+    def give(self: team.Team, load: Load) -> list[Report]:
+        del load
+        self.processes[0].kill()
+        self.processes[0].wait()
+        return self.reports()
+
+    monkeypatch.setattr(team.Team, "give", give)
+    (points, _), _ = throughput.measure((50,), seconds=0.1, priorities=False)
+    assert {row[4] for row in points.rows} == {0.0}
+    assert all("has ended" in str(row[-1]) for row in points.rows)
 
 
 def test_a_timeout_goes_before_a_message_and_the_clocks_before_others() -> None:
