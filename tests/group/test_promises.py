@@ -13,6 +13,7 @@ from loadtest.group.core.effects import Outcome
 from loadtest.group.core.history import History
 from loadtest.group.core.member import Member
 from loadtest.group.core.messages import Atomicity, Entry, Fate, Order, Update
+from loadtest.group.core.termination import Termination
 from tests.group.simulate import simulate
 from tests.group.world import BrokenPromise
 
@@ -87,15 +88,8 @@ def weaken(this: Atomicity, to: Atomicity) -> Patch:
 
 def end_only_what_is_stable(patch: pytest.MonkeyPatch) -> None:
     """A proposer is not told when nobody knows what became of its update."""
-    end = Member._end
-
-    def broken(self: Member, sequence: int, outcome: Outcome) -> None:
-        if outcome is Outcome.UNKNOWN:
-            self._pending.pop(sequence, None)
-        else:
-            end(self, sequence, outcome)
-
-    patch.setattr(Member, "_end", broken)
+    patch.setattr(Termination, "expire", lambda self, now: [])
+    patch.setattr(Termination, "give_up", lambda self: self._due.clear() or [])
 
 
 def take_everything(patch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@
 | `repair` | what to ask for, and what to send again |
 | `stability` | how far each member holds everything |
 | `delivery` | what may be delivered: three orders, three atomicities |
+| `termination` | what became of own updates |
 | `membership` | who wants to join; calls for a new view |
 | `formation` | a new view from what its members know |
 | `effects` | what a member asks of its driver |

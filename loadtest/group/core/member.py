@@ -15,7 +15,7 @@ from typing import NamedTuple
 from loadtest.group.core import ordering
 from loadtest.group.core.clock import Clock
 from loadtest.group.core.delivery import Delivery
-from loadtest.group.core.effects import Delivered, Effect, Ended, Joined, Left, Outcome, Send
+from loadtest.group.core.effects import Delivered, Effect, Joined, Left, Send
 from loadtest.group.core.formation import EMPTY, enough, first_lost, form
 from loadtest.group.core.history import History
 from loadtest.group.core.membership import Membership
@@ -27,7 +27,6 @@ from loadtest.group.core.messages import (
     ClockMessage,
     Datagram,
     Decision,
-    Fate,
     Join,
     NoDecision,
     Order,
@@ -42,14 +41,13 @@ from loadtest.group.core.messages import (
 from loadtest.group.core.repair import Repair
 from loadtest.group.core.settings import Settings, Timeout
 from loadtest.group.core.stability import Stability
+from loadtest.group.core.termination import Termination
 
 LARGEST_UPDATE = 32_000
 """Bytes of an update's data, so that it fits into a datagram."""
 
 STAMP_STEP = 1e-6
 """Two updates of a proposer have stamps at least this far apart, s."""
-
-_ENDS = {Fate.DELIVERED: Outcome.STABLE, Fate.LATE: Outcome.LATE, Fate.LOST: Outcome.UNKNOWN}
 
 
 class State(NamedTuple):
@@ -87,7 +85,7 @@ class Member:
         self._others = tuple(other for other in range(settings.team) if other != member)
         self._sequence = boot << BOOT_BITS
         self._stamp = -math.inf
-        self._pending: dict[int, float] = {}
+        self._termination = Termination(member, settings.termination)
         self._repair = Repair(member, settings.request)
         self._counts = {"delivered": 0, "late": 0, "bad": 0}
         self._effects: list[Effect] = []
@@ -102,13 +100,13 @@ class Member:
         if len(data) > LARGEST_UPDATE:
             raise ValueError(f"an update has at most {LARGEST_UPDATE} bytes, not {len(data)}")
         limit = self.settings.pending_limit
-        full = len(self._pending) >= limit or len(self.history.loose) >= limit * self.settings.team
+        full = len(self._termination) >= limit or len(self.history.loose) >= limit * self.settings.team
         if not self._active or full:
             return None, []
         self._stamp = max(self.clock.time(now), self._stamp + STAMP_STEP)
         update = Update(self.member, self._sequence, order, atomicity, self._stamp, self.delivery.up_to, data)
         self._sequence += 1
-        self._pending[update.sequence] = now + self.settings.termination
+        self._termination.begin(update.sequence, now)
         self._send(now, self._members(), Proposal(update))
         self._hold(update)
         return update.sequence, self._done(now)
@@ -201,8 +199,7 @@ class Member:
         """Deliver what can be delivered, drop what is stable, and return what there is to do."""
         if self._active:  # or what has been told for the next view would not be true any more
             self._deliver()
-        while self._pending and (oldest := next(iter(self._pending.items())))[1] <= now:
-            self._end(oldest[0], Outcome.UNKNOWN)
+        self._effects += self._termination.expire(now)
         effects = self._effects
         self._effects = []
         return effects
@@ -214,14 +211,10 @@ class Member:
         taken = self.delivery.take()
         self._counts["delivered"] += len(taken)
         self._effects += map(Delivered, taken)
-        for entry in self.history.trim(min(self.stability.stable, self.delivery.up_to)):
+        gone = self.history.trim(min(self.stability.stable, self.delivery.up_to))
+        for entry in gone:
             self.delivery.forget(entry)
-            if entry.proposer == self.member:
-                self._end(entry.sequence, _ENDS[entry.fate])
-
-    def _end(self, sequence: int, outcome: Outcome) -> None:
-        if self._pending.pop(sequence, None) is not None:
-            self._effects.append(Ended(sequence, outcome))
+        self._effects += self._termination.settle(gone)
 
     # Decisions
 
@@ -281,8 +274,7 @@ class Member:
         self._sequence = place.following
         self.history.start(decision)
         self.delivery.start()
-        for sequence in list(self._pending):
-            self._end(sequence, Outcome.UNKNOWN)
+        self._effects += self._termination.give_up()
 
     def _follow(self, known: Decision, decision: Decision) -> None:
         for entry in self.history.follow(decision):
@@ -410,8 +402,7 @@ class Member:
         if self.in_group:
             self.in_group = False
             self._effects.append(Left(reason))
-            for sequence in list(self._pending):
-                self._end(sequence, Outcome.UNKNOWN)
+            self._effects += self._termination.give_up()
 
     # The clock
 
