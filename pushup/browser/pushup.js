@@ -16,7 +16,7 @@
  * @typedef {Entry & {channels: Set<string>, open: Set<string>}} Node
  *   an entry, what was asked for, and the channels with a gap that may reach beyond it: they have had no message since
  * @typedef {{cursor?: string, last?: string, node?: Node, channels: Set<string>}} Position
- * @typedef {{kind: "base" | "own" | "cursor", channels: string[], cursor: string, sub?: Subscription}} Request
+ * @typedef {{kind: "base" | "own", channels: string[], cursor: string, sub?: Subscription}} Request
  */
 
 // The tables. Each cell: the next state ("" for the same), then the actions.
@@ -29,7 +29,7 @@ export const CONNECTION = {
     done: ["idle", "close"],
     begin: ["live"],
     end: ["waiting", "wait"],
-    mute: ["opening", "close", "fall back", "open"],
+    mute: ["opening", "close", "poll", "open"],
     fail: ["waiting", "close", "count", "wait"],
     refuse: ["asking", "close", "count", "ask"],
     sleep: ["asleep", "close"],
@@ -60,7 +60,7 @@ export const LEAD = {
   following: {
     join: ["following", "greet"],
     leave: ["out", "part", "release"],
-    granted: ["leading", "announce"],
+    granted: ["leading", "lead"],
     lost: ["following", "queue"],
     leader: ["following", "adopt"],
     silent: ["following", "steal"],
@@ -81,6 +81,19 @@ export function step(table, state, event) {
   return { state: next || state, actions };
 }
 
+/**
+ * Lets a machine follow its table: the next state, then the actions, which are its methods.
+ * @param {any} machine @param {typeof CONNECTION} table @param {string} event @param {any} [detail]
+ */
+function follow(machine, table, event, detail) {
+  const { state, actions } = step(table, machine.state, event);
+  if (state === machine.state && !actions.length) return;
+  if (event !== "leader") machine.client.log(machine.name, state, event, detail?.message);
+  machine.state = state;
+  for (const action of actions) machine[action](detail);
+  machine.client.touch();
+}
+
 // The transports. Times are in milliseconds.
 
 const FIRST_BYTE = 3_000;
@@ -90,12 +103,11 @@ const PATIENCE = 15_000; // beyond what the server was asked to take
 const LASTING = 5_000; // a connection that broke after so long was a good one
 const POLL_FOR = 30 * 60_000; // after streams did not get through
 const BACKOFF = [300, 30_000];
-const FEED_LIMIT = 1_000; // messages, and entries
+const FEED_LIMIT = 2_000; // messages and entries
 const REPORT_LIMIT = 200; // events
 const REFUSALS = 5; // in a row, after which the application is not asked again
-const GREET = 4_000; // a leader that has not been heard of for so long
+const GREET = 3_000; // a leader that has not been heard of for so long
 const GREET_ALWAYS = 60_000;
-const SETTLE = 50; // a new leader waits for the channels of the others
 const JUMP = 5_000; // the clocks differ by more: the machine slept
 const LONGEST_PAUSE = 120_000; // no timer is throttled to more
 const LOOK = 5_000; // at the clocks
@@ -119,23 +131,20 @@ class Trouble extends Error {
 export class EventParser {
   #decoder = new TextDecoder();
   #rest = "";
-  /** @type {{id?: string, event?: string, data?: string}} */
-  #block = {};
 
-  /** @param {Uint8Array} bytes the next piece @returns the blocks that it completes */
+  /** @param {Uint8Array} bytes the next piece @returns {{id?: string, event?: string, data?: string}[]} the blocks that it completes */
   push(bytes) {
-    const lines = (this.#rest + this.#decoder.decode(bytes, { stream: true })).split(/\r\n|\n|\r(?!$)/);
-    this.#rest = lines.pop() ?? "";
-    const blocks = [];
-    for (const line of lines) {
-      const [, name, value] = /^([^:]*):? ?(.*)$/s.exec(line) ?? [];
-      if (line === "") {
-        if (Object.keys(this.#block).length) blocks.push(this.#block);
-        this.#block = {};
-      } else if (name === "data" && this.#block.data !== undefined) this.#block.data += "\n" + value;
-      else if (name === "id" || name === "event" || name === "data") this.#block[name] = value;
-    }
-    return blocks;
+    const blocks = (this.#rest + this.#decoder.decode(bytes, { stream: true })).split(/\r?\n\r?\n/);
+    this.#rest = blocks.pop() ?? "";
+    return blocks.map((block) => {
+      /** @type {Record<string, string>} */
+      const fields = {};
+      for (const line of block.split(/\r?\n/)) {
+        const [, name, value] = /^([^:]*):? ?(.*)$/s.exec(line) ?? [];
+        fields[name] = name in fields ? `${fields[name]}\n${value}` : value;
+      }
+      return fields;
+    });
   }
 }
 
@@ -147,162 +156,62 @@ export function retryAfter(value, wall) {
 }
 
 /**
- * Follows `POST /v1/events` until it ends. Gaps and closings wait for the next cursor: nothing is told twice if it breaks
- * between them.
- * @param {Request} request @param {Attempt} attempt
+ * Follows `POST /v1/events` until it ends. Gaps and closings wait for the next cursor: nothing is told twice if the stream
+ * breaks between them.
+ * @param {Connection} connection @param {AbortSignal} signal
  */
-async function stream(request, attempt) {
-  attempt.within(FIRST_BYTE, "mute");
-  const response = await attempt.fetch("/v1/events", { channels: request.channels, cursor: request.cursor });
-  if (!/^text\/event-stream/i.test(response.headers.get("Content-Type") ?? "") || !response.body) {
-    throw new Trouble("not an event stream");
-  }
-  const reader = response.body.getReader();
+async function stream(connection, signal) {
+  connection.within(FIRST_BYTE, "mute");
+  const { channels, cursor } = connection.request;
+  const response = await connection.fetch(signal, "/v1/events", { channels, cursor });
+  const reader = response.body?.getReader();
+  if (!reader || !/^text\/event-stream/i.test(response.headers.get("Content-Type") ?? "")) throw new Trouble("not a stream");
   const parser = new EventParser();
-  /** @type {Entry} */
-  let entry = { cursor: "", messages: [], gaps: [], closed: [] };
-  for (;;) {
+  const none = () => /** @type {Entry} */ ({ cursor: "", messages: [], gaps: [], closed: [] });
+  for (let entry = none(); ; ) {
     const { done, value } = await reader.read();
-    attempt.check();
+    signal.throwIfAborted();
     if (done) return;
-    attempt.within(SILENCE, "mute");
+    connection.within(SILENCE, "mute");
     for (const { id, event, data } of parser.push(value)) {
-      const content = data ? JSON.parse(data) : undefined;
+      const content = data && JSON.parse(data);
       if (event === "error") throw new Trouble("error", content);
-      if (event === "ticket") attempt.ticket(content.ticket);
+      if (event === "ticket") connection.ticket = content.ticket;
       if (event === "gap") entry.gaps.push(content);
       if (event === "closed") entry.closed.push(content.channel);
       if (event || !id) continue;
       if (content) entry.messages.push(content);
-      attempt.entry({ ...entry, cursor: id });
-      entry = { cursor: "", messages: [], gaps: [], closed: [] };
+      connection.taken(signal, { ...entry, cursor: id });
+      entry = none();
     }
-    attempt.begin();
+    connection.begin();
   }
 }
 
 /**
  * Polls again and again with `POST /v1/poll`; the first polls do not wait. One that is only to catch up ends after one answer.
- * @param {Request} request @param {Attempt} attempt
+ * @param {Connection} connection @param {AbortSignal} signal
  */
-async function poll(request, attempt) {
-  let { cursor } = request;
+async function poll(connection, signal) {
   let hold = 0;
-  let useless = 0; // answers in a row that came at once and brought nothing
-  for (;;) {
-    attempt.within(hold + PATIENCE, "fail");
-    const asked = attempt.now();
-    const response = await attempt.fetch("/v1/poll", { channels: request.channels, cursor, timeout: hold / 1000 });
+  for (let useless = 0; useless < 3; ) {
+    const { kind, channels, cursor } = connection.request;
+    const asked = connection.client.now();
+    connection.within(hold + PATIENCE, "fail");
+    const response = await connection.fetch(signal, "/v1/poll", { channels, cursor, timeout: hold / 1000 });
     const answer = await response.json();
-    attempt.check();
-    if (typeof answer?.cursor !== "string" || !Array.isArray(answer.messages)) throw new Trouble("not an answer");
-    if (answer.ticket) attempt.ticket(answer.ticket);
-    const empty = !answer.messages.length && !answer.gaps.length && !answer.closed.length;
-    useless = empty && hold && attempt.now() - asked < 1000 ? useless + 1 : 0;
-    if (useless === 3 || (answer.cursor === cursor && (!empty || answer.more))) throw new Trouble("loop");
-    attempt.entry(answer);
-    cursor = answer.cursor;
-    if (request.kind === "own") return answer.more;
-    if (!answer.more) attempt.begin();
-    hold = answer.more ? 0 : HOLD;
+    signal.throwIfAborted();
+    const { messages, gaps, closed, more } = answer;
+    const empty = !messages.length && !gaps.length && !closed.length; // throws if it is no answer
+    if (typeof answer.cursor !== "string" || (answer.cursor === cursor && (more || !empty))) break;
+    if (answer.ticket) connection.ticket = answer.ticket;
+    connection.taken(signal, answer);
+    if (kind === "own") return;
+    if (!more) connection.begin();
+    useless = empty && hold && connection.client.now() - asked < 1000 ? useless + 1 : 0;
+    hold = more ? 0 : HOLD;
   }
-}
-
-/** @param {Attempt} attempt */
-async function present(attempt) {
-  attempt.within(PATIENCE, "fail");
-  const answer = await (await attempt.fetch("/v1/cursor")).json();
-  attempt.check();
-  if (typeof answer?.cursor !== "string") throw new Trouble("not a cursor");
-  attempt.entry({ cursor: answer.cursor, messages: [], gaps: [], closed: [] });
-}
-
-/** One attempt of a connection to get its request answered. What comes after it was given up is ignored. */
-class Attempt {
-  #controller = new AbortController();
-  began = 0;
-
-  /** @param {Connection} connection @param {Request} request @param {boolean} streams */
-  constructor(connection, request, streams) {
-    this.connection = connection;
-    this.client = connection.client;
-    this.request = request;
-    this.streams = streams;
-  }
-
-  async run() {
-    const { connection, request } = this;
-    try {
-      await null; // whoever opened this has to finish first
-      if (request.kind === "cursor") await present(this);
-      else await (this.streams ? stream : poll)(request, this);
-      connection.ended(this, new Trouble("ended"));
-    } catch (error) {
-      connection.ended(this, error instanceof Trouble ? error : new Trouble(String(error)));
-    }
-  }
-
-  cancel() {
-    this.#controller.abort();
-  }
-
-  now() {
-    return this.client.now();
-  }
-
-  /** Ends this attempt with an exception if it has been given up. */
-  check() {
-    if (this.connection.attempt !== this) throw new Trouble("given up");
-  }
-
-  /** A sign of life must come in this time, or the event follows. @param {number} time @param {string} event */
-  within(time, event) {
-    this.connection.deadline = { at: this.now() + time, event };
-    this.client.touch();
-  }
-
-  begin() {
-    if (this.began) return;
-    this.began = this.now();
-    this.connection.begun(this);
-  }
-
-  /** @param {Entry} entry */
-  entry(entry) {
-    const { request } = this;
-    this.request = { ...request, cursor: entry.cursor };
-    this.connection.take(request, entry);
-    this.check();
-  }
-
-  /** @param {string} text */
-  ticket(text) {
-    this.connection.ticket = { text, of: String(this.request.channels) };
-  }
-
-  /** @param {string} path @param {object} [body] @returns {Promise<Response>} */
-  async fetch(path, body) {
-    const { client, connection, request } = this;
-    /** @type {Record<string, string>} */
-    const headers = {};
-    const token = await client.token();
-    this.check();
-    if (token) headers.Authorization = `Bearer ${token}`;
-    if (connection.ticket?.of === String(request.channels)) headers["PushUp-Ticket"] = connection.ticket.text;
-    const response = await client.environment.fetch(client.url + path, {
-      method: body ? "POST" : "GET",
-      body: body && JSON.stringify(body),
-      headers,
-      credentials: client.options.credentials ?? "same-origin",
-      cache: "no-store",
-      signal: this.#controller.signal,
-    });
-    this.check();
-    if (response.status === 200) return response;
-    const pause = retryAfter(response.headers.get("Retry-After"), client.environment.wall());
-    const problem = await response.json().catch(() => ({}));
-    throw new Trouble(`status ${response.status}`, { ...problem, status: response.status }, pause);
-  }
+  throw new Trouble("loop");
 }
 
 // A connection: one request after the other, by the table.
@@ -313,24 +222,29 @@ class Connection {
   refusals = 0; // in a row
   short = 0; // streams in a row that broke early
   since = 0; // wall clock: when it was last up
-  dueAt = 0; // the end of the pause; 0 if there is none
+  next = 0; // wall clock: the end of the pause
+  dueAt = 0; // the same; 0 if there is no pause
   notBefore = 0; // what the server said in Retry-After
   trial = false; // polling, to see whether only streams have trouble
-  key = ""; // of the request that is under way
-  /** @type {Request | null} */
-  request = null;
-  /** @type {Attempt | null} */
+  ticket = "";
+  // Of the attempt that is under way.
+  /** @type {AbortController | null} */
   attempt = null;
   /** @type {{at: number, event: string} | null} */
   deadline = null;
-  /** @type {{text: string, of: string} | null} */
-  ticket = null;
+  /** @type {Request} with the cursor that it has come to */
+  request = { kind: "base", channels: [], cursor: "" };
+  key = "";
+  streams = false;
+  began = 0;
 
   /**
    * @param {PushUp} client @param {string} name
-   * @param {{plan(): Request | null, take(request: Request, entry: Entry): void, refused(request: Request, problem: Problem): void}} purpose
+   * @param {() => Request | null} plan the next request
+   * @param {(request: Request, entry: Entry) => void} take
+   * @param {(request: Request, problem: Problem) => void} refused
    */
-  constructor(client, name, { plan, take, refused }) {
+  constructor(client, name, plan, take, refused) {
     this.client = client;
     this.name = name;
     this.plan = plan;
@@ -340,23 +254,8 @@ class Connection {
 
   /** @param {string} event @param {Trouble} [trouble] */
   send(event, trouble) {
-    const { state, actions } = step(CONNECTION, this.state, event);
-    if (state === this.state && !actions.length) return;
-    this.client.log(this.name, state, event, trouble?.message);
     if (!["opening", "waiting", "asking"].includes(this.state)) this.since = this.client.environment.wall();
-    this.state = state;
-    for (const action of actions) {
-      if (action === "open") this.#open();
-      else if (action === "close") this.#close();
-      else if (action === "wait") this.#wait();
-      else if (action === "hasten") this.dueAt = Math.max(this.client.now(), this.notBefore);
-      else if (action === "count") this.failures++;
-      else if (action === "fall back") this.trial = true;
-      else if (action === "hurry") this.#hurry();
-      else if (action === "ask" && trouble) this.#ask(trouble);
-      else if (action === "tell" && trouble && this.request) this.refused(this.request, trouble.problem);
-    }
-    this.client.touch();
+    follow(this, CONNECTION, event, trouble);
   }
 
   /** Looks whether something else is wanted than before. */
@@ -366,45 +265,112 @@ class Connection {
     if (request && (this.state === "idle" || keyOf(request) !== this.key)) this.send("want");
   }
 
-  #open() {
+  async open() {
     const { client } = this;
-    const request = (this.request = this.plan());
+    const request = this.plan();
     if (!request) return this.send("done");
+    const { signal } = (this.attempt = new AbortController());
+    const { only } = client;
+    const streams = only ? only === "stream" : !this.trial && client.environment.wall() >= client.pollUntil;
+    this.streams = streams && request.kind === "base";
+    this.request = request;
     this.key = keyOf(request);
-    const { transport } = client;
-    const streams = transport ? transport === "stream" : !this.trial && client.environment.wall() >= client.pollUntil;
-    this.attempt = new Attempt(this, request, streams && request.kind === "base");
-    this.attempt.within(PATIENCE, "fail");
-    client.opened(request);
-    void this.attempt.run();
+    this.began = 0;
+    this.within(PATIENCE, "fail");
+    let trouble = new Trouble("ended");
+    try {
+      await null; // whoever sent the event has to finish first
+      await (this.streams ? stream : poll)(this, signal);
+    } catch (error) {
+      trouble = error instanceof Trouble ? error : new Trouble(String(error));
+    }
+    if (signal.aborted) return;
+    if (trouble.message !== "ended" || request.kind === "base") return this.#failed(trouble, "fail");
+    this.failures = this.refusals = 0;
+    this.close();
+    this.open();
   }
 
-  #close() {
-    this.attempt?.cancel();
+  /** @param {AbortSignal} signal @param {string} path @param {object} body */
+  async fetch(signal, path, body) {
+    const { client, ticket } = this;
+    const token = await client.token();
+    signal.throwIfAborted();
+    const response = await client.environment.fetch(client.url + path, {
+      method: "POST",
+      body: JSON.stringify(body),
+      headers: { ...(token && { Authorization: `Bearer ${token}` }), ...(ticket && { "PushUp-Ticket": ticket }) },
+      credentials: client.options.credentials ?? "same-origin",
+      cache: "no-store",
+      signal,
+    });
+    if (response.status === 200) return response;
+    const pause = retryAfter(response.headers.get("Retry-After"), client.environment.wall());
+    const problem = await response.json().catch(() => ({}));
+    throw new Trouble(`status ${response.status}`, { ...problem, status: response.status }, pause);
+  }
+
+  /** A sign of life must come in this time, or the event follows. @param {number} time @param {string} event */
+  within(time, event) {
+    this.deadline = { at: this.client.now() + time, event };
+    this.client.touch();
+  }
+
+  /** @param {AbortSignal} signal @param {Entry} entry */
+  taken(signal, entry) {
+    const { request } = this;
+    this.request = { ...request, cursor: entry.cursor };
+    this.take(request, entry);
+    signal.throwIfAborted();
+  }
+
+  begin() {
+    if (this.began) return;
+    this.began = this.client.now();
+    this.refusals = 0;
+    if (this.trial && !this.streams) this.client.rememberToPoll();
+    this.trial = false;
+    this.send("begin");
+  }
+
+  close() {
+    this.attempt?.abort();
     this.attempt = this.deadline = null;
     this.dueAt = 0;
   }
 
-  #wait() {
-    this.#close();
-    const [first, longest] = BACKOFF;
-    const pause = this.client.environment.random() * Math.min(longest, first * 2 ** this.failures);
-    this.dueAt = Math.max(this.client.now(), this.notBefore) + pause;
+  wait() {
+    const { client } = this;
+    this.close();
+    this.hasten();
+    this.dueAt += client.environment.random() * backoff(this.failures);
+    this.next = Math.round(client.environment.wall() + this.dueAt - client.now());
   }
 
-  #hurry() {
+  hasten() {
+    this.dueAt = Math.max(this.client.now(), this.notBefore);
+  }
+
+  count() {
+    this.failures++;
+  }
+
+  poll() {
+    this.trial = true;
+  }
+
+  hurry() {
     if (this.deadline) this.deadline.at = Math.min(this.deadline.at, this.client.now() + LASTING);
   }
 
   /** @param {Trouble} trouble */
-  async #ask(trouble) {
-    const { client } = this;
-    const request = /** @type {Request} */ (this.request);
-    const question = (this.attempt = new Attempt(this, request, false));
+  async ask(trouble) {
+    const { client, request } = this;
+    const question = (this.attempt = new AbortController());
     let event = "deny";
     try {
-      if (++this.refusals <= REFUSALS && (await client.mayRetry(request, trouble.problem))) event = "allow";
-      else await null;
+      const allowed = ++this.refusals <= REFUSALS && client.mayRetry(request, trouble.problem);
+      if (await allowed) event = "allow";
     } catch (error) {
       event = "fail";
       client.error(error);
@@ -412,63 +378,54 @@ class Connection {
     if (this.attempt === question) this.send(event, trouble);
   }
 
-  /** @param {Attempt} attempt */
-  begun(attempt) {
-    if (this.trial && !attempt.streams) this.client.rememberToPoll();
-    this.trial = false;
-    this.refusals = 0;
-    this.send("begin");
-  }
-
-  /** @param {Attempt} attempt @param {Trouble} trouble */
-  ended(attempt, trouble) {
-    if (attempt !== this.attempt) return;
-    if (trouble.message === "ended" && attempt.request.kind !== "base") {
-      this.failures = this.refusals = 0;
-      if (this.plan()) this.#open();
-      else this.send("done");
-    } else this.#failed(attempt, trouble, "fail");
+  /** @param {Trouble} trouble */
+  tell({ problem }) {
+    this.refused(this.request, problem);
   }
 
   /** Sends the events that are due. @param {number} now */
   check(now) {
+    const { deadline } = this;
     if (this.dueAt && now >= this.dueAt) {
       this.dueAt = 0;
       this.send("due");
-    } else if (this.attempt && this.deadline && now >= this.deadline.at) {
-      this.#failed(this.attempt, new Trouble("overdue"), this.deadline.event);
-    }
+    } else if (deadline && now >= deadline.at) this.#failed(new Trouble("overdue"), deadline.event);
   }
 
-  /** Which event it is when an attempt fails. @param {Attempt} attempt @param {Trouble} trouble @param {string} event */
-  #failed(attempt, trouble, event) {
+  /** Which event it is when an attempt fails. @param {Trouble} trouble @param {string} event */
+  #failed(trouble, event) {
     const now = this.client.now();
-    const lasted = attempt.began > 0 && now - attempt.began >= LASTING;
+    const lasted = this.began > 0 && now - this.began >= LASTING;
     let { status } = trouble;
     if (status === 401 && this.ticket) {
-      this.ticket = null; // it has expired; without it the application is asked
+      this.ticket = ""; // it has expired; without it the application is asked
       status = 0;
     }
     if (lasted) this.failures = 0;
     if (trouble.pause) this.notBefore = now + trouble.pause;
-    if (attempt.streams && [404, 405, 406, 501].includes(status)) event = "mute"; // a server without streams
+    if (this.streams && [404, 405, 406, 501].includes(status)) event = "mute"; // a server without streams
     else if (status >= 400 && status < 500 && ![408, 429].includes(status)) event = "refuse";
     else if (event === "fail" && lasted && !status && trouble.message !== "loop") event = "end";
-    if (attempt.streams && !status) this.short = lasted ? 0 : this.short + 1;
+    if (this.streams && !status) this.short = lasted ? 0 : this.short + 1;
     if (event === "fail" && this.short >= 3) event = "mute";
-    if (event === "mute" && this.client.transport) event = "fail";
     if (event === "mute") this.short = 0;
+    if (event === "mute" && this.client.only) event = "fail";
     if (event === "fail") this.trial = false;
     this.send(event, trouble);
   }
 
   /** @returns {State} */
   shown() {
-    const { state, failures, since } = this;
+    const { state, failures, since, next } = this;
     if (state === "live") return { state };
     if (failures === 0 && state !== "asleep") return { state: "catching-up" };
-    return { state: "offline", failures, since, next: state === "waiting" ? this.client.toWall(this.dueAt) : null };
+    return { state: "offline", failures, since, next: state === "waiting" ? next : null };
   }
+}
+
+/** The longest pause after so many failures. @param {number} failures */
+function backoff(failures) {
+  return Math.min(BACKOFF[1], BACKOFF[0] * 2 ** failures);
 }
 
 /** Two requests with the same key ask for the same. @param {Request} request */
@@ -481,7 +438,7 @@ function keyOf({ kind, channels, cursor }) {
 class Feed {
   /** @type {Node[]} */
   #chain = [];
-  #messages = 0;
+  #size = 0; // entries and their messages
 
   /** Where the chain ends; undefined before it begins. */
   get cursor() {
@@ -492,7 +449,7 @@ class Feed {
   start(cursor) {
     const none = new Set();
     this.#chain = cursor === undefined ? [] : [{ cursor, messages: [], gaps: [], closed: [], channels: none, open: none }];
-    this.#messages = 0;
+    this.#size = 1;
   }
 
   /** @param {string} from @param {Entry} entry @param {string[]} channels what was asked for */
@@ -503,9 +460,9 @@ class Feed {
     const open = new Set([...chain[chain.length - 1].open, ...entry.gaps.map((gap) => gap.channel)]);
     for (const message of entry.messages) for (const channel of message.channels) open.delete(channel);
     chain.push({ ...entry, channels: new Set(channels), open });
-    this.#messages += entry.messages.length;
-    while (chain.length > FEED_LIMIT || (this.#messages > FEED_LIMIT && chain.length > 2)) {
-      this.#messages -= /** @type {Node} */ (chain.shift()).messages.length;
+    this.#size += 1 + entry.messages.length;
+    while (this.#size > FEED_LIMIT && chain.length > 2) {
+      this.#size -= 1 + /** @type {Node} */ (chain.shift()).messages.length;
     }
   }
 
@@ -534,12 +491,12 @@ class Feed {
 // The lead: which tab asks for all. By its table.
 
 class Lead {
+  name = "tabs";
   state = "out";
   term = ""; // of the leader that we follow, or our own
   heard = 0; // when the leader was last heard of
   greeted = 0;
   unanswered = 0; // greetings in a row
-  settled = 0; // when a new leader may ask
   /** @type {{channels: string[], state: State}} of the leader that we follow */
   base = { channels: [], state: { state: "catching-up" } };
   /** @type {Map<string, {lists: string[][], heard: number}>} the followers, by their ids */
@@ -555,25 +512,12 @@ class Lead {
     const { locks, BroadcastChannel } = client.environment;
     this.client = client;
     this.id = client.unique();
-    this.name = locks && BroadcastChannel ? name : "";
+    this.lock = locks && BroadcastChannel ? name : "";
   }
 
   /** @param {string} event @param {any} [message] */
   send(event, message) {
-    const { state, actions } = step(LEAD, this.state, event);
-    if (state === this.state && !actions.length) return;
-    if (state !== this.state) this.client.log("tabs", state, event);
-    this.state = state;
-    for (const action of actions) {
-      if (action === "queue") this.#queue(false);
-      else if (action === "steal") this.#queue(true);
-      else if (action === "release") this.#release();
-      else if (action === "greet") this.#greet();
-      else if (action === "part") this.#part();
-      else if (action === "announce") this.announce(event === "granted");
-      else if (action === "adopt") this.#adopt(message);
-    }
-    this.client.touch();
+    follow(this, LEAD, event, message);
   }
 
   /** Takes part with these channels, a list for each subscription; or does not. @param {string[][] | null} lists */
@@ -584,40 +528,37 @@ class Lead {
     this.send(lists ? "join" : "leave");
   }
 
-  /** @param {boolean} steal */
-  #queue(steal) {
-    this.#release();
+  /** @param {boolean} [steal] */
+  queue(steal) {
+    const { locks, BroadcastChannel } = this.client.environment;
+    this.release();
     const turn = (this.#turn = new AbortController());
     const granted = () => {
       if (this.#turn !== turn) return undefined;
       this.send("granted");
       return new Promise((resolve) => turn.signal.addEventListener("abort", resolve));
     };
-    if (!this.name) return void Promise.resolve().then(granted);
-    this.#channel ??= this.#listen();
-    const { locks } = this.client.environment;
-    const options = steal ? { steal } : { signal: turn.signal };
-    locks.request(this.name, options, granted).catch((/** @type {Error} */ error) => {
+    if (!this.lock) return void Promise.resolve().then(granted);
+    if (!this.#channel) {
+      this.#channel = new BroadcastChannel(this.lock);
+      this.#channel.onmessage = ({ data }) => this.#receive(data);
+    }
+    locks.request(this.lock, steal ? { steal } : { signal: turn.signal }, granted).catch((/** @type {Error} */ error) => {
       if (this.#turn !== turn) return;
       if (error.name === "AbortError") return this.send("lost");
-      this.name = ""; // the browser has locks, but not for this page
+      this.lock = ""; // the browser has locks, but not for this page
       granted();
     });
   }
 
-  #release() {
+  steal() {
+    this.queue(true);
+  }
+
+  release() {
     const turn = this.#turn;
     this.#turn = null;
     turn?.abort();
-  }
-
-  #listen() {
-    const channel = new this.client.environment.BroadcastChannel(this.name);
-    channel.onmessage = ({ data }) => {
-      this.client.check();
-      this.#receive(data);
-    };
-    return channel;
   }
 
   /** @param {object} message */
@@ -625,12 +566,12 @@ class Lead {
     this.#channel?.postMessage(message);
   }
 
-  #greet() {
+  greet() {
     this.greeted = this.client.now();
     this.#post({ type: "hello", tab: this.id, lists: JSON.parse(this.#offered) });
   }
 
-  #part() {
+  part() {
     this.#post({ type: "bye", tab: this.id });
     this.#channel?.close();
     this.#channel = undefined;
@@ -638,28 +579,27 @@ class Lead {
     this.unanswered = 0;
   }
 
-  /** Says who leads, and where the shared request is. @param {boolean} [anew] */
-  announce(anew) {
-    const { client } = this;
-    if (anew) {
-      this.settled = this.term && this.name ? client.now() + SETTLE : 0; // those that followed another have to answer
-      this.term = client.unique();
-      this.tabs.clear();
-    }
-    const { base, feed } = client;
-    this.base = { channels: base.request?.channels ?? [], state: base.shown() };
-    this.#post({ type: "lead", term: this.term, cursor: feed.cursor, pollUntil: client.pollUntil, ...this.base });
+  lead() {
+    this.term = this.client.unique();
+    this.announce();
   }
 
-  /** @param {{term: string, cursor?: string, pollUntil: number, channels: string[], state: State}} message */
-  #adopt({ term, cursor, pollUntil, channels, state }) {
+  /** Says who leads, and where the shared request is. */
+  announce() {
+    const { base, feed, pollUntil } = this.client;
+    this.base = { channels: base.request.channels, state: base.shown() };
+    this.#post({ type: "lead", term: this.term, cursor: feed.cursor, pollUntil, base: this.base });
+  }
+
+  /** @param {{term: string, cursor?: string, pollUntil: number, base: Lead["base"]}} message */
+  adopt({ term, cursor, pollUntil, base }) {
     const { client } = this;
     this.heard = client.now();
     this.unanswered = 0;
-    this.base = { channels, state };
+    this.base = base;
     client.pollUntil = pollUntil;
     if (cursor !== client.feed.cursor) client.feed.start(cursor);
-    if (term !== this.term) this.#greet();
+    if (term !== this.term) this.greet();
     this.term = term;
   }
 
@@ -675,33 +615,33 @@ class Lead {
   }
 
   /** @param {any} message */
-  #receive(message) {
+  #receive({ type, tab, lists, ...message }) {
     const { client } = this;
-    if (message.type === "lead") this.send("leader", message);
-    if (message.type === "split") client.split();
-    if (message.type === "entry" && this.state === "following" && message.term === this.term) {
+    client.check();
+    if (type === "lead") this.send("leader", message);
+    if (type === "split") client.split();
+    if (type === "entry" && this.state === "following" && message.term === this.term) {
       this.heard = client.now();
       client.follow(message.from, message.entry, message.channels);
     }
-    if (this.state !== "leading") return;
-    if (message.type === "hello") this.tabs.set(message.tab, { lists: message.lists, heard: client.now() });
-    if (message.type === "bye") this.tabs.delete(message.tab);
-    if (message.type === "hello") this.announce();
+    if (type === "bye") this.tabs.delete(tab);
+    if (type === "hello") {
+      this.tabs.set(tab, { lists, heard: client.now() });
+      if (this.state === "leading") this.announce();
+    }
     client.touch();
   }
 
   /** Greets a leader that is silent, and forgets tabs that are. @param {number} now */
   check(now) {
-    if (this.state === "leading") {
-      for (const [tab, { heard }] of this.tabs) if (now - heard > FORGET) this.tabs.delete(tab);
-    } else if (this.state === "following" && this.name && now >= this.nextGreeting()) {
-      if (this.heard >= this.greeted) this.unanswered = 0;
-      else if (++this.unanswered >= 2) {
-        this.unanswered = 0;
-        this.send("silent");
-      }
-      this.#greet();
+    for (const [tab, { heard }] of this.tabs) if (now - heard > FORGET) this.tabs.delete(tab);
+    if (this.state !== "following" || !this.lock || now < this.greetAt) return;
+    if (this.heard >= this.greeted) this.unanswered = 0;
+    else if (++this.unanswered === 2) {
+      this.unanswered = 0;
+      this.send("silent");
     }
+    this.greet();
   }
 
   /** @returns {State} */
@@ -709,9 +649,8 @@ class Lead {
     return this.unanswered ? { state: "catching-up" } : this.base.state;
   }
 
-  nextGreeting() {
-    const { heard, greeted } = this;
-    return Math.min(greeted + GREET_ALWAYS, heard >= greeted ? heard + GREET : greeted + GREET / 2);
+  get greetAt() {
+    return Math.min(Math.max(this.heard, this.greeted) + GREET, this.greeted + GREET_ALWAYS);
   }
 }
 
@@ -739,8 +678,7 @@ class Subscription {
   askedAt = 0;
   askAt = 0;
   asked = 0;
-  askedCovered = false; // the shared request had these channels when this asked
-  complete = false; // its last answer, asked for when covered, left nothing behind
+  complete = false; // the last answer left nothing behind
   #client;
   #options;
   #key;
@@ -750,7 +688,7 @@ class Subscription {
     this.channels = new Set(channels);
     this.#client = client;
     this.#options = { ...client.options, ...options };
-    this.#key = client.storageKey(options.name ?? JSON.stringify([...this.channels].sort()));
+    this.#key = options.name ?? JSON.stringify([...this.channels].sort());
     const { cursor } = options;
     if (cursor && cursor !== "now") this.start(cursor);
     else if (!cursor) this.cursor = client.stored(this.#key);
@@ -761,7 +699,7 @@ class Subscription {
     if (this.channels.has(channel)) return;
     this.channels = new Set(this.channels).add(channel);
     this.last = undefined; // says nothing about the new channel
-    this.complete = this.askedCovered = false;
+    this.complete = false;
     if (this.reason) this.retry();
     this.#client.touch();
   }
@@ -781,13 +719,13 @@ class Subscription {
   /** The present cursor instead of none. @param {string} cursor */
   start(cursor) {
     this.cursor = cursor;
-    this.#client.store(this.#key, cursor);
+    this.#client.stored(this.#key, cursor);
   }
 
   /** @param {Problem} reason */
   stop(reason) {
     this.reason = reason;
-    if (reason.status === 400) this.#client.store(this.#key, ""); // or it would be refused after each reload
+    if (reason.status === 400) this.#client.stored(this.#key, ""); // or it would be refused after each reload
   }
 
   retry() {
@@ -808,14 +746,24 @@ class Subscription {
   async pump() {
     if (this.busy) return;
     this.busy = true;
-    for (let next = this.next(); next && this.active; next = this.next()) {
-      const { channels } = this;
+    const { onMessage, onClosed, atLeastOnce } = this.#options;
+    for (let next; this.active && (next = this.next()); ) {
       const { entry, node } = next;
+      const { channels } = this;
+      /** @param {string} channel */
+      const isMine = (channel) => this.channels.has(channel);
+      const mine = entry.messages.filter((message) => message.channels.some(isMine));
       this.answer = this.node = undefined;
-      const handled = this.#handle(entry);
-      if (handled instanceof Promise ? await handled : handled) continue;
+      const gaps = entry.gaps.filter((gap) => isMine(gap.channel));
+      if (gaps.length && (await this.#leap(gaps))) continue;
+      for (const message of mine) {
+        const call = () => onMessage?.({ ...message, channels: message.channels.filter(isMine) });
+        if (atLeastOnce) await this.#untilItWorks(call);
+        else this.#call(call);
+      }
+      for (const channel of entry.closed) if (isMine(channel)) this.#call(() => onClosed?.(channel));
       if (!this.active) break;
-      this.last = channels === this.channels ? (this.#mine(entry).at(-1)?.id ?? this.last) : undefined;
+      this.last = channels === this.channels ? (mine.at(-1)?.id ?? this.last) : undefined;
       this.node = node;
       this.start(entry.cursor);
     }
@@ -823,49 +771,23 @@ class Subscription {
     this.#client.touch();
   }
 
-  /** @param {Entry} entry */
-  #mine({ messages }) {
-    return messages.filter((message) => message.channels.some((channel) => this.channels.has(channel)));
-  }
-
-  /** Gives an entry to the handlers. The result is true if they chose another cursor, perhaps later. @param {Entry} entry */
-  #handle(entry) {
-    const gaps = entry.gaps.filter(({ channel }) => this.channels.has(channel));
-    return gaps.length || this.#options.atLeastOnce ? this.#handleInTurn(gaps, entry) : this.#handleAll(entry);
-  }
-
-  /** @param {Entry} entry */
-  #handleAll(entry) {
-    for (const message of this.#mine(entry)) this.#attempt(() => this.#options.onMessage?.(this.#shown(message)));
-    for (const channel of entry.closed) this.#attempt(() => this.#options.onClosed?.(channel));
-    return false;
-  }
-
-  /** @param {Gap[]} gaps @param {Entry} entry */
-  async #handleInTurn(gaps, entry) {
-    const { onGap, onMessage, atLeastOnce } = this.#options;
+  /** Tells gaps; whether a handler chose another cursor. @param {Gap[]} gaps */
+  async #leap(gaps) {
+    const { onGap } = this.#options;
     for (const gap of gaps) {
       if (!onGap) this.#client.error(new Error(`PushUp: messages on ${gap.channel} were missed (${gap.reason})`));
       const cursor = await this.#untilItWorks(() => onGap?.(gap));
-      if (!this.active) return false;
-      if (typeof cursor !== "string") continue;
+      if (typeof cursor !== "string" || !this.active) continue;
       this.last = undefined;
       this.asked = this.askAt = 0;
       this.start(cursor);
       return true;
     }
-    if (!atLeastOnce) return this.#handleAll(entry);
-    for (const message of this.#mine(entry)) await this.#untilItWorks(() => onMessage?.(this.#shown(message)));
-    return this.#handleAll({ ...entry, messages: [] });
-  }
-
-  /** The message with only those of its channels that are ours. @param {Message} message */
-  #shown(message) {
-    return { ...message, channels: message.channels.filter((channel) => this.channels.has(channel)) };
+    return false;
   }
 
   /** @param {() => unknown} call */
-  #attempt(call) {
+  #call(call) {
     if (!this.active) return;
     try {
       Promise.resolve(call()).catch((error) => this.#client.error(error));
@@ -876,13 +798,12 @@ class Subscription {
 
   /** @param {() => unknown} call @returns {Promise<unknown>} */
   async #untilItWorks(call) {
-    const [first, longest] = BACKOFF;
     for (let failures = 0; this.active; failures++) {
       try {
         return await call();
       } catch (error) {
         this.#client.error(error);
-        await this.#client.sleep(Math.min(longest, first * 2 ** failures));
+        await this.#client.sleep(backoff(failures));
       }
     }
     return undefined;
@@ -892,7 +813,7 @@ class Subscription {
   show(state) {
     if (JSON.stringify(state) === JSON.stringify(this.state)) return;
     this.state = state;
-    this.#attempt(() => this.#options.onState?.(state));
+    this.#call(() => this.#options.onState?.(state));
   }
 }
 
@@ -912,7 +833,6 @@ export class PushUp {
   #wall;
   #mono;
   #jumped = false;
-  #wakeAt = 0;
   /** @type {unknown} */
   #timer;
   // The page.
@@ -926,27 +846,21 @@ export class PushUp {
     this.environment = { ...browser(), ...options.environment };
     const { environment } = this;
     const { url, credentials, user, token, share, transport } = options;
+    this.only = transport === "auto" ? undefined : transport;
     this.url = (url ?? environment.url).replace(/\/+$/, "");
-    this.transport = transport === "auto" ? undefined : transport;
     this.#wall = environment.wall();
     this.#mono = environment.mono();
-    this.pollUntil = Number(this.stored(this.storageKey("poll"))) || 0;
+    this.pollUntil = Number(this.stored("transport")) || 0;
     this.feed = new Feed();
     const alone = share === false || (token && user === undefined);
     this.lead = new Lead(this, alone ? "" : JSON.stringify(["pushup", this.url, credentials ?? "", user ?? ""]));
-    this.base = new Connection(this, "base", {
-      plan: () => this.#planBase(),
-      take: (request, entry) => {
-        this.lead.pass(request, entry);
-        this.follow(request.cursor, entry, request.channels);
-      },
-      refused: (_request, problem) => this.#baseRefused(problem),
-    });
-    this.own = new Connection(this, "own", {
-      plan: () => this.#planOwn(),
-      take: (request, entry) => this.#takeOwn(request, entry),
-      refused: ({ sub }, problem) => sub?.stop(problem),
-    });
+    this.base = new Connection(this, "base", () => this.#planBase(), (request, entry) => {
+      this.lead.pass(request, entry);
+      this.follow(request.cursor, entry, request.channels);
+    }, (_, problem) => this.#baseRefused(problem));
+    this.own = new Connection(this, "own", () => this.#planOwn(), (request, entry) => {
+      this.#takeOwn(request, entry);
+    }, ({ sub }, problem) => sub?.stop(problem));
     environment.listen((event) => this.#happened(event));
   }
 
@@ -983,7 +897,7 @@ export class PushUp {
     base.refresh();
     own.refresh();
     for (const sub of this.#subscriptions) sub.show(this.#stateOf(sub));
-    const shown = JSON.stringify([base.shown(), base.request?.channels]);
+    const shown = JSON.stringify([base.shown(), base.request.channels]);
     if (lead.state === "leading" && shown !== this.#shown) lead.announce();
     this.#shown = shown;
     this.#schedule(now);
@@ -999,11 +913,6 @@ export class PushUp {
     const passed = Math.max(byWall, byMono, 0);
     if (byWall - byMono > JUMP || passed > LONGEST_PAUSE) this.#jumped = true;
     return (this.#time += passed);
-  }
-
-  /** @param {number} time of `now` @returns milliseconds since the epoch */
-  toWall(time) {
-    return Math.round(this.environment.wall() + time - this.now());
   }
 
   /** @param {number} time @returns {Promise<void>} */
@@ -1029,19 +938,13 @@ export class PushUp {
     const { base, own, lead, environment } = this;
     const times = [now + LOOK];
     for (const { dueAt, deadline } of [base, own]) times.push(dueAt || Infinity, deadline?.at ?? Infinity);
-    if (lead.state === "following") times.push(lead.nextGreeting());
-    if (lead.settled > now) times.push(lead.settled);
+    if (lead.state === "following") times.push(lead.greetAt);
     for (const sub of this.#active()) if (this.#isLost(sub)) times.push(sub.askAt);
-    const wakeAt = Math.max(now + 1, Math.min(...times.filter((time) => time > now)));
-    if (this.#timer !== undefined && wakeAt === this.#wakeAt) return;
     environment.clearTimeout(this.#timer);
-    this.#timer = undefined;
-    if (!this.#subscriptions.size) return;
-    this.#wakeAt = wakeAt;
-    this.#timer = environment.setTimeout(() => {
-      this.#timer = undefined;
-      this.check();
-    }, wakeAt - now);
+    if (this.#subscriptions.size) {
+      const next = Math.max(now + 1, Math.min(...times.filter((time) => time > now)));
+      this.#timer = environment.setTimeout(() => this.check(), next - now);
+    }
   }
 
   // The page.
@@ -1098,7 +1001,7 @@ export class PushUp {
 
   /** @returns {Request | null} */
   #planBase() {
-    if (this.lead.state !== "leading" || this.#asleep || this.now() < this.lead.settled) return null;
+    if (this.lead.state !== "leading" || this.#asleep) return null;
     const channels = this.#union();
     if (!channels.length) return null;
     if (this.feed.cursor === undefined) this.feed.start(this.#active().find((sub) => sub.cursor && !sub.suspect)?.cursor);
@@ -1108,12 +1011,9 @@ export class PushUp {
   /** @returns {Request | null} */
   #planOwn() {
     const now = this.now();
-    const sub = this.#active().find((each) => {
-      return this.#isLost(each) && (now >= each.askAt || (!each.askedCovered && this.#isCovered(each)));
-    });
+    const sub = this.#active().find((each) => this.#isLost(each) && now >= each.askAt);
     if (!sub || this.#asleep) return null;
-    const { cursor = "" } = sub;
-    return { kind: cursor ? "own" : "cursor", channels: [...sub.channels].sort(), cursor, sub };
+    return { kind: "own", channels: [...sub.channels].sort(), cursor: sub.cursor ?? "now", sub };
   }
 
   /** Whether a subscription has to ask for itself, sooner or later. @param {Subscription} sub */
@@ -1124,8 +1024,8 @@ export class PushUp {
 
   /** Whether the shared request asks for all its channels. @param {Subscription} sub */
   #isCovered(sub) {
-    const channels = this.lead.state === "leading" ? this.base.request?.channels : this.lead.base.channels;
-    return [...sub.channels].every((channel) => channels?.includes(channel));
+    const channels = this.lead.state === "leading" ? this.base.request.channels : this.lead.base.channels;
+    return [...sub.channels].every((channel) => channels.includes(channel));
   }
 
   // What comes.
@@ -1142,21 +1042,14 @@ export class PushUp {
     this.touch();
   }
 
-  /** @param {Request} request */
-  opened({ sub }) {
-    if (!sub) return;
-    sub.askedAt = this.now();
-    sub.askedCovered = this.#isCovered(sub);
-  }
-
   /** @param {Request} request @param {Entry & {more?: boolean}} entry */
-  #takeOwn({ kind, sub, cursor, channels }, entry) {
-    if (!sub || (sub.cursor ?? "") !== cursor || sub.busy || String([...sub.channels].sort()) !== String(channels)) return;
+  #takeOwn({ sub, cursor, channels }, entry) {
+    if (!sub || (sub.cursor ?? "now") !== cursor || sub.busy || String([...sub.channels].sort()) !== String(channels)) return;
     sub.suspect = false;
-    if (kind === "cursor") return sub.start(entry.cursor);
-    const longest = sub.askedCovered ? SELDOM : BACKOFF[1];
-    sub.complete = sub.askedCovered && !entry.more;
-    sub.askAt = entry.more ? 0 : this.now() + Math.min(longest, 1000 * 2 ** sub.asked++);
+    const longest = this.#isCovered(sub) ? SELDOM : BACKOFF[1];
+    sub.complete = !entry.more;
+    sub.askedAt = this.now();
+    sub.askAt = entry.more ? 0 : sub.askedAt + Math.min(longest, 1000 * 2 ** sub.asked++);
     sub.answer = entry;
     void sub.pump();
   }
@@ -1197,14 +1090,12 @@ export class PushUp {
 
   // The application.
 
-  /** The token; the application is asked once for all that wait for it. @returns {Promise<string | null | undefined>} */
+  /** The token; the application is asked once for all that wait for it. */
   token() {
     const { token } = this.options;
-    if (token && !this.#token) {
-      const asked = (this.#token = Promise.resolve().then(token));
-      asked.catch(() => (this.#token = undefined));
-    }
-    return this.#token ?? Promise.resolve(undefined);
+    this.#token ??= token && Promise.resolve().then(token);
+    this.#token?.catch(() => (this.#token = undefined));
+    return this.#token;
   }
 
   /** Whether the application wants a refused request to be tried again. @param {Request} request @param {Problem} problem */
@@ -1220,7 +1111,7 @@ export class PushUp {
   /** @param {unknown} error */
   error(error) {
     this.log("page", "", "error", String(error));
-    (this.options.onError ?? console.error)(error);
+    void Promise.resolve(error).then(this.options.onError ?? console.error);
   }
 
   /** @param {string} part @param {string} state @param {string} event @param {string} [detail] */
@@ -1229,35 +1120,23 @@ export class PushUp {
     if (this.#events.length > REPORT_LIMIT) this.#events.shift();
   }
 
-  // The storage of the page, which may refuse.
-
-  /** @param {string} what */
-  storageKey(what) {
-    return `pushup ${this.url} ${this.options.user ?? ""} ${what}`;
-  }
-
-  /** @param {string} key */
-  stored(key) {
+  /** What is stored in the page, or is now; the page may refuse. @param {string} what @param {string} [value] */
+  stored(what, value) {
+    const key = `pushup ${this.url} ${this.options.user ?? ""} ${what}`;
     try {
-      return this.environment.storage().getItem(key) || undefined;
+      const storage = this.environment.storage();
+      if (value === undefined) return storage.getItem(key) || undefined;
+      storage.setItem(key, value);
     } catch {
-      return undefined;
+      // A reload then begins at the page's cursor, or at the present.
     }
-  }
-
-  /** @param {string} key @param {string} value */
-  store(key, value) {
-    try {
-      this.environment.storage().setItem(key, value);
-    } catch {
-      // A reload then begins at the present, or at the page's cursor.
-    }
+    return undefined;
   }
 
   /** Streams did not get through, and polls did. */
   rememberToPoll() {
     this.pollUntil = this.environment.wall() + POLL_FOR;
-    this.store(this.storageKey("poll"), String(this.pollUntil));
+    this.stored("transport", String(this.pollUntil));
   }
 
   /** An id that no other tab has. */
@@ -1272,15 +1151,15 @@ export class PushUp {
 function browser() {
   /** @type {any} */
   const { location, navigator, document, addEventListener } = globalThis;
-  const served = /^(.*)\/v1\/pushup\.js$/.exec(import.meta.url.replace(/[?#].*/, ""));
+  const [served, isServed] = import.meta.url.split("/v1/pushup.js");
   return {
-    url: served?.[1] ?? location?.origin ?? "",
+    url: isServed === undefined ? (location?.origin ?? "") : served,
     fetch: (...call) => globalThis.fetch(...call),
-    wall: () => Date.now(),
+    wall: Date.now,
     mono: () => performance.now(),
     setTimeout: (call, time) => setTimeout(call, time),
     clearTimeout: (timer) => clearTimeout(/** @type {any} */ (timer)),
-    random: () => Math.random(),
+    random: Math.random,
     storage: () => sessionStorage, // may throw
     locks: navigator?.locks,
     BroadcastChannel: globalThis.BroadcastChannel,

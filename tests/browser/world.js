@@ -162,7 +162,8 @@ export class Service {
 
   /** What a node answers to a poll that does not wait. */
   look(node, { channels, cursor }, limit = this.limit) {
-    const position = cursor === "earliest" ? { epoch: this.epoch, sequence: 0 } : this.position(cursor);
+    const ends = { earliest: 0, now: node.applied };
+    const position = cursor in ends ? { epoch: this.epoch, sequence: ends[cursor] } : this.position(cursor);
     const lost = position.epoch !== this.epoch;
     const from = lost ? this.wiped : position.sequence;
     const gaps = lost ? channels.map((channel) => ({ channel, reason: "lost" })) : [];
@@ -191,7 +192,7 @@ export class Service {
   refusal(body, token) {
     if (this.tokens && !this.tokens.has(token)) return { status: 401, type: "urn:pushup:unauthorized" };
     if (body?.channels.length > this.channelLimit) return { status: 400, type: "urn:pushup:bad-request" };
-    if (body && body.cursor !== "earliest" && !this.position(body.cursor)) return { status: 400, type: "urn:pushup:bad-request" };
+    if (body && !["earliest", "now"].includes(body.cursor) && !this.position(body.cursor)) return { status: 400, type: "urn:pushup:bad-request" };
     if (body?.channels.some((channel) => this.forbidden.has(channel))) return { status: 403, type: "urn:pushup:forbidden" };
     return null;
   }
@@ -265,7 +266,6 @@ export class Network {
         }
         const refusal = service.refusal(asked, (headers.Authorization ?? "").replace("Bearer ", ""));
         if (refusal) return answer(refusal.status, refusal);
-        if (path === "/v1/cursor") return answer(200, { cursor: service.cursor(node.applied) });
         if (path === "/v1/poll") return this.#poll(request, node, answer);
         if (faults.noStreams) return answer(404, { type: "urn:pushup:unknown-resource" });
         this.#stream(request, node, resolve);

@@ -1,0 +1,17 @@
+/** pushup.js is small: 8 KB, compressed and without its comments. */
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { gzipSync } from "node:zlib";
+
+/** The source without comments; it has none behind code in strings or regular expressions. */
+export function stripped(source) {
+  return source.replace(/^\s*\/\*\*[^]*?\*\/\s*?\n/gm, "").replace(/\/\*\*[^]*?\*\/ ?/g, "").replace(/^\s*\/\/.*\n/gm, "").replace(/ \/\/ .*$/gm, "").replace(/^\s*\n/gm, "");
+}
+
+test("8 KB", async () => {
+  const text = stripped(readFileSync(new URL("../../pushup/browser/pushup.js", import.meta.url), "utf8"));
+  await import(`data:text/javascript;base64,${Buffer.from(text).toString("base64")}`); // it is still a program
+  const size = gzipSync(text, { level: 9 }).length;
+  assert.ok(size <= 8192, `${size} bytes`);
+});
