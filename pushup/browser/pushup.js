@@ -786,9 +786,9 @@ class Subscription {
     return false;
   }
 
-  /** @param {() => unknown} call */
-  #call(call) {
-    if (!this.active) return;
+  /** @param {() => unknown} call @param {boolean} wanted */
+  #call(call, wanted = this.active) {
+    if (!wanted) return;
     try {
       Promise.resolve(call()).catch((error) => this.#client.error(error));
     } catch (error) {
@@ -813,7 +813,7 @@ class Subscription {
   show(state) {
     if (JSON.stringify(state) === JSON.stringify(this.state)) return;
     this.state = state;
-    this.#call(() => this.#options.onState?.(state));
+    this.#call(() => this.#options.onState?.(state), !this.closed);
   }
 }
 
