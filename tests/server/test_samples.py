@@ -73,7 +73,7 @@ FIRST_MESSAGE = sample("README.md", "curl http://127.0.0.1:8080/v1/messages")
 FIRST_ANSWER = sample("README.md", '{"cursor":"k3f9-1"')
 NEXT_POLL = sample("README.md", "curl 'http://127.0.0.1:8080/v1/poll?channel=news&cursor=k3f9-1")
 COMMAND_LINE = sample("README.md", ".venv/bin/pushup poll news")
-IN_THE_CONSOLE = sample("README.md", 'let cursor = "now"')
+IN_THE_CONSOLE = sample("README.md", "const { PushUp }")
 PUBLISH = sample("README.md", "import http.client")
 ANSWER_WITH_TICKET = sample("docs/http.md", '{"cursor": "k3f9-4"')
 TICKET_EXPIRED = sample("docs/http.md", '{"type": "urn:pushup:ticket-expired"')
@@ -549,7 +549,7 @@ def logged(browser: webdriver.Chrome) -> list[str]:
 
 
 def test_in_the_console(serve: Serve, browser: webdriver.Chrome) -> None:
-    """Pasted into the console of one of the server's pages, the loop logs what is published, in order."""
+    """Pasted into the console of one of the server's pages, the lines log what is published, in order."""
     with serve() as server, server.caller() as caller:
         browser.get(f"{server.url}/healthz")
         paste(browser, IN_THE_CONSOLE)
