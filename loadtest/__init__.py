@@ -15,12 +15,14 @@
 | `cluster_kills/` | a thousand faults of a cluster under load, judged |
 | `append_only` | what a Redis comes back with that has lost the end of its file, or only its last save |
 | `peers` | the same work on PushUp and on Nchan |
+| `far_away` | long polls and event streams at a round trip of 80 ms |
 | `report` | one page with all results |
 | `history/` | what clients were told, and whether that keeps the promises |
 | `locustfile`, `users` | locust users that pull, poll and publish; `counted_client` is their HTTP client |
 | `tally` | the paper's metrics, as those users count them |
 | `swarm` | a lightweight load generator, for more subscribers than locust can run |
 | `designs` | Roussev & Wu: seven server designs and the event-driven one, and their theorems |
+| `echo/` | Libman & Gilbourd: reactor and proactor, emulated and true |
 | `baselines/` | the servers PushUp is compared with: those designs, and one thread per request |
 | `structures/` | how those designs hand clients to threads: buffer, queue, hash table, pipe |
 | `probes` | how many slots of a hash table are probed |

@@ -14,6 +14,7 @@ import click
 from loadtest import (
     blocked_client,
     designs,
+    far_away,
     journal,
     kills,
     nodes,
@@ -26,6 +27,7 @@ from loadtest import (
 )
 from loadtest.cluster_kills import experiment as cluster_kills
 from loadtest.cluster_kills.rounds import kinds
+from loadtest.echo import experiment as echo
 from loadtest.history.events import BadHistory
 from loadtest.history.file import read_history
 from loadtest.history.verdict import check
@@ -48,6 +50,8 @@ EXPERIMENTS = {
     "blocked-client": blocked_client,
     "cluster-kills": cluster_kills,
     "designs": designs,
+    "echo": echo,
+    "far-away": far_away,
     "journal": journal,
     "kills": kills,
     "nodes": nodes,
