@@ -4,6 +4,8 @@
  *
  * In this order: the tables, the two transports, one connection, the feed, the lead among tabs, subscriptions, the browser.
  *
+ * @typedef {import("./pushup.d.ts").PushUp} DeclaredPushUp
+ * @typedef {import("./pushup.d.ts").Subscription} DeclaredSubscription
  * @typedef {import("./pushup.d.ts").Environment} Environment
  * @typedef {import("./pushup.d.ts").Message} Message
  * @typedef {import("./pushup.d.ts").Gap} Gap
@@ -19,57 +21,48 @@
  * @typedef {{kind: "base" | "own", channels: string[], cursor: string, sub?: Subscription}} Request
  */
 
-// The tables. Each cell: the next state ("" for the same), then the actions.
+// The tables. Each cell: the next state ("same" for no other), then the actions.
 
-/** @type {Record<string, Record<string, string[]>>} */
+/** @type {Record<string, Record<string, string>>} */
 export const CONNECTION = {
-  idle: { want: ["opening", "open"], sleep: ["asleep"] },
+  idle: { want: "opening open", sleep: "asleep" },
   opening: {
-    want: ["opening", "close", "open"],
-    done: ["idle", "close"],
-    begin: ["live"],
-    end: ["waiting", "wait"],
-    mute: ["opening", "close", "poll", "open"],
-    fail: ["waiting", "close", "count", "wait"],
-    refuse: ["asking", "close", "count", "ask"],
-    sleep: ["asleep", "close"],
-    nudge: ["opening", "close", "open"],
-    offline: ["", "hurry"],
+    want: "opening close open",
+    done: "idle close",
+    begin: "live",
+    end: "waiting wait",
+    mute: "opening close poll open",
+    fail: "waiting close count wait",
+    refuse: "asking close count ask",
+    sleep: "asleep close",
+    nudge: "opening close open",
+    offline: "same hurry",
   },
-  waiting: {
-    due: ["opening", "open"],
-    done: ["idle", "close"],
-    nudge: ["waiting", "hasten"],
-    sleep: ["asleep", "close"],
-  },
+  waiting: { due: "opening open", done: "idle close", nudge: "waiting hasten", sleep: "asleep close" },
   asking: {
-    allow: ["waiting", "wait"],
-    deny: ["stopped", "tell"],
-    fail: ["waiting", "count", "wait"],
-    done: ["idle", "close"],
-    sleep: ["asleep", "close"],
+    allow: "waiting wait",
+    deny: "stopped tell",
+    fail: "waiting count wait",
+    done: "idle close",
+    sleep: "asleep close",
   },
-  asleep: { wake: ["opening", "open"] },
-  stopped: { want: ["opening", "open"], done: ["idle"] },
+  asleep: { wake: "opening open" },
+  stopped: { want: "opening open", done: "idle" },
 };
 CONNECTION.live = CONNECTION.opening;
 
-/** @type {Record<string, Record<string, string[]>>} */
+/** @type {Record<string, Record<string, string>>} */
 export const LEAD = {
-  out: { join: ["following", "queue", "greet"], granted: ["out", "release"] },
+  out: { join: "following queue greet", granted: "out release" },
   following: {
-    join: ["following", "greet"],
-    leave: ["out", "part", "release"],
-    granted: ["leading", "lead"],
-    lost: ["following", "queue"],
-    leader: ["following", "adopt"],
-    silent: ["following", "steal"],
+    join: "following greet",
+    leave: "out part release",
+    granted: "leading lead",
+    lost: "following queue",
+    leader: "following adopt",
+    silent: "following steal",
   },
-  leading: {
-    join: ["leading", "announce"],
-    leave: ["out", "part", "release"],
-    lost: ["following", "queue", "greet"],
-  },
+  leading: { join: "leading announce", leave: "out part release", lost: "following queue greet" },
 };
 
 /**
@@ -77,8 +70,8 @@ export const LEAD = {
  * @param {typeof CONNECTION} table @param {string} state @param {string} event
  */
 export function step(table, state, event) {
-  const [next, ...actions] = table[state][event] ?? [""];
-  return { state: next || state, actions };
+  const [next, ...actions] = (table[state][event] ?? "same").split(" ");
+  return { state: next === "same" ? state : next, actions };
 }
 
 /**
@@ -509,10 +502,9 @@ class Lead {
 
   /** @param {PushUp} client @param {string} name of the lock and of the channel; empty for a tab on its own */
   constructor(client, name) {
-    const { locks, BroadcastChannel } = client.environment;
     this.client = client;
     this.id = client.unique();
-    this.lock = locks && BroadcastChannel ? name : "";
+    this.lock = name;
   }
 
   /** @param {string} event @param {any} [message] */
@@ -538,7 +530,7 @@ class Lead {
       this.send("granted");
       return new Promise((resolve) => turn.signal.addEventListener("abort", resolve));
     };
-    if (!this.lock) return void Promise.resolve().then(granted);
+    if (!this.lock || !locks || !BroadcastChannel) return queueMicrotask(granted);
     if (!this.#channel) {
       this.#channel = new BroadcastChannel(this.lock);
       this.#channel.onmessage = ({ data }) => this.#receive(data);
@@ -656,6 +648,7 @@ class Lead {
 
 // Subscriptions: each has a position, and takes what comes after it.
 
+/** @implements {DeclaredSubscription} */
 class Subscription {
   /** @type {Set<string>} */
   channels;
@@ -819,10 +812,11 @@ class Subscription {
 
 // The client: what the page sees, and where the parts meet.
 
+/** @implements {DeclaredPushUp} */
 export class PushUp {
   /** @type {Set<Subscription>} */
   #subscriptions = new Set();
-  /** @type {object[]} */
+  /** @type {import("./pushup.d.ts").Event[]} */
   #events = [];
   /** @type {Promise<string | null | undefined> | undefined} */
   #token;
@@ -843,7 +837,7 @@ export class PushUp {
   /** @param {Options} [options] */
   constructor(options = {}) {
     this.options = options;
-    this.environment = { ...browser(), ...options.environment };
+    this.environment = options.environment ?? browser();
     const { environment } = this;
     const { url, credentials, user, token, share, transport } = options;
     this.only = transport === "auto" ? undefined : transport;
@@ -881,7 +875,7 @@ export class PushUp {
   touch() {
     if (this.#touched) return;
     this.#touched = true;
-    void Promise.resolve().then(() => {
+    queueMicrotask(() => {
       this.#touched = false;
       this.#refresh(this.now());
     });
@@ -1099,13 +1093,13 @@ export class PushUp {
   }
 
   /** Whether the application wants a refused request to be tried again. @param {Request} request @param {Problem} problem */
-  async mayRetry({ kind }, problem) {
+  mayRetry({ kind }, problem) {
     if (problem.status === 401 && this.options.token) {
       this.#token = undefined;
-      return Boolean(await this.token());
+      return this.token();
     }
     if (kind === "base" && (this.#active().length > 1 || this.lead.tabs.size)) return false; // first: whose fault is it?
-    return Boolean(await this.options.onRefused?.(problem));
+    return this.options.onRefused?.(problem);
   }
 
   /** @param {unknown} error */
@@ -1149,24 +1143,22 @@ export class PushUp {
 
 /** @returns {Environment} */
 function browser() {
-  /** @type {any} */
-  const { location, navigator, document, addEventListener } = globalThis;
   const [served, isServed] = import.meta.url.split("/v1/pushup.js");
   return {
-    url: isServed === undefined ? (location?.origin ?? "") : served,
-    fetch: (...call) => globalThis.fetch(...call),
+    url: isServed === undefined ? location.origin : served,
+    fetch: (...call) => fetch(...call),
     wall: Date.now,
     mono: () => performance.now(),
     setTimeout: (call, time) => setTimeout(call, time),
-    clearTimeout: (timer) => clearTimeout(/** @type {any} */ (timer)),
+    clearTimeout: (timer) => clearTimeout(/** @type {number} */ (timer)),
     random: Math.random,
     storage: () => sessionStorage, // may throw
-    locks: navigator?.locks,
+    locks: navigator.locks,
     BroadcastChannel: globalThis.BroadcastChannel,
-    hidden: () => document?.visibilityState === "hidden",
+    hidden: () => document.visibilityState === "hidden",
     listen(heard) {
-      for (const event of ["pagehide", "pageshow", "online", "offline"]) addEventListener?.(event, () => heard(event));
-      for (const event of ["visibilitychange", "freeze", "resume"]) document?.addEventListener(event, () => heard(event));
+      const events = ["pagehide", "pageshow", "online", "offline", "visibilitychange", "freeze", "resume"];
+      for (const event of events) addEventListener(event, () => heard(event), true); // those of the document, too
     },
   };
 }

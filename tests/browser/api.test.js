@@ -584,6 +584,21 @@ test("a gap handler that fails is called again", async () => {
   assert.deepEqual([calls, messages, page.errors.length], [3, [2], 2]);
 });
 
+test("a gap that the shared request told before a subscription joined it is told to that, too", async () => {
+  const w = scene({ keep: 2, limit: 2 });
+  w.publish("a", 1, 2);
+  w.publish("b", 3, 4);
+  w.publish("a", 5, 6, 7); // of a, 6 and 7 are kept
+  await w.run(1);
+  const page = w.page({ transport: "poll" });
+  const first = page.subscribe(["a", "b"], { cursor: w.service.cursor(0) });
+  await w.run(1);
+  const second = page.subscribe(["a"], { cursor: w.service.cursor(4) }); // where the shared request was between two answers
+  await w.run(5);
+  assert.deepEqual([first.messages, second.messages], [[3, 4, 6, 7], [6, 7]]);
+  assert.deepEqual(second.gaps, [{ channel: "a", reason: "evicted" }]);
+});
+
 test("a gap without a handler is an error", async () => {
   const w = scene({ keep: 1 });
   const page = w.page();
