@@ -21,6 +21,7 @@
 | `tally` | the paper's metrics, as those users count them |
 | `swarm` | a lightweight load generator, for more subscribers than locust can run |
 | `designs` | Roussev & Wu: seven server designs and the event-driven one, and their theorems |
+| `echo/` | Libman & Gilbourd: reactor and proactor, emulated and true |
 | `baselines/` | the servers PushUp is compared with: those designs, and one thread per request |
 | `structures/` | how those designs hand clients to threads: buffer, queue, hash table, pipe |
 | `probes` | how many slots of a hash table are probed |

@@ -26,6 +26,7 @@ from loadtest import (
 )
 from loadtest.cluster_kills import experiment as cluster_kills
 from loadtest.cluster_kills.rounds import kinds
+from loadtest.echo import experiment as echo
 from loadtest.history.events import BadHistory
 from loadtest.history.file import read_history
 from loadtest.history.verdict import check
@@ -48,6 +49,7 @@ EXPERIMENTS = {
     "blocked-client": blocked_client,
     "cluster-kills": cluster_kills,
     "designs": designs,
+    "echo": echo,
     "journal": journal,
     "kills": kills,
     "nodes": nodes,

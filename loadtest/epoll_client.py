@@ -14,6 +14,9 @@ READ_BYTES = 64 * 1024
 Responded = Callable[["Connection", int, bytes], None]
 """Called with each response: connection, status, body."""
 
+Streamed = Callable[["Connection", bytes], None]
+"""Called with each event of a stream: connection, its lines."""
+
 
 class Loop:
     """Reads from connections and runs timers until it is stopped."""
@@ -81,6 +84,7 @@ class Connection:
         self.head = b""
         """The status line and header fields of the latest response."""
         self._buffer = b""
+        self._streamed: Streamed | None = None
         self.socket = socket.socket()
         if receive_buffer_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
@@ -96,6 +100,14 @@ class Connection:
 
     def get(self, target: str, headers: str = "") -> None:
         self.socket.send(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode())
+
+    def stream(self, target: str, streamed: Streamed, headers: str = "") -> None:
+        """Open a stream of server-sent events; nothing else can be asked for on this connection.
+
+        If the server refuses, that is a response like any other.
+        """
+        self._streamed = streamed
+        self.get(target, f"Accept: text/event-stream\r\n{headers}")
 
     def post(self, target: str, body: bytes, headers: str = "") -> None:
         head = f"POST {target} HTTP/1.1\r\nHost: localhost\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
@@ -114,6 +126,9 @@ class Connection:
                 self._ended(self)
             return
         self._buffer += data
+        if self._streamed is not None and self._has_begun():
+            self._read_events(self._streamed)
+            return
         while not self.closed and (end := self._buffer.find(b"\r\n\r\n")) >= 0:
             head = self.head = self._buffer[:end]
             at = head.lower().find(b"content-length: ")
@@ -124,6 +139,18 @@ class Connection:
             body = self._buffer[end + 4 : whole]
             self._buffer = self._buffer[whole:]
             self._responded(self, int(head[9:12]), body)
+
+    def _has_begun(self) -> bool:
+        """Whether the head of the stream has come."""
+        if not self.head and self._buffer.startswith(b"HTTP/1.1 200") and b"\r\n\r\n" in self._buffer:
+            self.head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
+        return bool(self.head)
+
+    def _read_events(self, streamed: Streamed) -> None:
+        """Pass on the events that are complete. Sizes of chunks stand before them, where there are any."""
+        while not self.closed and (end := self._buffer.find(b"\n\n")) >= 0:
+            event, self._buffer = self._buffer[:end], self._buffer[end + 2 :]
+            streamed(self, event)
 
     def close(self) -> None:
         if not self.closed:

@@ -7,6 +7,7 @@ Needs Debian's packages `nginx` and `libnginx-mod-nchan`. Without them only Push
 | fan-out | all subscribers on one channel, a few messages per second |
 | spread | a channel per subscriber, many messages per second, to one channel after another |
 | memory | polls are held, and nothing is published |
+| events | the same three with a stream of server-sent events for each subscriber |
 """
 
 from __future__ import annotations
@@ -26,9 +27,21 @@ import psutil
 
 from loadtest.results import Figure, Progress, Table, Value
 from loadtest.servers import SERVER_CORE, Usage, free_port, pin, running
-from loadtest.swarm import POLL_SECONDS, Answer, Interface, Measured, PushUpInterface, Swarm
+from loadtest.swarm import (
+    POLL_SECONDS,
+    Answer,
+    Interface,
+    Measured,
+    PushUpInterface,
+    PushUpStreams,
+    StreamInterface,
+    Swarm,
+)
 
 MODULE = Path("/usr/lib/nginx/modules/ngx_nchan_module.so")
+EVENTS = ", events"
+"""What the names of works with streams end with."""
+
 ROUNDS = 3
 QUICK_ROUNDS = 1
 
@@ -55,7 +68,7 @@ http {{
         listen 127.0.0.1:{port} backlog=4096;
         location ~ ^/sub/(.+)$ {{
             nchan_channel_id $1;
-            nchan_subscriber longpoll;
+            nchan_subscriber longpoll eventsource;
             nchan_subscriber_timeout {seconds}s;
         }}
         location ~ ^/pub/(.+)$ {{
@@ -86,12 +99,27 @@ class NchanInterface:
         return f"/pub/{channel}", message
 
 
+class NchanStreams(NchanInterface):
+    """Nchan's EventSource subscribers."""
+
+    def stream(self, channel: str, cursor: str) -> tuple[str, str]:
+        return f"/sub/{channel}", ""
+
+    def read_event(self, event: bytes) -> Answer:
+        data = event.partition(b"data: ")[2].partition(b"\n")[0]
+        if not data:
+            return Answer("", (), 0)
+        message = json.loads(data)
+        return Answer("", ((message[0], message[1]),), 0)
+
+
 class _Peer(NamedTuple):
     """A running server: its address, its processes, and its HTTP interface."""
 
     address: tuple[str, int]
     pids: list[int]
     interface: Interface
+    streams: StreamInterface
 
 
 def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
@@ -108,25 +136,29 @@ def measure(
     `deliveries`: deliveries per second of the fan-out; `spread`: messages per second of the spread.
     """
     servers = {"PushUp": _pushup, "Nchan": _nchan} if nchan_is_installed() else {"PushUp": _pushup}
-    progress = Progress(3 * rounds * len(servers))
+    progress = Progress(6 * rounds * len(servers))
     costs: dict[str, dict[str, list[float]]] = {}
     rest: dict[str, dict[str, list[Measured]]] = {}
     for _ in range(rounds):
         for name, start in servers.items():
             for work, channels, interval in (
                 ("fan-out", 1, subscribers / deliveries),
+                ("fan-out, events", 1, subscribers / deliveries),
                 ("spread", subscribers, 1 / spread),
+                ("spread, events", subscribers, 1 / spread),
             ):
                 progress.step(f"{work}, {name}")
                 with start() as peer:
-                    m = _work(peer, subscribers, channels, interval, seconds)
+                    m = _work(peer, subscribers, channels, interval, seconds, streams=work.endswith(EVENTS))
                 costs.setdefault(work, {}).setdefault(name, []).append(1e6 * m.cpu["server"] / max(1, m.delivered))
                 rest.setdefault(work, {}).setdefault(name, []).append(m)
-            progress.step(f"memory, {name}")
-            with start() as peer:
-                costs.setdefault("memory", {}).setdefault(name, []).append(_memory(peer, subscribers))
+            for work in ("memory", "memory, events"):
+                progress.step(f"{work}, {name}")
+                with start() as peer:
+                    used = _memory(peer, subscribers, streams=work.endswith(EVENTS))
+                costs.setdefault(work, {}).setdefault(name, []).append(used)
     progress.end()
-    units = {"fan-out": "us per delivery", "spread": "us per message", "memory": "bytes per held poll"}
+    units = {"fan-out": "us per delivery", "spread": "us per message", "memory": "bytes per subscriber"}
     rows: list[tuple[Value, ...]] = []
     for work, by_name in costs.items():
         for name, values in by_name.items():
@@ -135,7 +167,7 @@ def measure(
             ms = rest.get(work, {}).get(name, [])
             rows.append(
                 (
-                    work, name, units[work], statistics.median(values),
+                    work, name, units[work.partition(",")[0]], statistics.median(values),
                     f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})" if ratios else "",
                     1e3 * statistics.median(m.trip(0.5) for m in ms) if ms else "",
                     1e3 * statistics.median(m.trip(0.99) for m in ms) if ms else "",
@@ -156,8 +188,8 @@ def nchan_is_installed() -> bool:
     return shutil.which("nginx", path="/usr/sbin:/usr/bin:/sbin:/bin") is not None and MODULE.exists()
 
 
-def _work(peer: _Peer, subscribers: int, channels: int, interval: float, seconds: float) -> Measured:
-    swarm = _swarm(peer, subscribers, channels)
+def _work(peer: _Peer, subscribers: int, channels: int, interval: float, seconds: float, *, streams: bool) -> Measured:
+    swarm = _swarm(peer, subscribers, channels, streams=streams)
     try:
         swarm.begin()
         swarm.measure(interval=interval, seconds=2.0)
@@ -166,11 +198,11 @@ def _work(peer: _Peer, subscribers: int, channels: int, interval: float, seconds
         swarm.close()
 
 
-def _memory(peer: _Peer, subscribers: int) -> float:
-    """Bytes per held poll, from the growth of the server's PSS."""
+def _memory(peer: _Peer, subscribers: int, *, streams: bool) -> float:
+    """Bytes per held poll or stream, from the growth of the server's PSS."""
     usage = Usage(peer.pids[0])
     before = usage.memory_bytes()
-    swarm = _swarm(peer, subscribers, 1)
+    swarm = _swarm(peer, subscribers, 1, streams=streams)
     try:
         swarm.begin()
         time.sleep(1.0)
@@ -179,17 +211,17 @@ def _memory(peer: _Peer, subscribers: int) -> float:
         swarm.close()
 
 
-def _swarm(peer: _Peer, subscribers: int, channels: int) -> Swarm:
+def _swarm(peer: _Peer, subscribers: int, channels: int, *, streams: bool) -> Swarm:
     return Swarm(
         [peer.address], [peer.address], subscribers=subscribers, channels=channels, publishers=min(8, channels),
-        watched={"server": peer.pids}, interface=peer.interface,
+        watched={"server": peer.pids}, interface=peer.interface, streams=peer.streams if streams else None,
     )  # fmt: skip
 
 
 @contextmanager
 def _pushup() -> Iterator[_Peer]:
     with running() as server:
-        yield _Peer(server.address, [server.pid], PushUpInterface())
+        yield _Peer(server.address, [server.pid], PushUpInterface(), PushUpStreams())
 
 
 @contextmanager
@@ -202,7 +234,7 @@ def _nchan() -> Iterator[_Peer]:
         assert program is not None
         process = subprocess.Popen([program, "-e", f"{folder}/error.log", "-c", str(configuration)])  # noqa: S603
         try:
-            yield _Peer(("127.0.0.1", port), _started(process, Path(folder)), NchanInterface())
+            yield _Peer(("127.0.0.1", port), _started(process, Path(folder)), NchanInterface(), NchanStreams())
         finally:
             process.terminate()
             process.wait()

@@ -16,6 +16,8 @@ Value = float | int | str
 
 BAR_WIDTH = 30
 LINE_WIDTH = 100
+LEGEND_LINES = 6
+"""A figure with more lines than this has its legend beside it, not in it."""
 
 
 class Table(NamedTuple):
@@ -48,13 +50,14 @@ class Table(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A line chart; `lines` maps each line's name to its (x, y) points."""
+    """A line chart; `lines` maps each line's name to its (x, y) points. `log_x`: x is logarithmic."""
 
     name: str
     title: str
     x: str
     y: str
     lines: Mapping[str, Sequence[tuple[float, float]]]
+    log_x: bool = False
 
     def write(self, folder: Path, about: Mapping[str, object]) -> None:
         """Write `<name>.png` and `<name>.svg`; the SVG's metadata names the command that produced it."""
@@ -70,8 +73,14 @@ class Figure(NamedTuple):
             axes.plot(*zip(*points, strict=True), marker=marker, label=name)
         axes.set(title=self.title, xlabel=self.x, ylabel=self.y)
         axes.set_ylim(bottom=0)
+        if self.log_x:
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.grid(visible=True, alpha=0.3)
-        axes.legend()
+        if len(self.lines) > LEGEND_LINES:
+            figure.legend(loc="outside right upper")
+        else:
+            axes.legend()
         figure.savefig(folder / f"{self.name}.png", dpi=120)
         metadata = {"Title": self.title, "Source": str(about["command"])}
         figure.savefig(folder / f"{self.name}.svg", metadata=metadata)

@@ -86,6 +86,16 @@ class Interface(Protocol):
         """A publication's target and body."""
 
 
+class StreamInterface(Interface, Protocol):
+    """A server's HTTP interface with streams of server-sent events."""
+
+    def stream(self, channel: str, cursor: str) -> tuple[str, str]:
+        """A stream's target and header fields, each field ending in CRLF."""
+
+    def read_event(self, event: bytes) -> Answer:
+        """Parse the lines of an event."""
+
+
 class PushUpInterface:
     """PushUp's interface (docs/http.md). Equal answers are parsed only once."""
 
@@ -110,6 +120,26 @@ class PushUpInterface:
 
     def publish(self, channel: str, message: str) -> tuple[str, str]:
         return "/v1/messages", f'{{"channels":["{channel}"],"data":{message}}}'
+
+
+class PushUpStreams(PushUpInterface):
+    """PushUp's event streams. Equal events are parsed only once."""
+
+    def stream(self, channel: str, cursor: str) -> tuple[str, str]:
+        return f"/v1/events?channel={channel}&cursor={cursor}", ""
+
+    def read_event(self, event: bytes) -> Answer:
+        answer = self._answers.get(event)
+        if answer is None:
+            fields = dict(line.split(b": ", 1) for line in event.split(b"\n") if b": " in line)
+            cursor = fields.get(b"id", b"").decode()
+            if b"data" not in fields or b"event" in fields:
+                return Answer(cursor, (), fields.get(b"event") == b"gap")
+            message = json.loads(fields[b"data"])
+            if len(self._answers) >= CACHED_ANSWERS:
+                self._answers.clear()
+            answer = self._answers[event] = Answer(cursor, ((message["data"][0], message["data"][1]),), 0)
+        return answer
 
 
 class _Subscriber:
@@ -151,8 +181,11 @@ class Swarm:
         watched: Mapping[str, Sequence[int]] | None = None,
         payload_bytes: int = 128,
         interface: Interface | None = None,
+        streams: StreamInterface | None = None,
     ) -> None:
-        """`watched`: groups of process ids, by name, whose processor time is measured."""
+        """`watched`: groups of process ids, by name, whose processor time is measured. With `streams`, subscribers open
+        streams instead of polling.
+        """
         self._loop = Loop()
         self._addresses = polls
         self._publishers = [_Publisher(publications[number % len(publications)]) for number in range(publishers)]
@@ -162,6 +195,7 @@ class Swarm:
         self._name = f"swarm-{time.time_ns()}"
         self._payload = "x" * payload_bytes
         self._interface = interface or PushUpInterface()
+        self._streams = streams
         self._subscribers = [
             _Subscriber(number % channels, polls[number % len(polls)], "") for number in range(subscribers)
         ]
@@ -252,7 +286,19 @@ class Swarm:
         self._loop.at(time.time() + RETRY_SECONDS, lambda: self._connect(subscriber))
 
     def _poll(self, subscriber: _Subscriber, connection: Connection) -> None:
-        connection.get(*self._interface.poll(f"{self._name}-{subscriber.channel}", subscriber.cursor))
+        channel, streams = f"{self._name}-{subscriber.channel}", self._streams
+        if streams is None:
+            connection.get(*self._interface.poll(channel, subscriber.cursor))
+        else:
+            target, headers = streams.stream(channel, subscriber.cursor)
+            connection.stream(target, self._streamed, headers)
+
+    def _streamed(self, connection: Connection, event: bytes) -> None:
+        subscriber, streams = self._by_connection[connection], self._streams
+        assert streams is not None
+        answer = streams.read_event(event)
+        subscriber.cursor = answer.cursor or subscriber.cursor
+        self._count(subscriber, answer)
 
     def _answered(self, connection: Connection, status: int, body: bytes) -> None:
         subscriber = self._by_connection[connection]
@@ -262,6 +308,9 @@ class Swarm:
         answer = self._interface.read(connection.head, body)
         subscriber.cursor = answer.cursor
         self._poll(subscriber, connection)
+        self._count(subscriber, answer)
+
+    def _count(self, subscriber: _Subscriber, answer: Answer) -> None:
         if answer.messages:
             now = time.time()
             for number, due in answer.messages:

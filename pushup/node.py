@@ -127,6 +127,11 @@ class Node(Generic[H]):
         """How many polls wait for this channel here."""
         return self.polls.subscribers(channel.name)
 
+    @property
+    def is_draining(self) -> bool:
+        """Whether this node is about to stop."""
+        return self._drain is not None
+
     def why_not_ready(self) -> Unavailable | None:
         """Why load balancers should send no new clients here; None if they may."""
         if self._drain is not None:

@@ -33,6 +33,7 @@ from pushup.net.api.origins import Origins
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.refusals import Refusals
 from pushup.net.api.request_log import RequestLog
+from pushup.net.api.streaming import Streaming
 from pushup.net.edge import Edge
 from pushup.net.exchange import Application
 from pushup.net.listener import open_socket
@@ -156,6 +157,19 @@ def make_service(settings: Settings, reactor: Any) -> PushUpService:
     authorization = make_authorization(settings.authorization, reactor, metrics)
     origins = Origins(frozenset(settings.server.cors_origins))
     access = Access(publish_keys=settings.server.publish_keys, origins=origins, hosts=settings.server.hosts)
+    authorized_polls: AuthorizedPolls | None = None
+    if authorization is not None:
+        limit = settings.authorization.authorize_queue_limit_bytes
+        authorized_polls = AuthorizedPolls(node, authorization, time.time, limit)
+    streaming = Streaming(
+        node,
+        PollReader(settings.poll, for_streams=True),
+        authorized_polls,
+        settings.stream,
+        seconds=reactor.seconds,
+        soon=demultiplexer.soon,
+        random=random,
+    )
     api = Api(
         node,
         polls=PollReader(settings.poll),
@@ -165,9 +179,8 @@ def make_service(settings: Settings, reactor: Any) -> PushUpService:
         origins=origins,
         refusals=Refusals(metrics, reactor.seconds),
         metrics_text=page.text,
-        authorized_polls=None
-        if authorization is None
-        else AuthorizedPolls(node, authorization, time.time, settings.authorization.authorize_queue_limit_bytes),
+        authorized_polls=authorized_polls,
+        streaming=streaming,
     )
     connections = connection_limit(settings.edge.connections_limit, settings.authorization.authorize_at_most)
     edge = Edge(
@@ -180,7 +193,7 @@ def make_service(settings: Settings, reactor: Any) -> PushUpService:
         request_limits=settings.request,
         metrics=metrics,
     )
-    _add_gauges(page, node, edge, broadcast)
+    _add_gauges(page, node, edge, broadcast, streaming)
     return PushUpService(
         settings,
         clock=reactor,
@@ -198,9 +211,10 @@ def _application(api: Api, clock: IReactorTime, settings: Settings) -> Applicati
     return RequestLog(api, clock) if settings.server.log_level == "debug" else api
 
 
-def _add_gauges(page: MetricsPage, node: Node[Holder], edge: Edge, broadcast: Broadcast) -> None:
+def _add_gauges(page: MetricsPage, node: Node[Holder], edge: Edge, broadcast: Broadcast, streaming: Streaming) -> None:
     polls, limits = node.polls, edge.limits
-    page.add("held_polls", "Held polls", lambda: polls.count)
+    page.add("held_polls", "Held polls, and event streams that wait for the next event", lambda: polls.count)
+    page.add("streams", "Open event streams", lambda: streaming.count)
     page.add("ready", "1 if load balancers should send new clients here, else 0", lambda: node.why_not_ready() is None)
     page.add("nodes", "Nodes of the cluster that are known to be alive", lambda: len(node.members()))
     page.add("connections", "Open connections", lambda: edge.connection_count)

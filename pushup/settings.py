@@ -30,6 +30,7 @@ from pushup.drain import DrainLimits
 from pushup.net.api.bodies import PublicationLimits
 from pushup.net.api.origins import DEFAULT_PORTS
 from pushup.net.api.poll_parameters import PollLimits
+from pushup.net.api.streaming import StreamLimits
 from pushup.net.limits import EdgeLimits, RequestLimits
 from pushup.net.listener import parse_address
 from pushup.secret_files import SecretFileError, read_secret, read_secrets
@@ -88,6 +89,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     hold: HoldLimits = HoldLimits()
     publication: PublicationLimits = PublicationLimits()
     poll: PollLimits = PollLimits()
+    stream: StreamLimits = StreamLimits()
     edge: EdgeLimits = EdgeLimits()
     request: RequestLimits = RequestLimits()
     drain: DrainLimits = DrainLimits()

@@ -96,6 +96,16 @@ def test_the_parameters_of_a_poll_are_there() -> None:
     assert tuple(p["name"] for p in parameters if p.get("in") == "query") == poll_parameters._PARAMETERS
 
 
+def test_the_parameters_of_a_stream_are_there() -> None:
+    """Those of a poll, without the ones that streams do not have."""
+    ours = [name for name in poll_parameters._PARAMETERS if name not in poll_parameters._NOT_OF_STREAMS]
+    parameters = DOCUMENT["paths"]["/v1/events"]["get"]["parameters"]
+    assert [p["name"] for p in parameters if p.get("in") == "query"] == ours
+    body, poll = SCHEMAS["Events"], SCHEMAS["Poll"]
+    left = {name: schema for name, schema in poll["properties"].items() if name not in ("timeout", "limit")}
+    assert body == {**poll, "properties": left}
+
+
 def test_answers_may_lack_a_ticket() -> None:
     """Those that have none have the other fields, so a ticket is not required."""
     assert {field.name for field in structs.fields(Answer)} | {"ticket"} == set(SCHEMAS["Answer"]["properties"])

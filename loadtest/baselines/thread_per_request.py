@@ -41,7 +41,7 @@ from pushup.net.api.bodies import PublicationLimits
 from pushup.net.api.origins import Origins
 from pushup.net.api.poll_parameters import PollLimits, PollReader
 from pushup.net.api.refusals import Refusals
-from pushup.net.exchange import Client, Held
+from pushup.net.exchange import Client, Held, Streamed
 from pushup.net.http1 import Request, RequestParser
 from pushup.net.limits import RequestLimits
 from pushup.net.listener import open_socket
@@ -252,6 +252,15 @@ class _Connection:
     def hold(self, held: Held) -> None:
         assert isinstance(held, Subscription)
         self._held = held
+
+    def stream(self, streamed: Streamed, content_type: bytes, first: bytes, *, chunked: bool) -> bool:
+        raise AssertionError("this server has no event streams")
+
+    def write(self, data: bytes) -> bool:
+        raise AssertionError("this server has no event streams")
+
+    def finish(self, data: bytes) -> None:
+        raise AssertionError("this server has no event streams")
 
 
 def _accept(listener: socket.socket) -> None:

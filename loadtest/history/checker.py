@@ -22,7 +22,7 @@ from loadtest.history import events
 from loadtest.history.clients import Follower, Publication, Step
 from loadtest.history.events import BadHistory, BrokenPromise, Event
 from loadtest.history.forgetting import may_forget
-from loadtest.history.order import Epoch, Order, Place, epoch_of
+from loadtest.history.order import Epoch, Order, Place
 from pushup.core.limits import Limits
 
 
@@ -38,7 +38,8 @@ class Checker:
         """Gaps without a loss, by reason: allowed only where completeness could not be proven."""
         self.data_at: dict[str, str] = {}
         """The data of each id, as anybody was told."""
-        self._id_at: dict[str, str] = {}
+        self._ids_of: dict[str, list[str]] = {}
+        """The ids of each data, as anybody was told; several if it was published again after its key was forgotten."""
         self._message: dict[str, tuple[Publication, int]] = {}
         self.order = Order()
         self._last_acknowledged = ""
@@ -89,6 +90,8 @@ class Checker:
                 self._last_acknowledged = ""  # its successors are named by a clock that may be behind
                 for publication in self.publications.values():
                     publication.began_after = ""
+            case events.Begun():
+                self.order.begins(event.epoch, event.after)
             case events.End():
                 self.check_deliveries(event.cursor and _cursor(event.cursor))
             case events.GivenUp():
@@ -126,29 +129,36 @@ class Checker:
             raise BrokenPromise(f"{publication.name} got {len(event.ids)} ids for {len(publication.data)} messages")
         for id_, data in zip(event.ids, publication.data, strict=True):
             self._note(_cursor(id_), data, publication.name)
-        if publication.began_after and _by_name(event.ids[0]) <= _by_name(publication.began_after):
+        if publication.began_after and self._by_name(event.ids[0]) <= self._by_name(publication.began_after):
             raise BrokenPromise(
                 f"one order: {publication.name} has the id {event.ids[0]}, and began when {publication.began_after} "
                 "had been acknowledged"
             )
-        self._last_acknowledged = max(self._last_acknowledged, event.ids[-1], key=_by_name)
+        self._last_acknowledged = max(self._last_acknowledged, event.ids[-1], key=self._by_name)
         publication.ids = event.ids
         publication.acknowledged_at = event.at
         self.confirmed(publication, event.ack)
+
+    def _by_name(self, id_: str) -> tuple[Epoch, int]:
+        """A sort key of ids: by the names of epochs, whether they continue each other or not."""
+        return self.order.epoch(id_), int(id_.rpartition("-")[2] or 0)
 
     def _note(self, id_: str, data: str, who: str) -> None:
         """Every id means the same to everybody."""
         known = self.data_at.setdefault(id_, data)
         if known != data:
             raise BrokenPromise(f"one order: the id {id_} is {known!r}, and for {who} it is {data!r}")
-        before = self._id_at.setdefault(data, id_)
-        if before != id_ and self._message[data][0].key is None:  # with a key, it may be published again
-            raise BrokenPromise(f"one order: {data!r} has the id {before}, and for {who} it has {id_}")
+        ids = self._ids_of.setdefault(data, [])
+        if id_ not in ids:
+            ids.append(id_)
+        if len(ids) > 1 and self._message[data][0].key is None:  # with a key, it may be published again
+            raise BrokenPromise(f"one order: {data!r} has the id {ids[0]}, and for {who} it has {id_}")
 
     def acknowledged_after(self, cursor: str) -> bool:
         """Whether anything was acknowledged in the epoch of this cursor, after it."""
         ids = [publication.ids[-1] for publication in self.publications.values() if publication.ids]
-        return any(epoch_of(i) == epoch_of(cursor) and self.order.place(i) > self.order.place(cursor) for i in ids)
+        epoch, place = self.order.epoch, self.order.place
+        return any(epoch(id_) == epoch(cursor) and place(id_) > place(cursor) for id_ in ids)
 
     # What subscribers are told.
 
@@ -230,7 +240,7 @@ class Checker:
 
     def _ends_an_order(self, step: Step) -> bool:
         """Whether it tells of a loss, and what comes after it has other places than what came before."""
-        changes = epoch_of(step.before) != epoch_of(step.after)
+        changes = self.order.epoch(step.before) != self.order.epoch(step.after)
         return step.tells_of_loss and (changes or self.order.place(step.after) < self.order.place(step.before))
 
     def _may_begin_again(self, follower: Follower, step: Step) -> bool:
@@ -245,7 +255,7 @@ class Checker:
             return False
         limits = self.limits
         is_old = self.now - publication.began_at > limits.retention_seconds or not self.clock_is_true
-        forgets = is_old or limits.keys_limit < 100 or epoch_of(id_) != epoch_of(before)
+        forgets = is_old or limits.keys_limit < 100 or self.order.epoch(id_) != self.order.epoch(before)
         if forgets:
             self._count("not a gap: a key was forgotten, and its messages published again")
         return forgets
@@ -290,10 +300,11 @@ class Checker:
     def _has_undelivered(self, follower: Follower, channel: str, step: Step) -> bool:
         """Whether anything on this channel may have come after the cursor that this follower did not get."""
         for publication in self.publications.values():
-            for number, channels in enumerate(publication.channels):
-                if channel in channels and publication.data[number] not in follower.received:
-                    id_ = publication.ids[number] if publication.ids else self._id_at.get(publication.data[number])
-                    if id_ is None or self._is_after(id_, step.before):
+            for data, channels in zip(publication.data, publication.channels, strict=True):
+                if channel in channels:
+                    ids = self._ids_of.get(data, ())
+                    missed = [id_ for id_ in ids if follower.received.get(data) != id_]
+                    if not ids or any(self._is_after(id_, step.before) for id_ in missed):
                         return True
         return False
 
@@ -339,7 +350,7 @@ class Checker:
         if publication.began_at < first.at and place <= place_of(first.after):
             return  # from before its time
         for step in follower.steps[1:] if "-" not in first.before else follower.steps:
-            is_earlier = epoch_of(step.after) < epoch_of(publication.ids[number])
+            is_earlier = self.order.epoch(step.after) < self.order.epoch(publication.ids[number])
             if step.at < publication.began_at or (is_earlier and not self.unknowable):
                 continue  # that answer was made before the message
             if self._ends_an_order(step) and wanted & set(step.gaps):
@@ -363,14 +374,14 @@ class Checker:
         """Whether this step passes over a whole epoch in which the id is, and of which no subscriber was told."""
         if "-" not in step.before or self.order.place(id_)[:2] == self.order.place(step.after)[:2]:
             return False
-        return epoch_of(step.before) < epoch_of(id_) < epoch_of(step.after)
+        return self.order.epoch(step.before) < self.order.epoch(id_) < self.order.epoch(step.after)
 
     def _nobody_can_know(self, follower: Follower, publication: Publication, place: Place) -> bool:
         """Whether this message was lost when a log was put back, and this follower was at or before the end of that."""
         for at, end in self.unknowable:
             before = [step for step in follower.steps if step.at <= at]
             is_behind = not before or self.order.place(before[-1].after) <= self.order.place(end)
-            is_later = epoch_of(publication.ids[-1]) > epoch_of(end) or place > self.order.place(end)
+            is_later = self.order.epoch(publication.ids[-1]) > self.order.epoch(end) or place > self.order.place(end)
             if publication.began_at <= at and is_later and is_behind:
                 return True
         return False
@@ -382,8 +393,3 @@ def _cursor(text: str) -> str:
     if not epoch or not sequence.isdigit():
         raise BrokenPromise(f"a cursor or an id is `<epoch>-<sequence>`: {text!r}")
     return text
-
-
-def _by_name(id_: str) -> tuple[Epoch, int]:
-    """A sort key of ids: by the names of epochs, whether they continue each other or not."""
-    return epoch_of(id_), int(id_.rpartition("-")[2] or 0)

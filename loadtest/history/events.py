@@ -153,6 +153,16 @@ class PutBack(_Event, frozen=True, tag="put_back"):
     end: str
 
 
+class Begun(_Event, frozen=True, tag="begun"):
+    """An epoch began, and has an earlier name than `after`, the one before it. Nobody has heard of it yet.
+
+    Whoever named it could not know of the other one, whose name is from a clock that was ahead.
+    """
+
+    epoch: str
+    after: str
+
+
 class End(_Event, frozen=True, tag="end"):
     """The last event. All faults have ended, and whoever has not left has everything.
 
@@ -164,7 +174,7 @@ class End(_Event, frozen=True, tag="end"):
 
 Event = (
     Begin | LimitsChange | Publish | Acknowledged | Refused | GivenUp
-    | Poll | Answered | Failed | Fork | Left | Fault | PutBack | End
+    | Poll | Answered | Failed | Fork | Left | Fault | PutBack | Begun | End
 )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """Places in the order of everything, as far as cursors and ids show it.
 
 An epoch can go on under another name: sequences continue, and cursors of the old name lead to the new one without a
-loss. The checker learns that from what subscribers are told, and then counts both as one order.
+loss. The checker learns that from what subscribers are told, and then counts both as one order. A later epoch has a
+later name, unless the history says otherwise (`events.Begun`).
 """
 
 from __future__ import annotations
@@ -17,22 +18,32 @@ Place = tuple[int, str, int]
 """A place in the order of everything: the first name of its order, and the sequence."""
 
 
-def epoch_of(cursor: str) -> Epoch:
-    """The epoch in a cursor or an id."""
-    name = cursor.rpartition("-")[0]
-    return len(name), name
-
-
 class Order:
     """What is known of the epochs."""
 
     def __init__(self) -> None:
         self._before: dict[Epoch, Epoch] = {}
         self._last: dict[Epoch, Epoch] = {}  # the last known name of each order, by its first
+        self._after: dict[str, str] = {}  # the epoch before, of each that has an earlier name than that
+
+    def epoch(self, cursor: str) -> Epoch:
+        """The epoch in a cursor or an id."""
+        return self._named(cursor.rpartition("-")[0])
+
+    def _named(self, name: str) -> Epoch:
+        if name not in self._after:
+            return len(name), name
+        length, before = self._named(self._after[name])
+        return length, f"{before}-{name}"  # after the one before, and before any with a later name
+
+    def begins(self, name: str, after: str) -> None:
+        """This epoch came after that one, whatever their names. Nothing of it is known yet."""
+        if name != after and self._named(name) <= self._named(after):
+            self._after[name] = after
 
     def place(self, cursor: str) -> Place:
         """The place of a cursor or an id."""
-        return (*self.first_name(epoch_of(cursor)), int(cursor.rpartition("-")[2]))
+        return (*self.first_name(self.epoch(cursor)), int(cursor.rpartition("-")[2]))
 
     def first_name(self, epoch: Epoch) -> Epoch:
         """The first name of the order of an epoch; also of one that lies between two known names of an order."""
@@ -44,13 +55,16 @@ class Order:
 
     def learn(self, after: str, earlier: Iterable[str]) -> None:
         """A cursor of an answer, and what it continues: the cursor before, and ids of messages."""
-        epoch = self.first_name(epoch_of(after))
-        for other in {epoch_of(cursor) for cursor in earlier}:
+        epoch = self.first_name(self.epoch(after))
+        for name in {cursor.rpartition("-")[0] for cursor in earlier}:
+            other = self._named(name)
             first = self.first_name(other)
-            if other > epoch_of(after):
-                raise BrokenPromise(f"one order: {after} comes after {other[1]}, and has an earlier epoch")
+            if other > self.epoch(after):
+                raise BrokenPromise(f"one order: {after} comes after {name}, and has an earlier epoch")
             if first != epoch:
                 later, sooner = max(first, epoch), min(first, epoch)
                 self._before[later] = sooner
-                self._last[sooner] = max(self._last.pop(later, later), self._last.get(sooner, sooner), epoch_of(after))
+                self._last[sooner] = max(
+                    self._last.pop(later, later), self._last.get(sooner, sooner), self.epoch(after)
+                )
                 epoch = sooner

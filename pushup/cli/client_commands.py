@@ -111,26 +111,48 @@ def publish(
 @click.argument("channels", nargs=-1, required=True)
 @click.option("--cursor", default="", help="Where to start: a cursor, 'now' or 'earliest' (default).")
 @click.option("--once", is_flag=True, help="Exit after one poll.")
+@click.option("--stream", is_flag=True, help="Receive a stream of events instead of polling.")
 @_client_options
-def poll(channels: tuple[str, ...], cursor: str, once: bool, url: str, key: str | None) -> None:
+def poll(channels: tuple[str, ...], cursor: str, once: bool, stream: bool, url: str, key: str | None) -> None:
     """Print each message on one or more CHANNELS, and reconnect if the server is unavailable."""
+    if once and stream:
+        raise click.UsageError("--once is for polls; a stream has no end")
 
     def report(error: ClientError, pause: float) -> None:
         click.echo(f"{error}; retrying in {pause:.1f} s", err=True)
 
     try:
         with _errors_shown():
-            for answer in Client(url, key).follow(list(channels), cursor, on_trouble=report):
+            client = Client(url, key)
+            if stream:
+                for event in client.events(list(channels), cursor, on_trouble=report):
+                    _print_event(event)
+                return
+            for answer in client.follow(list(channels), cursor, on_trouble=report):
                 for gap in answer["gaps"]:
-                    click.echo(f"gap: messages on {gap['channel']!r} were lost ({gap['reason']})", err=True)
+                    _print_event({"event": "gap", "data": gap})
                 for closed in answer["closed"]:
-                    click.echo(f"closed: channel {closed!r}", err=True)
+                    _print_event({"event": "closed", "data": {"channel": closed}})
                 for message in answer["messages"]:
                     _print(message)
                 if once:
                     return
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _print_event(event: dict[str, Any]) -> None:
+    """Print a message, or say on standard error what else happened."""
+    data = event.get("data")
+    match event.get("event"):
+        case "gap":
+            assert data is not None
+            click.echo(f"gap: messages on {data['channel']!r} were lost ({data['reason']})", err=True)
+        case "closed":
+            assert data is not None
+            click.echo(f"closed: channel {data['channel']!r}", err=True)
+        case None if data is not None:
+            _print(data)
 
 
 @click.group()

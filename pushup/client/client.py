@@ -17,6 +17,12 @@ TIMEOUT_SECONDS = 90.0
 RETRY_SECONDS = (0.2, 10.0)
 """The first and the longest pause before a retry."""
 
+SILENCE_SECONDS = 45.0
+"""A stream that is silent for this long is dead: by default a heartbeat comes every 15 s."""
+
+RETURN_SECONDS = 0.5
+"""After a stream has ended in order, the client returns within this time, at random."""
+
 
 class ClientError(Exception):
     """The server cannot be reached, or refused; then `status` is the HTTP status and `problem` the response's body."""
@@ -88,17 +94,60 @@ class Client:
             try:
                 answer = self.poll(channels, cursor)
             except ClientError as error:
-                if not error.may_pass:
-                    raise
-                first, longest = RETRY_SECONDS
-                pause = min(longest, first * 2**trouble) * random.uniform(0.5, 1.0)  # noqa: S311  # no secret
+                _wait(error, trouble, on_trouble)
                 trouble += 1
-                on_trouble(error, pause)
-                time.sleep(pause)
             else:
                 trouble = 0
                 cursor = answer["cursor"]
                 yield answer
+
+    def events(
+        self, channels: list[str], cursor: str = "", *, on_trouble: Callable[[ClientError, float], None]
+    ) -> Iterator[dict[str, Any]]:
+        """Open a stream, again whenever it ends, and yield each event: a dict with some of `event`, `id` and `data`.
+
+        Retries, and raises, as `follow` does.
+        """
+        trouble = 0
+        while True:
+            try:
+                for event in self._stream(channels, cursor):
+                    trouble = 0
+                    cursor = event.get("id", cursor)
+                    yield event
+            except ClientError as error:
+                _wait(error, trouble, on_trouble)
+                trouble += 1
+            else:
+                time.sleep(random.uniform(0, RETURN_SECONDS))  # noqa: S311  # no secret
+
+    def _stream(self, channels: list[str], cursor: str) -> Iterator[dict[str, Any]]:
+        """The events of one stream, until it ends. Raises: ClientError."""
+        query = urlencode([*(("channel", channel) for channel in channels), ("cursor", cursor)])
+        sent = {"Accept": "application/x-ndjson"}
+        ticket = self._tickets.get(frozenset(channels))
+        if ticket is not None:
+            sent["PushUp-Ticket"] = ticket
+        try:
+            self._connection.request("GET", f"/v1/events?{query}", headers=sent)
+            response = self._connection.getresponse()
+            if response.status != 200:
+                _read(response)
+            if self._connection.sock is not None:
+                self._connection.sock.settimeout(SILENCE_SECONDS)
+            while line := response.readline():
+                event: dict[str, Any] = json.loads(line)
+                if event.get("event") == "ticket":
+                    self._tickets[frozenset(channels)] = event["data"]["ticket"]
+                elif event.get("event") == "error":
+                    problem = event["data"]
+                    raise ClientError(f"{problem['status']} {problem['detail']}", problem["status"], problem)
+                elif "retry" not in event:
+                    yield event
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise self._unreachable(error) from None
+        finally:
+            self._connection.close()
 
     def create(self, name: str | None = None, ttl: float | None = None) -> dict[str, Any]:
         """Create a channel; returns its `id`, `name` and `expires`."""
@@ -137,24 +186,38 @@ class Client:
         while True:
             try:
                 self._connection.request(method, path, data, sent)
-                response = self._connection.getresponse()
-                text = response.read()
-                break
+                return _read(self._connection.getresponse())
             except (OSError, http.client.HTTPException) as error:
                 self._connection.close()
                 tries -= 1
                 if tries == 0:
-                    raise ClientError(
-                        f"cannot reach the server at {self._url}: {error or type(error).__name__}"
-                    ) from None
-        try:
-            value = json.loads(text) if text else {}
-        except ValueError:
-            value = {}
-        if response.status >= 400 or not isinstance(value, dict):
-            detail = value.get("detail", "") if isinstance(value, dict) else ""
-            raise ClientError(f"{response.status} {response.reason}: {detail}", response.status, value)
-        return value
+                    raise self._unreachable(error) from None
+
+    def _unreachable(self, error: Exception) -> ClientError:
+        return ClientError(f"cannot reach the server at {self._url}: {error or type(error).__name__}")
+
+
+def _read(response: http.client.HTTPResponse) -> dict[str, Any]:
+    """The JSON object in a response. Raises: ClientError for an error or anything else; OSError, HTTPException."""
+    text = response.read()
+    try:
+        value = json.loads(text) if text else {}
+    except ValueError:
+        value = {}
+    if response.status >= 400 or not isinstance(value, dict):
+        detail = value.get("detail", "") if isinstance(value, dict) else ""
+        raise ClientError(f"{response.status} {response.reason}: {detail}", response.status, value)
+    return value
+
+
+def _wait(error: ClientError, trouble: int, on_trouble: Callable[[ClientError, float], None]) -> None:
+    """Pause before a retry, after `trouble` failures in a row before this one. Raises: ClientError if none can help."""
+    if not error.may_pass:
+        raise error
+    first, longest = RETRY_SECONDS
+    pause = min(longest, first * 2**trouble) * random.uniform(0.5, 1.0)  # noqa: S311  # no secret
+    on_trouble(error, pause)
+    time.sleep(pause)
 
 
 def _given(**fields: Any) -> dict[str, Any]:

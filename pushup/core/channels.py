@@ -115,6 +115,15 @@ class Channels:
             raise unknown_channel(name)
         return self.absent(name)
 
+    def resolve_all(self, names: tuple[str, ...]) -> tuple[tuple[Channel, ...], int, bool]:
+        """As `resolve` for each; the highest `latest_sequence` among them, and whether all are open."""
+        if len(names) == 1:
+            channel = self.remembered(names[0]) or self.resolve(names[0])
+            return (channel,), channel.latest_sequence, channel.id != 0
+        # A channel may be asked for by its name and by its id.
+        found = tuple({channel.name: channel for channel in map(self.resolve, names)}.values())
+        return found, max(c.latest_sequence for c in found), all(c.is_open for c in found)
+
     def absent(self, name: str) -> Channel:
         """A stand-in for a channel that does not exist: empty, with everything up to the `floor` possibly dropped."""
         channel = Channel(name)

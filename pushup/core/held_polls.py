@@ -71,7 +71,7 @@ class HeldPolls(Generic[H]):
         Raises: UnknownChannel as `Channels.resolve` does; Overloaded if it would be held and a limit is reached.
         """
         selection, cursor, state = poll.selection, poll.cursor, self._state
-        channels, latest, all_open = self._resolve(selection.channels)
+        channels, latest, all_open = state.channels.resolve_all(selection.channels)
         last, past = state.cursor, state.past_epochs
         if isinstance(cursor, Cursor) and cursor.epoch == last.epoch and cursor.sequence >= latest:
             after = cursor.sequence
@@ -91,7 +91,7 @@ class HeldPolls(Generic[H]):
         # node stays as it is, and a channel that does not exist may begin with anything after this moment.
         if not is_ahead:
             after = latest if all_open else last.sequence
-        subscription = waiting.hold(selection, channels, after, deadline, holder)
+        subscription = waiting.hold(poll, channels, after, deadline, holder)
         if self._moving.names:
             for waiters in subscription.waiters:
                 self._moving.move_name(waiters)
@@ -103,18 +103,6 @@ class HeldPolls(Generic[H]):
         """Forget a poll whose client is gone; one that was answered already is ignored."""
         if subscription.holder is not None:
             self._release(subscription)
-
-    def _resolve(self, names: tuple[str, ...]) -> tuple[tuple[Channel, ...], int, bool]:
-        """The channels of these names, the highest `latest_sequence` among them, and whether all are open."""
-        channels = self._state.channels
-        if len(names) == 1:
-            channel = channels.remembered(names[0])
-            if channel is None:
-                channel = channels.resolve(names[0])
-            return (channel,), channel.latest_sequence, channel.id != 0
-        # A channel may be asked for by its name and by its id.
-        found = tuple({channel.name: channel for channel in map(channels.resolve, names)}.values())
-        return found, max(c.latest_sequence for c in found), all(c.is_open for c in found)
 
     def _check_limits(self, selection: Selection, channels: tuple[Channel, ...]) -> None:
         """Raises: Overloaded if a poll of these channels cannot be held."""
@@ -215,8 +203,8 @@ class HeldPolls(Generic[H]):
     def deliver(self, most: int) -> list[tuple[H, Answer]]:
         """The answers for at most `most` of the polls that entries have woken; call again while `has_deliveries`.
 
-        It looks at no more polls than that, and moves no more names to a new state. A poll for which there is nothing,
-        because of its time range, continues to wait, and is not read again if another of its channels woke it, too.
+        It looks at no more polls than that, and moves no more names to a new state. A poll that stays, or for which
+        there is nothing because of its time range, waits on. It is not read again if another channel woke it, too.
         """
         answers = []
         if most > 0 and self._moving.names:
@@ -229,12 +217,12 @@ class HeldPolls(Generic[H]):
                     self._move(subscription)
                 if subscription.looked < last:
                     answer = self._read(subscription)
-                    if answer.messages or answer.tells_something:
+                    if not (answer.messages or answer.tells_something):
+                        self._wait_on(subscription, last)
+                    elif answer.more or not subscription.stays:
                         answers.append((self._release(subscription), answer))
                     else:
-                        subscription.seen = max(subscription.seen, last)
-                        subscription.looked = last
-                        self._waiting.wait(subscription)
+                        answers.append((self._wait_on(subscription, last), answer))
                 elif self._moving.is_under_way:
                     self._waiting.wait(subscription)  # another of its names was woken after it was looked at
                 most -= 1
@@ -261,6 +249,14 @@ class HeldPolls(Generic[H]):
         while len(answers) < most and (subscription := self._waiting.pop_last()) is not None:
             answers.append(self._end(subscription))
         return answers
+
+    def _wait_on(self, subscription: Subscription[H], last: int) -> H:
+        """Have a poll wait for what comes after the last entry; returns its holder."""
+        assert subscription.holder is not None
+        subscription.seen = max(subscription.seen, last)
+        subscription.looked = last
+        self._waiting.wait(subscription)
+        return subscription.holder
 
     def _end(self, subscription: Subscription[H]) -> tuple[H, Answer]:
         self._move(subscription)

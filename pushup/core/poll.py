@@ -35,8 +35,12 @@ class Selection(Struct, frozen=True, eq=False):
 
 
 class Poll(Struct, frozen=True, eq=False):
-    """What a client asks for: which messages, after which cursor, and how long to wait (seconds)."""
+    """What a client asks for: which messages, after which cursor, and how long to wait (seconds).
+
+    `stays`: once it is held it is answered again and again, until its deadline, or until an answer has `more`.
+    """
 
     selection: Selection
     cursor: Cursor | Start = Start.EARLIEST
     timeout: float = 0.0
+    stays: bool = False

@@ -22,7 +22,7 @@ H = TypeVar("H")
 
 
 class Subscription(Struct, Generic[H], eq=False):
-    """A poll that is held until one of its channels has something for it, or until its deadline.
+    """A poll that is held until one of its channels has something for it, or until its deadline; `stays` as of a poll.
 
     `waiters`: where it waits, one for each of its channels. `seen`: the client has seen all entries of its channels up
     to this sequence; `EPOCH_ENDED` if they were of an epoch that is over. It is the same for all subscriptions that
@@ -38,6 +38,7 @@ class Subscription(Struct, Generic[H], eq=False):
     holder: H | None
     looked: int = 0
     generation: int = 0
+    stays: bool = False
 
 
 EPOCH_ENDED = -1

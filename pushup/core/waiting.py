@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Generic
 
 from pushup.core.channel import Channel
-from pushup.core.poll import Selection
+from pushup.core.poll import Poll
 from pushup.core.subscription import H, Subscription
 from pushup.core.time_tree import TimeTree
 from pushup.core.waiters import Waiters
@@ -51,24 +51,24 @@ class Waiting(Generic[H]):
     def get(self, name: str) -> Waiters | None:
         return self._by_name.get(name)
 
-    def hold(
-        self, selection: Selection, channels: Sequence[Channel], seen: int, deadline: float, holder: H
-    ) -> Subscription[H]:
+    def hold(self, poll: Poll, channels: Sequence[Channel], seen: int, deadline: float, holder: H) -> Subscription[H]:
         """A new subscription that waits on these channels until its deadline."""
         found = []
         for channel in channels:
             waiters = self._by_name.get(channel.name) or self._add_waiters(channel)
             waiters.subscribers += 1
             found.append(waiters)
-        subscription = Subscription(selection, tuple(found), seen, deadline, holder, generation=self.generation)
+        subscription = Subscription(
+            poll.selection, tuple(found), seen, deadline, holder, generation=self.generation, stays=poll.stays
+        )
         self._by_deadline.add(deadline, subscription)
         self.count += 1
-        self.bytes += selection.size
+        self.bytes += poll.selection.size
         self.wait(subscription)
         return subscription
 
     def wait(self, subscription: Subscription[H]) -> None:
-        """Put the subscription into the tree of each of its names; also after it was woken and got nothing."""
+        """Put the subscription into the tree of each of its names; also after it was woken, if it stays."""
         for waiters in subscription.waiters:
             if waiters.tree is None:
                 waiters.tree = TimeTree()

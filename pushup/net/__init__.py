@@ -7,6 +7,7 @@
 | `listener` | addresses, and accepting connections |
 | `wait` | the demultiplexer: waiting for sockets and reading them |
 | `connection` | one client: bytes in, requests one at a time, responses out |
+| `client_socket` | the socket below that: phase, input, and sending |
 | `phases` | the phases of a connection and their transitions, as tables |
 | `pipeline` | the requests of a connection that are incomplete or wait behind another |
 | `timeouts` | which connections are given up |

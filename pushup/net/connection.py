@@ -9,44 +9,36 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from typing import cast
 
 from pushup.core.answer import Answer
 from pushup.core.errors import PushUpError
-from pushup.net.exchange import Client, Held, options_for
+from pushup.net.client_socket import ClientSocket
+from pushup.net.exchange import Client, Held, Streamed, options_for
 from pushup.net.http1 import Request, RequestParser
-from pushup.net.output_buffer import OutputBuffer
-from pushup.net.phases import INPUTS, PHASES, Input, Phase
+from pushup.net.phases import Input, Phase
 from pushup.net.pipeline import CONTINUE, READ_BYTES, Pipeline, Refusal
 from pushup.net.responses import Response, ResponseOptions, last
 from pushup.net.shared import Shared
 
 # A poll needs several of these, and a global is cheaper than an attribute of an Enum.
-IDLE, OPEN, HELD, SENDING, LINGERING, CLOSED = Phase
+IDLE, OPEN, HELD, STREAMING, SENDING, LINGERING, CLOSED = Phase
 READING, IGNORED, ENDED = Input.READING, Input.IGNORED, Input.ENDED
-_READ = frozenset((READING, IGNORED))
+_LEFT = frozenset((HELD, STREAMING, LINGERING))
+"""A client that ends its side in these phases has left."""
 
 
-class Connection:
+class Connection(ClientSocket):
     """One client. Most connections hold a poll; the attributes that this does not need are None meanwhile."""
 
-    __slots__ = (
-        "_held", "_options", "_output", "_shared", "input", "lingers_until", "phase", "pipeline",
-        "read_bytes", "since", "socket",
-    )  # fmt: skip
+    __slots__ = ("_held", "_options", "lingers_until", "pipeline")
 
     def __init__(self, shared: Shared, sock: socket.socket) -> None:
-        self._shared = shared
-        self.socket = sock
-        self.phase = IDLE
-        self.input = READING
-        self.read_bytes = READ_BYTES
-        self.since = shared.now
-        """When it last made progress, monotonic."""
+        super().__init__(shared, sock, READ_BYTES)
         self.lingers_until = 0.0
         self.pipeline: Pipeline | None = None
         self._options: ResponseOptions | None = None
         self._held: Held | None = None
-        self._output: OutputBuffer | None = None
 
     # What the demultiplexer reports.
 
@@ -79,7 +71,7 @@ class Connection:
     def ended(self) -> None:
         """The client sends no more. If it waits for a message, it has left; any other request is still answered."""
         phase, pipeline = self.phase, self.pipeline
-        if phase is HELD or phase is LINGERING or (phase is IDLE and not (pipeline and pipeline.has_waiting)):
+        if phase in _LEFT or (phase is IDLE and not (pipeline and pipeline.has_waiting)):
             self.lost()
             return
         self.set_input(ENDED)
@@ -89,29 +81,19 @@ class Connection:
 
     def writable(self) -> None:
         """The kernel accepts bytes again."""
-        output, shared = self._output, self._shared
-        if output is None:
+        if not self._flush():
             return
-        try:
-            shared.metrics.sent_bytes += output.write(self.socket.send)
-        except OSError:
-            self.lost()
-            return
-        self.since = shared.now
-        if output.size == 0:
-            self._output = None
+        if self.phase is STREAMING:
+            cast(Streamed, self._held).drained()
+        else:
             self._enter(IDLE)
-            self._want()
             self._sent()
 
     def lost(self) -> None:
         """The connection broke, or is given up: close it and forget everything about it."""
         if self.phase is CLOSED:
             return
-        self._enter(CLOSED)
-        self._shared.forget(self)
-        self.socket.close()
-        self._output = None
+        super().lost()
         self._discard_pipeline()
         held, self._held = self._held, None
         if held is not None:
@@ -149,29 +131,29 @@ class Connection:
             self._options = last(self._options)
         self._respond(shared.writer.response(response, self._options))
 
+    def stream(self, streamed: Streamed, content_type: bytes, first: bytes, *, chunked: bool) -> bool:
+        """The open request is answered with a stream that begins with these bytes; returns what `write` does."""
+        shared = self._shared
+        if shared.draining or not chunked:
+            self._options = last(self._options)
+        self._enter(STREAMING)
+        self._held = streamed
+        return self._put(shared.writer.stream_head(content_type, self._options, chunked=chunked) + first)
+
+    def write(self, data: bytes) -> bool:
+        """Send the next bytes of the stream; returns whether the kernel has accepted everything so far."""
+        return self.phase is STREAMING and self._put(data)
+
+    def finish(self, data: bytes) -> None:
+        """Send the last bytes of the stream."""
+        if self._shared.draining:
+            self._options = last(self._options)
+        self._respond(data)
+
     def close_if_idle(self) -> None:
         """Close the connection if nothing is open on it, because the node is stopping."""
         if self.phase is IDLE and self.pipeline is None:
             self._close()
-
-    # Transitions. On the path of a poll the usual one is made without checking it against the table.
-
-    def _enter(self, phase: Phase) -> None:
-        assert phase in PHASES[self.phase], f"{self.phase.name} -> {phase.name}"
-        self.phase = phase
-
-    def set_input(self, state: Input) -> None:
-        """Change what happens to the client's bytes, and what the demultiplexer watches for."""
-        was = self.input
-        if state is was:
-            return
-        assert state in INPUTS[was], f"{was.name} -> {state.name}"
-        self.input = state
-        if (was in _READ) != (state in _READ):
-            self._want()
-
-    def _want(self) -> None:
-        self._shared.demultiplexer.want(self, reading=self.input in _READ, writing=self._output is not None)
 
     # Requests, one at a time.
 
@@ -247,29 +229,11 @@ class Connection:
                 self._sent()
 
     def _send(self, data: bytes) -> bool:
-        """Send; returns whether the kernel accepted all of it. If not, the rest is buffered, or the connection is lost.
-
-        It is lost if the rest exceeds `output_limit_bytes`.
-        """
-        shared = self._shared
-        try:
-            sent = self.socket.send(data)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            self.lost()
-            return False
-        shared.metrics.sent_bytes += sent
-        if sent == len(data):
+        """Send a whole response, or the rest of one; returns whether the kernel accepted all of it."""
+        if self._put(data):
             return True
-        self._enter(SENDING)
-        self.since = shared.now
-        self._output = OutputBuffer(shared.limits.output_limit_bytes)
-        if self._output.append(memoryview(data)[sent:]):
-            self._want()
-        else:
-            shared.metrics.failed_outputs += 1
-            self.lost()
+        if self.phase is not CLOSED:
+            self._enter(SENDING)
         return False
 
     def _sent(self) -> None:

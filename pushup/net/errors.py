@@ -29,6 +29,10 @@ class MethodNotAllowed(PushUpError):
         self.allow = allow
 
 
+class NotAcceptable(PushUpError):
+    """None of the formats that the client accepts is one that the call has."""
+
+
 class RequestTimeout(PushUpError):
     """The request took too long to arrive."""
 

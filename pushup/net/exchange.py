@@ -13,8 +13,19 @@ from pushup.core.subscription import Subscription
 from pushup.net.http1 import Request
 from pushup.net.responses import Header, Response, ResponseOptions
 
-Held = Subscription[Any] | Deferred[Any]
-"""What an open request waits for: a message, or the authorization to wait for one."""
+
+class Streamed(Protocol):
+    """What writes the stream that answers a request."""
+
+    def drained(self) -> None:
+        """The kernel has accepted everything; called after a `write` that returned False."""
+
+    def cancel(self) -> None:
+        """The client has left, or lags too far behind: the connection is closed."""
+
+
+Held = Subscription[Any] | Deferred[Any] | Streamed
+"""What an open request waits for: a message, or the authorization to wait for one; or what writes its stream."""
 
 
 class Client(NamedTuple):
@@ -44,7 +55,7 @@ class Client(NamedTuple):
 
 
 class Exchange(Protocol):
-    """One open request; a connection. Each is answered exactly once, by `answer` or `respond`."""
+    """One open request; a connection. Each is answered exactly once, by `answer`, `respond` or `stream`."""
 
     @property
     def client(self) -> Client:
@@ -58,6 +69,21 @@ class Exchange(Protocol):
 
     def respond(self, response: Response) -> None:
         """Answer any other request, or a poll with an error."""
+
+    def stream(self, streamed: Streamed, content_type: bytes, first: bytes, *, chunked: bool) -> bool:
+        """Answer with status 200, these bytes and whatever will be written; returns what `write` does.
+
+        `chunked`: all of it is in chunks already. If the client leaves, `streamed` is abandoned.
+        """
+
+    def write(self, data: bytes) -> bool:
+        """Send the next bytes of a stream; returns whether the kernel has accepted everything so far.
+
+        The rest is sent when it can be. If it exceeds `output_limit_bytes`, the connection is closed instead.
+        """
+
+    def finish(self, data: bytes) -> None:
+        """Send the last bytes of a stream."""
 
 
 class Application(Protocol):

@@ -43,7 +43,8 @@ PARSER_BYTES = 1600
 class Request(Struct, eq=False):
     """One request. Header names are in lower case; the values of a repeated field are joined by `, `.
 
-    `keep_alive`, whether another request may follow, is certain once the request is complete.
+    `keep_alive`, whether another request may follow, is certain once the request is complete. `is_1_0`: the client
+    speaks HTTP/1.0, and knows no chunks.
     """
 
     method: bytes
@@ -51,6 +52,7 @@ class Request(Struct, eq=False):
     headers: dict[bytes, bytes]
     keep_alive: bool
     body: bytes = b""
+    is_1_0: bool = False
 
     @property
     def size(self) -> int:
@@ -232,7 +234,7 @@ class RequestParser:
         method = parser.get_method()
         if method == b"CONNECT":
             self._fail(BadRequest("CONNECT is not supported: this server is not a proxy"))
-        self._request = Request(method, self._target, headers, version == "1.1")
+        self._request = Request(method, self._target, headers, version == "1.1", is_1_0=version == "1.0")
         self._size = 0
         if not _RARE.isdisjoint(headers):
             self._check_rare(self._request, version)

@@ -18,6 +18,7 @@ class Phase(Enum):
     IDLE = "no request is open"
     OPEN = "the application has a request"
     HELD = "the application has a request that waits: a poll for a message, or for authorization"
+    STREAMING = "the response is a stream; the output buffer has what the kernel has not accepted of it"
     SENDING = "the kernel has not accepted the whole response; the output buffer has the rest"
     LINGERING = "the last response is sent; the connection is read until the client closes it"
     CLOSED = "the socket is closed"
@@ -45,19 +46,23 @@ PHASES: dict[Phase, dict[Phase, str]] = {
     },
     Phase.OPEN: {
         Phase.HELD: "the application holds the request",
+        Phase.STREAMING: "the application answers with a stream",
         Phase.IDLE: "the response is sent",
         Phase.SENDING: "the kernel does not accept all of the response",
-        Phase.CLOSED: "the connection broke, or the client has left and the application would hold its poll",
-        # A stream (server-sent events) would be another phase, STREAMING, entered from OPEN and HELD. It stays in that
-        # phase while it writes, and unsent bytes accumulate in the output buffer up to output_limit_bytes, so SENDING
-        # remains the phase of one complete response. It leads to LINGERING (the stream ends) and CLOSED (the client
-        # leaves, breaks off or lags too far).
+        Phase.CLOSED: "the connection broke, the client has left and the application would hold its poll, or the "
+        "response exceeds the output limit",
     },
     Phase.HELD: {
         Phase.HELD: "the poll is authorized and waits for a message now",
+        Phase.STREAMING: "the stream is authorized and begins",
         Phase.IDLE: "the response is sent",
         Phase.SENDING: "the kernel does not accept all of the response",
         Phase.CLOSED: "the client has left, the connection broke, or the response exceeds the output limit",
+    },
+    Phase.STREAMING: {
+        Phase.IDLE: "the stream ends, and all of it is sent",
+        Phase.SENDING: "the stream ends, and the kernel has not accepted all of it",
+        Phase.CLOSED: "the client has left, the connection broke, or the client lags by more than the output limit",
     },
     Phase.SENDING: {
         Phase.IDLE: "the kernel has accepted all of it",

@@ -1,4 +1,4 @@
-"""Responses as bytes: always with a length, never cached, never chunked."""
+"""Responses as bytes: never cached, and always with a length, unless they are streams."""
 
 from __future__ import annotations
 
@@ -69,6 +69,17 @@ class ResponseWriter:
         if data is None:
             data = self._written[options] = self.response(Response(200, _encode(answer)), options)
         return data
+
+    def stream_head(self, content_type: bytes, options: ResponseOptions | None, *, chunked: bool) -> bytes:
+        """The head of a response that is a stream, as chunks or until the connection ends."""
+        _, close, headers = options or _USUAL
+        fields = [*headers, (b"X-Accel-Buffering", b"no")]  # nginx passes each event on at once
+        if chunked:
+            fields.append((b"Transfer-Encoding", b"chunked"))
+        if close:
+            fields.append((b"Connection", b"close"))
+        start = self._starts.get((200, content_type)) or self._start(200, content_type)
+        return b"%b%b\r\n" % (start, b"".join([b"%b: %b\r\n" % field for field in fields]))
 
     def response(self, response: Response, options: ResponseOptions | None) -> bytes:
         """The bytes of any response."""

@@ -13,14 +13,17 @@ LINGER_SECONDS = 2.0
 9112 §9.6). A client that sends the body of a refused request has as long for it as for any request."""
 
 
+_WAITING = frozenset((Phase.HELD, Phase.STREAMING))
+
+
 def sweep(connection: Connection, last: float, limits: EdgeLimits) -> None:
     """Give the connection up if it is overdue; called about once a second.
 
     `last`: the sweep before this one, because times are taken from the last sweep and may be too early by as much.
     """
     phase, pipeline = connection.phase, connection.pipeline
-    if pipeline is None and phase is Phase.HELD and connection.input is Input.READING:
-        return  # most connections: a held poll has its own deadline
+    if pipeline is None and phase in _WAITING and connection.input is Input.READING and not connection.has_unsent:
+        return  # most connections: a held poll has its own deadline, and a stream its heartbeats
     waited = last - connection.since
     receiving = pipeline is not None and pipeline.has_incomplete  # then the request timeout counts
     if phase is Phase.LINGERING:
@@ -28,7 +31,7 @@ def sweep(connection: Connection, last: float, limits: EdgeLimits) -> None:
             connection.lost()
     elif pipeline is not None and pipeline.refuse_late_request(connection, last):
         pass
-    elif phase is Phase.SENDING:
+    elif connection.has_unsent:
         if waited > limits.idle_timeout_seconds:
             connection.lost()
     elif connection.input in (Input.PAUSED, Input.ENDED) and connection.socket.getsockopt(

@@ -75,6 +75,11 @@ class Held:
     is_lost: bool = False
     """Whether its cursor has turned out to be beyond the end of the order."""
 
+    def stay(self, answer: Answer) -> None:
+        """If it is still held after this answer, it continues there, in the state that the answer was made of."""
+        self.since = sequence_of(answer.cursor)
+        self.was_moved = self.is_lost = False
+
 
 class Node:
     """A node and its reference model, fed the same entries; every answer is compared with the model's.
@@ -168,19 +173,25 @@ class Node:
 
     def answered(self, answers: list[tuple[int, Answer]]) -> list[int]:
         for number, answer in answers:
-            held = self.held.pop(number)
-            assert held.subscription.holder is None
+            held = self.held[number]
+            if held.subscription.holder is None:
+                del self.held[number]
+            else:
+                assert held.subscription.stays
+                assert not answer.more
             if held.is_lost:
                 assert held.client is None
                 assert [(gap.channel, gap.reason) for gap in answer.gaps] == [(name, "lost") for name in held.names]
                 self.naive.assert_answer(answer, held.names, held.selection, None)
+                held.stay(answer)
                 continue
             self.naive.assert_answer(
                 answer, held.names, held.selection, held.since, held=True, was_moved=held.was_moved
             )
             if held.client is not None:
-                held.client.is_waiting = False
+                held.client.is_waiting = held.subscription.holder is not None
                 held.client.take(answer, held.names, held.since, self.naive)
+            held.stay(answer)
         self.check()
         return [number for number, _ in answers]
 
@@ -224,10 +235,10 @@ class Node:
             end, ahead = self.asked
             self.asked = None
             self.polls.end_is(end, ahead)
-            numbers = {subscription.holder for _, subscription in ahead}
+            asked = {subscription.holder: seen for seen, subscription in ahead}
             for held in self.held.values():
-                if held.number in numbers and end.epoch == self.naive.epoch:
-                    held.is_lost |= held.since > end.sequence
+                if held.number in asked and end.epoch == self.naive.epoch:
+                    held.is_lost |= asked[held.number] > end.sequence
             self.check()
 
     def check(self) -> None:

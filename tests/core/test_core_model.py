@@ -123,6 +123,9 @@ class Steps:
             )
         )
 
+    def stays(self) -> bool:
+        return self.random.random() < 0.4
+
     def timeout(self) -> float:
         return self.random.choice((0.0, 0.0, 0.25, 2.0, 9.0))
 
@@ -149,7 +152,7 @@ class Steps:
         elif kind < 0.77:
             node.abandon(random)
         elif kind < 0.82:
-            node.poll(Poll(self.selection(), self.cursor(node), self.timeout()), None, cluster.now)
+            node.poll(Poll(self.selection(), self.cursor(node), self.timeout(), self.stays()), None, cluster.now)
         elif kind < 0.825:
             cluster.nodes[1].start_from(cluster.nodes[0])
         elif kind < 0.84:
@@ -166,7 +169,7 @@ class Steps:
             idle = [Client(selection, self.random.choice(tuple(Start)))]
             self.clients += idle
         client = self.random.choice(idle)
-        node.poll(Poll(client.selection, client.cursor, self.timeout()), client, self.cluster.now)
+        node.poll(Poll(client.selection, client.cursor, self.timeout(), self.stays()), client, self.cluster.now)
         if self.random.random() < 0.02:
             self.clients = [other for other in self.clients if other is not client]
             self.gaps_reported += client.answers_with_gaps

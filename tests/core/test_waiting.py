@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import islice
 
 from pushup.core.channel import Channel
-from pushup.core.poll import Selection
+from pushup.core.poll import Poll, Selection
 from pushup.core.subscription import Subscription
 from pushup.core.waiting import SHARE, Waiting
 
 
 def hold(waiting: Waiting[str], holder: str, deadline: float, *channels: Channel) -> Subscription[str]:
-    return waiting.hold(Selection(tuple(c.name for c in channels)), channels, 0, deadline, holder)
+    return waiting.hold(Poll(Selection(tuple(c.name for c in channels))), channels, 0, deadline, holder)
 
 
 def holders(waiting: Waiting[str], most: int = 100) -> list[str | None]:

@@ -15,6 +15,7 @@ from loadtest.history.clients import Follower, Publication
 from loadtest.history.events import (
     Acknowledged,
     Answered,
+    Begun,
     BrokenPromise,
     Delivered,
     Draft,
@@ -438,6 +439,22 @@ def test_a_key_that_was_forgotten(key: str | None, change: Callable[[History], N
             history.answer(follower, "e1-9", (second, "p/0", "a"))
 
 
+@pytest.mark.parametrize("is_published_again", [True, False])
+def test_a_gap_for_what_was_published_again(is_published_again: bool) -> None:
+    """It was received as it was published first, and not as it was published when its key had been forgotten."""
+    history = History()
+    few_keys(history)
+    follower, other = history.follow("a"), history.follow("a")
+    history.publish("p", "a", ids=("e1-1",), key="k")
+    for each in (follower, other):
+        history.answer(each, "e1-1", ("e1-1", "p/0", "a"))
+    if is_published_again:
+        history.answer(other, "e1-9", ("e1-9", "p/0", "a"))
+        history.answer(follower, "e1-10", a="closed")
+    with broken("a gap is true"):
+        history.answer(other if is_published_again else follower, "e1-11", a="closed")
+
+
 @pytest.mark.parametrize("delivered", ["e1-1", "e1-2"])
 def test_one_message_has_one_id(delivered: str) -> None:
     """What its publisher was told is what subscribers get."""
@@ -718,3 +735,41 @@ def test_names_may_go_back_after_a_log_was_put_back(was_put_back: bool) -> None:
     else:
         with broken("one order"):
             history.acknowledge("q", "e1-1")
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_an_epoch_whose_name_is_earlier_than_that_of_the_one_before(is_told: bool) -> None:
+    """If the history says that it comes after it, everything else is asked for as ever."""
+    history = lossy()
+    follower = history.follow("a", cursor="e2-0")
+    history.publish("p", "a", ids=("e2-1",))
+    history.answer(follower, "e2-1", ("e2-1", "p/0", "a"))
+    if is_told:
+        history.checker.take(Begun(at=history.now, epoch="e1", after="e2"))
+    history.publish("q", "a")
+    if not is_told:
+        with broken("one order"):
+            history.acknowledge("q", "e1-1")
+        return
+    history.acknowledge("q", "e1-1")
+    history.answer(follower, "e1-1", ("e1-1", "q/0", "a"), a="lost")
+    with broken("nothing twice"):
+        history.answer(follower, "e2-1", ("e2-1", "p/0", "a"), a="lost")
+
+
+@pytest.mark.parametrize("is_covered", [True, False])
+def test_what_an_epoch_with_a_later_name_had_is_lost_with_it(is_covered: bool) -> None:
+    """It was acknowledged before the epoch began that its subscriber is in: a gap has to say so."""
+    history = lossy()
+    follower = history.follow("a", cursor="e1-0")
+    history.answer(follower, "e1-0")
+    history.publish("p", "a", ids=("e5-1",))
+    history.checker.take(Begun(at=history.now, epoch="e2", after="e5"))
+    history.wait(1)
+    if is_covered:
+        history.answer(follower, "e2-0", a="lost")
+        history.end("e2-0")
+    else:
+        history.answer(follower, "e2-0")
+        with broken("delivered or covered"):
+            history.end("e2-0")

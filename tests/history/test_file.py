@@ -14,6 +14,7 @@ from loadtest.history.events import (
     Answered,
     BadHistory,
     Begin,
+    Begun,
     Delivered,
     Draft,
     End,
@@ -55,6 +56,7 @@ EACH: list[Event] = [
     LimitsChange(4.0, Limits(channels_limit=5)),
     Fault(5.0, "kill", "n0", 3.0, may_lose=True, moves_clock=True),
     PutBack(6.0, "e1-0"),
+    Begun(6.0, "e0", "e1"),
     Poll(7.0, "s1", ("a",), "e1-1"),
     Answered(7.1, "s1", "e2-0", gaps=(Gap("a", "lost"),), closed=("a",)),
     End(8.0, "e2-0"),
@@ -149,7 +151,7 @@ def test_the_verdict_is_printed(tmp_path: Path) -> None:
     write_history(tmp_path / "h", [*EACH[:-1], End(8.0, "e2-1")])
     status, output = judge(tmp_path / "h")
     assert status == 1
-    assert output.endswith("line 19: live again: s1 is at e2-0, and the end is e2-1\n")
+    assert output.endswith("line 20: live again: s1 is at e2-0, and the end is e2-1\n")
 
 
 @pytest.mark.parametrize("last", [0, 1])

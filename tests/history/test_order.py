@@ -35,3 +35,18 @@ def test_a_name_between_two_of_an_order_is_one_of_it() -> None:
     order.learn("e5-8", ["e1-7"])
     assert order.place("e1-7") < order.place("e3-8") < order.place("e5-9")
     assert order.place("e6-1") > order.place("e5-99")
+
+
+def test_an_epoch_may_have_an_earlier_name_than_the_one_before() -> None:
+    """Only if the history says so; whatever comes later is after both."""
+    order = Order()
+    order.begins("e2", "e5")
+    order.begins("e3", "e2")
+    order.begins("e6", "e3")
+    order.begins("e6", "e6")
+    place = order.place
+    assert place("e1-9") < place("e4-9") < place("e5-9") < place("e2-1") < place("e2-2") < place("e3-1") < place("e6-1")
+    order.learn("e3-9", ["e2-8"])
+    assert place("e2-3") < place("e3-4") < place("e6-0")
+    with pytest.raises(BrokenPromise, match="one order: e5-9 comes after e2"):
+        order.learn("e5-9", ["e2-3"])

@@ -23,7 +23,8 @@ from pushup.net.api.bodies import PublicationLimits
 from pushup.net.api.origins import Origins
 from pushup.net.api.poll_parameters import PollLimits, PollReader
 from pushup.net.api.refusals import Refusals
-from pushup.net.exchange import Client, Exchange, Held
+from pushup.net.api.streaming import Streaming, StreamLimits
+from pushup.net.exchange import Client, Exchange, Held, Streamed
 from pushup.net.http1 import Request
 from pushup.net.responses import Response
 from pushup.node import Node
@@ -39,6 +40,11 @@ class RecordingExchange:
         self.answers: list[Answer] = []
         self.responses: list[Response] = []
         self.held: Held | None = None
+        self.streamed: Streamed | None = None
+        self.written = b""
+        """What was written of a stream."""
+        self.blocks = False
+        """Whether the kernel accepts nothing of a stream."""
         self.client = client
         self._record = record
 
@@ -55,6 +61,23 @@ class RecordingExchange:
         self.held = None
         self.responses.append(response)
         self._done()
+
+    def stream(self, streamed: Streamed, content_type: bytes, first: bytes, *, chunked: bool) -> bool:
+        assert not isinstance(self.held, Subscription)
+        assert self.streamed is None
+        self.held = self.streamed = streamed
+        self.responses.append(Response(200, content_type=content_type))
+        self._done()
+        return self.write(first)
+
+    def write(self, data: bytes) -> bool:
+        assert self.held is self.streamed
+        self.written += data
+        return not self.blocks
+
+    def finish(self, data: bytes) -> None:
+        self.write(data)
+        self.held = None
 
     def _done(self) -> None:
         assert len(self.answers) + len(self.responses) == 1, "answered twice"
@@ -79,6 +102,7 @@ class InMemoryNode:
         *,
         limits: Limits | None = None,
         poll_limits: PollLimits | None = None,
+        stream_limits: StreamLimits = StreamLimits(),  # noqa: B008  # frozen
         publication_limits: PublicationLimits | None = None,
         publish_keys: tuple[str, ...] = (),
         cors_origins: tuple[str, ...] = (),
@@ -110,6 +134,16 @@ class InMemoryNode:
         self.access = Access(publish_keys=publish_keys, origins=origins, hosts=hosts)
         page = MetricsPage(self.metrics)
         page.add("held_polls", "Held polls", lambda: self.polls.count)
+        authorized = authorized_polls and authorized_polls(self.node, self.clock)
+        self.streaming = Streaming(
+            self.node,
+            PollReader(poll_limits or PollLimits(), for_streams=True),
+            authorized,
+            stream_limits,
+            seconds=self.clock.seconds,
+            soon=soon or self.soon.append,
+            random=random,
+        )
         self.api = Api(
             self.node,
             polls=PollReader(poll_limits or PollLimits()),
@@ -119,7 +153,8 @@ class InMemoryNode:
             origins=origins,
             refusals=Refusals(self.metrics, self.clock.seconds),
             metrics_text=page.text,
-            authorized_polls=authorized_polls and authorized_polls(self.node, self.clock),
+            authorized_polls=authorized,
+            streaming=self.streaming,
         )
 
     @property

@@ -22,7 +22,8 @@ NOTHING = Answer("e-0", (), False, (), ())
 
 
 class ScriptedApplication:
-    """`/held` is held, `/later` is answered by the test, `/echo` returns its body, `/big` returns 100,000 bytes.
+    """`/held` is held, `/later` is answered by the test, `/stream` is a stream of chunks, `/echo` returns its body,
+    `/big` returns 100,000 bytes.
 
     Any other path returns its own target.
     """
@@ -32,6 +33,7 @@ class ScriptedApplication:
         self.targets: list[bytes] = []
         self.held: list[tuple[Exchange, Subscription[Any]]] = []
         self.later: list[Exchange] = []
+        self.streams: list[ScriptedStream] = []
         self.abandoned: list[Held] = []
         self.deepest = 0
 
@@ -44,12 +46,32 @@ class ScriptedApplication:
             exchange.hold(subscription)
         elif request.target == b"/later":
             self.later.append(exchange)
+        elif request.target == b"/stream":
+            self.stream(exchange)
         elif request.target == b"/echo":
             exchange.respond(Response(200, request.body))
         elif request.target == b"/big":
             exchange.respond(Response(200, b"x" * 100_000))
         else:
             exchange.respond(Response(200, request.target))
+
+    def stream(self, exchange: Exchange) -> None:
+        stream = ScriptedStream(exchange)
+        self.streams.append(stream)
+        stream.exchange.stream(stream, b"text/event-stream", chunk(b"begin."), chunked=True)
+
+    def write_streams(self, data: bytes) -> None:
+        """Write a chunk to all streams whose clients are still connected."""
+        for stream in self.streams:
+            if stream not in self.abandoned:
+                stream.exchange.write(chunk(data))
+
+    def end_streams(self) -> None:
+        """End all streams whose clients are still connected."""
+        streams, self.streams = self.streams, []
+        for stream in streams:
+            if stream not in self.abandoned:
+                stream.exchange.finish(b"0\r\n\r\n")
 
     def admit(self, request: Request) -> int:
         """`/small` accepts a body of 100 bytes, `/refused` none."""
@@ -75,6 +97,24 @@ class ScriptedApplication:
         for exchange, subscription in held:
             if subscription not in self.abandoned:
                 exchange.answer(answer)
+
+
+class ScriptedStream:
+    """A stream; counts how often it was told that everything is sent."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+        self.drained_count = 0
+
+    def drained(self) -> None:
+        self.drained_count += 1
+
+    def cancel(self) -> None:
+        raise AssertionError("abandoned by the application, which does not cancel")
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 def _depth() -> int:
@@ -126,7 +166,7 @@ def act_at_random(random: Random, client: Client, server: ScriptedServer) -> Non
                     get(b"/held"), get(b"/a"), get(b"/big"), b"GET /a", b" HTTP/1.1\r\nHost: a\r\n", b"\r\n",
                     post(b"/echo", 300), post(b"/echo", 300) + b"x" * 200, b"x" * 100, post(b"/refused", 10),
                     post(b"/echo", 10, b"Expect: 100-continue\r\n"), CHUNKED % b"/echo", b"3\r\nabc\r\n", b"0\r\n\r\n",
-                    get(b"/last", b"Connection: close\r\n"), get(b"/later"),
+                    get(b"/last", b"Connection: close\r\n"), get(b"/later"), get(b"/stream"),
                 ]
             )
         )  # fmt: skip
@@ -136,7 +176,11 @@ def act_at_random(random: Random, client: Client, server: ScriptedServer) -> Non
         client.end()
     elif kind < 0.88:
         client.reset()
-    elif kind < 0.94:
+    elif kind < 0.92:
         server.application.answer_held()
+    elif kind < 0.95:
+        server.application.write_streams(b"x" * random.choice([10, 5_000, 300_000]))
+    elif kind < 0.96:
+        server.application.end_streams()
     else:
         server.advance(random.choice([1, 1, 5, 12]))

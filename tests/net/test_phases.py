@@ -93,6 +93,23 @@ def _leave(before: bytes) -> Callable[[ScriptedServer, Client], None]:
     return leave
 
 
+def _stream(server: ScriptedServer, client: Client) -> None:
+    client.send(get(b"/stream"))
+    server.application.end_streams()
+
+
+def _stream_what_was_held(server: ScriptedServer, client: Client) -> None:
+    client.send(get(b"/later"))
+    (exchange,) = server.application.later
+    exchange.hold(Deferred())
+    server.application.stream(exchange)
+
+
+def _fill_the_kernel_with_a_stream(server: ScriptedServer, client: Client) -> None:
+    client.read(10)
+    _stream(server, client)
+
+
 def _break_while_sending(server: ScriptedServer, client: Client) -> None:
     client.read(10)
     client.send(get(b"/big"))
@@ -135,7 +152,12 @@ SCENARIOS: dict[tuple[State, State], Callable[[ScriptedServer, Client], None]] =
     (Phase.OPEN, Phase.IDLE): _answer,
     (Phase.OPEN, Phase.SENDING): _fill_the_kernel,
     (Phase.OPEN, Phase.CLOSED): _leave(get(b"/later")),
+    (Phase.OPEN, Phase.STREAMING): _stream,
     (Phase.HELD, Phase.HELD): _hold_twice,
+    (Phase.HELD, Phase.STREAMING): _stream_what_was_held,
+    (Phase.STREAMING, Phase.IDLE): _stream,
+    (Phase.STREAMING, Phase.SENDING): _fill_the_kernel_with_a_stream,
+    (Phase.STREAMING, Phase.CLOSED): _leave(get(b"/stream")),
     (Phase.HELD, Phase.IDLE): _answer_a_held_poll,
     (Phase.HELD, Phase.SENDING): _fill_the_kernel_with_a_held_poll,
     (Phase.HELD, Phase.CLOSED): _leave(get(b"/held")),

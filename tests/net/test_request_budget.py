@@ -227,6 +227,7 @@ def test_counted_memory_is_always_released(seed: int) -> None:
         assert server.edge.waiting_bytes == sum(_counted_bytes(c) for c in server.edge._connections.values())
     for _ in range(100):
         server.application.answer_held()
+        server.application.end_streams()
         later, server.application.later = server.application.later, []
         for client in clients:
             if not client.closed():

@@ -508,10 +508,10 @@ _BUGS = (
         (
             Edit(
                 f"{AT}/report.lua",
-                "redis.call('ZADD', KEYS[2], time + ARGV[3]",
-                "redis.call('ZADD', KEYS[2], time + 0.1",
+                "local ends = string.format('%.6f', time + ARGV[3])",
+                "local ends = string.format('%.6f', time + 0.1)",
             ),
-            Edit(STAND_IN, "{})[node] = self.now() + float(lease)", "{})[node] = self.now() + 0.1"),
+            Edit(STAND_IN, "until = self.now() + float(lease)", "until = self.now() + 0.1"),
         ),
     ),
 )

@@ -6,6 +6,7 @@ from tests.planted_bugs.bug import Bug, Edit
 
 HELD = "pushup/core/held_polls.py"
 NODE = "pushup/node.py"
+SOCKET = "pushup/net/client_socket.py"
 CONNECTION = "pushup/net/connection.py"
 
 BUGS = (
@@ -81,7 +82,7 @@ BUGS = (
         "answer-cut-off",
         "what the kernel did not take of an answer is sent from its beginning",
         "partial writes",
-        (Edit(CONNECTION, "memoryview(data)[sent:]", "memoryview(data)"),),
+        (Edit(SOCKET, "memoryview(data)[sent:]", "memoryview(data)"),),
     ),
     Bug(
         "timeout-forgets-messages",

@@ -75,35 +75,41 @@ def test_idempotency_key_loses_no_line(server: Server, channel: str) -> None:
         assert [line["data"] for line in told(server, "poll", "--once", channel)] == [1, 2, 3]
 
 
-def test_poll_follows_and_resumes(server: Server, channel: str) -> None:
+TRANSPORTS = pytest.mark.parametrize("options", [(), ("--stream",)], ids=["polls", "stream"])
+
+
+@TRANSPORTS
+def test_poll_follows_and_resumes(server: Server, channel: str, options: tuple[str, ...]) -> None:
     """`poll` prints message after message, and with a cursor continues where another one stopped."""
-    with server.caller() as caller, started(server.url, "poll", channel, "--cursor", "now") as polling:
+    with server.caller() as caller, started(server.url, "poll", *options, channel, "--cursor", "now") as polling:
         server.wait_for_held(1)
         cursors = []
         for number in range(5):
             cursors.append(caller.publish([channel], number)["cursor"])
             assert polling.line()["data"] == number
         assert polling.interrupt() == 130
-        with started(server.url, "poll", channel, "--cursor", cursors[2]) as resumed:
+        with started(server.url, "poll", *options, channel, "--cursor", cursors[2]) as resumed:
             assert [resumed.line()["data"] for _ in range(2)] == [3, 4]
 
 
-def test_poll_reports_a_closed_channel(server: Server, channel: str) -> None:
+@TRANSPORTS
+def test_poll_reports_a_closed_channel(server: Server, channel: str, options: tuple[str, ...]) -> None:
     """`poll` says on standard error that a channel was closed."""
     with server.caller() as caller:
         caller.publish([channel], 1)
-        with started(server.url, "poll", channel) as polling:
+        with started(server.url, "poll", *options, channel) as polling:
             assert polling.line()["data"] == 1
             server.wait_for_held(1)
             assert run("channel", "close", channel, PUSHUP_URL=server.url).returncode == 0
             assert channel in polling.error_line("closed")
 
 
-def test_poll_survives_a_restart(serve: Serve) -> None:
+@TRANSPORTS
+def test_poll_survives_a_restart(serve: Serve, options: tuple[str, ...]) -> None:
     """When the server is restarted on its port, `poll` reports a gap, since the messages are lost, and continues."""
     with serve() as server:
         address, url = server.address, server.url
-        with started(url, "poll", "a", "--cursor", "now") as polling:
+        with started(url, "poll", *options, "a", "--cursor", "now") as polling:
             server.wait_for_held(1)
             with server.caller() as caller:
                 caller.publish(["a"], "before")
@@ -117,6 +123,13 @@ def test_poll_survives_a_restart(serve: Serve) -> None:
                 again.wait_for_held(1)
                 caller.publish(["a"], "after")
                 assert polling.line()["data"] == "after"
+
+
+def test_a_stream_that_is_refused(server: Server, channel: str) -> None:
+    """The error is that of a poll, and there is no retry."""
+    assert "404" in error_of("poll", "--stream", "4711", PUSHUP_URL=server.url)
+    ended = run("poll", "--stream", "--once", channel, PUSHUP_URL=server.url)
+    assert (ended.returncode, "--once" in ended.stderr) == (2, True)
 
 
 def test_channels(server: Server, channel: str) -> None:

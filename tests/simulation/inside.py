@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from loadtest.history.clients import Follower, Publication
-from loadtest.history.events import BrokenPromise, PutBack
+from loadtest.history.events import Begun, BrokenPromise, PutBack
+from pushup.broadcast.epochs import order_of
 from pushup.broadcast.redis.broadcast import RedisBroadcast
 from pushup.broadcast.redis.log import SCRIPTS
 from pushup.core.rules import LATEST_VERSION
@@ -211,7 +212,7 @@ def check_confirmation(simulation: Simulation) -> Callable[[Publication, str], N
         if ack == "replicated":
             redis = simulation.redis
             assert redis is not None
-            if not redis.promoted and not _has_entry(redis, redis.replicated, publication.ids[-1]):
+            if not redis.promoted and not _was_replicated(redis, publication, simulation.world.began):
                 raise BrokenPromise(
                     f"replicated: {publication.name} ({publication.ids[-1]}), but the replica does not have it"
                 )
@@ -220,19 +221,35 @@ def check_confirmation(simulation: Simulation) -> Callable[[Publication, str], N
     return check
 
 
+def note_report(simulation: Simulation, node: str) -> None:
+    """A report of this node has reached Redis."""
+    for server in simulation.servers:
+        if node == f"{server.name}.{server.starts}":
+            server.reported_at = simulation.world.now
+
+
 def _counts_as_living(server: Server) -> bool:
-    """Whether it runs and follows the log now. One that is paused or cut off may have lost its lease."""
+    """Whether it runs, follows the log and has its lease, for a while now. One that is paused or cut off may not."""
     process = server.process
     if process is None or not process.alive or process.paused or server.draining:
         return False
     return server.is_following and server.world.now - server.following_since > FOLLOWING_SECONDS
 
 
-def _has_entry(redis: RedisServer, count: int, id_: str) -> bool:
-    """Whether this entry had been written among the first writes."""
-    epoch, _, sequence = id_.rpartition("-")
-    log = redis.at(count).get(b"{pushup}:state", {})
-    return log.get(b"epoch") != epoch.encode() or int(log[b"sequence"]) >= int(sequence)
+def _was_replicated(redis: RedisServer, publication: Publication, began: float) -> bool:
+    """Whether the replica has the last entry of this publication; or had it, and lost it with a restart of Redis.
+
+    That may happen while the answer is on its way to the publisher.
+    """
+    epoch, _, sequence = publication.ids[-1].rpartition("-")
+    log = redis.at(redis.replicated).get(b"{pushup}:state", {})
+    if log.get(b"epoch") != epoch.encode() or int(log[b"sequence"]) >= int(sequence):
+        return True
+    for at, writes in redis.replicas_before:
+        log = redis.made_by(writes).get(b"{pushup}:state", {}) if at >= began + publication.began_at else {}
+        if log.get(b"epoch") == epoch.encode() and int(log[b"sequence"]) >= int(sequence):
+            return True
+    return False
 
 
 def may_forget(simulation: Simulation) -> Callable[[Follower, str], bool]:
@@ -266,6 +283,27 @@ def note_unknowable(simulation: Simulation, end: str) -> None:
     simulation.record.take(PutBack(at=simulation.record.now, end=end))
     if checker.acknowledged_after(end):
         simulation.world.reach("acknowledged entries were lost, and nobody can know")
+
+
+def note_epoch(simulation: Simulation) -> None:
+    """Note the epoch of the log, if it is new and its name is earlier than that of another.
+
+    That must be one of which the server that began it did not know.
+    """
+    redis, epochs, order = simulation.redis, simulation.epochs, simulation.checker.order
+    assert redis is not None
+    new = redis.data[b"{pushup}:state"][b"epoch"].decode()
+    if new in epochs:
+        return
+    latest = max(epochs, key=lambda name: order.epoch(f"{name}-0"), default="")
+    epochs.append(new)
+    if latest and order.epoch(f"{new}-0") < order.epoch(f"{latest}-0"):
+        server = next(server for server in simulation.servers if server.name == redis.asked_by)
+        known = [json.loads(server.disk.mark)["epoch"]] if server.disk.mark is not None else []
+        for name in (server.node.cursor.epoch, *known):
+            if order_of(name) >= order_of(new):
+                raise BrokenPromise(f"epochs are ordered: {server.name} began {new}, and knew of {name}")
+        simulation.record.take(Begun(at=simulation.record.now, epoch=new, after=latest))
 
 
 def before_last_save(redis: RedisServer) -> int | None:

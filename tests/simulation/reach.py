@@ -44,7 +44,7 @@ STATES = (
 )
 """Every one of these must have been reached by a long run."""
 
-_APPEND, _BEGIN, _SAVE, _SWITCH = (SCRIPTS[number].sha.encode() for number in (0, 1, 2, 5))
+_APPEND, _BEGIN, _SAVE, _REPORT, _SWITCH = (SCRIPTS[number].sha.encode() for number in (0, 1, 2, 4, 5))
 
 
 def watch(simulation: Simulation) -> None:
@@ -60,6 +60,10 @@ def _wrote(simulation: Simulation, words: list[bytes], reply: Any) -> None:
     if words[1] == _SWITCH and reply and b"version" in words:
         reach("the version of the state machine was changed")
         inside.check_upgrade(simulation)
+    if words[1] == _REPORT:
+        inside.note_report(simulation, words[3 + int(words[2])].decode())
+    if words[1] in (_BEGIN, _SWITCH):
+        inside.note_epoch(simulation)
     if reply != 0:
         return
     assert simulation.redis is not None

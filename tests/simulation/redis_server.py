@@ -48,6 +48,10 @@ class RedisServer:
         self.replica_paused = False
         self.replicated = 0
         """How many writes the replica has."""
+        self.replicas_before: list[tuple[float, list[tuple[float, list[bytes], str]]]] = []
+        """When it started again, and the writes that the replica had until then."""
+        self.asked_by = ""
+        """The host whose command is carried out."""
         self.runs = 0
         self.promoted = False
         self.on_write: Callable[[list[bytes], Any], None] = lambda words, reply: None
@@ -62,10 +66,14 @@ class RedisServer:
 
     def at(self, count: int) -> dict[bytes, Any]:
         """What it had after so many writes."""
+        return self.made_by(self.writes[:count])
+
+    def made_by(self, writes: list[tuple[float, list[bytes], str]]) -> dict[bytes, Any]:
+        """What these writes lead to."""
         scratch = self._made({})
         for script in SCRIPTS:
             scratch.execute([b"SCRIPT", b"LOAD", script.text])
-        for time, words, run in self.writes[:count]:
+        for time, words, run in writes:
             scratch.clock.rightNow, scratch.run = time, run
             if words[0] == EVICT:
                 scratch.data.pop(words[1], None)
@@ -110,6 +118,7 @@ class RedisServer:
         self.stop()
         lost = len(self.writes) - count
         data = self.at(count)
+        self.replicas_before.append((self.world.now, self.writes[: self.replicated]))
         del self.writes[count:]
         self.synced = min(self.synced, count)
         self.replicated = min(self.replicated, count)
@@ -219,6 +228,7 @@ class _Client:
                 reply: Any = int(done)
                 blocks, empty = int(words[2]) / 1000, not done
             else:
+                server.asked_by = self._end.peer.host
                 reply = server.execute(words)
                 blocks, empty = (
                     (int(words[words.index(b"BLOCK") + 1]) / 1000 if name == b"XREAD" else 0.0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Callable
 from functools import partial
@@ -22,6 +23,7 @@ from pushup.broadcast.redis import recovery, reporting
 from pushup.broadcast.redis.broadcast import RedisBroadcast
 from pushup.broadcast.redis.connection import RedisConnection
 from pushup.broadcast.redis.errors import CannotConnect, ErrorReply, Lost
+from pushup.broadcast.redis.log import LEASE_SECONDS
 from pushup.clock import SteadyTime
 from pushup.core import rules, snapshot
 from pushup.metrics import Metrics
@@ -101,6 +103,8 @@ class Server:
         self.seen_at = (0, "")
         """Which start it was, and its cursor, when its mark was last looked at."""
         self.process: Process | None = None
+        self.reported_at = -math.inf
+        """When the last report of this process came to Redis."""
         self.draining = False
         self.is_over = False
         """Whether it is not to start again."""
@@ -199,6 +203,7 @@ class Server:
         self.dead.append(self.service)
         self._last_fd = 100
         self._following_since = self._watched_at = self.world.now
+        self.reported_at = self._cut_off_at = -math.inf
         self.left_over = 0
 
     def _make_broadcast(self, process: Process, random: Callable[[], float]) -> Broadcast:
@@ -239,13 +244,21 @@ class Server:
         return isinstance(self.broadcast, RedisBroadcast) and self.broadcast.is_following
 
     @property
+    def lease_is_over(self) -> bool:
+        """Whether it was cut off from Redis lately, and has not reported for longer than a lease, by the true time."""
+        now = self.world.now
+        return now < self._cut_off_at + 2 * LEASE_SECONDS and now > self.reported_at + LEASE_SECONDS
+
+    @property
     def following_since(self) -> float:
-        """Since when it has followed the log without a break, as seen four times a second."""
-        return self._following_since if self.is_following else self.world.now
+        """Since when it has followed the log and had its lease without a break, as seen four times a second."""
+        return self._following_since if self.is_following and not self.lease_is_over else self.world.now
 
     def _watch_following(self) -> None:
         was_paused = self.world.now - self._watched_at > 1.0
-        if was_paused or not self.is_following:
+        if any(link.cut or link.clogged for link in self.network.both(self.name, redis_server.HOST)):
+            self._cut_off_at = self.world.now
+        if was_paused or not self.is_following or self.lease_is_over:
             self._following_since = self.world.now
         self._watched_at = self.world.now
         assert self.process is not None

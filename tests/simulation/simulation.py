@@ -102,6 +102,8 @@ class Simulation:
         self.subscribers: dict[int, Subscriber] = {}
         self.backups: list[tuple[str, bytes, bytes | None]] = []
         """Copies of the journal and its mark."""
+        self.epochs: list[str] = []
+        """The names of all epochs that the log in Redis has had."""
         self._last_fault: float | None = None
         self._looks = 0
         self._is_stopping = False
@@ -167,8 +169,9 @@ class Simulation:
     def _heal(self) -> None:
         self.world.tell("== all faults end")
         self.network.heal()
+        self.network.on_send = lambda end, data: None
         for server in self.servers:
-            server.disk.failing, server.disk.slow = "", 0.0
+            server.disk.failing, server.disk.slow, server.disk.on_call = "", 0.0, None
             if server.is_running and server.process is not None:
                 server.process.resume()
             elif not server.is_running:
@@ -403,8 +406,9 @@ class Simulation:
             link.seconds = delay
 
         def mend() -> None:
-            for link in links:
-                link.seconds = before
+            if self.world.now < START + FAULT_SECONDS:  # or it is healed, and would be slow again if it was before
+                for link in links:
+                    link.seconds = before
 
         self.world.later(seconds, mend)
 

@@ -186,6 +186,9 @@ def test_a_replica(setting: Setting) -> None:
     assert setting.redis.replicated == 3
     setting.redis.restart(1)
     assert setting.redis.replicated == 1
+    ((at, writes),) = setting.redis.replicas_before
+    assert at == setting.world.now
+    assert setting.redis.made_by(writes)[KEY] == {b"value": b"3"}
 
 
 def test_a_replica_that_takes_over(setting: Setting) -> None:

@@ -6,13 +6,20 @@ import gc
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from loadtest.history.clients import Publication
+from pushup.broadcast.redis.log import RedisLog
+from pushup.broadcast.redis.records import Tail
+from tests.simulation import inside
 from tests.simulation.observed_node import BUG
-from tests.simulation.plan import make_plan
-from tests.simulation.simulation import simulate
+from tests.simulation.plan import FAULT_SECONDS, Plan, Step, make_plan
+from tests.simulation.redis_server import HOST as REDIS
+from tests.simulation.simulation import Simulation, simulate
+from tests.simulation.world import START
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,6 +45,107 @@ def test_seeds(batch: int, logged_failures: list[str]) -> None:
     logged_failures.clear()  # what servers log about faults, they may log as an error
     assert not broken, "\n".join(broken)
     assert not unexpected, "\n".join(unexpected)
+
+
+SETUP = {
+    "kind": "redis", "nodes": 2, "limits": "roomy", "appendfsync": "always", "replica": True, "delay": 0.0003,
+    "slow_node": 0.3, "many": 0, "expire_at_most": 1000, "old_nodes": False,
+}  # fmt: skip
+SUBSCRIBE = Step(1.0, "subscribe", {
+    "number": 0, "channels": ("a",), "cursor": "", "timeout": 10, "limit": 100, "direct": True, "slow": 0.0,
+    "pause": 0.0,
+})  # fmt: skip
+
+
+def carry_out(kind: str, *steps: Step) -> tuple[Simulation, str]:
+    """These steps, in a cluster of this kind with one subscriber; and the promise that was broken."""
+    simulations: list[Simulation] = []
+    setup = {**SETUP, "kind": kind, "nodes": 2 if kind == "redis" else 1}
+    result = simulate(Plan("steps", setup, (SUBSCRIBE, *steps)), simulations.append)
+    return simulations[0], result.broken
+
+
+LAST_MOMENT = FAULT_SECONDS - 0.01
+
+
+@pytest.mark.parametrize("what", ["slow_link", "late", "kill_writing"])
+def test_a_fault_that_is_under_way_ends_with_all_others(what: str) -> None:
+    """No link becomes slow again, and nothing is late or killed because of what comes next."""
+    if what == "slow_link":
+        arguments = {"node": 0, "other": REDIS, "seconds": 15.0, "delay": 0.4}
+        simulation, broken = carry_out("redis", Step(LAST_MOMENT, what, arguments))
+        assert max(link.seconds for link in simulation.network.both("n0", REDIS)) <= 0.002
+    elif what == "late":
+        arguments = {"what": "append", "seconds": 8.0, "flush": True}
+        simulation, broken = carry_out("redis", Step(LAST_MOMENT, what, arguments))
+    else:
+        simulation, broken = carry_out("journal", Step(LAST_MOMENT, what, {"seconds": 1.0, "share": 0.5}))
+        assert [server.starts for server in simulation.servers] == [1]
+    assert not broken
+    assert not any("is late" in line for line in simulation.world.story)
+
+
+def publish(at: float, ack: str) -> Step:
+    """At n1, so that nobody else is on the way."""
+    return Step(at, "publish", {
+        "publisher": 0, "groups": [("a",)], "key": False, "ack": ack, "target": "node", "node": 1,
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize("is_replicated", [True, False])
+def test_replicated_although_the_replica_has_lost_it_since(
+    is_replicated: bool, monkeypatch: pytest.MonkeyPatch, logged_failures: list[str]
+) -> None:
+    """Redis is put back while the answer is on its way: that is no lie, unless the replica never had the entry."""
+    pause = Step(2.0, "replica_pause", {"node": 0, "seconds": 15.0, "what": ""})
+    if not is_replicated:
+        monkeypatch.setattr(RedisLog, "replicas", lie)
+    told: list[str] = []
+
+    def put_back(simulation: Simulation) -> None:
+        check = simulation.checker.confirmed
+
+        def confirmed(publication: Publication, ack: str) -> None:
+            told.append(ack)
+            assert simulation.redis is not None
+            simulation.redis.restart(len(simulation.redis.writes) // 2)
+            check(publication, ack)
+
+        simulation.checker.confirmed = confirmed
+
+    setup = {**SETUP, "slow_node": 0.0}
+    steps = (publish(3.0, "replicated"),) if is_replicated else (pause, publish(3.0, "replicated"))
+    broken = simulate(Plan("steps", setup, steps), put_back).broken
+    logged_failures.clear()
+    assert told[0] == "replicated"
+    assert broken.startswith("replicated: ") is not is_replicated
+
+
+async def lie(log: RedisLog, seconds: float) -> tuple[Tail, int]:
+    """What `RedisLog.replicas` would say of a replica that has everything."""
+    return await log.tail(), 1
+
+
+@pytest.mark.parametrize("is_cut_off", [True, False])
+def test_who_counts_as_living(is_cut_off: bool, monkeypatch: pytest.MonkeyPatch, logged_failures: list[str]) -> None:
+    """A node that is cut off, until its lease is over, even if it has not noticed; one that is not cut off, always."""
+    monkeypatch.setattr(inside, "note_report", lambda simulation, node: None)
+    lives: dict[float, bool] = {}
+
+    def look(simulation: Simulation) -> None:
+        world, server = simulation.world, simulation.servers[0]
+
+        def note(at: float) -> None:
+            server.reported_at = START + 8.5
+            lives[at] = inside._counts_as_living(server)
+
+        for at in (9.9, 10.5, 11.4, 11.6):
+            world.at(START + at, partial(note, at))
+
+    clog = Step(10.0, "clog", {"node": 0, "other": REDIS, "seconds": 15.0, "direction": "both"})
+    simulate(Plan("steps", {**SETUP, "slow_node": 0.0}, (clog,) if is_cut_off else ()), look)
+    logged_failures.clear()
+    assert lives == {9.9: True, 10.5: True, 11.4: True, 11.6: not is_cut_off}
 
 
 @pytest.mark.processes

@@ -13,8 +13,13 @@ redis.call('ZREM', KEYS[2], ARGV[1])
 if ARGV[2] == '' then
   redis.call('HDEL', KEYS[3], ARGV[1])
 else
-  redis.call('ZADD', KEYS[2], time + ARGV[3], ARGV[1])
+  local ends = string.format('%.6f', time + ARGV[3])
+  redis.call('ZADD', KEYS[2], ends, ARGV[1])
   redis.call('HSET', KEYS[3], ARGV[1], ARGV[2])
+  -- A lease that ends later than this one is from before the clock was set back. Its node may have died since.
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. ends, '+inf')) do
+    redis.call('ZADD', KEYS[2], ends, id)
+  end
 end
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', time)) do
   redis.call('ZREM', KEYS[2], id)

@@ -4,7 +4,7 @@ While much changes it does so more often, so that no save of the checkpoint has 
 
 Each report renews the node's lease. The reply says which nodes are alive, where the log ends, and where the checkpoint
 is. From it the node sees whether the log is still the one that it follows, and whether its reading is stuck. One node
-does what has to be done once for all (`first_node`).
+does what has to be done once for all (`first_node`), beside its reports: it may take longer than a lease lasts.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from msgspec import structs
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from pushup.broadcast import OnEnd
 from pushup.broadcast.epochs import order_of
@@ -35,8 +36,11 @@ from pushup.core.rules import LATEST_VERSION
 REPORT_SECONDS = 0.25
 """How often a node reports, unless SAVE_CHANGES have been made before."""
 
-UNKNOWN_LIMIT = 64
-"""Maximum number of later epochs that a node remembers because clients have cursors of them."""
+LATELY_SECONDS = 2 * REPORT_SECONDS
+"""A node that has seen this lately that the log is in its epoch is not cut off."""
+
+EPOCHS_LIMIT = 64
+"""Maximum number of epochs that a node remembers: those it has followed, and those of which clients have cursors."""
 
 _log = Logger()
 _node_report = msgspec.json.Decoder(NodeReport)
@@ -69,13 +73,15 @@ class Reporting:
         self._clock = clock
         self._is_leaving = False
         self._in_epoch_at = -math.inf  # when the report was sent that last found the log in this node's epoch
-        self._unknown: dict[str, float] = {}  # later epochs of which clients have cursors, and since when that is known
+        # Epochs, and since when this node knows that clients have cursors of them; -inf for those that it has followed.
+        self._epochs: dict[str, float] = {}
         self._redis_ahead: float | None = None  # by this the clock of Redis is ahead of the monotonic one
         self._incomplete_at = -math.inf  # when Redis last did not know all leases
         self.members: list[Member] = []
         """The nodes that are alive, by id, as of the last report."""
         self._seen: dict[str, float] = {}  # when each node was last seen, for those seen lately
         self._first_node = FirstNode(node_id=node_id, replica=replica, saving=saving, clock=clock)
+        self._acting: Deferred[None] | None = None  # while this node, as the first one, does what is due
         self._on_ends: list[OnEnd] = []  # those who ask where the log ends; the next report that is sent tells them
         self._pause: _Pause | None = None  # until the next report
         self._most_changes = 0  # with so many the next report comes early
@@ -85,19 +91,26 @@ class Reporting:
         stall = _Stall(reading, self._timeout, self._clock)
         try:
             while not self._is_leaving:
-                await self._report(commands, stall)
+                await self._report(commands, reading, stall)
                 self._most_changes = self._replica.follower.changed_count + SAVE_CHANGES
                 self._pause = _Pause(self._clock, REPORT_SECONDS)
                 await self._pause.over
                 self._pause = None
         except CancelledError:
             pass
-        except (Lost, ErrorReply, Diverged) as error:
-            reading.connection.abort(str(error))
-        except Exception as error:
-            if self._outage.refused(str(error)):
-                _log.failure("reporting to the other nodes failed; this node reconnects to Redis")
-            reading.connection.abort(str(error))
+        except Exception:
+            self._failed(Failure(), reading)
+        if self._acting is not None:
+            self._acting.cancel()
+
+    def _failed(self, failure: Failure, reading: RedisLog) -> None:
+        """The log cannot be read on, unless this was cancelled."""
+        if failure.check(CancelledError):
+            return
+        reason = failure.getErrorMessage()
+        if not failure.check(Lost, ErrorReply, Diverged) and self._outage.refused(reason):
+            _log.failure("reporting to the other nodes failed; this node reconnects to Redis", failure)
+        reading.connection.abort(reason)
 
     def applied(self) -> None:
         """An entry has been applied: report now if much has changed since the last report."""
@@ -114,15 +127,26 @@ class Reporting:
         await commands.report(self._node_id, b"", 0)
 
     def awaits(self, epoch: str) -> bool:
-        """Whether this epoch is later than this node's, and the log may be in it by now.
+        """Whether the log may be in this epoch by now, and not in this node's.
 
-        It is not if the log was seen to be in this node's epoch after a client came with a cursor of the later one.
+        It is not if this node has followed it before, or if the log was seen to be in this node's epoch after a client
+        came with a cursor of the other one. If that has an earlier name, it is enough to have seen it lately: only a
+        node that is cut off can have missed it, and only if the clock that named this node's epoch was ahead.
         """
-        if order_of(epoch) <= order_of(self._replica.cursor.epoch):
+        replica, now = self._replica, self._clock.seconds()
+        if epoch == replica.cursor.epoch or replica.follower.state.past_epochs.good_up_to(epoch) >= 0:
             return False
-        if len(self._unknown) >= UNKNOWN_LIMIT and epoch not in self._unknown:
-            del self._unknown[next(iter(self._unknown))]
-        return self._unknown.setdefault(epoch, self._clock.seconds()) >= self._in_epoch_at
+        if order_of(epoch) < order_of(replica.cursor.epoch):
+            is_full = len(self._epochs) >= EPOCHS_LIMIT and epoch not in self._epochs
+            if is_full or now <= self._in_epoch_at + LATELY_SECONDS:
+                return False
+        return self._known_since(epoch, now) >= self._in_epoch_at
+
+    def _known_since(self, epoch: str, now: float) -> float:
+        """When this node first heard of this epoch."""
+        if len(self._epochs) >= EPOCHS_LIMIT and epoch not in self._epochs:
+            del self._epochs[next(iter(self._epochs))]
+        return self._epochs.setdefault(epoch, now)
 
     def redis_time(self) -> float | None:
         """The time in Redis now, seconds since the epoch: that of the last report and what has passed since.
@@ -135,7 +159,7 @@ class Reporting:
         """Call back with the end of the log, as the next report finds it."""
         self._on_ends.append(on_end)
 
-    async def _report(self, commands: RedisLog, stall: _Stall) -> None:
+    async def _report(self, commands: RedisLog, reading: RedisLog, stall: _Stall) -> None:
         """Report once, and act on the reply. Raises: Diverged."""
         replica = self._replica
         last, tag = replica.cursor, replica.tag
@@ -159,6 +183,7 @@ class Reporting:
             raise Diverged(f"the log ends at {tail.epoch}-{tail.sequence} and does not contain {last}")
         else:
             self._in_epoch_at = asked_at
+            self._known_since(last.epoch, -math.inf)
         on_ends, self._on_ends = self._on_ends[:asking], self._on_ends[asking:]
         for on_end in on_ends:
             on_end(Cursor(tail.epoch, tail.sequence))
@@ -169,8 +194,13 @@ class Reporting:
         if report.saved > follower.changes_known_after:
             follower.note_changes(min(report.saved, follower.cursor.sequence))
         first = min(nodes, key=lambda node: (bool(node.stuck_at), node.id), default=None)
-        if first is not None and first.id == self._node_id:
-            await self._first_node.act(commands, report, nodes)
+        if first is not None and first.id == self._node_id and self._acting is None:
+            acting = self._acting = Deferred.fromCoroutine(self._first_node.act(commands, report, nodes))
+            acting.addErrback(self._failed, reading)
+            acting.addBoth(self._has_acted)
+
+    def _has_acted(self, _: None) -> None:
+        self._acting = None
 
     def known_nodes(self) -> list[str]:
         """The nodes that were alive when this one last reported, or shortly before."""

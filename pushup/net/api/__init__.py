@@ -4,6 +4,7 @@
 |---|---|
 | `application` | the table of all calls; one request, from the check of its access to the response of last resort |
 | `router` | path and method -> call; OPTIONS, 404, 405 |
+| `streaming`, `event_encoding` | event streams, which poll for their clients; their bytes |
 | `polling`, `publishing`, `channels`, `operations` | the handlers, by concern |
 | `poll_parameters` | the parameters of a poll |
 | `bodies` | the other JSON that clients send, and what they are sent |

@@ -27,6 +27,7 @@ from pushup.net.api.publishing import Publishing, PublishingNode
 from pushup.net.api.refusals import Refusals
 from pushup.net.api.request_log import shown_target
 from pushup.net.api.router import Call, Router
+from pushup.net.api.streaming import Streaming
 from pushup.net.errors import InternalError
 from pushup.net.exchange import Application, Exchange, Held
 from pushup.net.http1 import Request
@@ -55,9 +56,10 @@ class Api:
         refusals: Refusals,
         metrics_text: Callable[[], bytes],
         authorized_polls: AuthorizedPolls | None = None,
+        streaming: Streaming | None = None,
     ) -> None:
         """`publication_limit_bytes` is the limit of a publication's body; without `authorized_polls` everybody may
-        poll every channel.
+        poll every channel; without `streaming` there are no event streams.
         """
         self._node = node
         self._access = access
@@ -68,10 +70,19 @@ class Api:
         publishing = Publishing(node, publication_limits, refusals)
         channels = Channels(node, refusals)
         operations = Operations(node, access, metrics_text)
+        streams = (
+            ()
+            if streaming is None
+            else (
+                Call("GET", "/v1/events", streaming.stream_by_query),
+                Call("POST", "/v1/events", streaming.stream_by_body),
+            )
+        )
         self._router = Router(
             (
                 Call("GET", "/v1/poll", polling.poll_by_query),
                 Call("POST", "/v1/poll", polling.poll_by_body),
+                *streams,
                 Call("GET", "/v1/cursor", polling.cursor),
                 Call("POST", "/v1/messages", publishing.publish, "publish", publication_limit_bytes),
                 Call("GET", "/v1/channels", channels.list_page, "inspect"),

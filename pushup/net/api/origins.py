@@ -15,8 +15,11 @@ from ipaddress import IPv6Address, ip_address
 from pushup.net.http1 import Request
 from pushup.net.responses import Header
 
-REQUEST_HEADERS = b"authorization, content-type, idempotency-key, pushup-ticket"
+REQUEST_HEADERS = b"authorization, content-type, idempotency-key, last-event-id, pushup-ticket"
 """Header fields that pages of other origins may send."""
+
+EXPOSED = (b"Access-Control-Expose-Headers", b"Retry-After")
+"""Header fields of responses that pages of other origins may read, beside those that any page may."""
 
 PREFLIGHT_SECONDS = b"86400"
 """How long a browser may remember a preflight response."""
@@ -56,11 +59,12 @@ class Origins:
         if origin is None or not self._allowed:
             return ()
         if "*" in self._allowed:
-            return ((b"Access-Control-Allow-Origin", b"*"),)
+            return ((b"Access-Control-Allow-Origin", b"*"), EXPOSED)
         if origin.decode("latin-1") in self._allowed:
             return (
                 (b"Access-Control-Allow-Origin", origin),
                 (b"Access-Control-Allow-Credentials", b"true"),
+                EXPOSED,
                 (b"Vary", b"Origin"),
             )
         return ((b"Vary", b"Origin"),)

@@ -63,6 +63,8 @@ class _PollBody(Struct, forbid_unknown_fields=True):
 
 _PARAMETERS = ("channel", "cursor", "timeout", "limit", "from", "to")
 
+_NOT_OF_STREAMS = ("timeout", "limit")
+
 IGNORED = "_"
 """A parameter that HTTP libraries add so that no cache answers. Its value is ignored."""
 
@@ -77,8 +79,10 @@ _body = BodyDecoder(_PollBody, '{"channels": ["news"]}')
 class PollReader:
     """Reads polls. Equal polls become the same object, so that their answers are made once."""
 
-    def __init__(self, limits: PollLimits) -> None:
+    def __init__(self, limits: PollLimits, *, for_streams: bool = False) -> None:
+        """`for_streams`: the polls of event streams, which have neither a timeout nor a limit."""
         self._limits = limits
+        self._parameters = tuple(name for name in _PARAMETERS if not (for_streams and name in _NOT_OF_STREAMS))
         self.body_limit_bytes = limits.poll_body_limit_bytes
         self._polls: dict[bytes, Poll] = {}
         self._selections: dict[tuple[object, ...], Selection] = {}
@@ -96,6 +100,9 @@ class PollReader:
     def from_body(self, body: bytes) -> Poll:
         """Raises: BadRequest naming the field."""
         given = _body.decode(body)
+        for name in _NOT_OF_STREAMS:
+            if getattr(given, name) is not None and name not in self._parameters:
+                raise BadRequest(_not_of_streams(name), field=name)
         return self._poll(given.channels, "channels", given.cursor, given.timeout, given.limit, given.from_, given.to)
 
     def _read(self, query: bytes) -> Poll:
@@ -104,12 +111,13 @@ class PollReader:
         for name, _, value in _pairs(query):
             if name == "channel":
                 channels.append(value)
-            elif name in _PARAMETERS:
+            elif name in self._parameters:
                 if name in given:
                     raise BadRequest(f"duplicate parameter {name!r}", field=name)
                 given[name] = value
             elif name != IGNORED:
-                raise BadRequest(_unknown_parameter(name, value), field=name)
+                text = _not_of_streams(name) if name in _NOT_OF_STREAMS else _unknown_parameter(name, value)
+                raise BadRequest(text, field=name)
         return self._poll(
             tuple(channels),
             "channel",
@@ -161,6 +169,10 @@ class PollReader:
                 self._selections.clear()
             selection = self._selections[key] = Selection(channels, limit, start, end)
         return selection
+
+
+def _not_of_streams(name: str) -> str:
+    return f"an event stream has no {name}; it goes on until one side ends it"
 
 
 def _unknown_parameter(name: str, value: str) -> str:

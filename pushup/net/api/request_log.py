@@ -9,7 +9,7 @@ from twisted.logger import Logger
 
 from pushup.core.answer import Answer
 from pushup.core.errors import PushUpError
-from pushup.net.exchange import Application, Client, Exchange, Held
+from pushup.net.exchange import Application, Client, Exchange, Held, Streamed
 from pushup.net.http1 import Request
 from pushup.net.responses import Header, Response
 
@@ -73,6 +73,16 @@ class _LoggedExchange:
     def respond(self, response: Response) -> None:
         self._line(response.status)
         self._exchange.respond(response)
+
+    def stream(self, streamed: Streamed, content_type: bytes, first: bytes, *, chunked: bool) -> bool:
+        self._line(200)
+        return self._exchange.stream(streamed, content_type, first, chunked=chunked)
+
+    def write(self, data: bytes) -> bool:
+        return self._exchange.write(data)
+
+    def finish(self, data: bytes) -> None:
+        self._exchange.finish(data)
 
     def _line(self, status: int) -> None:
         _log.debug(

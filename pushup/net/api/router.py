@@ -30,9 +30,9 @@ PATH_LIMIT = 100
 _SYNONYMS = {
     "publish": "/v1/messages",
     "send": "/v1/messages",
-    "events": "/v1/poll",
     "listen": "/v1/poll",
-    "stream": "/v1/poll",
+    "sse": "/v1/events",
+    "stream": "/v1/events",
     "subscribe": "/v1/poll",
     "alive": "/healthz",
     "livez": "/healthz",

@@ -353,7 +353,9 @@ class FakeRedis:
         complete = self.data.get(leases, {}).get(node, 0.0) > self.now()
         if member:
             self._hset(members, node, member)
-            self.data.setdefault(leases, {})[node] = self.now() + float(lease)
+            until = self.now() + float(lease)
+            self.data.setdefault(leases, {})[node] = until
+            self.data[leases] = {name: min(end, until) for name, end in self.data[leases].items()}
         gone = [name for name, until in self.data.get(leases, {}).items() if until <= self.now()]
         for name in gone if member else [node, *gone]:
             self._hdel(leases, name)

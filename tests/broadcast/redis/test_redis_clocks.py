@@ -7,11 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from pushup.broadcast.epochs import next_epoch, order_of
-from pushup.broadcast.redis.reporting import REPORT_SECONDS
+from pushup.broadcast.redis.log import LEASE_SECONDS
+from pushup.broadcast.redis.reporting import EPOCHS_LIMIT, REPORT_SECONDS
+from pushup.core.commands import Confirmation
+from pushup.core.errors import Unavailable
 from pushup.core.poll import Poll, Selection
 from pushup.node import DEADLINE_STEP_SECONDS
 from tests.broadcast.redis.following_nodes import START, Cluster, FollowingNode
-from tests.core.builders import ids, poll
+from tests.core.builders import gaps, ids, poll
 from tests.core.random_entries import sorted_snapshot
 
 HOUR = 3600.0
@@ -107,14 +110,30 @@ def test_redis_is_set_back(cluster: Cluster) -> None:
     assert count_of(cluster) == 0
 
 
-def test_a_node_that_died_while_redis_was_set_back(cluster: Cluster) -> None:
-    """It counts as alive until Redis has caught up; nobody is listed twice, and the others are not affected."""
+def test_a_node_that_died_before_redis_was_set_back(cluster: Cluster) -> None:
+    """It counts as alive for as long as without that; nobody is listed twice, and the others are not affected."""
     cluster.crash(cluster.nodes[1])
     set_clock(cluster, -60.0)
-    cluster.advance(50.0)
+    cluster.advance(LEASE_SECONDS - 0.7)
     assert [member.id for member in cluster.nodes[0].broadcast.members()] == ["node0", "node1"]
-    cluster.advance(20.0)
+    cluster.advance(0.8)
     assert [member.id for member in cluster.nodes[0].broadcast.members()] == ["node0"]
+
+
+def test_a_living_node_keeps_its_lease_when_redis_is_set_back(cluster: Cluster) -> None:
+    """Another node reports first; what is published meanwhile is stable only when both have it."""
+    cluster.advance(LEASE_SECONDS + 1.0)
+    for link in cluster.redis.links:
+        link.stuck = link.connection in cluster.nodes[1].connector.made
+    set_clock(cluster, -60.0)
+    received = cluster.nodes[0].confirm("stable", cluster.publish(cluster.nodes[0], "a"), 20.0)
+    cluster.advance(1.0)
+    assert [member.id for member in cluster.nodes[0].broadcast.members()] == ["node0", "node1"]
+    for link in cluster.redis.links:
+        link.stuck = False
+    assert received == []
+    cluster.advance(1.0)
+    assert received == [Confirmation("stable", nodes=2)]
 
 
 def test_time_ranges_end_by_the_clock_of_redis(cluster: Cluster) -> None:
@@ -183,3 +202,66 @@ def test_a_later_epoch_is_awaited_whatever_the_clocks_say(cluster: Cluster, ahea
     cluster.redis.hangs = False
     cluster.advance(2 * REPORT_SECONDS + 0.05)
     assert not node.broadcast.awaits(later)
+
+
+@pytest.mark.parametrize("is_cut_off", [True, False])
+def test_an_epoch_with_an_earlier_name_is_awaited_by_a_node_that_is_cut_off(
+    cluster: Cluster, is_cut_off: bool, logged_failures: list[str]
+) -> None:
+    """It may be the next one, if the clock that named this node's was ahead; not one that this node has followed."""
+    node = cluster.nodes[0]
+    followed = node.state.cursor.epoch
+    node.wall_ahead = HOUR
+    cluster.redis.data.clear()
+    cluster.advance(5.0)
+    own = node.state.cursor.epoch
+    earlier = next_epoch(followed, cluster.clock.seconds(), lambda: 0.0)
+    assert order_of(followed) < order_of(earlier) < order_of(own)
+    cluster.redis.hangs = is_cut_off
+    cluster.advance(1.0)
+    assert node.broadcast.awaits(earlier) is is_cut_off
+    assert not node.broadcast.awaits(followed)
+    cluster.redis.hangs = False
+    cluster.advance(1.0)
+    assert not node.broadcast.awaits(earlier)
+    logged_failures.clear()
+
+
+def test_cursors_of_many_epochs_that_are_made_up_keep_nobody_from_an_answer(cluster: Cluster) -> None:
+    """A node remembers some of the epochs that it hears of while it is cut off; others it takes for what they seem."""
+    node = cluster.nodes[0]
+    cluster.redis.hangs = True
+    cluster.advance(1.0)
+    awaited = [node.broadcast.awaits(f"{number:x}") for number in range(1, 2 * EPOCHS_LIMIT)]
+    assert awaited == [True] * (EPOCHS_LIMIT - 1) + [False] * EPOCHS_LIMIT
+    cluster.redis.hangs = False
+
+
+def test_clients_do_not_change_between_two_epochs_of_which_none_knows_the_other(
+    cluster: Cluster, logged_failures: list[str]
+) -> None:
+    """One node's clock is ahead; it begins an epoch, and is cut off. Redis loses that, and the other begins one.
+
+    The first node has the later name, and does not answer clients of the second.
+    """
+    one, other = cluster.nodes
+    cluster.crash(other)
+    one.wall_ahead = HOUR
+    cluster.redis.data.clear()
+    cluster.advance(2.0)
+    cluster.publish(one, "a")
+    for link in cluster.redis.links:
+        link.stuck = True
+    one.connector.is_cut_off = True
+    cluster.redis.data.clear()
+    other = cluster.start()
+    cluster.advance(2.0)
+    cursor = other.cursor
+    assert order_of(other.state.cursor.epoch) < order_of(one.state.cursor.epoch)
+    with pytest.raises(Unavailable):
+        one.poll(poll("a", cursor=cursor))
+    one.connector.is_cut_off = False
+    cluster.advance(8.0)
+    assert one.state.cursor.epoch == other.state.cursor.epoch
+    assert [gaps(node.poll(poll("a", cursor=cursor))) for node in cluster.nodes] == [[("a", "lost")]] * 2
+    logged_failures.clear()

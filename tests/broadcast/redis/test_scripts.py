@@ -631,6 +631,23 @@ def test_a_node_is_listed_until_its_lease_ends(log: Log, client: RedisClient) ->
     assert report("d", b"D", 100) == [b"D"]
 
 
+def test_a_lease_from_before_the_clock_was_set_back_ends_no_later_than_others(log: Log, client: RedisClient) -> None:
+    """Those that end sooner stay as they are, and a node that leaves changes none."""
+    log.begin("e5")
+    for name, lease in (("leaves", 100), ("short", 1000), ("dead", 3600)):
+        log.now(log.log.report(name, name.encode(), lease))
+    log.now(log.log.report("leaves", b"", 0))
+
+    def remaining() -> list[int]:
+        now = int(client.ask("TIME")[0])
+        flat = client.ask("ZRANGE", "{pushup}:leases", "0", "-1", "WITHSCORES")
+        return [round((float(end) - now) / 100) for end in flat[1::2]]
+
+    assert remaining() == [10, 36]
+    assert len(log.now(log.log.report("living", b"living", 2000)).members) == 3
+    assert remaining() == [10, 20, 20]
+
+
 def test_a_report_says_the_time_that_an_entry_would_get(log: Log) -> None:
     """It is of the same clock as the times of the entries before and after it."""
     log.begin()

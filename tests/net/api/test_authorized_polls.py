@@ -21,6 +21,7 @@ from pushup.net.api.bodies import write
 from pushup.net.problems import problem_type
 from pushup.net.responses import Response
 from pushup.node import DEADLINE_STEP_SECONDS, Node
+from tests.net.event_reader import Event, read_chunks, read_events
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
 from tests.net.in_memory_server import Client, InMemoryServer
 
@@ -648,3 +649,71 @@ def test_many_authorizations_at_once() -> None:
         if number % 3:
             assert [m["data"] for m in json.loads(client.reply().body)["messages"]] == [number]
     assert node.is_quiet()
+
+
+# Event streams.
+
+
+def events_of(exchange: RecordingExchange) -> list[Event]:
+    return read_events(read_chunks(exchange.written)[0])
+
+
+def test_a_stream_has_to_be_allowed() -> None:
+    """Nothing is sent before; then the client gets a ticket, and what there is."""
+    node = AuthorizedNode()
+    node.publish("a", data=1)
+    exchange = node.begin("GET", "/v1/events?channel=a", cookie="session=1")
+    assert exchange.written == b""
+    assert exchange.held is not None
+    node.application.allow()
+    ticket, message = events_of(exchange)
+    assert (ticket.event, message.data["data"]) == ("ticket", 1)
+    again = node.begin("GET", "/v1/events?channel=a", PushUp_Ticket=ticket.data["ticket"])
+    assert [event.event for event in events_of(again)] == [""]
+    assert len(node.application.asked) == 1
+
+
+def test_a_stream_that_is_refused() -> None:
+    """It does not begin, and its client gets the problem."""
+    node = AuthorizedNode()
+    exchange = node.begin("GET", "/v1/events?channel=a")
+    node.application.refuse(Forbidden("not yours"))
+    (response,) = exchange.responses
+    assert response.status == 403
+    assert node.streaming.count == 0
+
+
+def test_a_client_of_a_stream_that_leaves_while_it_is_asked_about() -> None:
+    """The question is cancelled."""
+    node = AuthorizedNode()
+    exchange = node.begin("GET", "/v1/events?channel=a")
+    assert exchange.held is not None
+    node.api.abandon(exchange.held)
+    assert node.application.cancelled == 1
+    assert exchange.responses == []
+
+
+def test_a_stream_ends_with_its_ticket() -> None:
+    """Whatever comes after that is for those who are still allowed; the client asks again, with its cursor."""
+    node = AuthorizedNode()
+    exchange = node.begin("GET", "/v1/events?channel=a")
+    node.application.allow()
+    node.publish("a", data=1)
+    node.advance(SECONDS - 1)
+    assert not read_chunks(exchange.written)[1]
+    node.advance(2)
+    node.publish("a", data=2)
+    assert [event.data["data"] for event in events_of(exchange) if event.data and not event.event] == [1]
+    assert read_chunks(exchange.written)[1]
+    assert (node.streaming.count, node.polls.count) == (0, 0)
+
+
+def test_a_stream_whose_ticket_has_expired_gets_nothing_more() -> None:
+    """Even if its clock is ahead, so that the deadline on the other clock has not come."""
+    node = AuthorizedNode()
+    exchange = node.begin("GET", "/v1/events?channel=a")
+    node.application.allow()
+    before = exchange.written
+    node.wall_ahead = SECONDS + 1
+    node.publish("a", data=1)
+    assert exchange.written == before + b"0\r\n\r\n"

@@ -18,9 +18,12 @@ def _request(**headers: bytes) -> Request:
     return Request(b"GET", b"/v1/poll", fields, keep_alive=True)
 
 
+EXPOSED = (b"Access-Control-Expose-Headers", b"Retry-After")
+
 ALLOWED: tuple[Header, ...] = (
     (b"Access-Control-Allow-Origin", PAGE),
     (b"Access-Control-Allow-Credentials", b"true"),
+    EXPOSED,
     (b"Vary", b"Origin"),
 )
 
@@ -36,7 +39,7 @@ ALLOWED: tuple[Header, ...] = (
         (("https://app.example",), OTHER, ((b"Vary", b"Origin"),)),
         (("https://app.example",), b"null", ((b"Vary", b"Origin"),)),
         (("https://app.example",), b"\xff", ((b"Vary", b"Origin"),)),
-        (("*",), OTHER, ((b"Access-Control-Allow-Origin", b"*"),)),
+        (("*",), OTHER, ((b"Access-Control-Allow-Origin", b"*"), EXPOSED)),
         (("*",), None, ()),
     ],
 )
@@ -76,5 +79,5 @@ def test_preflights() -> None:
     headers = dict(preflight_headers(_request(access_control_request_method=b"POST"), b"POST, OPTIONS"))
     assert headers[b"Access-Control-Allow-Methods"] == b"POST, OPTIONS"
     allowed = set(headers[b"Access-Control-Allow-Headers"].split(b", "))
-    assert allowed == {b"authorization", b"content-type", b"idempotency-key", b"pushup-ticket"}
+    assert allowed == {b"authorization", b"content-type", b"idempotency-key", b"last-event-id", b"pushup-ticket"}
     assert int(headers[b"Access-Control-Max-Age"]) > 0

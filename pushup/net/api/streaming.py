@@ -1,0 +1,278 @@
+"""Event streams: `GET /v1/events` and `POST /v1/events` (Hsu §3.2: output that accumulates).
+
+A stream is a client for which this server polls. Its poll stays when it is answered (`core.poll`); at its deadline, and
+after a page that is not the last, the next poll begins where the answer ended. So streams and long polls share the
+cursor, the limits, the drain and whatever else a poll meets, and a client can change from one to the other at any
+cursor. The answer at the deadline is the heartbeat.
+
+While a client is behind by more than one answer, the next poll waits until all is sent. So what accumulates in the
+output buffer is what is published while its client does not read; beyond `output_limit_bytes` the connection is closed,
+and the client continues where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+from twisted.internet.defer import Deferred
+
+from pushup.core.answer import Answer
+from pushup.core.cursor import Cursor, Start, parse_cursor
+from pushup.core.errors import BadRequest, PushUpError
+from pushup.core.poll import Poll, Selection
+from pushup.core.subscription import Holder, Subscription
+from pushup.net.api.access import NOTHING, Grant
+from pushup.net.api.authorized_polls import AuthorizedPolls
+from pushup.net.api.event_encoding import EventEncoding, EventEncodings
+from pushup.net.api.poll_parameters import PollReader
+from pushup.net.api.polling import PolledNode
+from pushup.net.errors import NotAcceptable
+from pushup.net.exchange import Exchange, Streamed
+from pushup.net.http1 import Request
+from pushup.net.problems import problem
+from pushup.net.responses import Response
+
+AGE_JITTER = 0.15
+"""A stream ends earlier than at its maximum age by a random part up to this: clients that came together do not return
+together."""
+
+
+class StreamLimits(Struct, frozen=True, kw_only=True):
+    """The limits of event streams."""
+
+    stream_heartbeat_seconds: float = 15.0
+    """Time without events after which an event stream gets a heartbeat, so that its client and proxies see that it is
+    alive."""
+    stream_seconds: float = 3600.0
+    """Maximum age of an event stream. Then it ends, and its client returns, perhaps to another node."""
+
+
+class StreamedNode(PolledNode, Protocol):
+    """What streams need of a node."""
+
+    @property
+    def is_draining(self) -> bool: ...
+
+
+class Streaming:
+    """Opens event streams, and knows what they share."""
+
+    def __init__(
+        self,
+        node: StreamedNode,
+        reader: PollReader,
+        authorized_polls: AuthorizedPolls | None,
+        limits: StreamLimits,
+        *,
+        seconds: Callable[[], float],
+        soon: Callable[[Callable[[], None]], None],
+        random: Callable[[], float],
+    ) -> None:
+        """`seconds` is a monotonic clock; `soon` calls its argument in the next turn of the reactor; `random` returns a
+        number in [0, 1).
+        """
+        self.node = node
+        self.seconds = seconds
+        self.soon = soon
+        self.count = 0
+        """How many streams are open."""
+        self._reader = reader
+        self._authorized_polls = authorized_polls
+        self._heartbeat_seconds = limits.stream_heartbeat_seconds
+        self._most_seconds = limits.stream_seconds
+        self._random = random
+        self._encodings = EventEncodings()
+        # Streams that were sent the same answer continue with the same poll.
+        self._answer: Answer | None = None
+        self._next: Poll | None = None
+
+    def stream_by_query(
+        self, request: Request, query: bytes, exchange: Exchange, grant: Grant
+    ) -> Deferred[None] | None:
+        return self._stream(self._reader.from_query(query), request, exchange)
+
+    def stream_by_body(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
+        return self._stream(self._reader.from_body(request.body), request, exchange)
+
+    def next_poll(self, selection: Selection, answer: Answer) -> Poll:
+        """The poll that continues after an answer."""
+        poll = self._next
+        if poll is None or answer is not self._answer or selection is not poll.selection:
+            self._answer = answer
+            poll = self._next = Poll(selection, parse_cursor(answer.cursor), self._heartbeat_seconds, stays=True)
+        return poll
+
+    def seconds_left(self, grant: Grant) -> float:
+        """How long this grant is still valid."""
+        return float("inf") if self._authorized_polls is None else self._authorized_polls.seconds_left(grant)
+
+    def _stream(self, poll: Poll, request: Request, exchange: Exchange) -> Deferred[None] | None:
+        encoding = self._encodings.find(request.header(b"accept"), chunked=not request.is_1_0)
+        if encoding is None:
+            raise NotAcceptable("events come as text/event-stream or as application/x-ndjson", field="Accept")
+        if request.method == b"HEAD":
+            exchange.respond(Response(200, content_type=encoding.content_type))
+            return None
+        poll = replace(poll, cursor=_cursor(poll, request), timeout=self._heartbeat_seconds, stays=True)
+        authorized_polls = self._authorized_polls
+        if authorized_polls is None:
+            self._begin(NOTHING, poll, exchange, encoding)
+            return None
+        grant = authorized_polls.grant(poll, request)
+        if isinstance(grant, Deferred):
+            exchange.hold(grant)
+            return grant.addCallback(self._begin, poll, exchange, encoding)
+        self._begin(grant, poll, exchange, encoding)
+        return None
+
+    def _begin(self, grant: Grant, poll: Poll, exchange: Exchange, encoding: EventEncoding) -> None:
+        ends_at = self.seconds() + self._most_seconds * (1 - AGE_JITTER * self._random())
+        Stream(self, poll.selection, encoding, grant, ends_at).begin(poll, exchange)
+
+
+class Stream:
+    """One open stream."""
+
+    __slots__ = (
+        "_encoding", "_ends_at", "_exchange", "_grant", "_is_behind", "_next", "_selection", "_streaming",
+        "_subscription",
+    )  # fmt: skip
+
+    def __init__(
+        self, streaming: Streaming, selection: Selection, encoding: EventEncoding, grant: Grant, ends_at: float
+    ) -> None:
+        self._streaming = streaming
+        self._selection = selection
+        self._encoding = encoding
+        self._grant = grant
+        self._ends_at = ends_at
+        self._exchange: Exchange | None = None  # while it is open
+        self._subscription: Subscription[Any] | None = None
+        self._next: Poll | None = None
+        self._is_behind = False  # it continues when all is sent
+
+    def begin(self, poll: Poll, exchange: Exchange) -> None:
+        """Open the stream, with what there is for its client. Raises: what `Node.poll` does; nothing is sent then."""
+        node, told = self._streaming.node, ""
+        if isinstance(poll.cursor, Start):
+            told = str(node.here)  # if there is nothing yet, it will continue here
+            if poll.cursor is Start.NOW:
+                poll = replace(poll, cursor=node.here)
+        result = node.poll(poll, self, self._seconds_left())
+        if isinstance(result, Subscription):
+            self._subscription = result
+        else:
+            told = ""
+        self._streaming.count += 1
+        self._exchange, encoding = exchange, self._encoding
+        first = encoding.start(told, self._grant.new_ticket)
+        if not isinstance(result, Subscription):
+            first += encoding.answer(result)
+        is_sent = exchange.stream(self, encoding.content_type, first, chunked=encoding.is_chunked)
+        if not isinstance(result, Subscription) and self._is_open:
+            self._continue(result, is_sent=is_sent)
+
+    @property
+    def _is_open(self) -> bool:
+        return self._exchange is not None
+
+    # Called by the node, and by the connection.
+
+    def answer(self, answer: Answer) -> None:
+        """There is something for the client, or the heartbeat is due."""
+        exchange, subscription = self._exchange, self._subscription
+        if exchange is None:
+            return  # the client has left meanwhile
+        if self._streaming.seconds_left(self._grant) <= 0:
+            self._end(b"")
+            return
+        is_sent = exchange.write(self._encoding.answer(answer))
+        if not self._is_open:
+            return  # the connection broke
+        if self._streaming.node.is_draining:
+            self._end(b"")
+        elif subscription is None or subscription.holder is None:
+            self._continue(answer, is_sent=is_sent)
+
+    def drained(self) -> None:
+        """Everything is sent."""
+        if self._is_behind:
+            self._is_behind = False
+            self._send_page()
+
+    def cancel(self) -> None:
+        """The client has left."""
+        if self._is_open:
+            self._close()
+
+    def _continue(self, answer: Answer, *, is_sent: bool) -> None:
+        """Continue after an answer that was written, and that ended the poll."""
+        streaming = self._streaming
+        self._subscription = None
+        self._next = streaming.next_poll(self._selection, answer)
+        if not answer.more:
+            found = self._poll()
+            if found is not None:
+                streaming.soon(partial(self.answer, found))
+        elif is_sent:
+            streaming.soon(self._send_page)  # other connections get their turn before the next page
+        else:
+            self._is_behind = True
+
+    def _send_page(self) -> None:
+        """Send the next page of what the client lags behind."""
+        if self._is_open:
+            found = self._poll()
+            if found is not None:
+                self.answer(found)
+
+    def _poll(self) -> Answer | None:
+        """Wait for what comes next, or end; returns what there is already."""
+        assert self._next is not None
+        try:
+            result = self._streaming.node.poll(self._next, self, self._seconds_left())
+        except PushUpError as error:
+            self._end(self._encoding.error(problem(error).body))
+            return None
+        if isinstance(result, Subscription):
+            self._subscription = result
+            return None
+        if result.tells_something:
+            return result
+        self._end(self._encoding.answer(result))  # its time is over, or it would be held
+        return None
+
+    def _seconds_left(self) -> float:
+        return min(self._ends_at - self._streaming.seconds(), self._streaming.seconds_left(self._grant))
+
+    def _end(self, last: bytes) -> None:
+        """Send the last events, and end the stream."""
+        exchange = self._exchange
+        assert exchange is not None
+        self._close()
+        exchange.finish(last + self._encoding.end)
+
+    def _close(self) -> None:
+        self._exchange = None
+        self._streaming.count -= 1
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            self._streaming.node.abandon(subscription)
+
+
+def _cursor(poll: Poll, request: Request) -> Cursor | Start:
+    """That of the header field with which a browser connects again, or else that of the request. Raises: BadRequest."""
+    text = request.header(b"last-event-id")
+    if not text:
+        return poll.cursor
+    try:
+        return parse_cursor(text)
+    except BadRequest as error:
+        raise BadRequest(error.detail, field="Last-Event-ID") from None
+
+
+_check: tuple[type[Holder], type[Streamed]] = (Stream, Stream)
