@@ -95,6 +95,7 @@ const HOLD = 25_000; // a poll is held for so long
 const PATIENCE = 15_000; // beyond what the server was asked to take
 const LASTING = 5_000; // a connection that broke after so long was a good one
 const POLL_FOR = 30 * 60_000; // after streams did not get through
+const POLL_SHORTLY = 60_000; // after no connection was made: that says little about streams
 const BACKOFF = [300, 30_000];
 const FEED_LIMIT = 2_000; // messages and entries
 const REPORT_LIMIT = 200; // events
@@ -201,6 +202,7 @@ async function poll(connection, signal) {
     connection.taken(signal, answer);
     if (kind === "own") return;
     if (!more) connection.begin();
+    if (connection.mayStream) return;
     useless = empty && hold && connection.client.now() - asked < 1000 ? useless + 1 : 0;
     hold = more ? 0 : HOLD;
   }
@@ -219,6 +221,7 @@ class Connection {
   dueAt = 0; // the same; 0 if there is no pause
   notBefore = 0; // what the server said in Retry-After
   trial = false; // polling, to see whether only streams have trouble
+  trialFor = 0; // for so long if so
   ticket = "";
   // Of the attempt that is under way.
   /** @type {AbortController | null} */
@@ -259,14 +262,11 @@ class Connection {
   }
 
   async open() {
-    const { client } = this;
     const request = this.plan();
     if (!request) return this.send("done");
     const { signal } = (this.attempt = new AbortController());
-    const { only } = client;
-    const streams = only ? only === "stream" : !this.trial && client.environment.wall() >= client.pollUntil;
-    this.streams = streams && request.kind === "base";
     this.request = request;
+    this.streams = this.mayStream;
     this.key = keyOf(request);
     this.began = 0;
     this.within(PATIENCE, "fail");
@@ -282,6 +282,11 @@ class Connection {
     this.failures = this.refusals = 0;
     this.close();
     this.open();
+  }
+
+  get mayStream() {
+    const { only, pollUntil, environment } = this.client;
+    return this.request.kind === "base" && (only ? only === "stream" : !this.trial && environment.wall() >= pollUntil);
   }
 
   /** @param {AbortSignal} signal @param {string} path @param {object} body */
@@ -321,7 +326,7 @@ class Connection {
     if (this.began) return;
     this.began = this.client.now();
     this.refusals = 0;
-    if (this.trial && !this.streams) this.client.rememberToPoll();
+    if (this.trial && !this.streams) this.client.pollFor(this.trialFor);
     this.trial = false;
     this.send("begin");
   }
@@ -401,7 +406,10 @@ class Connection {
     else if (event === "fail" && lasted && !status && trouble.message !== "loop") event = "end";
     if (this.streams && !status) this.short = lasted ? 0 : this.short + 1;
     if (event === "fail" && this.short >= 3) event = "mute";
-    if (event === "mute") this.short = 0;
+    if (event === "mute") {
+      this.short = 0;
+      this.trialFor = this.began || status || trouble.message === "overdue" ? POLL_FOR : POLL_SHORTLY;
+    }
     if (event === "mute" && this.client.only) event = "fail";
     if (event === "fail") this.trial = false;
     this.send(event, trouble);
@@ -1127,9 +1135,9 @@ export class PushUp {
     return undefined;
   }
 
-  /** Streams did not get through, and polls did. */
-  rememberToPoll() {
-    this.pollUntil = this.environment.wall() + POLL_FOR;
+  /** Streams did not get through, and polls did. @param {number} time */
+  pollFor(time) {
+    this.pollUntil = this.environment.wall() + time;
     this.stored("transport", String(this.pollUntil));
   }
 

@@ -297,11 +297,23 @@ test("no first byte of a stream in 3 s: long polls, for 30 minutes, also after a
   const streams = () => w.network.log.filter(({ path }) => path === "/v1/events").length;
   assert.equal(streams(), 1);
   w.network.faults = {};
-  w.network.reset();
-  await w.run(5 * 60);
-  w.network.reset();
-  await w.run(60);
+  await w.run(3 * 60);
   assert.equal(streams(), 2);
+  assert.equal(w.held()[0].path, "/v1/events");
+});
+
+test("a server that restarts is polled for a minute at most", async () => {
+  const w = scene();
+  const { sub } = w.page().subscribe(["a"]);
+  await w.run(10);
+  w.network.faults.outage = "refuse";
+  w.network.reset();
+  await w.run(5);
+  w.network.faults = {};
+  await w.run(5);
+  assert.equal(sub.state.state, "live");
+  await w.run(90);
+  assert.equal(w.held()[0].path, "/v1/events");
 });
 
 test("an outage is not blamed on streams", async () => {
