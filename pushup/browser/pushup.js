@@ -279,7 +279,6 @@ class Connection {
     }
     if (signal.aborted) return;
     if (trouble.message !== "ended" || request.kind === "base") return this.#failed(trouble, "fail");
-    this.failures = this.refusals = 0;
     this.close();
     this.open();
   }
@@ -318,6 +317,7 @@ class Connection {
   taken(signal, entry) {
     const { request } = this;
     this.request = { ...request, cursor: entry.cursor };
+    if (request.kind === "own") this.failures = this.refusals = 0;
     this.take(request, entry);
     signal.throwIfAborted();
   }

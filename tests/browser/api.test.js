@@ -450,6 +450,24 @@ test("a server that answers held polls at once is not asked in a loop", async ()
   assert.ok(page.push.report().some(({ detail }) => detail === "loop"));
 });
 
+test("after failures, a subscription that catches up is not called offline", async () => {
+  const w = scene({ limit: 1 });
+  w.network.faults.outage = "refuse";
+  const page = w.page();
+  const { sub } = page.subscribe(["a"]);
+  await w.run(20);
+  w.network.faults = {};
+  page.tab.happen("online");
+  await w.run(1);
+  assert.equal(sub.state.state, "live");
+  w.publish("b", 1, 2, 3, 4, 5, 6, 7, 8);
+  await w.run(1);
+  const late = page.subscribe(["b"], { cursor: "earliest" });
+  await w.run(5);
+  assert.ok(!late.states.includes("offline"), String(late.states));
+  assert.deepEqual(late.messages, [1, 2, 3, 4, 5, 6, 7, 8]);
+});
+
 // The page.
 
 test("pagehide releases the lock and the channel, and pageshow takes them again", async () => {

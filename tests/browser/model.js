@@ -280,7 +280,7 @@ export async function run(seed, PushUp, { faults: only } = {}) {
   for (const channel of CHANNELS) service.publish([channel], 0);
   await clock.run(clock.now + 20_000);
   const all = () => running().every(({ subs }) => subs.every(({ sub, ledger }) => ledger.closed || sub.state.state === "live"));
-  for (let tries = 0; tries < 5 && !all(); tries++) await clock.run(clock.now + 1000); // a stream may have ended just now
+  for (let tries = 0; tries < 60 && !all(); tries++) await clock.run(clock.now + 1000); // a handler may be slow
   for (const { tab, subs } of running()) {
     for (const { sub, ledger } of subs) {
       if (ledger.closed) continue;

@@ -96,6 +96,10 @@ def in_tab(browser: webdriver.Chrome, tab: str, script: str) -> Any:
     return browser.execute_script(f"return {script}")
 
 
+def wait_in_tab(browser: webdriver.Chrome, tab: str, script: str, value: object) -> None:
+    wait_until(lambda: in_tab(browser, tab, script) == value, f"{script} to be {value}", 60)
+
+
 def test_eight_tabs(browser: webdriver.Chrome, tmp_path: Path) -> None:
     """Eight tabs hold one stream, over HTTP/1.1. In a burst the leader is closed, one is reloaded, one goes to another
     page and back, and the server restarts: every tab gets every message once, in order."""
@@ -117,7 +121,7 @@ def test_eight_tabs(browser: webdriver.Chrome, tmp_path: Path) -> None:
                     tabs.append(browser.current_window_handle)
                 browser.get(f"{site}/page.html")
             for tab in tabs:
-                wait_until(lambda tab=tab: in_tab(browser, tab, "sub.state.state") == "live", "a tab that is live")
+                wait_in_tab(browser, tab, "sub.state.state", "live")
             assert (server.metric("held_polls"), server.metric("streams")) == (1, 1)
 
             publisher = Publisher(server)
@@ -141,7 +145,7 @@ def test_eight_tabs(browser: webdriver.Chrome, tmp_path: Path) -> None:
             wait_until(lambda: publisher.count > before + 20, "messages after the restart")
             count = publisher.stop()
             for tab in tabs:
-                wait_until(lambda tab=tab: in_tab(browser, tab, "got.at(-1)") == count - 1, "the last message", 60)
+                wait_in_tab(browser, tab, "got.at(-1)", count - 1)
                 assert in_tab(browser, tab, "got") == list(range(count)), in_tab(browser, tab, "push.report()")
             assert (server.metric("held_polls")) == 1
             browser.get("about:blank")
