@@ -235,12 +235,11 @@ class Connection {
   began = 0;
 
   /**
+   * `plan` gives the next request, `take` gets what comes, `refused` hears of a refusal that the application accepts.
    * @param {PushUp} client @param {string} name
-   * @param {() => Request | null} plan the next request
-   * @param {(request: Request, entry: Entry) => void} take
-   * @param {(request: Request, problem: Problem) => void} refused
+   * @param {{plan(): Request | null, take(request: Request, entry: Entry): void, refused(request: Request, problem: Problem): void}} purpose
    */
-  constructor(client, name, plan, take, refused) {
+  constructor(client, name, { plan, take, refused }) {
     this.client = client;
     this.name = name;
     this.plan = plan;
@@ -419,7 +418,7 @@ class Connection {
   shown() {
     const { state, failures, since, next } = this;
     if (state === "live") return { state };
-    if (failures === 0 && state !== "asleep") return { state: "catching-up" };
+    if (failures === 0) return { state: "catching-up" };
     return { state: "offline", failures, since, next: state === "waiting" ? next : null };
   }
 }
@@ -789,7 +788,7 @@ class Subscription {
 
   /** @param {() => unknown} call */
   #call(call) {
-    if (!this.active) return;
+    if (this.closed) return;
     try {
       Promise.resolve(call()).catch((error) => this.#client.error(error));
     } catch (error) {
@@ -856,13 +855,16 @@ export class PushUp {
     this.feed = new Feed();
     const alone = share === false || (token && user === undefined);
     this.lead = new Lead(this, alone ? "" : JSON.stringify(["pushup", this.url, credentials ?? "", user ?? ""]));
-    this.base = new Connection(this, "base", () => this.#planBase(), (request, entry) => {
-      this.lead.pass(request, entry);
-      this.follow(request.cursor, entry, request.channels);
-    }, (_, problem) => this.#baseRefused(problem));
-    this.own = new Connection(this, "own", () => this.#planOwn(), (request, entry) => {
-      this.#takeOwn(request, entry);
-    }, ({ sub }, problem) => sub?.stop(problem));
+    this.base = new Connection(this, "base", {
+      plan: () => this.#planBase(),
+      take: (request, entry) => this.#takeBase(request, entry),
+      refused: (_request, problem) => this.#baseRefused(problem),
+    });
+    this.own = new Connection(this, "own", {
+      plan: () => this.#planOwn(),
+      take: (request, entry) => this.#takeOwn(request, entry),
+      refused: ({ sub }, problem) => sub?.stop(problem),
+    });
     environment.listen((event) => this.#happened(event));
   }
 
@@ -1042,6 +1044,12 @@ export class PushUp {
       sub.askAt = Math.min(sub.askAt, sub.askedAt + BACKOFF[0]);
     }
     this.touch();
+  }
+
+  /** @param {Request} request @param {Entry} entry */
+  #takeBase(request, entry) {
+    this.lead.pass(request, entry);
+    this.follow(request.cursor, entry, request.channels);
   }
 
   /** @param {Request} request @param {Entry & {more?: boolean}} entry */

@@ -688,12 +688,36 @@ test("a token that is always refused is asked for five times", async () => {
   assert.equal(asked, 6);
 });
 
+test("a ticket is sent along; when it has expired, the request is repeated without it, and nobody is asked", async () => {
+  for (const transport of ["stream", "poll"]) {
+    const w = scene();
+    w.service.ticket = "first";
+    const refused = [];
+    const { sub, messages, states } = w.page({ transport, onRefused: (problem) => void refused.push(problem) }).subscribe(["a"]);
+    await w.run(30);
+    w.network.reset();
+    await w.run(5);
+    assert.equal(w.held()[0].headers["PushUp-Ticket"], "first");
+    w.service.ticket = "second";
+    w.network.reset();
+    await w.run(5);
+    w.publish("a", 1);
+    await w.run(1);
+    w.network.reset();
+    await w.run(5);
+    assert.equal(w.held()[0].headers["PushUp-Ticket"], "second");
+    assert.deepEqual([sub.state.state, messages, refused], ["live", [1], []]);
+    assert.ok(!states.includes("stopped"));
+  }
+});
+
 test("onRefused decides whether to go on, five times in a row at most", async () => {
   const w = scene();
   w.service.forbidden.add("a");
   const asked = [];
-  const { sub } = w.page({ onRefused: async (problem) => asked.push(problem.status) > 0 }).subscribe(["a"]);
+  const { sub, states } = w.page({ onRefused: async (problem) => asked.push(problem.status) > 0 }).subscribe(["a"]);
   await w.run(120);
+  assert.equal(states.at(-1), "stopped");
   assert.deepEqual(asked, [403, 403, 403, 403, 403]);
   assert.equal(sub.state.state, "stopped");
 });

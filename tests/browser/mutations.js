@@ -28,7 +28,7 @@ export const MUTATIONS = [
   ["the leader does not ask for the channels of other tabs",
     "...[...this.lead.tabs.values()].map((tab) => tab.lists)", ""],
   ["a leader that hangs is waited for",
-    'silent: ["following", "steal"]', "silent: []"],
+    'silent: "following steal",', ""],
   ["whoever follows says live, whether or not it is up to date",
     "(next === undefined || (next === null && sub.complete))", "true"],
   ["the page is told live as soon as a request is sent",

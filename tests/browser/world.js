@@ -104,6 +104,7 @@ export class Service {
   epoch = 0;
   forbidden = new Set(); // channels that get 403
   tokens = null; // if set: a Set of the valid ones
+  ticket = ""; // if set: given with each answer; a request with another one gets 401
   limit = 5;
   channelLimit = 100;
 
@@ -189,7 +190,8 @@ export class Service {
   }
 
   /** null, or why a request is refused. */
-  refusal(body, token) {
+  refusal(body, token, ticket) {
+    if (this.ticket && ticket && ticket !== this.ticket) return { status: 401, type: "urn:pushup:ticket-expired" };
     if (this.tokens && !this.tokens.has(token)) return { status: 401, type: "urn:pushup:unauthorized" };
     if (body?.channels.length > this.channelLimit) return { status: 400, type: "urn:pushup:bad-request" };
     if (body && !["earliest", "now"].includes(body.cursor) && !this.position(body.cursor)) return { status: 400, type: "urn:pushup:bad-request" };
@@ -264,7 +266,7 @@ export class Network {
           const date = new Date(tab.wall() + 3000).toUTCString();
           return answer(503, { type: "urn:pushup:overloaded" }, { "Retry-After": dice.chance(0.5) ? date : "2" });
         }
-        const refusal = service.refusal(asked, (headers.Authorization ?? "").replace("Bearer ", ""));
+        const refusal = service.refusal(asked, (headers.Authorization ?? "").replace("Bearer ", ""), headers["PushUp-Ticket"]);
         if (refusal) return answer(refusal.status, refusal);
         if (path === "/v1/poll") return this.#poll(request, node, answer);
         if (faults.noStreams) return answer(404, { type: "urn:pushup:unknown-resource" });
@@ -289,7 +291,7 @@ export class Network {
       request.unhold();
       const content = service.look(node, asked);
       request.useful = content.messages.length > 0;
-      answer(200, content);
+      answer(200, { ...content, ticket: service.ticket || undefined });
     };
     let timer;
     const look = () => {
@@ -389,6 +391,7 @@ export class Network {
     };
     node.waiting.add(look);
     send(":\nretry: 1000\n\n");
+    if (service.ticket) send(`event: ticket\ndata: {"ticket":"${service.ticket}"}\n\n`);
     look();
     const body = { getReader: () => ({ read: () => new Promise((resolve, reject) => ((reading = { resolve, reject }), wake())) }) };
     const give = () => resolve({ status: 200, headers: new Headers({ "Content-Type": "text/event-stream; charset=utf-8" }), body });
