@@ -166,7 +166,7 @@ async function stream(connection, signal) {
     const { done, value } = await reader.read();
     signal.throwIfAborted();
     if (done) return;
-    connection.within(SILENCE, "mute");
+    connection.within(SILENCE, connection.lasted ? "fail" : "mute"); // if it gets through, it is not held back
     for (const { id, event, data } of parser.push(value)) {
       const content = data && JSON.parse(data);
       if (event === "error") throw new Trouble("error", content);
@@ -282,6 +282,10 @@ class Connection {
     this.open();
   }
 
+  get lasted() {
+    return this.began > 0 && this.client.now() - this.began >= LASTING;
+  }
+
   get mayStream() {
     const { only, pollUntil, environment } = this.client;
     return this.request.kind === "base" && (only ? only === "stream" : !this.trial && environment.wall() >= pollUntil);
@@ -357,7 +361,7 @@ class Connection {
   }
 
   hurry() {
-    if (this.deadline) this.deadline.at = Math.min(this.deadline.at, this.client.now() + LASTING);
+    if (this.deadline) this.within(Math.min(this.deadline.at - this.client.now(), LASTING), "fail");
   }
 
   /** @param {Trouble} trouble */
@@ -392,7 +396,7 @@ class Connection {
   /** Which event it is when an attempt fails. @param {Trouble} trouble @param {string} event */
   #failed(trouble, event) {
     const now = this.client.now();
-    const lasted = this.began > 0 && now - this.began >= LASTING;
+    const { lasted } = this;
     let { status } = trouble;
     if (status === 401 && this.ticket) {
       this.ticket = ""; // it has expired; without it the application is asked

@@ -316,6 +316,20 @@ test("a server that restarts is polled for a minute at most", async () => {
   assert.equal(w.held()[0].path, "/v1/events");
 });
 
+test("a connection that dies after it has been fine, or is thought to, is not blamed on streams", async () => {
+  const w = scene();
+  const { tab, subscribe } = w.page();
+  const { sub } = subscribe(["a"]);
+  await w.run(60);
+  w.network.silence();
+  await w.run(31);
+  assert.deepEqual([sub.state.state, w.held()[0].path], ["live", "/v1/events"]);
+  await w.run(60);
+  tab.happen("offline");
+  await w.run(10);
+  assert.deepEqual([sub.state.state, w.held()[0].path], ["live", "/v1/events"]);
+});
+
 test("an outage is not blamed on streams", async () => {
   const w = scene();
   w.network.faults.outage = "hang";
