@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import spoiled_streams
+from conformance.events import Event
 from conformance.wire import Response
 from spoiled import LATE_SECONDS, Fault, answers, header, objects, publications, replaced, status
+from spoiled_streams import StreamFault
 
 
 def _set(**values: Any) -> Any:
@@ -34,12 +37,15 @@ def _moved(by: int) -> Any:
     """The cursor of an answer, moved along the order."""
 
     def move(value: dict[str, Any]) -> None:
-        if "cursor" not in value:
-            return
-        epoch, _, sequence = value["cursor"].rpartition("-")
-        value["cursor"] = f"{epoch}-{max(0, int(sequence) + by)}"
+        if "cursor" in value:
+            value["cursor"] = _beside(value["cursor"], by)
 
     return move
+
+
+def _beside(cursor: str, by: int) -> str:
+    epoch, _, sequence = cursor.rpartition("-")
+    return f"{epoch}-{max(0, int(sequence) + by)}"
 
 
 def _before_last(value: dict[str, Any]) -> None:
@@ -93,6 +99,20 @@ def _is_news(response: Response) -> float:
 
 def _no_timeout(data: bytes) -> bytes:
     return re.sub(rb'"timeout": [0-9.]+', b'"timeout": 0', re.sub(rb"timeout=[^& ]*", b"timeout=0", data))
+
+
+def _messages(**changes: Any) -> Fault:
+    """Streams whose messages have another field."""
+    return Fault(stream=spoiled_streams.messages(lambda event: event._replace(**changes)))
+
+
+def _ids(by: int) -> Fault:
+    """Streams whose messages have another id."""
+    return Fault(stream=spoiled_streams.messages(lambda event: event._replace(id=_beside(event.id, by))))
+
+
+def _wrapped_event(event: Event) -> Event:
+    return event._replace(data={**event.data, "data": [event.data["data"]]})
 
 
 FAULTS: dict[str, Fault] = {
@@ -158,6 +178,8 @@ FAULTS: dict[str, Fault] = {
     "sends no head": Fault(bare=("cache-control", "date", "content-type", "allow", "www-authenticate", "connection")),
     "never closes": Fault(bare=("connection",), stays_open=True),
     "allows all origins": Fault(response=header("access-control-allow-origin", "https://conformance.invalid")),
+    "lets responses be cached": Fault(bare=("cache-control",)),
+    "exposes nothing": Fault(bare=("access-control-expose-headers",)),
     "allows no origin": Fault(bare=("access-control-allow-origin", "access-control-allow-methods")),
     # Errors and objects.
     "sends errors as text": Fault(response=lambda r: r._replace(body=b"error") if r.status >= 400 else r),
@@ -178,6 +200,29 @@ FAULTS: dict[str, Fault] = {
     "lists nothing": Fault(response=objects(lambda v: v.update({k: [] for k in ("channels", "nodes") if k in v}))),
     "counts nothing": Fault(
         response=objects(lambda v: v.update(subscribers=0, messages=0) if "subscribers" in v else None)
+    ),
+    # Streams.
+    "loses a message of a stream": Fault(stream=StreamFault(spoiled_streams.without_third)),
+    "sends no messages on streams": Fault(stream=spoiled_streams.messages(lambda event: None)),
+    "repeats the messages of streams": Fault(stream=StreamFault(spoiled_streams.twice)),
+    "turns streams around": Fault(stream=StreamFault(spoiled_streams.turned_around)),
+    "keeps each message until the next": Fault(stream=StreamFault(spoiled_streams.one_behind)),
+    "leaves out the ids of messages": _messages(id=""),
+    "gives messages of streams an old id": _ids(-1),
+    "gives messages of streams a late id": _ids(1),
+    "gives messages of streams a name": _messages(name="message"),
+    "changes messages of streams": Fault(stream=spoiled_streams.messages(_wrapped_event)),
+    "gives every event an id": Fault(stream=spoiled_streams.each(lambda e: e._replace(id=e.id or "e-1"))),
+    "sends no events with names": Fault(stream=spoiled_streams.each(lambda e: None if e.name else e)),
+    "sends no cursors on streams": Fault(stream=spoiled_streams.each(lambda e: e if e.name or e.is_message else None)),
+    "sends no heartbeats": Fault(stream=StreamFault(spoiled_streams.without_heartbeats)),
+    "begins streams late": Fault(stream=StreamFault(late_seconds=LATE_SECONDS)),
+    "buffers streams": Fault(stream=StreamFault(buffers=True)),
+    "breaks streams off": Fault(stream=StreamFault(breaks_off=True)),
+    "has one format for streams": Fault(request=replaced(rb"\r\nAccept: [^\r]*", b"")),
+    "ignores Last-Event-ID": Fault(request=replaced(rb"\r\nLast-Event-ID: [^\r]*", b"")),
+    "forgives streams their parameters": Fault(
+        request=replaced(rb"(GET /v1/events\?[^ ]*?)&(chanel|timeout|limit)=[^& ]*", rb"\1")
     ),
 }
 """By what is wrong."""
@@ -265,7 +310,11 @@ NOTICED: dict[str, tuple[str, ...]] = {
     ),
     "holds for too long": ("polling/end-*", "polling/need-not-wait", "polling/may-wait-for-fractions"),
     "ends each connection": ("http/keeps-connections-open", "http/answers-a-pipeline-in-order"),
-    "serves one connection at a time": ("http/is-not-delayed-by-*", "http/is-not-harmed-by-resets"),
+    "serves one connection at a time": (
+        "http/is-not-delayed-by-*",
+        "http/is-not-harmed-by-resets",
+        "streams/are-not-delayed-*",
+    ),
     "cuts long answers": ("http/sends-large-answers-to-slow-readers", "limits/let-a-message-be-as-large"),
     "always says more": ("polling/are-not-misled-when-all-came", "polling/say-whether-there-is-more"),
     "never says more": ("polling/say-whether-there-is-more", "polling/may-ask-for-too-many"),
@@ -371,6 +420,9 @@ NOTICED: dict[str, tuple[str, ...]] = {
         "access/answers-to-its-names-alone",
         "access/keeps-strangers-out",
         "access/ignores-bad-tickets",
+        "streams/have-no-other-format",
+        "streams/keep-strangers-out",
+        "streams/check-the-header-*",
     ),
     "fails for everything": ("errors/never-are-the-servers-own", "http/knows-its-*"),
     "refuses everything": (
@@ -415,7 +467,7 @@ NOTICED: dict[str, tuple[str, ...]] = {
         "keys/are-for-one-publication",
         "publishing/needs-channels-when-strict",
     ),
-    "sends chunks": ("http/sends-lengths",),
+    "sends chunks": ("http/sends-lengths", "streams/end-with-the-connection-*"),
     "sends no head": (
         "http/forbids-caching",
         "http/sends-the-date",
@@ -434,7 +486,11 @@ NOTICED: dict[str, tuple[str, ...]] = {
         "http/refuses-length-with-chunks",
     ),
     "allows all origins": ("access/lets-no-other-pages-read",),
-    "allows no origin": ("access/lets-allowed-pages-read", "access/answers-preflight-requests"),
+    "allows no origin": (
+        "access/lets-allowed-pages-read",
+        "access/answers-preflight-requests",
+        "streams/let-allowed-pages-read",
+    ),
     "sends errors as text": ("errors/are-problems", "errors/say-bad-request"),
     "shows a traceback": ("errors/show-nothing-inside",),
     "names no field": ("errors/name-*", "errors/refuse-unknown-parameters", "publishing/needs-its-fields"),
@@ -462,5 +518,52 @@ NOTICED: dict[str, tuple[str, ...]] = {
     ),
     "lists nothing": ("operations/lists-its-nodes", "cluster/lists-both-nodes", "channels/can-be-listed"),
     "counts nothing": ("channels/can-be-shown", "channels/count-their-subscribers"),
+    "lets responses be cached": ("http/forbids-caching", "streams/forbid-caching"),
+    "exposes nothing": ("access/lets-allowed-pages-read-when-to-return",),
+    "loses a message of a stream": (
+        "streams/lose-nothing-of-many",
+        "streams/have-the-cursor-after-each-message",
+        "streams/carry-*",
+    ),
+    "sends no messages on streams": (
+        "streams/are-*",
+        "streams/have-messages-as-in-answers",
+        "streams/continue-*",
+        "streams/take-turns-*",
+        "streams/let-requests-behind-*",
+    ),
+    "repeats the messages of streams": ("streams/lose-nothing-of-many", "streams/have-the-cursor-*"),
+    "turns streams around": ("streams/have-the-order-of-polls", "streams/lose-nothing-of-many"),
+    "keeps each message until the next": ("streams/carry-messages-*",),
+    "leaves out the ids of messages": ("streams/have-messages-as-in-answers", "streams/have-the-cursor-*"),
+    "gives messages of streams an old id": (
+        "streams/have-the-cursor-*",
+        "streams/continue-*",
+        "streams/take-turns-*",
+        "streams/move-the-cursor-*",
+    ),
+    "gives messages of streams a late id": ("streams/have-the-cursor-*", "streams/continue-*", "streams/take-turns-*"),
+    "gives messages of streams a name": ("streams/have-messages-as-in-answers", "streams/are-server-sent-events"),
+    "changes messages of streams": ("streams/have-messages-as-in-answers", "streams/carry-any-json"),
+    "gives every event an id": (
+        "streams/tell-of-*",
+        "streams/hand-out-tickets",
+        "streams/say-why-they-end",
+    ),
+    "sends no events with names": (
+        "streams/tell-of-*",
+        "streams/leave-nothing-out-*",
+        "streams/hand-out-tickets",
+        "streams/say-why-they-end",
+        "streams/move-the-cursor-*",
+    ),
+    "sends no cursors on streams": ("streams/begin-with-a-cursor",),
+    "sends no heartbeats": ("streams/have-heartbeats",),
+    "begins streams late": ("streams/begin-at-once",),
+    "buffers streams": ("streams/begin-at-once", "streams/carry-messages-*"),
+    "breaks streams off": ("streams/end-as-*", "streams/say-why-*", "streams/let-requests-behind-*"),
+    "has one format for streams": ("streams/may-be-lines-of-json", "streams/come-as-*", "streams/have-no-other-format"),
+    "ignores Last-Event-ID": ("streams/answer-head", "streams/follow-the-header-*", "streams/check-the-header-*"),
+    "forgives streams their parameters": ("streams/fail-as-polls-do", "streams/have-neither-*"),
 }
 """By fault, the checks that have to notice it; `*` stands for anything."""

@@ -8,9 +8,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from conformance.options import LIMITS, Options
+from tests.server.caller import Caller
 from tests.server.redis_cluster import cluster_at
 from tests.server.redis_server import RedisServer
-from tests.server.server_process import running
+from tests.server.server_process import running, wait_until
 
 HERE = Path(__file__).parent
 
@@ -26,17 +27,22 @@ CHECK_SECONDS = 150.0
 SECONDS = 400.0
 """Limits for checks that hang, and for all of them."""
 
+_HEARTBEAT = {**LIMITS, "stream_heartbeat_seconds": 2}
+"""So that no check waits for long."""
+
 CONFIGURATIONS = {
-    "memory": Options(urls=("",), origin=ORIGIN, limits={**LIMITS, "request_timeout_seconds": 2}),
-    "journal, keys and tickets": Options(urls=("",), publish_key=KEY, credentials=(("Cookie", "user=ann"),)),
-    "two nodes with Redis": Options(urls=("", "")),
-    "strict": Options(urls=("",), strict=True),
+    "memory": Options(urls=("",), origin=ORIGIN, limits={**_HEARTBEAT, "request_timeout_seconds": 2}),
+    "journal, keys and tickets": Options(
+        urls=("",), publish_key=KEY, credentials=(("Cookie", "user=ann"),), limits=_HEARTBEAT
+    ),
+    "two nodes with Redis": Options(urls=("", ""), limits=_HEARTBEAT),
+    "strict": Options(urls=("",), strict=True, limits=_HEARTBEAT),
     "short retention": Options(urls=("",), limits={**LIMITS, "retention_seconds": 2}),
 }
 """What the suite is told, without the URLs."""
 
-ONLY = {"two nodes with Redis": ("cluster/*", "delivery/*", "cursors/*", "keys/*", "gaps/*"),
-        "strict": ("publishing/*", "polling/*", "delivery/*", "channels/*", "limits/*", "names/*"),
+ONLY = {"two nodes with Redis": ("cluster/*", "delivery/*", "cursors/*", "keys/*", "gaps/*", "streams/*"),
+        "strict": ("publishing/*", "polling/*", "delivery/*", "channels/*", "limits/*", "names/*", "streams/*"),
         "short retention": ("gaps/*expired*", "gaps/are-not-reported-to-those-who-saw-all")}  # fmt: skip
 """The checks that are run where others would only be run once more, or make no sense."""
 
@@ -54,14 +60,13 @@ def started(configuration: str, directory: Path) -> Iterator[Options]:
         settings["authorizer"] = "authorizer:may_poll"
     if options.strict:
         settings["strict_channels"] = "true"
-    for name in ("request_timeout_seconds", "retention_seconds"):
-        if options.limits[name] != LIMITS[name]:
-            settings[name] = options.limits[name]
+    settings |= {name: value for name, value in options.limits.items() if value != LIMITS[name]}
     with ExitStack() as stack:
         if len(options.urls) > 1:
             redis = stack.enter_context(RedisServer(directory / "redis"))
-            cluster = stack.enter_context(cluster_at(redis, directory, 2))
+            cluster = stack.enter_context(cluster_at(redis, directory, 2, **settings))
             cluster.wait_until_publishing()
+            wait_until(lambda: all(map(_lists_both, cluster.callers)), "both nodes to list both")
             urls = tuple(node.url for node in cluster.nodes)
         else:
             flags = tuple(part for name, value in settings.items() for part in ("--set", f"{name}={value}"))
@@ -72,3 +77,8 @@ def started(configuration: str, directory: Path) -> Iterator[Options]:
             urls=urls, publish_key=options.publish_key, origin=options.origin, credentials=options.credentials,
             strict=options.strict, limits=options.limits, patience=PATIENCE_SECONDS, check_seconds=CHECK_SECONDS,
         )  # fmt: skip
+
+
+def _lists_both(caller: Caller) -> bool:
+    """Whether a node knows of the other, which takes a moment after their start."""
+    return len(caller.call("GET", "/v1/nodes").value["nodes"]) == 2

@@ -1,6 +1,7 @@
 """A proxy in front of a good server that makes it a bad one: each fault spoils requests or responses in one way.
 
-Requests are passed on as bytes, so that odd ones stay odd; responses are read one by one.
+Requests are passed on as bytes, so that odd ones stay odd; responses are read one by one, and event streams piece by
+piece (`spoiled_streams`).
 """
 
 from __future__ import annotations
@@ -9,12 +10,17 @@ import json
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 
+from conformance.events import READERS, media_type
 from conformance.registry import Failed
-from conformance.wire import Address, Response, Wire
+from conformance.wire import Address, Body, Response, Wire
+from spoiled_streams import StreamFault
+
+PATIENCE_SECONDS = 300.0
 
 LATE_SECONDS = 3.0
 """How late the answers of a late server are: later than the tests wait."""
@@ -32,6 +38,7 @@ class Fault(NamedTuple):
     one_at_a_time: bool = False
     bare: tuple[str, ...] = ()
     """Header fields that are left out."""
+    stream: StreamFault = StreamFault()
 
 
 class _Proxy:
@@ -76,7 +83,7 @@ class _Proxy:
     def _serve(self, client: socket.socket) -> None:
         with client, self._turn if self._fault.one_at_a_time else ExitStack():
             try:
-                upstream = Wire(self._server, 300.0)
+                upstream = Wire(self._server, PATIENCE_SECONDS)
             except OSError:
                 return
             with upstream.socket:
@@ -96,8 +103,15 @@ class _Proxy:
             while True:
                 if not upstream.pending:
                     upstream.socket.recv(1, socket.MSG_PEEK)  # until the request is known that is answered
-                response = upstream.any_response(head=heads.is_set())
+                is_head = heads.is_set()
+                head = upstream.head(_deadline())
                 heads.clear()
+                body = Body(upstream, head)
+                if head.status == 200 and media_type(head) in READERS and not is_head:
+                    if not self._stream(client, head, body):
+                        break
+                    continue
+                response = head if is_head else head._replace(body=body.rest(_deadline()))
                 spoilt = response if response.status < 200 else fault.response(response)
                 self._over.wait(fault.late(spoilt))
                 client.sendall(_encode(spoilt, fault))
@@ -107,6 +121,20 @@ class _Proxy:
             pass
         if fault.stays_open:
             self._over.wait(LATE_SECONDS)
+
+    def _stream(self, client: socket.socket, head: Response, body: Body) -> bool:
+        """Pass an event stream on; returns whether the connection can be used after it."""
+        fault = self._fault
+        in_chunks = body.is_chunked or fault.chunks
+        spoilt = fault.response(head)
+        client.sendall(_head(spoilt, {"transfer-encoding": "chunked"} if in_chunks else {}, fault))
+        self._over.wait(fault.stream.late_seconds)
+        for data in fault.stream.spoil(media_type(head), iter(lambda: body.piece(_deadline()), b"")):
+            if data:
+                client.sendall(_chunk(data) if in_chunks else data)
+        if in_chunks and not fault.stream.breaks_off:
+            client.sendall(b"0\r\n\r\n")
+        return body.is_chunked and not fault.stream.breaks_off and not spoilt.closes and not fault.closes
 
     def _requests(self, client: socket.socket, upstream: Wire, heads: threading.Event) -> None:
         try:
@@ -135,19 +163,32 @@ def _shut(sock: socket.socket) -> None:
         sock.shutdown(socket.SHUT_RDWR)
 
 
+def _deadline() -> float:
+    return time.monotonic() + PATIENCE_SECONDS
+
+
 def _encode(response: Response, fault: Fault) -> bytes:
-    headers = {n: v for n, v in response.headers.items() if n not in fault.bare}
     body = response.body
     if fault.chunks and response.status >= 200 and response.status != 204:
+        chunks = (_chunk(body) if body else b"") + b"0\r\n\r\n"
+        return _head(response, {"transfer-encoding": "chunked"}, fault) + chunks
+    return _head(response, {"content-length": str(len(body))} if body else {}, fault) + body
+
+
+def _head(response: Response, framing: dict[str, str], fault: Fault) -> bytes:
+    """The head of a response with the framing of its body, if that is to be changed."""
+    headers = {n: v for n, v in response.headers.items() if n not in fault.bare}
+    if "transfer-encoding" in framing:
         headers.pop("content-length", None)
-        headers["transfer-encoding"] = "chunked"
-        body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + b"0\r\n\r\n"
-    elif body:
-        headers["content-length"] = str(len(body))
+    headers |= framing
     if fault.closes:
         headers["connection"] = "close"
     lines = [f"HTTP/1.1 {response.status} -", *(f"{name}: {value}" for name, value in headers.items())]
-    return "\r\n".join((*lines, "", "")).encode("latin-1") + body
+    return "\r\n".join((*lines, "", "")).encode("latin-1")
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 # Ways to spoil.

@@ -292,9 +292,9 @@ def note_epoch(simulation: Simulation) -> None:
     """
     redis, epochs, order = simulation.redis, simulation.epochs, simulation.checker.order
     assert redis is not None
-    new = redis.data[b"{pushup}:state"][b"epoch"].decode()
-    if new in epochs:
-        return
+    state = redis.data.get(b"{pushup}:state")
+    if state is None or (new := state[b"epoch"].decode()) in epochs:
+        return  # what the epoch begins with did not all arrive, or another node has begun it
     latest = max(epochs, key=lambda name: order.epoch(f"{name}-0"), default="")
     epochs.append(new)
     if latest and order.epoch(f"{new}-0") < order.epoch(f"{latest}-0"):

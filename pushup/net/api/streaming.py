@@ -34,7 +34,6 @@ from pushup.net.errors import NotAcceptable
 from pushup.net.exchange import Exchange, Streamed
 from pushup.net.http1 import Request
 from pushup.net.problems import problem
-from pushup.net.responses import Response
 
 AGE_JITTER = 0.15
 """A stream ends earlier than at its maximum age by a random part up to this: clients that came together do not return
@@ -114,24 +113,31 @@ class Streaming:
         encoding = self._encodings.find(request.header(b"accept"), chunked=not request.is_1_0)
         if encoding is None:
             raise NotAcceptable("events come as text/event-stream or as application/x-ndjson", field="Accept")
-        if request.method == b"HEAD":
-            exchange.respond(Response(200, content_type=encoding.content_type))
-            return None
         poll = replace(poll, cursor=_cursor(poll, request), timeout=self._heartbeat_seconds, stays=True)
+        begin = self._show if request.method == b"HEAD" else self._begin
         authorized_polls = self._authorized_polls
         if authorized_polls is None:
-            self._begin(NOTHING, poll, exchange, encoding)
+            begin(NOTHING, poll, exchange, encoding)
             return None
         grant = authorized_polls.grant(poll, request)
         if isinstance(grant, Deferred):
             exchange.hold(grant)
-            return grant.addCallback(self._begin, poll, exchange, encoding)
-        self._begin(grant, poll, exchange, encoding)
+            return grant.addCallback(begin, poll, exchange, encoding)
+        begin(grant, poll, exchange, encoding)
         return None
 
     def _begin(self, grant: Grant, poll: Poll, exchange: Exchange, encoding: EventEncoding) -> None:
         ends_at = self.seconds() + self._most_seconds * (1 - AGE_JITTER * self._random())
         Stream(self, poll.selection, encoding, grant, ends_at).begin(poll, exchange)
+
+    def _show(self, grant: Grant, poll: Poll, exchange: Exchange, encoding: EventEncoding) -> None:
+        """Answer with the head of a stream. Raises: as `Stream.begin`."""
+        stream = Stream(self, poll.selection, encoding, grant, 0.0)
+        result = self.node.poll(replace(poll, timeout=0.0, stays=False), stream, 0.0)
+        if isinstance(result, Subscription):
+            self.node.abandon(result)
+        exchange.stream(stream, encoding.content_type, b"", chunked=encoding.is_chunked)
+        exchange.finish(b"")
 
 
 class Stream:

@@ -19,6 +19,7 @@ LIMITS = {
     "retention_messages": 1000,
     "retention_seconds": 300,
     "request_timeout_seconds": 10,
+    "stream_heartbeat_seconds": 15,
 }
 """The limits of the server, with PushUp's defaults; `--limit NAME=VALUE` sets another."""
 

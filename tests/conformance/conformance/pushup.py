@@ -73,6 +73,16 @@ class PushUp:
         pairs += [("cursor", cursor)] if cursor else []
         return self.call("GET", f"/v1/poll?{urlencode([*pairs, ('timeout', f'{timeout:g}')])}")
 
+    def stream(
+        self, channels: tuple[str, ...], cursor: str, method: str = "GET", *, headers: tuple[tuple[str, str], ...] = ()
+    ) -> Request:
+        """Open an event stream, with GET or POST."""
+        if method == "POST":
+            body = {"channels": list(channels), **({"cursor": cursor} if cursor else {})}
+            return self.call("POST", "/v1/events", body, headers=headers)
+        pairs = [*(("channel", channel) for channel in channels), *([("cursor", cursor)] if cursor else [])]
+        return self.call("GET", f"/v1/events?{urlencode(pairs)}", headers=headers)
+
     def read_answer(self, response: Response, cursor: str) -> Answer:
         value = response.json if response.status == 200 else None
         if not isinstance(value, dict):
@@ -80,7 +90,7 @@ class PushUp:
         try:
             return Answer(
                 value["cursor"],
-                tuple(Message(m["data"], m["id"], tuple(m["channels"]), m["time"]) for m in value["messages"]),
+                tuple(map(read_message, value["messages"])),
                 value["more"],
                 tuple((gap["channel"], gap["reason"]) for gap in value["gaps"]),
                 tuple(value["closed"]),
@@ -91,3 +101,8 @@ class PushUp:
 
     def create(self, channel: str) -> Request | None:
         return self.call("POST", "/v1/channels", {"name": channel}) if self._options.strict else None
+
+
+def read_message(value: Any) -> Message:
+    """A message of an answer, or the data of an event. Raises: KeyError, TypeError."""
+    return Message(value["data"], value["id"], tuple(value["channels"]), value["time"])

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from conformance.adapter import Adapter, Answer, Published, Request
+from conformance.events import EventStream
 from conformance.options import Options
 from conformance.pushup import PushUp
 from conformance.registry import Failed
@@ -79,6 +80,17 @@ class Client:
         self.begin_poll(channels, cursor, timeout)
         return self.answer(within=timeout + self._trial.patience)
 
+    def stream(
+        self, channels: str | tuple[str, ...], cursor: str = "", method: str = "GET", **headers: str
+    ) -> EventStream:
+        """Open an event stream on this connection, which is the client's again when the stream has ended.
+
+        `headers` as for `call`.
+        """
+        pairs = tuple((name.replace("_", "-"), value) for name, value in headers.items())
+        self.begin(self._trial.native.stream(_tuple(channels), cursor, method, headers=pairs))
+        return self._trial.opened(self.wire)
+
     def close(self) -> None:
         if self._wire is not None:
             self._wire.close()
@@ -127,6 +139,10 @@ class Trial:
             raise Failed(f"expected a connection, and there was none: {error}") from None
         self._cleanup.callback(wire.close)
         return wire
+
+    def opened(self, wire: Wire) -> EventStream:
+        """The event stream that a request has opened on this connection."""
+        return EventStream(wire, wire.head(time.monotonic() + self.patience), self.patience)
 
     def check_time(self) -> None:
         """Raises: Failed if the check takes too long, perhaps because the same comes again and again."""

@@ -1,4 +1,7 @@
-"""One connection: any bytes out, responses in. Reads responses with a length, in chunks, or up to the end."""
+"""One connection: any bytes out, responses in. Reads responses with a length, in chunks, or up to the end.
+
+A body is read as a whole, or piece by piece while it is sent (`Body`).
+"""
 
 from __future__ import annotations
 
@@ -108,6 +111,14 @@ class Wire:
     def any_response(self, *, head: bool = False, within: float = 0.0) -> Response:
         """The next response, even a provisional one. Raises: Failed if none comes."""
         deadline = time.monotonic() + (within or self._patience)
+        response = self.head(deadline)
+        return response if head else response._replace(body=Body(self, response).rest(deadline))
+
+    def head(self, deadline: float) -> Response:
+        """The head of the next response, even of a provisional one. `deadline` is a time of `time.monotonic`.
+
+        Raises: Failed if none comes.
+        """
         lines = self._until(b"\r\n\r\n", deadline).decode("latin-1").split("\r\n")
         version, _, rest = lines[0].partition(" ")
         if not (version.startswith("HTTP/1.") and rest[:3].isdigit()):
@@ -117,19 +128,7 @@ class Wire:
             name, _, value = line.partition(":")
             name = name.lower()
             headers[name] = f"{headers[name]}, {value.strip()}" if name in headers else value.strip()
-        status = int(rest[:3])
-        body = b""
-        if head or status < 200 or status in (204, 304):
-            pass
-        elif "chunked" in headers.get("transfer-encoding", "").lower():
-            body = self._chunks(deadline)
-        elif "content-length" in headers:
-            body = self._exactly(int(headers["content-length"]), deadline)
-        else:
-            while self._receive(deadline):
-                pass
-            body, self._received = self._received, b""
-        return Response(status, headers, body, version)
+        return Response(int(rest[:3]), headers, b"", version)
 
     def silent(self, seconds: float) -> bool:
         """Whether nothing comes for this long, and the connection stays open."""
@@ -173,15 +172,6 @@ class Wire:
     def close(self) -> None:
         self.socket.close()
 
-    def _chunks(self, deadline: float) -> bytes:
-        body = b""
-        while size := int(self._until(b"\r\n", deadline).split(b";")[0], 16):
-            body += self._exactly(size, deadline)
-            self._exactly(2, deadline)
-        while self._until(b"\r\n", deadline):
-            pass
-        return body
-
     def _until(self, end: bytes, deadline: float) -> bytes:
         """What comes before `end`, which is dropped."""
         while (at := self._received.find(end)) < 0:
@@ -190,11 +180,11 @@ class Wire:
         found, self._received = self._received[:at], self._received[at + len(end) :]
         return found
 
-    def _exactly(self, size: int, deadline: float) -> bytes:
-        while len(self._received) < size:
-            if not self._receive(deadline):
-                raise Failed(f"expected a body of {size} bytes, and the connection ended after {len(self._received)}")
-        found, self._received = self._received[:size], self._received[size:]
+    def _some(self, most: int, deadline: float) -> bytes:
+        """The next bytes, as soon as there are any; none at the end of the connection."""
+        if not self._received:
+            self._receive(deadline)
+        found, self._received = self._received[:most], self._received[most:]
         return found
 
     def _receive(self, deadline: float) -> bool:
@@ -214,3 +204,49 @@ class Wire:
 
     def _so_far(self) -> str:
         return f" after {self._received[:100]!r}" if self._received else ""
+
+
+class Body:
+    """The body of a response, of which `head` has been read."""
+
+    def __init__(self, wire: Wire, head: Response) -> None:
+        self._wire = wire
+        self.is_chunked = "chunked" in head.headers.get("transfer-encoding", "").lower()
+        self.has_ended = head.status < 200 or head.status in (204, 304)
+        length = head.headers.get("content-length")
+        self._is_open = not self.is_chunked and length is None  # it ends with the connection
+        self._size = 0 if self.is_chunked or length is None else int(length)
+        self._left = self._size
+        """Bytes that are still to come, of the chunk or of the whole body."""
+
+    def piece(self, deadline: float) -> bytes:
+        """What comes next, as soon as there is any of it; nothing after the last.
+
+        Raises: Failed if nothing comes in time, or the connection ends too early.
+        """
+        wire = self._wire
+        if self.has_ended:
+            return b""
+        if self._is_open:
+            data = wire._some(1 << 20, deadline)
+            self.has_ended = not data
+            return data
+        if not self._left and self.is_chunked:
+            if self._size and (more := wire._until(b"\r\n", deadline)):
+                raise Failed(f"expected the end of a chunk of {self._size} bytes, and {more[:100]!r} came")
+            self._size = self._left = int(wire._until(b"\r\n", deadline).split(b";")[0], 16)
+        if not self._left:
+            self.has_ended = True
+            while self.is_chunked and wire._until(b"\r\n", deadline):
+                pass
+            return b""
+        data = wire._some(self._left, deadline)
+        self._left -= len(data)
+        if not data:
+            came = self._size - self._left
+            raise Failed(f"expected a body of {self._size} bytes, and the connection ended after {came}")
+        return data
+
+    def rest(self, deadline: float) -> bytes:
+        """All that is left. Raises: as `piece`."""
+        return b"".join(iter(lambda: self.piece(deadline), b""))

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from pushup.core.commands import Continue, Entry
 from pushup.core.limits import Limits
 from pushup.drain import SLICE
 from pushup.net.api.poll_parameters import PollLimits
@@ -77,6 +78,16 @@ def test_a_client_without_a_cursor_gets_one_at_once(node: InMemoryNode, query: s
     assert cursor_of(take(stream)) == cursor
     node.publish("a", data=1)
     assert data_of(take(stream)) == [1]
+
+
+def test_an_id_is_a_cursor_of_the_present_epoch(node: InMemoryNode) -> None:
+    """Messages keep the ids that they got before the epoch was renamed; a client never goes back to that name."""
+    node.publish("a", data=1)
+    state = node.node.state
+    node.node.apply(Entry("e", state.cursor.sequence + 1, state.time, Continue("f")))
+    (event,) = take(open_stream(node, "channel=a"))
+    assert (event.id, event.data["id"]) == ("f-1", "e-1")
+    assert node.poll("channel=a&timeout=0&cursor=f-1").messages == ()
 
 
 def test_now_leaves_out_what_is_cached(node: InMemoryNode) -> None:
@@ -171,10 +182,15 @@ def test_the_header_of_a_browser_comes_before_the_cursor(node: InMemoryNode) -> 
 
 
 def test_head(node: InMemoryNode) -> None:
-    """A HEAD request is answered at once, and opens no stream."""
-    exchange = node.begin("HEAD", "/v1/events?channel=a")
-    assert [(r.status, r.content_type) for r in exchange.responses] == [(200, b"text/event-stream")]
-    assert node.streaming.count == 0
+    """A HEAD request is answered at once with the head of the stream, or with the error, and opens no stream."""
+    node.publish("a")
+    for query in ("channel=a", "channel=a&cursor=e-1", "channel=a&cursor=e-9"):
+        exchange = node.begin("HEAD", f"/v1/events?{query}")
+        assert [(r.status, r.content_type) for r in exchange.responses] == [(200, b"text/event-stream")]
+        assert (exchange.written, has_ended(exchange)) == (b"", True)
+    assert node.call("HEAD", "/v1/events?channel=7").status == 404
+    assert node.call("HEAD", "/v1/events?channel=a", last_event_id="x y").status == 400
+    assert (node.streaming.count, node.polls.count) == (0, 0)
 
 
 def test_gaps_come_before_what_follows_and_move_no_cursor(node: InMemoryNode) -> None:

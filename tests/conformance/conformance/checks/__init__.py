@@ -7,6 +7,7 @@
 | `names` | names and ids of channels |
 | `publishing`, `keys`, `acknowledgements` | publications |
 | `polling`, `cursors` | polls |
+| `streams` | event streams |
 | `delivery` | nothing lost, nothing twice, one order |
 | `gaps` | gaps and closings |
 | `channels` | the calls of channels |
@@ -32,9 +33,10 @@ from conformance.checks import (
     operations,
     polling,
     publishing,
+    streams,
 )
 
 __all__ = [
     "access", "acknowledgements", "channels", "cluster", "cursors", "delivery", "errors", "gaps", "http", "keys",
-    "limits", "names", "operations", "polling", "publishing",
+    "limits", "names", "operations", "polling", "publishing", "streams",
 ]  # fmt: skip

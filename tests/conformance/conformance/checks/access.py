@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.registry import must
+from conformance.registry import must, should
 from conformance.trial import Trial
 from conformance.wire import Response
 
@@ -53,10 +53,11 @@ def takes_the_key(t: Trial) -> None:
 
 @must("ACC-2", "publish key")
 def needs_no_key_for_polls(t: Trial) -> None:
-    """Polls and the current cursor need no publish key."""
+    """Polls, streams and the current cursor need no publish key."""
     client, name = t.client(), t.channel()
     t.status(client.call("GET", f"/v1/poll?channel={name}&timeout=0", Authorization="Bearer unknown"), 200)
     t.status(client.call("GET", "/v1/cursor", Authorization=""), 200)
+    client.stream(name, Authorization="Bearer unknown")
 
 
 @must("ACC-3", "no publish key")
@@ -123,14 +124,24 @@ def lets_no_other_pages_read(t: Trial) -> None:
 def answers_preflight_requests(t: Trial) -> None:
     """An allowed page may send the header fields of the protocol."""
     client = t.client()
-    for path, method in (("/v1/poll", "GET"), ("/v1/messages", "POST")):
+    for path, method in (("/v1/poll", "GET"), ("/v1/events", "GET"), ("/v1/messages", "POST")):
         response = client.call("OPTIONS", path, Origin=t.options.origin, Access_Control_Request_Method=method)
         t.status(response, 204, 200)
         methods = response.headers.get("access-control-allow-methods", "")
         t.true(method in methods, f"expected {method} to be allowed, and {methods!r} came")
         fields = response.headers.get("access-control-allow-headers", "").lower()
-        for field in ("authorization", "content-type", "idempotency-key", "pushup-ticket"):
+        for field in ("authorization", "content-type", "idempotency-key", "last-event-id", "pushup-ticket"):
             t.true(field in fields, f"expected {field} to be allowed, and {fields!r} came")
+
+
+@should("CORS-4", "origin")
+def lets_allowed_pages_read_when_to_return(t: Trial) -> None:
+    """Responses to an allowed origin, errors too, let its page read Retry-After."""
+    client = t.client()
+    for target in (f"/v1/poll?channel={t.channel()}&timeout=0", "/v1/cursor", "/v1/nowhere"):
+        headers = client.call("GET", target, Origin=t.options.origin).headers
+        exposed = headers.get("access-control-expose-headers", "").lower()
+        t.true("retry-after" in exposed or exposed == "*", f"expected Retry-After to be exposed, and {exposed!r} was")
 
 
 def _without(t: Trial) -> dict[str, str]:

@@ -110,19 +110,20 @@ def can_be_shown(t: Trial) -> None:
 
 @must("CHAN-6")
 def count_their_subscribers(t: Trial) -> None:
-    """A channel counts the polls that are held on it, and forgets those whose clients have left."""
+    """A channel counts the polls and streams that wait on it, and forgets those whose clients have left."""
     client, name = t.client(), t.channel()
     cursor = client.publish(name, 1).cursor
     wires = [t.wire() for _ in range(3)]
-    for wire in wires:
+    for wire in wires[1:]:
         wire.send(t.encode(t.native.poll((name,), cursor, 20)))
-    for expected in (3, 2):
+    wires[0].send(t.encode(t.native.stream((name,), cursor)))
+    for expected in (3, 2, 1):
         for _ in range(int(t.patience * 10)):
             if (count := client.call("GET", f"/v1/channels/{name}").json["subscribers"]) == expected:
                 break
             t.sleep(0.1)
         t.same("the subscribers", count, expected)
-        wires[0].close()
+        wires.pop(0).close()
 
 
 @must("CHAN-7")
