@@ -1,8 +1,8 @@
 // @ts-check
 /**
- * pushup.js: keeps a web page up to date with a PushUp server. Documented in docs/client.md, whose tables this file follows.
+ * pushup.js: keeps a web page up to date with a PushUp server. docs/client.md documents it, and has its tables.
  *
- * In this order: the tables, the two transports, one connection, the feed, the lead among tabs, subscriptions, the browser.
+ * In this order: the tables, the two transports, a connection, the feed, the lead among tabs, subscriptions, the client.
  *
  * @typedef {import("./pushup.d.ts").PushUp} DeclaredPushUp
  * @typedef {import("./pushup.d.ts").Subscription} DeclaredSubscription
@@ -17,6 +17,10 @@
  *   what happened from one cursor to the next
  * @typedef {Entry & {channels: Set<string>, open: Set<string>}} Node
  *   an entry, what was asked for, and the channels with a gap that may reach beyond it: they have had no message since
+ * @typedef {object} Purpose
+ * @property {() => Request | null} plan
+ * @property {(request: Request, entry: Entry) => void} take
+ * @property {(request: Request, problem: Problem) => void} refused
  * @typedef {{cursor?: string, last?: string, node?: Node, channels: Set<string>}} Position
  * @typedef {{kind: "base" | "own", channels: string[], cursor: string, sub?: Subscription}} Request
  */
@@ -78,7 +82,7 @@ export function step(table, state, event) {
  * Lets a machine follow its table: the next state, then the actions, which are its methods.
  * @param {any} machine @param {typeof CONNECTION} table @param {string} event @param {any} [detail]
  */
-function follow(machine, table, event, detail) {
+function drive(machine, table, event, detail) {
   const { state, actions } = step(table, machine.state, event);
   if (state === machine.state && !actions.length) return;
   if (event !== "leader") machine.client.log(machine.name, state, event, detail?.message);
@@ -112,7 +116,9 @@ const FORGET = 180_000; // a tab that has not been heard of for so long
 
 /** Why a request ended without what was asked for; `status` is 0 if there was no answer that could be understood. */
 class Trouble extends Error {
-  /** @param {string} text @param {Problem} [problem] @param {number} [pause] milliseconds that the server asks to wait */
+  /**
+   * @param {string} text @param {Problem} [problem] @param {number} [pause] milliseconds that the server asks to wait
+   */
   constructor(text, problem = { status: 0 }, pause = 0) {
     super(text);
     this.problem = problem;
@@ -126,7 +132,10 @@ export class EventParser {
   #decoder = new TextDecoder();
   #rest = "";
 
-  /** @param {Uint8Array} bytes the next piece @returns {{id?: string, event?: string, data?: string}[]} the blocks that it completes */
+  /**
+   * @param {Uint8Array} bytes the next piece
+   * @returns {{id?: string, event?: string, data?: string}[]} the blocks that it completes
+   */
   push(bytes) {
     const blocks = (this.#rest + this.#decoder.decode(bytes, { stream: true })).split(/\r?\n\r?\n/);
     this.#rest = blocks.pop() ?? "";
@@ -150,8 +159,8 @@ export function retryAfter(value, wall) {
 }
 
 /**
- * Follows `POST /v1/events` until it ends. Gaps and closings wait for the next cursor: nothing is told twice if the stream
- * breaks between them.
+ * Follows `POST /v1/events` until it ends. Gaps and closings wait for the next cursor: nothing is told twice if the
+ * stream breaks between them.
  * @param {Connection} connection @param {AbortSignal} signal
  */
 async function stream(connection, signal) {
@@ -159,10 +168,11 @@ async function stream(connection, signal) {
   const { channels, cursor } = connection.request;
   const response = await connection.fetch(signal, "/v1/events", { channels, cursor });
   const reader = response.body?.getReader();
-  if (!reader || !/^text\/event-stream/i.test(response.headers.get("Content-Type") ?? "")) throw new Trouble("not a stream");
+  if (!reader || !/^text\/event-stream/i.test(response.headers.get("Content-Type") ?? ""))
+    throw new Trouble("not a stream");
   const parser = new EventParser();
   const none = () => /** @type {Entry} */ ({ cursor: "", messages: [], gaps: [], closed: [] });
-  for (let entry = none(); ; ) {
+  for (let entry = none(); ;) {
     const { done, value } = await reader.read();
     signal.throwIfAborted();
     if (done) return;
@@ -183,12 +193,12 @@ async function stream(connection, signal) {
 }
 
 /**
- * Polls again and again with `POST /v1/poll`; the first polls do not wait. One that is only to catch up ends after one answer.
+ * Polls again and again with `POST /v1/poll`; the first polls do not wait. To catch up, one answer is enough.
  * @param {Connection} connection @param {AbortSignal} signal
  */
 async function poll(connection, signal) {
   let hold = 0;
-  for (let useless = 0; useless < 3; ) {
+  for (let useless = 0; useless < 3;) {
     const { kind, channels, cursor } = connection.request;
     const asked = connection.client.now();
     connection.within(hold + PATIENCE, "fail");
@@ -237,7 +247,7 @@ class Connection {
   /**
    * `plan` gives the next request, `take` gets what comes, `refused` hears of a refusal that the application accepts.
    * @param {PushUp} client @param {string} name
-   * @param {{plan(): Request | null, take(request: Request, entry: Entry): void, refused(request: Request, problem: Problem): void}} purpose
+   * @param {Purpose} purpose
    */
   constructor(client, name, { plan, take, refused }) {
     this.client = client;
@@ -250,7 +260,7 @@ class Connection {
   /** @param {string} event @param {Trouble} [trouble] */
   send(event, trouble) {
     if (!["opening", "waiting", "asking"].includes(this.state)) this.since = this.client.environment.wall();
-    follow(this, CONNECTION, event, trouble);
+    drive(this, CONNECTION, event, trouble);
   }
 
   /** Looks whether something else is wanted than before. */
@@ -404,7 +414,8 @@ class Connection {
     }
     if (lasted) this.failures = 0;
     if (trouble.pause) this.notBefore = now + trouble.pause;
-    if (this.streams && [404, 405, 406, 501].includes(status)) event = "mute"; // a server without streams
+    if (this.streams && [404, 405, 406, 501].includes(status))
+      event = "mute"; // a server without streams
     else if (status >= 400 && status < 500 && ![408, 429].includes(status)) event = "refuse";
     else if (event === "fail" && lasted && !status && trouble.message !== "loop") event = "end";
     if (this.streams && !status) this.short = lasted ? 0 : this.short + 1;
@@ -420,9 +431,9 @@ class Connection {
 
   /** @returns {State} */
   shown() {
-    const { state, failures, since, next } = this;
+    const { state, failures, refusals, since, next } = this;
     if (state === "live") return { state };
-    if (failures === 0) return { state: "catching-up" };
+    if (failures <= Number(refusals === 1)) return { state: "catching-up" }; // a token expires: no reason for a banner
     return { state: "offline", failures, since, next: state === "waiting" ? next : null };
   }
 }
@@ -452,7 +463,8 @@ class Feed {
   /** Begins a new chain, or none. @param {string} [cursor] */
   start(cursor) {
     const none = new Set();
-    this.#chain = cursor === undefined ? [] : [{ cursor, messages: [], gaps: [], closed: [], channels: none, open: none }];
+    this.#chain =
+      cursor === undefined ? [] : [{ cursor, messages: [], gaps: [], closed: [], channels: none, open: none }];
     this.#size = 1;
   }
 
@@ -520,7 +532,7 @@ class Lead {
 
   /** @param {string} event @param {any} [message] */
   send(event, message) {
-    follow(this, LEAD, event, message);
+    drive(this, LEAD, event, message);
   }
 
   /** Takes part with these channels, a list for each subscription; or does not. @param {string[][] | null} lists */
@@ -546,12 +558,14 @@ class Lead {
       this.#channel = new BroadcastChannel(this.lock);
       this.#channel.onmessage = ({ data }) => this.#receive(data);
     }
-    locks.request(this.lock, steal ? { steal } : { signal: turn.signal }, granted).catch((/** @type {Error} */ error) => {
-      if (this.#turn !== turn) return;
-      if (error.name === "AbortError") return this.send("lost");
-      this.lock = ""; // the browser has locks, but not for this page
-      granted();
-    });
+    locks
+      .request(this.lock, steal ? { steal } : { signal: turn.signal }, granted)
+      .catch((/** @type {Error} */ error) => {
+        if (this.#turn !== turn) return;
+        if (error.name === "AbortError") return this.send("lost");
+        this.lock = ""; // the browser has locks, but not for this page
+        granted();
+      });
   }
 
   steal() {
@@ -751,7 +765,7 @@ class Subscription {
     if (this.busy) return;
     this.busy = true;
     const { onMessage, onClosed, atLeastOnce } = this.#options;
-    for (let next; this.active && (next = this.next()); ) {
+    for (let next; this.active && (next = this.next());) {
       const { entry, node } = next;
       const { channels } = this;
       /** @param {string} channel */
@@ -1012,7 +1026,8 @@ export class PushUp {
     if (this.lead.state !== "leading" || this.#asleep) return null;
     const channels = this.#union();
     if (!channels.length) return null;
-    if (this.feed.cursor === undefined) this.feed.start(this.#active().find((sub) => sub.cursor && !sub.suspect)?.cursor);
+    if (this.feed.cursor === undefined)
+      this.feed.start(this.#active().find((sub) => sub.cursor && !sub.suspect)?.cursor);
     return this.feed.cursor === undefined ? null : { kind: "base", channels, cursor: this.feed.cursor };
   }
 
@@ -1038,12 +1053,16 @@ export class PushUp {
 
   // What comes.
 
-  /** The shared request has yielded an entry, here or in the tab that leads. @param {string} from @param {Entry} entry @param {string[]} channels */
+  /**
+   * The shared request has yielded an entry, here or in the tab that leads.
+   * @param {string} from @param {Entry} entry @param {string[]} channels
+   */
   follow(from, entry, channels) {
     this.feed.add(from, entry, channels);
     for (const sub of this.#active()) {
       void sub.pump();
-      if (!this.#isLost(sub) || !entry.messages.some((message) => message.channels.some((c) => sub.channels.has(c)))) continue;
+      if (!this.#isLost(sub) || !entry.messages.some((message) => message.channels.some((c) => sub.channels.has(c))))
+        continue;
       sub.complete = false;
       sub.askAt = Math.min(sub.askAt, sub.askedAt + BACKOFF[0]);
     }
@@ -1058,7 +1077,8 @@ export class PushUp {
 
   /** @param {Request} request @param {Entry & {more?: boolean}} entry */
   #takeOwn({ sub, cursor, channels }, entry) {
-    if (!sub || (sub.cursor ?? "now") !== cursor || sub.busy || String([...sub.channels].sort()) !== String(channels)) return;
+    if (!sub || (sub.cursor ?? "now") !== cursor || sub.busy || String([...sub.channels].sort()) !== String(channels))
+      return;
     sub.suspect = false;
     const longest = this.#isCovered(sub) ? SELDOM : BACKOFF[1];
     sub.complete = !entry.more;
@@ -1112,13 +1132,16 @@ export class PushUp {
     return this.#token;
   }
 
-  /** Whether the application wants a refused request to be tried again. @param {Request} request @param {Problem} problem */
+  /**
+   * Whether the application wants a refused request to be tried again.
+   * @param {Request} request @param {Problem} problem
+   */
   mayRetry({ kind }, problem) {
     if (problem.status === 401 && this.options.token) {
       this.#token = undefined;
       return this.token();
     }
-    if (kind === "base" && (this.#active().length > 1 || this.lead.tabs.size)) return false; // first: whose fault is it?
+    if (kind === "base" && (this.#active().length > 1 || this.lead.tabs.size)) return false; // whose fault?
     return this.options.onRefused?.(problem);
   }
 

@@ -129,7 +129,13 @@ test("subscriptions of a page share one request, and each gets its own messages"
   w.publish(["b", "d"], 2);
   w.publish("c", 3);
   await w.run(2);
-  assert.deepEqual([one.messages, two.messages], [[1, 2], [2, 3]]);
+  assert.deepEqual(
+    [one.messages, two.messages],
+    [
+      [1, 2],
+      [2, 3],
+    ],
+  );
   assert.equal(w.held().length, 1);
   assert.deepEqual(w.held()[0].asked.channels, ["a", "b", "c"]);
 });
@@ -144,7 +150,13 @@ test("a late subscription with an older cursor gets its past, and the others not
   await w.run(20);
   w.publish(["a", "b"], 6);
   await w.run(2);
-  assert.deepEqual([one.messages, two.messages], [[1, 2, 3, 4, 5, 6], [2, 3, 4, 5, 6]]);
+  assert.deepEqual(
+    [one.messages, two.messages],
+    [
+      [1, 2, 3, 4, 5, 6],
+      [2, 3, 4, 5, 6],
+    ],
+  );
   assert.equal(two.sub.state.state, "live");
 });
 
@@ -219,7 +231,7 @@ test("a frozen leader is replaced within ten seconds", async () => {
   assert.notEqual(w.held()[0].tab, tab);
 });
 
-test("tabs of different users, servers or credentials share nothing, nor do tabs with a token and no user", async () => {
+test("tabs of different users, servers or credentials share nothing, nor do those with a token and no user", async () => {
   for (const [one, two, requests] of [
     [{ user: "mei" }, { user: "tom" }, 2],
     [{ user: "mei" }, { user: "mei" }, 1],
@@ -249,7 +261,13 @@ test("more channels than one request may have: those that do not fit are asked f
     await w.run(20);
   }
   await w.run(40);
-  assert.deepEqual([one.messages, two.messages], [[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5]]);
+  assert.deepEqual(
+    [one.messages, two.messages],
+    [
+      [0, 1, 2, 3, 4, 5],
+      [0, 1, 2, 3, 4, 5],
+    ],
+  );
   assert.ok(w.network.log.every(({ asked }) => !asked || asked.channels.length <= 3));
 });
 
@@ -407,7 +425,10 @@ test("pauses grow to 30 s, and are random", async () => {
 });
 
 test("a connection that is silently dead is noticed: a stream within 30 s, a poll within 40 s", async () => {
-  for (const [transport, limit] of [["stream", 31], ["poll", 41]]) {
+  for (const [transport, limit] of [
+    ["stream", 31],
+    ["poll", 41],
+  ]) {
     const w = scene();
     const { sub } = w.page({ transport }).subscribe(["a"]);
     await w.run(10);
@@ -520,7 +541,11 @@ test("freeze and resume: the same, from the same cursor", async () => {
 });
 
 test("a hidden page continues, pauses, or looks after each time, as it is told", async () => {
-  for (const [hidden, after60, after140] of [["continue", [1], [1]], ["pause", [], []], [100, [], [1]]]) {
+  for (const [hidden, after60, after140] of [
+    ["continue", [1], [1]],
+    ["pause", [], []],
+    [100, [], [1]],
+  ]) {
     const w = scene();
     const { tab, subscribe } = w.page({ hidden });
     const { messages } = subscribe(["a"]);
@@ -557,7 +582,13 @@ test("an exception in a handler affects no other message, and is reported", asyn
   await w.run(1);
   w.publish("a", 1, 2);
   await w.run(1);
-  assert.deepEqual([seen, fine.messages], [[1, 2], [1, 2]]);
+  assert.deepEqual(
+    [seen, fine.messages],
+    [
+      [1, 2],
+      [1, 2],
+    ],
+  );
   assert.deepEqual(new Set(page.errors.map(({ message }) => message)), new Set(["one", "two", "three"]));
   assert.equal(fails.sub.state.state, "live");
 });
@@ -637,9 +668,16 @@ test("a gap that the shared request told before a subscription joined it is told
   const page = w.page({ transport: "poll" });
   const first = page.subscribe(["a", "b"], { cursor: w.service.cursor(0) });
   await w.run(1);
-  const second = page.subscribe(["a"], { cursor: w.service.cursor(4) }); // where the shared request was between two answers
+  // Where the shared request was between two answers.
+  const second = page.subscribe(["a"], { cursor: w.service.cursor(4) });
   await w.run(5);
-  assert.deepEqual([first.messages, second.messages], [[3, 4, 6, 7], [6, 7]]);
+  assert.deepEqual(
+    [first.messages, second.messages],
+    [
+      [3, 4, 6, 7],
+      [6, 7],
+    ],
+  );
   assert.deepEqual(second.gaps, [{ channel: "a", reason: "evicted" }]);
 });
 
@@ -661,9 +699,9 @@ test("a token is asked for once, sent with each request, and once more after a 4
   w.service.tokens = new Set(["t1"]);
   let asked = 0;
   const page = w.page({ token: async () => `t${++asked}` });
-  const { messages, sub } = page.subscribe(["a"]);
+  const { messages, sub, states } = page.subscribe(["a"]);
   page.subscribe(["b"]);
-  await w.run(2);
+  await w.run(10);
   assert.equal(asked, 1);
   w.service.tokens = new Set(["t2"]);
   w.network.reset();
@@ -671,6 +709,7 @@ test("a token is asked for once, sent with each request, and once more after a 4
   w.publish("a", 1);
   await w.run(1);
   assert.deepEqual([asked, messages, sub.state.state], [2, [1], "live"]);
+  assert.deepEqual(states, ["live", "catching-up", "live"]);
   assert.ok(!JSON.stringify(page.push.report()).includes("t1"));
 });
 
@@ -702,12 +741,14 @@ test("a token that is always refused is asked for five times", async () => {
   assert.equal(asked, 6);
 });
 
-test("a ticket is sent along; when it has expired, the request is repeated without it, and nobody is asked", async () => {
+test("a ticket is sent along; when it has expired, the request is repeated without it", async () => {
   for (const transport of ["stream", "poll"]) {
     const w = scene();
     w.service.ticket = "first";
     const refused = [];
-    const { sub, messages, states } = w.page({ transport, onRefused: (problem) => void refused.push(problem) }).subscribe(["a"]);
+    const { sub, messages, states } = w
+      .page({ transport, onRefused: (problem) => void refused.push(problem) })
+      .subscribe(["a"]);
     await w.run(30);
     w.network.reset();
     await w.run(5);
@@ -743,5 +784,8 @@ test("report returns the last 200 events", async () => {
   subscribe(["a"]);
   await w.run(5000);
   assert.equal(push.report().length, 200);
-  assert.deepEqual(Object.keys(push.report()[0]), ["at", "part", "state", "event", "detail"].slice(0, Object.keys(push.report()[0]).length));
+  assert.deepEqual(
+    Object.keys(push.report()[0]),
+    ["at", "part", "state", "event", "detail"].slice(0, Object.keys(push.report()[0]).length),
+  );
 });

@@ -6,7 +6,12 @@ import { gzipSync } from "node:zlib";
 
 /** The source without comments; it has none behind code in strings or regular expressions. */
 export function stripped(source) {
-  return source.replace(/^\s*\/\*\*[^]*?\*\/\s*?\n/gm, "").replace(/\/\*\*[^]*?\*\/ ?/g, "").replace(/^\s*\/\/.*\n/gm, "").replace(/ \/\/ .*$/gm, "").replace(/^\s*\n/gm, "");
+  return source
+    .replace(/^\s*\/\*\*[^]*?\*\/\s*?\n/gm, "")
+    .replace(/\/\*\*[^]*?\*\/ ?/g, "")
+    .replace(/^\s*\/\/.*\n/gm, "")
+    .replace(/ \/\/ .*$/gm, "")
+    .replace(/^\s*\n/gm, "");
 }
 
 test("9 KB", async () => {
