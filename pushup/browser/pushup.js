@@ -872,7 +872,7 @@ export class PushUp {
     this.pollUntil = Number(this.stored("transport")) || 0;
     this.feed = new Feed();
     const alone = share === false || (token && user === undefined);
-    this.lead = new Lead(this, alone ? "" : JSON.stringify(["pushup", this.url, credentials ?? "", user ?? ""]));
+    this.lead = new Lead(this, alone ? "" : JSON.stringify(["pushup 1", this.url, credentials ?? "", user ?? ""]));
     this.base = new Connection(this, "base", {
       plan: () => this.#planBase(),
       take: (request, entry) => this.#takeBase(request, entry),
