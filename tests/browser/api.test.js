@@ -86,6 +86,10 @@ test("a cursor of the page goes before the stored one, which goes before the pre
   const present = again.subscribe(["a"], { cursor: "now", name: "third" });
   await w.run(3);
   assert.deepEqual([stored.messages, given.messages, present.messages], [[3], [1, 2, 3], []]);
+  again.tab.close();
+  const both = w.page({}, w.tab(first.tab.storage)).subscribe(["a"], { cursor: w.service.cursor(1) });
+  await w.run(3);
+  assert.deepEqual(both.messages, [2, 3]);
 });
 
 test("a page without storage starts at the present", async () => {
@@ -296,6 +300,23 @@ test("one subscription that is refused does not stop the others, in its tab and 
   assert.equal(w.held().length, 1);
 });
 
+test("a permission that is revoked stops the subscriptions that need it, in all tabs, and no others", async () => {
+  const w = scene();
+  const pages = [w.page(), w.page()];
+  const fine = pages.map((page) => page.subscribe(["a"], { cursor: "earliest" }));
+  const refused = pages.map((page) => page.subscribe(["a", "b"], { cursor: "earliest" }));
+  await w.run(10);
+  assert.equal(w.network.log.filter(({ asked }) => asked.timeout === 0).length, 0); // nobody had to catch up
+  w.service.forbidden.add("b");
+  w.network.reset();
+  await w.run(60);
+  w.publish("a", 1);
+  await w.run(5);
+  for (const { sub } of refused) assert.equal(sub.state.reason?.status, 403);
+  for (const { sub, messages } of fine) assert.deepEqual([sub.state.state, messages], ["live", [1]]);
+  assert.equal(w.held().length, 1);
+});
+
 // Transports.
 
 test("no first byte of a stream in 3 s: long polls, for 30 minutes, also after a reload", async () => {
@@ -320,17 +341,15 @@ test("no first byte of a stream in 3 s: long polls, for 30 minutes, also after a
   assert.equal(w.held()[0].path, "/v1/events");
 });
 
-test("a server that restarts is polled for a minute at most", async () => {
+test("streams to which no connection can be made are replaced by polls for a minute: it may be a restart", async () => {
   const w = scene();
+  w.network.faults.refuseStreams = true;
   const { sub } = w.page().subscribe(["a"]);
   await w.run(10);
-  w.network.faults.outage = "refuse";
-  w.network.reset();
-  await w.run(5);
-  w.network.faults = {};
-  await w.run(5);
   assert.equal(sub.state.state, "live");
-  await w.run(90);
+  assert.equal(w.held()[0].path, "/v1/poll");
+  w.network.faults = {};
+  await w.run(100);
   assert.equal(w.held()[0].path, "/v1/events");
 });
 
@@ -472,6 +491,21 @@ test("sleep is noticed by the clocks, and the page is current at once", async ()
     assert.deepEqual(messages, [1]);
     assert.equal(sub.state.state, "live");
   }
+});
+
+test("sleep is noticed although no deadline has passed", async () => {
+  const w = scene();
+  const { tab, subscribe } = w.page();
+  const { messages } = subscribe(["a"]);
+  await w.run(10);
+  tab.freeze();
+  w.network.silence();
+  w.publish("a", 1);
+  await w.run(15);
+  w.browser.asleep += 15_000;
+  tab.thaw();
+  await w.run(0.2);
+  assert.deepEqual(messages, [1]);
 });
 
 test("a server that answers held polls at once is not asked in a loop", async () => {

@@ -155,6 +155,7 @@ export async function run(seed, PushUp, { faults: only } = {}) {
       html: () => (faults.html = 0.5),
       buffering: () => (faults.buffering = true),
       noStreams: () => (faults.noStreams = true),
+      refuseStreams: () => (faults.refuseStreams = true),
       cut: () => (faults.cutAfter = 20_000),
       loop: () => (faults.loop = true),
       silence: () => network.silence(),

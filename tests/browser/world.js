@@ -297,6 +297,7 @@ export class Network {
   #fate(request) {
     const { dice, faults } = this;
     if (faults.outage) return faults.outage;
+    if (faults.refuseStreams && request.path === "/v1/events") return "refuse";
     for (const fate of ["refuse", "hang", "truncate", "502", "429", "503", "html"]) {
       if (dice.chance(faults[fate] ?? 0)) return fate;
     }
