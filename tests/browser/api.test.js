@@ -308,8 +308,11 @@ test("a permission that is revoked stops the subscriptions that need it, in all 
   await w.run(10);
   assert.equal(w.network.log.filter(({ asked }) => asked.timeout === 0).length, 0); // nobody had to catch up
   w.service.forbidden.add("b");
+  const before = w.network.log.length;
   w.network.reset();
   await w.run(60);
+  // The shared request once, and then each subscription for itself.
+  assert.equal(w.network.log.slice(before).filter(({ asked }) => asked.channels.includes("b")).length, 3);
   w.publish("a", 1);
   await w.run(5);
   for (const { sub } of refused) assert.equal(sub.state.reason?.status, 403);
