@@ -33,7 +33,7 @@ need = @for program in $(1); do command -v $$program > /dev/null || missing="$$m
 	[ -z "$$missing" ] || { $(APT_INSTALL) $(2); } || \
 	{ echo "Missing:$$missing. Install these first: $(2)"; exit 1; }
 
-.PHONY: run check check-inside check-browser coverage test test-all cluster lint clean FORCE
+.PHONY: run check check-inside check-browser check-types coverage test test-all cluster lint clean FORCE
 
 run: $(VENV)/run.stamp
 	$(BIN)/pushup serve
@@ -47,6 +47,11 @@ check-inside: $(VENV)/test.stamp
 check-browser:
 	$(call need,node,nodejs)
 	node --test tests/browser/*.test.js
+
+# Its types, by TypeScript, which is downloaded into tests/browser. Not part of `make check`.
+check-types:
+	$(call need,node npm,nodejs npm)
+	cd tests/browser && npm install --no-audit --no-fund --silent && npx tsc -p .
 
 # Of core and broadcast; the threshold is in pyproject.toml.
 coverage: $(VENV)/test.stamp

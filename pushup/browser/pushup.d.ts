@@ -62,7 +62,7 @@ export interface Options extends Handlers {
   onRefused?(problem: Problem): boolean | void | Promise<boolean | void>;
   onError?(error: unknown): unknown;
   channelLimit?: number;
-  environment?: Partial<Environment>;
+  environment?: Environment;
 }
 
 export interface Event {

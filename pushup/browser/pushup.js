@@ -1,9 +1,11 @@
 // @ts-check
 /**
- * pushup.js: keeps a web page up to date with a PushUp server. Documented in docs/client.md, whose tables this file follows.
+ * pushup.js: keeps a web page up to date with a PushUp server. docs/client.md documents it, and has its tables.
  *
- * In this order: the tables, the two transports, one connection, the feed, the lead among tabs, subscriptions, the browser.
+ * In this order: the tables, the two transports, a connection, the feed, the lead among tabs, subscriptions, the client.
  *
+ * @typedef {import("./pushup.d.ts").PushUp} DeclaredPushUp
+ * @typedef {import("./pushup.d.ts").Subscription} DeclaredSubscription
  * @typedef {import("./pushup.d.ts").Environment} Environment
  * @typedef {import("./pushup.d.ts").Message} Message
  * @typedef {import("./pushup.d.ts").Gap} Gap
@@ -15,61 +17,56 @@
  *   what happened from one cursor to the next
  * @typedef {Entry & {channels: Set<string>, open: Set<string>}} Node
  *   an entry, what was asked for, and the channels with a gap that may reach beyond it: they have had no message since
+ * @typedef {object} Purpose
+ * @property {() => Request | null} plan
+ * @property {(request: Request, entry: Entry) => void} take
+ * @property {(request: Request, problem: Problem) => void} refused
  * @typedef {{cursor?: string, last?: string, node?: Node, channels: Set<string>}} Position
  * @typedef {{kind: "base" | "own", channels: string[], cursor: string, sub?: Subscription}} Request
  */
 
-// The tables. Each cell: the next state ("" for the same), then the actions.
+// The tables. Each cell: the next state ("same" for no other), then the actions.
 
-/** @type {Record<string, Record<string, string[]>>} */
+/** @type {Record<string, Record<string, string>>} */
 export const CONNECTION = {
-  idle: { want: ["opening", "open"], sleep: ["asleep"] },
+  idle: { want: "opening open", sleep: "asleep" },
   opening: {
-    want: ["opening", "close", "open"],
-    done: ["idle", "close"],
-    begin: ["live"],
-    end: ["waiting", "wait"],
-    mute: ["opening", "close", "poll", "open"],
-    fail: ["waiting", "close", "count", "wait"],
-    refuse: ["asking", "close", "count", "ask"],
-    sleep: ["asleep", "close"],
-    nudge: ["opening", "close", "open"],
-    offline: ["", "hurry"],
+    want: "opening close open",
+    done: "idle close",
+    begin: "live",
+    end: "waiting wait",
+    mute: "opening close poll open",
+    fail: "waiting close count wait",
+    refuse: "asking close count ask",
+    sleep: "asleep close",
+    nudge: "opening close open",
+    offline: "same hurry",
   },
-  waiting: {
-    due: ["opening", "open"],
-    done: ["idle", "close"],
-    nudge: ["waiting", "hasten"],
-    sleep: ["asleep", "close"],
-  },
+  waiting: { due: "opening open", done: "idle close", nudge: "waiting hasten", sleep: "asleep close" },
   asking: {
-    allow: ["waiting", "wait"],
-    deny: ["stopped", "tell"],
-    fail: ["waiting", "count", "wait"],
-    done: ["idle", "close"],
-    sleep: ["asleep", "close"],
+    allow: "waiting wait",
+    deny: "stopped tell",
+    fail: "waiting count wait",
+    done: "idle close",
+    sleep: "asleep close",
   },
-  asleep: { wake: ["opening", "open"] },
-  stopped: { want: ["opening", "open"], done: ["idle"] },
+  asleep: { wake: "opening open" },
+  stopped: { want: "opening open", done: "idle" },
 };
 CONNECTION.live = CONNECTION.opening;
 
-/** @type {Record<string, Record<string, string[]>>} */
+/** @type {Record<string, Record<string, string>>} */
 export const LEAD = {
-  out: { join: ["following", "queue", "greet"], granted: ["out", "release"] },
+  out: { join: "following queue greet", granted: "out release" },
   following: {
-    join: ["following", "greet"],
-    leave: ["out", "part", "release"],
-    granted: ["leading", "lead"],
-    lost: ["following", "queue"],
-    leader: ["following", "adopt"],
-    silent: ["following", "steal"],
+    join: "following greet",
+    leave: "out part release",
+    granted: "leading lead",
+    lost: "following queue",
+    leader: "following adopt",
+    silent: "following steal",
   },
-  leading: {
-    join: ["leading", "announce"],
-    leave: ["out", "part", "release"],
-    lost: ["following", "queue", "greet"],
-  },
+  leading: { join: "leading announce", leave: "out part release", lost: "following queue greet" },
 };
 
 /**
@@ -77,15 +74,15 @@ export const LEAD = {
  * @param {typeof CONNECTION} table @param {string} state @param {string} event
  */
 export function step(table, state, event) {
-  const [next, ...actions] = table[state][event] ?? [""];
-  return { state: next || state, actions };
+  const [next, ...actions] = (table[state][event] ?? "same").split(" ");
+  return { state: next === "same" ? state : next, actions };
 }
 
 /**
  * Lets a machine follow its table: the next state, then the actions, which are its methods.
  * @param {any} machine @param {typeof CONNECTION} table @param {string} event @param {any} [detail]
  */
-function follow(machine, table, event, detail) {
+function drive(machine, table, event, detail) {
   const { state, actions } = step(table, machine.state, event);
   if (state === machine.state && !actions.length) return;
   if (event !== "leader") machine.client.log(machine.name, state, event, detail?.message);
@@ -102,6 +99,7 @@ const HOLD = 25_000; // a poll is held for so long
 const PATIENCE = 15_000; // beyond what the server was asked to take
 const LASTING = 5_000; // a connection that broke after so long was a good one
 const POLL_FOR = 30 * 60_000; // after streams did not get through
+const POLL_SHORTLY = 60_000; // after no connection was made: that says little about streams
 const BACKOFF = [300, 30_000];
 const FEED_LIMIT = 2_000; // messages and entries
 const REPORT_LIMIT = 200; // events
@@ -118,7 +116,9 @@ const FORGET = 180_000; // a tab that has not been heard of for so long
 
 /** Why a request ended without what was asked for; `status` is 0 if there was no answer that could be understood. */
 class Trouble extends Error {
-  /** @param {string} text @param {Problem} [problem] @param {number} [pause] milliseconds that the server asks to wait */
+  /**
+   * @param {string} text @param {Problem} [problem] @param {number} [pause] milliseconds that the server asks to wait
+   */
   constructor(text, problem = { status: 0 }, pause = 0) {
     super(text);
     this.problem = problem;
@@ -132,7 +132,10 @@ export class EventParser {
   #decoder = new TextDecoder();
   #rest = "";
 
-  /** @param {Uint8Array} bytes the next piece @returns {{id?: string, event?: string, data?: string}[]} the blocks that it completes */
+  /**
+   * @param {Uint8Array} bytes the next piece
+   * @returns {{id?: string, event?: string, data?: string}[]} the blocks that it completes
+   */
   push(bytes) {
     const blocks = (this.#rest + this.#decoder.decode(bytes, { stream: true })).split(/\r?\n\r?\n/);
     this.#rest = blocks.pop() ?? "";
@@ -156,8 +159,8 @@ export function retryAfter(value, wall) {
 }
 
 /**
- * Follows `POST /v1/events` until it ends. Gaps and closings wait for the next cursor: nothing is told twice if the stream
- * breaks between them.
+ * Follows `POST /v1/events` until it ends. Gaps and closings wait for the next cursor: nothing is told twice if the
+ * stream breaks between them.
  * @param {Connection} connection @param {AbortSignal} signal
  */
 async function stream(connection, signal) {
@@ -165,14 +168,15 @@ async function stream(connection, signal) {
   const { channels, cursor } = connection.request;
   const response = await connection.fetch(signal, "/v1/events", { channels, cursor });
   const reader = response.body?.getReader();
-  if (!reader || !/^text\/event-stream/i.test(response.headers.get("Content-Type") ?? "")) throw new Trouble("not a stream");
+  if (!reader || !/^text\/event-stream/i.test(response.headers.get("Content-Type") ?? ""))
+    throw new Trouble("not a stream");
   const parser = new EventParser();
   const none = () => /** @type {Entry} */ ({ cursor: "", messages: [], gaps: [], closed: [] });
-  for (let entry = none(); ; ) {
+  for (let entry = none(); ;) {
     const { done, value } = await reader.read();
     signal.throwIfAborted();
     if (done) return;
-    connection.within(SILENCE, "mute");
+    connection.within(SILENCE, connection.lasted ? "fail" : "mute"); // if it gets through, it is not held back
     for (const { id, event, data } of parser.push(value)) {
       const content = data && JSON.parse(data);
       if (event === "error") throw new Trouble("error", content);
@@ -189,12 +193,12 @@ async function stream(connection, signal) {
 }
 
 /**
- * Polls again and again with `POST /v1/poll`; the first polls do not wait. One that is only to catch up ends after one answer.
+ * Polls again and again with `POST /v1/poll`; the first polls do not wait. To catch up, one answer is enough.
  * @param {Connection} connection @param {AbortSignal} signal
  */
 async function poll(connection, signal) {
   let hold = 0;
-  for (let useless = 0; useless < 3; ) {
+  for (let useless = 0; useless < 3;) {
     const { kind, channels, cursor } = connection.request;
     const asked = connection.client.now();
     connection.within(hold + PATIENCE, "fail");
@@ -208,6 +212,7 @@ async function poll(connection, signal) {
     connection.taken(signal, answer);
     if (kind === "own") return;
     if (!more) connection.begin();
+    if (connection.mayStream) return;
     useless = empty && hold && connection.client.now() - asked < 1000 ? useless + 1 : 0;
     hold = more ? 0 : HOLD;
   }
@@ -226,6 +231,7 @@ class Connection {
   dueAt = 0; // the same; 0 if there is no pause
   notBefore = 0; // what the server said in Retry-After
   trial = false; // polling, to see whether only streams have trouble
+  trialFor = 0; // for so long if so
   ticket = "";
   // Of the attempt that is under way.
   /** @type {AbortController | null} */
@@ -239,12 +245,11 @@ class Connection {
   began = 0;
 
   /**
+   * `plan` gives the next request, `take` gets what comes, `refused` hears of a refusal that the application accepts.
    * @param {PushUp} client @param {string} name
-   * @param {() => Request | null} plan the next request
-   * @param {(request: Request, entry: Entry) => void} take
-   * @param {(request: Request, problem: Problem) => void} refused
+   * @param {Purpose} purpose
    */
-  constructor(client, name, plan, take, refused) {
+  constructor(client, name, { plan, take, refused }) {
     this.client = client;
     this.name = name;
     this.plan = plan;
@@ -255,7 +260,7 @@ class Connection {
   /** @param {string} event @param {Trouble} [trouble] */
   send(event, trouble) {
     if (!["opening", "waiting", "asking"].includes(this.state)) this.since = this.client.environment.wall();
-    follow(this, CONNECTION, event, trouble);
+    drive(this, CONNECTION, event, trouble);
   }
 
   /** Looks whether something else is wanted than before. */
@@ -266,14 +271,11 @@ class Connection {
   }
 
   async open() {
-    const { client } = this;
     const request = this.plan();
     if (!request) return this.send("done");
     const { signal } = (this.attempt = new AbortController());
-    const { only } = client;
-    const streams = only ? only === "stream" : !this.trial && client.environment.wall() >= client.pollUntil;
-    this.streams = streams && request.kind === "base";
     this.request = request;
+    this.streams = this.mayStream;
     this.key = keyOf(request);
     this.began = 0;
     this.within(PATIENCE, "fail");
@@ -286,9 +288,17 @@ class Connection {
     }
     if (signal.aborted) return;
     if (trouble.message !== "ended" || request.kind === "base") return this.#failed(trouble, "fail");
-    this.failures = this.refusals = 0;
     this.close();
     this.open();
+  }
+
+  get lasted() {
+    return this.began > 0 && this.client.now() - this.began >= LASTING;
+  }
+
+  get mayStream() {
+    const { only, pollUntil, environment } = this.client;
+    return this.request.kind === "base" && (only ? only === "stream" : !this.trial && environment.wall() >= pollUntil);
   }
 
   /** @param {AbortSignal} signal @param {string} path @param {object} body */
@@ -320,6 +330,7 @@ class Connection {
   taken(signal, entry) {
     const { request } = this;
     this.request = { ...request, cursor: entry.cursor };
+    if (request.kind === "own") this.failures = this.refusals = 0;
     this.take(request, entry);
     signal.throwIfAborted();
   }
@@ -328,7 +339,7 @@ class Connection {
     if (this.began) return;
     this.began = this.client.now();
     this.refusals = 0;
-    if (this.trial && !this.streams) this.client.rememberToPoll();
+    if (this.trial && !this.streams) this.client.pollFor(this.trialFor);
     this.trial = false;
     this.send("begin");
   }
@@ -360,7 +371,7 @@ class Connection {
   }
 
   hurry() {
-    if (this.deadline) this.deadline.at = Math.min(this.deadline.at, this.client.now() + LASTING);
+    if (this.deadline) this.within(Math.min(this.deadline.at - this.client.now(), LASTING), "fail");
   }
 
   /** @param {Trouble} trouble */
@@ -395,7 +406,7 @@ class Connection {
   /** Which event it is when an attempt fails. @param {Trouble} trouble @param {string} event */
   #failed(trouble, event) {
     const now = this.client.now();
-    const lasted = this.began > 0 && now - this.began >= LASTING;
+    const { lasted } = this;
     let { status } = trouble;
     if (status === 401 && this.ticket) {
       this.ticket = ""; // it has expired; without it the application is asked
@@ -403,12 +414,16 @@ class Connection {
     }
     if (lasted) this.failures = 0;
     if (trouble.pause) this.notBefore = now + trouble.pause;
-    if (this.streams && [404, 405, 406, 501].includes(status)) event = "mute"; // a server without streams
+    if (this.streams && [404, 405, 406, 501].includes(status))
+      event = "mute"; // a server without streams
     else if (status >= 400 && status < 500 && ![408, 429].includes(status)) event = "refuse";
     else if (event === "fail" && lasted && !status && trouble.message !== "loop") event = "end";
     if (this.streams && !status) this.short = lasted ? 0 : this.short + 1;
     if (event === "fail" && this.short >= 3) event = "mute";
-    if (event === "mute") this.short = 0;
+    if (event === "mute") {
+      this.short = 0;
+      this.trialFor = this.began || status || trouble.message === "overdue" ? POLL_FOR : POLL_SHORTLY;
+    }
     if (event === "mute" && this.client.only) event = "fail";
     if (event === "fail") this.trial = false;
     this.send(event, trouble);
@@ -416,9 +431,9 @@ class Connection {
 
   /** @returns {State} */
   shown() {
-    const { state, failures, since, next } = this;
+    const { state, failures, refusals, since, next } = this;
     if (state === "live") return { state };
-    if (failures === 0 && state !== "asleep") return { state: "catching-up" };
+    if (failures <= Number(refusals === 1)) return { state: "catching-up" }; // a token expires: no reason for a banner
     return { state: "offline", failures, since, next: state === "waiting" ? next : null };
   }
 }
@@ -448,7 +463,8 @@ class Feed {
   /** Begins a new chain, or none. @param {string} [cursor] */
   start(cursor) {
     const none = new Set();
-    this.#chain = cursor === undefined ? [] : [{ cursor, messages: [], gaps: [], closed: [], channels: none, open: none }];
+    this.#chain =
+      cursor === undefined ? [] : [{ cursor, messages: [], gaps: [], closed: [], channels: none, open: none }];
     this.#size = 1;
   }
 
@@ -509,15 +525,14 @@ class Lead {
 
   /** @param {PushUp} client @param {string} name of the lock and of the channel; empty for a tab on its own */
   constructor(client, name) {
-    const { locks, BroadcastChannel } = client.environment;
     this.client = client;
     this.id = client.unique();
-    this.lock = locks && BroadcastChannel ? name : "";
+    this.lock = name;
   }
 
   /** @param {string} event @param {any} [message] */
   send(event, message) {
-    follow(this, LEAD, event, message);
+    drive(this, LEAD, event, message);
   }
 
   /** Takes part with these channels, a list for each subscription; or does not. @param {string[][] | null} lists */
@@ -538,17 +553,19 @@ class Lead {
       this.send("granted");
       return new Promise((resolve) => turn.signal.addEventListener("abort", resolve));
     };
-    if (!this.lock) return void Promise.resolve().then(granted);
+    if (!this.lock || !locks || !BroadcastChannel) return queueMicrotask(granted);
     if (!this.#channel) {
       this.#channel = new BroadcastChannel(this.lock);
       this.#channel.onmessage = ({ data }) => this.#receive(data);
     }
-    locks.request(this.lock, steal ? { steal } : { signal: turn.signal }, granted).catch((/** @type {Error} */ error) => {
-      if (this.#turn !== turn) return;
-      if (error.name === "AbortError") return this.send("lost");
-      this.lock = ""; // the browser has locks, but not for this page
-      granted();
-    });
+    locks
+      .request(this.lock, steal ? { steal } : { signal: turn.signal }, granted)
+      .catch((/** @type {Error} */ error) => {
+        if (this.#turn !== turn) return;
+        if (error.name === "AbortError") return this.send("lost");
+        this.lock = ""; // the browser has locks, but not for this page
+        granted();
+      });
   }
 
   steal() {
@@ -656,6 +673,7 @@ class Lead {
 
 // Subscriptions: each has a position, and takes what comes after it.
 
+/** @implements {DeclaredSubscription} */
 class Subscription {
   /** @type {Set<string>} */
   channels;
@@ -747,7 +765,7 @@ class Subscription {
     if (this.busy) return;
     this.busy = true;
     const { onMessage, onClosed, atLeastOnce } = this.#options;
-    for (let next; this.active && (next = this.next()); ) {
+    for (let next; this.active && (next = this.next());) {
       const { entry, node } = next;
       const { channels } = this;
       /** @param {string} channel */
@@ -786,9 +804,9 @@ class Subscription {
     return false;
   }
 
-  /** @param {() => unknown} call @param {boolean} wanted */
-  #call(call, wanted = this.active) {
-    if (!wanted) return;
+  /** @param {() => unknown} call */
+  #call(call) {
+    if (this.closed) return;
     try {
       Promise.resolve(call()).catch((error) => this.#client.error(error));
     } catch (error) {
@@ -813,16 +831,17 @@ class Subscription {
   show(state) {
     if (JSON.stringify(state) === JSON.stringify(this.state)) return;
     this.state = state;
-    this.#call(() => this.#options.onState?.(state), !this.closed);
+    this.#call(() => this.#options.onState?.(state));
   }
 }
 
 // The client: what the page sees, and where the parts meet.
 
+/** @implements {DeclaredPushUp} */
 export class PushUp {
   /** @type {Set<Subscription>} */
   #subscriptions = new Set();
-  /** @type {object[]} */
+  /** @type {import("./pushup.d.ts").Event[]} */
   #events = [];
   /** @type {Promise<string | null | undefined> | undefined} */
   #token;
@@ -843,7 +862,7 @@ export class PushUp {
   /** @param {Options} [options] */
   constructor(options = {}) {
     this.options = options;
-    this.environment = { ...browser(), ...options.environment };
+    this.environment = options.environment ?? browser();
     const { environment } = this;
     const { url, credentials, user, token, share, transport } = options;
     this.only = transport === "auto" ? undefined : transport;
@@ -853,14 +872,17 @@ export class PushUp {
     this.pollUntil = Number(this.stored("transport")) || 0;
     this.feed = new Feed();
     const alone = share === false || (token && user === undefined);
-    this.lead = new Lead(this, alone ? "" : JSON.stringify(["pushup", this.url, credentials ?? "", user ?? ""]));
-    this.base = new Connection(this, "base", () => this.#planBase(), (request, entry) => {
-      this.lead.pass(request, entry);
-      this.follow(request.cursor, entry, request.channels);
-    }, (_, problem) => this.#baseRefused(problem));
-    this.own = new Connection(this, "own", () => this.#planOwn(), (request, entry) => {
-      this.#takeOwn(request, entry);
-    }, ({ sub }, problem) => sub?.stop(problem));
+    this.lead = new Lead(this, alone ? "" : JSON.stringify(["pushup 1", this.url, credentials ?? "", user ?? ""]));
+    this.base = new Connection(this, "base", {
+      plan: () => this.#planBase(),
+      take: (request, entry) => this.#takeBase(request, entry),
+      refused: (_request, problem) => this.#baseRefused(problem),
+    });
+    this.own = new Connection(this, "own", {
+      plan: () => this.#planOwn(),
+      take: (request, entry) => this.#takeOwn(request, entry),
+      refused: ({ sub }, problem) => sub?.stop(problem),
+    });
     environment.listen((event) => this.#happened(event));
   }
 
@@ -881,7 +903,7 @@ export class PushUp {
   touch() {
     if (this.#touched) return;
     this.#touched = true;
-    void Promise.resolve().then(() => {
+    queueMicrotask(() => {
       this.#touched = false;
       this.#refresh(this.now());
     });
@@ -1004,7 +1026,8 @@ export class PushUp {
     if (this.lead.state !== "leading" || this.#asleep) return null;
     const channels = this.#union();
     if (!channels.length) return null;
-    if (this.feed.cursor === undefined) this.feed.start(this.#active().find((sub) => sub.cursor && !sub.suspect)?.cursor);
+    if (this.feed.cursor === undefined)
+      this.feed.start(this.#active().find((sub) => sub.cursor && !sub.suspect)?.cursor);
     return this.feed.cursor === undefined ? null : { kind: "base", channels, cursor: this.feed.cursor };
   }
 
@@ -1030,21 +1053,32 @@ export class PushUp {
 
   // What comes.
 
-  /** The shared request has yielded an entry, here or in the tab that leads. @param {string} from @param {Entry} entry @param {string[]} channels */
+  /**
+   * The shared request has yielded an entry, here or in the tab that leads.
+   * @param {string} from @param {Entry} entry @param {string[]} channels
+   */
   follow(from, entry, channels) {
     this.feed.add(from, entry, channels);
     for (const sub of this.#active()) {
       void sub.pump();
-      if (!this.#isLost(sub) || !entry.messages.some((message) => message.channels.some((c) => sub.channels.has(c)))) continue;
+      if (!this.#isLost(sub) || !entry.messages.some((message) => message.channels.some((c) => sub.channels.has(c))))
+        continue;
       sub.complete = false;
       sub.askAt = Math.min(sub.askAt, sub.askedAt + BACKOFF[0]);
     }
     this.touch();
   }
 
+  /** @param {Request} request @param {Entry} entry */
+  #takeBase(request, entry) {
+    this.lead.pass(request, entry);
+    this.follow(request.cursor, entry, request.channels);
+  }
+
   /** @param {Request} request @param {Entry & {more?: boolean}} entry */
   #takeOwn({ sub, cursor, channels }, entry) {
-    if (!sub || (sub.cursor ?? "now") !== cursor || sub.busy || String([...sub.channels].sort()) !== String(channels)) return;
+    if (!sub || (sub.cursor ?? "now") !== cursor || sub.busy || String([...sub.channels].sort()) !== String(channels))
+      return;
     sub.suspect = false;
     const longest = this.#isCovered(sub) ? SELDOM : BACKOFF[1];
     sub.complete = !entry.more;
@@ -1098,14 +1132,17 @@ export class PushUp {
     return this.#token;
   }
 
-  /** Whether the application wants a refused request to be tried again. @param {Request} request @param {Problem} problem */
-  async mayRetry({ kind }, problem) {
+  /**
+   * Whether the application wants a refused request to be tried again.
+   * @param {Request} request @param {Problem} problem
+   */
+  mayRetry({ kind }, problem) {
     if (problem.status === 401 && this.options.token) {
       this.#token = undefined;
-      return Boolean(await this.token());
+      return this.token();
     }
-    if (kind === "base" && (this.#active().length > 1 || this.lead.tabs.size)) return false; // first: whose fault is it?
-    return Boolean(await this.options.onRefused?.(problem));
+    if (kind === "base" && (this.#active().length > 1 || this.lead.tabs.size)) return false; // whose fault?
+    return this.options.onRefused?.(problem);
   }
 
   /** @param {unknown} error */
@@ -1133,9 +1170,9 @@ export class PushUp {
     return undefined;
   }
 
-  /** Streams did not get through, and polls did. */
-  rememberToPoll() {
-    this.pollUntil = this.environment.wall() + POLL_FOR;
+  /** Streams did not get through, and polls did. @param {number} time */
+  pollFor(time) {
+    this.pollUntil = this.environment.wall() + time;
     this.stored("transport", String(this.pollUntil));
   }
 
@@ -1149,24 +1186,22 @@ export class PushUp {
 
 /** @returns {Environment} */
 function browser() {
-  /** @type {any} */
-  const { location, navigator, document, addEventListener } = globalThis;
   const [served, isServed] = import.meta.url.split("/v1/pushup.js");
   return {
-    url: isServed === undefined ? (location?.origin ?? "") : served,
-    fetch: (...call) => globalThis.fetch(...call),
+    url: isServed === undefined ? location.origin : served,
+    fetch: (...call) => fetch(...call),
     wall: Date.now,
     mono: () => performance.now(),
     setTimeout: (call, time) => setTimeout(call, time),
-    clearTimeout: (timer) => clearTimeout(/** @type {any} */ (timer)),
+    clearTimeout: (timer) => clearTimeout(/** @type {number} */ (timer)),
     random: Math.random,
     storage: () => sessionStorage, // may throw
-    locks: navigator?.locks,
+    locks: navigator.locks,
     BroadcastChannel: globalThis.BroadcastChannel,
-    hidden: () => document?.visibilityState === "hidden",
+    hidden: () => document.visibilityState === "hidden",
     listen(heard) {
-      for (const event of ["pagehide", "pageshow", "online", "offline"]) addEventListener?.(event, () => heard(event));
-      for (const event of ["visibilitychange", "freeze", "resume"]) document?.addEventListener(event, () => heard(event));
+      const events = ["pagehide", "pageshow", "online", "offline", "visibilitychange", "freeze", "resume"];
+      for (const event of events) addEventListener(event, () => heard(event), true); // those of the document, too
     },
   };
 }

@@ -86,6 +86,10 @@ test("a cursor of the page goes before the stored one, which goes before the pre
   const present = again.subscribe(["a"], { cursor: "now", name: "third" });
   await w.run(3);
   assert.deepEqual([stored.messages, given.messages, present.messages], [[3], [1, 2, 3], []]);
+  again.tab.close();
+  const both = w.page({}, w.tab(first.tab.storage)).subscribe(["a"], { cursor: w.service.cursor(1) });
+  await w.run(3);
+  assert.deepEqual(both.messages, [2, 3]);
 });
 
 test("a page without storage starts at the present", async () => {
@@ -129,7 +133,13 @@ test("subscriptions of a page share one request, and each gets its own messages"
   w.publish(["b", "d"], 2);
   w.publish("c", 3);
   await w.run(2);
-  assert.deepEqual([one.messages, two.messages], [[1, 2], [2, 3]]);
+  assert.deepEqual(
+    [one.messages, two.messages],
+    [
+      [1, 2],
+      [2, 3],
+    ],
+  );
   assert.equal(w.held().length, 1);
   assert.deepEqual(w.held()[0].asked.channels, ["a", "b", "c"]);
 });
@@ -144,7 +154,13 @@ test("a late subscription with an older cursor gets its past, and the others not
   await w.run(20);
   w.publish(["a", "b"], 6);
   await w.run(2);
-  assert.deepEqual([one.messages, two.messages], [[1, 2, 3, 4, 5, 6], [2, 3, 4, 5, 6]]);
+  assert.deepEqual(
+    [one.messages, two.messages],
+    [
+      [1, 2, 3, 4, 5, 6],
+      [2, 3, 4, 5, 6],
+    ],
+  );
   assert.equal(two.sub.state.state, "live");
 });
 
@@ -219,7 +235,7 @@ test("a frozen leader is replaced within ten seconds", async () => {
   assert.notEqual(w.held()[0].tab, tab);
 });
 
-test("tabs of different users, servers or credentials share nothing, nor do tabs with a token and no user", async () => {
+test("tabs of different users, servers or credentials share nothing, nor do those with a token and no user", async () => {
   for (const [one, two, requests] of [
     [{ user: "mei" }, { user: "tom" }, 2],
     [{ user: "mei" }, { user: "mei" }, 1],
@@ -249,7 +265,13 @@ test("more channels than one request may have: those that do not fit are asked f
     await w.run(20);
   }
   await w.run(40);
-  assert.deepEqual([one.messages, two.messages], [[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5]]);
+  assert.deepEqual(
+    [one.messages, two.messages],
+    [
+      [0, 1, 2, 3, 4, 5],
+      [0, 1, 2, 3, 4, 5],
+    ],
+  );
   assert.ok(w.network.log.every(({ asked }) => !asked || asked.channels.length <= 3));
 });
 
@@ -278,6 +300,26 @@ test("one subscription that is refused does not stop the others, in its tab and 
   assert.equal(w.held().length, 1);
 });
 
+test("a permission that is revoked stops the subscriptions that need it, in all tabs, and no others", async () => {
+  const w = scene();
+  const pages = [w.page(), w.page()];
+  const fine = pages.map((page) => page.subscribe(["a"], { cursor: "earliest" }));
+  const refused = pages.map((page) => page.subscribe(["a", "b"], { cursor: "earliest" }));
+  await w.run(10);
+  assert.equal(w.network.log.filter(({ asked }) => asked.timeout === 0).length, 0); // nobody had to catch up
+  w.service.forbidden.add("b");
+  const before = w.network.log.length;
+  w.network.reset();
+  await w.run(60);
+  // The shared request once, and then each subscription for itself.
+  assert.equal(w.network.log.slice(before).filter(({ asked }) => asked.channels.includes("b")).length, 3);
+  w.publish("a", 1);
+  await w.run(5);
+  for (const { sub } of refused) assert.equal(sub.state.reason?.status, 403);
+  for (const { sub, messages } of fine) assert.deepEqual([sub.state.state, messages], ["live", [1]]);
+  assert.equal(w.held().length, 1);
+});
+
 // Transports.
 
 test("no first byte of a stream in 3 s: long polls, for 30 minutes, also after a reload", async () => {
@@ -297,11 +339,35 @@ test("no first byte of a stream in 3 s: long polls, for 30 minutes, also after a
   const streams = () => w.network.log.filter(({ path }) => path === "/v1/events").length;
   assert.equal(streams(), 1);
   w.network.faults = {};
-  w.network.reset();
-  await w.run(5 * 60);
-  w.network.reset();
-  await w.run(60);
+  await w.run(3 * 60);
   assert.equal(streams(), 2);
+  assert.equal(w.held()[0].path, "/v1/events");
+});
+
+test("streams to which no connection can be made are replaced by polls for a minute: it may be a restart", async () => {
+  const w = scene();
+  w.network.faults.refuseStreams = true;
+  const { sub } = w.page().subscribe(["a"]);
+  await w.run(10);
+  assert.equal(sub.state.state, "live");
+  assert.equal(w.held()[0].path, "/v1/poll");
+  w.network.faults = {};
+  await w.run(100);
+  assert.equal(w.held()[0].path, "/v1/events");
+});
+
+test("a connection that dies after it has been fine, or is thought to, is not blamed on streams", async () => {
+  const w = scene();
+  const { tab, subscribe } = w.page();
+  const { sub } = subscribe(["a"]);
+  await w.run(60);
+  w.network.silence();
+  await w.run(31);
+  assert.deepEqual([sub.state.state, w.held()[0].path], ["live", "/v1/events"]);
+  await w.run(60);
+  tab.happen("offline");
+  await w.run(10);
+  assert.deepEqual([sub.state.state, w.held()[0].path], ["live", "/v1/events"]);
 });
 
 test("an outage is not blamed on streams", async () => {
@@ -381,7 +447,10 @@ test("pauses grow to 30 s, and are random", async () => {
 });
 
 test("a connection that is silently dead is noticed: a stream within 30 s, a poll within 40 s", async () => {
-  for (const [transport, limit] of [["stream", 31], ["poll", 41]]) {
+  for (const [transport, limit] of [
+    ["stream", 31],
+    ["poll", 41],
+  ]) {
     const w = scene();
     const { sub } = w.page({ transport }).subscribe(["a"]);
     await w.run(10);
@@ -427,6 +496,21 @@ test("sleep is noticed by the clocks, and the page is current at once", async ()
   }
 });
 
+test("sleep is noticed although no deadline has passed", async () => {
+  const w = scene();
+  const { tab, subscribe } = w.page();
+  const { messages } = subscribe(["a"]);
+  await w.run(10);
+  tab.freeze();
+  w.network.silence();
+  w.publish("a", 1);
+  await w.run(15);
+  w.browser.asleep += 15_000;
+  tab.thaw();
+  await w.run(0.2);
+  assert.deepEqual(messages, [1]);
+});
+
 test("a server that answers held polls at once is not asked in a loop", async () => {
   const w = scene();
   const page = w.page({ transport: "poll" });
@@ -436,6 +520,24 @@ test("a server that answers held polls at once is not asked in a loop", async ()
   await w.run(120);
   assert.ok(w.network.log.length < 90, String(w.network.log.length));
   assert.ok(page.push.report().some(({ detail }) => detail === "loop"));
+});
+
+test("after failures, a subscription that catches up is not called offline", async () => {
+  const w = scene({ limit: 1 });
+  w.network.faults.outage = "refuse";
+  const page = w.page();
+  const { sub } = page.subscribe(["a"]);
+  await w.run(20);
+  w.network.faults = {};
+  page.tab.happen("online");
+  await w.run(1);
+  assert.equal(sub.state.state, "live");
+  w.publish("b", 1, 2, 3, 4, 5, 6, 7, 8);
+  await w.run(1);
+  const late = page.subscribe(["b"], { cursor: "earliest" });
+  await w.run(5);
+  assert.ok(!late.states.includes("offline"), String(late.states));
+  assert.deepEqual(late.messages, [1, 2, 3, 4, 5, 6, 7, 8]);
 });
 
 // The page.
@@ -476,7 +578,11 @@ test("freeze and resume: the same, from the same cursor", async () => {
 });
 
 test("a hidden page continues, pauses, or looks after each time, as it is told", async () => {
-  for (const [hidden, after60, after140] of [["continue", [1], [1]], ["pause", [], []], [100, [], [1]]]) {
+  for (const [hidden, after60, after140] of [
+    ["continue", [1], [1]],
+    ["pause", [], []],
+    [100, [], [1]],
+  ]) {
     const w = scene();
     const { tab, subscribe } = w.page({ hidden });
     const { messages } = subscribe(["a"]);
@@ -513,7 +619,13 @@ test("an exception in a handler affects no other message, and is reported", asyn
   await w.run(1);
   w.publish("a", 1, 2);
   await w.run(1);
-  assert.deepEqual([seen, fine.messages], [[1, 2], [1, 2]]);
+  assert.deepEqual(
+    [seen, fine.messages],
+    [
+      [1, 2],
+      [1, 2],
+    ],
+  );
   assert.deepEqual(new Set(page.errors.map(({ message }) => message)), new Set(["one", "two", "three"]));
   assert.equal(fails.sub.state.state, "live");
 });
@@ -584,6 +696,28 @@ test("a gap handler that fails is called again", async () => {
   assert.deepEqual([calls, messages, page.errors.length], [3, [2], 2]);
 });
 
+test("a gap that the shared request told before a subscription joined it is told to that, too", async () => {
+  const w = scene({ keep: 2, limit: 2 });
+  w.publish("a", 1, 2);
+  w.publish("b", 3, 4);
+  w.publish("a", 5, 6, 7); // of a, 6 and 7 are kept
+  await w.run(1);
+  const page = w.page({ transport: "poll" });
+  const first = page.subscribe(["a", "b"], { cursor: w.service.cursor(0) });
+  await w.run(1);
+  // Where the shared request was between two answers.
+  const second = page.subscribe(["a"], { cursor: w.service.cursor(4) });
+  await w.run(5);
+  assert.deepEqual(
+    [first.messages, second.messages],
+    [
+      [3, 4, 6, 7],
+      [6, 7],
+    ],
+  );
+  assert.deepEqual(second.gaps, [{ channel: "a", reason: "evicted" }]);
+});
+
 test("a gap without a handler is an error", async () => {
   const w = scene({ keep: 1 });
   const page = w.page();
@@ -602,9 +736,9 @@ test("a token is asked for once, sent with each request, and once more after a 4
   w.service.tokens = new Set(["t1"]);
   let asked = 0;
   const page = w.page({ token: async () => `t${++asked}` });
-  const { messages, sub } = page.subscribe(["a"]);
+  const { messages, sub, states } = page.subscribe(["a"]);
   page.subscribe(["b"]);
-  await w.run(2);
+  await w.run(10);
   assert.equal(asked, 1);
   w.service.tokens = new Set(["t2"]);
   w.network.reset();
@@ -612,6 +746,7 @@ test("a token is asked for once, sent with each request, and once more after a 4
   w.publish("a", 1);
   await w.run(1);
   assert.deepEqual([asked, messages, sub.state.state], [2, [1], "live"]);
+  assert.deepEqual(states, ["live", "catching-up", "live"]);
   assert.ok(!JSON.stringify(page.push.report()).includes("t1"));
 });
 
@@ -643,12 +778,38 @@ test("a token that is always refused is asked for five times", async () => {
   assert.equal(asked, 6);
 });
 
+test("a ticket is sent along; when it has expired, the request is repeated without it", async () => {
+  for (const transport of ["stream", "poll"]) {
+    const w = scene();
+    w.service.ticket = "first";
+    const refused = [];
+    const { sub, messages, states } = w
+      .page({ transport, onRefused: (problem) => void refused.push(problem) })
+      .subscribe(["a"]);
+    await w.run(30);
+    w.network.reset();
+    await w.run(5);
+    assert.equal(w.held()[0].headers["PushUp-Ticket"], "first");
+    w.service.ticket = "second";
+    w.network.reset();
+    await w.run(5);
+    w.publish("a", 1);
+    await w.run(1);
+    w.network.reset();
+    await w.run(5);
+    assert.equal(w.held()[0].headers["PushUp-Ticket"], "second");
+    assert.deepEqual([sub.state.state, messages, refused], ["live", [1], []]);
+    assert.ok(!states.includes("stopped"));
+  }
+});
+
 test("onRefused decides whether to go on, five times in a row at most", async () => {
   const w = scene();
   w.service.forbidden.add("a");
   const asked = [];
-  const { sub } = w.page({ onRefused: async (problem) => asked.push(problem.status) > 0 }).subscribe(["a"]);
+  const { sub, states } = w.page({ onRefused: async (problem) => asked.push(problem.status) > 0 }).subscribe(["a"]);
   await w.run(120);
+  assert.equal(states.at(-1), "stopped");
   assert.deepEqual(asked, [403, 403, 403, 403, 403]);
   assert.equal(sub.state.state, "stopped");
 });
@@ -660,5 +821,8 @@ test("report returns the last 200 events", async () => {
   subscribe(["a"]);
   await w.run(5000);
   assert.equal(push.report().length, 200);
-  assert.deepEqual(Object.keys(push.report()[0]), ["at", "part", "state", "event", "detail"].slice(0, Object.keys(push.report()[0]).length));
+  assert.deepEqual(
+    Object.keys(push.report()[0]),
+    ["at", "part", "state", "event", "detail"].slice(0, Object.keys(push.report()[0]).length),
+  );
 });

@@ -1,10 +1,10 @@
 /**
- * One run of the model: tabs that subscribe, a service that publishes, faults, and then peace. `run(seed, PushUp)` returns what
- * was wrong, as text, or an empty list.
+ * One run of the model: tabs that subscribe, a service that publishes, faults, and then peace. `run(seed, PushUp)`
+ * returns what was wrong, as text, or an empty list.
  *
- * Checked: each message of a subscription's channels after its start is delivered once and in order, or a gap was told when it
- * had been dropped; one held request at most, but for those of frozen tabs; no loop of requests; a page that says `live` is not
- * behind; and after the faults every subscription is live and gets what is published.
+ * Checked: each message of a subscription's channels after its start is delivered once and in order, or a gap was told
+ * when it had been dropped; one held request at most, but for those of frozen tabs; no loop of requests; a page that
+ * says `live` is not behind; and after the faults every subscription is live and gets what is published.
  */
 import { world } from "./world.js";
 
@@ -45,7 +45,8 @@ class Ledger {
   gap({ channel }) {
     this.gaps++;
     for (const message of this.world.service.messages) {
-      if (message.channels.includes(channel) && !message.kept.has(channel)) this.excused.add(`${message.sequence} ${channel}`);
+      if (message.channels.includes(channel) && !message.kept.has(channel))
+        this.excused.add(`${message.sequence} ${channel}`);
     }
   }
 
@@ -90,13 +91,17 @@ export async function run(seed, PushUp, { faults: only } = {}) {
     let cursor;
     if (!continued && kind === 0) {
       // Rendered into the page by an application that asked some node a moment ago.
-      const sequence = Math.max(service.wiped ?? 0, dice.pick(service.nodes).applied - dice.below(dice.pick([1, 3, 30])));
+      const sequence = Math.max(
+        service.wiped ?? 0,
+        dice.pick(service.nodes).applied - dice.below(dice.pick([1, 3, 30])),
+      );
       cursor = service.cursor(sequence);
       ledger.start = sequence;
     }
     const slow = dice.chance(0.15);
     const { atLeastOnce } = ledger;
-    const later = (most) => new Promise((resolve) => clock.after(dice.between(1, most), () => page.tab.deliver(resolve)));
+    const later = (most) =>
+      new Promise((resolve) => clock.after(dice.between(1, most), () => page.tab.deliver(resolve)));
     const sub = page.push.subscribe([...ledger.channels], {
       name,
       cursor,
@@ -113,7 +118,11 @@ export async function run(seed, PushUp, { faults: only } = {}) {
         if (slow) await later(3000);
         if (dice.chance(0.1)) throw new Error("of the page");
         if (gap.reason === "lost" || dice.chance(0.5)) return undefined;
-        const sequence = Math.max(service.wiped ?? 0, Math.min(...service.nodes.map((node) => node.applied)), ledger.delivered.at(-1) ?? 0);
+        const sequence = Math.max(
+          service.wiped ?? 0,
+          Math.min(...service.nodes.map((node) => node.applied)),
+          ledger.delivered.at(-1) ?? 0,
+        );
         ledger.skipTo = sequence;
         for (const { sequence: each, channels } of service.messages) {
           if (each <= sequence) for (const channel of channels) ledger.excused.add(`${each} ${channel}`);
@@ -140,12 +149,13 @@ export async function run(seed, PushUp, { faults: only } = {}) {
       refuse: () => (faults.refuse = 0.5),
       hang: () => (faults.hang = 0.4),
       truncate: () => (faults.truncate = 0.6),
-      "502": () => (faults["502"] = 0.6),
-      "429": () => (faults["429"] = 0.6),
-      "503": () => (faults["503"] = 0.6),
+      502: () => (faults["502"] = 0.6),
+      429: () => (faults["429"] = 0.6),
+      503: () => (faults["503"] = 0.6),
       html: () => (faults.html = 0.5),
       buffering: () => (faults.buffering = true),
       noStreams: () => (faults.noStreams = true),
+      refuseStreams: () => (faults.refuseStreams = true),
       cut: () => (faults.cutAfter = 20_000),
       loop: () => (faults.loop = true),
       silence: () => network.silence(),
@@ -194,7 +204,10 @@ export async function run(seed, PushUp, { faults: only } = {}) {
         if (dice.chance(0.5)) page.tab.happen("pagehide");
         page.tab.close();
         for (const { ledger } of page.subs) ledger.mayRepeat = ledger.atLeastOnce;
-        open(page.tab.storage, page.subs.filter(({ ledger }) => !ledger.closed && ledger.start < Infinity));
+        open(
+          page.tab.storage,
+          page.subs.filter(({ ledger }) => !ledger.closed && ledger.start < Infinity),
+        );
       },
       kill: () => {
         const page = dice.pick(running());
@@ -240,7 +253,8 @@ export async function run(seed, PushUp, { faults: only } = {}) {
       for (const { sub, ledger } of subs) {
         const runs = sub.state.state === "live" && !tab.frozen && !tab.hidden && !ledger.closed;
         if (runs && sub.cursor === undefined) problems.push(`${ledger.name}: live, and has not begun`);
-        if (runs && network.faults.outage && clock.now - outageAt > NOTICED) problems.push(`${ledger.name}: live in an outage`);
+        if (runs && network.faults.outage && clock.now - outageAt > NOTICED)
+          problems.push(`${ledger.name}: live in an outage`);
         ledger.liveSince = runs ? Math.min(ledger.liveSince, clock.now) : Infinity;
         if (clock.now - ledger.liveSince < BEHIND || clock.now < ledger.lookAt) continue;
         ledger.lookAt = clock.now + 10_000;
@@ -256,7 +270,10 @@ export async function run(seed, PushUp, { faults: only } = {}) {
   const rate = dice.between(300, 4000);
   let calm = false;
   const publish = () => {
-    service.publish([dice.pick(CHANNELS), ...dice.some(CHANNELS).slice(0, 1)].filter((c, i, all) => all.indexOf(c) === i), 0);
+    service.publish(
+      [dice.pick(CHANNELS), ...dice.some(CHANNELS).slice(0, 1)].filter((c, i, all) => all.indexOf(c) === i),
+      0,
+    );
     if (!calm) clock.after(dice.between(0, 2 * rate), publish);
   };
   clock.after(500, publish);
@@ -279,12 +296,14 @@ export async function run(seed, PushUp, { faults: only } = {}) {
   calm = true;
   for (const channel of CHANNELS) service.publish([channel], 0);
   await clock.run(clock.now + 20_000);
-  const all = () => running().every(({ subs }) => subs.every(({ sub, ledger }) => ledger.closed || sub.state.state === "live"));
-  for (let tries = 0; tries < 5 && !all(); tries++) await clock.run(clock.now + 1000); // a stream may have ended just now
+  const all = () =>
+    running().every(({ subs }) => subs.every(({ sub, ledger }) => ledger.closed || sub.state.state === "live"));
+  for (let tries = 0; tries < 60 && !all(); tries++) await clock.run(clock.now + 1000); // a handler may be slow
   for (const { tab, subs } of running()) {
     for (const { sub, ledger } of subs) {
       if (ledger.closed) continue;
-      if (sub.state.state !== "live") problems.push(`${ledger.name}: ${JSON.stringify(sub.state)} in the end, ${tab.frozen}`);
+      if (sub.state.state !== "live")
+        problems.push(`${ledger.name}: ${JSON.stringify(sub.state)} in the end, ${tab.frozen}`);
       const missing = ledger.missing(Infinity);
       if (missing.length) problems.push(`${ledger.name}: ${missing.length} lost, first ${missing[0].sequence}`);
     }

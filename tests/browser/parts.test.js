@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { EventParser, retryAfter } from "../../pushup/browser/pushup.js";
 
-const STREAM = ':\nretry: 1000\n\nid: c1\ndata: {"data":"grüße 🙂"}\n\nevent: gap\ndata:{"channel":"a"}\n\nid: c2\n\n:\nid: c3\n\n';
+const STREAM =
+  ':\nretry: 1000\n\nid: c1\ndata: {"data":"grüße 🙂"}\n\nevent: gap\ndata:{"channel":"a"}\n\nid: c2\n\n:\nid: c3\n\n';
 const BLOCKS = [
   { id: "c1", data: '{"data":"grüße 🙂"}' },
   { event: "gap", data: '{"channel":"a"}' },
@@ -14,7 +15,9 @@ const BLOCKS = [
 function parse(pieces) {
   const parser = new EventParser();
   const blocks = pieces.flatMap((piece) => parser.push(piece));
-  return blocks.map(({ id, event, data }) => JSON.parse(JSON.stringify({ event, id, data }))).filter((block) => Object.keys(block).length);
+  return blocks
+    .map(({ id, event, data }) => JSON.parse(JSON.stringify({ event, id, data })))
+    .filter((block) => Object.keys(block).length);
 }
 
 test("a stream may be cut into two pieces anywhere, also within a character", () => {
@@ -48,7 +51,15 @@ test("a block that is cut off is none", () => {
 test("Retry-After is a number of seconds or a date, and nonsense is no pause", () => {
   const wall = Date.parse("2026-11-22T10:00:00Z");
   for (const [value, pause] of [
-    ["7", 7000], [" 7 ", 7000], ["Sun, 22 Nov 2026 10:00:05 GMT", 5000], ["Sun, 22 Nov 2026 09:00:00 GMT", 0],
-    [null, 0], ["", 0], ["soon", 0], ["-5", 0], ["99999999", 3_600_000],
-  ]) assert.equal(retryAfter(value, wall), pause, String(value));
+    ["7", 7000],
+    [" 7 ", 7000],
+    ["Sun, 22 Nov 2026 10:00:05 GMT", 5000],
+    ["Sun, 22 Nov 2026 09:00:00 GMT", 0],
+    [null, 0],
+    ["", 0],
+    ["soon", 0],
+    ["-5", 0],
+    ["99999999", 3_600_000],
+  ])
+    assert.equal(retryAfter(value, wall), pause, String(value));
 });

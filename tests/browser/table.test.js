@@ -17,18 +17,26 @@ function tables(text) {
   for (const line of text.split("\n")) {
     if (!line.startsWith("|")) head = null;
     else {
-      const cells = line.split("|").slice(1, -1).map((cell) => cell.trim());
+      const cells = line
+        .split("|")
+        .slice(1, -1)
+        .map((cell) => cell.trim());
       if (!head) found.push({ head: (head = cells), rows: [] });
-      else if (!/^[-:]+$/.test(cells[0])) found.at(-1).rows.push(Object.fromEntries(head.map((name, at) => [name, cells[at]])));
+      else if (!/^[-:]+$/.test(cells[0]))
+        found.at(-1).rows.push(Object.fromEntries(head.map((name, at) => [name, cells[at]])));
     }
   }
   return found;
 }
 
 const names = (cell) => [...cell.matchAll(/`([\w-]+)`/g)].map(([, name]) => name);
-const named = (all, column) => all.find(({ head }) => head[0] === column && head.length < 4).rows.flatMap((row) => names(row[column]));
+const named = (all, column) =>
+  all.find(({ head }) => head[0] === column && head.length < 4).rows.flatMap((row) => names(row[column]));
 
-for (const [heading, table] of [["The connection", CONNECTION], ["The lead", LEAD]]) {
+for (const [heading, table] of [
+  ["The connection", CONNECTION],
+  ["The lead", LEAD],
+]) {
   const all = tables(section(heading));
   const states = named(all, "state");
   const events = named(all, "event");

@@ -20,6 +20,16 @@ SECONDS = 600.0
 @pytest.mark.parametrize("file", sorted(path.name for path in HERE.glob("*.test.js")))
 def test_in_node(file: str) -> None:
     """Node's test runner finds nothing wrong."""
+    run_in_node(file)
+
+
+@pytest.mark.long
+def test_broken_clients_are_noticed() -> None:
+    """The model notices each change of mutations.js."""
+    run_in_node("mutations.long.js")
+
+
+def run_in_node(file: str) -> None:
     node = shutil.which("node")
     assert node, "not installed: node. On Debian: apt-get install nodejs"
     ended = subprocess.run([node, "--test", str(HERE / file)], capture_output=True, text=True, timeout=SECONDS)

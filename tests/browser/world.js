@@ -1,6 +1,6 @@
 /**
- * A small world for pushup.js: one simulated clock, a PushUp service that is as simple as can be (a list of messages, nodes
- * that lag behind, both transports), a network with faults, and a browser with tabs. Everything follows from a seed.
+ * A small world for pushup.js: one simulated clock, a PushUp service that is as simple as can be (a list of messages,
+ * nodes that lag behind, both transports), a network with faults, and a browser with tabs. A seed decides everything.
  */
 
 /** Random numbers from a seed (mulberry32). */
@@ -79,7 +79,7 @@ export class Clock {
     const last = heap.pop();
     if (heap.length) {
       heap[0] = last;
-      for (let index = 0; ; ) {
+      for (let index = 0; ;) {
         let least = index;
         for (const child of [2 * index + 1, 2 * index + 2]) {
           if (child < heap.length && before(heap[child], heap[least])) least = child;
@@ -104,6 +104,7 @@ export class Service {
   epoch = 0;
   forbidden = new Set(); // channels that get 403
   tokens = null; // if set: a Set of the valid ones
+  ticket = ""; // if set: given with each answer; a request with another one gets 401
   limit = 5;
   channelLimit = 100;
 
@@ -120,7 +121,14 @@ export class Service {
 
   publish(channels, data) {
     const sequence = this.messages.push(null);
-    const message = { sequence, id: `m${sequence}`, channels, time: this.clock.now / 1000, data, kept: new Set(channels) };
+    const message = {
+      sequence,
+      id: `m${sequence}`,
+      channels,
+      time: this.clock.now / 1000,
+      data,
+      kept: new Set(channels),
+    };
     this.messages[sequence - 1] = message;
     for (const channel of channels) {
       const there = (this.cache[channel] ??= []);
@@ -134,7 +142,8 @@ export class Service {
   }
 
   #apply(node, sequence) {
-    if (this.clock.now < node.stalledUntil) return void this.clock.at(node.stalledUntil, () => this.#apply(node, sequence));
+    if (this.clock.now < node.stalledUntil)
+      return void this.clock.at(node.stalledUntil, () => this.#apply(node, sequence));
     if (sequence <= node.applied) return;
     node.applied = sequence;
     for (const wake of [...node.waiting]) wake();
@@ -174,7 +183,8 @@ export class Service {
       const kept = asked.filter((channel) => message.kept.has(channel));
       if (cursor !== "earliest") {
         for (const channel of asked) {
-          if (!kept.includes(channel) && !gaps.some((gap) => gap.channel === channel)) gaps.push({ channel, reason: "evicted" });
+          if (!kept.includes(channel) && !gaps.some((gap) => gap.channel === channel))
+            gaps.push({ channel, reason: "evicted" });
         }
       }
       if (kept.length) found.push({ message, asked: kept });
@@ -183,17 +193,24 @@ export class Service {
     if (more) found.length = limit;
     const end = more ? found.at(-1).message.sequence : Math.max(node.applied, from);
     const messages = found.map(({ message, asked }) => ({
-      id: message.id, time: message.time, channels: asked, data: message.data, sequence: message.sequence,
+      id: message.id,
+      time: message.time,
+      channels: asked,
+      data: message.data,
+      sequence: message.sequence,
     }));
     return { cursor: this.cursor(end), messages, more, gaps, closed: [] };
   }
 
   /** null, or why a request is refused. */
-  refusal(body, token) {
+  refusal(body, token, ticket) {
+    if (this.ticket && ticket && ticket !== this.ticket) return { status: 401, type: "urn:pushup:ticket-expired" };
     if (this.tokens && !this.tokens.has(token)) return { status: 401, type: "urn:pushup:unauthorized" };
     if (body?.channels.length > this.channelLimit) return { status: 400, type: "urn:pushup:bad-request" };
-    if (body && !["earliest", "now"].includes(body.cursor) && !this.position(body.cursor)) return { status: 400, type: "urn:pushup:bad-request" };
-    if (body?.channels.some((channel) => this.forbidden.has(channel))) return { status: 403, type: "urn:pushup:forbidden" };
+    if (body && !["earliest", "now"].includes(body.cursor) && !this.position(body.cursor))
+      return { status: 400, type: "urn:pushup:bad-request" };
+    if (body?.channels.some((channel) => this.forbidden.has(channel)))
+      return { status: 403, type: "urn:pushup:forbidden" };
     return null;
   }
 }
@@ -264,7 +281,11 @@ export class Network {
           const date = new Date(tab.wall() + 3000).toUTCString();
           return answer(503, { type: "urn:pushup:overloaded" }, { "Retry-After": dice.chance(0.5) ? date : "2" });
         }
-        const refusal = service.refusal(asked, (headers.Authorization ?? "").replace("Bearer ", ""));
+        const refusal = service.refusal(
+          asked,
+          (headers.Authorization ?? "").replace("Bearer ", ""),
+          headers["PushUp-Ticket"],
+        );
         if (refusal) return answer(refusal.status, refusal);
         if (path === "/v1/poll") return this.#poll(request, node, answer);
         if (faults.noStreams) return answer(404, { type: "urn:pushup:unknown-resource" });
@@ -276,6 +297,7 @@ export class Network {
   #fate(request) {
     const { dice, faults } = this;
     if (faults.outage) return faults.outage;
+    if (faults.refuseStreams && request.path === "/v1/events") return "refuse";
     for (const fate of ["refuse", "hang", "truncate", "502", "429", "503", "html"]) {
       if (dice.chance(faults[fate] ?? 0)) return fate;
     }
@@ -289,7 +311,7 @@ export class Network {
       request.unhold();
       const content = service.look(node, asked);
       request.useful = content.messages.length > 0;
-      answer(200, content);
+      answer(200, { ...content, ticket: service.ticket || undefined });
     };
     let timer;
     const look = () => {
@@ -301,7 +323,13 @@ export class Network {
       if (timer) timer.call = null;
     };
     const ahead = service.position(asked.cursor)?.sequence > node.applied;
-    const wait = this.faults.loop ? 0 : asked.timeout ? asked.timeout * 1000 * this.dice.between(0.85, 1) : ahead ? 1000 : 0;
+    const wait = this.faults.loop
+      ? 0
+      : asked.timeout
+        ? asked.timeout * 1000 * this.dice.between(0.85, 1)
+        : ahead
+          ? 1000
+          : 0;
     node.waiting.add(look);
     timer = clock.after(wait, reply);
     look();
@@ -335,7 +363,7 @@ export class Network {
       const size = cut ? dice.below(bytes.length) : bytes.length;
       const arrive = () => {
         if (request.over || request.dead) return;
-        for (let at = 0; at < size; ) {
+        for (let at = 0; at < size;) {
           const next = dice.chance(0.3) ? Math.min(size, at + 1 + dice.below(40)) : size;
           chunks.push(bytes.slice(at, next));
           at = next;
@@ -360,7 +388,8 @@ export class Network {
         for (const message of answer.messages) {
           text += `id: ${service.cursor(message.sequence)}\ndata: ${JSON.stringify(message)}\n\n`;
         }
-        if (text && answer.cursor !== service.cursor(answer.messages.at(-1)?.sequence ?? -1)) text += `id: ${answer.cursor}\n\n`;
+        if (text && answer.cursor !== service.cursor(answer.messages.at(-1)?.sequence ?? -1))
+          text += `id: ${answer.cursor}\n\n`;
         if (text) {
           request.useful = true;
           cursor = answer.cursor;
@@ -389,9 +418,13 @@ export class Network {
     };
     node.waiting.add(look);
     send(":\nretry: 1000\n\n");
+    if (service.ticket) send(`event: ticket\ndata: {"ticket":"${service.ticket}"}\n\n`);
     look();
-    const body = { getReader: () => ({ read: () => new Promise((resolve, reject) => ((reading = { resolve, reject }), wake())) }) };
-    const give = () => resolve({ status: 200, headers: new Headers({ "Content-Type": "text/event-stream; charset=utf-8" }), body });
+    const body = {
+      getReader: () => ({ read: () => new Promise((resolve, reject) => ((reading = { resolve, reject }), wake())) }),
+    };
+    const give = () =>
+      resolve({ status: 200, headers: new Headers({ "Content-Type": "text/event-stream; charset=utf-8" }), body });
     if (!held) clock.after(this.delay() / 2, () => tab.deliver(() => request.over || give()));
   }
 
@@ -467,7 +500,8 @@ export class Browser {
       lock.queue = lock.queue.filter((request) => request.tab !== tab);
       if (lock.holder?.tab === tab) lock.holder.release();
     }
-    for (const set of this.channels.values()) for (const channel of [...set]) if (channel.tab === tab) set.delete(channel);
+    for (const set of this.channels.values())
+      for (const channel of [...set]) if (channel.tab === tab) set.delete(channel);
     for (const request of [...this.network.open]) {
       if (request.tab !== tab) continue;
       request.over = true;
@@ -566,7 +600,9 @@ export class Tab {
           const text = JSON.stringify(data); // as a structured clone: nothing is shared
           for (const other of browser.channels.get(this.name)) {
             if (other === this) continue;
-            other.hears = Math.max(other.hears ?? 0, clock.now + (browser.busy ? browser.dice.between(1, browser.busy) : 1)) + 0.001;
+            other.hears =
+              Math.max(other.hears ?? 0, clock.now + (browser.busy ? browser.dice.between(1, browser.busy) : 1)) +
+              0.001;
             clock.at(other.hears, () => other.tab.deliver(() => other.onmessage?.({ data: JSON.parse(text) })));
           }
         }

@@ -46,7 +46,7 @@ NOT_RUN = {
     "docs/architecture.md: pushup/": "a list of folders",
     "CONTRIBUTING.md: make check": "it runs this test",
     "docs/client.md: import { PushUp }": "tests/browser/api.test.js runs it",
-    "docs/client.md: PUSHUP_SEEDS": "minutes; tests/browser/test_browser.py runs 200 seeds",
+    "docs/client.md: PUSHUP_SEEDS": "minutes; tests/browser/test_browser.py runs 150 seeds",
     "docs/client.md: const sub = push.subscribe": "tests/browser/api.test.js runs it",
     "docs/histories.md: cd tests/history/porcupine": "tests/history/test_porcupine.py builds it and runs it",
     "docs/histories.md: python -m tests.simulation": "tests/history/test_simulated.py and test_file.py",
