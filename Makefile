@@ -25,23 +25,33 @@ APT_INSTALL := $(SUDO) apt-get update -qq && $(SUDO) env DEBIAN_FRONTEND=noninte
 export PATH := $(PATH):/usr/sbin:/sbin
 CLUSTER_PROGRAMS := redis-server haproxy openssl
 CLUSTER_PACKAGES := redis-server haproxy openssl
-TEST_PROGRAMS := $(CLUSTER_PROGRAMS) curl chromium chromedriver
-TEST_PACKAGES := $(CLUSTER_PACKAGES) curl chromium chromium-driver
+TEST_PROGRAMS := $(CLUSTER_PROGRAMS) curl chromium chromedriver node
+TEST_PACKAGES := $(CLUSTER_PACKAGES) curl chromium chromium-driver nodejs
 
 # $(call need,PROGRAMS,PACKAGES): install the packages if a program is missing, and fail if that fails.
 need = @for program in $(1); do command -v $$program > /dev/null || missing="$$missing $$program"; done; \
 	[ -z "$$missing" ] || { $(APT_INSTALL) $(2); } || \
 	{ echo "Missing:$$missing. Install these first: $(2)"; exit 1; }
 
-.PHONY: run check check-inside coverage test test-all cluster lint clean FORCE
+.PHONY: run check check-inside check-browser check-types coverage test test-all cluster lint clean FORCE
 
 run: $(VENV)/run.stamp
 	$(BIN)/pushup serve
 
-check: lint check-inside
+check: lint check-inside check-browser
 
 check-inside: $(VENV)/test.stamp
 	$(PYTEST) -m "not processes"
+
+# pushup.js; `make test` runs these too, by tests/browser/test_browser.py.
+check-browser:
+	$(call need,node,nodejs)
+	node --test tests/browser/*.test.js
+
+# Its types, by TypeScript, which is downloaded into tests/browser. Not part of `make check`.
+check-types:
+	$(call need,node npm,nodejs npm)
+	cd tests/browser && npm install --no-audit --no-fund --silent && npx tsc -p .
 
 # Of core and broadcast; the threshold is in pyproject.toml.
 coverage: $(VENV)/test.stamp

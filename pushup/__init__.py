@@ -7,6 +7,7 @@
 | `net/` | HTTP, down to the sockets |
 | `backends/` | everything that could block, such as asking the application who may poll |
 | `client/` | the Python client |
+| `browser/` | the client for web pages: `pushup.js` |
 | `cli/` | the command line |
 | `node` | joins state, clock and broadcast |
 | `drain` | answers the held polls of a stopping node over some time |

@@ -22,6 +22,7 @@ from zope.interface import implementer
 
 FOLDERS = {
     "server": ("processes",),
+    "browser": ("processes",),
     "conformance": ("processes",),
     "deploy": ("processes",),
     "loadtest": ("processes", "long"),

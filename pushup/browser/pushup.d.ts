@@ -1,0 +1,112 @@
+/** The types of pushup.js. docs/client.md says what everything means. */
+
+export interface Message<Data = any> {
+  id: string;
+  /** Seconds since the epoch. */
+  time: number;
+  /** Those of the message's channels that the subscription has. */
+  channels: string[];
+  data: Data;
+}
+
+export interface Gap {
+  channel: string;
+  /** `expired`, `evicted`, `closed`, `lost`, or another that a newer server knows. */
+  reason: string;
+}
+
+/** A problem document (RFC 9457). */
+export interface Problem {
+  status: number;
+  type?: string;
+  title?: string;
+  detail?: string;
+  field?: string;
+}
+
+export type State =
+  | { state: "live" }
+  | { state: "catching-up" }
+  /** Times in milliseconds since the epoch; `next` is null if no attempt is planned. */
+  | { state: "offline"; failures: number; since: number; next: number | null }
+  | { state: "stopped"; reason: Problem };
+
+export interface Handlers {
+  onMessage?(message: Message): unknown;
+  /** May return the cursor from which to continue. */
+  onGap?(gap: Gap): string | void | Promise<string | void>;
+  onState?(state: State): unknown;
+  onClosed?(channel: string): unknown;
+  /** The cursor advances when the promise that `onMessage` returns resolves. */
+  atLeastOnce?: boolean;
+}
+
+export interface SubscriptionOptions extends Handlers {
+  /** A cursor, `earliest` or `now`. */
+  cursor?: string;
+  /** Under which its cursor is kept over a reload, instead of its channels. */
+  name?: string;
+}
+
+/** The handlers are those of all subscriptions that have none of their own. */
+export interface Options extends Handlers {
+  url?: string;
+  token?: () => string | null | undefined | Promise<string | null | undefined>;
+  credentials?: RequestCredentials;
+  user?: string;
+  share?: boolean;
+  transport?: "auto" | "stream" | "poll";
+  /** What a hidden page does; a number of seconds: asks once in that time. */
+  hidden?: "continue" | "pause" | number;
+  /** True: try again. */
+  onRefused?(problem: Problem): boolean | void | Promise<boolean | void>;
+  onError?(error: unknown): unknown;
+  channelLimit?: number;
+  environment?: Environment;
+}
+
+export interface Event {
+  /** Milliseconds since the epoch. */
+  at: number;
+  part: string;
+  state: string;
+  event: string;
+  detail?: string;
+}
+
+export interface Subscription {
+  /** Everything up to here has been handled; undefined until the server has said where it is. */
+  readonly cursor: string | undefined;
+  readonly channels: ReadonlySet<string>;
+  readonly state: State;
+  add(channel: string): void;
+  remove(channel: string): void;
+  close(): void;
+}
+
+/** What the client needs of a browser. */
+export interface Environment {
+  url: string;
+  fetch(url: string, init: RequestInit): Promise<Response>;
+  /** Milliseconds since the epoch, by the clock on the wall. */
+  wall(): number;
+  /** Milliseconds, by a clock that nobody sets. */
+  mono(): number;
+  setTimeout(call: () => void, time: number): unknown;
+  clearTimeout(timer: unknown): void;
+  /** From 0 up to, but not, 1. */
+  random(): number;
+  storage(): Pick<Storage, "getItem" | "setItem">;
+  locks: Pick<LockManager, "request"> | undefined;
+  BroadcastChannel: typeof BroadcastChannel | undefined;
+  hidden(): boolean;
+  /** Calls back with `pagehide`, `pageshow`, `freeze`, `resume`, `visibilitychange`, `online` and `offline`. */
+  listen(heard: (event: string) => void): void;
+}
+
+export class PushUp {
+  constructor(options?: Options);
+  subscribe(channels: Iterable<string>, options?: SubscriptionOptions): Subscription;
+  /** The last 200 events, oldest first. */
+  report(): Event[];
+}

@@ -1,0 +1,1207 @@
+// @ts-check
+/**
+ * pushup.js: keeps a web page up to date with a PushUp server. docs/client.md documents it, and has its tables.
+ *
+ * In this order: the tables, the two transports, a connection, the feed, the lead among tabs, subscriptions, the client.
+ *
+ * @typedef {import("./pushup.d.ts").PushUp} DeclaredPushUp
+ * @typedef {import("./pushup.d.ts").Subscription} DeclaredSubscription
+ * @typedef {import("./pushup.d.ts").Environment} Environment
+ * @typedef {import("./pushup.d.ts").Message} Message
+ * @typedef {import("./pushup.d.ts").Gap} Gap
+ * @typedef {import("./pushup.d.ts").Problem} Problem
+ * @typedef {import("./pushup.d.ts").State} State
+ * @typedef {import("./pushup.d.ts").Options} Options
+ * @typedef {import("./pushup.d.ts").SubscriptionOptions} SubscriptionOptions
+ * @typedef {{cursor: string, messages: Message[], gaps: Gap[], closed: string[]}} Entry
+ *   what happened from one cursor to the next
+ * @typedef {Entry & {channels: Set<string>, open: Set<string>}} Node
+ *   an entry, what was asked for, and the channels with a gap that may reach beyond it: they have had no message since
+ * @typedef {object} Purpose
+ * @property {() => Request | null} plan
+ * @property {(request: Request, entry: Entry) => void} take
+ * @property {(request: Request, problem: Problem) => void} refused
+ * @typedef {{cursor?: string, last?: string, node?: Node, channels: Set<string>}} Position
+ * @typedef {{kind: "base" | "own", channels: string[], cursor: string, sub?: Subscription}} Request
+ */
+
+// The tables. Each cell: the next state ("same" for no other), then the actions.
+
+/** @type {Record<string, Record<string, string>>} */
+export const CONNECTION = {
+  idle: { want: "opening open", sleep: "asleep" },
+  opening: {
+    want: "opening close open",
+    done: "idle close",
+    begin: "live",
+    end: "waiting wait",
+    mute: "opening close poll open",
+    fail: "waiting close count wait",
+    refuse: "asking close count ask",
+    sleep: "asleep close",
+    nudge: "opening close open",
+    offline: "same hurry",
+  },
+  waiting: { due: "opening open", done: "idle close", nudge: "waiting hasten", sleep: "asleep close" },
+  asking: {
+    allow: "waiting wait",
+    deny: "stopped tell",
+    fail: "waiting count wait",
+    done: "idle close",
+    sleep: "asleep close",
+  },
+  asleep: { wake: "opening open" },
+  stopped: { want: "opening open", done: "idle" },
+};
+CONNECTION.live = CONNECTION.opening;
+
+/** @type {Record<string, Record<string, string>>} */
+export const LEAD = {
+  out: { join: "following queue greet", granted: "out release" },
+  following: {
+    join: "following greet",
+    leave: "out part release",
+    granted: "leading lead",
+    lost: "following queue",
+    leader: "following adopt",
+    silent: "following steal",
+  },
+  leading: { join: "leading announce", leave: "out part release", lost: "following queue greet" },
+};
+
+/**
+ * The next state and the actions; an event that the table does not have changes nothing.
+ * @param {typeof CONNECTION} table @param {string} state @param {string} event
+ */
+export function step(table, state, event) {
+  const [next, ...actions] = (table[state][event] ?? "same").split(" ");
+  return { state: next === "same" ? state : next, actions };
+}
+
+/**
+ * Lets a machine follow its table: the next state, then the actions, which are its methods.
+ * @param {any} machine @param {typeof CONNECTION} table @param {string} event @param {any} [detail]
+ */
+function drive(machine, table, event, detail) {
+  const { state, actions } = step(table, machine.state, event);
+  if (state === machine.state && !actions.length) return;
+  if (event !== "leader") machine.client.log(machine.name, state, event, detail?.message);
+  machine.state = state;
+  for (const action of actions) machine[action](detail);
+  machine.client.touch();
+}
+
+// The transports. Times are in milliseconds.
+
+const FIRST_BYTE = 3_000;
+const SILENCE = 30_000; // twice the server's heartbeat
+const HOLD = 25_000; // a poll is held for so long
+const PATIENCE = 15_000; // beyond what the server was asked to take
+const LASTING = 5_000; // a connection that broke after so long was a good one
+const POLL_FOR = 30 * 60_000; // after streams did not get through
+const POLL_SHORTLY = 60_000; // after no connection was made: that says little about streams
+const BACKOFF = [300, 30_000];
+const FEED_LIMIT = 2_000; // messages and entries
+const REPORT_LIMIT = 200; // events
+const REFUSALS = 5; // in a row, after which the application is not asked again
+const GREET = 3_000; // a leader that has not been heard of for so long
+const GREET_ALWAYS = 60_000;
+const JUMP = 5_000; // the clocks differ by more: the machine slept
+const LONGEST_PAUSE = 120_000; // no timer is throttled to more
+const LOOK = 5_000; // at the clocks
+const AWAKE = 10_000; // a hidden page that looks after each `hidden` seconds
+const SELDOM = 300_000; // asking again for what can hardly be
+const CHANNEL_LIMIT = 100;
+const FORGET = 180_000; // a tab that has not been heard of for so long
+
+/** Why a request ended without what was asked for; `status` is 0 if there was no answer that could be understood. */
+class Trouble extends Error {
+  /**
+   * @param {string} text @param {Problem} [problem] @param {number} [pause] milliseconds that the server asks to wait
+   */
+  constructor(text, problem = { status: 0 }, pause = 0) {
+    super(text);
+    this.problem = problem;
+    this.status = problem.status;
+    this.pause = pause;
+  }
+}
+
+/** Parses server-sent events, in whatever pieces they come. */
+export class EventParser {
+  #decoder = new TextDecoder();
+  #rest = "";
+
+  /**
+   * @param {Uint8Array} bytes the next piece
+   * @returns {{id?: string, event?: string, data?: string}[]} the blocks that it completes
+   */
+  push(bytes) {
+    const blocks = (this.#rest + this.#decoder.decode(bytes, { stream: true })).split(/\r?\n\r?\n/);
+    this.#rest = blocks.pop() ?? "";
+    return blocks.map((block) => {
+      /** @type {Record<string, string>} */
+      const fields = {};
+      for (const line of block.split(/\r?\n/)) {
+        const [, name, value] = /^([^:]*):? ?(.*)$/s.exec(line) ?? [];
+        fields[name] = name in fields ? `${fields[name]}\n${value}` : value;
+      }
+      return fields;
+    });
+  }
+}
+
+/** The pause that `Retry-After` asks for: seconds, or a date. @param {string | null} value @param {number} wall */
+export function retryAfter(value, wall) {
+  if (!value) return 0;
+  const pause = /^\d+$/.test(value.trim()) ? Number(value) * 1000 : Date.parse(value) - wall;
+  return Math.min(Math.max(pause || 0, 0), 3_600_000);
+}
+
+/**
+ * Follows `POST /v1/events` until it ends. Gaps and closings wait for the next cursor: nothing is told twice if the
+ * stream breaks between them.
+ * @param {Connection} connection @param {AbortSignal} signal
+ */
+async function stream(connection, signal) {
+  connection.within(FIRST_BYTE, "mute");
+  const { channels, cursor } = connection.request;
+  const response = await connection.fetch(signal, "/v1/events", { channels, cursor });
+  const reader = response.body?.getReader();
+  if (!reader || !/^text\/event-stream/i.test(response.headers.get("Content-Type") ?? ""))
+    throw new Trouble("not a stream");
+  const parser = new EventParser();
+  const none = () => /** @type {Entry} */ ({ cursor: "", messages: [], gaps: [], closed: [] });
+  for (let entry = none(); ;) {
+    const { done, value } = await reader.read();
+    signal.throwIfAborted();
+    if (done) return;
+    connection.within(SILENCE, connection.lasted ? "fail" : "mute"); // if it gets through, it is not held back
+    for (const { id, event, data } of parser.push(value)) {
+      const content = data && JSON.parse(data);
+      if (event === "error") throw new Trouble("error", content);
+      if (event === "ticket") connection.ticket = content.ticket;
+      if (event === "gap") entry.gaps.push(content);
+      if (event === "closed") entry.closed.push(content.channel);
+      if (event || !id) continue;
+      if (content) entry.messages.push(content);
+      connection.taken(signal, { ...entry, cursor: id });
+      entry = none();
+    }
+    connection.begin();
+  }
+}
+
+/**
+ * Polls again and again with `POST /v1/poll`; the first polls do not wait. To catch up, one answer is enough.
+ * @param {Connection} connection @param {AbortSignal} signal
+ */
+async function poll(connection, signal) {
+  let hold = 0;
+  for (let useless = 0; useless < 3;) {
+    const { kind, channels, cursor } = connection.request;
+    const asked = connection.client.now();
+    connection.within(hold + PATIENCE, "fail");
+    const response = await connection.fetch(signal, "/v1/poll", { channels, cursor, timeout: hold / 1000 });
+    const answer = await response.json();
+    signal.throwIfAborted();
+    const { messages, gaps, closed, more } = answer;
+    const empty = !messages.length && !gaps.length && !closed.length; // throws if it is no answer
+    if (typeof answer.cursor !== "string" || (answer.cursor === cursor && (more || !empty))) break;
+    if (answer.ticket) connection.ticket = answer.ticket;
+    connection.taken(signal, answer);
+    if (kind === "own") return;
+    if (!more) connection.begin();
+    if (connection.mayStream) return;
+    useless = empty && hold && connection.client.now() - asked < 1000 ? useless + 1 : 0;
+    hold = more ? 0 : HOLD;
+  }
+  throw new Trouble("loop");
+}
+
+// A connection: one request after the other, by the table.
+
+class Connection {
+  state = "idle";
+  failures = 0;
+  refusals = 0; // in a row
+  short = 0; // streams in a row that broke early
+  since = 0; // wall clock: when it was last up
+  next = 0; // wall clock: the end of the pause
+  dueAt = 0; // the same; 0 if there is no pause
+  notBefore = 0; // what the server said in Retry-After
+  trial = false; // polling, to see whether only streams have trouble
+  trialFor = 0; // for so long if so
+  ticket = "";
+  // Of the attempt that is under way.
+  /** @type {AbortController | null} */
+  attempt = null;
+  /** @type {{at: number, event: string} | null} */
+  deadline = null;
+  /** @type {Request} with the cursor that it has come to */
+  request = { kind: "base", channels: [], cursor: "" };
+  key = "";
+  streams = false;
+  began = 0;
+
+  /**
+   * `plan` gives the next request, `take` gets what comes, `refused` hears of a refusal that the application accepts.
+   * @param {PushUp} client @param {string} name
+   * @param {Purpose} purpose
+   */
+  constructor(client, name, { plan, take, refused }) {
+    this.client = client;
+    this.name = name;
+    this.plan = plan;
+    this.take = take;
+    this.refused = refused;
+  }
+
+  /** @param {string} event @param {Trouble} [trouble] */
+  send(event, trouble) {
+    if (!["opening", "waiting", "asking"].includes(this.state)) this.since = this.client.environment.wall();
+    drive(this, CONNECTION, event, trouble);
+  }
+
+  /** Looks whether something else is wanted than before. */
+  refresh() {
+    const request = this.plan();
+    if (!request && this.state !== "idle") this.send("done");
+    if (request && (this.state === "idle" || keyOf(request) !== this.key)) this.send("want");
+  }
+
+  async open() {
+    const request = this.plan();
+    if (!request) return this.send("done");
+    const { signal } = (this.attempt = new AbortController());
+    this.request = request;
+    this.streams = this.mayStream;
+    this.key = keyOf(request);
+    this.began = 0;
+    this.within(PATIENCE, "fail");
+    let trouble = new Trouble("ended");
+    try {
+      await null; // whoever sent the event has to finish first
+      await (this.streams ? stream : poll)(this, signal);
+    } catch (error) {
+      trouble = error instanceof Trouble ? error : new Trouble(String(error));
+    }
+    if (signal.aborted) return;
+    if (trouble.message !== "ended" || request.kind === "base") return this.#failed(trouble, "fail");
+    this.close();
+    this.open();
+  }
+
+  get lasted() {
+    return this.began > 0 && this.client.now() - this.began >= LASTING;
+  }
+
+  get mayStream() {
+    const { only, pollUntil, environment } = this.client;
+    return this.request.kind === "base" && (only ? only === "stream" : !this.trial && environment.wall() >= pollUntil);
+  }
+
+  /** @param {AbortSignal} signal @param {string} path @param {object} body */
+  async fetch(signal, path, body) {
+    const { client, ticket } = this;
+    const token = await client.token();
+    signal.throwIfAborted();
+    const response = await client.environment.fetch(client.url + path, {
+      method: "POST",
+      body: JSON.stringify(body),
+      headers: { ...(token && { Authorization: `Bearer ${token}` }), ...(ticket && { "PushUp-Ticket": ticket }) },
+      credentials: client.options.credentials ?? "same-origin",
+      cache: "no-store",
+      signal,
+    });
+    if (response.status === 200) return response;
+    const pause = retryAfter(response.headers.get("Retry-After"), client.environment.wall());
+    const problem = await response.json().catch(() => ({}));
+    throw new Trouble(`status ${response.status}`, { ...problem, status: response.status }, pause);
+  }
+
+  /** A sign of life must come in this time, or the event follows. @param {number} time @param {string} event */
+  within(time, event) {
+    this.deadline = { at: this.client.now() + time, event };
+    this.client.touch();
+  }
+
+  /** @param {AbortSignal} signal @param {Entry} entry */
+  taken(signal, entry) {
+    const { request } = this;
+    this.request = { ...request, cursor: entry.cursor };
+    if (request.kind === "own") this.failures = this.refusals = 0;
+    this.take(request, entry);
+    signal.throwIfAborted();
+  }
+
+  begin() {
+    if (this.began) return;
+    this.began = this.client.now();
+    this.refusals = 0;
+    if (this.trial && !this.streams) this.client.pollFor(this.trialFor);
+    this.trial = false;
+    this.send("begin");
+  }
+
+  close() {
+    this.attempt?.abort();
+    this.attempt = this.deadline = null;
+    this.dueAt = 0;
+  }
+
+  wait() {
+    const { client } = this;
+    this.close();
+    this.hasten();
+    this.dueAt += client.environment.random() * backoff(this.failures);
+    this.next = Math.round(client.environment.wall() + this.dueAt - client.now());
+  }
+
+  hasten() {
+    this.dueAt = Math.max(this.client.now(), this.notBefore);
+  }
+
+  count() {
+    this.failures++;
+  }
+
+  poll() {
+    this.trial = true;
+  }
+
+  hurry() {
+    if (this.deadline) this.within(Math.min(this.deadline.at - this.client.now(), LASTING), "fail");
+  }
+
+  /** @param {Trouble} trouble */
+  async ask(trouble) {
+    const { client, request } = this;
+    const question = (this.attempt = new AbortController());
+    let event = "deny";
+    try {
+      const allowed = ++this.refusals <= REFUSALS && client.mayRetry(request, trouble.problem);
+      if (await allowed) event = "allow";
+    } catch (error) {
+      event = "fail";
+      client.error(error);
+    }
+    if (this.attempt === question) this.send(event, trouble);
+  }
+
+  /** @param {Trouble} trouble */
+  tell({ problem }) {
+    this.refused(this.request, problem);
+  }
+
+  /** Sends the events that are due. @param {number} now */
+  check(now) {
+    const { deadline } = this;
+    if (this.dueAt && now >= this.dueAt) {
+      this.dueAt = 0;
+      this.send("due");
+    } else if (deadline && now >= deadline.at) this.#failed(new Trouble("overdue"), deadline.event);
+  }
+
+  /** Which event it is when an attempt fails. @param {Trouble} trouble @param {string} event */
+  #failed(trouble, event) {
+    const now = this.client.now();
+    const { lasted } = this;
+    let { status } = trouble;
+    if (status === 401 && this.ticket) {
+      this.ticket = ""; // it has expired; without it the application is asked
+      status = 0;
+    }
+    if (lasted) this.failures = 0;
+    if (trouble.pause) this.notBefore = now + trouble.pause;
+    if (this.streams && [404, 405, 406, 501].includes(status))
+      event = "mute"; // a server without streams
+    else if (status >= 400 && status < 500 && ![408, 429].includes(status)) event = "refuse";
+    else if (event === "fail" && lasted && !status && trouble.message !== "loop") event = "end";
+    if (this.streams && !status) this.short = lasted ? 0 : this.short + 1;
+    if (event === "fail" && this.short >= 3) event = "mute";
+    if (event === "mute") {
+      this.short = 0;
+      this.trialFor = this.began || status || trouble.message === "overdue" ? POLL_FOR : POLL_SHORTLY;
+    }
+    if (event === "mute" && this.client.only) event = "fail";
+    if (event === "fail") this.trial = false;
+    this.send(event, trouble);
+  }
+
+  /** @returns {State} */
+  shown() {
+    const { state, failures, refusals, since, next } = this;
+    if (state === "live") return { state };
+    if (failures <= Number(refusals === 1)) return { state: "catching-up" }; // a token expires: no reason for a banner
+    return { state: "offline", failures, since, next: state === "waiting" ? next : null };
+  }
+}
+
+/** The longest pause after so many failures. @param {number} failures */
+function backoff(failures) {
+  return Math.min(BACKOFF[1], BACKOFF[0] * 2 ** failures);
+}
+
+/** Two requests with the same key ask for the same. @param {Request} request */
+function keyOf({ kind, channels, cursor }) {
+  return JSON.stringify([kind, channels, kind === "base" || cursor]);
+}
+
+// The feed: what came over the shared request, as a chain from cursor to cursor.
+
+class Feed {
+  /** @type {Node[]} */
+  #chain = [];
+  #size = 0; // entries and their messages
+
+  /** Where the chain ends; undefined before it begins. */
+  get cursor() {
+    return this.#chain.at(-1)?.cursor;
+  }
+
+  /** Begins a new chain, or none. @param {string} [cursor] */
+  start(cursor) {
+    const none = new Set();
+    this.#chain =
+      cursor === undefined ? [] : [{ cursor, messages: [], gaps: [], closed: [], channels: none, open: none }];
+    this.#size = 1;
+  }
+
+  /** @param {string} from @param {Entry} entry @param {string[]} channels what was asked for */
+  add(from, entry, channels) {
+    if (from !== this.cursor) this.start(from);
+    if (entry.cursor === from) return;
+    const chain = this.#chain;
+    const open = new Set([...chain[chain.length - 1].open, ...entry.gaps.map((gap) => gap.channel)]);
+    for (const message of entry.messages) for (const channel of message.channels) open.delete(channel);
+    chain.push({ ...entry, channels: new Set(channels), open });
+    this.#size += 1 + entry.messages.length;
+    while (this.#size > FEED_LIMIT && chain.length > 2) {
+      this.#size -= 1 + /** @type {Node} */ (chain.shift()).messages.length;
+    }
+  }
+
+  /**
+   * What comes after a position: undefined if nothing does, null if that cannot be told.
+   * @param {Position} position @returns {{entry: Entry, node: Node} | null | undefined}
+   */
+  after({ cursor, last, channels, node: taken }) {
+    const chain = this.#chain;
+    for (let index = chain.length - 1; index >= 0; index--) {
+      let node = chain[index];
+      const here = node.cursor === cursor;
+      const seen = here || last === undefined ? -1 : node.messages.findIndex(({ id }) => id === last);
+      if (!here && seen < 0) continue;
+      const before = here ? node : chain[index - 1];
+      if (!before || (before !== taken && [...channels].some((channel) => before.open.has(channel)))) return null;
+      if (here) node = chain[index + 1];
+      if (!node) return undefined;
+      if (![...channels].every((channel) => node.channels.has(channel))) return null;
+      return { node, entry: here ? node : { ...node, messages: node.messages.slice(seen + 1) } };
+    }
+    return null;
+  }
+}
+
+// The lead: which tab asks for all. By its table.
+
+class Lead {
+  name = "tabs";
+  state = "out";
+  term = ""; // of the leader that we follow, or our own
+  heard = 0; // when the leader was last heard of
+  greeted = 0;
+  unanswered = 0; // greetings in a row
+  /** @type {{channels: string[], state: State}} of the leader that we follow */
+  base = { channels: [], state: { state: "catching-up" } };
+  /** @type {Map<string, {lists: string[][], heard: number}>} the followers, by their ids */
+  tabs = new Map();
+  #offered = "";
+  /** @type {AbortController | null} our place in the queue for the lock, or the lock */
+  #turn = null;
+  /** @type {BroadcastChannel | undefined} */
+  #channel;
+
+  /** @param {PushUp} client @param {string} name of the lock and of the channel; empty for a tab on its own */
+  constructor(client, name) {
+    this.client = client;
+    this.id = client.unique();
+    this.lock = name;
+  }
+
+  /** @param {string} event @param {any} [message] */
+  send(event, message) {
+    drive(this, LEAD, event, message);
+  }
+
+  /** Takes part with these channels, a list for each subscription; or does not. @param {string[][] | null} lists */
+  offer(lists) {
+    const offered = JSON.stringify(lists);
+    if (offered === this.#offered) return;
+    this.#offered = offered;
+    this.send(lists ? "join" : "leave");
+  }
+
+  /** @param {boolean} [steal] */
+  queue(steal) {
+    const { locks, BroadcastChannel } = this.client.environment;
+    this.release();
+    const turn = (this.#turn = new AbortController());
+    const granted = () => {
+      if (this.#turn !== turn) return undefined;
+      this.send("granted");
+      return new Promise((resolve) => turn.signal.addEventListener("abort", resolve));
+    };
+    if (!this.lock || !locks || !BroadcastChannel) return queueMicrotask(granted);
+    if (!this.#channel) {
+      this.#channel = new BroadcastChannel(this.lock);
+      this.#channel.onmessage = ({ data }) => this.#receive(data);
+    }
+    locks
+      .request(this.lock, steal ? { steal } : { signal: turn.signal }, granted)
+      .catch((/** @type {Error} */ error) => {
+        if (this.#turn !== turn) return;
+        if (error.name === "AbortError") return this.send("lost");
+        this.lock = ""; // the browser has locks, but not for this page
+        granted();
+      });
+  }
+
+  steal() {
+    this.queue(true);
+  }
+
+  release() {
+    const turn = this.#turn;
+    this.#turn = null;
+    turn?.abort();
+  }
+
+  /** @param {object} message */
+  #post(message) {
+    this.#channel?.postMessage(message);
+  }
+
+  greet() {
+    this.greeted = this.client.now();
+    this.#post({ type: "hello", tab: this.id, lists: JSON.parse(this.#offered) });
+  }
+
+  part() {
+    this.#post({ type: "bye", tab: this.id });
+    this.#channel?.close();
+    this.#channel = undefined;
+    this.tabs.clear();
+    this.unanswered = 0;
+  }
+
+  lead() {
+    this.term = this.client.unique();
+    this.announce();
+  }
+
+  /** Says who leads, and where the shared request is. */
+  announce() {
+    const { base, feed, pollUntil } = this.client;
+    this.base = { channels: base.request.channels, state: base.shown() };
+    this.#post({ type: "lead", term: this.term, cursor: feed.cursor, pollUntil, base: this.base });
+  }
+
+  /** @param {{term: string, cursor?: string, pollUntil: number, base: Lead["base"]}} message */
+  adopt({ term, cursor, pollUntil, base }) {
+    const { client } = this;
+    this.heard = client.now();
+    this.unanswered = 0;
+    this.base = base;
+    client.pollUntil = pollUntil;
+    if (cursor !== client.feed.cursor) client.feed.start(cursor);
+    if (term !== this.term) this.greet();
+    this.term = term;
+  }
+
+  /** Passes an entry on to the other tabs. @param {Request} request @param {Entry} entry */
+  pass({ cursor, channels }, entry) {
+    this.#post({ type: "entry", term: this.term, from: cursor, channels, entry });
+  }
+
+  /** Every tab has to find out which of its subscriptions are refused. */
+  split() {
+    this.tabs.clear();
+    this.#post({ type: "split" });
+  }
+
+  /** @param {any} message */
+  #receive({ type, tab, lists, ...message }) {
+    const { client } = this;
+    client.check();
+    if (type === "lead") this.send("leader", message);
+    if (type === "split") client.split();
+    if (type === "entry" && this.state === "following" && message.term === this.term) {
+      this.heard = client.now();
+      client.follow(message.from, message.entry, message.channels);
+    }
+    if (type === "bye") this.tabs.delete(tab);
+    if (type === "hello") {
+      this.tabs.set(tab, { lists, heard: client.now() });
+      if (this.state === "leading") this.announce();
+    }
+    client.touch();
+  }
+
+  /** Greets a leader that is silent, and forgets tabs that are. @param {number} now */
+  check(now) {
+    for (const [tab, { heard }] of this.tabs) if (now - heard > FORGET) this.tabs.delete(tab);
+    if (this.state !== "following" || !this.lock || now < this.greetAt) return;
+    if (this.heard >= this.greeted) this.unanswered = 0;
+    else if (++this.unanswered === 2) {
+      this.unanswered = 0;
+      this.send("silent");
+    }
+    this.greet();
+  }
+
+  /** @returns {State} */
+  shown() {
+    return this.unanswered ? { state: "catching-up" } : this.base.state;
+  }
+
+  get greetAt() {
+    return Math.min(Math.max(this.heard, this.greeted) + GREET, this.greeted + GREET_ALWAYS);
+  }
+}
+
+// Subscriptions: each has a position, and takes what comes after it.
+
+/** @implements {DeclaredSubscription} */
+class Subscription {
+  /** @type {Set<string>} */
+  channels;
+  /** @type {string | undefined} up to here everything was handled; undefined until the server has said where it is */
+  cursor;
+  /** @type {string | undefined} the id of the last message, if it is known */
+  last;
+  /** @type {Node | undefined} of the feed, if that is where the position comes from */
+  node;
+  /** @type {State} */
+  state = { state: "catching-up" };
+  /** @type {Problem | undefined} */
+  reason;
+  closed = false;
+  suspect = false; // the shared request was refused, perhaps for this one
+  busy = false; // a handler has not finished
+  // Of its own requests, with which it catches up.
+  /** @type {Entry | undefined} */
+  answer;
+  askedAt = 0;
+  askAt = 0;
+  asked = 0;
+  complete = false; // the last answer left nothing behind
+  #client;
+  #options;
+  #key;
+
+  /** @param {PushUp} client @param {Iterable<string>} channels @param {SubscriptionOptions} options */
+  constructor(client, channels, options) {
+    this.channels = new Set(channels);
+    this.#client = client;
+    this.#options = { ...client.options, ...options };
+    this.#key = options.name ?? JSON.stringify([...this.channels].sort());
+    const { cursor } = options;
+    if (cursor && cursor !== "now") this.start(cursor);
+    else if (!cursor) this.cursor = client.stored(this.#key);
+  }
+
+  /** @param {string} channel */
+  add(channel) {
+    if (this.channels.has(channel)) return;
+    this.channels = new Set(this.channels).add(channel);
+    this.last = undefined; // says nothing about the new channel
+    this.complete = false;
+    if (this.reason) this.retry();
+    this.#client.touch();
+  }
+
+  /** @param {string} channel */
+  remove(channel) {
+    this.channels = new Set([...this.channels].filter((other) => other !== channel));
+    if (this.reason) this.retry();
+    this.#client.touch();
+  }
+
+  close() {
+    this.closed = true;
+    this.#client.closed(this);
+  }
+
+  /** The present cursor instead of none. @param {string} cursor */
+  start(cursor) {
+    this.cursor = cursor;
+    this.#client.stored(this.#key, cursor);
+  }
+
+  /** @param {Problem} reason */
+  stop(reason) {
+    this.reason = reason;
+    if (reason.status === 400) this.#client.stored(this.#key, ""); // or it would be refused after each reload
+  }
+
+  retry() {
+    this.reason = undefined;
+    this.suspect = true;
+  }
+
+  get active() {
+    return !this.closed && !this.reason && this.channels.size > 0;
+  }
+
+  /** What it has to handle next: undefined if there is nothing, null if the feed does not contain its position. */
+  next() {
+    return this.answer ? { entry: this.answer, node: undefined } : this.#client.feed.after(this);
+  }
+
+  /** Handles everything there is, at once unless a handler makes it wait. */
+  async pump() {
+    if (this.busy) return;
+    this.busy = true;
+    const { onMessage, onClosed, atLeastOnce } = this.#options;
+    for (let next; this.active && (next = this.next());) {
+      const { entry, node } = next;
+      const { channels } = this;
+      /** @param {string} channel */
+      const isMine = (channel) => this.channels.has(channel);
+      const mine = entry.messages.filter((message) => message.channels.some(isMine));
+      this.answer = this.node = undefined;
+      const gaps = entry.gaps.filter((gap) => isMine(gap.channel));
+      if (gaps.length && (await this.#leap(gaps))) continue;
+      for (const message of mine) {
+        const call = () => onMessage?.({ ...message, channels: message.channels.filter(isMine) });
+        if (atLeastOnce) await this.#untilItWorks(call);
+        else this.#call(call);
+      }
+      for (const channel of entry.closed) if (isMine(channel)) this.#call(() => onClosed?.(channel));
+      if (!this.active) break;
+      this.last = channels === this.channels ? (mine.at(-1)?.id ?? this.last) : undefined;
+      this.node = node;
+      this.start(entry.cursor);
+    }
+    this.busy = false;
+    this.#client.touch();
+  }
+
+  /** Tells gaps; whether a handler chose another cursor. @param {Gap[]} gaps */
+  async #leap(gaps) {
+    const { onGap } = this.#options;
+    for (const gap of gaps) {
+      if (!onGap) this.#client.error(new Error(`PushUp: messages on ${gap.channel} were missed (${gap.reason})`));
+      const cursor = await this.#untilItWorks(() => onGap?.(gap));
+      if (typeof cursor !== "string" || !this.active) continue;
+      this.last = undefined;
+      this.asked = this.askAt = 0;
+      this.start(cursor);
+      return true;
+    }
+    return false;
+  }
+
+  /** @param {() => unknown} call */
+  #call(call) {
+    if (this.closed) return;
+    try {
+      Promise.resolve(call()).catch((error) => this.#client.error(error));
+    } catch (error) {
+      this.#client.error(error);
+    }
+  }
+
+  /** @param {() => unknown} call @returns {Promise<unknown>} */
+  async #untilItWorks(call) {
+    for (let failures = 0; this.active; failures++) {
+      try {
+        return await call();
+      } catch (error) {
+        this.#client.error(error);
+        await this.#client.sleep(backoff(failures));
+      }
+    }
+    return undefined;
+  }
+
+  /** @param {State} state */
+  show(state) {
+    if (JSON.stringify(state) === JSON.stringify(this.state)) return;
+    this.state = state;
+    this.#call(() => this.#options.onState?.(state));
+  }
+}
+
+// The client: what the page sees, and where the parts meet.
+
+/** @implements {DeclaredPushUp} */
+export class PushUp {
+  /** @type {Set<Subscription>} */
+  #subscriptions = new Set();
+  /** @type {import("./pushup.d.ts").Event[]} */
+  #events = [];
+  /** @type {Promise<string | null | undefined> | undefined} */
+  #token;
+  #touched = false;
+  #shown = "";
+  // Time, in milliseconds.
+  #time = 0;
+  #wall;
+  #mono;
+  #jumped = false;
+  /** @type {unknown} */
+  #timer;
+  // The page.
+  #frozen = false;
+  #hiddenSince = 0;
+  #asleep = false;
+
+  /** @param {Options} [options] */
+  constructor(options = {}) {
+    this.options = options;
+    this.environment = options.environment ?? browser();
+    const { environment } = this;
+    const { url, credentials, user, token, share, transport } = options;
+    this.only = transport === "auto" ? undefined : transport;
+    this.url = (url ?? environment.url).replace(/\/+$/, "");
+    this.#wall = environment.wall();
+    this.#mono = environment.mono();
+    this.pollUntil = Number(this.stored("transport")) || 0;
+    this.feed = new Feed();
+    const alone = share === false || (token && user === undefined);
+    this.lead = new Lead(this, alone ? "" : JSON.stringify(["pushup 1", this.url, credentials ?? "", user ?? ""]));
+    this.base = new Connection(this, "base", {
+      plan: () => this.#planBase(),
+      take: (request, entry) => this.#takeBase(request, entry),
+      refused: (_request, problem) => this.#baseRefused(problem),
+    });
+    this.own = new Connection(this, "own", {
+      plan: () => this.#planOwn(),
+      take: (request, entry) => this.#takeOwn(request, entry),
+      refused: ({ sub }, problem) => sub?.stop(problem),
+    });
+    environment.listen((event) => this.#happened(event));
+  }
+
+  /** @param {Iterable<string>} channels @param {SubscriptionOptions} [options] */
+  subscribe(channels, options = {}) {
+    const sub = new Subscription(this, channels, options);
+    this.#subscriptions.add(sub);
+    this.touch();
+    return sub;
+  }
+
+  /** The last events, oldest first. */
+  report() {
+    return [...this.#events];
+  }
+
+  /** Looks at everything once, when the code that runs now has finished. */
+  touch() {
+    if (this.#touched) return;
+    this.#touched = true;
+    queueMicrotask(() => {
+      this.#touched = false;
+      this.#refresh(this.now());
+    });
+  }
+
+  /** @param {number} now */
+  #refresh(now) {
+    const { lead, base, own } = this;
+    this.#sleepOrWake(now);
+    if (!this.#active().length) this.feed.start();
+    const lists = this.#asleep ? [] : this.#lists();
+    lead.offer(lists.length ? lists : null);
+    base.refresh();
+    own.refresh();
+    for (const sub of this.#subscriptions) sub.show(this.#stateOf(sub));
+    const shown = JSON.stringify([base.shown(), base.request.channels]);
+    if (lead.state === "leading" && shown !== this.#shown) lead.announce();
+    this.#shown = shown;
+    this.#schedule(now);
+  }
+
+  // Time. One timer serves all deadlines.
+
+  /** Milliseconds on a clock that goes as fast as the faster of the two. */
+  now() {
+    const [wall, mono] = [this.environment.wall(), this.environment.mono()];
+    const [byWall, byMono] = [wall - this.#wall, mono - this.#mono];
+    [this.#wall, this.#mono] = [wall, mono];
+    const passed = Math.max(byWall, byMono, 0);
+    if (byWall - byMono > JUMP || passed > LONGEST_PAUSE) this.#jumped = true;
+    return (this.#time += passed);
+  }
+
+  /** @param {number} time @returns {Promise<void>} */
+  sleep(time) {
+    return new Promise((resolve) => this.environment.setTimeout(resolve, time));
+  }
+
+  /** Sends the events that are due. */
+  check() {
+    const now = this.now();
+    if (this.#jumped) {
+      this.#jumped = false;
+      this.#happened("jump");
+    }
+    this.base.check(now);
+    this.own.check(now);
+    this.lead.check(now);
+    this.touch();
+  }
+
+  /** @param {number} now */
+  #schedule(now) {
+    const { base, own, lead, environment } = this;
+    const times = [now + LOOK];
+    for (const { dueAt, deadline } of [base, own]) times.push(dueAt || Infinity, deadline?.at ?? Infinity);
+    if (lead.state === "following") times.push(lead.greetAt);
+    for (const sub of this.#active()) if (this.#isLost(sub)) times.push(sub.askAt);
+    environment.clearTimeout(this.#timer);
+    if (this.#subscriptions.size) {
+      const next = Math.max(now + 1, Math.min(...times.filter((time) => time > now)));
+      this.#timer = environment.setTimeout(() => this.check(), next - now);
+    }
+  }
+
+  // The page.
+
+  /** @param {string} event */
+  #happened(event) {
+    const seen = event === "visibilitychange" && !this.environment.hidden();
+    this.log("page", this.#asleep ? "asleep" : "awake", event);
+    if (event === "freeze" || event === "pagehide") this.#frozen = true;
+    if (event === "resume" || event === "pageshow" || seen) this.#frozen = false;
+    if (event === "visibilitychange") this.#hiddenSince = this.now();
+    for (const connection of [this.base, this.own]) {
+      if (event === "offline") connection.send("offline");
+      if (event === "online" || event === "jump" || (seen && connection.state === "waiting")) connection.send("nudge");
+    }
+    if (event === "jump") return;
+    this.#refresh(this.now()); // now: a page that is being frozen runs nothing afterwards
+    this.check();
+  }
+
+  /** @param {number} now */
+  #sleepOrWake(now) {
+    const { hidden } = this.options;
+    // With a number of seconds a hidden page is awake for a while after each.
+    const naps = typeof hidden === "number" && (now - this.#hiddenSince) % (hidden * 1000 + AWAKE) < hidden * 1000;
+    const asleep = this.#frozen || (this.environment.hidden() && (naps || hidden === "pause"));
+    if (asleep === this.#asleep) return;
+    this.#asleep = asleep;
+    this.base.send(asleep ? "sleep" : "wake");
+    this.own.send(asleep ? "sleep" : "wake");
+  }
+
+  // What to ask for.
+
+  #active() {
+    return [...this.#subscriptions].filter((sub) => sub.active);
+  }
+
+  /** The channels of each subscription that the shared request may be asked for. */
+  #lists() {
+    return this.#active().flatMap((sub) => (sub.cursor !== undefined && !sub.suspect ? [[...sub.channels]] : []));
+  }
+
+  /** The channels of all tabs: those of a subscription together, or none of them if they are too many. */
+  #union() {
+    /** @type {Set<string>} */
+    let union = new Set();
+    for (const list of [this.#lists(), ...[...this.lead.tabs.values()].map((tab) => tab.lists)].flat()) {
+      const larger = new Set([...union, ...list]);
+      if (larger.size <= (this.options.channelLimit ?? CHANNEL_LIMIT) || !union.size) union = larger;
+    }
+    return [...union].sort();
+  }
+
+  /** @returns {Request | null} */
+  #planBase() {
+    if (this.lead.state !== "leading" || this.#asleep) return null;
+    const channels = this.#union();
+    if (!channels.length) return null;
+    if (this.feed.cursor === undefined)
+      this.feed.start(this.#active().find((sub) => sub.cursor && !sub.suspect)?.cursor);
+    return this.feed.cursor === undefined ? null : { kind: "base", channels, cursor: this.feed.cursor };
+  }
+
+  /** @returns {Request | null} */
+  #planOwn() {
+    const now = this.now();
+    const sub = this.#active().find((each) => this.#isLost(each) && now >= each.askAt);
+    if (!sub || this.#asleep) return null;
+    return { kind: "own", channels: [...sub.channels].sort(), cursor: sub.cursor ?? "now", sub };
+  }
+
+  /** Whether a subscription has to ask for itself, sooner or later. @param {Subscription} sub */
+  #isLost(sub) {
+    if (sub.busy) return false;
+    return sub.cursor === undefined || sub.suspect || (this.feed.cursor !== undefined && sub.next() === null);
+  }
+
+  /** Whether the shared request asks for all its channels. @param {Subscription} sub */
+  #isCovered(sub) {
+    const channels = this.lead.state === "leading" ? this.base.request.channels : this.lead.base.channels;
+    return [...sub.channels].every((channel) => channels.includes(channel));
+  }
+
+  // What comes.
+
+  /**
+   * The shared request has yielded an entry, here or in the tab that leads.
+   * @param {string} from @param {Entry} entry @param {string[]} channels
+   */
+  follow(from, entry, channels) {
+    this.feed.add(from, entry, channels);
+    for (const sub of this.#active()) {
+      void sub.pump();
+      if (!this.#isLost(sub) || !entry.messages.some((message) => message.channels.some((c) => sub.channels.has(c))))
+        continue;
+      sub.complete = false;
+      sub.askAt = Math.min(sub.askAt, sub.askedAt + BACKOFF[0]);
+    }
+    this.touch();
+  }
+
+  /** @param {Request} request @param {Entry} entry */
+  #takeBase(request, entry) {
+    this.lead.pass(request, entry);
+    this.follow(request.cursor, entry, request.channels);
+  }
+
+  /** @param {Request} request @param {Entry & {more?: boolean}} entry */
+  #takeOwn({ sub, cursor, channels }, entry) {
+    if (!sub || (sub.cursor ?? "now") !== cursor || sub.busy || String([...sub.channels].sort()) !== String(channels))
+      return;
+    sub.suspect = false;
+    const longest = this.#isCovered(sub) ? SELDOM : BACKOFF[1];
+    sub.complete = !entry.more;
+    sub.askedAt = this.now();
+    sub.askAt = entry.more ? 0 : sub.askedAt + Math.min(longest, 1000 * 2 ** sub.asked++);
+    sub.answer = entry;
+    void sub.pump();
+  }
+
+  /** The shared request was refused: whose fault it is shows when each asks for itself. @param {Problem} problem */
+  #baseRefused(problem) {
+    const active = this.#active();
+    if (this.base.refusals > REFUSALS || (active.length === 1 && !this.lead.tabs.size)) {
+      for (const sub of active) sub.stop(problem);
+    } else {
+      this.lead.split();
+      this.split();
+    }
+  }
+
+  split() {
+    this.feed.start();
+    for (const sub of this.#active()) sub.suspect = true;
+    this.touch();
+  }
+
+  /** What the page is shown. @param {Subscription} sub @returns {State} */
+  #stateOf(sub) {
+    if (sub.reason) return { state: "stopped", reason: sub.reason };
+    const base = this.lead.state === "leading" ? this.base.shown() : this.lead.shown();
+    const next = sub.suspect || sub.cursor === undefined ? null : sub.next();
+    if (this.#asleep) return this.base.shown();
+    if (this.#isCovered(sub) && (next === undefined || (next === null && sub.complete))) return base;
+    const own = this.own.shown();
+    return own.state === "offline" ? own : base.state === "offline" ? base : { state: "catching-up" };
+  }
+
+  /** @param {Subscription} sub */
+  closed(sub) {
+    this.#subscriptions.delete(sub);
+    this.touch();
+  }
+
+  // The application.
+
+  /** The token; the application is asked once for all that wait for it. */
+  token() {
+    const { token } = this.options;
+    this.#token ??= token && Promise.resolve().then(token);
+    this.#token?.catch(() => (this.#token = undefined));
+    return this.#token;
+  }
+
+  /**
+   * Whether the application wants a refused request to be tried again.
+   * @param {Request} request @param {Problem} problem
+   */
+  mayRetry({ kind }, problem) {
+    if (problem.status === 401 && this.options.token) {
+      this.#token = undefined;
+      return this.token();
+    }
+    if (kind === "base" && (this.#active().length > 1 || this.lead.tabs.size)) return false; // whose fault?
+    return this.options.onRefused?.(problem);
+  }
+
+  /** @param {unknown} error */
+  error(error) {
+    this.log("page", "", "error", String(error));
+    void Promise.resolve(error).then(this.options.onError ?? console.error);
+  }
+
+  /** @param {string} part @param {string} state @param {string} event @param {string} [detail] */
+  log(part, state, event, detail) {
+    this.#events.push({ at: this.environment.wall(), part, state, event, ...(detail && { detail }) });
+    if (this.#events.length > REPORT_LIMIT) this.#events.shift();
+  }
+
+  /** What is stored in the page, or is now; the page may refuse. @param {string} what @param {string} [value] */
+  stored(what, value) {
+    const key = `pushup ${this.url} ${this.options.user ?? ""} ${what}`;
+    try {
+      const storage = this.environment.storage();
+      if (value === undefined) return storage.getItem(key) || undefined;
+      storage.setItem(key, value);
+    } catch {
+      // A reload then begins at the page's cursor, or at the present.
+    }
+    return undefined;
+  }
+
+  /** Streams did not get through, and polls did. @param {number} time */
+  pollFor(time) {
+    this.pollUntil = this.environment.wall() + time;
+    this.stored("transport", String(this.pollUntil));
+  }
+
+  /** An id that no other tab has. */
+  unique() {
+    return this.environment.random().toString(36).slice(2);
+  }
+}
+
+// The browser.
+
+/** @returns {Environment} */
+function browser() {
+  const [served, isServed] = import.meta.url.split("/v1/pushup.js");
+  return {
+    url: isServed === undefined ? location.origin : served,
+    fetch: (...call) => fetch(...call),
+    wall: Date.now,
+    mono: () => performance.now(),
+    setTimeout: (call, time) => setTimeout(call, time),
+    clearTimeout: (timer) => clearTimeout(/** @type {number} */ (timer)),
+    random: Math.random,
+    storage: () => sessionStorage, // may throw
+    locks: navigator.locks,
+    BroadcastChannel: globalThis.BroadcastChannel,
+    hidden: () => document.visibilityState === "hidden",
+    listen(heard) {
+      const events = ["pagehide", "pageshow", "online", "offline", "visibilitychange", "freeze", "resume"];
+      for (const event of events) addEventListener(event, () => heard(event), true); // those of the document, too
+    },
+  };
+}

@@ -1,0 +1,828 @@
+/** What docs/client.md promises to a page, one behaviour each. */
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { PushUp } from "../../pushup/browser/pushup.js";
+import { scene } from "./support.js";
+
+const TEXT = readFileSync(new URL("../../docs/client.md", import.meta.url), "utf8");
+const [FIRST, SECOND] = [...TEXT.matchAll(/```js\n(.*?)```/gs)].map(([, sample]) => sample);
+
+test("the first sample follows two channels", async () => {
+  const w = scene();
+  const shown = [];
+  class Here extends PushUp {
+    constructor() {
+      super({ environment: w.tab().environment() });
+    }
+  }
+  const code = FIRST.replace('import { PushUp } from "/v1/pushup.js";', "");
+  new Function("PushUp", "cursor", "show", code)(Here, undefined, (data) => shown.push(data));
+  await w.run(1);
+  w.publish("author:John", 1);
+  w.publish("tag:c++", 2);
+  w.publish("tag:java", 3);
+  await w.run(1);
+  assert.deepEqual(shown, [1, 2]);
+});
+
+test("the second sample runs", async () => {
+  const w = scene();
+  const { push } = w.page();
+  new Function("push", "cursor", SECOND)(push, "earliest");
+  await w.run(1);
+  assert.deepEqual(w.held(), []);
+});
+
+// Starting, and what is sent.
+
+test("the start is a real cursor: a connection that breaks before its first answer loses nothing", async () => {
+  const w = scene();
+  const { messages } = w.page().subscribe(["a"]);
+  await w.run(0.015);
+  w.network.faults.outage = "refuse";
+  w.network.reset();
+  await w.run(5);
+  w.publish("a", 1, 2);
+  w.network.faults = {};
+  await w.run(30);
+  assert.equal(w.network.log[0].asked.cursor, "now");
+  assert.equal(w.network.log[0].asked.timeout, 0);
+  assert.deepEqual(messages, []); // published before there was a cursor
+  w.network.faults.outage = "refuse";
+  w.network.reset();
+  w.publish("a", 3);
+  await w.run(5);
+  w.network.faults = {};
+  await w.run(30);
+  assert.deepEqual(messages, [3]);
+});
+
+test("requests go by POST to constant addresses, without headers that need a preflight", async () => {
+  const w = scene();
+  const page = w.page({ transport: "poll" });
+  page.subscribe(["a"]);
+  await w.run(60);
+  w.page().subscribe(["b"], { cursor: "earliest" });
+  await w.run(60);
+  for (const { path, method, headers } of w.network.log) {
+    assert.ok(["/v1/poll", "/v1/events"].includes(path) && method === "POST");
+    assert.deepEqual(headers, {});
+  }
+});
+
+test("a cursor of the page goes before the stored one, which goes before the present", async () => {
+  const w = scene();
+  w.publish("a", 1, 2);
+  await w.run(1);
+  const first = w.page();
+  first.subscribe(["a"], { cursor: w.service.cursor(1) });
+  await w.run(1);
+  first.tab.close();
+  w.publish("a", 3);
+  const again = w.page({}, w.tab(first.tab.storage));
+  const stored = again.subscribe(["a"]);
+  const given = again.subscribe(["a"], { cursor: "earliest", name: "other" });
+  const present = again.subscribe(["a"], { cursor: "now", name: "third" });
+  await w.run(3);
+  assert.deepEqual([stored.messages, given.messages, present.messages], [[3], [1, 2, 3], []]);
+  again.tab.close();
+  const both = w.page({}, w.tab(first.tab.storage)).subscribe(["a"], { cursor: w.service.cursor(1) });
+  await w.run(3);
+  assert.deepEqual(both.messages, [2, 3]);
+});
+
+test("a page without storage starts at the present", async () => {
+  const w = scene();
+  const tab = w.tab();
+  tab.storageFails = true;
+  const { messages } = w.page({}, tab).subscribe(["a"]);
+  await w.run(1);
+  w.publish("a", 1);
+  await w.run(1);
+  assert.deepEqual(messages, [1]);
+});
+
+test("a stored cursor that the server refuses is forgotten, so that the next reload works", async () => {
+  const w = scene();
+  const tab = w.tab();
+  const first = w.page({}, tab);
+  first.subscribe(["a"]);
+  await w.run(1);
+  for (const key of tab.storage.keys()) tab.storage.set(key, "nonsense");
+  tab.close();
+  const second = w.page({}, w.tab(tab.storage));
+  const broken = second.subscribe(["a"]);
+  await w.run(5);
+  assert.equal(broken.sub.state.state, "stopped");
+  second.tab.close();
+  const third = w.page({}, w.tab(tab.storage)).subscribe(["a"]);
+  await w.run(5);
+  assert.equal(third.sub.state.state, "live");
+});
+
+// One request.
+
+test("subscriptions of a page share one request, and each gets its own messages", async () => {
+  const w = scene();
+  const page = w.page();
+  const one = page.subscribe(["a", "b"]);
+  const two = page.subscribe(["b", "c"]);
+  await w.run(2);
+  w.publish("a", 1);
+  w.publish(["b", "d"], 2);
+  w.publish("c", 3);
+  await w.run(2);
+  assert.deepEqual(
+    [one.messages, two.messages],
+    [
+      [1, 2],
+      [2, 3],
+    ],
+  );
+  assert.equal(w.held().length, 1);
+  assert.deepEqual(w.held()[0].asked.channels, ["a", "b", "c"]);
+});
+
+test("a late subscription with an older cursor gets its past, and the others nothing twice", async () => {
+  const w = scene({ limit: 2 });
+  const page = w.page();
+  const one = page.subscribe(["a"], { cursor: "earliest" });
+  w.publish("a", 1, 2, 3, 4, 5);
+  await w.run(2);
+  const two = page.subscribe(["a", "b"], { cursor: w.service.cursor(1) });
+  await w.run(20);
+  w.publish(["a", "b"], 6);
+  await w.run(2);
+  assert.deepEqual(
+    [one.messages, two.messages],
+    [
+      [1, 2, 3, 4, 5, 6],
+      [2, 3, 4, 5, 6],
+    ],
+  );
+  assert.equal(two.sub.state.state, "live");
+});
+
+test("message.channels has only the subscription's", async () => {
+  const w = scene();
+  const seen = [];
+  const page = w.page();
+  page.subscribe(["b"]);
+  page.subscribe(["a"], { onMessage: (message) => seen.push(message.channels) });
+  await w.run(1);
+  w.publish(["a", "b"], 1);
+  await w.run(1);
+  assert.deepEqual(seen, [["a"]]);
+});
+
+test("channels can be added and removed", async () => {
+  const w = scene();
+  const { sub, messages } = w.page().subscribe(["a"]);
+  await w.run(1);
+  sub.add("b");
+  await w.run(1);
+  w.publish("a", 1);
+  w.publish("b", 2);
+  await w.run(1);
+  sub.remove("a");
+  await w.run(1);
+  w.publish("a", 3);
+  w.publish("b", 4);
+  await w.run(1);
+  sub.close();
+  await w.run(1);
+  w.publish("b", 5);
+  await w.run(1);
+  assert.deepEqual(messages, [1, 2, 4]);
+  assert.deepEqual(w.held(), []);
+});
+
+test("tabs share one request, and lose nothing when the leader is closed", async () => {
+  const w = scene();
+  const pages = Array.from({ length: 8 }, () => w.page());
+  const got = pages.map((page, index) => page.subscribe([`c${index}`, "all"]));
+  await w.run(30);
+  assert.equal(w.held().length, 1);
+  assert.equal(w.held()[0].asked.channels.length, 9);
+  for (let round = 0; round < 8; round++) {
+    w.publish("all", round);
+    await w.run(0.005);
+    w.held()[0]?.tab.close();
+    await w.run(1);
+  }
+  await w.run(5);
+  pages.forEach(({ tab }, index) => tab.gone || assert.deepEqual(got[index].messages, [0, 1, 2, 3, 4, 5, 6, 7]));
+});
+
+test("a frozen leader is replaced within ten seconds", async () => {
+  const w = scene();
+  w.page().subscribe(["a"]);
+  await w.run(1);
+  const { messages, sub } = w.page().subscribe(["a"]);
+  await w.run(10);
+  const [{ tab }] = w.held();
+  tab.freeze();
+  w.publish("a", 1);
+  await w.run(10);
+  w.publish("a", 2);
+  await w.run(1);
+  assert.deepEqual(messages, [1, 2]);
+  assert.equal(sub.state.state, "live");
+  tab.thaw();
+  await w.run(1);
+  assert.equal(w.held().length, 1);
+  assert.notEqual(w.held()[0].tab, tab);
+});
+
+test("tabs of different users, servers or credentials share nothing, nor do those with a token and no user", async () => {
+  for (const [one, two, requests] of [
+    [{ user: "mei" }, { user: "tom" }, 2],
+    [{ user: "mei" }, { user: "mei" }, 1],
+    [{ url: "http://server/" }, { url: "http://server" }, 1],
+    [{ url: "http://one" }, { url: "http://two" }, 2],
+    [{ credentials: "include" }, {}, 2],
+    [{ token: () => "t" }, { token: () => "t" }, 2],
+    [{ token: () => "t", user: "mei" }, { token: () => "t", user: "mei" }, 1],
+    [{ share: false }, {}, 2],
+  ]) {
+    const w = scene();
+    w.page(one).subscribe(["a"]);
+    w.page(two).subscribe(["a"]);
+    await w.run(20);
+    assert.equal(w.held().length, requests, JSON.stringify([one, two]));
+  }
+});
+
+test("more channels than one request may have: those that do not fit are asked for every 30 s", async () => {
+  const w = scene();
+  const one = w.page({ channelLimit: 3 }).subscribe(["a", "b"]);
+  const two = w.page({ channelLimit: 3 }).subscribe(["c", "d"]);
+  await w.run(20);
+  for (let round = 0; round < 6; round++) {
+    w.publish("a", round);
+    w.publish("c", round);
+    await w.run(20);
+  }
+  await w.run(40);
+  assert.deepEqual(
+    [one.messages, two.messages],
+    [
+      [0, 1, 2, 3, 4, 5],
+      [0, 1, 2, 3, 4, 5],
+    ],
+  );
+  assert.ok(w.network.log.every(({ asked }) => !asked || asked.channels.length <= 3));
+});
+
+test("one subscription that is refused does not stop the others, in its tab and in other tabs", async () => {
+  const w = scene();
+  w.service.forbidden.add("secret");
+  const page = w.page();
+  const fine = page.subscribe(["a"]);
+  await w.run(1);
+  const refused = page.subscribe(["b", "secret"]);
+  const other = w.page();
+  const also = other.subscribe(["c", "secret"]);
+  const good = other.subscribe(["c"]);
+  await w.run(30);
+  w.publish("a", 1);
+  w.publish("c", 2);
+  await w.run(1);
+  assert.deepEqual([fine.messages, good.messages], [[1], [2]]);
+  for (const { sub } of [refused, also]) {
+    assert.equal(sub.state.state, "stopped");
+    assert.equal(sub.state.reason.status, 403);
+  }
+  refused.sub.remove("secret");
+  await w.run(10);
+  assert.equal(refused.sub.state.state, "live");
+  assert.equal(w.held().length, 1);
+});
+
+test("a permission that is revoked stops the subscriptions that need it, in all tabs, and no others", async () => {
+  const w = scene();
+  const pages = [w.page(), w.page()];
+  const fine = pages.map((page) => page.subscribe(["a"], { cursor: "earliest" }));
+  const refused = pages.map((page) => page.subscribe(["a", "b"], { cursor: "earliest" }));
+  await w.run(10);
+  assert.equal(w.network.log.filter(({ asked }) => asked.timeout === 0).length, 0); // nobody had to catch up
+  w.service.forbidden.add("b");
+  const before = w.network.log.length;
+  w.network.reset();
+  await w.run(60);
+  // The shared request once, and then each subscription for itself.
+  assert.equal(w.network.log.slice(before).filter(({ asked }) => asked.channels.includes("b")).length, 3);
+  w.publish("a", 1);
+  await w.run(5);
+  for (const { sub } of refused) assert.equal(sub.state.reason?.status, 403);
+  for (const { sub, messages } of fine) assert.deepEqual([sub.state.state, messages], ["live", [1]]);
+  assert.equal(w.held().length, 1);
+});
+
+// Transports.
+
+test("no first byte of a stream in 3 s: long polls, for 30 minutes, also after a reload", async () => {
+  const w = scene();
+  w.network.faults.buffering = true;
+  const page = w.page();
+  const { messages, sub } = page.subscribe(["a"]);
+  await w.run(4);
+  assert.equal(sub.state.state, "live");
+  w.publish("a", 1);
+  await w.run(1);
+  assert.deepEqual(messages, [1]);
+  page.tab.close();
+  const again = w.page({}, w.tab(page.tab.storage));
+  again.subscribe(["a"]);
+  await w.run(28 * 60);
+  const streams = () => w.network.log.filter(({ path }) => path === "/v1/events").length;
+  assert.equal(streams(), 1);
+  w.network.faults = {};
+  await w.run(3 * 60);
+  assert.equal(streams(), 2);
+  assert.equal(w.held()[0].path, "/v1/events");
+});
+
+test("streams to which no connection can be made are replaced by polls for a minute: it may be a restart", async () => {
+  const w = scene();
+  w.network.faults.refuseStreams = true;
+  const { sub } = w.page().subscribe(["a"]);
+  await w.run(10);
+  assert.equal(sub.state.state, "live");
+  assert.equal(w.held()[0].path, "/v1/poll");
+  w.network.faults = {};
+  await w.run(100);
+  assert.equal(w.held()[0].path, "/v1/events");
+});
+
+test("a connection that dies after it has been fine, or is thought to, is not blamed on streams", async () => {
+  const w = scene();
+  const { tab, subscribe } = w.page();
+  const { sub } = subscribe(["a"]);
+  await w.run(60);
+  w.network.silence();
+  await w.run(31);
+  assert.deepEqual([sub.state.state, w.held()[0].path], ["live", "/v1/events"]);
+  await w.run(60);
+  tab.happen("offline");
+  await w.run(10);
+  assert.deepEqual([sub.state.state, w.held()[0].path], ["live", "/v1/events"]);
+});
+
+test("an outage is not blamed on streams", async () => {
+  const w = scene();
+  w.network.faults.outage = "hang";
+  w.page().subscribe(["a"], { cursor: "earliest" });
+  await w.run(60);
+  w.network.faults = {};
+  await w.run(60);
+  assert.equal(w.held()[0].path, "/v1/events");
+});
+
+test("a stream that ends early three times in a row is replaced by polls", async () => {
+  const w = scene();
+  w.network.faults.cutAfter = 1000;
+  const { sub } = w.page().subscribe(["a"]);
+  await w.run(20);
+  assert.equal(w.held()[0].path, "/v1/poll");
+  assert.equal(w.network.log.filter(({ path }) => path === "/v1/events").length, 3);
+  assert.equal(sub.state.state, "live");
+});
+
+test("a stream that is cut off every 20 s goes on, and the page is never offline", async () => {
+  const w = scene();
+  w.network.faults.cutAfter = 20_000;
+  const { messages, states } = w.page().subscribe(["a"]);
+  await w.run(1);
+  for (let count = 0; count < 300; count++) {
+    w.publish("a", count);
+    await w.run(1);
+  }
+  assert.deepEqual(messages, [...Array(300).keys()]);
+  assert.ok(!states.includes("offline"));
+  assert.equal(w.held()[0].path, "/v1/events");
+});
+
+test("a server without streams is polled", async () => {
+  const w = scene();
+  w.network.faults.noStreams = true;
+  const { sub } = w.page().subscribe(["a"]);
+  await w.run(1);
+  assert.equal(sub.state.state, "live");
+});
+
+// Failing.
+
+test("Retry-After is the least pause, in seconds or as a date", async () => {
+  for (const fate of ["429", "503"]) {
+    const w = scene();
+    w.page().subscribe(["a"], { cursor: "earliest" });
+    await w.run(1);
+    w.network.faults[fate] = 1;
+    w.network.reset();
+    await w.run(600);
+    const times = w.network.log.slice(2).map(({ at }) => at);
+    const gaps = times.slice(1).map((at, index) => at - times[index]);
+    assert.ok(gaps.length > 5);
+    assert.ok(Math.min(...gaps) >= 1000, String(gaps));
+    assert.ok(Math.max(...gaps) <= 35_000);
+  }
+});
+
+test("pauses grow to 30 s, and are random", async () => {
+  const w = scene();
+  w.network.faults.outage = "refuse";
+  const { sub } = w.page().subscribe(["a"]);
+  await w.run(900);
+  const { state, failures, since, next } = sub.state;
+  assert.equal(state, "offline");
+  assert.ok(failures > 15 && failures < 80, String(failures));
+  assert.ok(since <= w.network.log[0].at + 1_795_000_000_000);
+  assert.ok(next === null || next - 1_795_000_000_000 > w.clock.now);
+  w.network.faults = {};
+  w.page({}, w.tab()); // not this one
+  await w.run(31);
+  assert.equal(sub.state.state, "live");
+});
+
+test("a connection that is silently dead is noticed: a stream within 30 s, a poll within 40 s", async () => {
+  for (const [transport, limit] of [
+    ["stream", 31],
+    ["poll", 41],
+  ]) {
+    const w = scene();
+    const { sub } = w.page({ transport }).subscribe(["a"]);
+    await w.run(10);
+    w.network.faults.outage = "hang";
+    w.network.silence();
+    await w.run(limit);
+    assert.notEqual(sub.state.state, "live", transport);
+  }
+});
+
+test("offline: the connection has 5 s to show that it lives", async () => {
+  const w = scene();
+  const { tab, subscribe } = w.page();
+  const { sub } = subscribe(["a"]);
+  await w.run(1);
+  w.network.faults.outage = "refuse";
+  w.network.silence();
+  tab.happen("offline");
+  await w.run(6);
+  assert.equal(sub.state.state, "offline");
+  w.network.faults = {};
+  await w.run(60 - 6);
+  tab.happen("online");
+  await w.run(0.2);
+  assert.equal(sub.state.state, "live");
+});
+
+test("sleep is noticed by the clocks, and the page is current at once", async () => {
+  for (const stands of [true, false]) {
+    const w = scene();
+    const { tab, subscribe } = w.page();
+    const { sub, messages } = subscribe(["a"]);
+    await w.run(10);
+    tab.freeze(); // as all of the machine
+    w.network.silence();
+    w.publish("a", 1);
+    await w.run(600);
+    if (stands) w.browser.asleep += 600_000;
+    tab.thaw();
+    await w.run(0.2);
+    assert.deepEqual(messages, [1]);
+    assert.equal(sub.state.state, "live");
+  }
+});
+
+test("sleep is noticed although no deadline has passed", async () => {
+  const w = scene();
+  const { tab, subscribe } = w.page();
+  const { messages } = subscribe(["a"]);
+  await w.run(10);
+  tab.freeze();
+  w.network.silence();
+  w.publish("a", 1);
+  await w.run(15);
+  w.browser.asleep += 15_000;
+  tab.thaw();
+  await w.run(0.2);
+  assert.deepEqual(messages, [1]);
+});
+
+test("a server that answers held polls at once is not asked in a loop", async () => {
+  const w = scene();
+  const page = w.page({ transport: "poll" });
+  page.subscribe(["a"]);
+  await w.run(1);
+  w.network.faults.loop = true;
+  await w.run(120);
+  assert.ok(w.network.log.length < 90, String(w.network.log.length));
+  assert.ok(page.push.report().some(({ detail }) => detail === "loop"));
+});
+
+test("after failures, a subscription that catches up is not called offline", async () => {
+  const w = scene({ limit: 1 });
+  w.network.faults.outage = "refuse";
+  const page = w.page();
+  const { sub } = page.subscribe(["a"]);
+  await w.run(20);
+  w.network.faults = {};
+  page.tab.happen("online");
+  await w.run(1);
+  assert.equal(sub.state.state, "live");
+  w.publish("b", 1, 2, 3, 4, 5, 6, 7, 8);
+  await w.run(1);
+  const late = page.subscribe(["b"], { cursor: "earliest" });
+  await w.run(5);
+  assert.ok(!late.states.includes("offline"), String(late.states));
+  assert.deepEqual(late.messages, [1, 2, 3, 4, 5, 6, 7, 8]);
+});
+
+// The page.
+
+test("pagehide releases the lock and the channel, and pageshow takes them again", async () => {
+  const w = scene();
+  const { tab, subscribe } = w.page();
+  const { messages } = subscribe(["a"]);
+  await w.run(1);
+  const [lock] = w.browser.locks.values();
+  const [channels] = w.browser.channels.values();
+  assert.ok(lock.holder && channels.size === 1);
+  tab.happen("pagehide");
+  await w.run(0);
+  assert.deepEqual([lock.holder, channels.size, w.held().length], [null, 0, 0]);
+  w.publish("a", 1);
+  await w.run(60);
+  tab.happen("pageshow");
+  await w.run(1);
+  assert.deepEqual(messages, [1]);
+  assert.ok(lock.holder);
+});
+
+test("freeze and resume: the same, from the same cursor", async () => {
+  const w = scene();
+  const { tab, subscribe } = w.page();
+  const { messages, sub } = subscribe(["a"]);
+  await w.run(1);
+  tab.happen("freeze");
+  tab.freeze();
+  w.publish("a", 1);
+  await w.run(60);
+  assert.deepEqual([messages, w.held().length], [[], 0]);
+  tab.thaw();
+  tab.happen("resume");
+  await w.run(1);
+  assert.deepEqual([messages, sub.state.state], [[1], "live"]);
+});
+
+test("a hidden page continues, pauses, or looks after each time, as it is told", async () => {
+  for (const [hidden, after60, after140] of [
+    ["continue", [1], [1]],
+    ["pause", [], []],
+    [100, [], [1]],
+  ]) {
+    const w = scene();
+    const { tab, subscribe } = w.page({ hidden });
+    const { messages } = subscribe(["a"]);
+    await w.run(1);
+    tab.show(false);
+    w.publish("a", 1);
+    await w.run(60);
+    assert.deepEqual(messages, after60, `${hidden} after 60 s`);
+    await w.run(80);
+    assert.deepEqual(messages, after140, `${hidden} after 140 s`);
+    tab.show(true);
+    await w.run(1);
+    assert.deepEqual(messages, [1]);
+  }
+});
+
+// Handlers.
+
+test("an exception in a handler affects no other message, and is reported", async () => {
+  const w = scene();
+  const page = w.page();
+  const seen = [];
+  const fails = page.subscribe(["a"], {
+    onMessage(message) {
+      seen.push(message.data);
+      if (message.data === 1) throw new Error("one");
+      return Promise.reject(new Error("two"));
+    },
+    onState() {
+      throw new Error("three");
+    },
+  });
+  const fine = page.subscribe(["a"]);
+  await w.run(1);
+  w.publish("a", 1, 2);
+  await w.run(1);
+  assert.deepEqual(
+    [seen, fine.messages],
+    [
+      [1, 2],
+      [1, 2],
+    ],
+  );
+  assert.deepEqual(new Set(page.errors.map(({ message }) => message)), new Set(["one", "two", "three"]));
+  assert.equal(fails.sub.state.state, "live");
+});
+
+test("atLeastOnce: a message is tried until its promise resolves, and comes again after a reload", async () => {
+  const w = scene();
+  const page = w.page({ atLeastOnce: true });
+  const tries = [];
+  let works = false;
+  const onMessage = async ({ data }) => {
+    tries.push(data);
+    if (!works) throw new Error("not yet");
+  };
+  const { sub } = page.subscribe(["a"], { onMessage });
+  await w.run(1);
+  const { cursor } = sub;
+  w.publish("a", 1, 2);
+  await w.run(3);
+  assert.ok(tries.length > 2 && tries.every((data) => data === 1));
+  assert.equal(sub.cursor, cursor);
+  page.tab.close();
+  works = true;
+  tries.length = 0;
+  w.page({ atLeastOnce: true }, w.tab(page.tab.storage)).subscribe(["a"], { onMessage });
+  await w.run(2);
+  assert.deepEqual(tries, [1, 2]);
+});
+
+test("a gap handler returns a cursor, and the subscription continues there; others are not held up", async () => {
+  const w = scene({ keep: 2 });
+  const page = w.page({ transport: "poll" });
+  let load;
+  const seen = [];
+  const slow = page.subscribe(["a"], {
+    onMessage: ({ data }) => seen.push(data),
+    onGap: () => new Promise((resolve) => (load = resolve)),
+  });
+  const other = page.subscribe(["b"]);
+  await w.run(1);
+  page.tab.freeze();
+  w.network.reset();
+  w.publish("a", 1, 2, 3, 4);
+  await w.run(1);
+  page.tab.thaw();
+  await w.run(3);
+  w.publish("a", 5);
+  w.publish("b", 6);
+  await w.run(3);
+  assert.deepEqual([seen, other.messages, slow.sub.state.state], [[], [6], "catching-up"]);
+  load(w.service.cursor(4)); // the application has read 1 to 4
+  await w.run(3);
+  assert.deepEqual([seen, slow.sub.state.state], [[5], "live"]);
+});
+
+test("a gap handler that fails is called again", async () => {
+  const w = scene({ keep: 1 });
+  const page = w.page();
+  w.publish("a", 1, 2);
+  await w.run(1);
+  let calls = 0;
+  const { messages } = page.subscribe(["a"], {
+    cursor: w.service.cursor(0),
+    onGap() {
+      if (++calls < 3) throw new Error("no network");
+    },
+  });
+  await w.run(5);
+  assert.deepEqual([calls, messages, page.errors.length], [3, [2], 2]);
+});
+
+test("a gap that the shared request told before a subscription joined it is told to that, too", async () => {
+  const w = scene({ keep: 2, limit: 2 });
+  w.publish("a", 1, 2);
+  w.publish("b", 3, 4);
+  w.publish("a", 5, 6, 7); // of a, 6 and 7 are kept
+  await w.run(1);
+  const page = w.page({ transport: "poll" });
+  const first = page.subscribe(["a", "b"], { cursor: w.service.cursor(0) });
+  await w.run(1);
+  // Where the shared request was between two answers.
+  const second = page.subscribe(["a"], { cursor: w.service.cursor(4) });
+  await w.run(5);
+  assert.deepEqual(
+    [first.messages, second.messages],
+    [
+      [3, 4, 6, 7],
+      [6, 7],
+    ],
+  );
+  assert.deepEqual(second.gaps, [{ channel: "a", reason: "evicted" }]);
+});
+
+test("a gap without a handler is an error", async () => {
+  const w = scene({ keep: 1 });
+  const page = w.page();
+  w.publish("a", 1, 2);
+  await w.run(1);
+  const { messages } = page.subscribe(["a"], { cursor: w.service.cursor(0), onGap: undefined });
+  await w.run(1);
+  assert.deepEqual(messages, [2]);
+  assert.match(String(page.errors), /messages on a were missed \(evicted\)/);
+});
+
+// Credentials.
+
+test("a token is asked for once, sent with each request, and once more after a 401", async () => {
+  const w = scene();
+  w.service.tokens = new Set(["t1"]);
+  let asked = 0;
+  const page = w.page({ token: async () => `t${++asked}` });
+  const { messages, sub, states } = page.subscribe(["a"]);
+  page.subscribe(["b"]);
+  await w.run(10);
+  assert.equal(asked, 1);
+  w.service.tokens = new Set(["t2"]);
+  w.network.reset();
+  await w.run(5);
+  w.publish("a", 1);
+  await w.run(1);
+  assert.deepEqual([asked, messages, sub.state.state], [2, [1], "live"]);
+  assert.deepEqual(states, ["live", "catching-up", "live"]);
+  assert.ok(!JSON.stringify(page.push.report()).includes("t1"));
+});
+
+test("a token that cannot be had is asked for again; one that there is not ends it", async () => {
+  const w = scene();
+  w.service.tokens = new Set(["t"]);
+  let answer = () => Promise.reject(new Error("no network"));
+  const { sub } = w.page({ token: () => answer() }).subscribe(["a"]);
+  await w.run(10);
+  assert.equal(sub.state.state, "offline");
+  answer = () => "t";
+  await w.run(30);
+  assert.equal(sub.state.state, "live");
+  answer = () => null;
+  w.service.tokens = new Set(["u"]);
+  w.network.reset();
+  await w.run(30);
+  assert.equal(sub.state.state, "stopped");
+  assert.equal(sub.state.reason.status, 401);
+});
+
+test("a token that is always refused is asked for five times", async () => {
+  const w = scene();
+  w.service.tokens = new Set();
+  let asked = 0;
+  const { sub } = w.page({ token: () => `t${++asked}` }).subscribe(["a"]);
+  await w.run(120);
+  assert.equal(sub.state.state, "stopped");
+  assert.equal(asked, 6);
+});
+
+test("a ticket is sent along; when it has expired, the request is repeated without it", async () => {
+  for (const transport of ["stream", "poll"]) {
+    const w = scene();
+    w.service.ticket = "first";
+    const refused = [];
+    const { sub, messages, states } = w
+      .page({ transport, onRefused: (problem) => void refused.push(problem) })
+      .subscribe(["a"]);
+    await w.run(30);
+    w.network.reset();
+    await w.run(5);
+    assert.equal(w.held()[0].headers["PushUp-Ticket"], "first");
+    w.service.ticket = "second";
+    w.network.reset();
+    await w.run(5);
+    w.publish("a", 1);
+    await w.run(1);
+    w.network.reset();
+    await w.run(5);
+    assert.equal(w.held()[0].headers["PushUp-Ticket"], "second");
+    assert.deepEqual([sub.state.state, messages, refused], ["live", [1], []]);
+    assert.ok(!states.includes("stopped"));
+  }
+});
+
+test("onRefused decides whether to go on, five times in a row at most", async () => {
+  const w = scene();
+  w.service.forbidden.add("a");
+  const asked = [];
+  const { sub, states } = w.page({ onRefused: async (problem) => asked.push(problem.status) > 0 }).subscribe(["a"]);
+  await w.run(120);
+  assert.equal(states.at(-1), "stopped");
+  assert.deepEqual(asked, [403, 403, 403, 403, 403]);
+  assert.equal(sub.state.state, "stopped");
+});
+
+test("report returns the last 200 events", async () => {
+  const w = scene();
+  w.network.faults.outage = "refuse";
+  const { push, subscribe } = w.page();
+  subscribe(["a"]);
+  await w.run(5000);
+  assert.equal(push.report().length, 200);
+  assert.deepEqual(
+    Object.keys(push.report()[0]),
+    ["at", "part", "state", "event", "detail"].slice(0, Object.keys(push.report()[0]).length),
+  );
+});

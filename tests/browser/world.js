@@ -1,0 +1,628 @@
+/**
+ * A small world for pushup.js: one simulated clock, a PushUp service that is as simple as can be (a list of messages,
+ * nodes that lag behind, both transports), a network with faults, and a browser with tabs. A seed decides everything.
+ */
+
+/** Random numbers from a seed (mulberry32). */
+export class Dice {
+  constructor(seed) {
+    this.seed = seed >>> 0;
+  }
+
+  next() {
+    this.seed = (this.seed + 0x6d2b79f5) >>> 0;
+    let t = this.seed;
+    t = Math.imul(t ^ (t >>> 15), t | 1);
+    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
+    return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
+  }
+
+  chance(probability) {
+    return this.next() < probability;
+  }
+
+  between(low, high) {
+    return low + this.next() * (high - low);
+  }
+
+  below(count) {
+    return Math.floor(this.next() * count);
+  }
+
+  pick(list) {
+    return list[this.below(list.length)];
+  }
+
+  some(list) {
+    return list.filter(() => this.chance(0.5));
+  }
+}
+
+/** The order of what happens. Times are milliseconds; each call is followed by all promises that it settles. */
+export class Clock {
+  now = 0;
+  #heap = [];
+  #count = 0;
+
+  at(time, call) {
+    const heap = this.#heap;
+    const entry = { time: Math.max(time, this.now), order: this.#count++, call };
+    let index = heap.push(entry) - 1;
+    while (index > 0) {
+      const parent = (index - 1) >> 1;
+      if (before(heap[parent], heap[index])) break;
+      [heap[parent], heap[index]] = [heap[index], heap[parent]];
+      index = parent;
+    }
+    return entry;
+  }
+
+  after(time, call) {
+    return this.at(this.now + time, call);
+  }
+
+  async run(until) {
+    await new Promise(setImmediate);
+    while (this.#heap.length && this.#heap[0].time <= until) {
+      const entry = this.#pop();
+      if (!entry.call) continue;
+      this.now = entry.time;
+      entry.call();
+      await new Promise(setImmediate);
+    }
+    this.now = until;
+  }
+
+  #pop() {
+    const heap = this.#heap;
+    const first = heap[0];
+    const last = heap.pop();
+    if (heap.length) {
+      heap[0] = last;
+      for (let index = 0; ;) {
+        let least = index;
+        for (const child of [2 * index + 1, 2 * index + 2]) {
+          if (child < heap.length && before(heap[child], heap[least])) least = child;
+        }
+        if (least === index) break;
+        [heap[least], heap[index]] = [heap[index], heap[least]];
+        index = least;
+      }
+    }
+    return first;
+  }
+}
+
+function before(one, other) {
+  return one.time < other.time || (one.time === other.time && one.order < other.order);
+}
+
+/** The service: one list of messages, and nodes that have applied it up to somewhere. */
+export class Service {
+  messages = []; // {sequence, id, channels, time, kept: Set of channels}
+  cache = {}; // channel -> messages that are kept
+  epoch = 0;
+  forbidden = new Set(); // channels that get 403
+  tokens = null; // if set: a Set of the valid ones
+  ticket = ""; // if set: given with each answer; a request with another one gets 401
+  limit = 5;
+  channelLimit = 100;
+
+  constructor(clock, dice, { nodes = 2, keep = 50 } = {}) {
+    this.clock = clock;
+    this.dice = dice;
+    this.keep = keep;
+    this.nodes = Array.from({ length: nodes }, () => ({ applied: 0, waiting: new Set(), stalledUntil: 0 }));
+  }
+
+  get head() {
+    return this.messages.length;
+  }
+
+  publish(channels, data) {
+    const sequence = this.messages.push(null);
+    const message = {
+      sequence,
+      id: `m${sequence}`,
+      channels,
+      time: this.clock.now / 1000,
+      data,
+      kept: new Set(channels),
+    };
+    this.messages[sequence - 1] = message;
+    for (const channel of channels) {
+      const there = (this.cache[channel] ??= []);
+      if (there.push(message) > this.keep) there.shift().kept.delete(channel);
+    }
+    for (const node of this.nodes) {
+      const at = Math.max(this.clock.now + this.dice.between(0, 300), node.stalledUntil);
+      this.clock.at(at, () => this.#apply(node, sequence));
+    }
+    return message;
+  }
+
+  #apply(node, sequence) {
+    if (this.clock.now < node.stalledUntil)
+      return void this.clock.at(node.stalledUntil, () => this.#apply(node, sequence));
+    if (sequence <= node.applied) return;
+    node.applied = sequence;
+    for (const wake of [...node.waiting]) wake();
+  }
+
+  /** Everything is lost, as by a restart in memory. */
+  wipe() {
+    this.epoch++;
+    this.wiped = this.head;
+    for (const message of this.messages) message.kept.clear();
+    this.cache = {};
+    for (const node of this.nodes) node.applied = Math.max(node.applied, this.head);
+    for (const node of this.nodes) for (const wake of [...node.waiting]) wake();
+  }
+
+  cursor(sequence) {
+    return `${this.epoch}~${(sequence * 7919 + 13).toString(36)}`;
+  }
+
+  position(cursor) {
+    const [, epoch, text] = /^(\d+)~(\w+)$/.exec(cursor) ?? [];
+    if (text === undefined) return null;
+    return { epoch: Number(epoch), sequence: (parseInt(text, 36) - 13) / 7919 };
+  }
+
+  /** What a node answers to a poll that does not wait. */
+  look(node, { channels, cursor }, limit = this.limit) {
+    const ends = { earliest: 0, now: node.applied };
+    const position = cursor in ends ? { epoch: this.epoch, sequence: ends[cursor] } : this.position(cursor);
+    const lost = position.epoch !== this.epoch;
+    const from = lost ? this.wiped : position.sequence;
+    const gaps = lost ? channels.map((channel) => ({ channel, reason: "lost" })) : [];
+    const found = [];
+    for (let sequence = from + 1; sequence <= node.applied && found.length <= limit; sequence++) {
+      const message = this.messages[sequence - 1];
+      const asked = message.channels.filter((channel) => channels.includes(channel));
+      const kept = asked.filter((channel) => message.kept.has(channel));
+      if (cursor !== "earliest") {
+        for (const channel of asked) {
+          if (!kept.includes(channel) && !gaps.some((gap) => gap.channel === channel))
+            gaps.push({ channel, reason: "evicted" });
+        }
+      }
+      if (kept.length) found.push({ message, asked: kept });
+    }
+    const more = found.length > limit;
+    if (more) found.length = limit;
+    const end = more ? found.at(-1).message.sequence : Math.max(node.applied, from);
+    const messages = found.map(({ message, asked }) => ({
+      id: message.id,
+      time: message.time,
+      channels: asked,
+      data: message.data,
+      sequence: message.sequence,
+    }));
+    return { cursor: this.cursor(end), messages, more, gaps, closed: [] };
+  }
+
+  /** null, or why a request is refused. */
+  refusal(body, token, ticket) {
+    if (this.ticket && ticket && ticket !== this.ticket) return { status: 401, type: "urn:pushup:ticket-expired" };
+    if (this.tokens && !this.tokens.has(token)) return { status: 401, type: "urn:pushup:unauthorized" };
+    if (body?.channels.length > this.channelLimit) return { status: 400, type: "urn:pushup:bad-request" };
+    if (body && !["earliest", "now"].includes(body.cursor) && !this.position(body.cursor))
+      return { status: 400, type: "urn:pushup:bad-request" };
+    if (body?.channels.some((channel) => this.forbidden.has(channel)))
+      return { status: 403, type: "urn:pushup:forbidden" };
+    return null;
+  }
+}
+
+/** Between the tabs and the service. `faults` holds probabilities and conditions, which the test changes. */
+export class Network {
+  faults = {};
+  open = new Set(); // requests: {tab, path, held, at}
+  log = []; // {at, tab, useful}
+
+  constructor(clock, dice, service) {
+    this.clock = clock;
+    this.dice = dice;
+    this.service = service;
+  }
+
+  delay() {
+    return this.dice.between(2, this.faults.slow ?? 60);
+  }
+
+  fetch(tab, url, { method = "GET", body, headers = {}, signal }) {
+    const { clock, dice, service, faults } = this;
+    if (tab.gone) return new Promise(() => {});
+    const path = new URL(url, "http://server").pathname;
+    const asked = body ? JSON.parse(body) : null;
+    const held = path === "/v1/events" || asked?.timeout > 0;
+    const request = { tab, path, held, asked, method, headers, at: clock.now, over: false, dead: false, useful: false };
+    this.open.add(request);
+    this.log.push(request);
+    const node = dice.pick(service.nodes);
+    request.fate = this.#fate(request);
+    return new Promise((resolve, reject) => {
+      const fail = (error) => {
+        request.over = true;
+        this.open.delete(request);
+        request.unhold?.();
+        request.fail?.(error);
+        reject(error);
+      };
+      request.break = () => clock.after(1, () => tab.deliver(() => !request.over && fail(new TypeError("network"))));
+      if (signal.aborted) return fail(new DOMException("aborted", "AbortError"));
+      // One request at a time has the signal. What was on its way may still come.
+      signal.onabort = () => {
+        this.open.delete(request);
+        const abort = () => request.over || fail(new DOMException("aborted", "AbortError"));
+        if (dice.chance(0.3)) clock.after(dice.between(1, 300), abort);
+        else abort();
+      };
+      const { fate } = request;
+      if (fate === "refuse") return void request.break();
+      if (fate === "hang") return (request.dead = true);
+      const answer = (status, content, headers = {}) => {
+        const finish = () => {
+          if (request.over || request.dead) return;
+          const text = JSON.stringify(content);
+          request.over = true;
+          this.open.delete(request);
+          resolve(response(status, headers, fate === "truncate" ? text.slice(0, dice.below(text.length)) : text));
+        };
+        clock.after(this.delay(), () => tab.deliver(finish));
+      };
+      clock.after(this.delay(), () => {
+        if (request.over || request.dead) return;
+        if (fate === "502") return answer(502, { title: "bad gateway" });
+        if (fate === "html") return answer(200, "<html>");
+        if (fate === "429") return answer(429, {}, { "Retry-After": String(1 + dice.below(4)) });
+        if (fate === "503") {
+          const date = new Date(tab.wall() + 3000).toUTCString();
+          return answer(503, { type: "urn:pushup:overloaded" }, { "Retry-After": dice.chance(0.5) ? date : "2" });
+        }
+        const refusal = service.refusal(
+          asked,
+          (headers.Authorization ?? "").replace("Bearer ", ""),
+          headers["PushUp-Ticket"],
+        );
+        if (refusal) return answer(refusal.status, refusal);
+        if (path === "/v1/poll") return this.#poll(request, node, answer);
+        if (faults.noStreams) return answer(404, { type: "urn:pushup:unknown-resource" });
+        this.#stream(request, node, resolve);
+      });
+    });
+  }
+
+  #fate(request) {
+    const { dice, faults } = this;
+    if (faults.outage) return faults.outage;
+    if (faults.refuseStreams && request.path === "/v1/events") return "refuse";
+    for (const fate of ["refuse", "hang", "truncate", "502", "429", "503", "html"]) {
+      if (dice.chance(faults[fate] ?? 0)) return fate;
+    }
+    return request.path === "/v1/events" && faults.buffering ? "buffer" : "";
+  }
+
+  #poll(request, node, answer) {
+    const { clock, service } = this;
+    const { asked } = request;
+    const reply = () => {
+      request.unhold();
+      const content = service.look(node, asked);
+      request.useful = content.messages.length > 0;
+      answer(200, { ...content, ticket: service.ticket || undefined });
+    };
+    let timer;
+    const look = () => {
+      const { messages, gaps } = service.look(node, asked);
+      if (messages.length || gaps.length) reply();
+    };
+    request.unhold = () => {
+      node.waiting.delete(look);
+      if (timer) timer.call = null;
+    };
+    const ahead = service.position(asked.cursor)?.sequence > node.applied;
+    const wait = this.faults.loop
+      ? 0
+      : asked.timeout
+        ? asked.timeout * 1000 * this.dice.between(0.85, 1)
+        : ahead
+          ? 1000
+          : 0;
+    node.waiting.add(look);
+    timer = clock.after(wait, reply);
+    look();
+  }
+
+  #stream(request, node, resolve) {
+    const { clock, dice, service, faults } = this;
+    const { tab, asked, fate } = request;
+    let { cursor } = asked;
+    const encoder = new TextEncoder();
+    let held = fate === "buffer" ? [] : null;
+    const chunks = [];
+    let reading = null;
+    let ended = false;
+    const wake = () => {
+      if (!reading) return;
+      const { resolve: give, reject } = reading;
+      if (chunks.length) give({ done: false, value: chunks.shift() });
+      else if (ended instanceof Error) reject(ended);
+      else if (ended) give({ done: true });
+      else return;
+      reading = null;
+    };
+    const send = (text) => {
+      if (request.over || request.dead) return;
+      const bytes = encoder.encode(text);
+      if (held) return void held.push(bytes);
+      const arrives = this.delay();
+      request.arrives = Math.max(request.arrives ?? 0, clock.now + arrives) + 0.001;
+      const cut = fate === "truncate" && dice.chance(0.1);
+      const size = cut ? dice.below(bytes.length) : bytes.length;
+      const arrive = () => {
+        if (request.over || request.dead) return;
+        for (let at = 0; at < size;) {
+          const next = dice.chance(0.3) ? Math.min(size, at + 1 + dice.below(40)) : size;
+          chunks.push(bytes.slice(at, next));
+          at = next;
+        }
+        wake();
+        if (cut) end(new TypeError("cut off"));
+      };
+      clock.at(request.arrives, () => tab.deliver(arrive));
+    };
+    const end = (how) => {
+      if (request.over) return;
+      request.over = true;
+      this.open.delete(request);
+      request.unhold();
+      ended = how;
+      wake();
+    };
+    const look = () => {
+      for (;;) {
+        const answer = service.look(node, { channels: asked.channels, cursor }, 20);
+        let text = answer.gaps.map((gap) => `event: gap\ndata: ${JSON.stringify(gap)}\n\n`).join("");
+        for (const message of answer.messages) {
+          text += `id: ${service.cursor(message.sequence)}\ndata: ${JSON.stringify(message)}\n\n`;
+        }
+        if (text && answer.cursor !== service.cursor(answer.messages.at(-1)?.sequence ?? -1))
+          text += `id: ${answer.cursor}\n\n`;
+        if (text) {
+          request.useful = true;
+          cursor = answer.cursor;
+          send(text);
+        }
+        if (!answer.more) break;
+      }
+    };
+    const beat = () => {
+      if (request.over) return;
+      look();
+      cursor = service.look(node, { channels: asked.channels, cursor }).cursor;
+      if (!request.mute) send(`:\nid: ${cursor}\n\n`);
+      timer = clock.after(15_000, beat);
+    };
+    let timer = clock.after(15_000, beat);
+    const limit = faults.cutAfter ?? dice.between(60_000, 120_000);
+    const close = clock.after(limit, () => tab.deliver(() => end(faults.cutAfter ? new TypeError("cut") : true)));
+    request.fail = (error) => {
+      ended = error;
+      wake();
+    };
+    request.unhold = () => {
+      node.waiting.delete(look);
+      timer.call = close.call = null;
+    };
+    node.waiting.add(look);
+    send(":\nretry: 1000\n\n");
+    if (service.ticket) send(`event: ticket\ndata: {"ticket":"${service.ticket}"}\n\n`);
+    look();
+    const body = {
+      getReader: () => ({ read: () => new Promise((resolve, reject) => ((reading = { resolve, reject }), wake())) }),
+    };
+    const give = () =>
+      resolve({ status: 200, headers: new Headers({ "Content-Type": "text/event-stream; charset=utf-8" }), body });
+    if (!held) clock.after(this.delay() / 2, () => tab.deliver(() => request.over || give()));
+  }
+
+  /** All connections that are open go on, and carry nothing any more. */
+  silence() {
+    for (const request of this.open) request.dead = true;
+  }
+
+  /** All connections that are open are reset. */
+  reset() {
+    for (const request of [...this.open]) request.break();
+  }
+}
+
+function response(status, headers, text) {
+  return { status, headers: new Headers(headers), json: async () => JSON.parse(text), body: null };
+}
+
+/** The browser: locks and channels of one origin, and the clocks of one machine. */
+export class Browser {
+  locks = new Map(); // name -> {holder, queue}
+  channels = new Map();
+  asleep = 0; // total time for which the machine slept, ms
+  busy = 0; // messages between tabs take up to so long, ms
+
+  constructor(clock, dice, network) {
+    this.clock = clock;
+    this.dice = dice;
+    this.network = network;
+  }
+
+  request(tab, name, options, call) {
+    const lock = this.locks.get(name) ?? { holder: null, queue: [] };
+    this.locks.set(name, lock);
+    return new Promise((resolve, reject) => {
+      const request = { tab, call, resolve, reject };
+      options.signal?.addEventListener("abort", () => {
+        const index = lock.queue.indexOf(request);
+        if (index < 0) return;
+        lock.queue.splice(index, 1);
+        reject(new DOMException("aborted", "AbortError"));
+      });
+      if (options.steal) {
+        const { holder } = lock;
+        lock.holder = null;
+        holder?.tab.deliver(() => holder.reject(new DOMException("stolen", "AbortError")));
+        lock.queue.unshift(request);
+      } else lock.queue.push(request);
+      this.#grant(lock);
+    });
+  }
+
+  #grant(lock) {
+    if (lock.holder || !lock.queue.length) return;
+    const request = (lock.holder = lock.queue.shift());
+    const release = () => {
+      if (lock.holder === request) {
+        lock.holder = null;
+        this.#grant(lock);
+      }
+      request.resolve();
+    };
+    request.release = release;
+    this.clock.after(2, () =>
+      request.tab.deliver(() => {
+        if (lock.holder === request) Promise.resolve(request.call({})).then(release, release);
+      }),
+    );
+  }
+
+  gone(tab) {
+    for (const lock of this.locks.values()) {
+      lock.queue = lock.queue.filter((request) => request.tab !== tab);
+      if (lock.holder?.tab === tab) lock.holder.release();
+    }
+    for (const set of this.channels.values())
+      for (const channel of [...set]) if (channel.tab === tab) set.delete(channel);
+    for (const request of [...this.network.open]) {
+      if (request.tab !== tab) continue;
+      request.over = true;
+      request.unhold?.();
+      this.network.open.delete(request);
+    }
+  }
+}
+
+/** One tab: the environment of one page. After `reload` there is another one with the same storage. */
+export class Tab {
+  frozen = false;
+  gone = false;
+  hidden = false;
+  hiddenAt = 0;
+  storageFails = false;
+  #waiting = [];
+  #heard = [];
+
+  constructor(browser, storage = new Map()) {
+    this.browser = browser;
+    this.clock = browser.clock;
+    this.storage = storage;
+  }
+
+  wall() {
+    return 1_795_000_000_000 + this.clock.now;
+  }
+
+  /** Runs a call, or when the page runs again. */
+  deliver(call) {
+    if (this.gone) return;
+    if (this.frozen) this.#waiting.push(call);
+    else call();
+  }
+
+  freeze() {
+    this.frozen = true;
+  }
+
+  thaw() {
+    this.frozen = false;
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    for (const call of waiting) this.clock.after(0, () => this.deliver(call));
+  }
+
+  close() {
+    this.gone = true;
+    this.browser.gone(this);
+  }
+
+  happen(event) {
+    for (const heard of this.#heard) this.deliver(() => heard(event));
+  }
+
+  show(visible) {
+    this.hidden = !visible;
+    this.hiddenAt = this.clock.now;
+    this.happen("visibilitychange");
+  }
+
+  environment() {
+    const tab = this;
+    const { browser, clock } = this;
+    return {
+      url: "http://server",
+      fetch: (url, init) => browser.network.fetch(tab, url, init),
+      wall: () => tab.wall(),
+      mono: () => clock.now - browser.asleep,
+      setTimeout: (call, time) => {
+        let at = clock.now + time;
+        if (tab.hidden) at = Math.ceil(at / 1000) * 1000;
+        if (tab.hidden && clock.now - tab.hiddenAt > 300_000) at = Math.ceil(at / 60_000) * 60_000;
+        return clock.at(at, () => tab.deliver(call));
+      },
+      clearTimeout: (timer) => timer && (timer.call = null),
+      random: () => browser.dice.next(),
+      storage: () => {
+        if (tab.storageFails) throw new Error("no storage");
+        return {
+          getItem: (key) => tab.storage.get(key) ?? null,
+          setItem: (key, value) => void tab.storage.set(key, value),
+        };
+      },
+      locks: { request: (name, options, call) => browser.request(tab, name, options, call) },
+      BroadcastChannel: class {
+        onmessage = null;
+        constructor(name) {
+          this.name = name;
+          this.tab = tab;
+          if (!browser.channels.has(name)) browser.channels.set(name, new Set());
+          browser.channels.get(name).add(this);
+        }
+        postMessage(data) {
+          const text = JSON.stringify(data); // as a structured clone: nothing is shared
+          for (const other of browser.channels.get(this.name)) {
+            if (other === this) continue;
+            other.hears =
+              Math.max(other.hears ?? 0, clock.now + (browser.busy ? browser.dice.between(1, browser.busy) : 1)) +
+              0.001;
+            clock.at(other.hears, () => other.tab.deliver(() => other.onmessage?.({ data: JSON.parse(text) })));
+          }
+        }
+        close() {
+          this.onmessage = null;
+          browser.channels.get(this.name).delete(this);
+        }
+      },
+      hidden: () => tab.hidden,
+      listen: (heard) => tab.#heard.push(heard),
+    };
+  }
+}
+
+/** A clock, a service, a network and a browser. */
+export function world(seed, options) {
+  const dice = new Dice(seed);
+  const clock = new Clock();
+  const service = new Service(clock, dice, options);
+  const network = new Network(clock, dice, service);
+  const browser = new Browser(clock, dice, network);
+  return { dice, clock, service, network, browser, tab: (storage) => new Tab(browser, storage) };
+}
