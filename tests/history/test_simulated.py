@@ -107,14 +107,16 @@ def places(history: list[Event], least: int) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(
-    ("change", "least", "promise"),
+    ("change", "least", "promises"),
     [
-        (drop_one, 1, "delivered or covered by a gap: "),
-        (repeat_one, 1, "nothing twice: "),
-        (swap_two, 2, "one order: "),
+        (drop_one, 1, ("delivered or covered by a gap: ",)),
+        (repeat_one, 1, ("nothing twice: ", "one order: ")),  # one right after the other is out of order, too
+        (swap_two, 2, ("one order: ",)),
     ],
 )
-def test_a_changed_answer_is_noticed(change: Callable[[Answered, int], Answered], least: int, promise: str) -> None:
+def test_a_changed_answer_is_noticed(
+    change: Callable[[Answered, int], Answered], least: int, promises: tuple[str, ...]
+) -> None:
     """Wherever a delivery is dropped, repeated, or swapped with the one before it."""
     random, count = Random("changes"), 0
     for seed in SEEDS:
@@ -124,7 +126,8 @@ def test_a_changed_answer_is_noticed(change: Callable[[Answered, int], Answered]
             answer = history[line]
             assert isinstance(answer, Answered)
             verdict = check([*history[:line], change(answer, number), *history[line + 1 :]])
-            assert verdict.broken.startswith(promise + answer.subscriber), (seed, line, number)
+            expected = tuple(promise + answer.subscriber for promise in promises)
+            assert verdict.broken.startswith(expected), (seed, line, number)
             count += 1
     assert count > 4 * CHANGES
 
