@@ -15,6 +15,7 @@
 | `cluster_kills/` | a thousand faults of a cluster under load, judged |
 | `append_only` | what a Redis comes back with that has lost the end of its file, or only its last save |
 | `peers` | the same work on PushUp and on Nchan |
+| `far_away` | long polls and event streams at a round trip of 80 ms |
 | `report` | one page with all results |
 | `history/` | what clients were told, and whether that keeps the promises |
 | `locustfile`, `users` | locust users that pull, poll and publish; `counted_client` is their HTTP client |

@@ -14,6 +14,7 @@ import click
 from loadtest import (
     blocked_client,
     designs,
+    far_away,
     journal,
     kills,
     nodes,
@@ -50,6 +51,7 @@ EXPERIMENTS = {
     "cluster-kills": cluster_kills,
     "designs": designs,
     "echo": echo,
+    "far-away": far_away,
     "journal": journal,
     "kills": kills,
     "nodes": nodes,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from loadtest import nodes, peers, redis_delay
+from loadtest import far_away, nodes, peers, redis_delay
 from loadtest.servers import running
-from loadtest.swarm import Swarm
+from loadtest.swarm import PushUpStreams, Swarm
 
 
 def test_a_swarm_counts_what_it_receives() -> None:
@@ -71,14 +71,41 @@ def test_redis_adds_delay() -> None:
     assert float(published) == pytest.approx(200, rel=0.05)
 
 
+def test_a_swarm_counts_what_streams_deliver() -> None:
+    """The same as by polls."""
+    with running() as server:
+        swarm = Swarm(
+            [server.address], [server.address], subscribers=40, channels=4, publishers=2, streams=PushUpStreams()
+        )
+        swarm.begin()
+        measured = swarm.measure(interval=0.05, seconds=1.0)
+        swarm.close()
+    assert measured.expected == measured.delivered == 20 * 10
+    assert (measured.repeated, measured.out_of_order, measured.gaps, measured.reconnected) == (0, 0, 0, 0)
+
+
+def test_a_page_far_away() -> None:
+    """A message of a stream travels one way. A poll may have to travel to the server first, so polls take longer."""
+    ((table,), _) = far_away.measure(subscribers=3, seconds=2.0)
+    polls, stream = (
+        {name: float(value) for name, value in zip(table.columns[1:], row[1:], strict=True)} for row in table.rows
+    )
+    assert polls["received %"] == stream["received %"] == 100
+    assert polls["faults"] == stream["faults"] == 0
+    assert 1e3 * far_away.ONE_WAY_SECONDS <= stream["trip p50 ms"] < polls["trip p50 ms"]
+
+
 def test_peers_do_the_same_work() -> None:
     """PushUp, and Nchan if installed, deliver everything; costs are measured for each kind of work."""
     ((table,), _) = peers.measure(subscribers=60, deliveries=600, spread=100, seconds=1.0, rounds=1)
     servers = ["PushUp", "Nchan"] if peers.nchan_is_installed() else ["PushUp"]
     assert [(row[0], row[1]) for row in table.rows] == [
-        (work, server) for work in ("fan-out", "spread", "memory") for server in servers
+        (work + kind, server)
+        for work, kind in [(w, k) for w in ("fan-out", "spread") for k in ("", ", events")]
+        + [("memory", ""), ("memory", ", events")]
+        for server in servers
     ]
     for row in table.rows:
-        if row[0] != "memory":
+        if not str(row[0]).startswith("memory"):
             assert float(row[3]) > 0, row
             assert (row[7], row[8]) == (100.0, 0), row

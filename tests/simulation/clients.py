@@ -21,6 +21,7 @@ from loadtest.history.events import (
 from tests.simulation.http import HttpClient, Message, request
 from tests.simulation.network import Network
 from tests.simulation.record import Record
+from tests.simulation.streams import Event, EventStream
 from tests.simulation.world import Process, World
 
 RETRY_SECONDS = 0.3
@@ -32,6 +33,9 @@ ATTEMPTS = 12
 
 PROMPT_SECONDS = 1.0
 """In this time a held poll is answered with a message that was acknowledged, where there is no fault."""
+
+HEARTBEAT_SECONDS = 5.0
+"""How long a stream may be silent (`stream_heartbeat_seconds`)."""
 
 EMPTY_AT_ONCE = 10
 """So many answers without anything, each at once although the poll had a timeout, are a loop. A drain gives a few."""
@@ -110,7 +114,10 @@ class Subscriber:
         self._network = network
         self._record = record
         self._client = HttpClient(network, self.process)
+        self._stream: EventStream | None = None
         self.hosts = ["balancer"]
+        self.nodes: list[str] = []
+        """If there are any, it opens streams there as often as it polls."""
         self.timeout = 10.0
         self.limit = 100
         self.slow = 0.0
@@ -131,42 +138,100 @@ class Subscriber:
     def sleep(self, seconds: float) -> None:
         """Break off, and come back with the old cursor."""
         self.sleeps_until = self.world.now + seconds
-        if self._client.is_busy:
+        if self._is_busy:
             self._record.take(Failed(at=self._record.now, subscriber=self.name, why="it breaks off, and sleeps"))
-        self._client.drop()
+        self._drop()
         self.process.later(seconds, self._poll)
 
     def leave(self) -> None:
         """End, with whatever is under way."""
         self.process.die()
+        self._drop()
+
+    @property
+    def _is_busy(self) -> bool:
+        return self._client.is_busy or self._stream is not None
+
+    def _drop(self) -> None:
+        """Break off whatever is under way."""
         self._client.drop()
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.drop()
 
     def fork(self, name: str) -> Subscriber:
         """Another subscriber that continues from the same cursor, and has received the same."""
         other = Subscriber(self.world, self._network, name, self._record, self.channels, self.cursor)
         self._record.take(Fork(at=self._record.now, subscriber=name, of=self.name))
         other.has_begun = self.has_begun
-        other.hosts, other.timeout, other.limit = self.hosts, self.timeout, self.limit
+        other.hosts, other.nodes, other.timeout, other.limit = self.hosts, self.nodes, self.timeout, self.limit
         return other
 
     def _poll(self) -> None:
-        if self._client.is_busy or self.world.now < self.sleeps_until - 1e-6:
+        if self._is_busy or self.world.now < self.sleeps_until - 1e-6:
             return
-        query = "&".join(f"channel={quote(name, safe='')}" for name in self.channels)
-        target = f"/v1/poll?{query}&cursor={self.cursor}&timeout={self.timeout:g}&limit={self.limit}"
+        query = "&".join(f"channel={quote(name, safe='')}" for name in self.channels) + f"&cursor={self.cursor}"
+        if self.nodes and self._random.random() < 0.5:
+            self._open_stream(query)
+            return
+        target = f"/v1/poll?{query}&timeout={self.timeout:g}&limit={self.limit}"
         host = self._random.choice(self.hosts)
-        self._polled_at = self.world.now
-        self._asked_timeout = self.timeout
-        self._record.take(
-            Poll(
-                at=self._record.now,
-                subscriber=self.name,
-                channels=self.channels,
-                cursor=self.cursor,
-                timeout=self.timeout,
-            )
-        )
+        self._note_poll(self.timeout)
         self._client.ask(host, request("GET", target), self.timeout + 10.0, self._replied, self.slow)
+
+    def _note_poll(self, timeout: float) -> None:
+        """It waits for what comes after its cursor."""
+        self._polled_at = self.world.now
+        self._asked_timeout = timeout
+        self._record.take(
+            Poll(at=self._record.now, subscriber=self.name, channels=self.channels, cursor=self.cursor, timeout=timeout)
+        )
+
+    # A stream is recorded as a chain of polls: each group of events answers one, and the next begins there.
+
+    def _open_stream(self, query: str) -> None:
+        self._note_poll(HEARTBEAT_SECONDS)
+        self._stream = EventStream(
+            self._network,
+            self.process,
+            silence=HEARTBEAT_SECONDS + 10.0,
+            slow=self.slow,
+            on_events=self._streamed,
+            on_end=self._stream_ended,
+        )
+        self._stream.open(self._random.choice(self.nodes), f"/v1/events?{query}")
+
+    def _streamed(self, events: list[Event]) -> None:
+        held = self.world.now - self._polled_at
+        self.world.reach("an event of a stream")
+        if self.must_be_in_time and held > self._asked_timeout + self.slow + 1.5:
+            raise BrokenPromise(f"heartbeats come: {self.name} heard nothing for {held:.1f} s")
+        cursor = next((event.id for event in reversed(events) if event.id), None)
+        if cursor is None:
+            self.world.tell(f"{self.name}: at {self.cursor or 'the beginning'}, by a stream: {events}")
+            return
+        answer = {
+            "cursor": cursor,
+            "messages": [event.data for event in events if event.data is not None and not event.event],
+            "gaps": [event.data for event in events if event.event == "gap"],
+            "closed": [event.data["channel"] for event in events if event.event == "closed"],
+            "more": False,
+        }
+        if answer["messages"] or answer["gaps"] or answer["closed"]:
+            self.world.tell(f"{self.name}: at {self.cursor or 'the beginning'}, by a stream: {answer}")
+        self._record.take(answered(self._record.now, self.name, answer))
+        self.cursor, self.has_begun = cursor, True
+        self._check_promptness(answer, max(held, 1.0))  # heartbeats have times of their own
+        self._note_poll(HEARTBEAT_SECONDS)
+
+    def _stream_ended(self, why: str) -> None:
+        self._stream = None
+        if not why:
+            self.world.reach("a stream ended in order")
+        self._record.take(Failed(at=self._record.now, subscriber=self.name, why=why or "the stream has ended"))
+        if why:
+            self.world.tell(f"{self.name}: at {self.cursor or 'the beginning'}, by a stream: {why}")
+        self.process.later(RETRY_SECONDS * (0.5 + self._random.random()), self._poll)
 
     def _replied(self, reply: Message | None) -> None:
         wait = self.pause

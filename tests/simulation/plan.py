@@ -107,6 +107,7 @@ def _subscribers(random: Random) -> list[Step]:
                 "timeout": random.choice((0, 2, 10, 10)),
                 "limit": random.choice((1, 3, 100)),
                 "direct": random.random() < 0.3,
+                "streams": random.random() < 0.4,
                 "slow": random.choice((0.0, 0.0, 0.0, 1.0)),
                 "pause": random.choice((0.0, 0.0, 0.2, 2.0)),
             })

@@ -23,6 +23,8 @@ STATES = (
     "a save came after another node's save",
     "a save came after the epoch had ended",
     "a save had to wait for a node that loads",
+    "a stream ended in order",
+    "an event of a stream",
     "an append came after the epoch had ended",
     "two nodes tried to begin an epoch",
     "Redis came back while a node was draining",

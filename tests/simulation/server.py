@@ -32,6 +32,7 @@ from pushup.net.api.application import Api
 from pushup.net.api.origins import Origins
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.refusals import Refusals
+from pushup.net.api.streaming import Streaming
 from pushup.net.edge import Edge
 from pushup.net.listener import Listener
 from pushup.service import PushUpService
@@ -167,6 +168,15 @@ class Server:
         )
         origins = Origins(frozenset())
         access = Access(publish_keys=(), origins=origins, hosts=("*",))
+        streaming = Streaming(
+            self.node,
+            PollReader(settings.poll, for_streams=True),
+            None,
+            settings.stream,
+            seconds=clock.seconds,
+            soon=demultiplexer.soon,
+            random=random,
+        )
         api = Api(
             self.node,
             polls=PollReader(settings.poll),
@@ -176,6 +186,7 @@ class Server:
             origins=origins,
             refusals=Refusals(metrics, clock.seconds),
             metrics_text=lambda: b"",
+            streaming=streaming,
         )
         self._reactor = InMemoryReactor()
         self.edge = Edge(

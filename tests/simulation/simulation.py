@@ -17,11 +17,12 @@ from pushup.core import state
 from pushup.core.limits import Limits
 from pushup.core.rules import LATEST_VERSION
 from pushup.drain import DrainLimits
+from pushup.net.api.streaming import StreamLimits
 from pushup.server_settings import ServerSettings
 from pushup.settings import Settings
 from tests.simulation import inside, reach
 from tests.simulation.balancer import Balancer
-from tests.simulation.clients import Publisher, Subscriber
+from tests.simulation.clients import HEARTBEAT_SECONDS, Publisher, Subscriber
 from tests.simulation.network import End, Network
 from tests.simulation.plan import FAULT_SECONDS, LIMITS, NAMES, WEIGHTS, Plan, Step
 from tests.simulation.record import Record
@@ -85,6 +86,7 @@ class Simulation:
             server=structs.replace(ServerSettings(), listen=()),
             queue=Limits(**LIMITS[setup["limits"]]),
             drain=DrainLimits(drain_seconds=1.0),
+            stream=StreamLimits(stream_heartbeat_seconds=HEARTBEAT_SECONDS, stream_seconds=40.0),
             redis=structs.replace(Settings().redis, redis_timeout_seconds=REDIS_SETTINGS_SECONDS),
         )
         self.jumps_alone = {step.kind for step in plan.steps if step.kind in WEIGHTS} == {"jump"}
@@ -238,6 +240,7 @@ class Simulation:
         timeout: float,
         limit: int,
         direct: bool,
+        streams: bool,
         slow: float,
         pause: float,
     ) -> None:
@@ -246,6 +249,8 @@ class Simulation:
         subscriber.timeout, subscriber.limit, subscriber.slow, subscriber.pause = timeout, limit, slow, pause
         if direct:
             subscriber.hosts = [server.name for server in self.servers]
+        if streams:
+            subscriber.nodes = [server.name for server in self.servers]
         self.subscribers[number] = subscriber
         subscriber.start()
 

@@ -116,7 +116,8 @@ class PollReader:
                     raise BadRequest(f"duplicate parameter {name!r}", field=name)
                 given[name] = value
             elif name != IGNORED:
-                text = _not_of_streams(name) if name in _NOT_OF_STREAMS else _unknown_parameter(name, value)
+                is_of_polls = name in _NOT_OF_STREAMS
+                text = _not_of_streams(name) if is_of_polls else _unknown_parameter(name, value, self._parameters)
                 raise BadRequest(text, field=name)
         return self._poll(
             tuple(channels),
@@ -175,12 +176,12 @@ def _not_of_streams(name: str) -> str:
     return f"an event stream has no {name}; it goes on until one side ends it"
 
 
-def _unknown_parameter(name: str, value: str) -> str:
+def _unknown_parameter(name: str, value: str, known: tuple[str, ...]) -> str:
     if name in ("ticket", "token"):
         return f"unknown parameter {name!r}; send a ticket as the header field PushUp-Ticket"
-    meant = suggestion(name, _PARAMETERS)
+    meant = suggestion(name, known)
     if meant is None:
-        return f"unknown parameter {name!r}; the parameters are {', '.join(_PARAMETERS)}"
+        return f"unknown parameter {name!r}; the parameters are {', '.join(known)}"
     if meant == "channel" and ("," in value or name.startswith("channels")):
         return f"unknown parameter {name!r}; repeat `channel` for each channel: channel=a&channel=b"
     return f"unknown parameter {name!r}; did you mean {meant!r}?"

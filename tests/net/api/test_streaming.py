@@ -163,6 +163,14 @@ def test_what_is_wrong_is_said_before_the_stream_begins(
     assert (node.streaming.count, node.polls.count) == (0, 0)
 
 
+def test_no_parameter_of_a_poll_is_suggested(node: InMemoryNode) -> None:
+    """A stream would refuse it as well."""
+    for name in ("timeot", "limits", "xyz"):
+        detail = node.call("GET", f"/v1/events?channel=a&{name}=1").json["detail"]
+        assert "timeout" not in detail
+        assert "'limit'" not in detail
+
+
 def test_a_body_has_the_same_parameters(node: InMemoryNode) -> None:
     """But neither a timeout nor a limit."""
     node.publish("a", data=1)
