@@ -84,7 +84,7 @@ export async function run(seed, PushUp, { faults: only } = {}) {
     if (!ledger) {
       const some = dice.some(CHANNELS);
       ledger = new Ledger(w, some.length ? some : ["a"], problems, `subscription ${ledgers.length}`);
-      ledger.atLeastOnce = dice.chance(0.15);
+      ledger.atLeastOnce = dice.chance(0.3);
       ledgers.push(ledger);
     }
     const kind = dice.below(3);
@@ -98,7 +98,7 @@ export async function run(seed, PushUp, { faults: only } = {}) {
       cursor = service.cursor(sequence);
       ledger.start = sequence;
     }
-    const slow = dice.chance(0.15);
+    const slow = dice.chance(0.4);
     const { atLeastOnce } = ledger;
     const later = (most) =>
       new Promise((resolve) => clock.after(dice.between(1, most), () => page.tab.deliver(resolve)));
@@ -267,7 +267,7 @@ export async function run(seed, PushUp, { faults: only } = {}) {
 
   open();
   for (let more = dice.below(3); more > 0; more--) open();
-  const rate = dice.between(300, 4000);
+  let rate = service.keep < 100 ? dice.between(100, 1000) : dice.between(300, 4000);
   let calm = false;
   const publish = () => {
     service.publish(
@@ -288,6 +288,7 @@ export async function run(seed, PushUp, { faults: only } = {}) {
   }
   network.faults = {};
   browser.busy = 0;
+  rate = 4000; // slow handlers, too, have to come to an end
   for (const { tab } of running()) {
     if (tab.hidden) tab.show(true);
     if (dice.chance(0.5)) tab.happen("online");
