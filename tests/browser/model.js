@@ -179,6 +179,7 @@ export async function run(seed, PushUp, { faults: only } = {}) {
         clock.after(time, () => {
           if (stands) browser.asleep += time;
           for (const { tab } of tabs) tab.thaw();
+          outageAt = Math.max(outageAt, clock.now); // nobody could notice before
         });
       },
       freeze: () => {
@@ -254,7 +255,7 @@ export async function run(seed, PushUp, { faults: only } = {}) {
         const runs = sub.state.state === "live" && !tab.frozen && !tab.hidden && !ledger.closed;
         if (runs && sub.cursor === undefined) problems.push(`${ledger.name}: live, and has not begun`);
         if (runs && network.faults.outage && clock.now - outageAt > NOTICED)
-          problems.push(`${ledger.name}: live in an outage`);
+          problems.push(`${ledger.name}: live in an outage at ${clock.now}, from ${outageAt}`);
         ledger.liveSince = runs ? Math.min(ledger.liveSince, clock.now) : Infinity;
         if (clock.now - ledger.liveSince < BEHIND || clock.now < ledger.lookAt) continue;
         ledger.lookAt = clock.now + 10_000;
