@@ -24,6 +24,7 @@
 | `designs` | Roussev & Wu: seven server designs and the event-driven one, and their theorems |
 | `echo/` | Libman & Gilbourd: reactor and proactor, emulated and true |
 | `baselines/` | the servers PushUp is compared with: those designs, and one thread per request |
+| `group/` | Mishra & Yang: a group communication service, event-based and thread-based |
 | `structures/` | how those designs hand clients to threads: buffer, queue, hash table, pipe |
 | `probes` | how many slots of a hash table are probed |
 | `crowd` | many of Roussev & Wu's clients on one epoll loop |

@@ -28,6 +28,7 @@ from loadtest import (
 from loadtest.cluster_kills import experiment as cluster_kills
 from loadtest.cluster_kills.rounds import kinds
 from loadtest.echo import experiment as echo
+from loadtest.group import experiment as group
 from loadtest.history.events import BadHistory
 from loadtest.history.file import read_history
 from loadtest.history.verdict import check
@@ -52,6 +53,7 @@ EXPERIMENTS = {
     "designs": designs,
     "echo": echo,
     "far-away": far_away,
+    "group": group,
     "journal": journal,
     "kills": kills,
     "nodes": nodes,

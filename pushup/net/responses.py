@@ -1,4 +1,4 @@
-"""Responses as bytes: never cached, and always with a length, unless they are streams."""
+"""Responses as bytes: always with a length, unless they are streams, and never cached, unless they say so."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class Response(Struct, frozen=True):
     body: bytes = b""
     content_type: bytes = b"application/json"
     headers: tuple[Header, ...] = ()
+    cache_control: bytes = b"no-store"
 
 
 class ResponseOptions(NamedTuple):
@@ -50,7 +51,7 @@ class ResponseWriter:
 
     def __init__(self) -> None:
         self._date = b""
-        self._starts: dict[tuple[int, bytes], bytes] = {}
+        self._starts: dict[tuple[int, bytes, bytes], bytes] = {}
         self._answer: Answer | None = None
         self._written: dict[ResponseOptions | None, bytes] = {}
 
@@ -78,14 +79,12 @@ class ResponseWriter:
             fields.append((b"Transfer-Encoding", b"chunked"))
         if close:
             fields.append((b"Connection", b"close"))
-        start = self._starts.get((200, content_type)) or self._start(200, content_type)
+        start = self._start(Response(200, content_type=content_type))
         return b"%b%b\r\n" % (start, b"".join([b"%b: %b\r\n" % field for field in fields]))
 
     def response(self, response: Response, options: ResponseOptions | None) -> bytes:
         """The bytes of any response."""
-        start = self._starts.get((response.status, response.content_type))
-        if start is None:
-            start = self._start(response.status, response.content_type)
+        start = self._start(response)
         if options is None and not response.headers:
             if response.status in _BODYLESS:
                 return start + b"\r\n"
@@ -102,11 +101,14 @@ class ResponseWriter:
             parts.append(response.body)
         return b"".join(parts)
 
-    def _start(self, status: int, content_type: bytes) -> bytes:
+    def _start(self, response: Response) -> bytes:
         """The status line and the header fields that stay the same for a second."""
-        kind = b"" if status in _BODYLESS else b"Content-Type: %b\r\n" % content_type
-        start = b"%b%b%bCache-Control: no-store\r\n" % (_STATUS_LINES[status], self._date, kind)
-        self._starts[status, content_type] = start
+        key = status, content_type, cache_control = response.status, response.content_type, response.cache_control
+        start = self._starts.get(key)
+        if start is None:
+            kind = b"" if status in _BODYLESS else b"Content-Type: %b\r\n" % content_type
+            start = b"%b%b%bCache-Control: %b\r\n" % (_STATUS_LINES[status], self._date, kind, cache_control)
+            self._starts[key] = start
         return start
 
 

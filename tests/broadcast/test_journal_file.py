@@ -194,6 +194,18 @@ def test_entries_are_those_since_the_checkpoint(path: Path) -> None:
     opened.close()
 
 
+def test_a_save_deletes_only_the_entries_that_it_contains(path: Path) -> None:
+    """Those after it stay, should there be any."""
+    opened = Opened(path)
+    opened.do(publish("a"), 1.0)
+    changes = opened.state.changes()
+    later = Entry(EPOCH, 2, 2.0, publish("a"))
+    opened.file.append((later,))
+    opened.file.save(changes)
+    assert list(opened.file.entries()) == [later]
+    opened.close()
+
+
 def test_data_is_kept_as_it_was_written(path: Path) -> None:
     """Every digit and every space is kept, in the entries and in the checkpoint."""
     data = '{"a" :  1.50, "b": 12345678901234567890.10, "c": "\\u00e9\\u0000"}'

@@ -66,6 +66,8 @@ _BUGS = (
             ),
         ),
         needs=("disk",),
+        test="tests/broadcast/test_journal.py",
+        why="median above 200 seeds (177 once)",
     ),
     Bug(
         "journal-put-back-unnoticed",
@@ -109,6 +111,8 @@ _BUGS = (
         "a save deletes the entries of the group after it as well",
         "off by one",
         (Edit(FILE, '"DELETE FROM entries WHERE sequence <= ?", (last,)', '"DELETE FROM entries", ()'),),
+        test="tests/broadcast/test_journal_file.py",
+        why="a save and an append never run together, so there are no entries after a save",
     ),
     Bug(
         "sequence-used-again-after-a-failure",

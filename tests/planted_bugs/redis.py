@@ -27,6 +27,8 @@ _BUGS = (
             Edit(f"{AT}/switch.lua", "if state[3] ~= ARGV[1] then", "if false then"),
             Edit(STAND_IN, 'if self._hget(state, b"tag") != after:', "if False:"),
         ),
+        test="tests/broadcast/redis/test_log.py::test_only_one_entry_follows_another",
+        why="rare; not found in 200 seeds",
     ),
     Bug(
         "begin-over-any-epoch",
@@ -36,6 +38,8 @@ _BUGS = (
             Edit(f"{AT}/begin.lua", "(redis.call('HGET', KEYS[1], 'epoch') or '') ~= ARGV[1] or ", ""),
             Edit(STAND_IN, '(self._hget(keys[0], b"epoch") or b"") != over or ', ""),
         ),
+        test="tests/broadcast/redis/test_log.py",
+        why="two nodes would have to decide in the same milliseconds; not found in 200 seeds",
     ),
     Bug(
         "time-goes-back",
@@ -92,6 +96,8 @@ _BUGS = (
         "an entry is applied without looking whether it follows the last one",
         "logs that are identified by numbers only",
         (Edit(f"{AT}/replica.py", "        if logged.after != after:\n", "        if False:\n"),),
+        test="tests/broadcast/redis/test_broadcast.py::test_a_loss_starts_one_new_epoch_for_all_nodes",
+        why="rare; not found in 200 seeds",
     ),
     Bug(
         "applied-twice-after-a-reconnect",

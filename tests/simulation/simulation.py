@@ -240,9 +240,9 @@ class Simulation:
         timeout: float,
         limit: int,
         direct: bool,
-        streams: bool,
         slow: float,
         pause: float,
+        streams: bool = False,
     ) -> None:
         subscriber = Subscriber(self.world, self.network, f"s{number}", self.record, channels, cursor)
         subscriber.must_be_in_time = self.jumps_alone

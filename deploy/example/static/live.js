@@ -1,61 +1,31 @@
-// Keeps a page up to date: polls PushUp for the page's channels, from the cursor that the page was rendered with, and
-// adds new messages to the list. User input is always inserted as text, never as HTML.
-"use strict";
+// Keeps a page up to date: pushup.js delivers what is published on the page's channels after the cursor that the page was
+// rendered with, and new messages are added to the list. User input is always inserted as text, never as HTML.
 
-const POLL_SECONDS = 25;
-const PATIENCE_SECONDS = 15;      // beyond the poll's own timeout; then the connection is considered dead
-const FIRST_PAUSE_SECONDS = 1;
-const LONGEST_PAUSE_SECONDS = 30;
+import { PushUp } from "/v1/pushup.js";
+
+const PATIENCE_SECONDS = 15;
+const PAUSE_SECONDS = 5;
 const SHOWN = 50;                 // maximum number of questions in a list, the same as on the server
 
-const channels = JSON.parse(document.body.dataset.channels);
 const list = document.getElementById("list");
 const title = document.title;
-let cursor = document.body.dataset.cursor;
 let unseen = 0;
-let wake = () => {};              // ends the pause before the next attempt
 
-// --- polling ---
+// --- staying up to date ---
 
-async function follow() {
-  let failures = 0;
-  let connected = false;          // whether PushUp has responded since the last failure
-  for (;;) {
+async function follow(channels, cursor) {
+  while (!cursor) {               // the application could not reach PushUp when it rendered the page
     try {
-      if (!cursor) await catchUp();
-      const began = Date.now();
-      const answer = await poll(connected ? POLL_SECONDS : 0);   // the first poll only checks that PushUp responds
-      failures = 0;
-      show("live");
-      if (answer.gaps.length) {
-        await catchUp();          // messages were missed that PushUp no longer has; the database has them
-      } else {
-        answer.messages.forEach(take);
-        cursor = answer.cursor;
-      }
-      // A server that is shutting down responds at once: pause, to avoid polling in a tight loop.
-      if (connected && !answer.more && !answer.messages.length && Date.now() - began < 1000) await pause(1);
-      connected = true;
-    } catch (error) {
-      connected = false;
-      show("away");
-      const seconds = Math.min(FIRST_PAUSE_SECONDS * 2 ** failures++, LONGEST_PAUSE_SECONDS);
-      await pause(seconds * (0.5 + Math.random() / 2));     // so that clients do not all retry at once
+      cursor = await catchUp();
+    } catch {
+      show({state: "offline"});
+      await new Promise(resolve => setTimeout(resolve, PAUSE_SECONDS * 1000));
     }
   }
+  new PushUp().subscribe(channels, {cursor, onMessage: take, onGap: catchUp, onState: show});
 }
 
-async function poll(seconds) {
-  const query = new URLSearchParams(channels.map(channel => ["channel", channel]));
-  query.set("cursor", cursor);
-  query.set("timeout", seconds);
-  const signal = AbortSignal.timeout((seconds + PATIENCE_SECONDS) * 1000);
-  const response = await fetch(`/v1/poll?${query}`, {signal, cache: "no-store"});
-  if (!response.ok) throw new Error(`PushUp responded with ${response.status}`);
-  return response.json();
-}
-
-// Loads the current list from the application, and the cursor to continue from.
+// Loads the current list from the application, and returns the cursor to continue from.
 async function catchUp() {
   const response = await fetch(location.href, {signal: AbortSignal.timeout(PATIENCE_SECONDS * 1000)});
   if (!response.ok) throw new Error(`the application responded with ${response.status}`);
@@ -66,14 +36,7 @@ async function catchUp() {
   cards.filter(card => !had.has(card.id)).forEach(announce);
   list.replaceChildren(...cards);
   tellTimes();
-  cursor = page.body.dataset.cursor;
-}
-
-function pause(seconds) {
-  return new Promise(resolve => {
-    const timer = setTimeout(resolve, seconds * 1000);
-    wake = () => { clearTimeout(timer); resolve(); };
-  });
+  return page.body.dataset.cursor;
 }
 
 // --- messages ---
@@ -133,10 +96,16 @@ function announce(card) {
   if (document.hidden) document.title = `(${++unseen}) ${title}`;
 }
 
-function show(state) {
+const SHOWN_STATES = {
+  "live": ["live", "Live"],
+  "catching-up": ["connecting", "Connecting"],
+  "offline": ["away", "Reconnecting"],
+  "stopped": ["away", "Not up to date: reload the page"],
+};
+
+function show({state}) {
   const badge = document.getElementById("live");
-  badge.dataset.state = state;
-  badge.querySelector("b").textContent = {live: "Live", away: "Reconnecting"}[state];
+  [badge.dataset.state, badge.querySelector("b").textContent] = SHOWN_STATES[state];
 }
 
 const relative = new Intl.RelativeTimeFormat("en", {numeric: "auto"});
@@ -157,9 +126,7 @@ document.addEventListener("visibilitychange", () => {
   if (document.hidden) return;
   unseen = 0;
   document.title = title;
-  wake();
 });
-addEventListener("online", () => wake());
 setInterval(tellTimes, 30000);
 tellTimes();
-follow();
+follow(JSON.parse(document.body.dataset.channels), document.body.dataset.cursor);

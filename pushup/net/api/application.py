@@ -27,6 +27,7 @@ from pushup.net.api.publishing import Publishing, PublishingNode
 from pushup.net.api.refusals import Refusals
 from pushup.net.api.request_log import shown_target
 from pushup.net.api.router import Call, Router
+from pushup.net.api.script import Script
 from pushup.net.api.streaming import Streaming
 from pushup.net.errors import InternalError
 from pushup.net.exchange import Application, Exchange, Held
@@ -84,6 +85,7 @@ class Api:
                 Call("POST", "/v1/poll", polling.poll_by_body),
                 *streams,
                 Call("GET", "/v1/cursor", polling.cursor),
+                Call("GET", "/v1/pushup.js", Script().show),
                 Call("POST", "/v1/messages", publishing.publish, "publish", publication_limit_bytes),
                 Call("GET", "/v1/channels", channels.list_page, "inspect"),
                 Call("POST", "/v1/channels", channels.create, "publish"),

@@ -1,0 +1,51 @@
+"""`GET /v1/pushup.js`: the browser client, as it is in this release."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from functools import cached_property
+from importlib.resources import files
+
+from pushup.net.api.access import Grant
+from pushup.net.exchange import Exchange
+from pushup.net.http1 import Request
+from pushup.net.responses import Header, Response
+
+CONTENT_TYPE = b"text/javascript; charset=utf-8"
+
+CACHE_CONTROL = b"no-cache"
+"""A browser may keep it, and asks each time whether it is still the same."""
+
+
+class Script:
+    """One file, read when it is first asked for."""
+
+    def show(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
+        headers: tuple[Header, ...] = ((b"ETag", self._tag), (b"Vary", b"Accept-Encoding"))
+        known = [tag.strip() for tag in request.headers.get(b"if-none-match", b"").split(b",")]
+        if self._tag in known or b"*" in known:
+            exchange.respond(Response(304, headers=headers, cache_control=CACHE_CONTROL))
+            return
+        body = self._plain
+        if _takes_gzip(request.header(b"accept-encoding")):
+            body, headers = self._zipped, (*headers, (b"Content-Encoding", b"gzip"))
+        exchange.respond(Response(200, body, CONTENT_TYPE, headers, CACHE_CONTROL))
+
+    @cached_property
+    def _plain(self) -> bytes:
+        return files("pushup.browser").joinpath("pushup.js").read_bytes()
+
+    @cached_property
+    def _zipped(self) -> bytes:
+        return gzip.compress(self._plain, mtime=0)
+
+    @cached_property
+    def _tag(self) -> bytes:
+        """Weak, because both encodings have the same."""
+        return b'W/"%b"' % hashlib.sha256(self._plain).hexdigest()[:16].encode()
+
+
+def _takes_gzip(accept_encoding: str) -> bool:
+    parts = [part.replace(" ", "").lower() for part in accept_encoding.split(",")]
+    return any(part.partition(";")[0] in ("gzip", "*") and not part.endswith(";q=0") for part in parts)

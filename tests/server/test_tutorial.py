@@ -1,0 +1,106 @@
+"""docs/tutorial.md, step by step: its files, its commands, and what it says one sees."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+
+from tests.server.document_samples import sample
+from tests.server.raw_client import connected_socket
+from tests.server.redis_server import free_port
+from tests.server.server_process import wait_until
+
+SERVE = sample("docs/tutorial.md", "pip install")
+APPLICATION = sample("docs/tutorial.md", "import json")
+RUN = sample("docs/tutorial.md", "flask run")
+
+
+@contextmanager
+def started(command: list[str], port: int, folder: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command until the end of the block; enters once it listens."""
+    with (folder / f"{port}.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *command], cwd=folder, stdout=log, stderr=log, env={**os.environ, **environment}
+        )
+        try:
+            wait_until(lambda: _listens(port), f"{command[0]} to listen")
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _listens(port: int) -> bool:
+    try:
+        connected_socket(f"127.0.0.1:{port}").close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.fixture
+def browser() -> Iterator[webdriver.Chrome]:
+    chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
+    assert chromium, "not installed: chromium. On Debian: apt-get install chromium"
+    assert chromedriver, "not installed: chromedriver. On Debian: apt-get install chromium-driver"
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu"):
+        options.add_argument(f"--{flag}")
+    driver = webdriver.Chrome(options=options, service=Service(chromedriver))
+    yield driver
+    driver.quit()
+
+
+def shown(browser: webdriver.Chrome) -> tuple[list[str], str]:
+    """The notes, and the state that the page shows."""
+    notes, state = browser.execute_script(
+        "const text = element => element.textContent;"
+        "return [[...document.querySelectorAll('li')].map(text), text(document.getElementById('state'))]"
+    )
+    return notes, state
+
+
+def test_the_tutorial(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    """Two windows, a note, an outage: each does what the tutorial says."""
+    port, page_port = free_port(), free_port()
+    install, serve = SERVE.splitlines()
+    assert install == "pip install . flask"  # tests/server/test_wheel.py installs what this does
+    serve_words = serve.replace("127.0.0.1:5000", f"127.0.0.1:{page_port}").split()
+    assert serve_words[0] == "pushup"
+    command = [*serve_words, "--listen", f"127.0.0.1:{port}"]
+    (tmp_path / "app.py").write_text(APPLICATION.replace("127.0.0.1:8080", f"127.0.0.1:{port}"))
+    assert RUN == "flask run\n"
+    with started(["flask", "run"], page_port, tmp_path, FLASK_RUN_PORT=str(page_port)):
+        with started(command, port, tmp_path) as server:
+            url = f"http://127.0.0.1:{page_port}"
+            browser.get(url)
+            first = browser.current_window_handle
+            browser.switch_to.new_window("window")
+            browser.get(url)
+            second = browser.current_window_handle
+            wait_until(lambda: shown(browser) == ([], "live"), "the second window")
+            browser.switch_to.window(first)
+            wait_until(lambda: shown(browser) == ([], "live"), "the first window")
+            for text in ("<b>one</b>", "two"):
+                browser.find_element(By.NAME, "text").send_keys(text)
+                browser.find_element(By.TAG_NAME, "button").click()
+            wait_until(lambda: shown(browser) == (["<b>one</b>", "two"], "live"), "the notes")
+            browser.switch_to.window(second)
+            wait_until(lambda: shown(browser) == (["<b>one</b>", "two"], "live"), "the notes in the second window")
+            server.send_signal(signal.SIGINT)
+            server.wait(20)
+            wait_until(lambda: shown(browser)[1] == "offline", "the page to say so", 30)
+        with started(command, port, tmp_path):
+            wait_until(lambda: shown(browser) == (["<b>one</b>", "two"], "live"), "the page to be live again", 60)
