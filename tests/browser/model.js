@@ -84,7 +84,7 @@ export async function run(seed, PushUp, { faults: only } = {}) {
     if (!ledger) {
       const some = dice.some(CHANNELS);
       ledger = new Ledger(w, some.length ? some : ["a"], problems, `subscription ${ledgers.length}`);
-      ledger.atLeastOnce = dice.chance(0.15);
+      ledger.atLeastOnce = dice.chance(0.3);
       ledgers.push(ledger);
     }
     const kind = dice.below(3);
@@ -98,7 +98,7 @@ export async function run(seed, PushUp, { faults: only } = {}) {
       cursor = service.cursor(sequence);
       ledger.start = sequence;
     }
-    const slow = dice.chance(0.15);
+    const slow = dice.chance(0.4);
     const { atLeastOnce } = ledger;
     const later = (most) =>
       new Promise((resolve) => clock.after(dice.between(1, most), () => page.tab.deliver(resolve)));
@@ -179,6 +179,7 @@ export async function run(seed, PushUp, { faults: only } = {}) {
         clock.after(time, () => {
           if (stands) browser.asleep += time;
           for (const { tab } of tabs) tab.thaw();
+          outageAt = Math.max(outageAt, clock.now); // nobody could notice before
         });
       },
       freeze: () => {
@@ -254,7 +255,7 @@ export async function run(seed, PushUp, { faults: only } = {}) {
         const runs = sub.state.state === "live" && !tab.frozen && !tab.hidden && !ledger.closed;
         if (runs && sub.cursor === undefined) problems.push(`${ledger.name}: live, and has not begun`);
         if (runs && network.faults.outage && clock.now - outageAt > NOTICED)
-          problems.push(`${ledger.name}: live in an outage`);
+          problems.push(`${ledger.name}: live in an outage at ${clock.now}, from ${outageAt}`);
         ledger.liveSince = runs ? Math.min(ledger.liveSince, clock.now) : Infinity;
         if (clock.now - ledger.liveSince < BEHIND || clock.now < ledger.lookAt) continue;
         ledger.lookAt = clock.now + 10_000;
@@ -267,7 +268,7 @@ export async function run(seed, PushUp, { faults: only } = {}) {
 
   open();
   for (let more = dice.below(3); more > 0; more--) open();
-  const rate = dice.between(300, 4000);
+  let rate = service.keep < 100 ? dice.between(100, 1000) : dice.between(300, 4000);
   let calm = false;
   const publish = () => {
     service.publish(
@@ -288,6 +289,7 @@ export async function run(seed, PushUp, { faults: only } = {}) {
   }
   network.faults = {};
   browser.busy = 0;
+  rate = 4000; // slow handlers, too, have to come to an end
   for (const { tab } of running()) {
     if (tab.hidden) tab.show(true);
     if (dice.chance(0.5)) tab.happen("online");

@@ -50,6 +50,6 @@ export const MUTATIONS = [
     "a subscription has handled an entry before its handler has",
     "const { channels } = this;\n      /** @param",
     "const { channels } = this;\n      this.start(next.entry.cursor);\n      /** @param",
-    200,
+    250,
   ],
 ];
