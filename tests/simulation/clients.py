@@ -195,7 +195,7 @@ class Subscriber:
             self._network,
             self.process,
             silence=HEARTBEAT_SECONDS + 10.0,
-            slow=self.slow,
+            slow=lambda: self.slow,
             on_events=self._streamed,
             on_end=self._stream_ended,
         )

@@ -28,11 +28,11 @@ class EventStream:
         process: Process,
         *,
         silence: float,
-        slow: float,
+        slow: Callable[[], float],
         on_events: Callable[[list[Event]], None],
         on_end: Callable[[str], None],
     ) -> None:
-        """`silence`: seconds without anything, after which it counts as dead; `slow`: before it reads what has come.
+        """`silence`: seconds without anything, after which it counts as dead; `slow`: as many before it reads what has come.
 
         `on_events` is called with those of each chunk: what a poll would have been answered with.
         `on_end` is called once, with the reason; empty if the stream has ended in order.
@@ -80,9 +80,10 @@ class EventStream:
     def _rest(self) -> None:
         """Read nothing for a while."""
         end = self._end
-        if self._slow and end is not None:
+        slow = self._slow()
+        if slow and end is not None:
             end.read(False)
-            self._process.later(self._slow, end.read)
+            self._process.later(slow, end.read)
 
     def _listen(self) -> None:
         """Notice if nothing comes for too long."""

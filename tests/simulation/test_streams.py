@@ -31,7 +31,7 @@ class Streaming:
             self.network,
             Process(self.world, "client"),
             silence=10.0,
-            slow=slow,
+            slow=lambda: slow,
             on_events=self.events.append,
             on_end=self.over.append,
         )
@@ -111,7 +111,7 @@ def test_no_server() -> None:
         Network(world),
         Process(world, "client"),
         silence=10.0,
-        slow=0.0,
+        slow=lambda: 0.0,
         on_events=lambda events: None,
         on_end=over.append,
     )
