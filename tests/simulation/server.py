@@ -110,6 +110,7 @@ class Server:
         self.is_over = False
         """Whether it is not to start again."""
         self.dead: list[object] = []
+        self._broadcasts: list[Broadcast] = []
         """Earlier services: kept, so that when they are freed has no influence."""
 
     @property
@@ -212,10 +213,18 @@ class Server:
         self._listening = ListeningSocket(self.name)
         self.edge.listen(cast(socket.socket, self._listening))
         self.dead.append(self.service)
+        self._broadcasts.append(self.broadcast)
         self._last_fd = 100
         self._following_since = self._watched_at = self.world.now
         self.reported_at = self._cut_off_at = -math.inf
         self.left_over = 0
+
+    def forget(self) -> None:
+        """The simulation is over: end what waits in it, or it would be woken as garbage."""
+        for broadcast in self._broadcasts:
+            if isinstance(broadcast, RedisBroadcast):
+                broadcast.abort()
+        self.disk.close()
 
     def _make_broadcast(self, process: Process, random: Callable[[], float]) -> Broadcast:
         settings, clock = self.settings, process.reactor

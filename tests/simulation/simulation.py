@@ -660,7 +660,7 @@ def simulate(plan: Plan, observe: Callable[[Simulation], None] | None = None) ->
         state.EXPIRE_AT_MOST = expire_at_most
         use_version(LATEST_VERSION)
         for server in simulation.servers:
-            server.disk.close()
+            server.forget()
     return Result(
         plan, broken, world.digest, dict(sorted(world.reached.items())), dict(simulation.checker.without_loss),
         world.story, world.event_count, world.longest_turn, simulation.record.events,
