@@ -32,7 +32,7 @@ class EventStream:
         on_events: Callable[[list[Event]], None],
         on_end: Callable[[str], None],
     ) -> None:
-        """`silence`: seconds without anything, after which it counts as dead; `slow`: seconds before it reads what came.
+        """`silence`: seconds without anything, after which it is dead; `slow`: seconds before it reads what came.
 
         `on_events` is called with those of each chunk: what a poll would have been answered with.
         `on_end` is called once, with the reason; empty if the stream has ended in order.
