@@ -5,7 +5,7 @@
 | `channel` | the paper's interface: `AsynchHandler`, `AsynchChannel`, `OpRead`, `OpWrite`, and what an engine does |
 | `engines/` | who reads and writes: the handler, the engine or the kernel |
 | `wait/` | how the first two wait: select, poll, epoll level-triggered, epoll edge-triggered |
-| `handlers` | the echo server as the developer writes it: once for a reactor, once for every proactor |
+| `handlers` | the echo server's handlers: one for a reactor, one for all proactors |
 | `server` | the server's process |
 | `pushup_server` | the same echo on PushUp's own demultiplexer |
 | `client` | a stream of messages on each of N connections |

@@ -35,6 +35,14 @@ class Start(Enum):
     """With what is published from now on."""
 
 
+def cursor_after(message_id: str, cursor: str) -> str:
+    """The cursor right after a message of the answer that has this cursor.
+
+    It is the message's id, under the present name of the epoch: the message may be from before it was renamed.
+    """
+    return f"{cursor.rpartition('-')[0]}-{message_id.rpartition('-')[2]}"
+
+
 _STARTS = {"": Start.EARLIEST, "earliest": Start.EARLIEST, "now": Start.NOW}
 
 

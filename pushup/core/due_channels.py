@@ -25,9 +25,8 @@ class DueChannels:
         self._key = key
         self._tree: TimeTree[Channel] = TimeTree()
         self._unsorted: set[int] = set()  # seconds that are not in order
-        self._next: list[
-            Channel
-        ] = []  # the channels of the second `_next_due` in reverse order, and some that have gone
+        # The channels of the second `_next_due`, in reverse order, and some that have gone.
+        self._next: list[Channel] = []
         self._next_due = 0
 
     def __iter__(self) -> Iterator[Channel]:

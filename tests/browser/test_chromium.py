@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 
+from tests.server.chromium import chromium
 from tests.server.redis_server import free_port
 from tests.server.server_process import Server, running, wait_until
 
@@ -38,16 +38,8 @@ window.sub = push.subscribe(["news"], {
 
 @pytest.fixture
 def browser() -> Iterator[webdriver.Chrome]:
-    chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
-    assert chromium, "not installed: chromium. On Debian: apt-get install chromium"
-    assert chromedriver, "not installed: chromedriver. On Debian: apt-get install chromium-driver"
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu"):
-        options.add_argument(f"--{flag}")
-    driver = webdriver.Chrome(options=options, service=Service(chromedriver))
-    yield driver
-    driver.quit()
+    with chromium() as driver:
+        yield driver
 
 
 class QuietHandler(SimpleHTTPRequestHandler):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -12,13 +11,13 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
 from deploy.cluster import Cluster
 from tests.deploy.conversations import caller, publish, wait_until
 from tests.server.caller import Caller
+from tests.server.chromium import chromium
 
 ATTACK = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
 
@@ -30,20 +29,9 @@ Post = Callable[..., str]
 
 @pytest.fixture(scope="session")
 def _browser() -> Iterator[webdriver.Chrome]:
-    chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
-    assert chromium, "not installed: chromium. On Debian: apt-get install chromium"
-    assert chromedriver, "not installed: chromedriver. On Debian: apt-get install chromium-driver"
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    for flag in (
-        "headless=new", "no-sandbox", "disable-dev-shm-usage", "ignore-certificate-errors", "disable-gpu",
-        "force-prefers-reduced-motion",  # text that is still fading in would be read as empty
-    ):  # fmt: skip
-        options.add_argument(f"--{flag}")
-    driver = webdriver.Chrome(options=options, service=Service(chromedriver))
-    yield driver
-    driver.quit()
+    # Text that is still fading in would be read as empty.
+    with chromium("ignore-certificate-errors", "force-prefers-reduced-motion", log="ALL") as driver:
+        yield driver
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,10 +10,10 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 
 from deploy.cluster import Cluster
 from tests.deploy.conversations import caller, held, publish, wait_until
+from tests.server.chromium import chromium
 
 TABS = 8
 MESSAGES = 100
@@ -44,16 +43,8 @@ import("/v1/pushup.js").then(({ PushUp }) => {
 
 @pytest.fixture(scope="session")
 def _driver() -> Iterator[webdriver.Chrome]:
-    chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
-    assert chromium, "not installed: chromium. On Debian: apt-get install chromium"
-    assert chromedriver, "not installed: chromedriver. On Debian: apt-get install chromium-driver"
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu", "ignore-certificate-errors"):
-        options.add_argument(f"--{flag}")
-    driver = webdriver.Chrome(options=options, service=Service(chromedriver))
-    yield driver
-    driver.quit()
+    with chromium("ignore-certificate-errors") as driver:
+        yield driver
 
 
 class Tabs:

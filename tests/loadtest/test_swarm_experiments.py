@@ -97,7 +97,8 @@ def test_a_page_far_away() -> None:
 
 def test_peers_do_the_same_work() -> None:
     """PushUp, and Nchan if installed, deliver everything; costs are measured for each kind of work."""
-    ((table,), _) = peers.measure(subscribers=60, deliveries=600, spread=100, seconds=1.0, rounds=1)
+    # Enough that each server's processor time shows: it is counted in ticks of 10 ms.
+    ((table,), _) = peers.measure(subscribers=60, deliveries=6000, spread=1000, seconds=1.0, rounds=1)
     servers = ["PushUp", "Nchan"] if peers.nchan_is_installed() else ["PushUp"]
     assert [(row[0], row[1]) for row in table.rows] == [
         (work + kind, server)
@@ -108,5 +109,4 @@ def test_peers_do_the_same_work() -> None:
     for row in table.rows:
         if not str(row[0]).startswith("memory"):
             assert float(row[3]) > 0, row
-            if row[1] == "PushUp":  # what the other one delivers is not ours to promise
-                assert (row[7], row[8]) == (100.0, 0), row
+            assert (row[7], row[8]) == (100.0, 0), row

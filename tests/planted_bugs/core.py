@@ -24,7 +24,7 @@ BUGS = (
     ),
     Bug(
         "gap-without-a-loss",
-        "a client is told of a gap although it received the message before it was dropped",
+        "a client is told of a gap when a message is dropped that it has received",
         "off by one",
         (Edit(ANSWER, "else missed[n]) > after:", "else missed[n]) >= after > 0:"),),
     ),

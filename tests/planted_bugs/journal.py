@@ -116,7 +116,8 @@ _BUGS = (
     ),
     Bug(
         "sequence-used-again-after-a-failure",
-        "publishers whose outcome is unknown are told that nothing was published, and the next takes their place",
+        "after a failure of the disk, publishers are told that nothing was published, although it may have been, and "
+        "the sequences are used again",
         "fsyncgate",
         (
             Edit(

@@ -27,12 +27,12 @@ import flask
 import flask_login  # type: ignore[import-untyped]  # it has no types
 import pytest
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from werkzeug.serving import make_server
 
 from pushup.backends.tickets import Tickets
 from tests.server.blocking_backend import Question, Verdict, web_backend
 from tests.server.caller import Caller, poll_path
+from tests.server.chromium import chromium
 from tests.server.conftest import Serve
 from tests.server.document_samples import TAKEN, sample, samples, samples_in
 from tests.server.raw_client import WAIT_SECONDS
@@ -522,16 +522,8 @@ def test_who_may_poll_with_a_function(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[webdriver.Chrome]:
-    chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
-    assert chromium, "not installed: chromium. On Debian: apt-get install chromium"
-    assert chromedriver, "not installed: chromedriver. On Debian: apt-get install chromium-driver"
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu"):
-        options.add_argument(f"--{flag}")
-    driver = webdriver.Chrome(options=options, service=Service(chromedriver))
-    yield driver
-    driver.quit()
+    with chromium() as driver:
+        yield driver
 
 
 def paste(browser: webdriver.Chrome, text: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
+from tests.server.chromium import chromium
 from tests.server.document_samples import sample
 from tests.server.raw_client import connected_socket
 from tests.server.redis_server import free_port
@@ -51,16 +50,8 @@ def _listens(port: int) -> bool:
 
 @pytest.fixture
 def browser() -> Iterator[webdriver.Chrome]:
-    chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
-    assert chromium, "not installed: chromium. On Debian: apt-get install chromium"
-    assert chromedriver, "not installed: chromedriver. On Debian: apt-get install chromium-driver"
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu"):
-        options.add_argument(f"--{flag}")
-    driver = webdriver.Chrome(options=options, service=Service(chromedriver))
-    yield driver
-    driver.quit()
+    with chromium() as driver:
+        yield driver
 
 
 def shown(browser: webdriver.Chrome) -> tuple[list[str], str]:

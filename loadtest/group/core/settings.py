@@ -38,7 +38,7 @@ class Settings:
     precision: float = 0.02
     """A clock is synchronized while it differs at most this much from those of a majority, error included."""
     termination: float = 2.0
-    """A proposer learns within this time what became of its update, or that it is not known."""
+    """After this time at most, a proposer is told the outcome of its update, or that the outcome is unknown."""
     pending_limit: int = 200
     """Own updates of a member that are not stable; beyond that it refuses proposals."""
     entries_limit: int = 1500

@@ -71,14 +71,12 @@ class Api:
         publishing = Publishing(node, publication_limits, refusals)
         channels = Channels(node, refusals)
         operations = Operations(node, access, metrics_text)
-        streams = (
-            ()
-            if streaming is None
-            else (
+        streams: tuple[Call, ...] = ()
+        if streaming is not None:
+            streams = (
                 Call("GET", "/v1/events", streaming.stream_by_query),
                 Call("POST", "/v1/events", streaming.stream_by_body),
             )
-        )
         self._router = Router(
             (
                 Call("GET", "/v1/poll", polling.poll_by_query),

@@ -16,6 +16,7 @@ from pushup.core.channels import unknown_channel
 from pushup.core.errors import Overloaded
 from pushup.core.poll import Poll
 from pushup.net.api.access import Grant, Right
+from pushup.net.exchange import Exchange
 from pushup.net.http1 import Request
 
 TICKET_HEADER = b"pushup-ticket"
@@ -82,6 +83,17 @@ class AuthorizedPolls:
         decision = self._authorization.ask(channels, request.headers)
         decision.addBoth(self._asked, size)
         return decision.addCallback(self._granted, channels)
+
+    def when_granted(
+        self, poll: Poll, request: Request, exchange: Exchange, call: Callable[[Grant], None]
+    ) -> Deferred[None] | None:
+        """Call with the grant, now or later; the request is held meanwhile. As `grant`, but for what it returns."""
+        grant = self.grant(poll, request)
+        if isinstance(grant, Deferred):
+            exchange.hold(grant)
+            return grant.addCallback(call)
+        call(grant)
+        return None
 
     def seconds_left(self, grant: Grant) -> float:
         """How long the grant is still valid; 0 or less if it has expired."""

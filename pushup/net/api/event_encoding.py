@@ -14,6 +14,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from pushup.core.answer import Answer
+from pushup.core.cursor import cursor_after
 from pushup.net.api.bodies import write
 
 RETRY_MILLISECONDS = 1000
@@ -87,13 +88,12 @@ class EventEncoding:
 
     def _events(self, answer: Answer) -> bytes:
         event = self._form.event
-        epoch = answer.cursor.rpartition("-")[0]  # a message may have its id from when the epoch had another name
         parts = [event(b"gap", b"", write(gap)) for gap in answer.gaps]
         for message in answer.messages:
             data = write(message)
             if b"\n" in data or b"\r" in data:  # between two tokens of JSON: in a string they are escaped
                 data = data.replace(b"\r", b" ").replace(b"\n", b" ")
-            parts.append(event(b"", f"{epoch}-{message.id.rpartition('-')[2]}".encode(), data))
+            parts.append(event(b"", cursor_after(message.id, answer.cursor).encode(), data))
         parts += [event(b"closed", b"", write({"channel": name})) for name in answer.closed]
         if not answer.tells_something:
             parts.append(self._form.heartbeat)

@@ -6,6 +6,7 @@ with whatever else delivers messages; holding the request and writing one answer
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
@@ -59,14 +60,10 @@ class Polling:
             else:
                 exchange.answer(result)
             return None
-        grant = authorized_polls.grant(poll, request)
-        if isinstance(grant, Deferred):
-            exchange.hold(grant)
-            return grant.addCallback(self._poll_granted, poll, exchange, authorized_polls)
-        self._poll_granted(grant, poll, exchange, authorized_polls)
-        return None
+        granted = partial(self._poll_granted, poll, exchange, authorized_polls)
+        return authorized_polls.when_granted(poll, request, exchange, granted)
 
-    def _poll_granted(self, grant: Grant, poll: Poll, exchange: Exchange, authorized_polls: AuthorizedPolls) -> None:
+    def _poll_granted(self, poll: Poll, exchange: Exchange, authorized_polls: AuthorizedPolls, grant: Grant) -> None:
         granted = _GrantedPoll(exchange, grant, authorized_polls)
         result = self._node.poll(poll, granted, authorized_polls.seconds_left(grant))
         if isinstance(result, Subscription):

@@ -12,6 +12,7 @@ and the client continues where it was.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
@@ -107,30 +108,24 @@ class Streaming:
 
     def seconds_left(self, grant: Grant) -> float:
         """How long this grant is still valid."""
-        return float("inf") if self._authorized_polls is None else self._authorized_polls.seconds_left(grant)
+        return math.inf if self._authorized_polls is None else self._authorized_polls.seconds_left(grant)
 
     def _stream(self, poll: Poll, request: Request, exchange: Exchange) -> Deferred[None] | None:
         encoding = self._encodings.find(request.header(b"accept"), chunked=not request.is_1_0)
         if encoding is None:
             raise NotAcceptable("events come as text/event-stream or as application/x-ndjson", field="Accept")
         poll = replace(poll, cursor=_cursor(poll, request), timeout=self._heartbeat_seconds, stays=True)
-        begin = self._show if request.method == b"HEAD" else self._begin
-        authorized_polls = self._authorized_polls
-        if authorized_polls is None:
-            begin(NOTHING, poll, exchange, encoding)
-            return None
-        grant = authorized_polls.grant(poll, request)
-        if isinstance(grant, Deferred):
-            exchange.hold(grant)
-            return grant.addCallback(begin, poll, exchange, encoding)
-        begin(grant, poll, exchange, encoding)
+        begin = partial(self._show if request.method == b"HEAD" else self._begin, poll, exchange, encoding)
+        if self._authorized_polls is not None:
+            return self._authorized_polls.when_granted(poll, request, exchange, begin)
+        begin(NOTHING)
         return None
 
-    def _begin(self, grant: Grant, poll: Poll, exchange: Exchange, encoding: EventEncoding) -> None:
+    def _begin(self, poll: Poll, exchange: Exchange, encoding: EventEncoding, grant: Grant) -> None:
         ends_at = self.seconds() + self._most_seconds * (1 - AGE_JITTER * self._random())
         Stream(self, poll.selection, encoding, grant, ends_at).begin(poll, exchange)
 
-    def _show(self, grant: Grant, poll: Poll, exchange: Exchange, encoding: EventEncoding) -> None:
+    def _show(self, poll: Poll, exchange: Exchange, encoding: EventEncoding, grant: Grant) -> None:
         """Answer with the head of a stream. Raises: as `Stream.begin`."""
         stream = Stream(self, poll.selection, encoding, grant, 0.0)
         result = self.node.poll(replace(poll, timeout=0.0, stays=False), stream, 0.0)
