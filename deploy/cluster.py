@@ -48,8 +48,11 @@ _OFFSETS = {"plain": 0, "tls": 443, "inside": 100, "stats": 404, "tcp": 200, "ap
 _FIRST_NODE_OFFSET = 81
 """Offsets of the ports from the first one."""
 
-_FREE_PORTS = range(20000, 32000)
-"""Below the kernel's ephemeral ports, so that no outgoing connection occupies a part's port while it restarts."""
+_FREE_PORTS = range(*map(int, os.environ.get("FREE_PORTS", "20000-32000").split("-")))
+"""Below the kernel's ephemeral ports, so that no outgoing connection occupies a part's port while it restarts.
+
+Processes that start clusters at the same time should each have ports of their own: FREE_PORTS=FIRST-END.
+"""
 
 
 class ClusterError(Exception):

@@ -8,6 +8,7 @@ them are in the Makefile.
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -41,6 +42,10 @@ OUTSIDE = frozenset({
     "socket.bind", "socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo", "socket.gethostbyname",
 })  # fmt: skip
 """Python's audit events of what needs the world outside of this process."""
+
+# Each worker has its own ports for clusters, or another could take one that is chosen and not in use yet.
+_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8
+os.environ["FREE_PORTS"] = f"{20000 + 1500 * _worker}-{21500 + 1500 * _worker}"
 
 # The same examples every time, however slow the machine, and whichever modules are imported: Hypothesis tries constants
 # that it finds in their source, and has no setting against it (`test_examples.py`).

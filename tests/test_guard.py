@@ -58,3 +58,9 @@ def test_a_socket_pair_is_allowed(gone_outside: list[str]) -> None:
         one.send(b"x")
         assert other.recv(1) == b"x"
     assert gone_outside == []
+
+
+@pytest.mark.xdist_group("guard")
+def test_groups_of_tests_stay_together(request: pytest.FixtureRequest) -> None:
+    """The group is part of a test's id, from which pytest-xdist knows it: not with each version of pytest."""
+    assert not request.config.getoption("loadgroup", default=False) or request.node.nodeid.endswith("@guard")

@@ -31,7 +31,7 @@ from pushup.broadcast.redis.reporting import Reporting
 from pushup.core.commands import Command, Entry
 from pushup.core.errors import Unavailable, VersionTooNew
 
-RETRY_SECONDS = (0.1, 5.0)
+RETRY_SECONDS = (0.1, 2.0)
 """The pause after a failure: the first, and the longest. It doubles each time, and up to half of it is left out."""
 
 STUCK_RETRY_SECONDS = 5.0

@@ -155,13 +155,17 @@ class ComposeCluster:
 
 
 class Reader(threading.Thread):
-    """A browser's page, or a client of one node: polls repeatedly with its cursor, and retries polls that fail."""
+    """A browser's page, or a client of one node: polls repeatedly with its cursor, and retries polls that fail.
+
+    closed: how often its connection was closed without a response
+    """
 
     def __init__(self, cluster: ComposeCluster, channel: str, cursor: str, *, at: str | None = None) -> None:
         super().__init__()
         self.seen: list[Any] = []
         self.gaps: list[Any] = []
         self.failed: list[str] = []
+        self.closed = 0
         self._called = cluster.outside() if at is None else cluster.at(at, 8080)
         self._channel = channel
         self._cursor = cursor
@@ -173,6 +177,10 @@ class Reader(threading.Thread):
             while time.monotonic() < self._deadline and (self._last is None or self._last not in self.seen):
                 try:
                     reply = caller.call("GET", poll_path(self._channel, cursor=self._cursor, timeout=5))
+                except http.client.RemoteDisconnected:
+                    self.closed += 1
+                    caller.close()
+                    continue
                 except (OSError, http.client.HTTPException) as error:
                     self._try_again(caller, repr(error))
                     continue
@@ -188,10 +196,28 @@ class Reader(threading.Thread):
         self._last = last
         self.join()
 
+    def stop(self) -> None:
+        """End after the poll that is under way."""
+        self._deadline = 0.0
+        self.join()
+
     def _try_again(self, caller: Caller, why: str) -> None:
         self.failed.append(why)
         caller.close()
         time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def reading(cluster: ComposeCluster, channel: str, cursor: str) -> Iterator[list[Reader]]:
+    """Six readers of the channel."""
+    readers = [Reader(cluster, channel, cursor) for _ in range(6)]
+    try:
+        for reader in readers:
+            reader.start()
+        yield readers
+    finally:
+        for reader in readers:
+            reader.stop()
 
 
 def wait_until(condition: Callable[[], bool], what: Callable[[], str]) -> None:
