@@ -312,9 +312,9 @@ def test_before_redis_was_reached_everything_is_refused(log: list[str]) -> None:
     cluster.end()
 
 
-@pytest.mark.parametrize(("chance", "most"), [(0.0, 2.5), (0.999, 5.0)])
+@pytest.mark.parametrize(("chance", "most"), [(0.0, 1.0), (0.999, 2.0)])
 def test_reconnecting_backs_off(log: list[str], chance: float, most: float) -> None:
-    """The pause doubles up to 5 s, minus a random part of up to half, and starts again once it worked for a while."""
+    """The pause doubles up to 2 s, minus a random part of up to half, and starts again once it worked for a while."""
     times: list[float] = []
 
     class Refusing(FakeRedis):
@@ -329,7 +329,7 @@ def test_reconnecting_backs_off(log: list[str], chance: float, most: float) -> N
     cluster.advance(40.0, 0.01)
     pauses = [after - before for before, after in pairwise(times)]
     half = 0.5 + chance / 2
-    wanted = [0.1 * half, 0.2 * half, 0.4 * half, 0.8 * half, 1.6 * half, 3.2 * half, most, most]
+    wanted = [0.1 * half, 0.2 * half, 0.4 * half, 0.8 * half, 1.6 * half, most, most, most]
     assert pauses[:8] == pytest.approx(wanted, abs=0.02)
     assert max(pauses) <= most + 0.02
     cluster.redis.refuses = ""
@@ -340,7 +340,7 @@ def test_reconnecting_backs_off(log: list[str], chance: float, most: float) -> N
     began = cluster.clock.seconds()
     cluster.redis.cut()
     cluster.advance(11.0, 0.01)
-    assert times[0] - began >= 2.0  # it had not worked for long
+    assert times[0] - began >= most - 0.02  # it had not worked for long
     assert node.follows
     times.clear()
     began = cluster.clock.seconds()
