@@ -14,7 +14,7 @@ HANG_SECONDS = 120.0
 
 @pytest.mark.processes
 def test_a_page_that_comes_back_where_it_was() -> None:
-    """With each transport it is told that it is up to date; answered at once with its own position, it does not loop."""
+    """With each transport it is told so; answered at once with the position that it has, it does not ask in a loop."""
     node = shutil.which("node")
     assert node, "not installed: node. On Debian: apt-get install nodejs"
     ended = subprocess.run([node, "--test", str(SCENARIO)], capture_output=True, text=True, timeout=HANG_SECONDS)

@@ -8,6 +8,20 @@ AT = "pushup/broadcast/redis"
 STAND_IN = "tests/broadcast/redis/fake_redis.py"
 """Where the scripts are rewritten in Python for the simulation. A bug in a script is planted in both."""
 
+RESTARTS = (
+    "stop_all",
+    "redis_old",
+    "redis_power",
+    "redis_failover",
+    "redis_restart",
+    "drain_and_failover",
+    "redis_without_save",
+)
+"""Steps after which Redis is in another run."""
+
+LOSSES = (*RESTARTS, "redis_flush", "redis_evict", "poison")
+"""Steps after which another epoch may begin, or Redis may have forgotten nodes."""
+
 _BUGS = (
     # The log, and who may write to it.
     Bug(
@@ -75,20 +89,7 @@ _BUGS = (
                 "        self._last_command = command\n        if self._pending.add(tag, command, on_outcome):\n",
             ),
         ),
-        needs=(
-            "stop_all",
-            "redis_old",
-            "redis_power",
-            "redis_failover",
-            "redis_restart",
-            "drain_and_failover",
-            "redis_without_save",
-            "cut",
-            "cut_all",
-            "clog",
-            "redis_pause",
-            "late",
-        ),
+        needs=(*RESTARTS, "cut", "cut_all", "clog", "redis_pause", "late"),
     ),
     # Following.
     Bug(
@@ -171,15 +172,7 @@ _BUGS = (
                 "    if True:\n",
             ),
         ),
-        needs=(
-            "stop_all",
-            "redis_old",
-            "redis_power",
-            "redis_failover",
-            "redis_restart",
-            "drain_and_failover",
-            "redis_without_save",
-        ),
+        needs=RESTARTS,
     ),
     Bug(
         "promoted-replica-trusted",
@@ -199,15 +192,7 @@ _BUGS = (
                 "    if False:\n",
             ),
         ),
-        needs=(
-            "stop_all",
-            "redis_old",
-            "redis_power",
-            "redis_failover",
-            "redis_restart",
-            "drain_and_failover",
-            "redis_without_save",
-        ),
+        needs=RESTARTS,
     ),
     Bug(
         "vouchers-of-the-listed-only",
@@ -232,15 +217,7 @@ _BUGS = (
                 "bool(self.by_node)",
             ),
         ),
-        needs=(
-            "stop_all",
-            "redis_old",
-            "redis_power",
-            "redis_failover",
-            "redis_restart",
-            "drain_and_failover",
-            "redis_without_save",
-        ),
+        needs=RESTARTS,
     ),
     Bug(
         "same-name-after-a-restart",
@@ -253,6 +230,7 @@ _BUGS = (
                 "        if True:\n",
             ),
         ),
+        needs=RESTARTS,
     ),
     Bug(
         "no-mark",
@@ -282,16 +260,7 @@ _BUGS = (
                 "            if False:\n",
             ),
         ),
-        needs=(
-            "redis_without_save",
-            "stop_all",
-            "redis_old",
-            "redis_power",
-            "redis_failover",
-            "redis_restart",
-            "drain_and_failover",
-            "redis_evict",
-        ),
+        needs=(*RESTARTS, "redis_evict"),
     ),
     Bug(
         "save-over-another-save",
@@ -318,6 +287,7 @@ _BUGS = (
                 'self._hget(keys[0], b"saved") != before',
             ),
         ),
+        needs=LOSSES,
     ),
     Bug(
         "save-during-a-load",
@@ -390,6 +360,7 @@ _BUGS = (
         "a node that has failed once at an entry never tries it again",
         "found by the simulation before a release (seed 570)",
         (Edit(f"{AT}/replica.py", '        self._failed = b""\n        try:\n', "        try:\n"),),
+        needs=("poison", "poison_one"),
     ),
     Bug(
         "stuck-in-the-old-name",
@@ -402,6 +373,7 @@ _BUGS = (
                 "            await self._saving.begin_epoch(log, self._replica.cursor.epoch, reason)\n",
             ),
         ),
+        needs=("poison", "poison_one"),
     ),
     Bug(
         "other-settings-wait",
@@ -440,12 +412,14 @@ _BUGS = (
                 "                    if True:\n",
             ),
         ),
+        needs=RESTARTS,
     ),
     Bug(
         "stable-without-everybody",
         "`stable` counts the nodes that Redis knows, although it may have lost some",
         "docs/reliability.md, acknowledgements",
         (Edit(f"{AT}/confirmations.py", " and self._clock.seconds() >= self._members_known_at:", ":"),),
+        needs=LOSSES,
     ),
     Bug(
         "incomplete-list-forgotten",
@@ -458,6 +432,7 @@ _BUGS = (
                 "elif False:",
             ),
         ),
+        needs=LOSSES,
     ),
     Bug(
         "loaded-log-not-marked",
@@ -482,6 +457,7 @@ _BUGS = (
                 "now.is_durable",
             ),
         ),
+        needs=RESTARTS,
     ),
     Bug(
         "stable-by-the-fastest",
@@ -506,6 +482,7 @@ _BUGS = (
                 "if waiting.cursor.sequence <= sequence:",
             ),
         ),
+        needs=LOSSES,
     ),
     Bug(
         "lease-of-a-cut-off-node-ends-at-once",
