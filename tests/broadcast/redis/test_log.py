@@ -21,7 +21,7 @@ from pushup.core.restoration import restore
 from pushup.core.rules import LATEST_VERSION
 from pushup.core.snapshot import new_epoch
 from pushup.core.state import ReplicatedState
-from tests.broadcast.redis.fake_redis import FakeRedis
+from tests.broadcast.redis.fake_redis import TIMEOUT, FakeRedis
 from tests.core.builders import batch, draft, publish
 from tests.core.random_entries import sorted_snapshot
 
@@ -29,11 +29,11 @@ from tests.core.random_entries import sorted_snapshot
 class ReadLog:
     """A log in an in-memory Redis, with an epoch."""
 
-    def __init__(self, prefix: str = "pushup") -> None:
+    def __init__(self, prefix: str = "pushup", timeout: float = TIMEOUT) -> None:
         self.clock = Clock()
         self.clock.advance(1e9)
         self.redis = FakeRedis(self.clock)
-        self.log = RedisLog(self.redis.link().connection, prefix)
+        self.log = RedisLog(self.redis.link(timeout).connection, prefix)
         self.now(self.log.prepare())
         changes = new_epoch(ReplicatedState(Limits(), epoch="").snapshot(), "e1")
         assert self.now(self.log.begin("", changes))
@@ -51,6 +51,20 @@ class ReadLog:
             self.log.append("e1", f"t{n}", command, replies.append)
         self.redis.settle()
         return replies
+
+    def state(self) -> ReplicatedState:
+        """The state as a node has it that has followed the log from its beginning."""
+        state = ReplicatedState(Limits(), epoch="e1")
+        state.note_changes()
+        for logged in self.now(self.log.read("e1", 0)):
+            state.apply(logged.entry)
+        return state
+
+    def save(self, state: ReplicatedState, saved: int = 0) -> bool:
+        """Save it as a node that takes the checkpoint to be at `saved`."""
+        tag = self.now(self.log.tail()).tag.decode()
+        is_saved: bool = self.now(self.log.save(saved, state.changes(), tag, keep_after=0))
+        return is_saved
 
     def find(self, last: Cursor, tag: bytes) -> LastEntry:
         found: LastEntry = self.now(self.log.find(self.now(self.log.tail()), last, tag))
@@ -89,6 +103,20 @@ def test_the_keys_in_redis_begin_with_the_prefix_in_braces() -> None:
     assert "{x:é}:log".encode() in log.redis.data
 
 
+def test_the_names_of_the_keys(log: ReadLog) -> None:
+    """They are the same in every release, or two of them would not find each other."""
+    log.append(publish("a", key="k"))
+    assert log.save(log.state())
+    log.now(log.log.report("a", b"A", 100.0))
+    log.now(log.log.vouch("a", ["a"]))
+    assert log.now(log.log.begin("e0", new_epoch(log.state().snapshot(), "e2"))) is False  # but its channels are there
+    Deferred.fromCoroutine(log.log.load("b")).addErrback(lambda failure: None)
+    names = "state log channels messages keys leases members vouchers loads begin:e2"
+    log.redis.step()
+    assert {key.decode() for key in log.redis.data} == {"{pushup}:" + name for name in names.split()}
+    log.redis.settle()
+
+
 def test_an_entry_of_many_messages_starts_with_its_first_sequence(log: ReadLog) -> None:
     """Its id in Redis is the last one; the data of each message is a separate copy."""
     log.append(publish("a"), batch(draft("a", data="1"), draft("b", data="[2]"), draft("a", data="3")))
@@ -107,8 +135,9 @@ def test_at_most_a_batch_is_read_at_a_time(log: ReadLog) -> None:
     assert len(first) == BATCH
 
 
-def test_reading_waits_for_an_entry_and_ends_without_one(log: ReadLog) -> None:
-    """It ends after a second; an entry that arrives meanwhile is returned at once."""
+def test_reading_waits_for_an_entry_and_ends_without_one() -> None:
+    """It ends after a second, although other replies must come sooner; an entry that arrives is returned at once."""
+    log = ReadLog(timeout=0.5)
     received: list[Any] = []
     Deferred.fromCoroutine(log.log.read("e1", 0)).addCallback(received.append)
     log.clock.advance(0.9)
@@ -293,6 +322,42 @@ def test_the_checkpoint_is_the_state_that_was_saved(log: ReadLog) -> None:
     assert (loaded.saved.tag, loaded.saved.limits, loaded.complete) == ("t1", limits, True)
     assert sorted_snapshot(restore(loaded.snapshot)) == sorted_snapshot(state)
     assert [logged.entry.command for logged in loaded.entries] == [publish("b")]
+
+
+def test_a_save_that_another_came_before_changes_nothing(log: ReadLog) -> None:
+    """Two nodes save on top of the same checkpoint: the second one is told, and the first one's is kept."""
+    log.append(publish("a"))
+    late = log.state()
+    log.append(publish("b"))
+    assert log.save(log.state()) is True
+    before = log.redis.dump()
+    assert log.save(late) is False
+    assert log.redis.data == before
+
+
+def test_a_save_of_an_epoch_that_is_over_changes_nothing(log: ReadLog) -> None:
+    """Both epochs have the checkpoint that they began with."""
+    log.append(publish("a"))
+    late = log.state()
+    assert log.now(log.log.begin("e1", new_epoch(ReplicatedState(Limits(), epoch="").snapshot(), "e2"))) is True
+    before = log.redis.dump()
+    assert log.save(late) is False
+    assert log.redis.data == before
+
+
+@pytest.mark.parametrize(("seconds", "milliseconds"), [(2.0, b"2000"), (0.0125, b"12"), (0.0001, b"1"), (0.0, b"1")])
+def test_how_long_a_replica_is_waited_for(seconds: float, milliseconds: bytes) -> None:
+    """Never for no time: to Redis, that is for ever. The connection does not end while Redis waits."""
+    log = ReadLog(timeout=0.5)
+    told: list[Any] = []
+    Deferred.fromCoroutine(log.log.replicas(seconds)).addBoth(told.append)
+    log.redis.settle()
+    ((_, words),) = log.redis.links[0].requests
+    assert words == [b"WAIT", b"1", milliseconds]
+    for _ in range(300):
+        log.clock.advance(0.01)
+        log.redis.settle()
+    assert [replicas for _, replicas in told] == [0]
 
 
 @pytest.mark.parametrize(
