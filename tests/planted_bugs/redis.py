@@ -361,6 +361,8 @@ _BUGS = (
         "found by the simulation before a release (seed 570)",
         (Edit(f"{AT}/replica.py", '        self._failed = b""\n        try:\n', "        try:\n"),),
         needs=("poison", "poison_one"),
+        test="tests/broadcast/redis/test_agreement.py::test_a_node_that_could_not_apply_an_entry_tries_it_again",
+        why="another node saves a checkpoint that is past the entry before it tries again; not found in 200 seeds",
     ),
     Bug(
         "stuck-in-the-old-name",

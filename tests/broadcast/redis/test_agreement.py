@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import cast
 
@@ -256,13 +257,16 @@ def test_an_entry_that_no_node_can_read_ends_the_epoch(cluster: Cluster, logged_
     assert ["cannot read the entry" in line for line in logged_failures] == [True] * 2
 
 
-def stick(node: FollowingNode, at: int) -> None:
-    """Let the node fail at the entry with this sequence, however often it tries."""
+def stick(node: FollowingNode, at: int, times: float = math.inf) -> None:
+    """Let the node fail at the entry with this sequence so many times, however often it tries."""
     replica = node.broadcast._replica
     carry_out = replica._carry_out
+    left = times
 
     def fail(apply: Callable[[Entry], Outcome], entry: Entry, logged: LogEntry) -> Outcome:
-        if entry.sequence == at:
+        nonlocal left
+        if entry.sequence == at and left > 0:
+            left -= 1
             raise CannotApply(f"{entry.epoch}-{at}", "this node only")
         return carry_out(apply, entry, logged)
 
@@ -287,6 +291,24 @@ def test_an_entry_that_one_node_cannot_apply_concerns_that_node(
     assert is_one(cluster)
     assert other.state.cursor.epoch == epoch
     assert ["this node only" in line for line in logged_failures] == [True]
+
+
+def test_a_node_that_could_not_apply_an_entry_tries_it_again(logged_failures: list[str]) -> None:
+    """It can for reasons that pass. Here it is the only node, so nobody saves a checkpoint that is past the entry."""
+    with cluster_of(1) as cluster:
+        (node,) = cluster.nodes
+        cluster.publish(node, "a")
+        seen = node.cursor
+        stick(node, 2, times=2)  # when it has read the entry, and when it has loaded everything again
+        node.append(publish("a"))
+        cluster.advance(STUCK_RETRY_SECONDS - 1.0)
+        assert (node.follows, node.cursor) == (False, seen)
+        cluster.advance(3.0)
+        assert node.follows
+        answer = node.poll(poll("a", cursor=seen))
+        assert (ids(answer), answer.gaps) == ([2], ())
+    assert ["this node only" in line for line in logged_failures] == [True]
+    logged_failures.clear()
 
 
 @pytest.mark.parametrize("which", [0, 1])
