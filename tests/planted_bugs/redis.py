@@ -107,9 +107,10 @@ _BUGS = (
         (
             Edit(
                 f"{AT}/session.py",
-                "reading.read(last.epoch, last.sequence)",
-                "reading.read(last.epoch, last.sequence - 1)",
+                "                entries = await reading.read(last.epoch, last.sequence)\n",
+                "                entries = await reading.read(last.epoch, last.sequence - back)\n                back = 0\n",
             ),
+            Edit(f"{AT}/session.py", "        pace = Pace(self._clock)\n", "        pace, back = Pace(self._clock), 1\n"),
             Edit(f"{AT}/replica.py", "        if logged.after != after:\n", "        if False:\n"),
             Edit(
                 "pushup/core/state.py",
