@@ -13,6 +13,7 @@ from twisted.python.failure import Failure
 from pushup.broadcast.epochs import order_of
 from pushup.broadcast.redis.errors import EpochOver
 from pushup.broadcast.redis.log import BATCH, RedisLog
+from pushup.broadcast.redis.pieces import PIECE_BYTES
 from pushup.broadcast.redis.records import LastEntry, Tail, Unreadable, Vouchers
 from pushup.core.commands import Continue, Create, Entry, Publish
 from pushup.core.cursor import Cursor
@@ -60,10 +61,10 @@ class ReadLog:
             state.apply(logged.entry)
         return state
 
-    def save(self, state: ReplicatedState, saved: int = 0) -> bool:
+    def save(self, state: ReplicatedState, saved: int = 0, keep_after: int = 0) -> bool:
         """Save it as a node that takes the checkpoint to be at `saved`."""
         tag = self.now(self.log.tail()).tag.decode()
-        is_saved: bool = self.now(self.log.save(saved, state.changes(), tag, keep_after=0))
+        is_saved: bool = self.now(self.log.save(saved, state.changes(), tag, keep_after=keep_after))
         return is_saved
 
     def find(self, last: Cursor, tag: bytes) -> LastEntry:
@@ -133,6 +134,13 @@ def test_at_most_a_batch_is_read_at_a_time(log: ReadLog) -> None:
     rest = log.now(log.log.read("e1", BATCH))
     assert [logged.entry.sequence for logged in (*first, *rest)] == list(range(1, BATCH + 6))
     assert len(first) == BATCH
+
+
+def test_fewer_entries_are_read_at_a_time_if_they_are_large(log: ReadLog) -> None:
+    """As many as make a piece, of the size of those that were read before."""
+    large = publish("a", data='"%s"' % ("x" * (PIECE_BYTES // 4)))
+    log.append(*[large] * BATCH)
+    assert [len(log.now(log.log.read("e1", 0))) for _ in range(3)] == [BATCH, 3, 3]
 
 
 def test_reading_waits_for_an_entry_and_ends_without_one() -> None:
@@ -252,6 +260,8 @@ def test_who_vouches(log: ReadLog) -> None:
     run, log.log.run = log.log.run, "a later one"
     assert vouchers("d", None).by_node == {}
     log.log.run = run
+    del log.redis.data[b"{pushup}:leases"]
+    assert vouchers("d", None).members == frozenset("ab")
     assert log.now(log.log.switch(b"e1", "s", Continue("e2"), epoch="e2")) is True
     assert vouchers("d", None).by_node == {}
 
@@ -304,6 +314,37 @@ def test_a_hole_is_a_loss_and_a_log_that_begins_later_is_not(log: ReadLog) -> No
     rows.clear()
     assert log.find(Cursor("e1", 5), b"t4") is LastEntry.UNKNOWN
     assert log.find(Cursor("e1", 6), b"t5") is LastEntry.CONTAINED
+    assert log.find(Cursor("e1", 6), b"other") is LastEntry.MISSING
+    assert log.find(Cursor("e1", 7), b"t6") is LastEntry.MISSING
+
+
+def test_what_a_log_that_begins_later_says(log: ReadLog) -> None:
+    """That an entry of another chain is at a place, or right after it; nothing of the places before that."""
+    log.append(*[publish("a")] * 3, batch(draft("a"), draft("a"), draft("a")), publish("a"))
+    rows = log.redis.data[b"{pushup}:log"].rows
+    del rows[:3]  # it begins with the batch, 4 to 6
+    for sequence, found in ((1, LastEntry.UNKNOWN), (2, LastEntry.UNKNOWN), (3, LastEntry.MISSING),
+                            (4, LastEntry.MISSING), (5, LastEntry.MISSING), (6, LastEntry.MISSING)):  # fmt: skip
+        assert log.find(Cursor("e1", sequence), b"other") is found, sequence
+    assert log.find(Cursor("e2", 1), b"other") is LastEntry.MISSING
+    log.redis.data[b"{pushup}:state"].clear()
+    assert log.find(Cursor("e1", 1), b"other") is LastEntry.UNKNOWN
+
+
+def test_an_entry_that_cannot_be_read_says_nothing_of_its_place(log: ReadLog) -> None:
+    """The entries before it do."""
+    log.append(*[publish("a")] * 4)
+    damage(log, 1, b"command", b"{}")
+    assert log.find(Cursor("e1", 2), b"other") is LastEntry.MISSING
+    del log.redis.data[b"{pushup}:log"].rows[0]
+    assert log.find(Cursor("e1", 1), b"other") is LastEntry.UNKNOWN
+    assert log.find(Cursor("e1", 1), b"t0") is LastEntry.CONTAINED
+
+
+def test_the_run_that_a_connection_leads_to(log: ReadLog) -> None:
+    """Releases before 0.2 wrote the first part of it only."""
+    assert [log.log.is_run(run) for run in ("run1.history-of-run1", "run1")] == [True, True]
+    assert [log.log.is_run(run) for run in ("", "run2", "history-of-run1", "run1.history-of-run2")] == [False] * 4
 
 
 def test_the_checkpoint_is_the_state_that_was_saved(log: ReadLog) -> None:
@@ -324,6 +365,27 @@ def test_the_checkpoint_is_the_state_that_was_saved(log: ReadLog) -> None:
     assert [logged.entry.command for logged in loaded.entries] == [publish("b")]
 
 
+@pytest.mark.parametrize(("keep_after", "kept"), [(0, [1, 2, 3, 4, 5]), (2, [3, 4, 5]), (3, [4, 5]), (4, [4, 5])])
+def test_a_save_trims_the_log(log: ReadLog, keep_after: int, kept: list[int]) -> None:
+    """As far as it is asked to, and not beyond what is saved."""
+    log.append(*[publish("a")] * 3)
+    state = log.state()
+    log.append(*[publish("a")] * 2)
+    assert log.save(state, keep_after=keep_after) is True
+    assert [number for number, _ in log.redis.data[b"{pushup}:log"].rows] == kept
+
+
+def test_a_report_says_where_the_checkpoint_is(log: ReadLog) -> None:
+    """At the beginning it is at 0, and so it is where there is none."""
+    log.append(*[publish("a")] * 3)
+    saved = [log.now(log.log.report("a", b"A", 3.0)).saved]
+    assert log.save(log.state()) is True
+    saved.append(log.now(log.log.report("a", b"A", 3.0)).saved)
+    log.redis.data.clear()
+    report = log.now(log.log.report("a", b"A", 3.0))
+    assert (*saved, report.saved, report.tail.epoch) == (0, 3, 0, "")
+
+
 def test_a_save_that_another_came_before_changes_nothing(log: ReadLog) -> None:
     """Two nodes save on top of the same checkpoint: the second one is told, and the first one's is kept."""
     log.append(publish("a"))
@@ -333,6 +395,19 @@ def test_a_save_that_another_came_before_changes_nothing(log: ReadLog) -> None:
     before = log.redis.dump()
     assert log.save(late) is False
     assert log.redis.data == before
+
+
+def test_a_save_adds_what_has_changed_only(log: ReadLog) -> None:
+    """Without new messages and keys there is no body of them."""
+    log.append(publish("a", key="k"))
+    state = log.state()
+    assert log.save(state) is True
+    state.note_changes()
+    log.append(Create("b"))
+    for logged in log.now(log.log.read("e1", 1)):
+        state.apply(logged.entry)
+    assert log.save(state, 1) is True
+    assert [len(log.redis.data[b"{pushup}:" + key].rows) for key in (b"messages", b"keys")] == [1, 1]
 
 
 def test_a_save_of_an_epoch_that_is_over_changes_nothing(log: ReadLog) -> None:
@@ -376,7 +451,7 @@ def test_what_survives_a_restart(info: dict[str, str], appendfsync: bytes | None
     """Everything does only if each write is synced, by a server that reports this and never was a replica."""
     log = ReadLog()
     log.redis.info, log.redis.appendfsync = info, appendfsync
-    log.now(log.log.prepare())
+    assert log.now(log.log.prepare()) is None
     assert log.log.durable is durable
     assert log.log.run == "run1.history-of-run1"
 
