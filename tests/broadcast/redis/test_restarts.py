@@ -405,6 +405,17 @@ def test_a_node_that_has_only_loaded_the_log_has_a_mark(durable: Cluster, disk: 
     assert told(durable, seen) == ["lost"]
 
 
+def test_a_node_that_stops_writes_its_mark(durable: Cluster, disk: Disk) -> None:
+    """It does not wait until that is due."""
+    node = start_on(durable, disk)
+    durable.advance(MARK_SECONDS + 0.1)
+    durable.publish(node, "a")
+    durable.nodes.remove(node)
+    node.stop()
+    durable.settle()
+    assert msgspec.json.decode(disk.data or b"", type=Cursor) == node.state.cursor
+
+
 def test_without_a_mark_nobody_can_know(durable: Cluster) -> None:
     """The same without a mark, or if it was put back as well. A later entry is told from an earlier one by its name."""
     node = durable.start()
