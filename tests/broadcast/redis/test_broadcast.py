@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import pytest
@@ -815,8 +816,14 @@ def test_one_node_saves_for_all_each_second(cluster: Cluster) -> None:
     save = SCRIPTS[2].sha.encode()
     saved_by = [save in links_of(cluster, node)[1].scripts for node in cluster.nodes]
     assert saved_by == [True, False, False]
-    scripts, saves = cluster.redis.scripts, []
-    scripts[save] = lambda *arguments, original=scripts[save]: saves.append(arguments) or original(*arguments)
+    scripts, carry_out = cluster.redis.scripts, cluster.redis.scripts[save]
+    saves: list[object] = []
+
+    def noted(*arguments: Any) -> Any:
+        saves.append(arguments)
+        return carry_out(*arguments)
+
+    scripts[save] = noted
     cluster.advance(3.0)
     assert saves == []
     cluster.crash(cluster.nodes[0])
@@ -1071,6 +1078,7 @@ def test_numbers_that_do_not_follow_are_no_bug_of_the_state(cluster: Cluster, lo
     with logged_at("critical") as lines:
         cluster.settle()
     assert (lines, node.follows, node.cursor) == ([], False, f"{seen.epoch}-1")
+    assert f"entry {seen.epoch}-3" in reason(node.append(publish("a")))
 
 
 @pytest.mark.parametrize("name", ["a", "stranger"])
