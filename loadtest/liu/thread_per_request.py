@@ -42,10 +42,11 @@ from pushup.net.api.origins import Origins
 from pushup.net.api.poll_parameters import PollLimits, PollReader
 from pushup.net.api.refusals import Refusals
 from pushup.net.exchange import Client, Held, Streamed
-from pushup.net.http1 import Request, RequestParser
+from pushup.net.http1 import RequestParser
 from pushup.net.limits import RequestLimits
 from pushup.net.listener import open_socket
 from pushup.net.problems import problem
+from pushup.net.request import Request
 from pushup.net.responses import Response, ResponseOptions, ResponseWriter
 from pushup.node import HOLD_JITTER
 from pushup.process import raise_file_limit, tune_garbage_collector
