@@ -48,7 +48,6 @@ from pushup.net.listener import open_socket
 from pushup.net.problems import problem
 from pushup.net.request import Request
 from pushup.net.responses import Response, ResponseOptions, ResponseWriter
-from pushup.node import HOLD_JITTER
 from pushup.process import raise_file_limit, tune_garbage_collector
 
 READ_BYTES = 4096
@@ -59,8 +58,9 @@ WOKEN_AT_A_TIME = 256
 class _Node:
     """The state that all threads share. Call everything except `wake` and `expire` with the lock held."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, hold_jitter: float) -> None:
         self.lock = threading.Lock()
+        self._hold_jitter = hold_jitter
         self._broadcast = MemoryBroadcast(epoch=secrets.token_hex(4), limits=Limits(), steady_time=time.time)
         self._broadcast.start(self)
 
@@ -116,7 +116,7 @@ class _Node:
 
     def poll(self, poll: Poll, holder: Holder, at_most: float = float("inf")) -> Answer | Subscription[Holder]:
         now = time.monotonic()
-        hold_seconds = poll.timeout * (1 - HOLD_JITTER * random())  # noqa: S311
+        hold_seconds = poll.timeout * (1 - self._hold_jitter * random())  # noqa: S311
         until_end = poll.selection.end - self._broadcast.now()
         return self._polls.subscribe(poll, holder, now, now + min(hold_seconds, at_most, until_end))
 
@@ -264,9 +264,9 @@ class _Connection:
         raise AssertionError("this server has no event streams")
 
 
-def _accept(listener: socket.socket) -> None:
+def _accept(listener: socket.socket, hold_jitter: float) -> None:
     """Serve each connection with its own thread; close connections that the system has no thread for."""
-    node, writer = _Node(), _Writer()
+    node, writer = _Node(hold_jitter=hold_jitter), _Writer()
     api = Api(
         node,
         polls=PollReader(PollLimits()),
@@ -294,7 +294,8 @@ def _accept(listener: socket.socket) -> None:
 @click.argument("command", type=click.Choice(["serve"]))
 @click.option("--listen", default="127.0.0.1:8080", show_default=True)
 @click.option("--log-level", hidden=True)
-def main(command: str, *, listen: str, log_level: str | None) -> None:
+@click.option("--hold-jitter", default=0.15, show_default=True, help="As the setting of PushUp.")
+def main(command: str, *, listen: str, log_level: str | None, hold_jitter: float) -> None:
     """Serve PushUp's HTTP interface with one thread per client."""
     raise_file_limit()
     tune_garbage_collector()
@@ -303,7 +304,7 @@ def main(command: str, *, listen: str, log_level: str | None) -> None:
     host, port = listener.getsockname()[:2]
     click.echo(f"Server listens on http://{host}:{port}")
     try:
-        _accept(listener)
+        _accept(listener, hold_jitter)
     except KeyboardInterrupt:
         sys.exit(0)  # the threads are daemons, so nothing waits for them
 
