@@ -1,9 +1,9 @@
 """An HTTP proxy that makes an application's calls to PushUp as slow and unreliable as calls can be.
 
-- `/v1/cursor` takes its time, before and after PushUp is asked. Data that an application reads on the wrong side of this
-  call is seen twice, or never.
-- Of six publications one is lost on its way to PushUp, and the answer to another one on its way back. A publication that
-  is tried again gets through: it is known by its `Idempotency-Key`.
+- `/v1/cursor` takes its time, before and after PushUp is asked. Of data that an application reads on the wrong side of
+  this call, some is never seen.
+- Of six publications one is lost on its way to PushUp, and the answer to another one on its way back. One that is tried
+  again, with the same `Idempotency-Key`, gets through.
 """
 
 from __future__ import annotations

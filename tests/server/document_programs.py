@@ -15,7 +15,7 @@ from tests.server.server_process import wait_until
 
 @contextmanager
 def started(command: list[str], port: int, folder: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command until the end of the block; enters once it listens. `command`: a module of Python, and arguments."""
+    """Run a command, a module of Python and its arguments, until the end of the block; enters once it listens."""
     with (folder / f"{port}.log").open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", *command], cwd=folder, stdout=log, stderr=log, env={**os.environ, **environment}

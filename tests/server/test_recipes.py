@@ -12,8 +12,9 @@ import shlex
 import sqlite3
 import subprocess
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -96,19 +97,11 @@ def text_of(browser: webdriver.Chrome, selector: str) -> list[str]:
     return texts
 
 
-def wait_for(browser: webdriver.Chrome, selector: str, *texts: str, seconds: float = 30) -> None:
+def wait_for(browser: webdriver.Chrome, selector: str, *texts: str) -> None:
     """Wait until the page shows these texts."""
-    last: list[list[str]] = [[]]
-
-    def shows() -> bool:
-        last[0] = text_of(browser, selector)
-        return last[0] == list(texts)
-
-    try:
-        wait_until(shows, selector, seconds)
-    except AssertionError:
-        assert last[0] == list(texts)  # noqa: B011, PT017  # shows the difference
-        raise
+    with suppress(AssertionError):
+        wait_until(lambda: text_of(browser, selector) == list(texts), selector, 30)
+    assert text_of(browser, selector) == list(texts)
 
 
 def watch(browser: webdriver.Chrome, selector: str) -> None:
@@ -121,9 +114,7 @@ def watch(browser: webdriver.Chrome, selector: str) -> None:
           sessionStorage.seen = JSON.stringify(seen);
         }).observe(document, {subtree: true, childList: true, characterData: true});
     """
-    browser.execute_cdp_cmd(
-        "Page.addScriptToEvaluateOnNewDocument", {"source": script % json.dumps(selector)}
-    )
+    browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script % json.dumps(selector)})
 
 
 def seen(browser: webdriver.Chrome) -> list[str]:
@@ -141,7 +132,7 @@ def fill_in(browser: webdriver.Chrome, button: str, **fields: str) -> None:
 
 
 @contextmanager
-def in_the_background(*calls: Any) -> Iterator[None]:
+def in_the_background(*calls: Callable[[], None]) -> Iterator[None]:
     """Calls each in a thread; they have finished when the block is left."""
     threads = [threading.Thread(target=call) for call in calls]
     for thread in threads:
@@ -162,7 +153,7 @@ def test_every_recipe_is_tested() -> None:
 
 
 def test_chat(browser: webdriver.Chrome, tmp_path: Path) -> None:
-    """Two write at once, a tab is reloaded meanwhile, and PushUp restarts: both tabs show each message once, in order."""
+    """Two write at once, a tab is reloaded, and PushUp restarts: both tabs show each message once, in order."""
     with Recipe("chat", tmp_path).running() as recipe:
         watch(browser, "#messages li")
         browser.get(recipe.url)
@@ -206,7 +197,7 @@ def test_chat(browser: webdriver.Chrome, tmp_path: Path) -> None:
 
 
 def test_notifications(browser: webdriver.Chrome, tmp_path: Path) -> None:
-    """What is for Ann is in both of her tabs, once, over reloads and a restart; Ben neither sees it nor can ask for it."""
+    """What is for Ann is in both of her tabs, once, over reloads and a restart; Ben neither sees it nor gets it."""
     with Recipe("notifications", tmp_path).running() as recipe, chromium() as bens:
         for each, user in ((browser, "Ann"), (bens, "Ben")):
             each.get(recipe.url)
@@ -242,11 +233,12 @@ def test_notifications(browser: webdriver.Chrome, tmp_path: Path) -> None:
             assert caller.call("GET", "/v1/poll?channel=user:Ann&timeout=0").status == 401
             assert caller.call("POST", "/v1/messages", message).status == 401
 
-        cookie = "session=" + bens.get_cookie("session")["value"]
+        session = bens.get_cookie("session")
+        assert session
 
         def notify() -> None:
             for number in range(8):
-                assert recipe.post("/send", cookie, to="Ann", text=str(number)) == 302
+                assert recipe.post("/send", f"session={session['value']}", to="Ann", text=str(number)) == 302
 
         with in_the_background(notify):
             for _ in range(2):
@@ -265,7 +257,7 @@ def test_notifications(browser: webdriver.Chrome, tmp_path: Path) -> None:
 
 
 def test_language_model(browser: webdriver.Chrome, tmp_path: Path) -> None:
-    """A reload, a second tab and a restart of PushUp in the middle: at every moment both tabs show how the answer begins."""
+    """A second tab, a reload and a restart of PushUp in the middle: both tabs show the beginning, and at last all."""
     answer = " ".join(["Let me count to 200:", *map(str, range(1, 201))])
     with Recipe("language-model", tmp_path).running() as recipe:
         watch(browser, "#text")
@@ -304,12 +296,12 @@ def test_language_model(browser: webdriver.Chrome, tmp_path: Path) -> None:
 def in_order(published: list[dict[str, Any]]) -> None:
     """Each token was published once, in order."""
     assert len(published) > 2
-    for earlier, later in zip(published, published[1:], strict=False):
+    for earlier, later in pairwise(published):
         assert later["first"] == earlier["first"] + len(earlier["tokens"])
 
 
 def test_job_progress(browser: webdriver.Chrome, tmp_path: Path) -> None:
-    """A tab that is opened in the middle or afterwards is right at once; none goes back; a failure is shown with its reason."""
+    """A tab that is opened in the middle or afterwards is right at once; none goes back; a failure is shown."""
     with Recipe("job-progress", tmp_path).running() as recipe:
         watch(browser, "#percent")
         browser.get(recipe.url)
