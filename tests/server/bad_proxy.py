@@ -4,6 +4,7 @@
   this call, some is never seen.
 - Of six publications one is lost on its way to PushUp, and the answer to another one on its way back. One that is tried
   again, with the same `Idempotency-Key`, gets through.
+- While PushUp does not run, the answer is 500. Applications that do not try again after that give up at once.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def bad_proxy() -> Iterator[str]:
                 response = connection.getresponse()
                 return response.status, response.read()
             except (OSError, http.client.HTTPException):
-                return 503, b""
+                return 500, b""
             finally:
                 connection.close()
 
