@@ -73,9 +73,11 @@ def _row(transport: str, m: Measured) -> tuple[Value, ...]:
 def relay(target: tuple[str, int], one_way: float) -> Iterator[tuple[str, int]]:
     """A relay to a server, in a thread: it passes on each byte after `one_way` seconds. Yields its address."""
     loop = asyncio.new_event_loop()
+    writers: list[asyncio.StreamWriter] = []
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection(*target)
+        writers.extend((writer, back))
         await asyncio.gather(_pass_on(reader, back, one_way), _pass_on(there, writer, one_way))
 
     server = loop.run_until_complete(asyncio.start_server(accept, "127.0.0.1", 0, backlog=1000))
@@ -87,11 +89,19 @@ def relay(target: tuple[str, int], one_way: float) -> Iterator[tuple[str, int]]:
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
         server.close()
-        loop.run_until_complete(asyncio.sleep(0))
+        loop.run_until_complete(_abort(writers))
         loop.close()
+
+
+async def _abort(writers: list[asyncio.StreamWriter]) -> None:
+    """End all connections, and then the tasks that serve them."""
+    for writer in writers:
+        writer.transport.abort()
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, one_way: float) -> None:

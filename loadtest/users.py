@@ -1,4 +1,4 @@
-"""locust users that pull, long-poll and publish (PushUp §4). Only locust imports this file.
+"""locust users that pull, long-poll, follow event streams and publish (PushUp §4). Only locust imports this file.
 
 A message carries [number, creation time, payload], so that subscribers can tell how long it took, and whether any is
 missing. Each subscriber starts at the current cursor and advances it with each response.
@@ -40,6 +40,14 @@ class _Answer(msgspec.Struct):
     messages: list[_Message]
 
 
+class _Event(msgspec.Struct):
+    """A message has no `event`; an `id` alone only moves the cursor."""
+
+    event: str = ""
+    id: str = ""
+    data: msgspec.Raw = msgspec.Raw()
+
+
 class _AnswerReader:
     """Parses answers; caches the last one, since most are equal to it."""
 
@@ -62,6 +70,8 @@ class Subscriber(User):
     tallies: Tallies
     numbers = count()
     answers = _AnswerReader()
+    events = msgspec.json.Decoder(_Event)
+    messages = msgspec.json.Decoder(_Message)
     listens = False
 
     def on_start(self) -> None:
@@ -182,6 +192,41 @@ class LongPoll(Subscriber):
 
     def poll_seconds(self, options: Namespace) -> float:
         return float(options.poll_timeout)
+
+
+class EventStream(Subscriber):
+    """Follows an event stream, and opens the next one when it ends."""
+
+    wait_time = constant(0)
+
+    def poll_seconds(self, options: Namespace) -> float:
+        return 0.0
+
+    @task
+    def poll(self) -> None:
+        client, began, sent = self.client, time.time(), self.client.sent
+        error: Exception | None = None
+        tally = self.tallies.now
+        tally.polls += 1
+        before = client.received
+        try:
+            for events in client.stream(f"/v1/events?{self.query}cursor={self.cursor}"):
+                now = time.time()
+                for line in events.splitlines():
+                    event = self.events.decode(line)
+                    self.cursor = event.id or self.cursor
+                    if event.event == "error":
+                        raise ConnectionError(bytes(event.data).decode())
+                    if not event.event and bytes(event.data):
+                        self._received(self.messages.decode(event.data), now)
+                self.tallies.now.received += client.received - before
+                before = client.received
+        except OSError as failure:
+            error = failure
+            self.tallies.now.failed += 1
+            gevent.sleep(RETRY_SECONDS)
+        tally.sent += client.sent - sent
+        self._fire("stream", time.time() - began, client.sent - sent, error)
 
 
 class Publisher(User):
