@@ -132,6 +132,11 @@ def seen(browser: webdriver.Chrome) -> list[str]:
     return texts
 
 
+def network(browser: webdriver.Chrome, *, offline: bool) -> None:
+    """Cut the tab off, or connect it again."""
+    browser.set_network_conditions(offline=offline, latency=0, throughput=-1)
+
+
 def fill_in(browser: webdriver.Chrome, button: str, **fields: str) -> None:
     """Enter texts into a form, and press its button."""
     for name, text in fields.items():
@@ -301,9 +306,17 @@ def test_language_model(browser: webdriver.Chrome, tmp_path: Path) -> None:
         channel = "answer:" + url.rpartition("/")[2]
         assert_in_order(recipe.published(channel))
 
+        for tab in (first, second):
+            browser.switch_to.window(tab)
+            network(browser, offline=True)
         recipe.kill_pushup()
         wait_until(lambda: "trying again" in recipe.log(), "the application to give up once")
         recipe.start_pushup()
+        wait_until(lambda: recipe.published(channel) != [], "it to go on")
+        recipe.restart_pushup()
+        for tab in (first, second):
+            browser.switch_to.window(tab)
+            network(browser, offline=False)
         for tab in (first, second):
             browser.switch_to.window(tab)
             wait_for(browser, "#text, #state", answer, "finished")
@@ -316,7 +329,6 @@ def test_language_model(browser: webdriver.Chrome, tmp_path: Path) -> None:
 
 def assert_in_order(published: list[dict[str, Any]]) -> None:
     """Each token was published once, in order."""
-    assert published
     for earlier, later in pairwise(published):
         assert later["first"] == earlier["first"] + len(earlier["tokens"])
 
@@ -358,11 +370,6 @@ def test_job_progress(browser: webdriver.Chrome, tmp_path: Path) -> None:
         network(browser, offline=False)
         wait_for(browser, "#status, #percent", "failed", "58")
         assert joined(browser, "#log").splitlines()[-1] == "ValueError: picture 30 is not a picture"
-
-
-def network(browser: webdriver.Chrome, *, offline: bool) -> None:
-    """Cut the tab off, or connect it again."""
-    browser.set_network_conditions(offline=offline, latency=0, throughput=-1)
 
 
 def percent(browser: webdriver.Chrome) -> int:
