@@ -30,10 +30,16 @@ def browser() -> Iterator[webdriver.Chrome]:
 def shown(browser: webdriver.Chrome) -> tuple[list[str], str]:
     """The notes, and the state that the page shows."""
     notes, state = browser.execute_script(
-        "const text = element => element.textContent;"
+        "const text = element => element?.textContent ?? '';"
         "return [[...document.querySelectorAll('li')].map(text), text(document.getElementById('state'))]"
     )
     return notes, state
+
+
+def add(browser: webdriver.Chrome, text: str) -> None:
+    """Add a note."""
+    browser.find_element(By.NAME, "text").send_keys(text)
+    browser.find_element(By.TAG_NAME, "button").click()
 
 
 def test_the_tutorial(browser: webdriver.Chrome, tmp_path: Path) -> None:
@@ -57,9 +63,9 @@ def test_the_tutorial(browser: webdriver.Chrome, tmp_path: Path) -> None:
             wait_until(lambda: shown(browser) == ([], "live"), "the second window")
             browser.switch_to.window(first)
             wait_until(lambda: shown(browser) == ([], "live"), "the first window")
-            for text in ("<b>one</b>", "two"):
-                browser.find_element(By.NAME, "text").send_keys(text)
-                browser.find_element(By.TAG_NAME, "button").click()
+            add(browser, "<b>one</b>")
+            wait_until(lambda: shown(browser) == (["<b>one</b>"], "live"), "the first note, on the next page")
+            add(browser, "two")
             wait_until(lambda: shown(browser) == (["<b>one</b>", "two"], "live"), "the notes")
             browser.switch_to.window(second)
             wait_until(lambda: shown(browser) == (["<b>one</b>", "two"], "live"), "the notes in the second window")
