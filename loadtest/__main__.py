@@ -11,31 +11,21 @@ from typing import Any, Protocol
 
 import click
 
-from loadtest import (
-    blocked_client,
-    designs,
-    far_away,
-    journal,
-    kills,
-    nodes,
-    peers,
-    push_or_pull,
-    redis_delay,
-    slow_backend,
-    stalls,
-    threads_or_events,
-)
-from loadtest.cluster_kills import experiment as cluster_kills
-from loadtest.cluster_kills.rounds import kinds
-from loadtest.echo import experiment as echo
+from loadtest.beyond import far_away, journal, kills, peers, redis_delay, stalls
+from loadtest.beyond.cluster_kills import experiment as cluster_kills
+from loadtest.beyond.cluster_kills.rounds import kinds
 from loadtest.everything import run_all
-from loadtest.group import experiment as group
 from loadtest.history.events import BadHistory
 from loadtest.history.file import read_history
 from loadtest.history.verdict import check
-from loadtest.report import write_report
-from loadtest.results import Figure, Table
-from loadtest.servers import LOAD_CORE, pin
+from loadtest.hsu import blocked_client, slow_backend
+from loadtest.libman import experiment as echo
+from loadtest.liu import nodes, push_or_pull, threads_or_events
+from loadtest.load.servers import LOAD_CORE, pin
+from loadtest.mishra import experiment as group
+from loadtest.reports.report import write_report
+from loadtest.reports.results import Figure, Table
+from loadtest.roussev import designs
 from pushup.process import raise_file_limit
 
 

@@ -20,9 +20,9 @@ from locust import events
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 
-from loadtest.results import Table
-from loadtest.tally import Tallies
-from loadtest.users import ClientPull, EventStream, LongPoll, Publisher, Subscriber
+from loadtest.liu.tally import Tallies
+from loadtest.liu.users import ClientPull, EventStream, LongPoll, Publisher, Subscriber
+from loadtest.reports.results import Table
 
 __all__ = ["ClientPull", "EventStream", "LongPoll", "Publisher"]  # locust takes the users that it finds here
 

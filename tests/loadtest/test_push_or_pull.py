@@ -15,12 +15,12 @@ from urllib.request import urlopen
 import psutil
 import pytest
 
-from loadtest import push_or_pull
-from loadtest.counted_client import CountedClient
-from loadtest.push_or_pull import Pace
-from loadtest.results import Table
-from loadtest.servers import free_port, running
-from loadtest.tally import Tallies, Tally, read_tallies
+from loadtest.liu import push_or_pull
+from loadtest.liu.push_or_pull import Pace
+from loadtest.liu.tally import Tallies, Tally, read_tallies
+from loadtest.load.counted_client import CountedClient
+from loadtest.load.servers import free_port, running
+from loadtest.reports.results import Table
 
 LOCUST = [sys.executable, "-m", "locust", "-f", "loadtest/locustfile.py"]
 ROOT = Path(__file__).parents[2]

@@ -25,7 +25,7 @@ from pushup.net.api.poll_parameters import PollLimits, PollReader
 from pushup.net.api.refusals import Refusals
 from pushup.net.api.streaming import Streaming, StreamLimits
 from pushup.net.exchange import Client, Exchange, Held, Streamed
-from pushup.net.http1 import Request
+from pushup.net.request import Request
 from pushup.net.responses import Response
 from pushup.node import Node
 from tests.net.in_memory_server import make_clock
