@@ -119,7 +119,7 @@ def test_peers_do_the_same_work() -> None:
     servers = ["PushUp", "Nchan"] if peers.nchan_is_installed() else ["PushUp"]
     assert [(row[0], row[1]) for row in table.rows] == [
         (work + kind, server)
-        for work, kind in [(w, k) for w in ("fan-out", "spread") for k in ("", ", events")]
+        for work, kind in [(w, k) for w in ("fan-out", "spread") for k in ("", ", browser", ", events")]
         + [("memory", ""), ("memory", ", events")]
         for server in servers
     ]
