@@ -21,7 +21,7 @@ SECONDS: Mapping[str, tuple[int, int]] = {
     "redis-delay": (60, 120),
     "slow-backend": (60, 120),
     "journal": (60, 800),
-    "blocked-client": (60, 900),
+    "blocked-client": (30, 5000),
     "echo": (60, 1500),
     "designs": (90, 600),
     "group": (120, 1500),
