@@ -32,7 +32,8 @@ SWARM_AT_ITS_LIMIT = 0.8
 
 COLUMNS = (
     "connections", "server", "memory MB", "% of the machine's", "memory KB a connection", "threads",
-    "mean trip s", "p50 s", "p99 s", "max s", "received %", "server's us a delivery", "server's share of a processor", "swarm's share of its processor",
+    "mean trip s", "p50 s", "p99 s", "max s", "received %", "server's us a delivery",
+    "server's share of a processor", "swarm's share of its processor",
     "what was seen",
 )  # fmt: skip
 
@@ -96,7 +97,8 @@ def measure_server(server: Server, connections: int, *, interval: float, seconds
     summary = ", ".join(seen) or "all is well"
     return (
         memory / 1e6, _percent(memory), (memory - bare) / 1e3 / connections, threads,
-        measured.mean_trip, measured.trip(0.5), measured.trip(0.99), max(measured.trips, default=0.0), 100 * measured.received_share,
+        measured.mean_trip, measured.trip(0.5), measured.trip(0.99), max(measured.trips, default=0.0),
+        100 * measured.received_share,
         1e6 * cpu / max(1, measured.delivered), cpu / measured.seconds, measured.own_cpu, summary,
     )  # fmt: skip
 
