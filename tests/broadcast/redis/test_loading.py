@@ -194,6 +194,7 @@ def test_the_work_of_an_entry_is_what_it_puts_where_and_what_may_expire() -> Non
     large = work_of(Entry("e", 1, START, batch(draft(*"abc"), draft(*"defg"))), START)
     assert large == small + 6
     assert work_of(Entry("e", 1, START + 1, publish("a")), START) > small + 900
+    assert work_of(Entry("e", 1, START + 0.9, publish("a")), START + 0.1) == small
     assert work_of(Entry("e", 1, START, Expire()), START) > small + 900
 
 
