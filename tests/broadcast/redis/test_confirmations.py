@@ -176,6 +176,49 @@ def test_each_publisher_is_waited_for_until_its_own_deadline(publishers: Publish
     assert second == [Confirmation("replicated", replicas=1)]
 
 
+def test_a_wait_that_ends_without_a_replica_confirms_nobody(publishers: Publishers) -> None:
+    """It ends at the deadline of one publisher; another who shares it waits on."""
+    first = publishers.confirm("replicated", seconds=1.0)
+    second, third = publishers.confirm("replicated", seconds=2.0), publishers.confirm("replicated", seconds=4.0)
+    publishers.advance(3.0)
+    assert (first, second, third) == ([ACCEPTED], [ACCEPTED], [])
+
+
+def test_a_reply_that_comes_after_the_deadline_is_too_late(publishers: Publishers) -> None:
+    """The publisher has been answered then."""
+    received = publishers.confirm("replicated", seconds=1.0)
+    publishers.advance(0.5)
+    publishers.redis.hangs = True
+    publishers.advance(1.0)
+    assert received == [ACCEPTED]
+    publishers.redis.hangs = False
+    publishers.redis.replicas = 1
+    publishers.advance(1.0)
+    assert received == [ACCEPTED]
+
+
+def test_each_deadline_is_kept(publishers: Publishers) -> None:
+    """Of three publishers, each is answered at its own."""
+    received = [publishers.confirm("stable", seconds=seconds) for seconds in (3.0, 1.0, 2.0)]
+    for count in (0, 1, 2, 3):
+        assert sum(map(bool, received)) == count
+        publishers.advance(1.1 if count == 0 else 1.0)
+
+
+def test_a_round_begins_again_although_others_wait_for_more(publishers: Publishers) -> None:
+    """A connection that ends costs a publisher no more than the time until the next report."""
+    publishers.confirm("stable", 99)
+    received = publishers.confirm("replicated")
+    publishers.advance(0.5)
+    publishers.redis.cut()
+    publishers.redis.replicas = 1
+    publishers.advance(0.5)
+    assert received == []
+    publishers.report(member("a", 9))
+    publishers.advance(0.2)
+    assert received == [Confirmation("replicated", replicas=1)]
+
+
 def test_nothing_is_stable_while_a_node_may_be_missing_from_the_list(publishers: Publishers) -> None:
     """If the list is incomplete; in a new run of Redis until every earlier lease would have ended."""
     publishers.confirmations.follows("another run")

@@ -130,6 +130,25 @@ def test_a_node_that_only_redis_knows_must_vouch(cluster: Cluster) -> None:
     assert told(cluster, f"{epoch}-0") == ["lost"] * 2
 
 
+def test_a_node_that_only_another_node_knows_must_vouch(cluster: Cluster) -> None:
+    """Redis has lost the entry and the list of nodes; whoever has seen the node waits for it."""
+    other = cluster.nodes[0]
+    dump = cluster.redis.dump()
+    for key in (b"leases", b"members"):
+        del dump[b"{pushup}:" + key]
+    new = cluster.start()
+    cluster.advance(0.5)
+    assert set(other.broadcast._reporting.known_nodes()) == {"node0", "node1", "node2"}
+    for node in cluster.nodes[:2]:
+        blind(cluster, node)
+    epoch = cluster.publish(new, "a").epoch
+    cluster.crash(new)
+    cluster.redis.restart(dump)
+    cluster.advance(VOUCH_SECONDS + 2.0)
+    epoch_of(cluster)
+    assert told(cluster, f"{epoch}-0") == ["lost"] * 2
+
+
 def test_a_node_that_dies_alone_delays_nothing_later(cluster: Cluster) -> None:
     """Its lease has ended, and another node has applied all that it acknowledged."""
     cluster.publish(cluster.nodes[1], "a")
@@ -138,6 +157,7 @@ def test_a_node_that_dies_alone_delays_nothing_later(cluster: Cluster) -> None:
     cluster.advance(8.0)
     cluster.redis.restart()
     cluster.advance(2.0)
+    epoch_of(cluster)  # it is followed by now
     assert told(cluster, seen) == ["nothing"]
 
 
@@ -151,6 +171,7 @@ def test_a_node_that_left_in_good_order_need_not_vouch(cluster: Cluster) -> None
     assert stopped.called
     cluster.redis.restart()
     cluster.advance(2.0)
+    epoch_of(cluster)  # it is followed by now
     assert told(cluster, seen) == ["nothing"]
 
 
