@@ -109,7 +109,7 @@ class Machine:
         self._stopping = Deferred.fromCoroutine(self.mark.stop())
 
     def has_stopped(self) -> bool:
-        return bool(self._stopping.called)
+        return bool(self._stopping.called) and self._stopping.result is None
 
 
 @pytest.fixture
