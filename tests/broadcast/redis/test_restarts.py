@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred, succeed
 from pushup.broadcast.epochs import next_epoch, order_of
 from pushup.broadcast.high_water import MARK_SECONDS, HighWater
 from pushup.broadcast.redis.catch_up import VOUCH_SECONDS
+from pushup.core.commands import Entry, Outcome
 from pushup.core.cursor import Cursor
 from tests.broadcast.redis.following_nodes import Cluster, FollowingNode, cluster_of
 from tests.core.builders import ids, poll, publish
@@ -436,6 +437,38 @@ def test_a_node_that_stops_writes_its_mark(durable: Cluster, disk: Disk) -> None
     node.stop()
     durable.settle()
     assert msgspec.json.decode(disk.data or b"", type=Cursor) == node.state.cursor
+
+
+def test_a_node_that_does_not_know_its_state_goes_by_its_mark(
+    durable: Cluster, disk: Disk, logged_failures: list[str]
+) -> None:
+    """It has failed within an entry. Nothing says that the log has lost that: the order goes on."""
+    before = start_on(durable, disk)
+    durable.publish(before, "a")
+    durable.nodes.remove(before)
+    before.stop()
+    durable.settle()
+    node = start_on(durable, disk)
+    epoch, apply = epoch_of(durable), node.node.apply
+
+    def failing(entry: Entry) -> Outcome:
+        node.node.apply = apply  # type: ignore[method-assign]
+        apply(entry)
+        raise RuntimeError("failed within an entry")
+
+    node.node.apply = failing  # type: ignore[method-assign]
+    node.append(publish("a"))
+    durable.advance(3.0)
+    assert epoch_of(durable) == epoch
+    logged_failures.clear()
+
+
+@pytest.mark.parametrize("digits", [10, 14])
+def test_a_new_epoch_is_later_than_the_mark(durable: Cluster, disk: Disk, digits: int) -> None:
+    """Whose name was given by a clock that was far ahead, or is one of a release before, which were shorter."""
+    disk.data = mark("1" + digits * "0" + "00", 7)
+    node = start_on(durable, disk)
+    assert order_of(node.state.cursor.epoch) > order_of("1" + digits * "0" + "00")
 
 
 def test_without_a_mark_nobody_can_know(durable: Cluster) -> None:
