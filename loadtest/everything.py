@@ -27,7 +27,7 @@ SECONDS: Mapping[str, tuple[int, int]] = {
     "group": (120, 1500),
     "traffic": (60, 800),
     "threads-or-events": (180, 480),
-    "nodes": (120, 400),
+    "nodes": (240, 1100),
     "peers": (60, 400),
     "kills": (60, 400),
     "cluster-kills": (200, 9000),
