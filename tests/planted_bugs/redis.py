@@ -110,7 +110,9 @@ _BUGS = (
                 "                entries = await reading.read(last.epoch, last.sequence)\n",
                 "                entries = await reading.read(last.epoch, last.sequence - back)\n                back = 0\n",
             ),
-            Edit(f"{AT}/session.py", "        pace = Pace(self._clock)\n", "        pace, back = Pace(self._clock), 1\n"),
+            Edit(
+                f"{AT}/session.py", "        pace = Pace(self._clock)\n", "        pace, back = Pace(self._clock), 1\n"
+            ),
             Edit(f"{AT}/replica.py", "        if logged.after != after:\n", "        if False:\n"),
             Edit(
                 "pushup/core/state.py",
