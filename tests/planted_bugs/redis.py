@@ -132,7 +132,7 @@ _BUGS = (
                 "        elif False:\n",
             ),
         ),
-        test="tests/broadcast/redis/test_restarts.py::test_one_machine_with_a_mark_is_enough",
+        test="tests/broadcast/redis/test_broadcast.py::test_a_fork_of_the_same_length_is_noticed_in_reports",
         why="rare; not measured",
     ),
     Bug(
