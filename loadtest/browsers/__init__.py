@@ -1,4 +1,4 @@
-"""pushup.js in real browsers, behind HAProxy, while something fails: a matrix of browsers, fronts, transports and faults.
+"""pushup.js in real browsers behind HAProxy, while something fails: browsers x fronts x transports x faults.
 
 | file | contents |
 |---|---|

@@ -5,8 +5,9 @@
 | browsers | Chromium, Firefox ESR, WebKitGTK; a new one for each scene, without a window |
 | fronts | HAProxy's `plain` (HTTP/1.1) and `tls` (HTTP/2), with two nodes and Redis behind it |
 | clients | pushup.js with the transports `auto` (a stream) and `poll`; the loop that most people write |
-| load | 1,000 messages on one channel, one every 10 ms, through HAProxy, each repeated until it is acknowledged |
-| faults | those of `scenarios`; they begin when a quarter of the messages is published |
+| load | 1,000 messages on one channel, through HAProxy, each repeated until it is acknowledged |
+| rate | 100 a second; fewer if the fault takes longer |
+| faults | those of `scenarios`; from when a quarter of the messages is published, to three quarters at most |
 
 In a scene all clients and fronts are there at the same time. At its beginning and at its end the nodes must hold one
 request for all tabs of pushup.js with the same transport and front.
@@ -30,13 +31,14 @@ from loadtest.results import Figure, Progress, Table, Value, percentile
 MESSAGES = 1000
 INTERVAL_SECONDS = 0.01
 BEFORE = 0.25
-"""The share of the messages that is published when the fault begins."""
+DURING = 0.5
+"""The shares of the messages that are published before the fault, and while it lasts."""
 
 QUICK_MESSAGES = 300
 QUICK = {
     "chromium": ("node-killed", "offline", "bad-gateway", "leader-frozen", "leader-killed", "eight-tabs"),
     "firefox": ("node-drained", "haproxy-away", "buffering", "leader-hangs", "back"),
-    "webkit": ("redis-away", "haproxy-reloaded", "cutting", "slow", "reload"),
+    "webkit": ("redis-away", "haproxy-reloaded", "cutting-often", "slow", "reload"),
 }
 """With these, each browser, client, front and kind of fault is there at least once."""
 
@@ -60,7 +62,9 @@ class Played(NamedTuple):
     failed: list[str]
 
 
-def run(*, quick: bool, browsers: Sequence[str] = (), scenarios: Sequence[str] = ()) -> tuple[list[Table], list[Figure]]:
+def run(
+    *, quick: bool, browsers: Sequence[str] = (), scenarios: Sequence[str] = ()
+) -> tuple[list[Table], list[Figure]]:
     """`browsers`, `scenarios`: only these."""
     chosen = [
         (browser, scenario)
@@ -110,9 +114,10 @@ def play(
             scene = Scene(cluster, driver, f"{scenario}-{next(_numbers)}")
             with scene:
                 origins = scene.origins(fronts, plan.proxy_for(driver), plan.prepare)
-                scene.open(clients, origins, plan.tabs, plan.loops)
+                scene.open(clients, origins, plan)
                 failed.append(scene.held_one_each())
-                publisher = stage.Publisher(cluster, scene.channel, messages=messages, interval=INTERVAL_SECONDS)
+                interval = max(INTERVAL_SECONDS, plan.lasts / messages / DURING)
+                publisher = stage.Publisher(cluster, scene.channel, messages=messages, interval=interval)
                 publisher.start()
                 while publisher.is_alive() and len(publisher.acknowledged) < messages * BEFORE:
                     time.sleep(INTERVAL_SECONDS)
@@ -120,7 +125,6 @@ def play(
                 publisher.join()
                 failed.append(publisher.failed)
                 scene.settle(len(publisher.acknowledged))
-                failed.append(scene.held_one_each())
                 cases = [
                     Case(scenario, browser, group.front, group.client, verdict)
                     for group, verdict in scene.judged(publisher.acknowledged)
@@ -130,6 +134,8 @@ def play(
                     for case, report in zip(cases, scene.reports(), strict=True)
                     if case.client != LOOP and case.verdict[:4] != (0, 0, 0, 0)
                 ]
+                publisher.publish(messages)
+                failed.append(scene.held_one_each())
     except Exception as error:  # the other scenes are played anyway
         return Played([], [f"{type(error).__name__}: {error}"])
     return Played(cases, [line for line in failed if line])

@@ -110,7 +110,7 @@ class Firefox:
                 "--remote-debugging-port", "0",
             ]  # fmt: skip
             with log.open("wb") as output:
-                process = subprocess.Popen(
+                process = subprocess.Popen(  # noqa: S603
                     command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=output, start_new_session=True,
                     env={**os.environ, "MOZ_CRASHREPORTER_DISABLE": "1"},
                 )  # fmt: skip

@@ -1,7 +1,7 @@
 """Proxies between a browser and HAProxy that are in the way, as those of companies and of mobile networks are.
 
-A `Relay` passes on bytes, so it may be in front of TLS as well. A `Gateway` reads HTTP/1.1. In front of a gateway an `edge`
-may speak HTTP/2 with the browser, as a content delivery network does.
+A `Relay` passes on bytes, so it may be in front of TLS as well. A `Gateway` reads HTTP/1.1. In front of a gateway an
+`edge` may speak HTTP/2 with the browser, as a content delivery network does.
 """
 
 from __future__ import annotations
@@ -129,7 +129,9 @@ class Relay:
         finally:
             back.transport.abort()
 
-    async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, key: asyncio.StreamWriter) -> None:
+    async def _pass_on(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, key: asyncio.StreamWriter
+    ) -> None:
         while data := await source.read(READ_BYTES):
             if key in self._silent:
                 continue
@@ -193,7 +195,7 @@ def edge(gateway: int, certificate: Path, folder: Path) -> Iterator[int]:
     file = folder / f"edge-{port}.cfg"
     file.write_text(EDGE.format(host=HOST, port=port, certificate=certificate, gateway=gateway))
     with (folder / f"edge-{port}.log").open("wb") as log:
-        process = subprocess.Popen([installed("haproxy"), "-db", "-f", file], stdout=log, stderr=log)
+        process = subprocess.Popen([installed("haproxy"), "-db", "-f", file], stdout=log, stderr=log)  # noqa: S603
     try:
         deadline = time.monotonic() + START_SECONDS
         while True:

@@ -11,7 +11,7 @@ from typing import Any
 
 from loadtest.browsers.drivers import Browser
 from loadtest.browsers.proxies import Gateway, Relay
-from loadtest.browsers.scene import LOOP, Group, Scene
+from loadtest.browsers.scene import Group, Scene
 
 AWAY_SECONDS = 2.0
 OFFLINE_SECONDS = 4.0
@@ -23,9 +23,6 @@ SILENT_SECONDS = 45.0
 """Longer than it takes until a silent connection is noticed: 30 s for a stream, 40 s for a poll."""
 
 ONE_WAY_SECONDS = 1.0
-CUT_SECONDS = 20.0
-"""How long connections last at a proxy that cuts them."""
-
 TIMES = 3
 """How often a page is reloaded, or left and returned to."""
 
@@ -39,22 +36,26 @@ LOAD_SECONDS = 20.0
 class Scenario:
     """title: what happens, for people
     happen: returns when it is over; it notes the moments from which on pages should be current
+    lasts: about how many seconds that takes
     tabs: of each group of pushup.js
     loops: tabs of the loop; 0 if there is nothing to compare
     proxy: what is between browser and HAProxy: nothing, a `relay` or a `gateway`
     prepare: what that does from the beginning on
     fits: whether this browser can take part
+    own_channels: whether each tab has a channel of its own, beside the common one
     apart: whether each front, and the loop, has a scene of its own: with so many tabs
     """
 
     title: str
     happen: Callable[[Scene], None]
+    lasts: float = 5.0
     tabs: int = 2
     loops: int = 1
     proxy: str = ""
     prepare: Callable[[Any], None] = lambda _: None
     fits: Callable[[type[Browser]], bool] = lambda _: True
     apart: bool = False
+    own_channels: bool = False
 
     def proxy_for(self, browser: Browser) -> str:
         """What takes the network away from a browser that cannot do that itself is a proxy."""
@@ -105,22 +106,22 @@ def take_haproxy_away(scene: Scene) -> None:
 # --- proxies ---
 
 
-def look_now_and_then(scene: Scene) -> None:
-    """Nothing ends here, so pages should always be current."""
-    for _ in range(4):
-        scene.moment()
-        time.sleep(1.0)
+def cut_after(seconds: float) -> Callable[[Relay], None]:
+    def prepare(relay: Relay) -> None:
+        relay.cut_after = seconds
+
+    return prepare
 
 
-def cut_connections(relay: Relay) -> None:
-    relay.cut_after = CUT_SECONDS
+def stay(seconds: float) -> Callable[[Scene], None]:
+    """The proxy is in the way all the time."""
 
+    def happen(scene: Scene) -> None:
+        for _ in range(4):
+            scene.moment()
+            time.sleep(seconds / 4)
 
-def cut_for_a_while(scene: Scene) -> None:
-    """Until each connection was cut."""
-    for _ in range(4):
-        time.sleep(scene.relays[0].cut_after / 4)
-        scene.moment()
+    return happen
 
 
 def delay(relay: Relay) -> None:
@@ -194,7 +195,9 @@ def freeze_leaders(scene: Scene) -> None:
 
 def hang_leaders(scene: Scene) -> None:
     """The process of each page is stopped: the page is told nothing, and neither are the other tabs."""
-    leaders = [(group, leader, scene.browser.process(leader)) for group in scene.groups for leader in [scene.leader(group)]]
+    leaders = [
+        (group, leader, scene.browser.process(leader)) for group in scene.groups for leader in [scene.leader(group)]
+    ]
     for group, leader, process in leaders:
         os.kill(process, signal.SIGSTOP)
         _followers_should_be_current(scene, group, leader)
@@ -205,7 +208,9 @@ def hang_leaders(scene: Scene) -> None:
 
 
 def kill_leaders(scene: Scene) -> None:
-    leaders = [(group, leader, scene.browser.process(leader)) for group in scene.groups for leader in [scene.leader(group)]]
+    leaders = [
+        (group, leader, scene.browser.process(leader)) for group in scene.groups for leader in [scene.leader(group)]
+    ]
     for group, leader, process in leaders:
         os.kill(process, signal.SIGKILL)
         scene.forget(group, leader)
@@ -248,25 +253,29 @@ def _leave(scene: Scene, how: str) -> None:
 
 
 SCENARIOS = {
-    "node-killed": Scenario("a node is killed, then the other", kill_nodes),
-    "node-drained": Scenario("a node is drained and restarted, then the other", drain_nodes),
+    "node-killed": Scenario("a node is killed, then the other", kill_nodes, lasts=8),
+    "node-drained": Scenario("a node is drained and restarted, then the other", drain_nodes, lasts=8),
     "redis-away": Scenario("Redis away for 2 s", take_redis_away),
     "haproxy-reloaded": Scenario("HAProxy reloaded, twice", reload_haproxy),
     "haproxy-away": Scenario("HAProxy away for 2 s", take_haproxy_away),
-    "buffering": Scenario("a proxy that buffers whole responses", look_now_and_then, proxy="gateway"),
-    "cutting": Scenario("a proxy that cuts every 20 s", cut_for_a_while, proxy="relay", prepare=cut_connections),
-    "slow": Scenario("a proxy that adds 2 s", look_now_and_then, proxy="relay", prepare=delay),
+    "buffering": Scenario("a proxy that buffers whole responses", stay(4.0), proxy="gateway"),
+    "cutting": Scenario("a proxy that cuts every 20 s", stay(20.0), lasts=20, proxy="relay", prepare=cut_after(20.0)),
+    "cutting-often": Scenario("a proxy that cuts every 4 s", stay(8.0), lasts=8, proxy="relay", prepare=cut_after(4.0)),
+    "slow": Scenario("a proxy that adds 2 s", stay(10.0), lasts=20, proxy="relay", prepare=delay),
     "bad-gateway": Scenario("a proxy that answers 502 for 3 s", refuse_for_a_while, proxy="gateway"),
-    "silent": Scenario("connections silently dead", fall_silent, proxy="relay"),
+    "silent": Scenario("connections silently dead", fall_silent, lasts=SILENT_SECONDS, proxy="relay"),
     "offline": Scenario("network off for 4 s", disconnect),
-    "eight-tabs": Scenario("eight tabs, the leader closed", close_leaders, tabs=8, loops=8, apart=True),
+    "eight-tabs": Scenario("eight tabs of one channel, the leader closed", close_leaders, tabs=8, loops=8, apart=True),
+    "eight-channels": Scenario(
+        "eight tabs of different channels", stay(4.0), tabs=8, loops=8, apart=True, own_channels=True
+    ),
     "leader-frozen": Scenario(
         "the leader frozen for 4 s", freeze_leaders, tabs=3, fits=lambda browser: browser.can_freeze
     ),
-    "leader-hangs": Scenario("the leader hangs for 12 s", hang_leaders, tabs=3),
+    "leader-hangs": Scenario("the leader hangs for 12 s", hang_leaders, lasts=15, tabs=3),
     "leader-killed": Scenario(
         "the leader killed", kill_leaders, tabs=3, loops=0, fits=lambda browser: browser.survives_a_kill
     ),
-    "reload": Scenario("reloaded three times", reload_pages),
-    "back": Scenario("left and back, three times", go_away_and_back),
+    "reload": Scenario("reloaded three times", reload_pages, lasts=8),
+    "back": Scenario("left and back, three times", go_away_and_back, lasts=8),
 }

@@ -1,8 +1,8 @@
 """A scene: tabs of one browser follow a channel while it is published to and something fails.
 
 Several groups of tabs are there at the same time, so that one fault concerns them all: one for each client (`auto` and
-`poll` are transports of pushup.js, `loop` is what most people write) and each front. The tabs of a group share a request;
-those of `loop` cannot.
+`poll` are transports of pushup.js, `loop` is what most people write) and each front. The tabs of a group share a
+request; those of `loop` cannot.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Protocol, Self
 from urllib.parse import urlencode
 
 from deploy.cluster import Cluster
 from loadtest.browsers.drivers import Browser
 from loadtest.browsers.proxies import Gateway, Relay, edge
-from loadtest.browsers.stage import Publisher, held_polls
+from loadtest.browsers.stage import held_polls
 from loadtest.browsers.verdict import Verdict, judge
 
 FRONTS = {"plain": "http/1.1", "tls": "h2"}
@@ -46,6 +46,17 @@ class Group:
 
     def __str__(self) -> str:
         return f"{self.client} {self.front}"
+
+
+class Plan(Protocol):
+    """What a scene needs to know of its scenario."""
+
+    @property
+    def tabs(self) -> int: ...
+    @property
+    def loops(self) -> int: ...
+    @property
+    def own_channels(self) -> bool: ...
 
 
 class Scene:
@@ -87,13 +98,14 @@ class Scene:
             origins[front] = f"http://127.0.0.1:{port}" if front == "plain" else f"https://localhost:{port}"
         return origins
 
-    def open(self, clients: Sequence[str], origins: Mapping[str, str], tabs: int, loops: int) -> None:
-        """Open these many tabs for each client and front, `loops` for the loop, and wait until all are live."""
+    def open(self, clients: Sequence[str], origins: Mapping[str, str], plan: Plan) -> None:
+        """Open tabs for each client and front, and wait until all are live."""
         for front, origin in origins.items():
             for client in clients:
                 group = Group(client, front, origin)
-                for number in range(loops if client == LOOP else tabs):
-                    query = urlencode({"client": client, "channel": self.channel, "tab": number})
+                for number in range(plan.loops if client == LOOP else plan.tabs):
+                    channels = [self.channel, *([f"{self.channel}-{number}"] if plan.own_channels else [])]
+                    query = urlencode({"client": client, "channel": channels, "tab": number}, doseq=True)
                     group.tabs.append(self.browser.open(f"{origin}/page.html?{query}"))
                 self.groups.append(group)
         for group in self.groups:
@@ -146,7 +158,7 @@ class Scene:
         since = time.monotonic()
         deadline = since + SETTLE_SECONDS
         while time.monotonic() < deadline:
-            for tab, is_loop in [*tabs.items()]:
+            for tab in [*tabs]:
                 before, shown[tab] = shown[tab], self.browser.run(tab, "return window.count ? count() : 0")
                 if shown[tab] != before:
                     since = time.monotonic()
@@ -173,7 +185,11 @@ class Scene:
         return self.browser.run(tab, "return window.push ? push.report().slice(-12) : []")
 
     def held_one_each(self) -> str:
-        """An error unless each group of pushup.js soon has one request, and each loop its own; it may be repeating it."""
+        """An error unless each group of pushup.js soon has one request, and each loop its own; it may be repeating it.
+
+        To be called after one more message: over HTTP/2, WebKitGTK leaves a poll open that nobody waits for any more,
+        until it is answered.
+        """
         least = sum(group.client != LOOP for group in self.groups)
         most = least + sum(len(group.tabs) for group in self.groups if group.client == LOOP)
         deadline = time.monotonic() + LOOP_SECONDS

@@ -104,14 +104,15 @@ class Publisher(threading.Thread):
         for number in range(self._messages):
             time.sleep(max(0.0, began + number * self._interval - time.monotonic()))
             deadline = time.monotonic() + PUBLISH_SECONDS
-            while not self._publish(number):
+            while not self.publish(number):
                 if time.monotonic() > deadline:
                     self.failed = f"message {number} was not acknowledged within {PUBLISH_SECONDS:g} s"
                     return
                 time.sleep(RETRY_SECONDS)
             self.acknowledged.append(time.time())
 
-    def _publish(self, number: int) -> bool:
+    def publish(self, number: int) -> bool:
+        """One attempt; whether it was acknowledged."""
         body = json.dumps({"channels": [self._channel], "data": number})
         headers = {"Authorization": f"Bearer {self._key}", "Idempotency-Key": f"{self._channel}-{number}"}
         try:

@@ -15,9 +15,9 @@ class Verdict(NamedTuple):
     repeated: shown again
     out_of_order: shown after one that was published later, not counting repetitions
     gaps: what the page was told that it missed
-    late: for each moment at which the tab should be current, how long it took until it was, in seconds: the longest that a
-        message took after that, from its acknowledgement or from the moment if that is later, until it was shown; up to
-        the next moment. What is lost does not count
+    late: for each moment from which on the tab should be current: how long it took until it was, in seconds. That is
+        the longest time that a message took after that moment to be shown, from its acknowledgement, or from the
+        moment if that is later. Up to the next moment; what is never shown does not count
     """
 
     lost: int
@@ -27,7 +27,9 @@ class Verdict(NamedTuple):
     late: tuple[float, ...]
 
 
-def judge(acknowledged: Sequence[float], told: Sequence[tuple[str, object, float]], moments: Sequence[float]) -> Verdict:
+def judge(
+    acknowledged: Sequence[float], told: Sequence[tuple[str, object, float]], moments: Sequence[float]
+) -> Verdict:
     """
     acknowledged: when each message was, in seconds since the epoch; the messages are numbers from 0
     told: what the page was told, in this order: `message` or `gap`, its content, the time in milliseconds
@@ -45,14 +47,14 @@ def judge(acknowledged: Sequence[float], told: Sequence[tuple[str, object, float
         out_of_order += value < latest
         latest = max(latest, value)
         shown[value] = at / 1000
-    late = tuple(
-        max((at - max(acknowledged[number], moment) for number, at in shown.items() if acknowledged[number] < end), default=0.0)
-        for moment, end in pairwise([*sorted(moments), math.inf])
-    )
+    late = []
+    for moment, end in pairwise([*sorted(moments), math.inf]):
+        waits = [at - max(acknowledged[number], moment) for number, at in shown.items() if acknowledged[number] < end]
+        late += [max(0.0, *waits)] if waits else []
     return Verdict(
         lost=len(acknowledged) - len(shown),
         repeated=repeated,
         out_of_order=out_of_order,
         gaps=sum(kind == "gap" for kind, _, _ in told),
-        late=tuple(max(0.0, seconds) for seconds in late),
+        late=tuple(late),
     )

@@ -146,7 +146,7 @@ class WebKit(_Tabs):
 def _display() -> Iterator[str]:
     """An X server in memory, until the end of the block; yields its name."""
     reading, writing = os.pipe()
-    server = subprocess.Popen(
+    server = subprocess.Popen(  # noqa: S603
         [installed("Xvfb", "xvfb"), "-displayfd", str(writing), "-nolisten", "tcp"],
         pass_fds=[writing], stderr=subprocess.DEVNULL,
     )  # fmt: skip
