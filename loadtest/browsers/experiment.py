@@ -23,8 +23,8 @@ from typing import NamedTuple
 from deploy.cluster import Cluster
 from loadtest.browsers import stage
 from loadtest.browsers.drivers import BROWSERS
-from loadtest.browsers.scenarios import SCENARIOS
-from loadtest.browsers.scene import CLIENTS, FRONTS, LOOP, PUSHUP, Scene
+from loadtest.browsers.scenarios import SCENARIOS, Scenario
+from loadtest.browsers.scene import CLIENTS, FRONTS, LOOP, Scene
 from loadtest.browsers.verdict import Verdict
 from loadtest.results import Figure, Progress, Table, Value, percentile
 
@@ -75,16 +75,16 @@ def run(
     return [*tables(played(chosen, messages=QUICK_MESSAGES if quick else MESSAGES))], []
 
 
-def played(chosen: Sequence[tuple[str, str]], *, messages: int) -> Played:
-    """Play these scenarios in these browsers, one after the other, with one cluster."""
+def played(chosen: Sequence[tuple[str, str]], *, messages: int, clients: Sequence[str] = CLIENTS) -> Played:
+    """Play scenarios, each in a browser, one after the other, with one cluster. `chosen`: (browser, scenario) pairs."""
     progress = Progress(len(chosen))
     cases: list[Case] = []
     failed: list[str] = []
     with stage.cluster() as cluster:
         for browser, scenario in chosen:
             progress.step(f"{browser}: {SCENARIOS[scenario].title}")
-            for fronts, clients in _parts(scenario):
-                done = play(cluster, browser, scenario, messages=messages, fronts=fronts, clients=clients)
+            for fronts, together in _parts(SCENARIOS[scenario], clients):
+                done = play(cluster, browser, scenario, messages=messages, fronts=fronts, clients=together)
                 cases += done.cases
                 failed += [f"{browser}, {scenario}: {line}" for line in done.failed]
             _mend(cluster)
@@ -92,15 +92,16 @@ def played(chosen: Sequence[tuple[str, str]], *, messages: int) -> Played:
     return Played(cases, failed)
 
 
-def _parts(scenario: str) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
-    """The fronts and clients of each scene."""
-    clients = CLIENTS if SCENARIOS[scenario].loops else PUSHUP
-    if not SCENARIOS[scenario].apart:
+def _parts(scenario: Scenario, clients: Sequence[str]) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+    """The fronts and the clients of each scene."""
+    clients = [client for client in clients if client != LOOP or scenario.loops]
+    if not scenario.apart:
         yield [*FRONTS], clients
         return
     for front in FRONTS:
-        yield [front], PUSHUP
-        yield [front], [LOOP]
+        for together in ([c for c in clients if c != LOOP], [c for c in clients if c == LOOP]):
+            if together:
+                yield [front], together
 
 
 def play(
