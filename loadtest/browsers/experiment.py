@@ -6,7 +6,7 @@
 | fronts | HAProxy's `plain` (HTTP/1.1) and `tls` (HTTP/2), with two nodes and Redis behind it |
 | clients | pushup.js with the transports `auto` (a stream) and `poll`; the loop that most people write |
 | load | 1,000 messages on one channel, through HAProxy, each repeated until it is acknowledged |
-| rate | 100 a second; fewer if the fault takes longer |
+| rate | 50 a second; fewer if the fault takes longer |
 | faults | those of `scenarios`; from when a quarter of the messages is published, to three quarters at most |
 
 In a scene all clients and fronts are there at the same time. At its beginning and at its end the nodes must hold one
@@ -29,12 +29,14 @@ from loadtest.browsers.verdict import Verdict
 from loadtest.results import Figure, Progress, Table, Value, percentile
 
 MESSAGES = 1000
-INTERVAL_SECONDS = 0.01
+INTERVAL_SECONDS = 0.02
 BEFORE = 0.25
 DURING = 0.5
 """The shares of the messages that are published before the fault, and while it lasts."""
 
-QUICK_MESSAGES = 300
+QUICK_DURING = 0.7
+
+QUICK_MESSAGES = 200
 QUICK = {
     "chromium": ("node-killed", "offline", "bad-gateway", "leader-frozen", "leader-killed", "eight-tabs"),
     "firefox": ("node-drained", "haproxy-away", "buffering", "leader-hangs", "back"),
@@ -72,11 +74,18 @@ def run(
         for scenario in scenarios or (QUICK[browser] if quick else SCENARIOS)
         if SCENARIOS[scenario].fits(BROWSERS[browser])
     ]
-    return [*tables(played(chosen, messages=QUICK_MESSAGES if quick else MESSAGES))], []
+    messages, during = (QUICK_MESSAGES, QUICK_DURING) if quick else (MESSAGES, DURING)
+    return [*tables(played(chosen, messages=messages, during=during))], []
 
 
-def played(chosen: Sequence[tuple[str, str]], *, messages: int, clients: Sequence[str] = CLIENTS) -> Played:
-    """Play scenarios, each in a browser, one after the other, with one cluster. `chosen`: (browser, scenario) pairs."""
+def played(
+    chosen: Sequence[tuple[str, str]], *, messages: int, during: float = DURING, clients: Sequence[str] = CLIENTS
+) -> Played:
+    """Play scenarios, each in a browser, one after the other, with one cluster.
+
+    chosen: (browser, scenario) pairs
+    during: the share of the messages that is published while something happens
+    """
     progress = Progress(len(chosen))
     cases: list[Case] = []
     failed: list[str] = []
@@ -84,7 +93,7 @@ def played(chosen: Sequence[tuple[str, str]], *, messages: int, clients: Sequenc
         for browser, scenario in chosen:
             progress.step(f"{browser}: {SCENARIOS[scenario].title}")
             for fronts, together in _parts(SCENARIOS[scenario], clients):
-                done = play(cluster, browser, scenario, messages=messages, fronts=fronts, clients=together)
+                done = play(cluster, browser, scenario, fronts, together, messages=messages, during=during)
                 cases += done.cases
                 failed += [f"{browser}, {scenario}: {line}" for line in done.failed]
             _mend(cluster)
@@ -105,7 +114,14 @@ def _parts(scenario: Scenario, clients: Sequence[str]) -> Iterator[tuple[Sequenc
 
 
 def play(
-    cluster: Cluster, browser: str, scenario: str, *, messages: int, fronts: Iterable[str], clients: Sequence[str]
+    cluster: Cluster,
+    browser: str,
+    scenario: str,
+    fronts: Iterable[str],
+    clients: Sequence[str],
+    *,
+    messages: int,
+    during: float,
 ) -> Played:
     """Play a scenario once, in a new browser."""
     plan = SCENARIOS[scenario]
@@ -117,7 +133,7 @@ def play(
                 origins = scene.origins(fronts, plan.proxy_for(driver), plan.prepare)
                 scene.open(clients, origins, plan)
                 failed.append(scene.held_one_each())
-                interval = max(INTERVAL_SECONDS, plan.lasts / messages / DURING)
+                interval = max(INTERVAL_SECONDS, plan.lasts / messages / during)
                 publisher = stage.Publisher(cluster, scene.channel, messages=messages, interval=interval)
                 publisher.start()
                 while publisher.is_alive() and len(publisher.acknowledged) < messages * BEFORE:
@@ -136,6 +152,7 @@ def play(
                     if case.client != LOOP and case.verdict[:4] != (0, 0, 0, 0)
                 ]
                 publisher.publish(messages)
+                publisher.close()
                 failed.append(scene.held_one_each())
     except Exception as error:  # the other scenes are played anyway
         return Played([], [f"{type(error).__name__}: {error}"])

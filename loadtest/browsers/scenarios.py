@@ -255,17 +255,19 @@ def _leave(scene: Scene, how: str) -> None:
 SCENARIOS = {
     "node-killed": Scenario("a node is killed, then the other", kill_nodes, lasts=8),
     "node-drained": Scenario("a node is drained and restarted, then the other", drain_nodes, lasts=8),
-    "redis-away": Scenario("Redis away for 2 s", take_redis_away),
-    "haproxy-reloaded": Scenario("HAProxy reloaded, twice", reload_haproxy),
-    "haproxy-away": Scenario("HAProxy away for 2 s", take_haproxy_away),
-    "buffering": Scenario("a proxy that buffers whole responses", stay(4.0), proxy="gateway"),
+    "redis-away": Scenario("Redis away for 2 s", take_redis_away, lasts=3),
+    "haproxy-reloaded": Scenario("HAProxy reloaded, twice", reload_haproxy, lasts=4),
+    "haproxy-away": Scenario("HAProxy away for 2 s", take_haproxy_away, lasts=3),
+    "buffering": Scenario("a proxy that buffers whole responses", stay(4.0), lasts=4, proxy="gateway"),
     "cutting": Scenario("a proxy that cuts every 20 s", stay(20.0), lasts=20, proxy="relay", prepare=cut_after(20.0)),
     "cutting-often": Scenario("a proxy that cuts every 4 s", stay(8.0), lasts=8, proxy="relay", prepare=cut_after(4.0)),
     "slow": Scenario("a proxy that adds 2 s", stay(10.0), lasts=20, proxy="relay", prepare=delay),
-    "bad-gateway": Scenario("a proxy that answers 502 for 3 s", refuse_for_a_while, proxy="gateway"),
+    "bad-gateway": Scenario("a proxy that answers 502 for 3 s", refuse_for_a_while, lasts=3, proxy="gateway"),
     "silent": Scenario("connections silently dead", fall_silent, lasts=SILENT_SECONDS, proxy="relay"),
     "offline": Scenario("network off for 4 s", disconnect),
-    "eight-tabs": Scenario("eight tabs of one channel, the leader closed", close_leaders, tabs=8, loops=8, apart=True),
+    "eight-tabs": Scenario(
+        "eight tabs of one channel, the leader closed", close_leaders, lasts=1, tabs=8, loops=8, apart=True
+    ),
     "eight-channels": Scenario(
         "eight tabs of different channels", stay(4.0), tabs=8, loops=8, apart=True, own_channels=True
     ),
@@ -274,7 +276,7 @@ SCENARIOS = {
     ),
     "leader-hangs": Scenario("the leader hangs for 12 s", hang_leaders, lasts=15, tabs=3),
     "leader-killed": Scenario(
-        "the leader killed", kill_leaders, tabs=3, loops=0, fits=lambda browser: browser.survives_a_kill
+        "the leader killed", kill_leaders, lasts=3, tabs=3, loops=0, fits=lambda browser: browser.survives_a_kill
     ),
     "reload": Scenario("reloaded three times", reload_pages, lasts=8),
     "back": Scenario("left and back, three times", go_away_and_back, lasts=8),

@@ -122,6 +122,12 @@ class Publisher(threading.Thread):
             response = self._connection.getresponse()
             response.read()
         except (OSError, http.client.HTTPException):
-            self._connection = None
+            self.close()
             return False
         return response.status == 201
+
+    def close(self) -> None:
+        """Close its connection; to be called when the thread has ended."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None

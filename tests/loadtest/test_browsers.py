@@ -16,13 +16,12 @@ import pytest
 from deploy.cluster import HOST, free_ports
 from loadtest.browsers import experiment
 from loadtest.browsers.drivers import BROWSERS
-from loadtest.browsers.experiment import QUICK, Case, Played
+from loadtest.browsers.experiment import QUICK, QUICK_DURING, QUICK_MESSAGES, Case, Played
 from loadtest.browsers.proxies import Gateway, Relay
 from loadtest.browsers.scenarios import SCENARIOS
 from loadtest.browsers.scene import PUSHUP
 from loadtest.browsers.verdict import Verdict, judge
 
-MESSAGES = 200
 SECONDS = 10.0
 
 LEFT_OUT = {"cutting", "silent", "eight-channels"}
@@ -33,7 +32,7 @@ LEFT_OUT = {"cutting", "silent", "eight-channels"}
 def test_nothing_is_lost_or_shown_twice(browser: str) -> None:
     """Over streams and polls, HTTP/1.1 and HTTP/2; and all tabs share a request, at the beginning and at the end."""
     chosen = [(browser, scenario) for scenario in QUICK[browser]]
-    done = experiment.played(chosen, messages=MESSAGES, clients=PUSHUP)
+    done = experiment.played(chosen, messages=QUICK_MESSAGES, during=QUICK_DURING, clients=PUSHUP)
     assert done.failed == []
     kinds = {(case.scenario, case.front, case.client) for case in done.cases}
     assert len(kinds) == 4 * len(chosen)
