@@ -11,33 +11,24 @@ from typing import Any, Protocol
 
 import click
 
-from loadtest import (
-    blocked_client,
-    designs,
-    far_away,
-    journal,
-    kills,
-    nodes,
-    peers,
-    push_or_pull,
-    redis_delay,
-    slow_backend,
-    stalls,
-    threads_or_events,
-)
-from loadtest.browsers import experiment as browsers
-from loadtest.browsers.drivers import BROWSERS
-from loadtest.browsers.scenarios import SCENARIOS
-from loadtest.cluster_kills import experiment as cluster_kills
-from loadtest.cluster_kills.rounds import kinds
-from loadtest.echo import experiment as echo
-from loadtest.group import experiment as group
+from loadtest.beyond import far_away, journal, kills, peers, redis_delay, stalls
+from loadtest.beyond.browsers import experiment as browsers
+from loadtest.beyond.browsers.drivers import BROWSERS
+from loadtest.beyond.browsers.scenarios import SCENARIOS
+from loadtest.beyond.cluster_kills import experiment as cluster_kills
+from loadtest.beyond.cluster_kills.rounds import kinds
+from loadtest.everything import run_all
 from loadtest.history.events import BadHistory
 from loadtest.history.file import read_history
 from loadtest.history.verdict import check
-from loadtest.report import write_report
-from loadtest.results import Figure, Table
-from loadtest.servers import LOAD_CORE, pin
+from loadtest.hsu import blocked_client, slow_backend
+from loadtest.libman import experiment as echo
+from loadtest.liu import nodes, push_or_pull, threads_or_events
+from loadtest.load.servers import LOAD_CORE, pin
+from loadtest.mishra import experiment as group
+from loadtest.reports.report import write_report
+from loadtest.reports.results import Figure, Table
+from loadtest.roussev import designs
 from pushup.process import raise_file_limit
 
 
@@ -72,15 +63,16 @@ EXPERIMENTS = {
 
 CLUSTER_KILLS = "cluster-kills"
 REAL_BROWSERS = "browsers"
-OPTIONS = {CLUSTER_KILLS: {"faults", "only", "seed", "minutes"}, REAL_BROWSERS: {"browsers", "scenarios"}}
-"""Those of one experiment."""
-
+ALL = "all"
 REPORT = "report"
 JUDGE = "judge"
 
+OPTIONS = {CLUSTER_KILLS: {"faults", "only", "seed", "minutes"}, REAL_BROWSERS: {"browsers", "scenarios"}}
+"""Those that only one experiment has."""
+
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("experiment", type=click.Choice([*sorted(EXPERIMENTS), REPORT, JUDGE]))
+@click.argument("experiment", type=click.Choice([*sorted(EXPERIMENTS), ALL, REPORT, JUDGE]))
 @click.argument("file", required=False, type=click.Path(dir_okay=False, exists=True, path_type=Path))
 @click.option(
     "--quick/--full", default=False, help="--quick shortens the run; by default it takes as long as the paper's."
@@ -106,19 +98,21 @@ JUDGE = "judge"
 def main(experiment: str, file: Path | None, *, quick: bool, out: Path, **special: Any) -> None:
     """Run an EXPERIMENT, which starts the servers it needs, and save its results.
 
-    "report" runs nothing: it combines all results in the folder into one page. "judge" reads a history from FILE, and
-    says whether the server kept its promises (docs/histories.md).
+    "all" runs every experiment, or goes on with those that have not been done, and ends with a report. "report" runs
+    nothing: it combines all results in the folder into one page. "judge" reads a history from FILE, and says
+    whether the server kept its promises (docs/histories.md).
     """
     if (experiment == JUDGE) != (file is not None):
         raise click.UsageError(f"{JUDGE} needs a FILE, and nothing else takes one")
     if file is not None:
         sys.exit(judge(file))
-    if experiment == REPORT:
+    undone = run_all(out, quick=quick) if experiment == ALL else []
+    if experiment in (ALL, REPORT):
         try:
             click.echo(f"Report written to {write_report(out)}")
         except FileNotFoundError as error:
             raise click.ClickException(str(error)) from None
-        return
+        sys.exit(1 if undone else 0)
     given = {name: value for name, value in special.items() if value not in (None, ())}
     if given.keys() - OPTIONS.get(experiment, set()):
         raise click.UsageError(f"{experiment} does not have all of these options")

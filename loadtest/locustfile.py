@@ -1,8 +1,10 @@
-"""Client pull, long polling and a publisher for locust: `locust -f loadtest/locustfile.py --host http://127.0.0.1:8080`.
+"""Client pull, long polling, event streams and a publisher for locust.
+
+Run: `locust -f loadtest/locustfile.py --host http://127.0.0.1:8080`
 
 locust's web page is at http://127.0.0.1:8089. The paper's metrics (network traffic, mean publish trip time, received
 share; with --server-pid also memory and processor time) are at http://127.0.0.1:8089/measured, and are printed at the
-end. To run only some kinds of users, name them: `locust -f loadtest/locustfile.py LongPoll Publisher`.
+end. To run only some kinds of users, name them: `locust -f ... LongPoll Publisher`.
 
 Sizes in locust's statistics are bytes sent and received; a poll's response time is how long it was held.
 """
@@ -18,11 +20,11 @@ from locust import events
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 
-from loadtest.results import Table
-from loadtest.tally import Tallies
-from loadtest.users import ClientPull, LongPoll, Publisher, Subscriber
+from loadtest.liu.tally import Tallies
+from loadtest.liu.users import ClientPull, EventStream, LongPoll, Publisher, Subscriber
+from loadtest.reports.results import Table
 
-__all__ = ["ClientPull", "LongPoll", "Publisher"]  # locust takes the users that it finds here
+__all__ = ["ClientPull", "EventStream", "LongPoll", "Publisher"]  # locust takes the users that it finds here
 
 
 @events.init_command_line_parser.add_listener

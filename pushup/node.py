@@ -40,9 +40,6 @@ from pushup.timer import Timer
 DEADLINE_STEP_SECONDS = 1 / 64
 """Deadlines are rounded to a multiple of this, so that many subscriptions share a place in the tree."""
 
-HOLD_JITTER = 0.15
-"""A held poll ends early by a random part up to this, so that clients do not return in step (docs/http.md)."""
-
 FREED_AT_ONCE = 2048
 """Channels, messages and keys of a state that was replaced which are freed in one go: about 2 ms."""
 
@@ -78,6 +75,7 @@ class Node(Generic[H]):
         """For others to read; `poll` adds a poll and `abandon` removes it."""
         self._broadcast = broadcast
         self._clock = clock
+        self._hold_jitter = hold_limits.hold_jitter
         self._random = random
         self._metrics = metrics
         self._soon = soon
@@ -187,7 +185,7 @@ class Node(Generic[H]):
         """How long to hold this poll if there is nothing for it."""
         if self._drain is not None:
             return self._drain.hold_seconds(poll.timeout, self._random())
-        return poll.timeout * (1 - HOLD_JITTER * self._random())
+        return poll.timeout * (1 - self._hold_jitter * self._random())
 
     def _find_end(self) -> None:
         """Find out whether polls held ahead of this node have seen more than the order has; one question at a time."""

@@ -11,6 +11,9 @@ from unicodedata import category
 import msgspec
 
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+MAY_BE_0 = frozenset(("hold_jitter",))
+"""Settings that 0 switches off; no other number may be 0."""
+
 BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 
 
@@ -24,8 +27,12 @@ def convert(name: str, value: object, wanted: Any) -> object:
     if isinstance(value, str):
         value = _parsed(name, value, wanted)
     converted: object = msgspec.convert(value, wanted, strict=not isinstance(value, str))
-    if isinstance(converted, int | float) and not isinstance(converted, bool) and not 0 < converted < math.inf:
-        raise ValueError("must be above 0")
+    if isinstance(converted, int | float) and not isinstance(converted, bool):
+        if name in MAY_BE_0:
+            if not 0 <= converted < math.inf:
+                raise ValueError("must be at least 0")
+        elif not 0 < converted < math.inf:
+            raise ValueError("must be above 0")
     return converted
 
 

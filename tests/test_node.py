@@ -15,12 +15,12 @@ from pushup.core.answer import Answer, Gap
 from pushup.core.commands import ChannelState, Create, Draft, Outcome, Publish, Published
 from pushup.core.cursor import Cursor
 from pushup.core.errors import UnknownChannel
-from pushup.core.limits import Limits
+from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll, Selection
 from pushup.core.subscription import Subscription
 from pushup.drain import SLICE
 from pushup.expiry import EXPIRY_SECONDS
-from pushup.node import DEADLINE_STEP_SECONDS, HOLD_JITTER
+from pushup.node import DEADLINE_STEP_SECONDS
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange, waiting_poll
 from tests.net.in_memory_server import START, make_clock
 
@@ -39,16 +39,17 @@ def publication(*channels: str) -> Publish:
 
 
 @pytest.mark.parametrize("random", [0.0, 0.3, 0.999999])
-def test_hold_jitter(random: float) -> None:
-    """A poll times out early by a random part of at most 15 %, never late, and gets a new cursor."""
-    node = InMemoryNode(random=lambda: random)
+@pytest.mark.parametrize("jitter", [0.0, 0.15, 0.5])
+def test_hold_jitter(random: float, jitter: float) -> None:
+    """A poll times out early by a random part of at most `hold_jitter`, never late, and gets a new cursor."""
+    node = InMemoryNode(random=lambda: random, hold_limits=HoldLimits(hold_jitter=jitter))
     exchange = hold(node, waiting_poll(timeout=20.0))
-    wanted = START + 20.0 * (1 - HOLD_JITTER * random)
+    wanted = START + 20.0 * (1 - jitter * random)
     node.clock.advance(wanted - START - DEADLINE_STEP_SECONDS - 0.001)
     assert exchange.answers == []
     node.clock.advance(DEADLINE_STEP_SECONDS + 0.001)
     assert exchange.answers == [Answer("e-0", (), False, (), ())]
-    assert 0.85 * 20 - DEADLINE_STEP_SECONDS <= node.clock.seconds() - START <= 20
+    assert (1 - jitter) * 20 - DEADLINE_STEP_SECONDS <= node.clock.seconds() - START <= 20
     assert node.polls.count == 0
 
 

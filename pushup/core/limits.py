@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgspec import Struct
 
 
@@ -36,3 +38,10 @@ class HoldLimits(Struct, frozen=True, kw_only=True):
     """Maximum number of channels that do not exist but that held polls wait for."""
     held_limit_bytes: int = 512 * 1024 * 1024
     """Maximum memory for all held polls: the channel names of each, and 350 bytes for each of these channels."""
+    hold_jitter: float = 0.15
+    """A held poll ends early by a random share of its timeout up to this, so that clients do not return in step."""
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        """Each setting whose value cannot be used, and why."""
+        if self.hold_jitter >= 1:
+            yield "hold_jitter", "must be below 1: it is a share of the timeout"

@@ -14,7 +14,8 @@
 | `shared` | what all connections share |
 | `parser_pool` | the request parsers that connections share |
 | `input_budget` | how much all incomplete and waiting requests may take |
-| `http1` | bytes -> requests |
+| `http1`, `request` | bytes -> requests |
+| `known_heads` | the header fields of requests that came before, which need not be read again |
 | `output_buffer` | bytes that the kernel has not accepted yet |
 | `responses` | answers, responses and errors -> bytes |
 | `errors`, `problems` | the errors of HTTP; the one table that gives each error its status, code and title |

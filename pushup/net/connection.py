@@ -15,9 +15,10 @@ from pushup.core.answer import Answer
 from pushup.core.errors import PushUpError
 from pushup.net.client_socket import ClientSocket
 from pushup.net.exchange import Client, Held, Streamed, options_for
-from pushup.net.http1 import Request, RequestParser
+from pushup.net.http1 import RequestParser
 from pushup.net.phases import Input, Phase
 from pushup.net.pipeline import CONTINUE, READ_BYTES, Pipeline, Refusal
+from pushup.net.request import Request
 from pushup.net.responses import Response, ResponseOptions, last
 from pushup.net.shared import Shared
 

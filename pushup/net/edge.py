@@ -18,6 +18,7 @@ from pushup.net.connection import Connection
 from pushup.net.exchange import Application
 from pushup.net.http1 import RequestParser
 from pushup.net.input_budget import InputBudget
+from pushup.net.known_heads import KnownHeads
 from pushup.net.limits import EdgeLimits, RequestLimits
 from pushup.net.listener import Listener
 from pushup.net.parser_pool import ParserPool
@@ -58,8 +59,10 @@ class Edge:
         self._listeners: list[Listener] = []
         self._connections: dict[Watched, Connection] = {}
 
+        known = KnownHeads(request_limits)
+
         def new_parser() -> RequestParser:
-            return RequestParser(request_limits, lambda request: shared.application.admit(request))
+            return RequestParser(request_limits, lambda request: shared.application.admit(request), known)
 
         self._shared = shared = Shared(
             application=application,

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from pushup.core.answer import Answer
 from pushup.core.errors import PushUpError
 from pushup.core.subscription import Subscription
-from pushup.net.http1 import Request
+from pushup.net.request import Request
 from pushup.net.responses import Header, Response, ResponseOptions
 
 

@@ -18,11 +18,12 @@ from httptools import (
     HttpParserUpgrade,
     HttpRequestParser,
 )
-from msgspec import Struct
 
 from pushup.core.errors import BadRequest, PushUpError
 from pushup.net.errors import ExpectationFailed, HeadersTooLarge, RequestTooLarge, SpokeTls, TargetTooLong
+from pushup.net.known_heads import KnownHeads
 from pushup.net.limits import RequestLimits
+from pushup.net.request import FIELD_OVERHEAD_BYTES, Request
 
 LENGTH_DIGITS = 20
 """Of a Content-Length. llhttp accepts any number of leading zeros, and Python converts at most 4,300 digits."""
@@ -30,39 +31,8 @@ LENGTH_DIGITS = 20
 TLS_HANDSHAKE = b"\x16\x03"
 """The first bytes of a TLS connection (RFC 8446 §5.1)."""
 
-FIELD_OVERHEAD_BYTES = 100
-"""The memory of a header field beside its bytes."""
-
-REQUEST_OVERHEAD_BYTES = 250
-"""The memory of a request beside its fields, target and body. Measured at 225 bytes."""
-
 PARSER_BYTES = 1600
 """The memory of a parser that has been fed a byte. Measured at 1,573 bytes."""
-
-
-class Request(Struct, eq=False):
-    """One request. Header names are in lower case; the values of a repeated field are joined by `, `.
-
-    `keep_alive`, whether another request may follow, is certain once the request is complete. `is_1_0`: the client
-    speaks HTTP/1.0, and knows no chunks.
-    """
-
-    method: bytes
-    target: bytes
-    headers: dict[bytes, bytes]
-    keep_alive: bool
-    body: bytes = b""
-    is_1_0: bool = False
-
-    @property
-    def size(self) -> int:
-        """Its memory in bytes, approximately."""
-        fields = sum(len(name) + len(value) + FIELD_OVERHEAD_BYTES for name, value in self.headers.items())
-        return REQUEST_OVERHEAD_BYTES + len(self.target) + fields + len(self.body)
-
-    def header(self, name: bytes) -> str:
-        """The value of a header field as text; empty if it is missing."""
-        return self.headers.get(name, b"").decode("latin-1")
 
 
 _ONCE = frozenset((b"host", b"content-length", b"transfer-encoding", b"authorization", b"idempotency-key", b"origin"))
@@ -82,13 +52,16 @@ class RequestParser:
     connection. A parser takes 1.5 KB, so held polls share one (`parser_pool`).
     """
 
-    def __init__(self, limits: RequestLimits, admit: Callable[[Request], int] | None = None) -> None:
+    def __init__(
+        self, limits: RequestLimits, admit: Callable[[Request], int] | None = None, known: KnownHeads | None = None
+    ) -> None:
         """`admit` returns the maximum size of a body in bytes, or raises a PushUpError to refuse the request. It is
         called for each request that announces a body, once its head is complete. Without it every body may have
-        `body_limit_bytes`.
+        `body_limit_bytes`. `known` is shared by parsers with the same limits.
         """
         self._limits = limits
         self._admit = admit or (lambda request: limits.body_limit_bytes)
+        self._known = known or KnownHeads(limits)
         self._parser = HttpRequestParser(self)
         self.requests: list[Request] = []
         self.wants_continue = False
@@ -113,6 +86,10 @@ class RequestParser:
         """
         requests: list[Request] = []
         self.requests = requests
+        is_first = self.idle and not self.ended
+        if is_first and (request := self._known.find(data)) is not None and self._admits(request):
+            requests.append(request)
+            return requests
         if not self.idle:
             self._fed += len(data)
         failure: Exception | None = None
@@ -130,7 +107,18 @@ class RequestParser:
         if not self.idle:
             self._kept += len(data)
             self._check_fed()
+        elif is_first and len(requests) == 1 and not self.ended:
+            self._known.remember(data, requests[0])
         return requests
+
+    def _admits(self, request: Request) -> bool:
+        """Whether a request whose head is known is accepted with its body. If not, llhttp has to say when."""
+        if not request.body:
+            return True
+        try:
+            return len(request.body) <= min(self._admit(request), self._limits.body_limit_bytes)
+        except PushUpError:
+            return False
 
     def _failure(self, error: HttpParserError, data: bytes) -> Exception | None:
         """What went wrong; None if it is what follows a last request, which does not matter."""

@@ -10,8 +10,9 @@ from typing import NamedTuple, Protocol
 
 from pushup.core.errors import Overloaded, PushUpError
 from pushup.net.errors import RequestTimeout
-from pushup.net.http1 import Request, RequestParser
+from pushup.net.http1 import RequestParser
 from pushup.net.phases import Input, Phase
+from pushup.net.request import Request
 from pushup.net.shared import Shared
 
 PIPELINE_LIMIT = 64

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from loadtest.group.core.effects import Outcome
-from loadtest.group.core.messages import Atomicity, Id, Order
+from loadtest.mishra.core.effects import Outcome
+from loadtest.mishra.core.messages import Atomicity, Id, Order
 from tests.group.world import BrokenPromise, Life, World
 
 

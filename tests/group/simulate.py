@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from loadtest.group.core.messages import Atomicity, Order
+from loadtest.mishra.core.messages import Atomicity, Order
 from tests.group.promises import judge
 from tests.group.world import ALL_FAULTS, SETTINGS, World
 

@@ -9,11 +9,11 @@ from itertools import pairwise
 
 import pytest
 
-from loadtest.group.core.clock import Clock
-from loadtest.group.core.effects import Effect, Joined, Outcome, Send
-from loadtest.group.core.formation import enough, form
-from loadtest.group.core.member import LARGEST_UPDATE, Member
-from loadtest.group.core.messages import (
+from loadtest.mishra.core.clock import Clock
+from loadtest.mishra.core.effects import Effect, Joined, Outcome, Send
+from loadtest.mishra.core.formation import enough, form
+from loadtest.mishra.core.member import LARGEST_UPDATE, Member
+from loadtest.mishra.core.messages import (
     BOOT_BITS,
     Atomicity,
     BadDatagram,
@@ -33,9 +33,9 @@ from loadtest.group.core.messages import (
     decode,
     encode,
 )
-from loadtest.group.core.ordering import choose
-from loadtest.group.core.settings import Settings, Timeout
-from loadtest.group.core.stability import Stability, level
+from loadtest.mishra.core.ordering import choose
+from loadtest.mishra.core.settings import Settings, Timeout
+from loadtest.mishra.core.stability import Stability, level
 from tests.group.promises import judge
 from tests.group.world import SETTINGS, World
 

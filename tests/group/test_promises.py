@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from loadtest.group.core import formation, ordering
-from loadtest.group.core.delivery import Delivery
-from loadtest.group.core.effects import Outcome
-from loadtest.group.core.history import History
-from loadtest.group.core.member import Member
-from loadtest.group.core.messages import Atomicity, Entry, Fate, Order, Update
-from loadtest.group.core.termination import Termination
+from loadtest.mishra.core import formation, ordering
+from loadtest.mishra.core.delivery import Delivery
+from loadtest.mishra.core.effects import Outcome
+from loadtest.mishra.core.history import History
+from loadtest.mishra.core.member import Member
+from loadtest.mishra.core.messages import Atomicity, Entry, Fate, Order, Update
+from loadtest.mishra.core.termination import Termination
 from tests.group.simulate import simulate
 from tests.group.world import BrokenPromise
 

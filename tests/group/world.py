@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from loadtest.group.core.effects import Delivered, Effect, Ended, Joined, Left, Outcome, Send
-from loadtest.group.core.member import Member
-from loadtest.group.core.messages import Atomicity, Fate, Id, Order, Update
-from loadtest.group.core.settings import Settings, Timeout
+from loadtest.mishra.core.effects import Delivered, Effect, Ended, Joined, Left, Outcome, Send
+from loadtest.mishra.core.member import Member
+from loadtest.mishra.core.messages import Atomicity, Fate, Id, Order, Update
+from loadtest.mishra.core.settings import Settings, Timeout
 
 SETTINGS = Settings(
     team=3, decider=0.01, decision=0.1, election=0.05, clock=0.25, join=0.1, request=0.05, late=0.15, settle=0.006,

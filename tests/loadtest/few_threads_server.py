@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from loadtest.baselines.thread_per_request import main
+from loadtest.liu.thread_per_request import main
 
 THREADS = 21
 """Including the one for the publisher."""

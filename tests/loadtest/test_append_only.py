@@ -6,7 +6,7 @@ from pathlib import Path
 
 import hiredis
 
-from loadtest.append_only import last_increment, pieces, saved_sequence, without_last_pieces, without_last_save
+from loadtest.beyond.append_only import last_increment, pieces, saved_sequence, without_last_pieces, without_last_save
 
 
 def command(*words: str) -> bytes:

@@ -14,13 +14,13 @@ from socketserver import StreamRequestHandler, ThreadingTCPServer
 import pytest
 
 from deploy.cluster import HOST, free_ports
-from loadtest.browsers import experiment
-from loadtest.browsers.drivers import BROWSERS
-from loadtest.browsers.experiment import QUICK, QUICK_DURING, QUICK_MESSAGES, Case, Played
-from loadtest.browsers.proxies import Gateway, Relay
-from loadtest.browsers.scenarios import SCENARIOS
-from loadtest.browsers.scene import PUSHUP
-from loadtest.browsers.verdict import Verdict, judge
+from loadtest.beyond.browsers import experiment
+from loadtest.beyond.browsers.drivers import BROWSERS
+from loadtest.beyond.browsers.experiment import QUICK, QUICK_DURING, QUICK_MESSAGES, Case, Played
+from loadtest.beyond.browsers.proxies import Gateway, Relay
+from loadtest.beyond.browsers.scenarios import SCENARIOS
+from loadtest.beyond.browsers.scene import PUSHUP
+from loadtest.beyond.browsers.verdict import Verdict, judge
 
 SECONDS = 10.0
 

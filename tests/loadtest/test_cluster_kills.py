@@ -16,15 +16,15 @@ from click.testing import CliRunner
 
 from deploy.cluster import free_ports
 from loadtest import __main__ as command_line
-from loadtest.cluster_kills import experiment, faults, redis_faults, rounds
-from loadtest.cluster_kills.clients import Record
-from loadtest.cluster_kills.clocks import Clocks
-from loadtest.cluster_kills.links import Links
-from loadtest.cluster_kills.redis import ALWAYS, Redis
-from loadtest.cluster_kills.rounds import Fault, Tally, kinds
-from loadtest.cluster_kills.scene import Scene
-from loadtest.cluster_kills.stage import Base
-from loadtest.results import Table
+from loadtest.beyond.cluster_kills import experiment, faults, redis_faults, rounds
+from loadtest.beyond.cluster_kills.clients import Record
+from loadtest.beyond.cluster_kills.clocks import Clocks
+from loadtest.beyond.cluster_kills.links import Links
+from loadtest.beyond.cluster_kills.redis import ALWAYS, Redis
+from loadtest.beyond.cluster_kills.rounds import Fault, Tally, kinds
+from loadtest.beyond.cluster_kills.scene import Scene
+from loadtest.beyond.cluster_kills.stage import Base
+from loadtest.reports.results import Table
 
 pytestmark = pytest.mark.xdist_group("cluster-kills")  # one cluster after the other: each needs much of the machine
 
@@ -103,7 +103,7 @@ def test_a_message_that_does_not_arrive_is_noticed(tmp_path: Path, monkeypatch: 
 
 def test_a_node_that_does_not_come_back_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The round goes on, and is judged by what the others have done."""
-    monkeypatch.setattr("loadtest.cluster_kills.scene.LIVE_SECONDS", 12.0)
+    monkeypatch.setattr("loadtest.beyond.cluster_kills.scene.LIVE_SECONDS", 12.0)
 
     def inject(scene: Scene) -> list[str]:
         scene.begins("node2")

@@ -14,12 +14,12 @@ from threading import Thread
 import psutil
 import pytest
 
-from loadtest import designs
-from loadtest.baselines import RESPONSE
-from loadtest.crowd import Crowd
-from loadtest.designs import ANY_NUMBER, DESIGNS, ONE_THREAD, PRE_THREADED, TABLE_1, TABLE_2, Load, Scale
-from loadtest.results import Figure
-from loadtest.servers import running
+from loadtest.load.servers import running
+from loadtest.reports.results import Figure
+from loadtest.roussev import designs
+from loadtest.roussev.baselines import RESPONSE
+from loadtest.roussev.crowd import Crowd
+from loadtest.roussev.designs import ANY_NUMBER, DESIGNS, ONE_THREAD, PRE_THREADED, TABLE_1, TABLE_2, Load, Scale
 
 DELAY = 1.0
 CLIENTS = 6
@@ -55,7 +55,7 @@ def test_at_most_as_many_clients_as_workers_are_served_concurrently(name: str) -
 @pytest.mark.parametrize("name", DESIGNS)
 def test_the_response_is_complete_and_comes_after_the_delay(name: str) -> None:
     """One byte in, 4,000 bytes out, after the delay; clients that disconnect without a request disturb nobody."""
-    with running("--delay", "0.1", "--threads", "2", module=f"loadtest.baselines.{name}") as server:
+    with running("--delay", "0.1", "--threads", "2", module=f"loadtest.roussev.baselines.{name}") as server:
         for _ in range(5):
             socket.create_connection(server.address).close()
         with socket.create_connection(server.address, timeout=10) as client:

@@ -1,4 +1,4 @@
-"""The engines and wait strategies of `loadtest/echo`, one process, turn by turn."""
+"""The engines and wait strategies of `loadtest/libman`, one process, turn by turn."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadtest.echo.channel import AsynchChannel, Engine, OpRead, OpWrite
-from loadtest.echo.engines.emulated import EmulatedProactor
-from loadtest.echo.engines.pooled import PooledProactor
-from loadtest.echo.engines.reactor import Reactor
-from loadtest.echo.engines.ring import Ring, missing
-from loadtest.echo.engines.uring import UringProactor
-from loadtest.echo.handlers import EchoServerProtocol, ReactiveAcceptor, ReactiveEcho
-from loadtest.echo.pushup_server import Echo
-from loadtest.echo.server import echo
-from loadtest.echo.wait.strategies import STRATEGIES
-from loadtest.echo.wait.strategy import READ, WRITE, Event, WaitStrategy
-from loadtest.echo.wait.with_select import WithSelect
+from loadtest.libman.channel import AsynchChannel, Engine, OpRead, OpWrite
+from loadtest.libman.engines.emulated import EmulatedProactor
+from loadtest.libman.engines.pooled import PooledProactor
+from loadtest.libman.engines.reactor import Reactor
+from loadtest.libman.engines.ring import Ring, missing
+from loadtest.libman.engines.uring import UringProactor
+from loadtest.libman.handlers import EchoServerProtocol, ReactiveAcceptor, ReactiveEcho
+from loadtest.libman.pushup_server import Echo
+from loadtest.libman.server import echo
+from loadtest.libman.wait.strategies import STRATEGIES
+from loadtest.libman.wait.strategy import READ, WRITE, Event, WaitStrategy
+from loadtest.libman.wait.with_select import WithSelect
 from pushup.net.wait.demultiplexer import Watched
 from pushup.net.wait.reactor import ReactorDemultiplexer
 

@@ -9,11 +9,11 @@ from threading import Thread
 
 import pytest
 
-from loadtest.echo import claims, experiment
-from loadtest.echo.client import WINDOW, Measured, Stream, WrongEcho
-from loadtest.echo.experiment import Scale
-from loadtest.echo.runs import BEST, SYNCH, URING, Kind, Run, Runs, kinds, measure_kind
-from loadtest.results import Value
+from loadtest.libman import claims, experiment
+from loadtest.libman.client import WINDOW, Measured, Stream, WrongEcho
+from loadtest.libman.experiment import Scale
+from loadtest.libman.runs import BEST, SYNCH, URING, Kind, Run, Runs, kinds, measure_kind
+from loadtest.reports.results import Value
 
 TINY = Scale(connections=(5,), seconds=0.2, rounds=2, sizes=(3000,), connections_of_sizes=5)
 

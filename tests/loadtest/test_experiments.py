@@ -6,9 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from loadtest import blocked_client, journal, kills, slow_backend
-from loadtest.blocked_client import Replay
-from loadtest.results import Figure, Table
+from loadtest.beyond import journal, kills
+from loadtest.hsu import blocked_client, slow_backend
+from loadtest.hsu.blocked_client import Replay
+from loadtest.reports.results import Figure, Table
 
 
 def test_a_blocked_client_does_not_delay_others() -> None:

@@ -10,14 +10,14 @@ import time
 
 import pytest
 
-from loadtest.group import complexity, experiment, latency, micro_costs, team, thread_based, throughput
-from loadtest.group.core.settings import Settings, Timeout
-from loadtest.group.event_based import TimeoutQueue
-from loadtest.group.latency import STRICT_NONE, STRONG_TIME, TABLE_1, TABLE_2, TABLE_3, WEAK_NONE, WEAK_TOTAL, measured
-from loadtest.group.requests import Report
-from loadtest.group.service import Service
-from loadtest.group.team import DRIVERS, Load, can_prioritize
-from loadtest.group.thread_based import Timer
+from loadtest.mishra import complexity, experiment, latency, micro_costs, team, thread_based, throughput
+from loadtest.mishra.core.settings import Settings, Timeout
+from loadtest.mishra.event_based import TimeoutQueue
+from loadtest.mishra.latency import STRICT_NONE, STRONG_TIME, TABLE_1, TABLE_2, TABLE_3, WEAK_NONE, WEAK_TOTAL, measured
+from loadtest.mishra.requests import Report
+from loadtest.mishra.service import Service
+from loadtest.mishra.team import DRIVERS, Load, can_prioritize
+from loadtest.mishra.thread_based import Timer
 
 SETTINGS = Settings(decision=2.0, election=0.5, late=5.0, termination=10.0, precision=0.2)
 """Patient, for the machine may be busy: here nobody is to be suspected."""

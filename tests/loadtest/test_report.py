@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from loadtest.__main__ import main
-from loadtest.report import write_report
-from loadtest.results import Figure, Table
+from loadtest.reports.report import write_report
+from loadtest.reports.results import Figure, Table
 
 ABOUT = {"command": "python -m loadtest one --quick", "seconds": 12.5}
 TABLE = Table(

@@ -8,11 +8,11 @@ from threading import Timer
 
 import pytest
 
-from loadtest import stalls
-from loadtest.servers import running
-from loadtest.stalls import Sizes
-from loadtest.stalls_client import watch
-from loadtest.stalls_probe import LongestTurn, TimedPoller, Turn
+from loadtest.beyond import stalls
+from loadtest.beyond.stalls import Sizes
+from loadtest.beyond.stalls_client import watch
+from loadtest.beyond.stalls_probe import LongestTurn, TimedPoller, Turn
+from loadtest.load.servers import running
 
 TINY = Sizes(
     channels=50, messages=150, more_messages=300, publications=3, batch=5, closing=3, closing_messages=10
@@ -60,7 +60,7 @@ def test_answers_are_late_while_the_server_is_stuck() -> None:
 
 def test_what_does_not_happen_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the server never answers as expected, there is no result."""
-    monkeypatch.setattr("loadtest.stalls_client.LIMIT_SECONDS", 0.2)
+    monkeypatch.setattr("loadtest.beyond.stalls_client.LIMIT_SECONDS", 0.2)
     with running() as server, pytest.raises(RuntimeError, match="GET /healthz"):
         watch(server, target="/healthz", is_done=lambda seen: seen.status == 418)
 

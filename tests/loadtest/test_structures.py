@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from loadtest import probes, structures
-from loadtest.probes import THEOREM_1, THEOREM_2, THEOREM_3
-from loadtest.structures.free_workers import FreeWorkers
-from loadtest.structures.hash_table import HashTable, probe_sequence
-from loadtest.structures.pipe import Pipe
-from loadtest.structures.shared_buffer import SharedBuffer
-from loadtest.structures.two_lock_queue import TwoLockQueue
+from loadtest.roussev import probes, structures
+from loadtest.roussev.probes import THEOREM_1, THEOREM_2, THEOREM_3
+from loadtest.roussev.structures.free_workers import FreeWorkers
+from loadtest.roussev.structures.hash_table import HashTable, probe_sequence
+from loadtest.roussev.structures.pipe import Pipe
+from loadtest.roussev.structures.shared_buffer import SharedBuffer
+from loadtest.roussev.structures.two_lock_queue import TwoLockQueue
 
 Item = tuple[int, int]
 Structure = tuple[Callable[[Item], object], Callable[[], Item]]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from loadtest import far_away, nodes, peers, redis_delay
-from loadtest.servers import running
-from loadtest.swarm import PushUpStreams, Swarm
+from loadtest.beyond import far_away, peers, redis_delay
+from loadtest.liu import nodes
+from loadtest.load.servers import running
+from loadtest.load.swarm import PushUpStreams, Swarm
 
 
 def test_a_swarm_counts_what_it_receives() -> None:

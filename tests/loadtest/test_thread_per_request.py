@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from loadtest.servers import Server, running
+from loadtest.load.servers import Server, running
 
-THREADS = "loadtest.baselines.thread_per_request"
+THREADS = "loadtest.liu.thread_per_request"
 
 
 class Call(NamedTuple):

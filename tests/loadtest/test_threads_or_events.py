@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from loadtest import threads_or_events
-from loadtest.results import Value
-from loadtest.servers import Server, running
+from loadtest.liu import threads_or_events
+from loadtest.load.servers import Server, running
+from loadtest.reports.results import Value
 
 
 def test_threads_cost_more_than_events() -> None:

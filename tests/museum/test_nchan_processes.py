@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.epoll_client import Connection, Loop
+from loadtest.load.epoll_client import Connection, Loop
 from pushup.process import raise_file_limit
 from tests.server.server_process import Server, running
 

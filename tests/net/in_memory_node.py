@@ -25,7 +25,7 @@ from pushup.net.api.poll_parameters import PollLimits, PollReader
 from pushup.net.api.refusals import Refusals
 from pushup.net.api.streaming import Streaming, StreamLimits
 from pushup.net.exchange import Client, Exchange, Held, Streamed
-from pushup.net.http1 import Request
+from pushup.net.request import Request
 from pushup.net.responses import Response
 from pushup.node import Node
 from tests.net.in_memory_server import make_clock
@@ -101,6 +101,7 @@ class InMemoryNode:
         self,
         *,
         limits: Limits | None = None,
+        hold_limits: HoldLimits = HoldLimits(),  # noqa: B008  # frozen
         poll_limits: PollLimits | None = None,
         stream_limits: StreamLimits = StreamLimits(),  # noqa: B008  # frozen
         publication_limits: PublicationLimits | None = None,
@@ -122,7 +123,7 @@ class InMemoryNode:
         self.broadcast = broadcast(epoch="e", limits=limits or Limits(), steady_time=steady_time or self.clock.seconds)
         self.node: Node[Holder] = Node(
             limits=limits or Limits(),
-            hold_limits=HoldLimits(),
+            hold_limits=hold_limits,
             broadcast=self.broadcast,
             clock=self.clock,
             soon=soon or self.soon.append,

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from pushup.core.errors import BadRequest, PushUpError
 from pushup.net.errors import SpokeTls
-from pushup.net.http1 import Request, RequestParser
+from pushup.net.http1 import RequestParser
 from pushup.net.limits import RequestLimits
+from pushup.net.request import Request
 
 SMALL = RequestLimits(target_limit_bytes=30, header_limit_bytes=120, body_limit_bytes=40)
 AMPLE = RequestLimits()

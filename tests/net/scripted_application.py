@@ -12,9 +12,9 @@ from pushup.core.errors import Forbidden, PushUpError
 from pushup.core.poll import Selection
 from pushup.core.subscription import Subscription
 from pushup.net.exchange import Exchange, Held
-from pushup.net.http1 import Request
 from pushup.net.limits import EdgeLimits, RequestLimits
 from pushup.net.problems import problem
+from pushup.net.request import Request
 from pushup.net.responses import Header, Response
 from tests.net.in_memory_server import Client, InMemoryServer
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pushup.net.http1 import Request
 from pushup.net.pipeline import PIPELINE_LIMIT, PIPELINE_LIMIT_BYTES, PIPELINE_SHARE
+from pushup.net.request import Request
 from tests.net.scripted_application import ScriptedServer, get, serve
 from tests.net.smuggling_vectors import LAST, REFUSED, SMUGGLED
 

@@ -8,9 +8,9 @@ import pytest
 
 from pushup.net.connection import Connection
 from pushup.net.edge import SWEEP_SECONDS
-from pushup.net.http1 import Request
 from pushup.net.limits import EdgeLimits
 from pushup.net.pipeline import PIPELINE_LIMIT
+from pushup.net.request import Request
 from pushup.net.responses import Response
 from pushup.net.timeouts import LINGER_SECONDS
 from tests.net.scripted_application import ScriptedServer, get, serve

@@ -1,5 +1,5 @@
 """Chromium without a window, for tests that look at pages."""
 
-from loadtest.browsers.webdriver import chromium
+from loadtest.beyond.browsers.webdriver import chromium
 
 __all__ = ["chromium"]

@@ -47,6 +47,8 @@ def test_check_config_merges_all_sources(tmp_path: Path) -> None:
         ("flag", "retention_bytes", "64KB", "unit of B, KiB, MiB, GiB"),
         ("file", "poll_limit", "many", "poll_limit = 'many'"),
         ("environment", "poll_limit", "0", "must be above 0"),
+        ("flag", "hold_jitter", "-0.1", "must be at least 0"),
+        ("file", "hold_jitter", "1", "must be below 1"),
         ("flag", "wait_strategy", "guess", "one of"),
         ("file", "broadcast", "carrier-pigeon:", "neither memory: nor"),
         ("environment", "listen", "nowhere", "write 127.0.0.1:8080"),

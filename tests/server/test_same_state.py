@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.append_only import last_increment, saved_sequence, without_last_save
+from loadtest.beyond.append_only import last_increment, saved_sequence, without_last_save
 from tests.server.caller import Caller
 from tests.server.raw_client import RawClient, post
 from tests.server.redis_cluster import Chain, cluster_at

@@ -20,7 +20,7 @@ from pushup.core.errors import Forbidden, Unauthorized
 from pushup.net.api.origins import Origins
 from pushup.net.errors import ForbiddenOrigin, MisdirectedRequest
 from pushup.net.exchange import Client
-from pushup.net.http1 import Request
+from pushup.net.request import Request
 
 KNOWN_HOSTS_LIMIT = 64
 """Accepted values of `Host` that are remembered; most clients send the same one."""

@@ -31,8 +31,8 @@ from pushup.net.api.script import Script
 from pushup.net.api.streaming import Streaming
 from pushup.net.errors import InternalError
 from pushup.net.exchange import Application, Exchange, Held
-from pushup.net.http1 import Request
 from pushup.net.problems import problem
+from pushup.net.request import Request
 from pushup.net.responses import Header, Response
 
 _log = Logger()

@@ -17,7 +17,7 @@ from pushup.core.errors import Overloaded
 from pushup.core.poll import Poll
 from pushup.net.api.access import Grant, Right
 from pushup.net.exchange import Exchange
-from pushup.net.http1 import Request
+from pushup.net.request import Request
 
 TICKET_HEADER = b"pushup-ticket"
 

@@ -14,7 +14,7 @@ from pushup.net.api.access import Grant
 from pushup.net.api.bodies import json_response, read_create, read_renew
 from pushup.net.api.refusals import Refusals
 from pushup.net.exchange import Exchange
-from pushup.net.http1 import Request
+from pushup.net.request import Request
 from pushup.net.responses import Response
 
 PAGE_LIMIT = 1000

@@ -9,7 +9,7 @@ from pushup.core.errors import PushUpError
 from pushup.net.api.access import Access, Grant
 from pushup.net.api.bodies import json_response
 from pushup.net.exchange import Exchange
-from pushup.net.http1 import Request
+from pushup.net.request import Request
 from pushup.net.responses import Response
 
 

@@ -12,7 +12,7 @@ import socket
 from difflib import get_close_matches
 from ipaddress import IPv6Address, ip_address
 
-from pushup.net.http1 import Request
+from pushup.net.request import Request
 from pushup.net.responses import Header
 
 REQUEST_HEADERS = b"authorization, content-type, idempotency-key, last-event-id, pushup-ticket"

@@ -21,8 +21,8 @@ from pushup.net.api.bodies import json_response
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.errors import TicketExpired
 from pushup.net.exchange import Exchange
-from pushup.net.http1 import Request
 from pushup.net.problems import problem
+from pushup.net.request import Request
 
 
 class PolledNode(Protocol):

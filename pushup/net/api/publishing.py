@@ -12,7 +12,7 @@ from pushup.net.api.access import Grant
 from pushup.net.api.bodies import PublicationLimits, read_publication, write_published
 from pushup.net.api.refusals import Refusals
 from pushup.net.exchange import Exchange
-from pushup.net.http1 import Request
+from pushup.net.request import Request
 from pushup.net.responses import Response
 
 KEY_LIMIT = 255

@@ -10,7 +10,7 @@ from twisted.logger import Logger
 from pushup.core.answer import Answer
 from pushup.core.errors import PushUpError
 from pushup.net.exchange import Application, Client, Exchange, Held, Streamed
-from pushup.net.http1 import Request
+from pushup.net.request import Request
 from pushup.net.responses import Header, Response
 
 TARGET_LIMIT = 200

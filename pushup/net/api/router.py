@@ -15,7 +15,7 @@ from pushup.net.api.access import Grant, Right
 from pushup.net.api.bodies import check_name
 from pushup.net.errors import MethodNotAllowed, UnknownResource
 from pushup.net.exchange import Exchange
-from pushup.net.http1 import Request
+from pushup.net.request import Request
 
 Handler = Callable[[Request, Any, Exchange, Grant], Deferred[None] | None]
 """Answers a request, now or later. Its second argument is the channel's name in the path, or else the query string. A

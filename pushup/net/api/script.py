@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from pushup.net.api.access import Grant
 from pushup.net.exchange import Exchange
-from pushup.net.http1 import Request
+from pushup.net.request import Request
 from pushup.net.responses import Header, Response
 
 CONTENT_TYPE = b"text/javascript; charset=utf-8"

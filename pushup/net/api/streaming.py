@@ -33,8 +33,8 @@ from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.polling import PolledNode
 from pushup.net.errors import NotAcceptable
 from pushup.net.exchange import Exchange, Streamed
-from pushup.net.http1 import Request
 from pushup.net.problems import problem
+from pushup.net.request import Request
 
 AGE_JITTER = 0.15
 """A stream ends earlier than at its maximum age by a random part up to this: clients that came together do not return

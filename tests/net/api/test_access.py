@@ -16,8 +16,8 @@ from pushup.net.api.origins import Origins
 from pushup.net.api.request_log import RequestLog
 from pushup.net.errors import SpokeTls
 from pushup.net.exchange import Client
-from pushup.net.http1 import Request
 from pushup.net.rarely import LOG_SECONDS
+from pushup.net.request import Request
 from pushup.settings import SettingsError, read_settings
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
 from tests.net.in_memory_server import InMemoryServer

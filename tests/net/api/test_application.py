@@ -14,8 +14,8 @@ from pushup.core.limits import Limits
 from pushup.net.api.bodies import Publication, PublicationLimits, write
 from pushup.net.api.channels import PAGE_LIMIT
 from pushup.net.api.poll_parameters import PollLimits
-from pushup.net.http1 import Request
 from pushup.net.limits import EdgeLimits
+from pushup.net.request import Request
 from tests.net.in_memory_node import InMemoryNode
 from tests.net.in_memory_server import START
 

@@ -6,7 +6,7 @@ import pytest
 
 from pushup.net.api.origins import Origins, preflight_headers
 from pushup.net.api.request_log import RequestLog
-from pushup.net.http1 import Request
+from pushup.net.request import Request
 from pushup.net.responses import Header
 from tests.net.in_memory_node import InMemoryNode
 

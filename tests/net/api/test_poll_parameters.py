@@ -7,11 +7,12 @@ import math
 from urllib.parse import quote, urlencode
 
 import pytest
+from msgspec import structs
 
 from pushup.core.cursor import Cursor, Start
 from pushup.core.errors import BadRequest
 from pushup.core.poll import Poll
-from pushup.net.api.poll_parameters import REMEMBERED, PollLimits, PollReader
+from pushup.net.api.poll_parameters import REMEMBERED, REMEMBERED_WITHOUT_CURSOR, PollLimits, PollReader
 
 LIMITS = PollLimits(poll_timeout_seconds=25, poll_timeout_limit_seconds=60, poll_channels_limit=3, poll_limit=100)
 
@@ -182,11 +183,46 @@ def test_equal_queries_are_one_poll(reader: PollReader) -> None:
 
 def test_a_limited_number_of_polls_is_remembered(reader: PollReader) -> None:
     """However many different polls arrive, memory is bounded and all are read correctly."""
-    for n in range(2 * REMEMBERED + 10):
+    for n in range(2 * REMEMBERED_WITHOUT_CURSOR + 10):
         query = urlencode({"channel": f"c{n}", "cursor": f"e-{n}"}).encode()
         assert values(reader.from_query(query))[0] == (f"c{n}",)
         reader.from_body(b'{"channels": ["d%d"]}' % n)
-        assert max(map(len, _stores(reader))) <= REMEMBERED
+        first, *others = sorted(map(len, _stores(reader)), reverse=True)
+        assert first <= REMEMBERED_WITHOUT_CURSOR
+        assert max(others) <= REMEMBERED
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        b"channel=a&cursor=e-1&timeout=5",
+        b"cursor=e-1&channel=a",
+        b"channel=a&cursor=e-1",
+        b"channel=a&cursor=&limit=3",
+        b"channel=a&cursor=now",
+        b"channel=cursor=e-1",
+        b"channel=a",
+        b"channel=a&",
+    ],
+)
+@pytest.mark.parametrize(
+    "cursor", ["e-2", "e2-17", "", "now", "earliest", "e-01", "E-1", "e%2D2", "e-2&cursor=e-3", "x", "%"]
+)
+def test_a_query_with_another_cursor_is_read_as_if_it_were_new(known: bytes, cursor: str) -> None:
+    """Only the cursor is read then; poll or error, it is the same."""
+    reader = PollReader(PollLimits())
+    reader.from_query(known)
+    for old in (b"cursor=e-1", b"cursor=now", b"cursor="):
+        query = known.replace(old, b"cursor=" + cursor.encode())
+        assert _outcome(reader, query) == _outcome(PollReader(PollLimits()), query)
+
+
+def _outcome(reader: PollReader, query: bytes) -> object:
+    try:
+        poll = reader.from_query(query)
+    except BadRequest as error:
+        return str(error), error.field
+    return poll.cursor, poll.timeout, structs.astuple(poll.selection)
 
 
 def _stores(reader: PollReader) -> list[dict[object, object]]:

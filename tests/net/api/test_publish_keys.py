@@ -6,7 +6,7 @@ import pytest
 
 from pushup.core.errors import Forbidden, Unauthorized
 from pushup.net.api.poll_parameters import PollLimits
-from pushup.net.http1 import Request
+from pushup.net.request import Request
 from tests.net.in_memory_node import InMemoryNode
 
 KEYS = ("first-key-of-sixteen", "second-key-of-sixteen")

@@ -12,7 +12,7 @@ from pushup.net.api.access import NOTHING, Grant
 from pushup.net.api.router import Call, Router
 from pushup.net.errors import MethodNotAllowed, UnknownResource
 from pushup.net.exchange import Exchange
-from pushup.net.http1 import Request
+from pushup.net.request import Request
 from tests.net.in_memory_node import RecordingExchange
 
 

@@ -12,7 +12,7 @@ from pushup.core.limits import Limits
 from pushup.drain import SLICE
 from pushup.net.api.poll_parameters import PollLimits
 from pushup.net.api.streaming import AGE_JITTER, StreamLimits
-from pushup.net.http1 import Request
+from pushup.net.request import Request
 from tests.net.event_reader import Event, cursor_of, data_of, read_chunks, read_events, read_lines
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
 

@@ -1,0 +1,313 @@
+"""Multithreaded long polling (PushUp §4, MLP): a thread waits for each polling request.
+
+Only the concurrency model differs from PushUp: the state, the HTTP interface, the responses and the parser are shared.
+Each connection has a thread, which reads a request, waits while the poll is held, writes the response, and reads the
+next request. So each held request has its own thread, and polls do not pay for starting and ending threads. One lock
+guards the state. Each thread waits on its own event, so a message wakes only the threads that it is for.
+
+One limitation of the model is left in place: a thread that waits for a message does not notice that its client has
+disconnected.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import sys
+import threading
+import time
+from random import random
+from typing import Any
+
+import click
+
+from pushup.broadcast import OnConfirmation, OnOutcome
+from pushup.broadcast.memory import MemoryBroadcast
+from pushup.core.answer import Answer
+from pushup.core.channel import Channel
+from pushup.core.commands import Ack, Command, Entry, Outcome
+from pushup.core.cursor import Cursor
+from pushup.core.errors import PushUpError
+from pushup.core.held_polls import HeldPolls
+from pushup.core.limits import Limits
+from pushup.core.poll import Poll
+from pushup.core.snapshot import Changes
+from pushup.core.state import ReplicatedState
+from pushup.core.subscription import Holder, Subscription
+from pushup.metrics import Metrics
+from pushup.net.api.access import Access
+from pushup.net.api.application import Api, NodeInterface
+from pushup.net.api.bodies import PublicationLimits
+from pushup.net.api.origins import Origins
+from pushup.net.api.poll_parameters import PollLimits, PollReader
+from pushup.net.api.refusals import Refusals
+from pushup.net.exchange import Client, Held, Streamed
+from pushup.net.http1 import RequestParser
+from pushup.net.limits import RequestLimits
+from pushup.net.listener import open_socket
+from pushup.net.problems import problem
+from pushup.net.request import Request
+from pushup.net.responses import Response, ResponseOptions, ResponseWriter
+from pushup.process import raise_file_limit, tune_garbage_collector
+
+READ_BYTES = 4096
+WOKEN_AT_A_TIME = 256
+"""Threads woken per acquisition of the lock; as many as PushUp answers in one reactor iteration."""
+
+
+class _Node:
+    """The state that all threads share. Call everything except `wake` and `expire` with the lock held."""
+
+    def __init__(self, *, hold_jitter: float) -> None:
+        self.lock = threading.Lock()
+        self._hold_jitter = hold_jitter
+        self._broadcast = MemoryBroadcast(epoch=secrets.token_hex(4), limits=Limits(), steady_time=time.time)
+        self._broadcast.start(self)
+
+    # Called by the broadcast.
+
+    def start_from(self, state: ReplicatedState) -> None:
+        self.state = state
+        self._polls: HeldPolls[Holder] = HeldPolls(self.state)
+
+    def apply(self, entry: Entry) -> Outcome:
+        outcome = self.state.apply(entry)
+        self._polls.wake(self.state.touched)
+        return outcome
+
+    @property
+    def cursor(self) -> Cursor:
+        return self.state.cursor
+
+    @property
+    def time(self) -> float:
+        return self.state.time
+
+    def note_changes(self, after: int | None = None) -> None:
+        self.state.note_changes(after)
+
+    @property
+    def version(self) -> int:
+        return self.state.version
+
+    @property
+    def limits(self) -> Limits:
+        return self.state.limits
+
+    @property
+    def changes_known_after(self) -> int:
+        return self.state.changes_known_after
+
+    @property
+    def changed_count(self) -> int:
+        return self.state.changed_count
+
+    def changes(self, after: int | None = None) -> Changes:
+        return self.state.changes(after)
+
+    def member(self, id: str) -> Any:  # noqa: A002
+        raise NotImplementedError("a broadcast in memory never asks for it: there is only one node")
+
+    # Called by the HTTP interface.
+
+    @property
+    def here(self) -> Cursor:
+        return self.state.cursor
+
+    def poll(self, poll: Poll, holder: Holder, at_most: float = float("inf")) -> Answer | Subscription[Holder]:
+        now = time.monotonic()
+        hold_seconds = poll.timeout * (1 - self._hold_jitter * random())  # noqa: S311
+        until_end = poll.selection.end - self._broadcast.now()
+        return self._polls.subscribe(poll, holder, now, now + min(hold_seconds, at_most, until_end))
+
+    def abandon(self, subscription: Subscription[Any]) -> None:
+        self._polls.abandon(subscription)
+
+    def submit(self, command: Command, on_outcome: OnOutcome) -> None:
+        self._broadcast.append(command, on_outcome)
+
+    def channel(self, name: str) -> Channel:
+        return self.state.channels.get(name)
+
+    def channels(self, after: int, most: int) -> list[Channel]:
+        return self.state.channels.page(after, most)
+
+    def subscribers(self, channel: Channel) -> int:
+        return self._polls.subscribers(channel.name)
+
+    def confirm(self, ack: Ack, cursor: Cursor, seconds: float, on_confirmation: OnConfirmation) -> None:
+        self._broadcast.confirm(ack, cursor, seconds, on_confirmation)
+
+    def members(self) -> list[Any]:
+        return []
+
+    def why_not_ready(self) -> None:
+        return None
+
+    def wake(self) -> None:
+        """Answer the held polls that new entries have woken."""
+        while self._polls.has_deliveries:
+            with self.lock:
+                _answer_all(self._polls.deliver(WOKEN_AT_A_TIME))
+
+    def expire(self) -> None:
+        """Answer the held polls whose deadline has passed."""
+        with self.lock:
+            _answer_all(self._polls.expire(time.monotonic(), WOKEN_AT_A_TIME))
+
+
+def _answer_all(answers: list[tuple[Holder, Answer]]) -> None:
+    for holder, answer in answers:
+        holder.answer(answer)
+
+
+_check: type[NodeInterface] = _Node
+
+
+class _Writer:
+    """Encodes responses for all threads. Call it with the lock held."""
+
+    def __init__(self) -> None:
+        self._writer = ResponseWriter()
+        self._second = 0
+
+    def at_this_second(self) -> ResponseWriter:
+        now = int(time.time())
+        if now != self._second:
+            self._second = now
+            self._writer.set_time(now)
+        return self._writer
+
+
+class _Connection:
+    """A client's connection, and the thread that serves its requests one after another."""
+
+    def __init__(self, sock: socket.socket, node: _Node, api: Api, writer: _Writer) -> None:
+        self._socket = sock
+        self._node = node
+        self._api = api
+        self._writer = writer
+        self._answered = threading.Event()
+        self._response = b""
+        self._options: ResponseOptions | None = None
+        self._held: Subscription[Any] | None = None
+
+    def run(self) -> None:
+        parser = RequestParser(RequestLimits(), self._api.admit)
+        try:
+            with self._socket as sock:
+                while not parser.ended and (data := sock.recv(READ_BYTES)):
+                    try:
+                        requests = parser.feed(data)
+                    except PushUpError as error:
+                        for request in parser.requests:
+                            self._serve(request)
+                        self._refuse(error)
+                        return
+                    for request in requests:
+                        self._serve(request)
+                    if parser.wants_continue:
+                        sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        except OSError:
+            pass  # the client has disconnected
+        finally:
+            parser.discard()
+
+    def _serve(self, request: Request) -> None:
+        """Answer one request; blocks while a poll is held. Raises: OSError."""
+        self._answered.clear()
+        self._options = None
+        if request.method == b"HEAD" or not request.keep_alive:
+            self._options = ResponseOptions(request.method == b"HEAD", not request.keep_alive)
+        with self._node.lock:
+            self._api(request, self)
+        while not self._answered.is_set():
+            assert self._held is not None
+            if not self._answered.wait(max(0.0, self._held.deadline - time.monotonic())):
+                self._node.expire()
+        self._held = None
+        try:
+            self._socket.sendall(self._response)
+        finally:
+            self._node.wake()
+
+    def _refuse(self, error: PushUpError) -> None:
+        with self._node.lock:
+            data = self._writer.at_this_second().response(problem(error), ResponseOptions(close=True))
+        self._socket.sendall(data)
+
+    # Called by the HTTP interface, with the lock held.
+
+    @property
+    def client(self) -> Client:
+        return Client(*self._socket.getpeername()[:2])
+
+    def answer(self, answer: Answer) -> None:
+        self._response = self._writer.at_this_second().answer(answer, self._options)
+        self._answered.set()
+
+    def respond(self, response: Response) -> None:
+        self._response = self._writer.at_this_second().response(response, self._options)
+        self._answered.set()
+
+    def hold(self, held: Held) -> None:
+        assert isinstance(held, Subscription)
+        self._held = held
+
+    def stream(self, streamed: Streamed, content_type: bytes, first: bytes, *, chunked: bool) -> bool:
+        raise AssertionError("this server has no event streams")
+
+    def write(self, data: bytes) -> bool:
+        raise AssertionError("this server has no event streams")
+
+    def finish(self, data: bytes) -> None:
+        raise AssertionError("this server has no event streams")
+
+
+def _accept(listener: socket.socket, hold_jitter: float) -> None:
+    """Serve each connection with its own thread; close connections that the system has no thread for."""
+    node, writer = _Node(hold_jitter=hold_jitter), _Writer()
+    api = Api(
+        node,
+        polls=PollReader(PollLimits()),
+        publication_limits=PublicationLimits(),
+        publication_limit_bytes=RequestLimits().body_limit_bytes,
+        access=Access(),
+        origins=Origins(),
+        refusals=Refusals(Metrics(), time.monotonic),
+        metrics_text=lambda: b"",
+    )
+    while True:
+        try:
+            sock, _ = listener.accept()
+        except OSError:
+            time.sleep(0.01)  # out of file descriptors
+            continue
+        try:
+            threading.Thread(target=_Connection(sock, node, api, writer).run, daemon=True).start()
+        except RuntimeError as error:  # out of threads, or of memory for them
+            sock.close()
+            click.echo(f"Connection closed, as no thread could be started for it: {error}", err=True)
+
+
+@click.command()
+@click.argument("command", type=click.Choice(["serve"]))
+@click.option("--listen", default="127.0.0.1:8080", show_default=True)
+@click.option("--log-level", hidden=True)
+@click.option("--hold-jitter", default=0.15, show_default=True, help="As the setting of PushUp.")
+def main(command: str, *, listen: str, log_level: str | None, hold_jitter: float) -> None:
+    """Serve PushUp's HTTP interface with one thread per client."""
+    raise_file_limit()
+    tune_garbage_collector()
+    listener = open_socket(listen)
+    listener.setblocking(True)
+    host, port = listener.getsockname()[:2]
+    click.echo(f"Server listens on http://{host}:{port}")
+    try:
+        _accept(listener, hold_jitter)
+    except KeyboardInterrupt:
+        sys.exit(0)  # the threads are daemons, so nothing waits for them
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""A member's process: `python -m loadtest.mishra.process '{"member": 0, ...}'`; `team` starts it."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+import msgspec
+
+from loadtest.mishra import event_based, thread_based
+from loadtest.mishra.core.settings import Settings
+from loadtest.mishra.service import Service
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What a process is to be. `messages` and `clients`: file numbers of its sockets, which are bound already."""
+
+    member: int
+    driver: str
+    priorities: bool
+    peers: list[tuple[str, int]]
+    messages: int
+    clients: int
+    settings: Settings
+
+
+def main(task: Task) -> None:
+    messages, clients = (socket.socket(fileno=number) for number in (task.messages, task.clients))
+    service = Service(task.member, peers=task.peers, messages=messages, clients=clients, settings=task.settings)
+    if task.driver == "events":
+        event_based.run(service, priority=task.priorities)
+    else:
+        thread_based.run(service, priorities=task.priorities)
+
+
+if __name__ == "__main__":
+    main(msgspec.json.decode(sys.argv[1].encode(), type=Task))

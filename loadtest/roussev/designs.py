@@ -1,0 +1,294 @@
+"""Roussev & Wu: seven server designs, and the event-driven one, under the same load (Tables 1 and 2, §4, §5).
+
+The paper measures how long a server takes for 2,800 requests from 140 clients, 20 each, and calls that CPU time. A
+request takes 250 or 500 ms to serve, and the response has 4,000 bytes. The time has a lower bound, the number of
+requests per worker times the delay, which the tables show beside it. The cost of a design itself is its processor time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from loadtest.load.servers import Server, running
+from loadtest.reports.results import Figure, Progress, Table, Value, percentile
+from loadtest.roussev import probes
+from loadtest.roussev.baselines import (
+    Design,
+    accept_lock,
+    concurrent_queue,
+    event_driven,
+    hash_table,
+    iterative,
+    pipes,
+    shared_buffer,
+    thread_per_client,
+)
+from loadtest.roussev.crowd import Crowd, Served
+from loadtest.roussev.probes import Count, InService
+
+DESIGNS: Mapping[str, Design] = {
+    "iterative": iterative,
+    "thread_per_client": thread_per_client,
+    "accept_lock": accept_lock,
+    "shared_buffer": shared_buffer,
+    "concurrent_queue": concurrent_queue,
+    "hash_table": hash_table,
+    "pipes": pipes,
+    "event_driven": event_driven,
+}
+
+ONE_THREAD = ("iterative",)
+ANY_NUMBER = ("thread_per_client", "event_driven")
+"""Designs that serve all clients concurrently; they have no worker pool."""
+
+PRE_THREADED = tuple(name for name in DESIGNS if name not in (*ONE_THREAD, *ANY_NUMBER))
+
+CLIENTS = 140
+EACH = 20
+DELAYS = (0.25, 0.5)
+MOST_CLIENTS = 700
+MOST_THREADS = 200
+PATIENCE_SECONDS = 10.0
+"""A client waits for twice the least possible time, plus this."""
+
+
+class PaperResult(NamedTuple):
+    """A row of the paper's Table 1: the best number of threads, and the milliseconds taken at each of `DELAYS`."""
+
+    threads: int
+    took: tuple[int | None, int | None]
+
+
+TABLE_1 = {
+    "iterative": PaperResult(1, (700_000, None)),
+    "thread_per_client": PaperResult(1, (12_552, 21_499)),
+    "accept_lock": PaperResult(50, (21_153, 33_602)),
+    "shared_buffer": PaperResult(50, (16_562, 28_960)),
+    "concurrent_queue": PaperResult(70, (13_048, None)),
+    "hash_table": PaperResult(50, (14_562, 24_265)),
+    "pipes": PaperResult(150, (13_195, 19_253)),
+    "event_driven": PaperResult(1, (None, None)),
+}
+TABLE_2 = {10: 70_312, 30: 23_781, 40: 20_828, 50: 17_549, 60: 17_047, 70: 13_048, 80: 18_203}
+TABLE_2_DESIGN = "concurrent_queue"
+
+
+class Load(NamedTuple):
+    """`clients` concurrent clients that make `each` requests; serving one takes `delay` seconds."""
+
+    clients: int
+    each: int
+    delay: float
+
+    @property
+    def requests(self) -> int:
+        return self.clients * self.each
+
+    def least_seconds(self, name: str, threads: int) -> float:
+        """The least time that a design can take with this many workers."""
+        at_once = 1 if name in ONE_THREAD else self.clients if name in ANY_NUMBER else min(threads, self.clients)
+        return math.ceil(self.requests / at_once) * self.delay
+
+
+class Run(NamedTuple):
+    """The result of one design under one load."""
+
+    name: str
+    threads: int
+    load: Load
+    served: Served
+    cpu_seconds: float
+    peak_bytes: int
+
+    @property
+    def least_seconds(self) -> float:
+        return self.load.least_seconds(self.name, self.threads)
+
+    def row(self) -> tuple[Value, ...]:
+        served = self.served
+        return (
+            self.name, self.threads if self.name in PRE_THREADED else "-", self.load.clients, 1e3 * self.load.delay,
+            self.load.requests, 1e3 * served.seconds, 1e3 * self.least_seconds, served.seconds / self.least_seconds,
+            1e3 * percentile(served.responses, 0.5), 1e3 * percentile(served.responses, 0.99),
+            1e6 * self.cpu_seconds / self.load.requests, self.peak_bytes / 2**20, served.refused, served.unanswered,
+            served.own_cpu,
+        )  # fmt: skip
+
+
+COLUMNS = (
+    "design", "threads", "clients", "delay ms", "requests", "took ms", "at least ms", "ratio", "p50 ms", "p99 ms",
+    "server us a request", "peak MB", "refused", "unanswered", "load's CPU",
+)  # fmt: skip
+
+
+class Scale(NamedTuple):
+    """How much of the experiment to run.
+
+    `one_by_one`: requests to the iterative server, which would take 700 s for all of them.
+    """
+
+    clients: int
+    each: int
+    delays: Sequence[float]
+    one_by_one: int
+    table_2: Sequence[int]
+    others: Sequence[int]
+    others_each: int
+    most_clients: int
+    most_each: int
+    rounds: int
+    service_seconds: float
+
+
+FULL = Scale(
+    clients=CLIENTS, each=EACH, delays=DELAYS, one_by_one=40, table_2=(*TABLE_2, 100, 150, 200),
+    others=(10, 30, 50, 80, 150, 200), others_each=4, most_clients=MOST_CLIENTS, most_each=4, rounds=20_000,
+    service_seconds=10.0,
+)  # fmt: skip
+QUICK = Scale(
+    clients=CLIENTS, each=4, delays=DELAYS, one_by_one=10, table_2=(10, 30, 50, 70, 150),
+    others=(), others_each=1, most_clients=MOST_CLIENTS, most_each=1,
+    rounds=2000, service_seconds=2.0,
+)  # fmt: skip
+
+LOADS = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
+
+
+def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
+    return measure(QUICK if quick else FULL)
+
+
+def measure(scale: Scale) -> tuple[list[Table], list[Figure]]:
+    """The paper's two tables, the largest load, and the theorems."""
+    loads = [Load(scale.clients, scale.each, delay) for delay in scale.delays]
+    plan = [(name, TABLE_1[name].threads, _load_for(name, load, scale)) for load in loads for name in DESIGNS]
+    more = Load(scale.clients, scale.others_each, loads[0].delay)
+    by_threads = [(TABLE_2_DESIGN, threads, loads[0]) for threads in scale.table_2]
+    by_threads += [(name, threads, more) for name in PRE_THREADED if name != TABLE_2_DESIGN for threads in scale.others]
+    most = Load(scale.most_clients, scale.most_each, loads[0].delay)
+    at_most = [(name, MOST_THREADS, most) for name in (*ANY_NUMBER, *PRE_THREADED)]
+    progress = Progress(len(plan) + len(by_threads) + len(at_most) + 2)
+    runs = [[_step(progress, *what) for what in group] for group in (plan, by_threads, at_most)]
+    progress.step("the theorems, by themselves")
+    counts = probes.count_probes(LOADS, rounds=scale.rounds)
+    progress.step("the theorems, in service")
+    in_service = [
+        *probes.table_in_service(clients=CLIENTS, workers=50, delay=0.02, seconds=scale.service_seconds),
+        *probes.workers_in_service(busy=100, delay=0.05, seconds=scale.service_seconds / 3),
+    ]
+    progress.end()
+    tables = [_table_1(runs[0]), _table_2(runs[1]), _table_most(runs[2]), *_tables_probes(counts, in_service)]
+    return tables, [_figure_threads(runs[1]), _figure_cost([*runs[0], *runs[2]]), _figure_probes(counts)]
+
+
+def serve(name: str, threads: int, load: Load) -> Run:
+    """Run a design under a load. If its server does not start, all requests count as refused."""
+    patience = 2 * load.least_seconds(name, threads) + PATIENCE_SECONDS
+    flags = ("--delay", str(load.delay), "--threads", str(threads))
+    try:
+        with running(*flags, module=f"loadtest.roussev.baselines.{name}") as server:
+            before = server.cpu_seconds()
+            served = Crowd(server.address, clients=load.clients, each=load.each, patience=patience).run()
+            try:
+                return Run(name, threads, load, served, server.cpu_seconds() - before, _peak_bytes(server))
+            except (psutil.Error, OSError):  # the server died under the load
+                return Run(name, threads, load, served, 0.0, 0)
+    except RuntimeError:
+        return Run(name, threads, load, Served(0.0, 0, load.requests, 0, [], 0.0), 0.0, 0)
+
+
+def _load_for(name: str, load: Load, scale: Scale) -> Load:
+    return load._replace(clients=scale.one_by_one, each=1) if name in ONE_THREAD else load
+
+
+def _step(progress: Progress, name: str, threads: int, load: Load) -> Run:
+    progress.step(f"{name}, {threads} threads, {load.clients} clients, {1e3 * load.delay:g} ms")
+    return serve(name, threads, load)
+
+
+def _peak_bytes(server: Server) -> int:
+    """The server's peak resident memory."""
+    status = Path(f"/proc/{server.pid}/status").read_text()
+    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+
+
+def _table_1(runs: Sequence[Run]) -> Table:
+    rows = [(*run.row(), TABLE_1[run.name].took[DELAYS.index(run.load.delay)] or "-") for run in runs]
+    title = "Each design with the paper's best number of threads (Table 1); the iterative one serves fewer requests"
+    return Table("designs-table-1", title, (*COLUMNS, "paper, 2,800 requests ms"), rows)
+
+
+def _table_2(runs: Sequence[Run]) -> Table:
+    papers = {TABLE_2_DESIGN: TABLE_2}
+    rows = [(*run.row(), papers.get(run.name, {}).get(run.threads, "-")) for run in runs]
+    title = "By number of threads (the paper's Table 2 covers only the concurrent queue)"
+    return Table("designs-table-2", title, (*COLUMNS, "paper, 2,800 requests ms"), rows)
+
+
+def _table_most(runs: Sequence[Run]) -> Table:
+    title = f"{runs[0].load.clients} concurrent clients; the paper has at most {MOST_CLIENTS}"
+    return Table("designs-most-clients", title, COLUMNS, [run.row() for run in runs])
+
+
+def _tables_probes(counts: Sequence[Count], in_service: Sequence[InService]) -> list[Table]:
+    alone = Table(
+        "designs-theorems",
+        "Probes at a known load, random keys: at most 1/(1 - load) to insert, 1/load to find (Theorems 1 to 3)",
+        ("theorem", "operation", "slots", "taken or free", "load", "at most", "exactly", "measured", "std. error",
+         "samples"),
+        [
+            (count.theorem.name, count.theorem.operation, count.m, count.n, count.n / count.m, count.bound, count.exact,
+             count.mean, count.error, count.samples)
+            for count in counts
+        ],
+    )  # fmt: skip
+    together = Table(
+        "designs-probes-in-service",
+        "Probes while clients are being served, at whatever load that causes",
+        ("theorem", "operation", "how", "slots", "load", "at most", "exactly", "measured", "std. error", "samples"),
+        [
+            (found.theorem.name, found.theorem.operation, found.how, found.m, found.load, found.bound, found.exact,
+             found.mean, found.error, found.samples)
+            for found in in_service
+        ],
+    )  # fmt: skip
+    return [alone, together]
+
+
+def _figure_threads(runs: Sequence[Run]) -> Figure:
+    """Requests per second by number of threads, with the upper bound threads / delay."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for run in runs:
+        if run.served.seconds:
+            lines.setdefault(run.name, []).append((run.threads, run.served.answered / run.served.seconds))
+    counts = sorted({run.threads for run in runs})
+    clients, _, delay = runs[0].load
+    lines["at most"] = [(threads, min(threads, clients) / delay) for threads in counts]
+    return Figure("designs-threads", f"{clients} clients, {1e3 * delay:g} ms", "threads", "requests a second", lines)
+
+
+def _figure_cost(runs: Sequence[Run]) -> Figure:
+    """Processor time per request by number of clients."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for run in runs:
+        if run.load.delay == runs[0].load.delay and run.name not in ONE_THREAD:
+            cost = 1e6 * run.cpu_seconds / run.load.requests
+            lines.setdefault(run.name, []).append((run.load.clients, cost))
+    return Figure("designs-cost", "What a request costs the server", "clients at once", "us of processor time", lines)
+
+
+def _figure_probes(counts: Sequence[Count]) -> Figure:
+    """Measured probes by load, with the theorems' bounds."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for count in counts:
+        if count.n / count.m < 0.97 or count.theorem is not probes.THEOREM_1:
+            lines.setdefault(f"Theorem {count.theorem.name}, measured", []).append((count.n / count.m, count.mean))
+            if count.theorem is not probes.THEOREM_3:
+                bound = f"at most 1/{'(1 - load)' if count.theorem is probes.THEOREM_1 else 'load'}"
+                lines.setdefault(bound, []).append((count.n / count.m, count.bound))
+    return Figure("designs-theorems", "Probes by load", "load: n/m", "probes", lines)

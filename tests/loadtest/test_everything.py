@@ -1,0 +1,67 @@
+"""`python -m loadtest all`: which experiments run, in which order, and what a second run does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from loadtest.__main__ import EXPERIMENTS
+from loadtest.everything import SECONDS, run_all
+
+
+class Runs:
+    """Notes the experiments that are run; those in `failing` fail."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.failing: set[str] = set()
+
+    def __call__(self, name: str, mode: str, folder: Path) -> bool:
+        self.seen.append(f"{name} {mode}")
+        return name not in self.failing
+
+
+def test_every_experiment_is_run() -> None:
+    """Each once: `trip-time` is another name for `traffic`."""
+    assert EXPERIMENTS["trip-time"] is EXPERIMENTS["traffic"]
+    assert SECONDS.keys() | {"trip-time"} == EXPERIMENTS.keys()
+
+
+def test_a_second_run_does_what_is_left(tmp_path: Path) -> None:
+    """What failed is tried again, what was done is not; a full run does not count as done by a quick one."""
+    runs = Runs()
+    runs.failing = {"stalls", "peers"}
+    assert run_all(tmp_path, quick=True, run=runs) == ["stalls", "peers"]
+    assert runs.seen == [f"{name} --quick" for name in SECONDS]
+    runs = Runs()
+    assert run_all(tmp_path, quick=True, run=runs) == []
+    assert runs.seen == ["stalls --quick", "peers --quick"]
+    runs = Runs()
+    assert run_all(tmp_path, quick=False, run=runs) == []
+    assert runs.seen == [f"{name} --full" for name in SECONDS]
+
+
+def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
+    """What was done before is noted at once."""
+    second = list(SECONDS)[1]
+
+    def interrupted(name: str, mode: str, folder: Path) -> bool:
+        if name == second:
+            raise KeyboardInterrupt
+        return True
+
+    with pytest.raises(KeyboardInterrupt):
+        run_all(tmp_path, quick=True, run=interrupted)
+    runs = Runs()
+    run_all(tmp_path, quick=True, run=runs)
+    assert runs.seen[0] == f"{second} --quick"
+
+
+def test_how_long_it_takes_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each line says which experiment it is, and how much time is left in all."""
+    run_all(tmp_path, quick=False, run=Runs())
+    lines = capsys.readouterr().err.splitlines()
+    first, last = next(iter(SECONDS)), list(SECONDS)[-1]
+    assert lines[0].startswith(f"1/{len(SECONDS)} {first}: about ")
+    assert lines[-1] == f"{len(SECONDS)}/{len(SECONDS)} {last}: about 2.5 h; 2.5 h left in all"
