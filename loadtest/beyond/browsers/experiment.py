@@ -38,9 +38,9 @@ QUICK_DURING = 0.7
 
 QUICK_MESSAGES = 200
 QUICK = {
-    "chromium": ("node-killed", "offline", "bad-gateway", "leader-frozen", "leader-killed", "eight-tabs"),
-    "firefox": ("node-drained", "haproxy-away", "buffering", "leader-hangs", "back"),
-    "webkit": ("redis-away", "haproxy-reloaded", "cutting-often", "slow", "reload"),
+    "chromium": ("node-killed", "offline", "slow", "leader-frozen", "leader-killed", "eight-tabs"),
+    "firefox": ("node-drained", "haproxy-away", "buffering", "cutting-often", "leader-hangs", "back"),
+    "webkit": ("redis-away", "haproxy-reloaded", "bad-gateway", "reload"),
 }
 """With these, each browser, client, front and kind of fault is there at least once."""
 
@@ -153,7 +153,7 @@ def play(
                 ]
                 publisher.publish(messages)
                 publisher.close()
-                failed.append(scene.held_one_each())
+                failed.append(scene.held_at_most())
     except Exception as error:  # the other scenes are played anyway
         return Played([], [f"{type(error).__name__}: {error}"])
     return Played(cases, [line for line in failed if line])

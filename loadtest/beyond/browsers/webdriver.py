@@ -11,6 +11,8 @@ from typing import Any
 
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service as ChromeService
+from selenium.webdriver.remote.client_config import ClientConfig
+from selenium.webdriver.remote.remote_connection import RemoteConnection
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.webkitgtk.options import Options as WebKitOptions
 from selenium.webdriver.webkitgtk.service import Service as WebKitService
@@ -135,11 +137,16 @@ class WebKit(_Tabs):
         with _display() as display:
             environment = {**os.environ, "DISPLAY": display, "GDK_BACKEND": "x11"}
             service = WebKitService(installed("WebKitWebDriver", "webkit2gtk-driver"), env=environment)
-            driver = webdriver.WebKitGTK(options=options, service=service)
+            service.start()  # webdriver.WebKitGTK would, too, but not without a DeprecationWarning
             try:
-                yield cls(driver, driver.service.process.pid)
+                connection = RemoteConnection(client_config=ClientConfig(service.service_url))
+                driver = webdriver.Remote(connection, options=options)
+                try:
+                    yield cls(driver, service.process.pid)
+                finally:
+                    driver.quit()
             finally:
-                driver.quit()
+                service.stop()
 
 
 @contextmanager
