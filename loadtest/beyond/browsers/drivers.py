@@ -23,12 +23,14 @@ class Browser(Protocol):
     can_freeze: has a command that freezes a page, as it does by itself with pages that nobody looks at
     can_disconnect: has a command that takes a page's network away
     survives_a_kill: can still be driven after the process of a page was killed
+    ends_requests: over HTTP/2, a request that a page gives up before it is answered ends at the server, too
     """
 
     name: str
     can_freeze: bool
     can_disconnect: bool
     survives_a_kill: bool
+    ends_requests: bool
 
     def open(self, url: str) -> str:
         """A new tab that loads this page; does not wait for it."""

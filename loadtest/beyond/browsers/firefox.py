@@ -48,6 +48,7 @@ class Firefox:
     can_freeze = False
     can_disconnect = True
     survives_a_kill = True
+    ends_requests = True
 
     def __init__(self, address: str, root: int) -> None:
         self._socket = websocket.create_connection(f"{address}/session", timeout=SECONDS, suppress_origin=True)

@@ -185,15 +185,15 @@ class Scene:
         return self.browser.run(tab, "return window.push ? push.report().slice(-12) : []")
 
     def held_one_each(self) -> str:
-        """An error unless soon each group of pushup.js has one request, and each loop its own; it may be repeating it."""
+        """An error unless soon each group of pushup.js has one request, and each loop its own unless it repeats it."""
         least = sum(group.client != LOOP for group in self.groups)
         return self._held(least, self._most_held)
 
     def held_at_most(self) -> str:
         """An error unless soon there are no more. To be called after one more message.
 
-        Over HTTP/2, WebKitGTK leaves a poll open that nobody waits for any more, until it is answered. And there may be
-        fewer for half a minute, since it does not notice that a connection with a stream was cut.
+        Over HTTP/2, WebKitGTK holds a poll that was given up until it is answered. And there may be fewer for half a
+        minute, since it does not notice that a connection with a stream was cut.
         """
         return self._held(0, self._most_held)
 

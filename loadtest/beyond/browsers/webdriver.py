@@ -84,6 +84,7 @@ class Chromium(_Tabs):
     can_freeze = True
     can_disconnect = True
     survives_a_kill = True
+    ends_requests = True
 
     def freeze(self, tab: str) -> None:
         self._tell(tab, "Page.setWebLifecycleState", state="frozen")
@@ -117,6 +118,7 @@ class WebKit(_Tabs):
     can_freeze = False
     can_disconnect = False
     survives_a_kill = False
+    ends_requests = False
 
     def freeze(self, tab: str) -> None:
         raise NotImplementedError
