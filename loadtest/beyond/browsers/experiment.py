@@ -132,7 +132,7 @@ def play(
             with scene:
                 origins = scene.origins(fronts, plan.proxy_for(driver), plan.prepare)
                 scene.open(clients, origins, plan)
-                # What buffers responses never answers a stream, so a browser that ends no requests holds it for minutes.
+                # A gateway does not answer a stream, so a browser that ends no requests holds it for minutes.
                 counts = driver.ends_requests or plan.proxy != "gateway"
                 failed += [scene.held_one_each()] if counts else []
                 interval = max(INTERVAL_SECONDS, plan.lasts / messages / during)

@@ -117,11 +117,14 @@ class Firefox:
                 )  # fmt: skip
             try:
                 browser = cls(_address(process, log), process.pid)
-                yield browser
-                with suppress(BiDiError, websocket.WebSocketException, OSError):
-                    browser.command("browser.close")
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(END_SECONDS)
+                try:
+                    yield browser
+                    with suppress(BiDiError, websocket.WebSocketException, OSError):
+                        browser.command("browser.close")
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(END_SECONDS)
+                finally:
+                    browser._socket.shutdown()
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
