@@ -124,7 +124,7 @@ class Firefox:
                     with suppress(subprocess.TimeoutExpired):
                         process.wait(END_SECONDS)
                 finally:
-                    browser._socket.shutdown()
+                    browser._socket.shutdown()  # type: ignore[no-untyped-call]
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
