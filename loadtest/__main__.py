@@ -74,9 +74,7 @@ OPTIONS = {CLUSTER_KILLS: {"faults", "only", "seed", "minutes"}, REAL_BROWSERS: 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("experiment", type=click.Choice([*sorted(EXPERIMENTS), ALL, REPORT, JUDGE]))
 @click.argument("file", required=False, type=click.Path(dir_okay=False, exists=True, path_type=Path))
-@click.option(
-    "--quick/--full", default=False, help="--quick shortens the run; by default it takes as long as the paper's."
-)
+@click.option("--quick/--full", default=False, help="--quick shortens the run; in full it takes as long as docs/ says.")
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("results"), show_default=True,
     help="Folder for tables and figures.",

@@ -7,7 +7,8 @@ Needs Debian's packages `nginx` and `libnginx-mod-nchan`. Without them only Push
 | fan-out | all subscribers on one channel, a few messages per second |
 | spread | a channel per subscriber, many messages per second, to one channel after another |
 | memory | polls are held, and nothing is published |
-| events | the same three with a stream of server-sent events for each subscriber |
+| browser | fan-out and spread, each poll with the header fields that a browser sends |
+| events | the first three with a stream of server-sent events for each subscriber |
 """
 
 from __future__ import annotations
@@ -39,8 +40,27 @@ from loadtest.load.swarm import (
 from loadtest.reports.results import Figure, Progress, Table, Value
 
 MODULE = Path("/usr/lib/nginx/modules/ngx_nchan_module.so")
-EVENTS = ", events"
-"""What the names of works with streams end with."""
+EVENTS, BROWSER = ", events", ", browser"
+"""What the names of works with streams, and with a browser's polls, end with."""
+
+BROWSER_FIELDS = (
+    "User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/156.0.0.0 Safari/537.36",
+    "Accept: */*",
+    "Accept-Language: en-US,en;q=0.9",
+    "Accept-Encoding: gzip, deflate, br, zstd",
+    "Cache-Control: no-cache",
+    "Pragma: no-cache",
+    "Referer: http://127.0.0.1:5000/questions/17",
+    'Sec-Ch-Ua: "Chromium";v="156", "Not(A:Brand";v="24"',
+    "Sec-Ch-Ua-Mobile: ?0",
+    'Sec-Ch-Ua-Platform: "Linux"',
+    "Sec-Fetch-Dest: empty",
+    "Sec-Fetch-Mode: cors",
+    "Sec-Fetch-Site: same-origin",
+    "Connection: keep-alive",
+    "Cookie: session=eyJ1c2VyIjoiSm9obiJ9.aBcDeF.0123456789abcdefghijklmnopq",
+)
+"""What Chrome sends with a poll; about 700 bytes."""
 
 ROUNDS = 3
 QUICK_ROUNDS = 1
@@ -136,26 +156,28 @@ def measure(
     `deliveries`: deliveries per second of the fan-out; `spread`: messages per second of the spread.
     """
     servers = {"PushUp": _pushup, "Nchan": _nchan} if nchan_is_installed() else {"PushUp": _pushup}
-    progress = Progress(6 * rounds * len(servers))
+    progress = Progress(8 * rounds * len(servers))
     costs: dict[str, dict[str, list[float]]] = {}
     rest: dict[str, dict[str, list[Measured]]] = {}
     for _ in range(rounds):
         for name, start in servers.items():
             for work, channels, interval in (
                 ("fan-out", 1, subscribers / deliveries),
+                ("fan-out, browser", 1, subscribers / deliveries),
                 ("fan-out, events", 1, subscribers / deliveries),
                 ("spread", subscribers, 1 / spread),
+                ("spread, browser", subscribers, 1 / spread),
                 ("spread, events", subscribers, 1 / spread),
             ):
                 progress.step(f"{work}, {name}")
                 with start() as peer:
-                    m = _work(peer, subscribers, channels, interval, seconds, streams=work.endswith(EVENTS))
+                    m = _work(peer, subscribers, channels, interval, seconds, work)
                 costs.setdefault(work, {}).setdefault(name, []).append(1e6 * m.cpu["server"] / max(1, m.delivered))
                 rest.setdefault(work, {}).setdefault(name, []).append(m)
             for work in ("memory", "memory, events"):
                 progress.step(f"{work}, {name}")
                 with start() as peer:
-                    used = _memory(peer, subscribers, streams=work.endswith(EVENTS))
+                    used = _memory(peer, subscribers, work)
                 costs.setdefault(work, {}).setdefault(name, []).append(used)
     progress.end()
     units = {"fan-out": "us per delivery", "spread": "us per message", "memory": "bytes per subscriber"}
@@ -188,8 +210,8 @@ def nchan_is_installed() -> bool:
     return shutil.which("nginx", path="/usr/sbin:/usr/bin:/sbin:/bin") is not None and MODULE.exists()
 
 
-def _work(peer: _Peer, subscribers: int, channels: int, interval: float, seconds: float, *, streams: bool) -> Measured:
-    swarm = _swarm(peer, subscribers, channels, streams=streams)
+def _work(peer: _Peer, subscribers: int, channels: int, interval: float, seconds: float, work: str) -> Measured:
+    swarm = _swarm(peer, subscribers, channels, work)
     try:
         swarm.begin()
         swarm.measure(interval=interval, seconds=2.0)
@@ -198,11 +220,11 @@ def _work(peer: _Peer, subscribers: int, channels: int, interval: float, seconds
         swarm.close()
 
 
-def _memory(peer: _Peer, subscribers: int, *, streams: bool) -> float:
+def _memory(peer: _Peer, subscribers: int, work: str) -> float:
     """Bytes per held poll or stream, from the growth of the server's PSS."""
     usage = Usage(peer.pids[0])
     before = usage.memory_bytes()
-    swarm = _swarm(peer, subscribers, 1, streams=streams)
+    swarm = _swarm(peer, subscribers, 1, work)
     try:
         swarm.begin()
         time.sleep(1.0)
@@ -211,10 +233,12 @@ def _memory(peer: _Peer, subscribers: int, *, streams: bool) -> float:
         swarm.close()
 
 
-def _swarm(peer: _Peer, subscribers: int, channels: int, *, streams: bool) -> Swarm:
+def _swarm(peer: _Peer, subscribers: int, channels: int, work: str) -> Swarm:
     return Swarm(
         [peer.address], [peer.address], subscribers=subscribers, channels=channels, publishers=min(8, channels),
-        watched={"server": peer.pids}, interface=peer.interface, streams=peer.streams if streams else None,
+        watched={"server": peer.pids}, interface=peer.interface,
+        streams=peer.streams if work.endswith(EVENTS) else None,
+        poll_headers="".join(f"{field}\r\n" for field in BROWSER_FIELDS) if work.endswith(BROWSER) else "",
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Hsu §5.2, Figure 15: while one client's link is blocked for T seconds, how long do other clients wait for messages?
+"""Hsu §5.2, Figures 14 and 15: while one client's link is blocked for T seconds, how long do others wait for messages?
 
 The paper replays a game server's log: 300 players, 28,573 messages in and 142,570 out in ten minutes; from the 93rd
 second on, nothing reaches client C1 for T seconds. The log was not published, so we generate traffic of the same size:
@@ -11,6 +11,7 @@ counted.
 from __future__ import annotations
 
 import json
+import math
 import random
 import time
 from collections.abc import Sequence
@@ -53,34 +54,31 @@ QUICK = Replay(4.0, 18.0)
 KINDS = {"output buffer": (), "plain writes": ("--plain-writes",)}
 
 
+STEP_SECONDS = 0.25
+"""Of Figure 14: the longest response time of the messages that were sent in each such step."""
+
+
 def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
-    return measure(QUICK if quick else PAPER, TIMES)
+    """In full, two servers at a time: an hour and a half. `--quick`: all 16 at the same time, on one processor."""
+    return measure(QUICK, TIMES, at_once=len(TIMES)) if quick else measure(PAPER, TIMES, at_once=1)
 
 
-def measure(replay: Replay, times: Sequence[float]) -> tuple[list[Table], list[Figure]]:
+def measure(replay: Replay, times: Sequence[float], *, at_once: int) -> tuple[list[Table], list[Figure]]:
     """The average of the 100 worst response times by T, with and without the output buffer.
 
-    All cases run concurrently, each on its own server, since a server needs only 1 % of a processor.
+    `at_once`: how many values of T are measured at the same time, each with two servers.
     """
-    progress = Progress(2)
+    progress = Progress(math.ceil(len(times) / at_once))
     games: dict[tuple[str, float], _Game] = {}
-    loop = Loop()
-    with ExitStack() as servers:
-        progress.step(f"starting {len(KINDS) * len(times)} servers")
-        for blocked in times:
-            for kind, flags in KINDS.items():
-                server = servers.enter_context(running(*flags, module="loadtest.hsu.blocked_client_server"))
-                games[kind, blocked] = _Game(loop, server)
-        progress.step(f"{replay.seconds:g} s of traffic for each")
-        start = time.time() + 1.0
-        for (_, blocked), game in games.items():
-            game.play(start, replay, blocked)
-        loop.run_until(start + replay.seconds + 1.0)
-        loop.close()
+    for first in range(0, len(times), at_once):
+        some = times[first : first + at_once]
+        progress.step(f"{replay.seconds:g} s of traffic for each of {len(KINDS) * len(some)} servers")
+        games |= _play(replay, some)
     progress.end()
-    worst = {which: sum(sorted(game.responses)[-TOP:]) / TOP for which, game in games.items()}
+    delays = {which: [delay for _, delay in game.responses] for which, game in games.items()}
+    worst = {which: sum(sorted(values)[-TOP:]) / TOP for which, values in delays.items()}
     rows = [
-        (blocked, *[value for kind in KINDS for value in (worst[kind, blocked], len(games[kind, blocked].responses))])
+        (blocked, *[value for kind in KINDS for value in (worst[kind, blocked], len(delays[kind, blocked]))])
         for blocked in times
     ]
     title = "Average of the 100 worst response times, one client's link blocked for T s (Hsu Figure 15)"
@@ -89,14 +87,53 @@ def measure(replay: Replay, times: Sequence[float]) -> tuple[list[Table], list[F
     figure = Figure(
         "blocked-client", "One client's link is blocked", "blocked for T (s)", "100 worst response times (s)", lines
     )
-    return [Table("blocked-client", title, columns, rows)], [figure]
+    longest = max(times)
+    timeline = Figure(
+        "blocked-client-timeline",
+        f"The link is blocked for {longest:g} s (Hsu Figure 14)",
+        "since the link was blocked (s)",
+        "longest response time (s)",
+        {kind: _timeline(games[kind, longest].responses, replay.before, longest) for kind in reversed(KINDS)},
+    )
+    return [Table("blocked-client", title, columns, rows)], [figure, timeline]
+
+
+def _play(replay: Replay, times: Sequence[float]) -> dict[tuple[str, float], _Game]:
+    """The games for these T, at the same time, each on a server of its own."""
+    games: dict[tuple[str, float], _Game] = {}
+    loop = Loop()
+    with ExitStack() as servers:
+        for blocked in times:
+            for kind, flags in KINDS.items():
+                server = servers.enter_context(running(*flags, module="loadtest.hsu.blocked_client_server"))
+                games[kind, blocked] = _Game(loop, server)
+        start = time.time() + 1.0
+        for (_, blocked), game in games.items():
+            game.play(start, replay, blocked)
+        loop.run_until(start + replay.seconds + 1.0)
+        loop.close()
+    return games
+
+
+def _timeline(responses: Sequence[tuple[float, float]], blocked_at: float, blocked: float) -> list[tuple[float, float]]:
+    """The longest response time of the messages of each step, from shortly before the link is blocked on."""
+    found: dict[int, float] = {}
+    for sent, delay in responses:
+        step = math.floor((sent - blocked_at) / STEP_SECONDS)
+        if -2 <= step * STEP_SECONDS <= blocked + 4:
+            found[step] = max(found.get(step, 0.0), delay)
+    return [(step * STEP_SECONDS, found[step]) for step in sorted(found)]
 
 
 class _Game:
-    """The 300 clients of one server, and their messages. `responses`: response times in seconds, except C1's."""
+    """The 300 clients of one server, and their messages.
+
+    `responses`: when each message was sent, in seconds from the start, and how long it took; without those to C1.
+    """
 
     def __init__(self, loop: Loop, server: Server) -> None:
-        self.responses: list[float] = []
+        self.responses: list[tuple[float, float]] = []
+        self._start = 0.0
         self._loop = loop
         self._tables: dict[Connection, int] = {}
         for number in range(1, CLIENTS):
@@ -110,6 +147,7 @@ class _Game:
 
     def play(self, start: float, replay: Replay, blocked: float) -> None:
         """Schedule the traffic, and the blocking of C1's link."""
+        self._start = start
         for moment, table in _traffic(replay.seconds):
             self._loop.at(start + moment, partial(self._publish, table))
         if blocked:
@@ -124,7 +162,9 @@ class _Game:
         now = time.time()
         answer = json.loads(body)
         client.get(f"/v1/poll?channel=table-{self._tables[client]}&cursor={answer['cursor']}&timeout=60")
-        self.responses.extend(now - message["data"]["sent"] for message in answer["messages"])
+        for message in answer["messages"]:
+            sent = message["data"]["sent"]
+            self.responses.append((sent - self._start, now - sent))
 
 
 def _poll_as_c1(client: Connection, status: int, body: bytes) -> None:

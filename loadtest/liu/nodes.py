@@ -2,16 +2,21 @@
 
 Measures trip time and received share by number of connections, and the cost of a delivery to the nodes, HAProxy and
 Redis. On one machine the nodes share processors, so more nodes are not faster: this shows the overhead of a cluster.
+
+Then each node gets a small share of a processor, as if it had a slow machine to itself. So more nodes can do more: this
+shows whether a cluster grows with its nodes, as the paper says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import click
 import psutil
 
 from deploy.cluster import Cluster
 from loadtest.load.servers import LOAD_CORE, SERVER_CORE, pin
+from loadtest.load.shares import Shares, why_not
 from loadtest.load.swarm import Measured, Swarm
 from loadtest.reports.results import Figure, Progress, Table, Value
 
@@ -23,13 +28,23 @@ QUICK_CONNECTIONS = (500, 2000, 8000)
 DELIVERIES_A_SECOND = 8000
 """A load that every configuration can carry, so that costs are comparable. The publish interval follows from it."""
 
-ROUNDS = 2
+ROUNDS = 3
+
+SHARE = 0.08
+"""Of a processor, for each node: little enough that HAProxy and the swarm on the other one keep up with four nodes."""
+
+INTERVAL_SECONDS = 1.0
+"""Between two messages to all, when nodes have shares. 8,000 connections are more than two nodes can serve then."""
 
 
 def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
-    if quick:
-        return measure(NODES, QUICK_CONNECTIONS, seconds=4.0, rounds=1)
-    return measure(NODES, CONNECTIONS, seconds=5.0, rounds=ROUNDS)
+    numbers, seconds, rounds = (QUICK_CONNECTIONS, 4.0, 1) if quick else (CONNECTIONS, 5.0, ROUNDS)
+    tables, figures = measure(NODES, numbers, seconds=seconds, rounds=rounds)
+    if reason := why_not():
+        click.echo(reason, err=True)
+        return tables, figures
+    more_tables, more_figures = measure_shares(NODES, numbers, seconds=2 * seconds, rounds=rounds)
+    return tables + more_tables, figures + more_figures
 
 
 def measure(
@@ -43,7 +58,9 @@ def measure(
             with _cluster(count) as cluster:
                 for number in connections:
                     progress.step(f"{_named(count)}, {number} connections")
-                    results.setdefault((count, number), []).append(_measure(cluster, number, seconds))
+                    results.setdefault((count, number), []).append(
+                        _measure(cluster, number, seconds, number / DELIVERIES_A_SECOND)
+                    )
     progress.end()
     rows: list[tuple[Value, ...]] = []
     trips: dict[str, list[tuple[float, float]]] = {}
@@ -83,6 +100,46 @@ def measure(
     ]
 
 
+def measure_shares(
+    nodes: Sequence[int], connections: Sequence[int], *, seconds: float, rounds: int, share: float = SHARE
+) -> tuple[list[Table], list[Figure]]:
+    """Each number of nodes with each number of connections, if a node can use this share of a processor; medians."""
+    progress = Progress(rounds * len(nodes) * len(connections))
+    results: dict[tuple[int, int], list[Measured]] = {}
+    for _ in range(rounds):
+        for count in nodes:
+            with Cluster(nodes=count, front="tcp", without=("example",)) as cluster, Shares() as shares:
+                for name in cluster.nodes:
+                    shares.give([pid for pid in [cluster.pids[name]] if pid is not None], share)
+                for number in connections:
+                    progress.step(f"{_named(count)} with {share:.0%} of a processor each, {number} connections")
+                    measured = _measure(cluster, number, seconds, INTERVAL_SECONDS)
+                    results.setdefault((count, number), []).append(measured)
+    progress.end()
+    rows: list[tuple[Value, ...]] = []
+    trips: dict[str, list[tuple[float, float]]] = {}
+    received: dict[str, list[tuple[float, float]]] = {}
+    for (count, number), of_rounds in results.items():
+        m = sorted(of_rounds, key=lambda one: one.received_share)[len(of_rounds) // 2]
+        trips.setdefault(_named(count), []).append((number, m.mean_trip))
+        received.setdefault(_named(count), []).append((number, 100 * m.received_share))
+        rows.append(
+            (
+                _named(count), number, m.mean_trip, m.trip(0.99), 100 * m.received_share, m.delivered / m.seconds,
+                m.cpu["nodes"] / m.seconds, m.repeated + m.out_of_order + m.gaps, m.own_cpu,
+            )
+        )  # fmt: skip
+    columns = (
+        "nodes", "connections", "mean trip s", "p99 s", "received %", "deliveries a second",
+        "nodes' share of a processor", "faults", "swarm's share of its processor",
+    )  # fmt: skip
+    title = f"Nodes with {share:.0%} of a processor each (PushUp Figures 12 and 13)"
+    return [Table("nodes-with-shares", title, columns, rows)], [
+        Figure("nodes-with-shares-trip-time", f"Mean publish trip time. {title}", "connections", "seconds", trips),
+        Figure("nodes-with-shares-received", f"Received messages. {title}", "connections", "%", received),
+    ]
+
+
 def _named(count: int) -> str:
     return {0: "1 node, alone", 1: "1 node"}.get(count, f"{count} nodes")
 
@@ -94,7 +151,7 @@ def _cluster(count: int) -> Cluster:
     return Cluster(nodes=count, front="tcp", without=("example",))
 
 
-def _measure(cluster: Cluster, connections: int, seconds: float) -> Measured:
+def _measure(cluster: Cluster, connections: int, seconds: float, interval: float) -> Measured:
     front = "haproxy" if "haproxy" in cluster.parts else "node1"
     host, _, port = cluster.address("tcp" if front == "haproxy" else front).partition(":")
     watched: dict[str, list[int]] = {"nodes": [], "haproxy": [], "redis": []}
@@ -114,7 +171,7 @@ def _measure(cluster: Cluster, connections: int, seconds: float) -> Measured:
     )
     try:
         swarm.begin()
-        swarm.measure(interval=connections / DELIVERIES_A_SECOND, seconds=1.0)
-        return swarm.measure(interval=connections / DELIVERIES_A_SECOND, seconds=seconds)
+        swarm.measure(interval=interval, seconds=1.0)
+        return swarm.measure(interval=interval, seconds=seconds)
     finally:
         swarm.close()

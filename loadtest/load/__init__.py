@@ -6,5 +6,6 @@
 | `epoll_client` | clients on a bare epoll loop: many, cheap, measured at the socket |
 | `counted_client` | the HTTP client of locust's users, which counts its bytes |
 | `witnesses` | publishers and readers that detect losses while servers fail |
+| `shares` | gives processes a share of a processor |
 | `servers` | starts and stops servers in their own processes, and measures them |
 """

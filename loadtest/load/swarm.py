@@ -178,18 +178,20 @@ class Swarm:
         channels: int = 1,
         publishers: int = 1,
         publish_headers: str = "",
+        poll_headers: str = "",
         watched: Mapping[str, Sequence[int]] | None = None,
         payload_bytes: int = 128,
         interface: Interface | None = None,
         streams: StreamInterface | None = None,
     ) -> None:
         """`watched`: groups of process ids, by name, whose processor time is measured. With `streams`, subscribers open
-        streams instead of polling.
+        streams instead of polling. `poll_headers`: further fields of each poll, each ending in CRLF.
         """
         self._loop = Loop()
         self._addresses = polls
         self._publishers = [_Publisher(publications[number % len(publications)]) for number in range(publishers)]
         self._publish_headers = publish_headers
+        self._poll_headers = poll_headers
         self._watched = {name: [psutil.Process(pid) for pid in pids] for name, pids in (watched or {}).items()}
         self._channels = channels
         self._name = f"swarm-{time.time_ns()}"
@@ -288,7 +290,8 @@ class Swarm:
     def _poll(self, subscriber: _Subscriber, connection: Connection) -> None:
         channel, streams = f"{self._name}-{subscriber.channel}", self._streams
         if streams is None:
-            connection.get(*self._interface.poll(channel, subscriber.cursor))
+            target, headers = self._interface.poll(channel, subscriber.cursor)
+            connection.get(target, headers + self._poll_headers)
         else:
             target, headers = streams.stream(channel, subscriber.cursor)
             connection.stream(target, self._streamed, headers)

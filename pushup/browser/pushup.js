@@ -407,10 +407,10 @@ class Connection {
   #failed(trouble, event) {
     const now = this.client.now();
     const { lasted } = this;
-    let { status } = trouble;
+    const { status } = trouble;
     if (status === 401 && this.ticket) {
       this.ticket = ""; // it has expired; without it the application is asked
-      status = 0;
+      return this.send("end", trouble);
     }
     if (lasted) this.failures = 0;
     if (trouble.pause) this.notBefore = now + trouble.pause;

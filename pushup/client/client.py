@@ -7,8 +7,10 @@ import json
 import random
 import socket
 import time
+import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
 TIMEOUT_SECONDS = 90.0
@@ -39,7 +41,10 @@ class ClientError(Exception):
 
 
 class Client:
-    """A client of the server at `url`, such as http://127.0.0.1:8080 or unix:/run/pushup.sock."""
+    """A client of the server at `url`, such as http://127.0.0.1:8080 or unix:/run/pushup.sock.
+
+    It has one connection: one thread at a time may use it. `with Client(...) as client` closes it at the end.
+    """
 
     def __init__(self, url: str, key: str | None = None) -> None:
         """Raises: ClientError if the URL is not valid."""
@@ -52,12 +57,44 @@ class Client:
         """Close the connection; the next call opens a new one."""
         self._connection.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
     def publish(
-        self, channels: list[str], data: Any, *, idempotency_key: str | None = None, ack: str | None = None
+        self,
+        channels: list[str],
+        data: Any,
+        *,
+        idempotency_key: str | None = None,
+        ack: str | None = None,
+        patience: float = 0.0,
     ) -> dict[str, Any]:
-        """Publish one message; returns its `id`, `time` and `cursor`, and the `ack` reached if `ack` is given."""
-        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
-        return self.call("POST", "/v1/messages", {"channels": channels, "data": data, **_given(ack=ack)}, headers)
+        """Publish one message; returns its `id`, `time` and `cursor`, and the `ack` reached if `ack` is given.
+
+        While the server cannot be reached or is unavailable, it tries again for `patience` seconds: with an idempotency
+        key, so the message is published once.
+        """
+        key = idempotency_key or (uuid.uuid4().hex if patience else "")
+        headers = {"Idempotency-Key": key} if key else {}
+        body = {"channels": channels, "data": data, **_given(ack=ack)}
+        until, trouble = time.monotonic() + patience, 0
+        while True:
+            try:
+                return self.call("POST", "/v1/messages", body, headers)
+            except ClientError as error:
+                left = until - time.monotonic()
+                if not error.may_pass or left <= 0:
+                    raise
+                time.sleep(min(left, _pause(trouble)))
+                trouble += 1
+
+    def cursor(self) -> str:
+        """The present: a poll with this cursor gets whatever is published from now on."""
+        found: str = self.call("GET", "/v1/cursor")["cursor"]
+        return found
 
     def poll(
         self, channels: list[str], cursor: str = "", timeout: float | None = None, limit: int | None = None
@@ -214,10 +251,16 @@ def _wait(error: ClientError, trouble: int, on_trouble: Callable[[ClientError, f
     """Pause before a retry, after `trouble` failures in a row before this one. Raises: ClientError if none can help."""
     if not error.may_pass:
         raise error
-    first, longest = RETRY_SECONDS
-    pause = min(longest, first * 2**trouble) * random.uniform(0.5, 1.0)  # noqa: S311  # no secret
+    pause = _pause(trouble)
     on_trouble(error, pause)
     time.sleep(pause)
+
+
+def _pause(trouble: int) -> float:
+    """Seconds until the next try, after this many failures in a row before the last one."""
+    first, longest = RETRY_SECONDS
+    pause: float = min(longest, first * 2**trouble) * random.uniform(0.5, 1.0)  # noqa: S311  # no secret
+    return pause
 
 
 def _given(**fields: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ any way goes to llhttp.
 from __future__ import annotations
 
 import string
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from pushup.net.limits import RequestLimits
@@ -33,7 +34,7 @@ _RARE = frozenset((b"transfer-encoding", b"expect", b"upgrade", b"connection"))
 class _Known(NamedTuple):
     begin: bytes
     method: bytes
-    headers: dict[bytes, bytes]
+    headers: Mapping[bytes, bytes]
     size: int
     length: int
 
@@ -89,6 +90,6 @@ class KnownHeads:
         self._known[fields] = _Known(method + b" /", method, headers, size, len(body))
 
     @staticmethod
-    def _is_usual(headers: dict[bytes, bytes]) -> bool:
+    def _is_usual(headers: Mapping[bytes, bytes]) -> bool:
         rare = [name for name in headers if name in _RARE]
         return not rare or (rare == [b"connection"] and headers[b"connection"].lower() == b"keep-alive")

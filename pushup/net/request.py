@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 FIELD_OVERHEAD_BYTES = 100
@@ -14,13 +16,15 @@ REQUEST_OVERHEAD_BYTES = 250
 class Request(Struct, eq=False):
     """One request. Header names are in lower case; the values of a repeated field are joined by `, `.
 
+    Requests may share their `headers`, which therefore never change.
+
     `keep_alive`, whether another request may follow, is certain once the request is complete. `is_1_0`: the client
     speaks HTTP/1.0, and knows no chunks.
     """
 
     method: bytes
     target: bytes
-    headers: dict[bytes, bytes]
+    headers: Mapping[bytes, bytes]
     keep_alive: bool
     body: bytes = b""
     is_1_0: bool = False

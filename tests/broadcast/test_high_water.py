@@ -109,7 +109,7 @@ class Machine:
         self._stopping = Deferred.fromCoroutine(self.mark.stop())
 
     def has_stopped(self) -> bool:
-        return bool(self._stopping.called)
+        return bool(self._stopping.called) and self._stopping.result is None
 
 
 @pytest.fixture
@@ -125,6 +125,24 @@ def test_the_beginning_is_written_at_once(machine: Machine) -> None:
     machine.note(5)
     machine.second()
     assert machine.helpers.made == []
+
+
+@pytest.mark.parametrize("epoch", ["e1", "ffff", None])
+def test_a_node_that_applies_nothing_leaves_the_mark_as_it_is(machine: Machine, epoch: str | None) -> None:
+    """It starts and stops while there is no log to follow, for instance."""
+    machine.store.data = before = None if epoch is None else msgspec.json.encode(Cursor(epoch, 5))
+    assert machine.mark.read() == (None if epoch is None else Cursor(epoch, 5))
+    machine.stop()
+    assert machine.has_stopped()
+    assert (machine.store.data, machine.helpers.made) == (before, [])
+
+
+def test_what_is_no_name_of_an_epoch_is_no_mark(machine: Machine, logged_failures: list[str]) -> None:
+    """Names are hexadecimal numbers."""
+    machine.store.data = msgspec.json.encode(Cursor("g1", 5))
+    assert machine.mark.read() is None
+    assert ["cannot be read" in line for line in logged_failures] == [True]
+    logged_failures.clear()
 
 
 def test_a_beginning_that_cannot_be_written_is_tried_again(machine: Machine, logged_failures: list[str]) -> None:

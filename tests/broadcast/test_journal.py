@@ -645,6 +645,23 @@ def test_stopping_after_a_failure(node: JournaledReplica, logged_failures: list[
     assert cached(servers.start()) == [1]
 
 
+def test_stopping_after_a_failure_while_a_checkpoint_is_due(
+    node: JournaledReplica, logged_failures: list[str], servers: Servers
+) -> None:
+    """It is not made either: the next start reads the entries."""
+    node.publish(publish("a"))
+    node.clock.advance(SAVE_SECONDS)
+    node.append(publish("b"))
+    assert node.helpers.names == ["save"]
+    node.helpers.fail()
+    stopped = node.stop()
+    assert node.helpers.names == ["close"]
+    node.helpers.run()
+    assert done(stopped)
+    assert cached(servers.start()) == [1]
+    logged_failures.clear()
+
+
 def test_stopping_during_recovery(node: JournaledReplica, logged_failures: list[str], servers: Servers) -> None:
     """Entries found on the disk are applied; if recovery fails, the journal stops all the same."""
     node.append(publish("a"))

@@ -677,3 +677,25 @@ def _copy(path: Path, to: Path) -> None:
     for end in ("", "-wal"):
         if path.with_name(path.name + end).exists():
             shutil.copy(path.with_name(path.name + end), to.with_name(to.name + end))
+
+
+@pytest.mark.parametrize("change", ["DROP TABLE channels", "DROP TABLE state", "UPDATE state SET value = '{'"])
+def test_a_checkpoint_that_cannot_be_read_is_not_taken_for_none(path: Path, change: str) -> None:
+    """A server would begin with nothing, and save that."""
+    with closing(JournalFile(path)) as file:
+        file.save(ReplicatedState(Limits(), epoch="e1").changes())
+        assert file.load() is not None
+        file._database.execute(change)
+        with pytest.raises(JournalError):
+            file.load()
+
+
+@pytest.mark.parametrize("change", ["DROP TABLE entries", "UPDATE entries SET body = '{'"])
+def test_entries_that_cannot_be_read_are_not_taken_for_the_end(path: Path, change: str) -> None:
+    """The order would go on without them."""
+    with closing(JournalFile(path)) as file:
+        file.append((Entry("e1", 1, 1.0, publish("a")),))
+        assert len(list(file.entries())) == 1
+        file._database.execute(change)
+        with pytest.raises(JournalError):
+            list(file.entries())

@@ -778,6 +778,25 @@ test("a token that is always refused is asked for five times", async () => {
   assert.equal(asked, 6);
 });
 
+test("an expired ticket is no failure: the page never says that it is offline", async () => {
+  for (const transport of ["stream", "poll"]) {
+    const w = scene();
+    w.service.ticket = "ticket 0";
+    const { sub, messages, states } = w.page({ transport }).subscribe(["a"]);
+    for (let number = 1; number <= 5; number++) {
+      await w.run(20);
+      w.service.ticket = `ticket ${number}`;
+      w.network.reset();
+      await w.run(10);
+      w.publish("a", number);
+      await w.run(1);
+    }
+    assert.deepEqual([sub.state.state, messages], ["live", [1, 2, 3, 4, 5]]);
+    assert.ok(!states.includes("offline"), states);
+    assert.equal(w.held()[0].path, transport === "stream" ? "/v1/events" : "/v1/poll");
+  }
+});
+
 test("a ticket is sent along; when it has expired, the request is repeated without it", async () => {
   for (const transport of ["stream", "poll"]) {
     const w = scene();

@@ -14,12 +14,15 @@ from loadtest.reports.results import Figure, Table
 
 def test_a_blocked_client_does_not_delay_others() -> None:
     """With the output buffer, the worst response times do not change; with plain writes, they grow with T."""
-    ((table,), (figure,)) = blocked_client.measure(Replay(before=1.0, seconds=6.5), times=(0, 4))
+    ((table,), (figure, timeline)) = blocked_client.measure(Replay(before=1.0, seconds=6.5), times=(0, 4), at_once=2)
     (_, buffered, _, plain, _), (_, buffered_4, responses, plain_4, _) = (map(float, row) for row in table.rows)
     assert max(buffered, plain, buffered_4) < plain_4 / 2
     assert plain_4 > 1.0
     assert responses > 100
-    assert set(figure.lines) == {"plain writes", "output buffer"}
+    assert set(figure.lines) == set(timeline.lines) == {"plain writes", "output buffer"}
+    stalled = dict(timeline.lines["plain writes"])
+    assert max(delay for moment, delay in stalled.items() if moment < 0) < 0.5
+    assert max(delay for moment, delay in stalled.items() if 0 < moment < 4) > 1.0
 
 
 def test_few_calls_of_a_slow_backend_run_concurrently() -> None:

@@ -7,6 +7,7 @@ import pytest
 from loadtest.beyond import far_away, peers, redis_delay
 from loadtest.liu import nodes
 from loadtest.load.servers import running
+from loadtest.load.shares import why_not
 from loadtest.load.swarm import PushUpStreams, Swarm
 
 
@@ -60,6 +61,21 @@ def test_nodes_behind_haproxy_deliver_everything() -> None:
     assert [figure.name for figure in figures] == ["nodes-trip-time", "nodes-received"]
 
 
+def test_a_node_with_a_share_of_a_processor() -> None:
+    """It uses no more than that, and two nodes are sooner done than one with what is too much for both."""
+    if reason := why_not():
+        assert "Root and a cgroup are needed" in reason
+        return
+    ((table,), figures) = nodes.measure_shares((1, 2), (2000,), seconds=4.0, rounds=1, share=0.03)
+    one, two = table.rows
+    assert (one[0], two[0]) == ("1 node", "2 nodes")
+    assert float(one[6]) < 1.5 * 0.03
+    assert float(two[6]) < 1.5 * 0.06
+    assert float(one[3]) > float(two[3])
+    assert (one[7], two[7]) == (0, 0)
+    assert [figure.name for figure in figures] == ["nodes-with-shares-trip-time", "nodes-with-shares-received"]
+
+
 def test_redis_adds_delay() -> None:
     """A publication through Redis is received, but later than one that stays in memory."""
     ((delay, rate), _) = redis_delay.measure((200,), (200,), seconds=1.5, rounds=1)
@@ -103,7 +119,7 @@ def test_peers_do_the_same_work() -> None:
     servers = ["PushUp", "Nchan"] if peers.nchan_is_installed() else ["PushUp"]
     assert [(row[0], row[1]) for row in table.rows] == [
         (work + kind, server)
-        for work, kind in [(w, k) for w in ("fan-out", "spread") for k in ("", ", events")]
+        for work, kind in [(w, k) for w in ("fan-out", "spread") for k in ("", ", browser", ", events")]
         + [("memory", ""), ("memory", ", events")]
         for server in servers
     ]

@@ -1,9 +1,10 @@
-"""Centrifugo: a node that is healthy and silent, and a client that is told of a loss that was none."""
+"""Centrifugo: a node that is healthy and silent, and clients that are told of a loss that was none."""
 
 from __future__ import annotations
 
 import pytest
 
+from pushup.core.commands import Continue
 from tests.museum.following import Follower
 from tests.museum.simulated import acknowledged, carry_out, publish, received_at, subscribe
 from tests.net.in_memory_node import InMemoryNode
@@ -85,3 +86,34 @@ def test_something_was_missed() -> None:
     node.publish("c")
     reader.poll()
     assert (reader.received, reader.gaps) == ([1], [("a", "expired")])
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+@pytest.mark.parametrize("renamed", ["before it comes back", "while it catches up", "after it has caught up"])
+def test_a_client_that_has_caught_up_goes_on(renamed: str, limit: int) -> None:
+    """With a position that is written otherwise by now: neither what it missed nor the next message is a loss."""
+    node = InMemoryNode()
+    reader = Follower(node, "a", "b", timeout=5)
+
+    def rename(when: str) -> None:
+        if when == renamed:
+            node.node.submit(Continue("f"), lambda outcome: None)
+            node.run()
+
+    node.publish("a", data=1)
+    reader.poll()
+    for number in (2, 3, 4):
+        node.publish("ab"[number % 2], data=number)
+    rename("before it comes back")
+    reader.poll(limit)
+    rename("while it catches up")
+    while reader.answers[-1].more:
+        reader.poll(limit)
+    assert reader.received == [1, 2, 3, 4]
+    assert reader.poll() is None
+    rename("after it has caught up")
+    for number in (5, 6):
+        node.publish("a", data=number)
+        assert reader.waited()
+        assert reader.poll() is None
+    assert (reader.received, reader.gaps) == ([1, 2, 3, 4, 5, 6], [])

@@ -1,4 +1,4 @@
-"""Nchan: polls that sleep although there are messages, and positions that depend on headers and clocks."""
+"""Nchan: polls that sleep, or are counted after their end, and positions that depend on headers and clocks."""
 
 from __future__ import annotations
 
@@ -32,6 +32,30 @@ def test_polls_on_many_channels() -> None:
             assert follower.poll() is None
     assert all(follower.received == [[n, turn] for turn in range(ROUNDS)] for n, follower in enumerate(followers))
     node.check()
+
+
+@pytest.mark.parametrize("how", ["times out", "is answered", "is abandoned"])
+def test_a_poll_on_two_channels_that_has_ended(how: str) -> None:
+    """It counts for neither of them any more, however often that happens, and nothing of it is left."""
+    node = InMemoryNode()
+    server = InMemoryServer(node.api, clock=node.clock)
+    node.publish("a", "b")
+
+    def counted() -> list[int]:
+        return [node.call("GET", f"/v1/channels/{name}").json["subscribers"] for name in "ab"]
+
+    for _ in range(3):
+        client = server.connect()
+        client.send(b"GET /v1/poll?channel=a&channel=b&cursor=now&timeout=10 HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert counted() == [1, 1]
+        if how == "is abandoned":
+            client.reset()
+        elif how == "is answered":
+            node.publish("b")
+        else:
+            node.advance(10.0)
+        assert (counted(), node.polls.count) == ([0, 0], 0)
+        node.check()
 
 
 def test_messages_of_the_same_moment() -> None:

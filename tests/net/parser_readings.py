@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 class Reading(NamedTuple):
     """The requests read from bytes, and the error; `late` counts the bytes between the last request and the error."""
 
-    requests: list[tuple[bytes, bytes, dict[bytes, bytes], bool, bytes]]
+    requests: list[tuple[bytes, bytes, Mapping[bytes, bytes], bool, bytes]]
     error: type[PushUpError] | None
     late: int
 

@@ -188,7 +188,7 @@ BUGS = (
     Bug(
         "answered-poll-not-freed",
         "a poll that is answered stays in the trees of its channels, and takes memory",
-        "Nchan #474, subscribers that are never freed",
+        "Nchan #379, subscribers that have gone and are counted",
         (Edit(WAITING, "                tree.discard(deadline, subscription)\n", ""),),
     ),
     Bug(

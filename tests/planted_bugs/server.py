@@ -59,7 +59,7 @@ BUGS = (
     Bug(
         "hot-loop-while-draining",
         "a draining node answers new polls at once, so that their clients come back at once",
-        "Electric #3773; docs/reliability.md",
+        "Electric #4312; docs/reliability.md",
         (
             Edit(
                 "pushup/drain.py",
@@ -71,7 +71,7 @@ BUGS = (
     Bug(
         "waiter-leaked",
         "the poll of a client that has left stays held",
-        "Nchan #474, subscribers that are never freed",
+        "Nchan #379, subscribers that have gone and are counted",
         (
             Edit(
                 CONNECTION,

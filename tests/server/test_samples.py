@@ -42,6 +42,8 @@ from tests.server.server_process import Server, clean_environment, running, wait
 NOT_RUN = {
     "docs/group.md: python -m loadtest group": "minutes; tests/loadtest/test_group.py runs it in small",
     "docs/tutorial.md: ": "tests/server/test_tutorial.py goes through it",
+    "docs/http.md: from pushup.client": "tests/server/test_client.py runs it",
+    "docs/recipes/": "tests/server/test_recipes.py goes through each",
     "docs/http.md: $ curl -N": "it has no end; tests/net/api/test_streaming.py and test_cli.py read such streams",
     "README.md: make run": "it is how one gets here: CI begins with it",
     "README.md: make cluster": "tests/deploy/test_local.py runs what it runs",

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,37 +11,14 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from tests.server.chromium import chromium
+from tests.server.document_programs import started
 from tests.server.document_samples import sample
-from tests.server.raw_client import connected_socket
 from tests.server.redis_server import free_port
 from tests.server.server_process import wait_until
 
 SERVE = sample("docs/tutorial.md", "pip install")
 APPLICATION = sample("docs/tutorial.md", "import json")
 RUN = sample("docs/tutorial.md", "flask run")
-
-
-@contextmanager
-def started(command: list[str], port: int, folder: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command until the end of the block; enters once it listens."""
-    with (folder / f"{port}.log").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", *command], cwd=folder, stdout=log, stderr=log, env={**os.environ, **environment}
-        )
-        try:
-            wait_until(lambda: _listens(port), f"{command[0]} to listen")
-            yield process
-        finally:
-            process.kill()
-            process.wait()
-
-
-def _listens(port: int) -> bool:
-    try:
-        connected_socket(f"127.0.0.1:{port}").close()
-    except OSError:
-        return False
-    return True
 
 
 @pytest.fixture
@@ -57,10 +30,16 @@ def browser() -> Iterator[webdriver.Chrome]:
 def shown(browser: webdriver.Chrome) -> tuple[list[str], str]:
     """The notes, and the state that the page shows."""
     notes, state = browser.execute_script(
-        "const text = element => element.textContent;"
+        "const text = element => element?.textContent ?? '';"
         "return [[...document.querySelectorAll('li')].map(text), text(document.getElementById('state'))]"
     )
     return notes, state
+
+
+def add(browser: webdriver.Chrome, text: str) -> None:
+    """Add a note."""
+    browser.find_element(By.NAME, "text").send_keys(text)
+    browser.find_element(By.TAG_NAME, "button").click()
 
 
 def test_the_tutorial(browser: webdriver.Chrome, tmp_path: Path) -> None:
@@ -84,9 +63,9 @@ def test_the_tutorial(browser: webdriver.Chrome, tmp_path: Path) -> None:
             wait_until(lambda: shown(browser) == ([], "live"), "the second window")
             browser.switch_to.window(first)
             wait_until(lambda: shown(browser) == ([], "live"), "the first window")
-            for text in ("<b>one</b>", "two"):
-                browser.find_element(By.NAME, "text").send_keys(text)
-                browser.find_element(By.TAG_NAME, "button").click()
+            add(browser, "<b>one</b>")
+            wait_until(lambda: shown(browser) == (["<b>one</b>"], "live"), "the first note, on the next page")
+            add(browser, "two")
             wait_until(lambda: shown(browser) == (["<b>one</b>", "two"], "live"), "the notes")
             browser.switch_to.window(second)
             wait_until(lambda: shown(browser) == (["<b>one</b>", "two"], "live"), "the notes in the second window")

@@ -31,7 +31,6 @@ class CannotApply(Exception):
 
     def __init__(self, place: str, problem: str) -> None:
         super().__init__(f"this node cannot read the entry {place}: {problem}")
-        self.place = place
         self.problem = problem
 
 

@@ -83,7 +83,7 @@ class Api:
                 Call("POST", "/v1/poll", polling.poll_by_body),
                 *streams,
                 Call("GET", "/v1/cursor", polling.cursor),
-                Call("GET", "/v1/pushup.js", Script().show),
+                Call("GET", "/v1/pushup.js", Script(origins).show),
                 Call("POST", "/v1/messages", publishing.publish, "publish", publication_limit_bytes),
                 Call("GET", "/v1/channels", channels.list_page, "inspect"),
                 Call("POST", "/v1/channels", channels.create, "publish"),

@@ -53,6 +53,10 @@ class Origins:
             return True
         return bool(host) and origin.lower() in (f"http://{host}", f"https://{host}")
 
+    def may_read(self, request: Request) -> bool:
+        """Whether pages of the request's origin may read responses."""
+        return "*" in self._allowed or request.header(b"origin") in self._allowed
+
     def response_headers(self, request: Request) -> tuple[Header, ...]:
         """The header fields of every response to this request, which tell its browser whether the page may read it."""
         origin = request.headers.get(b"origin")
@@ -60,7 +64,7 @@ class Origins:
             return ()
         if "*" in self._allowed:
             return ((b"Access-Control-Allow-Origin", b"*"), EXPOSED)
-        if origin.decode("latin-1") in self._allowed:
+        if self.may_read(request):
             return (
                 (b"Access-Control-Allow-Origin", origin),
                 (b"Access-Control-Allow-Credentials", b"true"),

@@ -1,4 +1,7 @@
-"""`GET /v1/pushup.js`: the browser client, as it is in this release."""
+"""`GET /v1/pushup.js`: the browser client, as it is in this release.
+
+Pages of any origin may load it: where it may read nothing else, it at least runs, and the page can say so.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from functools import cached_property
 from importlib.resources import files
 
 from pushup.net.api.access import Grant
+from pushup.net.api.origins import Origins
 from pushup.net.exchange import Exchange
 from pushup.net.request import Request
 from pushup.net.responses import Header, Response
@@ -17,12 +21,19 @@ CONTENT_TYPE = b"text/javascript; charset=utf-8"
 CACHE_CONTROL = b"no-cache"
 """A browser may keep it, and asks each time whether it is still the same."""
 
+ANY_ORIGIN = (b"Access-Control-Allow-Origin", b"*")
+
 
 class Script:
     """One file, read when it is first asked for."""
 
+    def __init__(self, origins: Origins) -> None:
+        self._origins = origins
+
     def show(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
-        headers: tuple[Header, ...] = ((b"ETag", self._tag), (b"Vary", b"Accept-Encoding"))
+        headers: tuple[Header, ...] = ((b"ETag", self._tag), (b"Vary", b"Accept-Encoding, Origin"))
+        if b"origin" in request.headers and not self._origins.may_read(request):
+            headers = (*headers, ANY_ORIGIN)
         known = [tag.strip() for tag in request.headers.get(b"if-none-match", b"").split(b",")]
         if self._tag in known or b"*" in known:
             exchange.respond(Response(304, headers=headers, cache_control=CACHE_CONTROL))

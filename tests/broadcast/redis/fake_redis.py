@@ -174,11 +174,13 @@ class FakeRedis:
         return "".join(f"{name}:{value}\r\n" for name, value in info.items()).encode()
 
     def _config(self, *words: bytes) -> list[bytes]:
+        assert words == (b"GET", b"appendfsync")
         if self.appendfsync is None:
             raise Refusal("NOPERM this user has no permissions to run the 'config|get' command")
         return [b"appendfsync", self.appendfsync]
 
     def _script(self, verb: bytes, text: bytes) -> bytes:
+        assert verb == b"LOAD"
         (found,) = [script for script in SCRIPTS if script.text == text]
         sha = found.sha.encode()
         scripts = (self._append, self._begin, self._save, self._load, self._report, self._switch, self._vouch)
@@ -192,7 +194,8 @@ class FakeRedis:
 
     def _eval(self, text: bytes, keys: bytes, *rest: bytes) -> Any:
         assert b"'waits'" in text
-        return self._mark(rest[: int(keys)], rest[int(keys) :])
+        assert int(keys) == len(rest)
+        return self._mark(rest, ())
 
     def _hmget(self, key: bytes, *names: bytes) -> list[bytes | None]:
         return [self.data.get(key, {}).get(name) for name in names]
@@ -226,19 +229,22 @@ class FakeRedis:
 
     def _xrange(self, key: bytes, first: bytes, last: bytes, *most: bytes) -> list[list[Any]]:
         assert last == b"+"
+        assert most[:1] in ((), (b"COUNT",))
         return self._rows(key, _place(first))[: int(most[1]) if most else None]
 
     def _xrevrange(self, key: bytes, last: bytes, first: bytes, *most: bytes) -> list[list[Any]]:
         assert first == b"-"
+        assert most[0] == b"COUNT"
         return self._rows(key, 0, _place(last))[::-1][: int(most[1])]
 
     def _xread(self, *words: bytes) -> list[Any] | None:
-        options = dict(zip(words[:4:2], words[1:4:2], strict=True))
-        _, key, after = words[4:]
-        rows = self._rows(key, _place(after) + 1)[: int(options[b"COUNT"])]
+        assert words[:5:2] == (b"COUNT", b"BLOCK", b"STREAMS")
+        _, most, _, _, _, key, after = words
+        rows = self._rows(key, _place(after) + 1)[: int(most)]
         return [[key, rows]] if rows else None
 
     def _wait(self, wanted: bytes, milliseconds: bytes) -> int:
+        assert wanted == b"1"
         return self.replicas
 
     # The scripts.

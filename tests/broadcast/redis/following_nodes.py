@@ -72,6 +72,7 @@ class FollowingNode:
         waiting_limit_bytes: int = WaitingLimits().waiting_limit_bytes,
         random: Callable[[], float] = lambda: 0.0,
         high_water: HighWater | None = None,
+        on_large: Callable[[], None] = lambda: None,
     ) -> None:
         self.clock = clock
         self.wall_ahead = 0.0
@@ -89,6 +90,7 @@ class FollowingNode:
             wall=lambda: clock.seconds() + self.wall_ahead,
             random=random,
             high_water=high_water,
+            on_large=on_large,
         )
         self.node: Node[Any] = Node(
             limits=self.limits,

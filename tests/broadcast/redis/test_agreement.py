@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import cast
 
@@ -16,6 +17,7 @@ from pushup.broadcast.redis.session import STUCK_RETRY_SECONDS
 from pushup.core.commands import Create, Entry, Outcome, Upgrade
 from pushup.core.limits import Limits
 from pushup.core.rules import LATEST_VERSION
+from pushup.core.state import ReplicatedState
 from tests.broadcast.redis.following_nodes import Cluster, FollowingNode, cluster_of
 from tests.core.builders import ids, poll, publish
 from tests.core.random_entries import sorted_snapshot
@@ -165,6 +167,7 @@ def test_a_node_that_becomes_too_old_while_following(cluster: Cluster, logged_fa
     held = cluster.redis.dump()
     cluster.settle()
     assert not node.follows
+    assert node.broadcast.tag == tail  # what it has is known, and polls are answered from it
     assert node.broadcast.why_not_ready() is not None
     cluster.advance(30.0)
     assert node.state.rules.version == LATEST_VERSION
@@ -256,13 +259,16 @@ def test_an_entry_that_no_node_can_read_ends_the_epoch(cluster: Cluster, logged_
     assert ["cannot read the entry" in line for line in logged_failures] == [True] * 2
 
 
-def stick(node: FollowingNode, at: int) -> None:
-    """Let the node fail at the entry with this sequence, however often it tries."""
+def stick(node: FollowingNode, at: int, times: float = math.inf) -> None:
+    """Let the node fail at the entry with this sequence so many times, however often it tries."""
     replica = node.broadcast._replica
     carry_out = replica._carry_out
+    left = times
 
     def fail(apply: Callable[[Entry], Outcome], entry: Entry, logged: LogEntry) -> Outcome:
-        if entry.sequence == at:
+        nonlocal left
+        if entry.sequence == at and left > 0:
+            left -= 1
             raise CannotApply(f"{entry.epoch}-{at}", "this node only")
         return carry_out(apply, entry, logged)
 
@@ -287,6 +293,55 @@ def test_an_entry_that_one_node_cannot_apply_concerns_that_node(
     assert is_one(cluster)
     assert other.state.cursor.epoch == epoch
     assert ["this node only" in line for line in logged_failures] == [True]
+
+
+def test_a_node_that_could_not_apply_an_entry_tries_it_again(logged_failures: list[str]) -> None:
+    """It can for reasons that pass. Here it is the only node, so nobody saves a checkpoint that is past the entry."""
+    with cluster_of(1) as cluster:
+        (node,) = cluster.nodes
+        cluster.publish(node, "a")
+        seen = node.cursor
+        stick(node, 2, times=2)  # when it has read the entry, and when it has loaded everything again
+        node.append(publish("a"))
+        cluster.advance(STUCK_RETRY_SECONDS - 1.0)
+        assert (node.follows, node.cursor) == (False, seen)
+        cluster.advance(3.0)
+        assert node.follows
+        answer = node.poll(poll("a", cursor=seen))
+        assert (ids(answer), answer.gaps) == ([2], ())
+    assert ["this node only" in line for line in logged_failures] == [True]
+    logged_failures.clear()
+
+
+def test_an_entry_that_fails_in_the_middle_leaves_nothing(
+    logged_failures: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither in the state that was there nor in one that is built again: clients see it as a whole, or not at all."""
+    apply, left = ReplicatedState.apply, 2
+
+    def failing(state: ReplicatedState, entry: Entry) -> Outcome:
+        nonlocal left
+        outcome = apply(state, entry)
+        if entry.sequence == 2 and left:
+            left -= 1
+            raise RuntimeError("in the middle")
+        return outcome
+
+    with cluster_of(1) as cluster:
+        (node,) = cluster.nodes
+        cluster.publish(node, "a")
+        seen = node.cursor
+        monkeypatch.setattr(ReplicatedState, "apply", failing)
+        node.append(publish("a"))
+        cluster.advance(STUCK_RETRY_SECONDS - 1.0)
+        assert (node.follows, node.cursor) == (False, seen)
+        assert node.broadcast.why_not_ready() is not None
+        cluster.advance(3.0)
+        assert node.follows
+        answer = node.poll(poll("a", cursor=seen))
+        assert (ids(answer), answer.gaps) == ([2], ())
+    assert ["(a bug)" in line or "in the middle" in line for line in logged_failures] == [True] * 3
+    logged_failures.clear()
 
 
 @pytest.mark.parametrize("which", [0, 1])

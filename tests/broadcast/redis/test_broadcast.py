@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import pytest
@@ -26,6 +27,7 @@ from tests.broadcast.redis.fake_redis import FakeRedis, Link, Refusal
 from tests.broadcast.redis.following_nodes import START, Cluster, FollowingNode, NodeConnector
 from tests.core.builders import gaps, ids, poll, publish
 from tests.core.random_entries import sorted_snapshot
+from tests.net.observed_log import logged_at
 
 UNKNOWN = "this may or may not have been published; retry with the same Idempotency-Key"
 
@@ -181,6 +183,21 @@ def test_a_permanent_failure_does_not_fill_the_log(cluster: Cluster, log: list[s
     assert ["cannot read the entry" in line for line in log] == [True] * len(cluster.nodes)
 
 
+def test_each_outage_is_logged_once(cluster: Cluster, log: list[str]) -> None:
+    """It ends with a publication that succeeds; the same reason is logged again then."""
+    node = cluster.nodes[0]
+    with logged_at("info") as lines:
+        for _ in range(2):
+            cluster.redis.denies = "OOM full"
+            for _ in range(3):
+                assert "OOM full" in reason([cluster.do(node, publish("a"))])
+            cluster.redis.denies = ""
+            cluster.publish(node, "a")
+            cluster.advance(100.0, 1.0)
+    assert ["OOM full" in line for line in log] == [True] * 2
+    assert len([line for line in lines if "works again" in line]) == 2
+
+
 @pytest.mark.parametrize("how", ["NOSCRIPT", "READONLY"])
 def test_errors_that_a_new_connection_solves(cluster: Cluster, node: FollowingNode, log: list[str], how: str) -> None:
     """Scripts that Redis forgot, or a master that became a replica, cost one refused publication and a reconnect."""
@@ -312,9 +329,22 @@ def test_before_redis_was_reached_everything_is_refused(log: list[str]) -> None:
     cluster.end()
 
 
-@pytest.mark.parametrize(("chance", "most"), [(0.0, 2.5), (0.999, 5.0)])
+def test_before_redis_has_answered_everything_is_refused() -> None:
+    """The connection is made, and nothing comes back."""
+    cluster = Cluster()
+    cluster.redis.hangs = True
+    node = cluster.start()
+    expected = "the message log cannot be reached (Redis has not been reached yet)"
+    assert shown(node.broadcast.why_not_ready()) == reason(node.append(publish("a"))) == expected
+    cluster.redis.hangs = False
+    cluster.settle()
+    assert node.broadcast.why_not_ready() is None
+    cluster.end()
+
+
+@pytest.mark.parametrize(("chance", "most"), [(0.0, 1.0), (0.999, 2.0)])
 def test_reconnecting_backs_off(log: list[str], chance: float, most: float) -> None:
-    """The pause doubles up to 5 s, minus a random part of up to half, and starts again once it worked for a while."""
+    """The pause doubles up to 2 s, minus a random part of up to half, and starts again once it worked for a while."""
     times: list[float] = []
 
     class Refusing(FakeRedis):
@@ -329,7 +359,7 @@ def test_reconnecting_backs_off(log: list[str], chance: float, most: float) -> N
     cluster.advance(40.0, 0.01)
     pauses = [after - before for before, after in pairwise(times)]
     half = 0.5 + chance / 2
-    wanted = [0.1 * half, 0.2 * half, 0.4 * half, 0.8 * half, 1.6 * half, 3.2 * half, most, most]
+    wanted = [0.1 * half, 0.2 * half, 0.4 * half, 0.8 * half, 1.6 * half, most, most, most]
     assert pauses[:8] == pytest.approx(wanted, abs=0.02)
     assert max(pauses) <= most + 0.02
     cluster.redis.refuses = ""
@@ -340,7 +370,7 @@ def test_reconnecting_backs_off(log: list[str], chance: float, most: float) -> N
     began = cluster.clock.seconds()
     cluster.redis.cut()
     cluster.advance(11.0, 0.01)
-    assert times[0] - began >= 2.0  # it had not worked for long
+    assert times[0] - began >= most - 0.02  # it had not worked for long
     assert node.follows
     times.clear()
     began = cluster.clock.seconds()
@@ -529,11 +559,41 @@ def fail_once(node: FollowingNode) -> None:
     node.node.apply = failing  # type: ignore[method-assign]
 
 
+def test_the_publisher_of_an_entry_that_fails_is_answered_when_it_was_applied(cluster: Cluster, log: list[str]) -> None:
+    """Its node has appended the entry, fails while applying it, and loads everything again."""
+    node = cluster.nodes[0]
+    fail_once(node)
+    outcomes = node.append(publish("a"))
+    cluster.settle()
+    assert (outcomes, node.follows) == ([], False)
+    cluster.advance(2.0)
+    assert [type(outcome) for outcome in outcomes] == [Published]
+
+
+def test_a_log_that_cannot_be_followed_for_an_unknown_reason(cluster: Cluster, log: list[str]) -> None:
+    """Nodes are not ready, say why, log it once, and go on when it has passed."""
+    state = cluster.redis.data[b"{pushup}:state"]
+    version, state[b"version"] = state[b"version"], b"odd"
+    cluster.redis.cut()
+    cluster.advance(5.0)
+    for node in cluster.nodes:
+        assert not node.follows
+        assert "ValueError: invalid literal" in shown(node.broadcast.why_not_ready())
+    assert len(log) == 3 * len(cluster.nodes)  # that the connection has ended, the reason, and where it was found
+    state[b"version"] = version
+    cluster.advance(3.0)
+    assert is_consistent(cluster)
+
+
 # The log was lost or changed.
 
 
 @pytest.mark.parametrize(
-    "how", ["flushed", "rolled back", "state", "log and its entries", "forked", "under way", "forked under way"]
+    "how",
+    [
+        *("flushed", "rolled back", "state", "log and its entries"),
+        *("forked", "under way", "forked under way", "forked by a"),
+    ],
 )
 def test_a_loss_starts_one_new_epoch_for_all_nodes(cluster: Cluster, log: list[str], how: str) -> None:
     """Channels survive, messages and keys do not; at every node each older cursor gets a gap, once."""
@@ -556,8 +616,8 @@ def test_a_loss_starts_one_new_epoch_for_all_nodes(cluster: Cluster, log: list[s
         append_as_a_stranger(cluster.redis, before.epoch)
     else:  # connections stay open
         cluster.redis.data = dump
-        for _ in range(2 if how == "forked under way" else 0):
-            append_as_a_stranger(cluster.redis, before.epoch)
+        for _ in range(0 if how == "under way" else 2):
+            append_as_a_stranger(cluster.redis, before.epoch, "a" if how == "forked by a" else "stranger")
     cluster.advance(5.0)
     assert is_consistent(cluster)
     epochs = {each.node.cursor.epoch for each in cluster.nodes}
@@ -572,11 +632,11 @@ def test_a_loss_starts_one_new_epoch_for_all_nodes(cluster: Cluster, log: list[s
     assert (again.epoch, again.sequence) == (epochs.pop(), 1)
 
 
-def append_as_a_stranger(redis: FakeRedis, epoch: str) -> None:
+def append_as_a_stranger(redis: FakeRedis, epoch: str, name: str = "stranger") -> None:
     """Append as a node that the others do not know."""
     keys, history = (b"{pushup}:state", b"{pushup}:log"), redis.history.encode()
     command = msgspec.json.encode(publish("b"))
-    redis._append(keys, (epoch.encode(), b"stranger.%d" % len(redis.executed), b"1", command, history))
+    redis._append(keys, (epoch.encode(), b"%s.%d" % (name.encode(), len(redis.executed)), b"1", command, history))
     redis.executed.append(b"APPEND")
 
 
@@ -756,9 +816,16 @@ def test_one_node_saves_for_all_each_second(cluster: Cluster) -> None:
     save = SCRIPTS[2].sha.encode()
     saved_by = [save in links_of(cluster, node)[1].scripts for node in cluster.nodes]
     assert saved_by == [True, False, False]
-    before = cluster.redis.dump()
+    scripts, carry_out = cluster.redis.scripts, cluster.redis.scripts[save]
+    saves: list[object] = []
+
+    def noted(*arguments: Any) -> Any:
+        saves.append(arguments)
+        return carry_out(*arguments)
+
+    scripts[save] = noted
     cluster.advance(3.0)
-    assert cluster.redis.data[b"{pushup}:state"] == before[b"{pushup}:state"]
+    assert saves == []
     cluster.crash(cluster.nodes[0])
     cluster.publish(cluster.nodes[0], "a")
     cluster.advance(5.0)
@@ -796,6 +863,36 @@ def test_the_log_reaches_back_for_a_minute(cluster: Cluster, log: list[str]) -> 
         assert answer.gaps == ()
         assert len(answer.messages) == int(seconds / 5)
         cursor = answer.cursor
+
+
+def test_the_log_of_a_new_epoch_reaches_back_for_a_minute(cluster: Cluster, log: list[str]) -> None:
+    """Saves of the epoch before, at higher sequences, have no part in it."""
+    for _ in range(50):
+        cluster.publish(cluster.nodes[0], "a")
+    cluster.advance(2.0)
+    cluster.redis.data.clear()
+    cluster.advance(5.0)
+    for _ in range(20):
+        cluster.publish(cluster.nodes[0], "a")
+        cluster.advance(3.0, 0.25)
+    assert [number for number, _ in cluster.redis.data[b"{pushup}:log"].rows] == [*range(1, 21)]
+
+
+def test_a_checkpoint_that_is_up_to_date_is_not_saved(cluster: Cluster) -> None:
+    """Nor one that is ahead of the node: it would go back."""
+    cluster.publish(cluster.nodes[0], "a")
+    cluster.publish(cluster.nodes[0], "a")
+    cluster.advance(2.0)
+    saving = cluster.nodes[0].broadcast._saving
+    assert [saving.is_due(saved) for saved in (0, 1, 2, 3)] == [True, True, False, False]
+
+
+def test_a_large_checkpoint_is_announced(cluster: Cluster) -> None:
+    """Before the state is replaced, and when it has been: both are the time to give memory back."""
+    calls: list[int] = []
+    cluster.publish(cluster.nodes[0], "a")
+    cluster.start(on_large=lambda: calls.append(1))
+    assert len(calls) == 2
 
 
 def test_a_new_node_has_the_same_state(cluster: Cluster) -> None:
@@ -960,7 +1057,32 @@ def test_nothing_is_stable_after_redis_was_emptied_until_earlier_leases_have_end
     assert received == [Confirmation("stable", nodes=3)]
 
 
-def test_a_fork_of_the_same_length_is_noticed_in_reports(cluster: Cluster, log: list[str]) -> None:
+def test_a_node_says_why_it_does_not_follow(cluster: Cluster, log: list[str]) -> None:
+    """Publishers are told the reason from then on, although it has been connected all the time."""
+    node = cluster.nodes[0]
+    dump = cluster.redis.dump()
+    seen = cluster.publish(node, "a")
+    cluster.redis.data = dump
+    while node.follows:
+        cluster.advance(0.01, 0.01)
+    assert f"does not contain {seen.epoch}-1" in reason(node.append(publish("a")))
+
+
+def test_numbers_that_do_not_follow_are_no_bug_of_the_state(cluster: Cluster, log: list[str]) -> None:
+    """The chain fits, and the sequences have a hole: the node does not apply the entry, and what it has is good."""
+    node = cluster.nodes[0]
+    seen = cluster.publish(node, "a")
+    state = cluster.redis.data[b"{pushup}:state"]
+    state[b"sequence"] = b"2"
+    append_as_a_stranger(cluster.redis, seen.epoch)
+    with logged_at("critical") as lines:
+        cluster.settle()
+    assert (lines, node.follows, node.cursor) == ([], False, f"{seen.epoch}-1")
+    assert f"entry {seen.epoch}-3" in reason(node.append(publish("a")))
+
+
+@pytest.mark.parametrize("name", ["a", "stranger"])
+def test_a_fork_of_the_same_length_is_noticed_in_reports(cluster: Cluster, log: list[str], name: str) -> None:
     """The sequence now has another entry, in the same epoch and on the same connection: nothing is stable there."""
     cluster.advance(4.0)
     node = cluster.nodes[0]
@@ -969,14 +1091,15 @@ def test_a_fork_of_the_same_length_is_noticed_in_reports(cluster: Cluster, log: 
     epoch = node.node.cursor.epoch
     received = node.confirm("stable", cluster.publish(node, "a"), 20.0)
     cluster.redis.data = dump
-    append_as_a_stranger(cluster.redis, epoch)
+    append_as_a_stranger(cluster.redis, epoch, name)
     cluster.advance(20.1)
     assert is_consistent(cluster)
     assert node.node.cursor.epoch != epoch
     assert received == [Confirmation("accepted")]
 
 
-def test_both_connections_of_a_node_lead_to_the_same_run_of_redis(log: list[str]) -> None:
+@pytest.mark.parametrize("second", ["another", "zulu"])
+def test_both_connections_of_a_node_lead_to_the_same_run_of_redis(log: list[str], second: str) -> None:
     """If a replica took over between the two, one would read from a server that the other does not write to."""
 
     class Restarting(FakeRedis):
@@ -985,7 +1108,7 @@ def test_both_connections_of_a_node_lead_to_the_same_run_of_redis(log: list[str]
         async def connect(self) -> RedisConnection:
             self.connected += 1
             if self.connected == 2:
-                self.run = "another"
+                self.run = second
             return await super().connect()
 
     cluster = Cluster()
@@ -1056,6 +1179,20 @@ def test_a_node_stops_whatever_redis_does(cluster: Cluster, log: list[str], stat
     cluster.redis.hangs = False
     cluster.redis.refuses = ""
     cluster.end()
+
+
+def test_publishers_that_wait_for_more_are_answered_when_their_node_stops(cluster: Cluster) -> None:
+    """No more than acceptance was reached; and nothing is accepted any more."""
+    node, other = cluster.nodes[0], cluster.nodes[1]
+    links_of(cluster, other)[0].blind = True
+    received = node.confirm("stable", cluster.publish(node, "a"), 20.0)
+    cluster.advance(1.0)
+    assert received == []
+    cluster.nodes.remove(node)
+    node.stop()
+    cluster.settle()
+    assert received == [Confirmation("accepted")]
+    assert "stop" in reason(node.append(publish("a")))
 
 
 def test_a_broadcast_that_never_started_can_be_stopped() -> None:

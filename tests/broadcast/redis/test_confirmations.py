@@ -102,6 +102,123 @@ def test_a_change_of_epoch_confirms_nothing(publishers: Publishers) -> None:
     assert old == [ACCEPTED]
 
 
+def test_nodes_that_are_all_in_an_earlier_epoch_confirm_nothing(publishers: Publishers) -> None:
+    """They were there, and the entry is of the epoch that follows."""
+    received = publishers.confirm("stable", 5, epoch="e2")
+    publishers.report(member("a", 77, "e1"), member("b", 77, "e1"))
+    assert received == []
+
+
+def test_stable_needs_no_replica(publishers: Publishers) -> None:
+    """Redis is asked for its replicas only if a publisher waits for one."""
+    received = publishers.confirm("stable", 5)
+    publishers.report(member("a", 4))
+    publishers.advance(1.0)
+    assert (received, publishers.wait_count(), publishers.connected) == ([], 0, 0)
+    publishers.confirm("replicated", 5)
+    publishers.report(member("a", 4))
+    publishers.advance(1.0)
+    assert publishers.wait_count() > 0
+    publishers.redis.replicas = 1
+    publishers.advance(1.0)
+    assert received == []
+
+
+def test_an_aborted_node_answers_nobody(publishers: Publishers) -> None:
+    """Neither at once nor later, and it asks Redis for nothing more."""
+    received = [publishers.confirm("replicated"), publishers.confirm("stable")]
+    publishers.advance(0.5)
+    publishers.confirmations.abort()
+    publishers.redis.replicas = 1
+    publishers.report(member("a", 9))
+    publishers.advance(10.0)
+    assert received == [[], []]
+    assert publishers.redis.links == []
+
+
+def test_an_unexpected_reply_about_replicas_is_logged(publishers: Publishers, logged_failures: list[str]) -> None:
+    """The publisher is told what was reached, and the next one is answered again."""
+    publishers.redis.data[STATE][b"sequence"] = b"odd"
+    received = publishers.confirm("replicated", seconds=1.0)
+    publishers.advance(1.2)
+    assert received == [ACCEPTED]
+    assert ["asking Redis about its replicas failed" in line for line in logged_failures] == [True]
+    logged_failures.clear()
+    assert publishers.redis.links == []
+    publishers.redis.data[STATE][b"sequence"] = b"9"
+    publishers.redis.replicas = 1
+    again = publishers.confirm("replicated")
+    publishers.advance(0.1)
+    assert again == [Confirmation("replicated", replicas=1)]
+
+
+@pytest.mark.parametrize("run", ["a", "z"])
+def test_a_redis_in_another_run_is_not_asked(publishers: Publishers, run: str) -> None:
+    """Not even if it is reached before the node follows the log there; the connection to it is given up."""
+    publishers.confirmations.follows(run)
+    publishers.redis.replicas = 1
+    received = publishers.confirm("replicated")
+    publishers.advance(0.2)
+    assert (received, publishers.wait_count(), publishers.redis.links) == ([], 0, [])
+    publishers.confirmations.follows(publishers.redis.whole_run)
+    publishers.report(member("a", 9))
+    publishers.advance(0.2)
+    assert received == [Confirmation("replicated", replicas=1)]
+
+
+def test_each_publisher_is_waited_for_until_its_own_deadline(publishers: Publishers) -> None:
+    """One WAIT ends with the earliest; the others share the next one."""
+    first, second = publishers.confirm("replicated", seconds=1.0), publishers.confirm("replicated", seconds=3.0)
+    publishers.advance(2.0)
+    assert (first, second) == ([ACCEPTED], [])
+    publishers.redis.replicas = 1
+    publishers.advance(0.2)
+    assert second == [Confirmation("replicated", replicas=1)]
+
+
+def test_a_wait_that_ends_without_a_replica_confirms_nobody(publishers: Publishers) -> None:
+    """It ends at the deadline of one publisher; another who shares it waits on."""
+    first = publishers.confirm("replicated", seconds=1.0)
+    second, third = publishers.confirm("replicated", seconds=2.0), publishers.confirm("replicated", seconds=4.0)
+    publishers.advance(3.0)
+    assert (first, second, third) == ([ACCEPTED], [ACCEPTED], [])
+
+
+def test_a_reply_that_comes_after_the_deadline_is_too_late(publishers: Publishers) -> None:
+    """The publisher has been answered then."""
+    received = publishers.confirm("replicated", seconds=1.0)
+    publishers.advance(0.5)
+    publishers.redis.hangs = True
+    publishers.advance(1.0)
+    assert received == [ACCEPTED]
+    publishers.redis.hangs = False
+    publishers.redis.replicas = 1
+    publishers.advance(1.0)
+    assert received == [ACCEPTED]
+
+
+def test_each_deadline_is_kept(publishers: Publishers) -> None:
+    """Of three publishers, each is answered at its own."""
+    received = [publishers.confirm("stable", seconds=seconds) for seconds in (3.0, 1.0, 2.0)]
+    for count in (0, 1, 2, 3):
+        assert sum(map(bool, received)) == count
+        publishers.advance(1.1 if count == 0 else 1.0)
+
+
+def test_a_round_begins_again_although_others_wait_for_more(publishers: Publishers) -> None:
+    """A connection that ends costs a publisher no more than the time until the next report."""
+    publishers.confirm("stable", 99)
+    received = publishers.confirm("replicated")
+    publishers.advance(0.5)
+    publishers.redis.cut()
+    publishers.redis.replicas = 1
+    publishers.advance(0.5)
+    assert received == []
+    publishers.report(member("a", 9))
+    publishers.advance(0.2)
+    assert received == [Confirmation("replicated", replicas=1)]
+
+
 def test_nothing_is_stable_while_a_node_may_be_missing_from_the_list(publishers: Publishers) -> None:
     """If the list is incomplete; in a new run of Redis until every earlier lease would have ended."""
     publishers.confirmations.follows("another run")

@@ -14,10 +14,11 @@ from pushup.broadcast.redis.loading import LEASE_SECONDS
 from pushup.broadcast.redis.pace import TURN_UNITS, Pace, work_of
 from pushup.broadcast.redis.pieces import Count
 from pushup.broadcast.redis.saving import SAVE_CHANGES
-from pushup.core.commands import Entry, Expire
+from pushup.core.commands import Create, Entry, Expire
 from tests.broadcast.redis.fake_redis import FakeRedis
 from tests.broadcast.redis.following_nodes import START, Cluster, cluster_of
 from tests.core.builders import batch, draft, publish
+from tests.net.observed_log import logged_at
 
 SCAN = b"HSCAN"
 
@@ -97,17 +98,23 @@ def test_reading_begins_again_if_the_checkpoint_was_saved_all_the_same(cluster: 
     cluster.redis.data.pop(b"{pushup}:loads")
     scans = cluster.redis.executed.count(SCAN)
     first = cluster.nodes[0]
+    epoch = first.state.cursor.epoch
     changed = first.append(batch(*[draft(f"c{n}-0", data='"new"') for n in range(20)]))
+    for n in range(20):  # in pieces that are read later they are there, and the entries that create them follow
+        first.append(Create(f"new{n}"))
     for link in cluster.redis.links[-2:]:
         link.stuck = True
     cluster.advance(3)
     assert changed
-    assert saved(cluster) == b"1020"
+    assert saved(cluster) == b"1040"
     for link in cluster.redis.links[-2:]:
         link.stuck = False
-    cluster.advance(3)
+    with logged_at("critical") as lines:
+        cluster.advance(3)
+    assert lines == []  # pieces of two checkpoints were not put together
     assert cluster.redis.executed.count(SCAN) > 2 * scans
     assert cluster.nodes[1].state.snapshot() == first.state.snapshot()
+    assert {node.state.cursor.epoch for node in cluster.nodes} == {epoch}
 
 
 def test_a_node_loads_although_redis_takes_no_writes(cluster: Cluster) -> None:
@@ -187,6 +194,7 @@ def test_the_work_of_an_entry_is_what_it_puts_where_and_what_may_expire() -> Non
     large = work_of(Entry("e", 1, START, batch(draft(*"abc"), draft(*"defg"))), START)
     assert large == small + 6
     assert work_of(Entry("e", 1, START + 1, publish("a")), START) > small + 900
+    assert work_of(Entry("e", 1, START + 0.9, publish("a")), START + 0.1) == small
     assert work_of(Entry("e", 1, START, Expire()), START) > small + 900
 
 

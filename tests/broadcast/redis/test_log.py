@@ -13,6 +13,7 @@ from twisted.python.failure import Failure
 from pushup.broadcast.epochs import order_of
 from pushup.broadcast.redis.errors import EpochOver
 from pushup.broadcast.redis.log import BATCH, RedisLog
+from pushup.broadcast.redis.pieces import PIECE_BYTES
 from pushup.broadcast.redis.records import LastEntry, Tail, Unreadable, Vouchers
 from pushup.core.commands import Continue, Create, Entry, Publish
 from pushup.core.cursor import Cursor
@@ -21,7 +22,7 @@ from pushup.core.restoration import restore
 from pushup.core.rules import LATEST_VERSION
 from pushup.core.snapshot import new_epoch
 from pushup.core.state import ReplicatedState
-from tests.broadcast.redis.fake_redis import FakeRedis
+from tests.broadcast.redis.fake_redis import TIMEOUT, FakeRedis
 from tests.core.builders import batch, draft, publish
 from tests.core.random_entries import sorted_snapshot
 
@@ -29,11 +30,11 @@ from tests.core.random_entries import sorted_snapshot
 class ReadLog:
     """A log in an in-memory Redis, with an epoch."""
 
-    def __init__(self, prefix: str = "pushup") -> None:
+    def __init__(self, prefix: str = "pushup", timeout: float = TIMEOUT) -> None:
         self.clock = Clock()
         self.clock.advance(1e9)
         self.redis = FakeRedis(self.clock)
-        self.log = RedisLog(self.redis.link().connection, prefix)
+        self.log = RedisLog(self.redis.link(timeout).connection, prefix)
         self.now(self.log.prepare())
         changes = new_epoch(ReplicatedState(Limits(), epoch="").snapshot(), "e1")
         assert self.now(self.log.begin("", changes))
@@ -51,6 +52,20 @@ class ReadLog:
             self.log.append("e1", f"t{n}", command, replies.append)
         self.redis.settle()
         return replies
+
+    def state(self) -> ReplicatedState:
+        """The state as a node has it that has followed the log from its beginning."""
+        state = ReplicatedState(Limits(), epoch="e1")
+        state.note_changes()
+        for logged in self.now(self.log.read("e1", 0)):
+            state.apply(logged.entry)
+        return state
+
+    def save(self, state: ReplicatedState, saved: int = 0, keep_after: int = 0) -> bool:
+        """Save it as a node that takes the checkpoint to be at `saved`."""
+        tag = self.now(self.log.tail()).tag.decode()
+        is_saved: bool = self.now(self.log.save(saved, state.changes(), tag, keep_after=keep_after))
+        return is_saved
 
     def find(self, last: Cursor, tag: bytes) -> LastEntry:
         found: LastEntry = self.now(self.log.find(self.now(self.log.tail()), last, tag))
@@ -89,6 +104,20 @@ def test_the_keys_in_redis_begin_with_the_prefix_in_braces() -> None:
     assert "{x:é}:log".encode() in log.redis.data
 
 
+def test_the_names_of_the_keys(log: ReadLog) -> None:
+    """They are the same in every release, or two of them would not find each other."""
+    log.append(publish("a", key="k"))
+    assert log.save(log.state())
+    log.now(log.log.report("a", b"A", 100.0))
+    log.now(log.log.vouch("a", ["a"]))
+    assert log.now(log.log.begin("e0", new_epoch(log.state().snapshot(), "e2"))) is False  # but its channels are there
+    Deferred.fromCoroutine(log.log.load("b")).addErrback(lambda failure: None)
+    names = "state log channels messages keys leases members vouchers loads begin:e2"
+    log.redis.step()
+    assert {key.decode() for key in log.redis.data} == {"{pushup}:" + name for name in names.split()}
+    log.redis.settle()
+
+
 def test_an_entry_of_many_messages_starts_with_its_first_sequence(log: ReadLog) -> None:
     """Its id in Redis is the last one; the data of each message is a separate copy."""
     log.append(publish("a"), batch(draft("a", data="1"), draft("b", data="[2]"), draft("a", data="3")))
@@ -107,8 +136,16 @@ def test_at_most_a_batch_is_read_at_a_time(log: ReadLog) -> None:
     assert len(first) == BATCH
 
 
-def test_reading_waits_for_an_entry_and_ends_without_one(log: ReadLog) -> None:
-    """It ends after a second; an entry that arrives meanwhile is returned at once."""
+def test_fewer_entries_are_read_at_a_time_if_they_are_large(log: ReadLog) -> None:
+    """As many as make a piece, of the size of those that were read before."""
+    large = publish("a", data='"%s"' % ("x" * (PIECE_BYTES // 4)))
+    log.append(*[large] * BATCH)
+    assert [len(log.now(log.log.read("e1", 0))) for _ in range(3)] == [BATCH, 3, 3]
+
+
+def test_reading_waits_for_an_entry_and_ends_without_one() -> None:
+    """It ends after a second, although other replies must come sooner; an entry that arrives is returned at once."""
+    log = ReadLog(timeout=0.5)
     received: list[Any] = []
     Deferred.fromCoroutine(log.log.read("e1", 0)).addCallback(received.append)
     log.clock.advance(0.9)
@@ -223,6 +260,8 @@ def test_who_vouches(log: ReadLog) -> None:
     run, log.log.run = log.log.run, "a later one"
     assert vouchers("d", None).by_node == {}
     log.log.run = run
+    del log.redis.data[b"{pushup}:leases"]
+    assert vouchers("d", None).members == frozenset("ab")
     assert log.now(log.log.switch(b"e1", "s", Continue("e2"), epoch="e2")) is True
     assert vouchers("d", None).by_node == {}
 
@@ -275,6 +314,37 @@ def test_a_hole_is_a_loss_and_a_log_that_begins_later_is_not(log: ReadLog) -> No
     rows.clear()
     assert log.find(Cursor("e1", 5), b"t4") is LastEntry.UNKNOWN
     assert log.find(Cursor("e1", 6), b"t5") is LastEntry.CONTAINED
+    assert log.find(Cursor("e1", 6), b"other") is LastEntry.MISSING
+    assert log.find(Cursor("e1", 7), b"t6") is LastEntry.MISSING
+
+
+def test_what_a_log_that_begins_later_says(log: ReadLog) -> None:
+    """That an entry of another chain is at a place, or right after it; nothing of the places before that."""
+    log.append(*[publish("a")] * 3, batch(draft("a"), draft("a"), draft("a")), publish("a"))
+    rows = log.redis.data[b"{pushup}:log"].rows
+    del rows[:3]  # it begins with the batch, 4 to 6
+    for sequence, found in ((1, LastEntry.UNKNOWN), (2, LastEntry.UNKNOWN), (3, LastEntry.MISSING),
+                            (4, LastEntry.MISSING), (5, LastEntry.MISSING), (6, LastEntry.MISSING)):  # fmt: skip
+        assert log.find(Cursor("e1", sequence), b"other") is found, sequence
+    assert log.find(Cursor("e2", 1), b"other") is LastEntry.MISSING
+    log.redis.data[b"{pushup}:state"].clear()
+    assert log.find(Cursor("e1", 1), b"other") is LastEntry.UNKNOWN
+
+
+def test_an_entry_that_cannot_be_read_says_nothing_of_its_place(log: ReadLog) -> None:
+    """The entries before it do."""
+    log.append(*[publish("a")] * 4)
+    damage(log, 1, b"command", b"{}")
+    assert log.find(Cursor("e1", 2), b"other") is LastEntry.MISSING
+    del log.redis.data[b"{pushup}:log"].rows[0]
+    assert log.find(Cursor("e1", 1), b"other") is LastEntry.UNKNOWN
+    assert log.find(Cursor("e1", 1), b"t0") is LastEntry.CONTAINED
+
+
+def test_the_run_that_a_connection_leads_to(log: ReadLog) -> None:
+    """Releases before 0.2 wrote the first part of it only."""
+    assert [log.log.is_run(run) for run in ("run1.history-of-run1", "run1")] == [True, True]
+    assert [log.log.is_run(run) for run in ("", "run2", "history-of-run1", "run1.history-of-run2")] == [False] * 4
 
 
 def test_the_checkpoint_is_the_state_that_was_saved(log: ReadLog) -> None:
@@ -295,6 +365,76 @@ def test_the_checkpoint_is_the_state_that_was_saved(log: ReadLog) -> None:
     assert [logged.entry.command for logged in loaded.entries] == [publish("b")]
 
 
+@pytest.mark.parametrize(("keep_after", "kept"), [(0, [1, 2, 3, 4, 5]), (2, [3, 4, 5]), (3, [4, 5]), (4, [4, 5])])
+def test_a_save_trims_the_log(log: ReadLog, keep_after: int, kept: list[int]) -> None:
+    """As far as it is asked to, and not beyond what is saved."""
+    log.append(*[publish("a")] * 3)
+    state = log.state()
+    log.append(*[publish("a")] * 2)
+    assert log.save(state, keep_after=keep_after) is True
+    assert [number for number, _ in log.redis.data[b"{pushup}:log"].rows] == kept
+
+
+def test_a_report_says_where_the_checkpoint_is(log: ReadLog) -> None:
+    """At the beginning it is at 0, and so it is where there is none."""
+    log.append(*[publish("a")] * 3)
+    saved = [log.now(log.log.report("a", b"A", 3.0)).saved]
+    assert log.save(log.state()) is True
+    saved.append(log.now(log.log.report("a", b"A", 3.0)).saved)
+    log.redis.data.clear()
+    report = log.now(log.log.report("a", b"A", 3.0))
+    assert (*saved, report.saved, report.tail.epoch) == (0, 3, 0, "")
+
+
+def test_a_save_that_another_came_before_changes_nothing(log: ReadLog) -> None:
+    """Two nodes save on top of the same checkpoint: the second one is told, and the first one's is kept."""
+    log.append(publish("a"))
+    late = log.state()
+    log.append(publish("b"))
+    assert log.save(log.state()) is True
+    before = log.redis.dump()
+    assert log.save(late) is False
+    assert log.redis.data == before
+
+
+def test_a_save_adds_what_has_changed_only(log: ReadLog) -> None:
+    """Without new messages and keys there is no body of them."""
+    log.append(publish("a", key="k"))
+    state = log.state()
+    assert log.save(state) is True
+    state.note_changes()
+    log.append(Create("b"))
+    for logged in log.now(log.log.read("e1", 1)):
+        state.apply(logged.entry)
+    assert log.save(state, 1) is True
+    assert [len(log.redis.data[b"{pushup}:" + key].rows) for key in (b"messages", b"keys")] == [1, 1]
+
+
+def test_a_save_of_an_epoch_that_is_over_changes_nothing(log: ReadLog) -> None:
+    """Both epochs have the checkpoint that they began with."""
+    log.append(publish("a"))
+    late = log.state()
+    assert log.now(log.log.begin("e1", new_epoch(ReplicatedState(Limits(), epoch="").snapshot(), "e2"))) is True
+    before = log.redis.dump()
+    assert log.save(late) is False
+    assert log.redis.data == before
+
+
+@pytest.mark.parametrize(("seconds", "milliseconds"), [(2.0, b"2000"), (0.0125, b"12"), (0.0001, b"1"), (0.0, b"1")])
+def test_how_long_a_replica_is_waited_for(seconds: float, milliseconds: bytes) -> None:
+    """Never for no time: to Redis, that is for ever. The connection does not end while Redis waits."""
+    log = ReadLog(timeout=0.5)
+    told: list[Any] = []
+    Deferred.fromCoroutine(log.log.replicas(seconds)).addBoth(told.append)
+    log.redis.settle()
+    ((_, words),) = log.redis.links[0].requests
+    assert words == [b"WAIT", b"1", milliseconds]
+    for _ in range(300):
+        log.clock.advance(0.01)
+        log.redis.settle()
+    assert [replicas for _, replicas in told] == [0]
+
+
 @pytest.mark.parametrize(
     ("info", "appendfsync", "durable"),
     [
@@ -311,7 +451,7 @@ def test_what_survives_a_restart(info: dict[str, str], appendfsync: bytes | None
     """Everything does only if each write is synced, by a server that reports this and never was a replica."""
     log = ReadLog()
     log.redis.info, log.redis.appendfsync = info, appendfsync
-    log.now(log.log.prepare())
+    assert log.now(log.log.prepare()) is None
     assert log.log.durable is durable
     assert log.log.run == "run1.history-of-run1"
 

@@ -227,6 +227,26 @@ def test_an_epoch_with_an_earlier_name_is_awaited_by_a_node_that_is_cut_off(
     logged_failures.clear()
 
 
+def test_former_names_of_its_epoch_are_not_awaited_by_a_node_that_is_cut_off(
+    cluster: Cluster, logged_failures: list[str]
+) -> None:
+    """Although it has loaded the log under the last one and followed no other; whether or not anything had happened."""
+    names = [cluster.nodes[0].state.cursor.epoch]
+    for _ in range(2):
+        cluster.redis.restart()
+        cluster.advance(3.0)
+        names.append(cluster.nodes[0].state.cursor.epoch)
+        cluster.publish(cluster.nodes[0], "a")
+    node = cluster.start()
+    cluster.redis.hangs = True
+    cluster.advance(2.0)
+    past = node.state.past_epochs
+    assert [past.good_up_to(name) for name in names] == [0, 2, -1]
+    assert [node.broadcast.awaits(name) for name in names] == [False] * 3
+    cluster.redis.hangs = False
+    logged_failures.clear()
+
+
 def test_cursors_of_many_epochs_that_are_made_up_keep_nobody_from_an_answer(cluster: Cluster) -> None:
     """A node remembers some of the epochs that it hears of while it is cut off; others it takes for what they seem."""
     node = cluster.nodes[0]

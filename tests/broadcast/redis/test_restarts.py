@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred, succeed
 from pushup.broadcast.epochs import next_epoch, order_of
 from pushup.broadcast.high_water import MARK_SECONDS, HighWater
 from pushup.broadcast.redis.catch_up import VOUCH_SECONDS
+from pushup.core.commands import Entry, Outcome
 from pushup.core.cursor import Cursor
 from tests.broadcast.redis.following_nodes import Cluster, FollowingNode, cluster_of
 from tests.core.builders import ids, poll, publish
@@ -130,6 +131,25 @@ def test_a_node_that_only_redis_knows_must_vouch(cluster: Cluster) -> None:
     assert told(cluster, f"{epoch}-0") == ["lost"] * 2
 
 
+def test_a_node_that_only_another_node_knows_must_vouch(cluster: Cluster) -> None:
+    """Redis has lost the entry and the list of nodes; whoever has seen the node waits for it."""
+    other = cluster.nodes[0]
+    dump = cluster.redis.dump()
+    for key in (b"leases", b"members"):
+        del dump[b"{pushup}:" + key]
+    new = cluster.start()
+    cluster.advance(0.5)
+    assert set(other.broadcast._reporting.known_nodes()) == {"node0", "node1", "node2"}
+    for node in cluster.nodes[:2]:
+        blind(cluster, node)
+    epoch = cluster.publish(new, "a").epoch
+    cluster.crash(new)
+    cluster.redis.restart(dump)
+    cluster.advance(VOUCH_SECONDS + 2.0)
+    epoch_of(cluster)
+    assert told(cluster, f"{epoch}-0") == ["lost"] * 2
+
+
 def test_a_node_that_dies_alone_delays_nothing_later(cluster: Cluster) -> None:
     """Its lease has ended, and another node has applied all that it acknowledged."""
     cluster.publish(cluster.nodes[1], "a")
@@ -138,6 +158,7 @@ def test_a_node_that_dies_alone_delays_nothing_later(cluster: Cluster) -> None:
     cluster.advance(8.0)
     cluster.redis.restart()
     cluster.advance(2.0)
+    epoch_of(cluster)  # it is followed by now
     assert told(cluster, seen) == ["nothing"]
 
 
@@ -151,6 +172,7 @@ def test_a_node_that_left_in_good_order_need_not_vouch(cluster: Cluster) -> None
     assert stopped.called
     cluster.redis.restart()
     cluster.advance(2.0)
+    epoch_of(cluster)  # it is followed by now
     assert told(cluster, seen) == ["nothing"]
 
 
@@ -403,6 +425,50 @@ def test_a_node_that_has_only_loaded_the_log_has_a_mark(durable: Cluster, disk: 
     durable.redis.restart(dump)
     start_on(durable, disk)
     assert told(durable, seen) == ["lost"]
+
+
+def test_a_node_that_stops_writes_its_mark(durable: Cluster, disk: Disk) -> None:
+    """It does not wait until that is due."""
+    node = start_on(durable, disk)
+    durable.advance(MARK_SECONDS + 0.1)
+    for _ in range(2):  # the first one is written at once
+        durable.publish(node, "a")
+    durable.nodes.remove(node)
+    node.stop()
+    durable.settle()
+    assert msgspec.json.decode(disk.data or b"", type=Cursor) == node.state.cursor
+
+
+def test_a_node_that_does_not_know_its_state_goes_by_its_mark(
+    durable: Cluster, disk: Disk, logged_failures: list[str]
+) -> None:
+    """It has failed within an entry. Nothing says that the log has lost that: the order goes on."""
+    before = start_on(durable, disk)
+    durable.publish(before, "a")
+    durable.nodes.remove(before)
+    before.stop()
+    durable.settle()
+    node = start_on(durable, disk)
+    epoch, apply = epoch_of(durable), node.node.apply
+
+    def failing(entry: Entry) -> Outcome:
+        node.node.apply = apply  # type: ignore[method-assign]
+        apply(entry)
+        raise RuntimeError("failed within an entry")
+
+    node.node.apply = failing  # type: ignore[method-assign]
+    node.append(publish("a"))
+    durable.advance(3.0)
+    assert epoch_of(durable) == epoch
+    logged_failures.clear()
+
+
+@pytest.mark.parametrize("digits", [10, 14])
+def test_a_new_epoch_is_later_than_the_mark(durable: Cluster, disk: Disk, digits: int) -> None:
+    """Whose name was given by a clock that was far ahead, or is one of a release before, which were shorter."""
+    disk.data = mark("1" + digits * "0" + "00", 7)
+    node = start_on(durable, disk)
+    assert order_of(node.state.cursor.epoch) > order_of("1" + digits * "0" + "00")
 
 
 def test_without_a_mark_nobody_can_know(durable: Cluster) -> None:

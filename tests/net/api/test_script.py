@@ -48,9 +48,29 @@ def test_compression(node: InMemoryNode, accept: str, zipped: bool) -> None:
     """For clients that take it; caches are told that it depends on that."""
     (response,) = node.begin("GET", "/v1/pushup.js", accept_encoding=accept).responses
     headers = dict(response.headers)
-    assert headers[b"Vary"] == b"Accept-Encoding"
+    assert headers[b"Vary"] == b"Accept-Encoding, Origin"
     assert (headers.get(b"Content-Encoding") == b"gzip") is zipped
     assert (gzip.decompress(response.body) if zipped else response.body) == FILE.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("allowed", "origin", "expected"),
+    [
+        ((), "http://a.example", ["*"]),
+        (("http://a.example",), "http://b.example", ["*"]),
+        (("http://a.example",), "http://a.example", ["http://a.example"]),
+        (("*",), "http://a.example", ["*"]),
+        ((), "", []),
+    ],
+)
+def test_pages_of_any_origin_may_load_it(allowed: tuple[str, ...], origin: str, expected: list[str]) -> None:
+    """They are told once, whether or not they may read anything else."""
+    client = InMemoryServer(InMemoryNode(cors_origins=allowed).api).connect()
+    field = f"Origin: {origin}\r\n" if origin else ""
+    client.send(f"GET /v1/pushup.js HTTP/1.1\r\nHost: a\r\n{field}\r\n".encode())
+    head = client.take().partition(b"\r\n\r\n")[0].decode().lower().splitlines()
+    name = "access-control-allow-origin: "
+    assert [line.removeprefix(name) for line in head if line.startswith(name)] == expected
 
 
 def test_over_a_connection(node: InMemoryNode) -> None:
