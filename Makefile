@@ -27,6 +27,8 @@ CLUSTER_PROGRAMS := redis-server haproxy openssl
 CLUSTER_PACKAGES := redis-server haproxy openssl
 TEST_PROGRAMS := $(CLUSTER_PROGRAMS) curl chromium chromedriver node
 TEST_PACKAGES := $(CLUSTER_PACKAGES) curl chromium chromium-driver nodejs
+BROWSER_PROGRAMS := firefox-esr WebKitWebDriver Xvfb
+BROWSER_PACKAGES := firefox-esr webkit2gtk-driver xvfb
 
 # $(call need,PROGRAMS,PACKAGES): install the packages if a program is missing, and fail if that fails.
 need = @for program in $(1); do command -v $$program > /dev/null || missing="$$missing $$program"; done; \
@@ -65,7 +67,7 @@ test: lint
 # In two parts, for coverage is measured without processes. Both are run before it fails.
 test-all: WORKERS = $$(($(CORES) + 1))
 test-all: lint
-	$(call need,$(TEST_PROGRAMS),$(TEST_PACKAGES))
+	$(call need,$(TEST_PROGRAMS) $(BROWSER_PROGRAMS),$(TEST_PACKAGES) $(BROWSER_PACKAGES))
 	@$(MAKE) --no-print-directory coverage || first=failed; \
 	$(PYTEST) -m processes && [ -z "$$first" ] || { echo "$${first:+make coverage failed, see above}"; exit 1; }
 

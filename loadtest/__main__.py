@@ -12,6 +12,9 @@ from typing import Any, Protocol
 import click
 
 from loadtest.beyond import far_away, journal, kills, peers, redis_delay, stalls
+from loadtest.beyond.browsers import experiment as browsers
+from loadtest.beyond.browsers.drivers import BROWSERS
+from loadtest.beyond.browsers.scenarios import SCENARIOS
 from loadtest.beyond.cluster_kills import experiment as cluster_kills
 from loadtest.beyond.cluster_kills.rounds import kinds
 from loadtest.everything import run_all
@@ -40,6 +43,7 @@ class Experiment(Protocol):
 
 EXPERIMENTS = {
     "blocked-client": blocked_client,
+    "browsers": browsers,
     "cluster-kills": cluster_kills,
     "designs": designs,
     "echo": echo,
@@ -58,9 +62,13 @@ EXPERIMENTS = {
 }
 
 CLUSTER_KILLS = "cluster-kills"
+REAL_BROWSERS = "browsers"
 ALL = "all"
 REPORT = "report"
 JUDGE = "judge"
+
+OPTIONS = {CLUSTER_KILLS: {"faults", "only", "seed", "minutes"}, REAL_BROWSERS: {"browsers", "scenarios"}}
+"""Those that only one experiment has."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -81,6 +89,10 @@ JUDGE = "judge"
 )
 @click.option("--seed", type=int, help="cluster-kills: the faults and the load follow from it.")
 @click.option("--minutes", type=click.FloatRange(min=0), help="cluster-kills: no fault begins later.")
+@click.option("--browser", "browsers", type=click.Choice([*BROWSERS]), multiple=True, help="browsers: only this one.")
+@click.option(
+    "--scenario", "scenarios", type=click.Choice([*SCENARIOS]), multiple=True, help="browsers: only this one."
+)
 def main(experiment: str, file: Path | None, *, quick: bool, out: Path, **special: Any) -> None:
     """Run an EXPERIMENT, which starts the servers it needs, and save its results.
 
@@ -100,13 +112,15 @@ def main(experiment: str, file: Path | None, *, quick: bool, out: Path, **specia
             raise click.ClickException(str(error)) from None
         sys.exit(1 if undone else 0)
     given = {name: value for name, value in special.items() if value not in (None, ())}
-    if given and experiment != CLUSTER_KILLS:
-        raise click.UsageError(f"these options are for {CLUSTER_KILLS} only")
+    if given.keys() - OPTIONS.get(experiment, set()):
+        raise click.UsageError(f"{experiment} does not have all of these options")
     raise_file_limit()
     began = time.time()
     cpu = time.process_time()
     if experiment == CLUSTER_KILLS:  # the servers share the processors with the load, as the processes that it starts
         tables, figures = cluster_kills.run(quick=quick, out=out, **given)
+    elif experiment == REAL_BROWSERS:  # and so do the browsers
+        tables, figures = browsers.run(quick=quick, **given)
     else:
         pin(0, LOAD_CORE)
         tables, figures = EXPERIMENTS[experiment].run(quick=quick)

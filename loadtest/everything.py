@@ -30,6 +30,7 @@ SECONDS: Mapping[str, tuple[int, int]] = {
     "nodes": (240, 1100),
     "peers": (60, 400),
     "kills": (60, 400),
+    "browsers": (330, 2700),
     "cluster-kills": (200, 9000),
 }
 """The experiments in the order in which they run, and how long each takes on 2 cores: with --quick, and in full. Those

@@ -10,5 +10,6 @@
 | `redis_delay` | the cost of keeping the order in Redis | docs/evaluation.md |
 | `kills` | repeated kill -9 of a server with a journal, under load: is anything lost? | docs/performance.md |
 | `cluster_kills/` | a thousand faults of a cluster under load, judged | docs/reliability.md |
+| `browsers/` | pushup.js in three browsers while something fails: is anything lost? | docs/client.md |
 | `append_only` | what a Redis comes back with that has lost the end of its file, or only its last save | |
 """
