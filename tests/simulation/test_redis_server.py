@@ -233,7 +233,7 @@ def test_wait(setting: Setting) -> None:
 def test_a_blocking_read(setting: Setting) -> None:
     """It ends with the next entry, or with nothing when its time is over; commands behind it wait, others do not."""
     setting.load_scripts()
-    read = (b"XREAD", b"BLOCK", b"3000", b"COUNT", b"10", b"STREAMS", LOG, b"0-0")
+    read = (b"XREAD", b"COUNT", b"10", b"BLOCK", b"3000", b"STREAMS", LOG, b"0-0")
     began = setting.world.now - setting.world.began
     setting.client.send(*read)
     setting.client.send(b"PING")
