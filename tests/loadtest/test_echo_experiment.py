@@ -135,7 +135,7 @@ def test_connections_get_their_own_bytes_back() -> None:
 def test_each_server_echoes_to_many(kind: Kind) -> None:
     """As a process: everything comes back right, on every connection, and its processor time is measured."""
     run = measure_kind(kind, 50, 500, 1.0)
-    assert run.problem in ("", "disturbed by other work")
+    assert run.problem in ("", "disturbed by other work", "the client is at its limit")
     assert run.measured is not None
     assert run.measured.messages > 50
     assert run.cost > 0
