@@ -25,6 +25,9 @@ HEAD_SECONDS = 75.0
 
 START_SECONDS = 10.0
 
+END_SECONDS = 0.1
+"""How long it may take until a connection that is just being accepted, or was aborted, is closed."""
+
 EDGE = """
 defaults
     mode http
@@ -94,11 +97,14 @@ class Relay:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(START_SECONDS)
 
     async def _end(self) -> None:
+        self._is_away = True
+        await asyncio.sleep(END_SECONDS)  # asyncio does not close what it is just accepting when a server is closed
         self._server.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        await asyncio.sleep(END_SECONDS)
 
     async def _cut_all(self) -> None:
         for writer in [*self._connections]:
