@@ -33,8 +33,8 @@ SECONDS: Mapping[str, tuple[int, int]] = {
     "browsers": (330, 2700),
     "cluster-kills": (200, 9000),
 }
-"""The experiments in the order in which they run, and how long each takes on 2 cores: with --quick, and in full. Those
-that share the machine with much else, and those that kill, are last."""
+"""The experiments in the order in which they run, and how many seconds each takes on 2 cores, with --quick and in full;
+some of these are estimates. Those that share the machine with much else, and those that kill, are last."""
 
 DONE = "done.json"
 """The file in the results folder that says which experiments have been done, with which options."""

@@ -12,11 +12,8 @@ it.
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-
+from deploy.cluster import HOST
+from loadtest.beyond.browsers.proxies import Relay
 from loadtest.load.servers import running
 from loadtest.load.swarm import Measured, PushUpInterface, PushUpStreams, Swarm
 from loadtest.reports.results import Figure, Progress, Table, Value
@@ -24,7 +21,6 @@ from loadtest.reports.results import Figure, Progress, Table, Value
 ONE_WAY_SECONDS = 0.04
 TOKENS_PER_SECOND = 30.0
 SUBSCRIBERS = 10
-READ_BYTES = 64 * 1024
 
 
 def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
@@ -36,9 +32,10 @@ def measure(*, subscribers: int, seconds: float) -> tuple[list[Table], list[Figu
     rows: list[tuple[Value, ...]] = []
     for transport, streams in (("long polls", None), ("a stream", PushUpStreams())):
         progress.step(transport)
-        with running() as server, relay(server.address, ONE_WAY_SECONDS) as far:
+        with running() as server, Relay(server.address[1]) as relay:
+            relay.delay = ONE_WAY_SECONDS
             swarm = Swarm(
-                [far],
+                [(HOST, relay.port)],
                 [server.address],
                 subscribers=subscribers,
                 channels=subscribers,
@@ -67,48 +64,3 @@ def _row(transport: str, m: Measured) -> tuple[Value, ...]:
         100 * m.received_share,
         m.repeated + m.out_of_order + m.gaps,
     )
-
-
-@contextmanager
-def relay(target: tuple[str, int], one_way: float) -> Iterator[tuple[str, int]]:
-    """A relay to a server, in a thread: it passes on each byte after `one_way` seconds. Yields its address."""
-    loop = asyncio.new_event_loop()
-    writers: list[asyncio.StreamWriter] = []
-
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection(*target)
-        writers.extend((writer, back))
-        await asyncio.gather(_pass_on(reader, back, one_way), _pass_on(there, writer, one_way))
-
-    server = loop.run_until_complete(asyncio.start_server(accept, "127.0.0.1", 0, backlog=1000))
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    try:
-        host, port = server.sockets[0].getsockname()[:2]
-        yield host, port
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        server.close()
-        loop.run_until_complete(_abort(writers))
-        loop.close()
-
-
-async def _abort(writers: list[asyncio.StreamWriter]) -> None:
-    """End all connections, and then the tasks that serve them."""
-    for writer in writers:
-        writer.transport.abort()
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, one_way: float) -> None:
-    loop = asyncio.get_running_loop()
-    try:
-        while data := await reader.read(READ_BYTES):
-            loop.call_later(one_way, writer.write, data)
-    except ConnectionError:
-        pass
-    loop.call_later(one_way, writer.close)

@@ -53,7 +53,6 @@ QUICK = Replay(4.0, 18.0)
 
 KINDS = {"output buffer": (), "plain writes": ("--plain-writes",)}
 
-
 STEP_SECONDS = 0.25
 """Of Figure 14: the longest response time of the messages that were sent in each such step."""
 

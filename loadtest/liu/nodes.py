@@ -110,7 +110,9 @@ def measure_shares(
         for count in nodes:
             with Cluster(nodes=count, front="tcp", without=("example",)) as cluster, Shares() as shares:
                 for name in cluster.nodes:
-                    shares.give([pid for pid in [cluster.pids[name]] if pid is not None], share)
+                    pid = cluster.pids[name]
+                    assert pid is not None
+                    shares.give([pid], share)
                 for number in connections:
                     progress.step(f"{_named(count)} with {share:.0%} of a processor each, {number} connections")
                     measured = _measure(cluster, number, seconds, INTERVAL_SECONDS)

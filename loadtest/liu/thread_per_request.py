@@ -29,7 +29,7 @@ from pushup.core.commands import Ack, Command, Entry, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError
 from pushup.core.held_polls import HeldPolls
-from pushup.core.limits import Limits
+from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
@@ -294,7 +294,7 @@ def _accept(listener: socket.socket, hold_jitter: float) -> None:
 @click.argument("command", type=click.Choice(["serve"]))
 @click.option("--listen", default="127.0.0.1:8080", show_default=True)
 @click.option("--log-level", hidden=True)
-@click.option("--hold-jitter", default=0.15, show_default=True, help="As the setting of PushUp.")
+@click.option("--hold-jitter", default=HoldLimits().hold_jitter, show_default=True, help="As the setting of PushUp.")
 def main(command: str, *, listen: str, log_level: str | None, hold_jitter: float) -> None:
     """Serve PushUp's HTTP interface with one thread per client."""
     raise_file_limit()

@@ -24,7 +24,7 @@ class Shares:
     def give(self, pids: Iterable[int], share: float) -> None:
         """Let these processes together use at most this share (0 to 1) of a processor."""
         quota = round(share * PERIOD_MICROSECONDS)
-        is_v1 = (V1 / "cpu.cfs_quota_us").exists() or (V1 / "cgroup.procs").exists()
+        is_v1 = (V1 / "cgroup.procs").exists()
         group = (V1 if is_v1 else V2) / f"pushup-{os.getpid()}-{len(self._groups)}"
         if not is_v1:
             (V2 / "cgroup.subtree_control").write_text("+cpu")

@@ -1,8 +1,8 @@
 """The header fields of requests that came before: a client sends the same ones with each of its polls.
 
-Looking them up takes 1 us. llhttp, which calls back for each field, takes 8 us for the fifteen of a browser. It remains
-the judge: it has accepted what is remembered here, after a request line of the same form. Whatever differs from that in
-any way goes to llhttp.
+Looking up the fifteen of a browser takes 1.6 us. llhttp, which calls back for each, takes 5.7 us. It remains the judge:
+it has accepted what is remembered here, after a request line of the same form. Whatever differs from that in any way
+goes to llhttp.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pushup.net.limits import RequestLimits
-from pushup.net.request import Request
+from pushup.net.request import FIELD_OVERHEAD_BYTES, Request
 
 HEAD_LIMIT_BYTES = 4 * 1024
 """Longer heads are not remembered."""
@@ -21,8 +21,9 @@ MEMORY_LIMIT_BYTES = 4 * 1024 * 1024
 """What all remembered heads may take. If they would take more, all are forgotten: those in use come again soon."""
 
 KNOWN_OVERHEAD_BYTES = 400
-FIELD_OVERHEAD_BYTES = 120
-"""The memory of a remembered head, and of each of its fields, beside its bytes."""
+"""The memory of a remembered head beside its fields. With those of a browser, all of it was measured at 3,060 bytes; it
+counts 3,170.
+"""
 
 _PLAIN = (string.ascii_letters + string.digits + "/?&=-._~!$'()*+,;:@%").encode()
 """What the target of a known head may contain (RFC 3986 §3.3, §3.4), after a `/`."""
@@ -32,6 +33,8 @@ _RARE = frozenset((b"transfer-encoding", b"expect", b"upgrade", b"connection"))
 
 
 class _Known(NamedTuple):
+    """`begin`: of the request line. `size`: of the fields, as `header_limit_bytes` counts it. `length`: of the body."""
+
     begin: bytes
     method: bytes
     headers: Mapping[bytes, bytes]

@@ -1,4 +1,4 @@
-/** Electric #3773: a page that comes back to the position where it was, and is told of that one again and again. */
+/** Electric #3773: a page returns to its last position, and the server keeps sending it the same position. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { scene } from "../browser/support.js";
@@ -18,7 +18,7 @@ async function reopened(transport, faults) {
 }
 
 for (const transport of ["poll", "stream"])
-  test(`${transport}: a page is told that it is up to date, although its position is the one of before`, async () => {
+  test(`${transport}: a page that returns to its last position is told that it is up to date`, async () => {
     const { w, page } = await reopened(transport, {});
     await w.run(2);
     assert.equal(page.sub.state.state, "live");

@@ -90,10 +90,10 @@ class Firefox:
         return busiest(self._root, lambda work: self.run(tab, work))
 
     def freeze(self, tab: str) -> None:
-        raise NotImplementedError
+        raise NotImplementedError("Firefox has no command that freezes a page: `can_freeze`")
 
     def thaw(self, tab: str) -> None:
-        raise NotImplementedError
+        raise NotImplementedError("Firefox has no command that freezes a page: `can_freeze`")
 
     def disconnect(self, tab: str, *, off: bool) -> None:
         conditions = {"type": "offline"} if off else None

@@ -195,9 +195,7 @@ def freeze_leaders(scene: Scene) -> None:
 
 def hang_leaders(scene: Scene) -> None:
     """The process of each page is stopped: the page is told nothing, and neither are the other tabs."""
-    leaders = [
-        (group, leader, scene.browser.process(leader)) for group in scene.groups for leader in [scene.leader(group)]
-    ]
+    leaders = _leaders(scene)
     for group, leader, process in leaders:
         os.kill(process, signal.SIGSTOP)
         _followers_should_be_current(scene, group, leader)
@@ -208,10 +206,7 @@ def hang_leaders(scene: Scene) -> None:
 
 
 def kill_leaders(scene: Scene) -> None:
-    leaders = [
-        (group, leader, scene.browser.process(leader)) for group in scene.groups for leader in [scene.leader(group)]
-    ]
-    for group, leader, process in leaders:
+    for group, leader, process in _leaders(scene):
         os.kill(process, signal.SIGKILL)
         scene.forget(group, leader)
         scene.moment(*group.tabs)
@@ -228,6 +223,12 @@ def go_away_and_back(scene: Scene) -> None:
         _leave(scene, "location.assign(`/other.html?${Math.random()}`)")
         _leave(scene, "history.back()")
         time.sleep(NEXT_SECONDS)
+
+
+def _leaders(scene: Scene) -> list[tuple[Group, str, int]]:
+    """Each group, the tab that leads in it, and the process of that."""
+    leaders = [(group, scene.leader(group)) for group in scene.groups]
+    return [(group, leader, scene.browser.process(leader)) for group, leader in leaders]
 
 
 def _followers_should_be_current(scene: Scene, group: Group, leader: str) -> None:

@@ -121,13 +121,13 @@ class WebKit(_Tabs):
     ends_requests = False
 
     def freeze(self, tab: str) -> None:
-        raise NotImplementedError
+        raise NotImplementedError("WebKitGTK has no command that freezes a page: `can_freeze`")
 
     def thaw(self, tab: str) -> None:
-        raise NotImplementedError
+        raise NotImplementedError("WebKitGTK has no command that freezes a page: `can_freeze`")
 
     def disconnect(self, tab: str, *, off: bool) -> None:
-        raise NotImplementedError
+        raise NotImplementedError("WebKitGTK has no command for the network: `can_disconnect`")
 
     @classmethod
     @contextmanager

@@ -24,8 +24,8 @@ from pushup.core.snapshot import Changes, new_epoch
 from pushup.core.state import ReplicatedState
 
 VOUCH_SECONDS = 6.0
-"""After a restart of Redis, how long to wait for the other nodes to vouch for the log: they try to
-reconnect every 2 s, and those with many messages then take a while to load what they have missed."""
+"""After a restart of Redis, how long to wait for the other nodes to vouch for the log. They try to reconnect
+every 2 s, and then may have much to load."""
 
 VOUCH_STEP_SECONDS = 0.25
 """How often to look whether they have."""

@@ -422,7 +422,7 @@ def test_a_save_of_an_epoch_that_is_over_changes_nothing(log: ReadLog) -> None:
 
 @pytest.mark.parametrize(("seconds", "milliseconds"), [(2.0, b"2000"), (0.0125, b"12"), (0.0001, b"1"), (0.0, b"1")])
 def test_how_long_a_replica_is_waited_for(seconds: float, milliseconds: bytes) -> None:
-    """Never for no time: to Redis, that is for ever. The connection does not end while Redis waits."""
+    """Never with a timeout of 0, which Redis takes for ever. The connection stays open while Redis waits."""
     log = ReadLog(timeout=0.5)
     told: list[Any] = []
     Deferred.fromCoroutine(log.log.replicas(seconds)).addBoth(told.append)
