@@ -26,6 +26,7 @@
 | `clock` | the monotonic clock for waiting, the steady time of messages |
 | `timer` | one reactor timer for many deadlines |
 | `tls` | TLS connections to other servers |
+| `link` | frames between the processes of one machine |
 | `shared_transport` | a connection to Redis that is read together with the clients' |
 
 docs/architecture.md follows a publication, a poll and an expiry through these files.
