@@ -9,6 +9,7 @@
 | `client/` | the Python client |
 | `browser/` | the client for web pages: `pushup.js` |
 | `cli/` | the command line |
+| `workers/` | several processes behind the addresses of one server |
 | `node` | joins state, clock and broadcast |
 | `drain` | answers the held polls of a stopping node over some time |
 | `expiry` | lets what is due in the shared state expire |

@@ -45,6 +45,7 @@ class Link(Protocol):
         self._adopted: SharedTransport | None = None
         self._arrived = bytearray()
         self._is_held = False
+        self._is_passing_on = False
         self._unsent: deque[bytes] = deque()  # frames that wait while the transport's buffer is full
         self.unsent_bytes = 0
         self.is_full = False
@@ -139,7 +140,10 @@ class Link(Protocol):
         """The transport has ended; `connectionLost` follows."""
 
     def _pass_on(self) -> None:
-        """Pass on all complete frames, until it is held."""
+        """Pass on all complete frames, until it is held. What takes them may hold the link, and let it go on."""
+        if self._is_passing_on:
+            return
+        self._is_passing_on = True
         arrived, place = self._arrived, 0
         try:
             while not self._is_held and self.is_open:
@@ -150,4 +154,5 @@ class Link(Protocol):
                 place = end
                 self._received(bytes(memoryview(arrived)[begin:end]))
         finally:
+            self._is_passing_on = False
             del arrived[:place]

@@ -19,6 +19,9 @@ from pushup.net.rarely import Rarely
 ACCEPTS = 128
 """Connections accepted in one turn of the reactor."""
 
+SHARED_ACCEPTS = 4
+"""The same if other processes accept on the same socket: few, so that each gets about as many."""
+
 BACKLOG = 4096
 """Connections that may wait in the kernel, which reduces it to net.core.somaxconn (4096 on today's Linux)."""
 
@@ -52,6 +55,19 @@ def open_socket(address: str) -> socket.socket:
     except BaseException:
         sock.close()
         raise
+
+
+def open_sockets(addresses: tuple[str, ...]) -> list[socket.socket]:
+    """Listening sockets for all addresses, or for none. Raises: OSError."""
+    sockets: list[socket.socket] = []
+    try:
+        for address in addresses:
+            sockets.append(open_socket(address))
+    except OSError as error:
+        for sock in sockets:
+            sock.close()
+        raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
+    return sockets
 
 
 def is_public(address: str) -> bool:
@@ -135,8 +151,12 @@ class Listener:
         reactor: IReactorFDSet,
         clock: IReactorTime,
         accepted: Callable[[socket.socket], None],
+        is_shared: bool = False,
     ) -> None:
+        """`is_shared`: other processes accept on this socket, too."""
         self._socket = sock
+        self._is_shared = is_shared
+        self._accepts = SHARED_ACCEPTS if is_shared else ACCEPTS
         self._reactor = reactor
         self._clock = clock
         self._accepted = accepted
@@ -154,7 +174,8 @@ class Listener:
             return
         self._closed = True
         self._reactor.removeReader(self)
-        path = self._socket.getsockname() if self._socket.family == socket.AF_UNIX else None
+        is_path = self._socket.family == socket.AF_UNIX and not self._is_shared
+        path = self._socket.getsockname() if is_path else None
         self._socket.close()
         if path is not None and os.path.exists(path):
             os.unlink(path)
@@ -165,7 +186,7 @@ class Listener:
         return self._socket.fileno()
 
     def doRead(self) -> None:
-        for _ in range(ACCEPTS):
+        for _ in range(self._accepts):
             try:
                 sock, _ = self._socket.accept()
             except BlockingIOError:

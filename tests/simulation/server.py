@@ -29,6 +29,7 @@ from pushup.core import rules, snapshot
 from pushup.metrics import Metrics
 from pushup.net.api.access import Access
 from pushup.net.api.application import Api
+from pushup.net.api.machine import OneProcess
 from pushup.net.api.origins import Origins
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.refusals import Refusals
@@ -186,7 +187,7 @@ class Server:
             access=access,
             origins=origins,
             refusals=Refusals(metrics, clock.seconds),
-            metrics_text=lambda: b"",
+            machine=OneProcess(lambda: b"", self.node.polls.subscribers),
             streaming=streaming,
         )
         self._reactor = InMemoryReactor()

@@ -6,7 +6,7 @@
 | `broadcast` | the worker's side: what a worker's node sees |
 | `frames` | what they say to each other |
 
-A worker's command goes to the parent, which appends it to its broadcast; the entry comes back to all workers. The worker
-that sent the command applies the entry like the others, and then answers its publisher: so the publisher is acknowledged
-by the node that it asked.
+A worker's command goes to the parent, which appends it to its broadcast; the entry comes back to all workers. The
+worker that sent the command applies the entry like the others, and then answers its publisher: so the publisher is
+acknowledged by the node that it asked.
 """
