@@ -54,6 +54,8 @@ class Link(Protocol):
         """Called whenever the transport takes frames again."""
         self._reason = ""
         self.is_open = False
+        self.was_aborted = False
+        """Whether this process has ended it."""
 
     def send(self, frame: bytes) -> None:
         """Send a frame (`framed`). If the other process is too far behind, the link ends instead."""
@@ -92,6 +94,7 @@ class Link(Protocol):
         """End the link now; what was not sent is lost."""
         if self.is_open:
             self._reason = reason
+            self.was_aborted = True
             self._unsent.clear()
             self._transport.abortConnection()
 

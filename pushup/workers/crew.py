@@ -150,16 +150,19 @@ class Crew:
         now = self._clock.seconds()
         worker = _Worker(number, now, heard_at=now)
         worker.link = Link(partial(self._received, worker), lambda reason: self._check_end(worker))
-        order = None
+        order: Link | None = None
         if self._attach is not None:
-            order = self._attach(f"worker {number}", lambda reason: self._order_ended(worker, reason))
+            order = self._attach(f"worker {number}", lambda reason: self._order_ended(worker, order, reason))
         worker.child = self._start(number, worker.link, order)
         self._workers[number] = worker
         self._send(worker, control.Begin(self._settings))
 
-    def _order_ended(self, worker: _Worker, reason: str) -> None:
-        if self._is_running(worker) and worker.link is not None and worker.link.is_open:
-            _log.debug("worker {number} follows the order no more: {reason}", number=worker.number, reason=reason)
+    def _order_ended(self, worker: _Worker, order: Link | None, reason: str) -> None:
+        """If the worker was given up it is killed at once: from now on nobody waits until it has applied an entry."""
+        if order is not None and order.was_aborted and worker.child is not None and not worker.is_killed:
+            worker.is_killed = True
+            worker.child.send_signal(signal.SIGKILL)
+            _log.error("worker {number} was killed: {reason}", number=worker.number, reason=reason)
 
     def _check_end(self, worker: _Worker) -> None:
         """Its link has ended; its process has, or will soon."""
@@ -229,9 +232,6 @@ class Crew:
     def _kill_all(self, seconds: float) -> None:
         for worker in self._workers.values():
             self._kill(worker, f"it has not stopped within {seconds:.0f} s")
-
-    def _is_running(self, worker: _Worker) -> bool:
-        return self._workers.get(worker.number) is worker
 
     def _end_if_all_have(self) -> None:
         if self._stopped is not None and not self._workers and not self._stopped.called:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -14,12 +15,14 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from pushup.broadcast import Broadcast, Follower, OnConfirmation, OnEnd, OnOutcome, refusals
+from pushup.broadcast.epochs import order_of
 from pushup.broadcast.hub import frames
 from pushup.broadcast.hub.hub import BEAT_SECONDS
+from pushup.broadcast.hub.turns import Turns
 from pushup.broadcast.members import Member
-from pushup.broadcast.pace import TURN_UNITS, Pace, work_of
+from pushup.broadcast.pace import Pace, work_of
 from pushup.broadcast.waiting import WaitingLimits, WaitingRoom
-from pushup.core.commands import Ack, Command, Confirmation, Outcome
+from pushup.core.commands import Ack, Command, Confirmation, Entry, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import Unavailable
 from pushup.core.restoration import Restoration
@@ -30,6 +33,9 @@ from pushup.shared_transport import SharedTransport
 
 STEP_UNITS = 500
 """Work of restoring the state between two looks at the pace."""
+
+UNKNOWN_EPOCHS = 100
+"""Names of epochs that do not exist, which clients have sent: the last ones are remembered."""
 
 _log = Logger()
 
@@ -63,16 +69,17 @@ class HubBroadcast:
         self._on_lost = on_lost
         self._on_large = on_large
         self._link = Link(self._received, self._ended, adopt=adopt)
+        self._turns = Turns(self._link, clock)
         self._room = WaitingRoom(waiting_limits)
         self._numbers = count(1)
         self._waiting: dict[int, tuple[OnOutcome, int]] = {}  # callbacks for outcomes, and sizes in the waiting room
         self._ends: deque[OnEnd] = deque()
+        self._unknown_epochs: deque[str] = deque(maxlen=UNKNOWN_EPOCHS)
         self._confirmations: dict[int, tuple[OnConfirmation, IDelayedCall]] = {}
         self._incoming: Incoming | None = Incoming()  # until there is a state
         self._last_outcome: Outcome | None = None
         self._restoring: Deferred[None] | None = None
         self._is_stopped = False
-        self._spent = 0  # units of work in this turn
         self._trouble: Unavailable | None = refusals.loading()
         self._ahead = 0.0
         self._members: tuple[Member, ...] = ()
@@ -120,7 +127,16 @@ class HubBroadcast:
         return self._room.bytes
 
     def awaits(self, epoch: str) -> bool:
-        return False
+        state = self._follower.state
+        if state.past_epochs.good_up_to(epoch) >= 0:
+            return False
+        if not self._link.is_open:
+            return True  # the next parent may have begun it
+        if order_of(epoch) < order_of(state.cursor.epoch) or epoch in self._unknown_epochs:
+            return False
+        # It may also if this one has ended, and this worker has not noticed; an answer of its shows that it has not.
+        self.find_end(lambda end: self._unknown_epochs.append(epoch))
+        return True
 
     def members(self) -> list[Member]:
         return list(self._members)
@@ -140,8 +156,7 @@ class HubBroadcast:
     def _take(self, message: frames.ToWorker) -> None:
         match message:
             case frames.Next(entry):
-                self._work(work_of(entry, self._follower.time))
-                self._last_outcome = self._follower.apply(entry)
+                self._turns.do(work_of(entry, self._follower.time), partial(self._apply, entry))
             case frames.Told(number):
                 assert self._last_outcome is not None
                 self._tell(number, self._last_outcome)
@@ -164,17 +179,8 @@ class HubBroadcast:
                 self._ahead = ahead
                 self._members = members
 
-    def _work(self, units: int) -> None:
-        """So much is done now; after enough of it, everything else has its turn before the next frame."""
-        if not self._spent:
-            self._clock.callLater(0, self._begin_turn)
-        self._spent += units
-        if self._spent > TURN_UNITS:
-            self._link.hold()
-
-    def _begin_turn(self) -> None:
-        self._spent = 0
-        self._link.go_on()
+    def _apply(self, entry: Entry) -> None:
+        self._last_outcome = self._follower.apply(entry)
 
     async def _restore(self, last: Changes) -> None:
         """Begin with the state that was handed over; what comes after it waits."""

@@ -19,7 +19,9 @@ from twisted.logger import Logger
 from pushup import __version__
 from pushup.broadcast import Broadcast, Follower
 from pushup.broadcast.hub import frames
+from pushup.broadcast.hub.turns import Turns
 from pushup.broadcast.members import Member
+from pushup.broadcast.pace import units_of
 from pushup.core.commands import Entry, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import Overloaded, PushUpError, Unavailable
@@ -40,6 +42,7 @@ class Attached(Struct, eq=False):
 
     name: str
     link: Link
+    turns: Turns
     member: Member | None = None
 
 
@@ -95,10 +98,11 @@ class Hub:
         """The link to a new worker, to be connected. `on_end` is called when it has ended, with the reason."""
 
         def ended(reason: str) -> None:
+            on_end(reason)  # first: one that is given up must not serve anybody when it counts no more
             self._detach(worker)
-            on_end(reason)
 
-        worker = Attached(name, Link(lambda body: self._received(worker, body), ended))
+        link = Link(lambda body: self._received(worker, body), ended)
+        worker = Attached(name, link, Turns(link, self._clock))
         worker.link.on_room = self._hand_over
         self._newcomers.append(worker)
         self._clock.callLater(0, self._welcome)
@@ -126,7 +130,8 @@ class Hub:
             return
         match message:
             case frames.Append(number, command):
-                self._broadcast.append(command, partial(self._decided, worker, number))
+                append = partial(self._broadcast.append, command, partial(self._decided, worker, number))
+                worker.turns.do(units_of(command), append)
             case frames.FindEnd():
                 self._broadcast.find_end(lambda end: self._send(worker, frames.End(end.epoch, end.sequence)))
             case frames.Confirm(number):
@@ -147,7 +152,7 @@ class Hub:
         mark = next(self._marks)
         waiting = {*self._workers}
         self._confirming[mark] = _Confirming(worker, number, waiting, len(waiting))
-        for each in tuple(waiting):
+        for each in tuple(self._workers):
             self._send(each, frames.Mark(mark))
 
     def _passed(self, worker: Attached, number: int) -> None:
