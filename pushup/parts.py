@@ -43,10 +43,14 @@ class WorkerParts(Struct, frozen=True, kw_only=True):
     """What a worker process has from its parent."""
 
     number: int
+    addresses: tuple[str, ...]
+    """The TCP addresses, whose ports all workers share."""
     sockets: list[socket.socket]
-    """The listening sockets, which all workers share."""
+    """The other listening sockets, which they share themselves."""
     connect: Callable[[Link], None] | None
     """Connects a link to the order of this machine; None with Redis."""
+    on_state: Callable[[], None]
+    """Called when the state has come from there, so that clients can be served."""
     on_lost: Callable[[str], None]
     """Called with the reason when that link has ended."""
     make_machine: Callable[[MetricsPage, Node[Any]], Machine]
@@ -72,6 +76,7 @@ def make_broadcast(
             waiting_limits=settings.waiting,
             clock=reactor,
             uptime=uptime,
+            on_state=worker.on_state,
             on_lost=worker.on_lost,
             on_large=spare_garbage_collector,
             adopt=demultiplexer.adopt,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import socket
 import time
+from functools import partial
 from random import random
 from typing import Any
 
@@ -37,7 +38,7 @@ from pushup.net.api.request_log import RequestLog
 from pushup.net.api.streaming import Streaming
 from pushup.net.edge import Edge
 from pushup.net.exchange import Application
-from pushup.net.listener import open_sockets
+from pushup.net.listener import open_socket, open_sockets
 from pushup.net.wait.strategies import STRATEGIES
 from pushup.node import Node
 from pushup.parts import WorkerParts, make_authorization, make_broadcast, make_tickets
@@ -64,9 +65,8 @@ class PushUpService(Service):
         access: Access,
         authorization: Authorization | None,
         steady_time: SteadyTime,
-        sockets: list[socket.socket] | None = None,
+        worker: WorkerParts | None = None,
     ) -> None:
-        """`sockets`: the listening sockets, if other processes share them; None: it opens its own."""
         self._settings = settings
         self._clock = clock
         self._node = node
@@ -74,26 +74,39 @@ class PushUpService(Service):
         self._api = api
         self._access = access
         self._authorization = authorization
-        self._sockets = sockets
+        self._worker = worker
         self._watching = LoopingCall(steady_time.watch)
         self._watching.clock = clock
         self.addresses: list[str] = []
 
     def startService(self) -> None:
-        """Start the node, then accept clients.
+        """Start the node, then accept clients; a worker that waits for its state does that later (`listen`).
 
         Raises: JournalError; OSError when an address cannot be listened on, and then nothing listens.
         """
         self._node.start()
-        is_shared = self._sockets is not None
-        sockets = self._sockets or open_sockets(self._settings.server.listen)
+        sockets = open_sockets(self._settings.server.listen) if self._worker is None else []
         self._edge.start()
-        self.addresses = [self._edge.listen(sock, is_shared=is_shared) for sock in sockets]
-        self._node.addresses = tuple(self.addresses)
+        if self._worker is None:
+            self._accept(sockets)
+        elif self._worker.connect is None:
+            self.listen()
         self._watching.start(WATCH_SECONDS).addErrback(
             lambda failure: _log.failure("the clock is not watched any more; restart the process", failure)
         )
         super().startService()
+
+    def listen(self) -> None:
+        """Accept clients, as one of several workers. Raises: OSError."""
+        assert self._worker is not None
+        shared = self._worker.sockets
+        own = open_sockets(self._worker.addresses, partial(open_socket, share_port=True))
+        self._accept(own, shared)
+
+    def _accept(self, own: list[socket.socket], shared: list[socket.socket] | None = None) -> None:
+        self.addresses = [self._edge.listen(sock) for sock in own]
+        self.addresses += [self._edge.listen(sock, is_shared=True) for sock in shared or []]
+        self._node.addresses = tuple(self.addresses)
         _log.info("listening on {addresses}", addresses=", ".join(self.addresses))
 
     def stop_listening(self) -> None:
@@ -214,7 +227,7 @@ def make_service(settings: Settings, reactor: Any, worker: WorkerParts | None = 
         access=access,
         authorization=authorization,
         steady_time=steady_time,
-        sockets=None if worker is None else worker.sockets,
+        worker=worker,
     )
 
 

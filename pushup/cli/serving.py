@@ -77,14 +77,22 @@ def run_server(
     reactor.addSystemEventTrigger("before", "shutdown", supervisor.stopping)
     reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
     reactor.addSystemEventTrigger("during", "shutdown", supervisor.end)
+
+    def greet() -> None:
+        _greet(service.addresses, needs_key=bool(settings.server.publish_keys))
+
     try:
-        service.startService()
+        if isinstance(service, PushUpService):
+            service.startService()
+            greet()
+        else:
+            service.on_ready = greet
+            service.startService()
     except JournalError as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(error.strerror or str(error)) from None
     supervisor.begin()
-    _greet(service.addresses, needs_key=bool(settings.server.publish_keys))
     reactor.run(installSignalHandlers=False)
 
 

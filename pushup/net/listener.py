@@ -6,7 +6,7 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from ipaddress import ip_address
 
 from twisted.internet.interfaces import IReactorFDSet, IReactorTime, IReadDescriptor
@@ -36,33 +36,43 @@ _NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _log = Logger()
 
 
-def open_socket(address: str) -> socket.socket:
+def open_socket(address: str, *, share_port: bool = False) -> socket.socket:
     """A listening socket for `127.0.0.1:8080`, `[::1]:8080` or `unix:/run/pushup.sock`.
 
+    `share_port`: other processes of this user may listen on the same TCP port; the kernel distributes the connections.
     Raises: ValueError for any other form, OSError when the system refuses.
     """
     if address.startswith("unix:"):
         return _open_unix(address.removeprefix("unix:"))
+    return _listen(bind_socket(address, share_port=share_port))
+
+
+def bind_socket(address: str, *, share_port: bool = False) -> socket.socket:
+    """A TCP socket that has this address, but does not listen yet. Raises: as `open_socket`."""
     host, port = parse_address(address)
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if share_port:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # accepted sockets inherit it
         if sock.family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind((host, port))
-        return _listen(sock)
+        return sock
     except BaseException:
         sock.close()
         raise
 
 
-def open_sockets(addresses: tuple[str, ...]) -> list[socket.socket]:
+def open_sockets(
+    addresses: Iterable[str], open_one: Callable[[str], socket.socket] = open_socket
+) -> list[socket.socket]:
     """Listening sockets for all addresses, or for none. Raises: OSError."""
     sockets: list[socket.socket] = []
     try:
         for address in addresses:
-            sockets.append(open_socket(address))
+            sockets.append(open_one(address))
     except OSError as error:
         for sock in sockets:
             sock.close()
@@ -153,7 +163,7 @@ class Listener:
         accepted: Callable[[socket.socket], None],
         is_shared: bool = False,
     ) -> None:
-        """`is_shared`: other processes accept on this socket, too."""
+        """`is_shared`: other processes accept on this very socket."""
         self._socket = sock
         self._is_shared = is_shared
         self._accepts = SHARED_ACCEPTS if is_shared else ACCEPTS

@@ -85,13 +85,18 @@ class Crew:
         start: Starts,
         *,
         attach: Callable[[str, Callable[[str], None]], Link] | None,
+        on_ready: Callable[[], None],
         clock: IReactorTime,
     ) -> None:
-        """`attach` makes the link for the order (`Hub.attach`); None: the workers have another."""
+        """`attach` makes the link for the order (`Hub.attach`); None: the workers have another.
+
+        `on_ready` is called when all are ready for the first time.
+        """
         self._size = size
         self._settings = settings
         self._start = start
         self._attach = attach
+        self._on_ready: Callable[[], None] | None = on_ready
         self._clock = clock
         self._workers: dict[int, _Worker] = {}
         self._failures: dict[int, int] = {}
@@ -134,14 +139,11 @@ class Crew:
             self._send(worker, control.Reload(settings))
 
     def why_not_ready(self) -> str | None:
-        """Why clients cannot be served; None if at least one worker can serve them, and all have begun."""
+        """Why clients cannot be served; None if at least one worker can serve them, and all could at some time."""
         workers = self._workers.values()
-        for worker in workers:
-            if not worker.has_begun and not self._replaced:
-                return f"worker {worker.number}: {worker.why_not_ready}"
-        if any(worker.why_not_ready is None for worker in workers):
+        if self._on_ready is None and any(worker.why_not_ready is None for worker in workers):
             return None
-        reasons = [f"worker {worker.number}: {worker.why_not_ready}" for worker in workers]
+        reasons = [f"worker {worker.number}: {worker.why_not_ready}" for worker in workers if worker.why_not_ready]
         return "; ".join(reasons) or "no worker is running"
 
     # One worker.
@@ -251,6 +253,9 @@ class Crew:
             case control.Sign(why_not_ready):
                 worker.heard_at, worker.has_begun = self._clock.seconds(), True
                 worker.why_not_ready = why_not_ready
+                if self._on_ready is not None and all(w.why_not_ready is None for w in self._workers.values()):
+                    on_ready, self._on_ready = self._on_ready, None
+                    on_ready()
             case control.Question(number, channels):
                 self._ask_all(channels, lambda bodies: self._send(worker, control.Answers(number, bodies)))
             case control.Answer(number, answer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import structs
@@ -16,7 +17,7 @@ from twisted.logger import Logger
 from pushup.broadcast.hub.hub import Hub
 from pushup.clock import WATCH_SECONDS, SteadyTime, uptime
 from pushup.metrics import Metrics
-from pushup.net.listener import address_of, open_sockets
+from pushup.net.listener import address_of, bind_socket, open_socket, open_sockets
 from pushup.parts import make_local_broadcast
 from pushup.service import FLUSH_SECONDS
 from pushup.settings import Reloaded, Settings, reload_settings
@@ -44,17 +45,21 @@ class Parent(Service):
         self._watching = LoopingCall(self._steady_time.watch)
         self._watching.clock = reactor
         self.addresses: list[str] = []
+        self.on_ready: Callable[[], None] = lambda: None
+        """Called when all workers serve clients for the first time."""
 
     def startService(self) -> None:
         """Read the state, listen, and start the workers. Raises: JournalError, OSError."""
         if self._hub is not None:
             self._hub.start()
-        self._sockets = open_sockets(self._settings.server.listen)
+        self._sockets = open_sockets(self._settings.server.listen, _reserve)
         self.addresses = [address_of(sock) for sock in self._sockets]
+        shared = [sock for sock in self._sockets if sock.family == socket.AF_UNIX]
         self._crew = Crew(
             self._workers,
-            self._settings,
-            ProcessStarter(self._reactor, self._sockets),
+            self._for_workers(self._settings),
+            ProcessStarter(self._reactor, shared),
+            on_ready=self.on_ready,
             attach=None if self._hub is None else self._hub.attach,
             clock=self._reactor,
         )
@@ -73,7 +78,7 @@ class Parent(Service):
         """Let the workers answer their held polls and exit, and then end the order."""
         _log.info("stopping {count} workers", count=self._workers)
         for sock, address in zip(self._sockets, self.addresses, strict=True):
-            sock.close()  # the workers have it, too, and listen until they have drained
+            sock.close()  # the workers listen until they have drained
             if address.startswith("unix:"):
                 os.unlink(address.removeprefix("unix:"))
         if self._crew is not None:
@@ -89,7 +94,7 @@ class Parent(Service):
         reloaded = reload_settings(self._settings, self._with_ticket_key(settings))
         self._settings = reloaded.settings
         if self._crew is not None:
-            self._crew.reload(reloaded.settings)
+            self._crew.reload(self._for_workers(reloaded.settings))
         return reloaded
 
     def why_not_ready(self) -> str | None:
@@ -99,10 +104,26 @@ class Parent(Service):
             return error.operator_detail or error.detail
         return "it is starting" if self._crew is None else self._crew.why_not_ready()
 
+    def _for_workers(self, settings: Settings) -> Settings:
+        """With the ports that the system has chosen."""
+        return structs.replace(settings, server=structs.replace(settings.server, listen=tuple(self.addresses)))
+
     def _with_ticket_key(self, settings: Settings) -> Settings:
         """One key for all workers, so that each can read the tickets of the others."""
         key = settings.authorization.ticket_key or self._ticket_key
         return structs.replace(settings, authorization=structs.replace(settings.authorization, ticket_key=key))
+
+
+def _reserve(address: str) -> socket.socket:
+    """Keep an address for the workers: a Unix socket that they share, or a TCP socket that does not listen.
+
+    Raises: OSError, also if another server listens there.
+    """
+    if address.startswith("unix:"):
+        return open_socket(address)
+    with open_socket(address) as alone:
+        address = address_of(alone)
+    return bind_socket(address, share_port=True)
 
 
 def _make_hub(settings: Settings, reactor: Any, steady_time: SteadyTime) -> Hub | None:

@@ -55,8 +55,10 @@ class Worker:
         raise_file_limit()
         parts = WorkerParts(
             number=self._number,
+            addresses=tuple([a for a in settings.server.listen if not a.startswith("unix:")]),
             sockets=self._listening,
             connect=self._connect_order if self._order else None,
+            on_state=self._listen,
             on_lost=self._parent_ended,
             make_machine=self._make_machine,
         )
@@ -70,6 +72,13 @@ class Worker:
         self._signing.start(control.SIGN_SECONDS)
         self._reactor.run(installSignalHandlers=False)
 
+    def _listen(self) -> None:
+        try:
+            self._service.listen()
+        except OSError as error:
+            _log.error("{error}; this worker stops", error=error.strerror or error)
+            self._stop()
+
     def _connect_order(self, link: Link) -> None:
         connect(self._reactor, self._order[0], link)
 
@@ -80,6 +89,8 @@ class Worker:
     def _signalled(self, number: int, frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if number == signal.SIGTERM:  # only this worker is to stop; the others accept the clients
+            self._reactor.callFromThread(self._service.stop_listening)
         self._reactor.callFromThread(self._stop)
 
     def _stop(self) -> None:

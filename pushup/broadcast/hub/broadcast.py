@@ -53,11 +53,13 @@ class HubBroadcast:
         waiting_limits: WaitingLimits,
         clock: IReactorTime,
         uptime: Callable[[], float],
+        on_state: Callable[[], None] = lambda: None,
         on_lost: Callable[[str], None],
         on_large: Callable[[], None] = lambda: None,
         adopt: Callable[[Any], SharedTransport] | None = None,
     ) -> None:
-        """`connect` connects a link to the parent; `on_lost` is called with the reason when that has ended.
+        """`connect` connects a link to the parent; `on_lost` is called with the reason when that has ended, and
+        `on_state` when this worker can serve clients.
 
         `uptime`: as for the `Hub`; `adopt`: as for a `Link`. `on_large` is called when a large state may have come,
         and when it was restored.
@@ -66,6 +68,7 @@ class HubBroadcast:
         self._worker_id = worker_id
         self._clock = clock
         self._uptime = uptime
+        self._on_state = on_state
         self._on_lost = on_lost
         self._on_large = on_large
         self._link = Link(self._received, self._ended, adopt=adopt)
@@ -178,6 +181,8 @@ class HubBroadcast:
                 self._trouble = None if trouble is None else trouble.error
                 self._ahead = ahead
                 self._members = members
+                on_state, self._on_state = self._on_state, lambda: None
+                on_state()
 
     def _apply(self, entry: Entry) -> None:
         self._last_outcome = self._follower.apply(entry)
