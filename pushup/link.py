@@ -53,7 +53,9 @@ class Link(Protocol):
         self.on_room: Callable[[], None] = lambda: None
         """Called whenever the transport takes frames again."""
         self._reason = ""
+        self._is_closing = False
         self.is_open = False
+        """Whether frames can be sent and are passed on."""
         self.was_aborted = False
         """Whether this process has ended it."""
 
@@ -91,8 +93,9 @@ class Link(Protocol):
             self._pass_on()
 
     def abort(self, reason: str) -> None:
-        """End the link now; what was not sent is lost."""
+        """End the link now; what was not sent is lost, and nothing that has arrived is passed on any more."""
         if self.is_open:
+            self.is_open = False
             self._reason = reason
             self.was_aborted = True
             self._unsent.clear()
@@ -101,7 +104,10 @@ class Link(Protocol):
     def close(self) -> None:
         """End the link once everything is sent."""
         if self.is_open:
-            self._transport.loseConnection()
+            self._is_closing = True
+            if not self._unsent:
+                self._transport.unregisterProducer()  # the transport would wait for what it sends
+                self._transport.loseConnection()
 
     # What the transport calls.
 
@@ -138,6 +144,8 @@ class Link(Protocol):
             self._transport.write(frame)
         if not self.is_full:
             self.on_room()
+            if self._is_closing:
+                self.close()
 
     def stopProducing(self) -> None:
         """The transport has ended; `connectionLost` follows."""
