@@ -71,6 +71,7 @@ class Hub:
         self._newcomers: list[Attached] = []  # those that wait for it
         self._loading: list[Attached] = []  # those that are getting it, all the same pieces
         self._outgoing: Outgoing | None = None  # while they do
+        self._is_pausing = False  # the next piece comes in the next turn
         self._saved: int | None = None  # the broadcast wants to know of changes after this sequence
         self._marks = count(1)
         self._confirming: dict[int, _Confirming] = {}
@@ -118,6 +119,7 @@ class Hub:
                 self._confirming.pop(number, None)
         if self._outgoing is not None and not self._loading:
             self._handed_over()
+        self._hand_over()  # others may have waited until this one could take the next piece
 
     # What workers say.
 
@@ -177,16 +179,21 @@ class Hub:
     # Handing the state over to new workers.
 
     def _welcome(self) -> None:
-        """Begin to hand the state over, to all who wait for it, unless that is under way."""
-        if self._outgoing is None and self._newcomers and self.state.cursor.epoch:
-            self._loading, self._newcomers = self._newcomers, []
+        """Begin to hand the state over, to all who wait for it, unless that is under way.
+
+        One that is not connected by now has no process: it could not be started.
+        """
+        if self._outgoing is None and self.state.cursor.epoch:
+            self._loading, self._newcomers = [worker for worker in self._newcomers if worker.link.is_open], []
+            if not self._loading:
+                return
             self.state.note_changes(self._saved)
             self._outgoing = Outgoing(self.state)
             self._hand_over()
 
     def _hand_over(self) -> None:
         """Send the next piece, once all who load can take it; others get their turn before the one after it."""
-        if self._outgoing is None or any(worker.link.is_full for worker in self._loading):
+        if self._outgoing is None or self._is_pausing or any(worker.link.is_full for worker in self._loading):
             return
         piece = self._outgoing.next()
         is_last = isinstance(piece, Changes)
@@ -198,7 +205,12 @@ class Hub:
             self._handed_over()
             self._beat()
         else:
-            self._clock.callLater(0, self._hand_over)
+            self._is_pausing = True
+            self._clock.callLater(0, self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_pausing = False
+        self._hand_over()
 
     def _handed_over(self) -> None:
         self._loading = []

@@ -1,0 +1,313 @@
+"""New workers get the state in pieces, while it changes, and while others come and go."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from pushup.broadcast import pace
+from pushup.broadcast.hub import broadcast, frames
+from pushup.core import transfer
+from pushup.core.commands import Close, Published
+from pushup.core.state import ReplicatedState
+from pushup.link import LENGTH_BYTES
+from tests.broadcast.hub.machine import EPOCH, Machine, Worker
+from tests.core.builders import publish
+from tests.core.random_entries import random_commands
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """One that hands its state over in small pieces; there are 30 channels, and no worker yet."""
+    monkeypatch.setattr(transfer, "PIECE", 3)
+    monkeypatch.setattr(transfer, "LAST", 4)
+    machine = Machine()
+    for number in range(30):
+        machine.hub_publishes(publish(f"c{number}"))
+    return machine
+
+
+def pieces_under_way(worker: Worker) -> list[frames.ToWorker]:
+    """The frames that the hub has sent to a worker, and that have not arrived."""
+    messages, data = [], worker.hub_end.unsent
+    while data:
+        end = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "big")
+        messages.append(frames.read_by_worker(data[LENGTH_BYTES:end]))
+        data = data[end:]
+    return messages
+
+
+def is_noting(machine: Machine) -> bool:
+    """Whether the state records what changes."""
+    before = len(machine.hub.state.changed_names(0))
+    machine.hub_publishes(publish(f"noted {machine.hub.cursor.sequence}"))
+    return len(machine.hub.state.changed_names(0)) > before
+
+
+def test_a_worker_gets_the_state_and_then_every_entry(machine: Machine) -> None:
+    """It can serve from its first beat on, and is told so once."""
+    worker = machine.begin()
+    assert (worker.node.cursor.epoch, worker.serves) == ("", False)
+    machine.run()
+    assert (worker.serves, worker.equals_hub(), worker.node.cursor) == (True, True, machine.hub.cursor)
+    machine.hub_publishes(publish("later"))
+    machine.advance(5.0)
+    assert (worker.states, worker.equals_hub()) == (1, True)
+    assert [entry.sequence for entry in worker.node.applied] == [31]
+
+
+def test_a_large_state_is_told_of_before_and_after(machine: Machine) -> None:
+    """Twice in all, so that its garbage can be dealt with."""
+    (worker,) = machine.start()
+    assert worker.large == 2
+
+
+def test_the_state_may_change_while_it_is_handed_over(machine: Machine) -> None:
+    """Between any two pieces: what arrives is the state as of the last one, and no entry is lost or repeated."""
+    random = Random(7)
+    commands = random_commands(random)
+    worker = machine.begin()
+    changes = 0
+    while not worker.serves:
+        machine.turn()
+        for _ in range(2 if changes < 60 else 0):
+            machine.hub_publishes(next(commands)[1])
+            changes += 1
+    assert changes == 60
+    machine.run()
+    assert worker.equals_hub()
+
+
+def test_others_get_their_turn_before_the_next_piece(machine: Machine) -> None:
+    """One piece in each turn, whatever else happens."""
+    (old,) = machine.start()
+    worker = machine.begin()
+    counts = set()
+    while worker.states == 0:
+        machine.clock.turn()
+        counts.add(sum(isinstance(message, frames.Part) for message in pieces_under_way(worker)))
+        old.hub_link.on_room()  # there is room again, on the link of some worker
+        old.hub_link.on_room()
+        machine.carry()
+    assert counts == {0, 1}
+
+
+def test_workers_that_come_at_once_get_the_same_pieces(machine: Machine) -> None:
+    """The state is read once for all of them."""
+    workers = [machine.begin() for _ in range(3)]
+    machine.clock.turn()
+    machine.clock.turn()
+    first, *others = [pieces_under_way(worker) for worker in workers]
+    assert len(first) == 2
+    assert all(other == first for other in others)
+    machine.run()
+    assert all(worker.serves and worker.equals_hub() for worker in workers)
+
+
+def test_a_worker_that_comes_later_waits_for_the_next_time(machine: Machine) -> None:
+    """It gets nothing before the others have all; then it gets everything."""
+    first = machine.begin()
+    machine.turn()
+    machine.turn()
+    second = machine.begin()
+    machine.hub_publishes(publish("between"))
+    while first.states == 0:
+        assert pieces_under_way(second) == []
+        machine.turn()
+    machine.run()
+    assert second.serves
+    assert (first.equals_hub(), second.equals_hub()) == (True, True)
+
+
+def test_the_next_piece_waits_until_all_can_take_it(machine: Machine) -> None:
+    """The slowest of those that load says how fast; what waits for it is little."""
+    quick, slow = machine.begin(), machine.begin(buffer_bytes=300)
+    slow.end.is_reading = False
+    for _ in range(20):
+        machine.turn()
+    assert slow.hub_link.is_full
+    assert (slow.hub_link.unsent_bytes, quick.states) == (0, 0)
+    under_way = len(pieces_under_way(slow))
+    assert under_way < 5
+    slow.end.is_reading = True
+    machine.run()
+    assert (quick.serves, slow.serves, quick.equals_hub(), slow.equals_hub()) == (True,) * 4
+
+
+def test_the_others_go_on_when_the_slowest_dies(machine: Machine) -> None:
+    """Nobody waits for it any more."""
+    quick, slow = machine.begin(), machine.begin(buffer_bytes=300)
+    slow.end.is_reading = False
+    for _ in range(20):
+        machine.turn()
+    assert quick.states == 0
+    slow.end.die()
+    machine.run()
+    assert (quick.serves, quick.equals_hub()) == (True, True)
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_one_of_several_may_die_while_it_loads(machine: Machine, turns: int) -> None:
+    """At any time; those that stay get the state, and so does one that comes in its place."""
+    stays, dies = machine.begin(), machine.begin()
+    for _ in range(turns):
+        machine.turn()
+    dies.end.die()
+    machine.hub_publishes(publish("meanwhile"))
+    again = machine.begin()
+    machine.run()
+    assert all(worker.serves and worker.equals_hub() for worker in (stays, again))
+    assert dies.states == 0
+
+
+def test_reading_ends_when_all_who_load_have_died(machine: Machine) -> None:
+    """Then changes are not noted any more, and the next worker gets the state from its beginning."""
+    worker = machine.begin()
+    machine.turn()
+    machine.turn()
+    assert is_noting(machine)
+    worker.end.die()
+    assert not is_noting(machine)
+    machine.run()
+    (again,) = machine.start()
+    assert again.equals_hub()
+
+
+def test_changes_are_noted_only_while_the_state_is_handed_over(machine: Machine) -> None:
+    """Noting costs time and memory, and a broadcast in memory has no use for it."""
+    assert not is_noting(machine)
+    worker = machine.begin()
+    assert not is_noting(machine)
+    machine.turn()
+    assert is_noting(machine)
+    machine.run()
+    assert worker.serves
+    assert not is_noting(machine)
+
+
+def test_a_worker_may_leave_before_its_turn(machine: Machine) -> None:
+    """One that ended before it got anything is forgotten."""
+    loading = machine.begin()
+    machine.turn()
+    waiting = machine.begin()
+    waiting.end.die()
+    machine.run()
+    assert (loading.serves, waiting.ended != [], waiting.states) == (True, True, 0)
+    confirmed = loading.confirm()
+    machine.run()
+    assert confirmed[0].nodes == 1
+
+
+def test_a_link_that_was_never_connected_counts_for_nothing(machine: Machine) -> None:
+    """When a process cannot be started, nobody waits for it, and no worker that comes later does."""
+    machine.hub.attach("worker 9", lambda reason: None)
+    machine.run()
+    assert not is_noting(machine)
+    (worker,) = machine.start()
+    confirmed = worker.confirm()
+    machine.run()
+    assert [(each.ack, each.nodes) for each in confirmed] == [("stable", 1)]
+
+
+def test_publishing_goes_on_while_a_worker_loads(machine: Machine) -> None:
+    """Through the workers that serve already; the one that loads refuses, and says why."""
+    (old,) = machine.start()
+    new = machine.begin()
+    machine.turn()
+    outcomes = old.append(publish("a"))
+    (refused,) = new.append(publish("a"))
+    assert "still loading" in str(refused)
+    machine.run()
+    assert outcomes == [Published(EPOCH, 31, 1, machine.hub.time)]
+    assert new.equals_hub()
+
+
+def test_a_state_that_cannot_be_restored_ends_the_worker(
+    machine: Machine, logged_failures: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is replaced; the parent and the others are not concerned."""
+    (old,) = machine.start()
+    new = machine.begin()
+    monkeypatch.setattr(new.node, "start_from", fails)
+    machine.run()
+    assert ["could not restore the state" in line for line in logged_failures] == [True]
+    logged_failures.clear()
+    assert new.lost == ["this worker could not restore the state"]
+    assert (len(new.ended), new.states, old.serves) == (1, 0, True)
+
+
+def fails(state: ReplicatedState) -> None:
+    raise ValueError("a bug")
+
+
+@pytest.fixture
+def slow_to_restore(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Restoring a state of 30 channels takes several turns."""
+    monkeypatch.setattr(pace, "TURN_UNITS", 10)
+    monkeypatch.setattr(broadcast, "STEP_UNITS", 5)
+
+
+def restoring(machine: Machine) -> Worker:
+    """A worker that has all of the state, and has begun to restore it."""
+    worker = machine.begin()
+    while not worker.large:
+        machine.turn()
+    machine.turn()
+    assert (worker.large, worker.link.is_open, worker.end.is_reading) == (1, True, False)
+    return worker
+
+
+@pytest.mark.usefixtures("slow_to_restore")
+def test_restoring_takes_turns(machine: Machine) -> None:
+    """What comes meanwhile waits, and is applied then."""
+    worker = restoring(machine)
+    machine.hub_publishes(publish("meanwhile"))
+    turns = 0
+    while worker.large == 1:
+        machine.turn()
+        turns += 1
+        assert worker.node.applied == [] or worker.large == 2
+    assert turns > 3
+    machine.run()
+    assert (len(worker.node.applied), worker.serves, worker.equals_hub()) == (1, True, True)
+
+
+@pytest.mark.usefixtures("slow_to_restore")
+def test_the_parent_may_die_while_the_state_is_restored(machine: Machine) -> None:
+    """Then it is not taken, and nothing goes on."""
+    worker = restoring(machine)
+    worker.hub_end.die()
+    machine.run()
+    assert (worker.node.cursor.epoch, worker.states, len(worker.lost)) == ("", 0, 1)
+    assert waiting_calls(machine) == 1
+
+
+@pytest.mark.usefixtures("slow_to_restore")
+def test_a_worker_may_stop_while_it_restores_the_state(machine: Machine) -> None:
+    """Likewise, also if its link takes time to end, because the parent does not read."""
+    worker = restoring(machine)
+    worker.hub_end.is_reading = False
+    worker.append(publish("refused"))
+    worker.find_end()
+    stopped = Deferred.fromCoroutine(worker.broadcast.stop())
+    assert stopped.called
+    machine.run()
+    assert (worker.node.cursor.epoch, worker.states, worker.lost) == ("", 0, [])
+    worker.hub_end.is_reading = True
+    machine.run()
+    assert len(worker.ended) == 1
+    assert waiting_calls(machine) == 1
+
+
+def waiting_calls(machine: Machine) -> int:
+    """The calls that are still to come; one is the hub's next beat."""
+    return len(machine.clock.getDelayedCalls())
+
+
+def test_closed_channels_are_handed_over(machine: Machine) -> None:
+    """As they are remembered."""
+    machine.hub_publishes(Close("c3"))
+    (worker,) = machine.start()
+    assert worker.equals_hub()
