@@ -150,11 +150,16 @@ class HubBroadcast:
     # What the parent says.
 
     def _received(self, body: bytes) -> None:
+        if self._is_stopped:
+            return
         try:
             self._take(frames.read_by_worker(body))
         except Exception:
-            _log.failure("could not follow the parent process (a bug); this worker is replaced")
-            self._link.abort("this worker could not follow the parent process")
+            self._cannot_follow()
+
+    def _cannot_follow(self) -> None:
+        _log.failure("could not follow the parent process (a bug); this worker is replaced")
+        self._link.abort("this worker could not follow the parent process")
 
     def _take(self, message: frames.ToWorker) -> None:
         match message:
@@ -185,7 +190,10 @@ class HubBroadcast:
                 on_state()
 
     def _apply(self, entry: Entry) -> None:
-        self._last_outcome = self._follower.apply(entry)
+        try:
+            self._last_outcome = self._follower.apply(entry)
+        except Exception:
+            self._cannot_follow()
 
     async def _restore(self, last: Changes) -> None:
         """Begin with the state that was handed over; what comes after it waits."""
@@ -199,7 +207,7 @@ class HubBroadcast:
         await pace.spend(STEP_UNITS)
         while not restoration.step(STEP_UNITS):
             await pace.spend(STEP_UNITS)
-        if self._link.is_open:
+        if self._link.is_open and not self._is_stopped:
             self._follower.start_from(restoration.state)
             self._on_large()
             self._reporting.start(BEAT_SECONDS).addErrback(

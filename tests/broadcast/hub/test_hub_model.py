@@ -1,0 +1,164 @@
+"""Random orders of everything that can happen: workers come and die, the state changes, links fill, the disk fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+from msgspec.structs import replace
+
+from pushup.core import transfer
+from pushup.core.commands import Confirmation, Continue, Outcome, Published
+from pushup.core.cursor import Cursor
+from pushup.core.errors import Unavailable
+from tests.broadcast.hub.machine import JournaledMachine, Machine, Worker
+from tests.broadcast.stepped_helpers import after_restart, name_epoch
+from tests.core.builders import publish
+from tests.core.random_entries import by_name, random_commands, sorted_snapshot
+
+STEPS = 400
+
+
+class Play:
+    """A machine on which things happen at random; after each of them, what was promised is checked."""
+
+    def __init__(self, random: Random, machine: Machine) -> None:
+        self.random = random
+        self.machine = machine
+        self.commands = random_commands(random, names=tuple(f"c{number}" for number in range(12)))
+        self.asked: list[tuple[Worker, list[Outcome]]] = []
+        self.confirming: list[tuple[Worker, Cursor, list[Confirmation]]] = []
+        self.confirmed = 0
+
+    @property
+    def alive(self) -> list[Worker]:
+        return [worker for worker in self.machine.workers if not worker.end.is_lost]
+
+    @property
+    def serving(self) -> list[Worker]:
+        return [worker for worker in self.alive if worker.states]
+
+    def append(self) -> None:
+        if self.serving:
+            worker = self.random.choice(self.serving)
+            self.asked.append((worker, worker.append(next(self.commands)[1])))
+
+    def continue_(self) -> None:
+        if self.serving and self.random.random() < 0.1:
+            worker = self.random.choice(self.serving)
+            self.asked.append((worker, worker.append(Continue(name_epoch(worker.node.cursor.epoch)))))
+
+    def confirm(self) -> None:
+        if self.serving:
+            worker = self.random.choice(self.serving)
+            self.confirming.append((worker, worker.node.cursor, worker.confirm(seconds=self.random.choice((0.2, 9.0)))))
+
+    def begin(self) -> None:
+        if len(self.alive) < 4:
+            self.machine.begin(buffer_bytes=self.random.choice((50, 500, 65536)))
+
+    def die(self) -> None:
+        if self.alive and self.random.random() < 0.3:
+            worker = self.random.choice(self.alive)
+            self.random.choice((worker.end.die, worker.hub_end.die))()
+
+    def turn(self) -> None:
+        self.machine.clock.turn()
+
+    def carry(self) -> None:
+        if self.alive:
+            worker = self.random.choice(self.alive)
+            self.random.choice((worker.end, worker.hub_end)).carry(self.random.choice((1, 60, 5000)))
+
+    def pass_time(self) -> None:
+        self.machine.clock.rightNow += self.random.choice((0.01, 0.1, 0.3, 1.0))
+
+    def check(self) -> None:
+        """Nobody was told that an entry is stable that a worker has not which serves."""
+        waiting = []
+        for worker, cursor, told in self.confirming:
+            if not told:
+                waiting.append((worker, cursor, told))
+            elif told[0].ack == "stable":
+                self.confirmed += 1
+                assert all(other.node.cursor.sequence >= cursor.sequence for other in self.serving)
+        self.confirming = waiting
+
+    def play(self, more: list[Callable[[], None]]) -> None:
+        """`more` that can happen."""
+        often = [self.append, self.append, self.carry, self.carry, self.carry, self.turn, self.turn]
+        seldom = [self.begin, self.confirm, self.pass_time, self.die, self.continue_]
+        for _ in range(STEPS):
+            self.random.choice(often * 3 + seldom + more)()
+            self.check()
+
+    def end(self) -> None:
+        """Everything has come to rest: all are answered, and equal."""
+        for worker, outcomes in self.asked:
+            (outcome,) = outcomes
+            if isinstance(outcome, Published):
+                assert outcome.sequence + outcome.count - 1 <= worker.node.cursor.sequence
+            elif isinstance(outcome, Unavailable):
+                assert worker.end.is_lost or isinstance(self.machine, JournaledMachine)
+        for worker in self.alive:
+            assert worker.serves, worker.name
+            assert worker.equals_hub(), worker.name
+            assert worker.broadcast.waiting_bytes == 0
+            applied = [(entry.epoch, entry.sequence) for entry in worker.node.applied]
+            assert len({*applied}) == len(applied)
+        assert self.machine.hub._confirming == {}
+
+
+@pytest.fixture
+def random(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Random:
+    """With it, the size of pieces is chosen."""
+    random = Random(request.node.name)
+    monkeypatch.setattr(transfer, "PIECE", random.choice((1, 3, 20)))
+    monkeypatch.setattr(transfer, "LAST", random.choice((0, 5, 50)))
+    return random
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_with_a_broadcast_in_memory(random: Random, seed: int) -> None:
+    """All publishers are answered once, and all workers are equal."""
+    play = Play(random, Machine())
+    play.play([])
+    play.machine.run()
+    play.machine.advance(10.0)
+    play.end()
+    assert not any(
+        isinstance(outcome, Unavailable) and not worker.end.is_lost
+        for worker, outcomes in play.asked
+        for outcome in outcomes
+    )
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_with_a_journal(random: Random, seed: int, tmp_path: Path, logged_failures: list[str]) -> None:
+    """Likewise; and what is in the journal is the state, though its changes were noted for two at once."""
+    path = tmp_path / "journal"
+    machine = JournaledMachine(path)
+    play = Play(random, machine)
+
+    def step() -> None:
+        if machine.helpers.calls:
+            machine.helpers.step()
+
+    def fail() -> None:
+        if machine.helpers.calls and machine.helpers.names[0] != "close" and random.random() < 0.1:
+            random.choice((machine.helpers.fail, machine.helpers.fail_after_effect))()
+
+    play.play([step] * 8 + [fail])
+    for _ in range(3):
+        machine.run_with_disk()
+        machine.advance(5.0)
+    play.end()
+    logged_failures.clear()
+    before = machine.hub.state.snapshot()
+    machine.file.close()
+    again = JournaledMachine(path)
+    again.file.close()
+    expected = after_restart(before)
+    assert sorted_snapshot(again.hub.state) == replace(expected, channels=by_name(expected.channels))
