@@ -15,7 +15,6 @@ from pushup.core.cursor import Cursor
 from pushup.core.errors import Unavailable
 from tests.broadcast.hub.machine import JournaledMachine, Machine, Worker
 from tests.broadcast.stepped_helpers import after_restart, name_epoch
-from tests.core.builders import publish
 from tests.core.random_entries import by_name, random_commands, sorted_snapshot
 
 STEPS = 400
