@@ -11,8 +11,6 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from pushup.shared_transport import SharedTransport
-
 LENGTH_BYTES = 4
 
 UNSENT_LIMIT_BYTES = 64 * 1024 * 1024
@@ -32,17 +30,10 @@ class Link(Protocol):
         self,
         received: Callable[[bytes], None],
         ended: Callable[[str], None],
-        *,
-        adopt: Callable[[Any], SharedTransport] | None = None,
     ) -> None:
-        """`received` takes the body of each frame; `ended` is called once, with the reason.
-
-        `adopt`: hands the transport to another driver than the reactor.
-        """
+        """`received` takes the body of each frame; `ended` is called once, with the reason."""
         self._received = received
         self._ended = ended
-        self._adopt = adopt
-        self._adopted: SharedTransport | None = None
         self._arrived = bytearray()
         self._is_held = False
         self._is_passing_on = False
@@ -65,8 +56,6 @@ class Link(Protocol):
             return
         if not self.is_full:
             self._transport.write(frame)
-            if self._adopted is not None:
-                self._adopted.flush_soon()
             return
         self._unsent.append(frame)
         self.unsent_bytes += len(frame)
@@ -77,19 +66,13 @@ class Link(Protocol):
         """Keep what arrives, until `go_on`. Little is kept: the other process waits."""
         if not self._is_held:
             self._is_held = True
-            if self._adopted is not None:
-                self._adopted.release()
-                self._adopted = None
-            else:
-                self._transport.pauseProducing()
+            self._transport.pauseProducing()
 
     def go_on(self) -> None:
         """Pass on what was kept, and what arrives."""
         if self._is_held and self.is_open:
             self._is_held = False
             self._transport.resumeProducing()
-            if self._adopt is not None:
-                self._adopted = self._adopt(self._transport)
             self._pass_on()
 
     def abort(self, reason: str) -> None:
@@ -118,8 +101,6 @@ class Link(Protocol):
     def connectionMade(self) -> None:
         self.is_open = True
         self._transport.registerProducer(self, True)
-        if self._adopt is not None:
-            self._adopted = self._adopt(self._transport)
 
     def dataReceived(self, data: bytes) -> None:
         self._arrived += data
@@ -129,8 +110,6 @@ class Link(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self.is_open = False
         self._unsent.clear()
-        if self._adopted is not None:
-            self._adopted.release()
         self._ended(self._reason or reason.getErrorMessage())
 
     def pauseProducing(self) -> None:

@@ -47,6 +47,8 @@ class WorkerParts(Struct, frozen=True, kw_only=True):
     """The TCP addresses, whose ports all workers share."""
     sockets: list[socket.socket]
     """The other listening sockets, which they share themselves."""
+    use: Callable[[Demultiplexer], None]
+    """Called with what drives the connections of clients, so that it drives those to the parent as well."""
     connect: Callable[[Link], None] | None
     """Connects a link to the order of this machine; None with Redis."""
     on_state: Callable[[], None]
@@ -79,7 +81,6 @@ def make_broadcast(
             on_state=worker.on_state,
             on_lost=worker.on_lost,
             on_large=spare_garbage_collector,
-            adopt=demultiplexer.adopt,
         )
     local = make_local_broadcast(settings, reactor, metrics, steady_time)
     return local or _make_redis_broadcast(settings, reactor, metrics, demultiplexer, worker)

@@ -166,6 +166,8 @@ def make_service(settings: Settings, reactor: Any, worker: WorkerParts | None = 
     metrics = Metrics()
     page = MetricsPage(metrics)
     demultiplexer = STRATEGIES[settings.server.wait_strategy](reactor)
+    if worker is not None:
+        worker.use(demultiplexer)
     steady_time = SteadyTime()
     broadcast = make_broadcast(settings, reactor, metrics, demultiplexer, steady_time, worker)
     node: Node[Holder] = Node(

@@ -11,6 +11,7 @@
 | `child` | one worker's process, as the parent sees it |
 | `worker` | what runs in a worker's process |
 | `siblings` | a worker's answers about the whole machine: it asks the parent, and the parent all workers |
+| `socket_transport` | the sockets between the processes |
 | `control` | what parent and workers say to each other beside the order |
 | `machine_metrics` | one metrics page of many: counters are added, gauges get a label |
 | `cores` | how many workers there are |

@@ -6,11 +6,14 @@ import signal
 import socket
 import subprocess
 import sys
-from typing import Any, Protocol
-
-from twisted.internet.protocol import Factory
+from typing import Protocol
 
 from pushup.link import Link
+from pushup.net.wait.demultiplexer import Demultiplexer
+from pushup.workers.socket_transport import SocketTransport
+
+MODULE = "pushup.cli.worker"
+"""What a worker runs."""
 
 
 class Child(Protocol):
@@ -48,8 +51,8 @@ class WorkerProcess:
 class ProcessStarter:
     """Starts worker processes, on these listening sockets."""
 
-    def __init__(self, reactor: Any, listening: list[socket.socket]) -> None:
-        self._reactor = reactor
+    def __init__(self, demultiplexer: Demultiplexer, listening: list[socket.socket]) -> None:
+        self._demultiplexer = demultiplexer
         self._listening = listening
 
     def __call__(self, number: int, control: Link, order: Link | None) -> Child:
@@ -60,26 +63,21 @@ class ProcessStarter:
         arguments = [number, *[",".join(map(str, files)) for files in (theirs, listening)]]
         try:
             process = subprocess.Popen(  # noqa: S603  # ourselves
-                [sys.executable, "-m", "pushup.cli.worker", *map(str, arguments)],
+                [sys.executable, "-m", MODULE, *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[*theirs, *listening],
             )
             for (our, _), link in zip(sockets, (control, order), strict=False):
                 assert link is not None
-                connect(self._reactor, our, link)
-        finally:
-            for our, their in sockets:
+                SocketTransport(our, link, self._demultiplexer)
+        except BaseException:
+            for our, _ in sockets:
                 our.close()
+            raise
+        finally:
+            for _, their in sockets:
                 their.close()
         return WorkerProcess(process)
-
-
-def connect(reactor: Any, sock: socket.socket, link: Link) -> None:
-    """Let a link use a connected socket, of which it gets a copy."""
-    factory = Factory.forProtocol(lambda: link)
-    factory.noisy = False
-    sock.setblocking(False)
-    reactor.adoptStreamConnection(sock.fileno(), socket.AF_UNIX, factory)
 
 
 def told(status: int) -> str:

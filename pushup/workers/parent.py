@@ -18,6 +18,7 @@ from pushup.broadcast.hub.hub import Hub
 from pushup.clock import WATCH_SECONDS, SteadyTime, uptime
 from pushup.metrics import Metrics
 from pushup.net.listener import address_of, bind_socket, open_socket, open_sockets
+from pushup.net.wait.strategies import STRATEGIES
 from pushup.parts import make_local_broadcast
 from pushup.service import FLUSH_SECONDS
 from pushup.settings import Reloaded, Settings, reload_settings
@@ -36,6 +37,7 @@ class Parent(Service):
     def __init__(self, settings: Settings, workers: int, reactor: Any) -> None:
         self._reactor = reactor
         self._workers = workers
+        self._demultiplexer = STRATEGIES[settings.server.wait_strategy](reactor)
         self._ticket_key = secrets.token_hex(32)
         self._settings = self._with_ticket_key(settings)
         self._steady_time = SteadyTime()
@@ -52,13 +54,14 @@ class Parent(Service):
         """Read the state, listen, and start the workers. Raises: JournalError, OSError."""
         if self._hub is not None:
             self._hub.start()
+        self._demultiplexer.start()
         self._sockets = open_sockets(self._settings.server.listen, _reserve)
         self.addresses = [address_of(sock) for sock in self._sockets]
         shared = [sock for sock in self._sockets if sock.family == socket.AF_UNIX]
         self._crew = Crew(
             self._workers,
             self._for_workers(self._settings),
-            ProcessStarter(self._reactor, shared),
+            ProcessStarter(self._demultiplexer, shared),
             on_ready=self.on_ready,
             attach=None if self._hub is None else self._hub.attach,
             clock=self._reactor,
@@ -87,6 +90,7 @@ class Parent(Service):
             self._watching.stop()
         if self._hub is not None:
             await self._hub.stop()
+        self._demultiplexer.close()
         _log.info("stopped")
 
     def reload(self, settings: Settings) -> Reloaded:

@@ -15,14 +15,15 @@ from pushup.link import Link
 from pushup.logs import start_logging
 from pushup.metrics import MetricsPage
 from pushup.net.api.machine import Machine
+from pushup.net.wait.demultiplexer import Demultiplexer
 from pushup.node import Node
 from pushup.parts import WorkerParts
 from pushup.process import raise_file_limit, tune_garbage_collector
 from pushup.service import PushUpService, make_service
 from pushup.settings import Settings, SettingsError
 from pushup.workers import control
-from pushup.workers.child import connect
 from pushup.workers.siblings import Siblings
+from pushup.workers.socket_transport import SocketTransport
 
 _log = Logger()
 
@@ -31,6 +32,7 @@ class Worker:
     """One worker: it follows the parent's orders, and stops when the parent has ended."""
 
     _siblings: Siblings
+    _demultiplexer: Demultiplexer
     _service: PushUpService
 
     def __init__(self, number: int, links: list[socket.socket], listening: list[socket.socket], reactor: Any) -> None:
@@ -57,13 +59,13 @@ class Worker:
             number=self._number,
             addresses=tuple([a for a in settings.server.listen if not a.startswith("unix:")]),
             sockets=self._listening,
+            use=self._use,
             connect=self._connect_order if self._order else None,
             on_state=self._listen,
             on_lost=self._parent_ended,
             make_machine=self._make_machine,
         )
         self._service = make_service(settings, self._reactor, worker=parts)
-        connect(self._reactor, self._control, self._link)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._signalled)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the parent says when to reload
@@ -79,8 +81,12 @@ class Worker:
             _log.error("{error}; this worker stops", error=error.strerror or error)
             self._stop()
 
+    def _use(self, demultiplexer: Demultiplexer) -> None:
+        self._demultiplexer = demultiplexer
+        SocketTransport(self._control, self._link, demultiplexer)
+
     def _connect_order(self, link: Link) -> None:
-        connect(self._reactor, self._order[0], link)
+        SocketTransport(self._order[0], link, self._demultiplexer)
 
     def _make_machine(self, page: MetricsPage, node: Node[Any]) -> Machine:
         self._siblings = Siblings(self._link.send, str(self._number), page, node.polls.subscribers)

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -29,7 +28,6 @@ from pushup.core.restoration import Restoration
 from pushup.core.snapshot import Changes
 from pushup.core.transfer import Incoming
 from pushup.link import Link
-from pushup.shared_transport import SharedTransport
 
 STEP_UNITS = 500
 """Work of restoring the state between two looks at the pace."""
@@ -56,12 +54,11 @@ class HubBroadcast:
         on_state: Callable[[], None] = lambda: None,
         on_lost: Callable[[str], None],
         on_large: Callable[[], None] = lambda: None,
-        adopt: Callable[[Any], SharedTransport] | None = None,
     ) -> None:
         """`connect` connects a link to the parent; `on_lost` is called with the reason when that has ended, and
         `on_state` when this worker can serve clients.
 
-        `uptime`: as for the `Hub`; `adopt`: as for a `Link`. `on_large` is called when a large state may have come,
+        `uptime`: as for the `Hub`. `on_large` is called when a large state may have come,
         and when it was restored.
         """
         self._connect = connect
@@ -71,7 +68,7 @@ class HubBroadcast:
         self._on_state = on_state
         self._on_lost = on_lost
         self._on_large = on_large
-        self._link = Link(self._received, self._ended, adopt=adopt)
+        self._link = Link(self._received, self._ended)
         self._turns = Turns(self._link, clock)
         self._room = WaitingRoom(waiting_limits)
         self._numbers = count(1)
