@@ -89,7 +89,6 @@ class Link(Protocol):
         if self.is_open:
             self._is_closing = True
             if not self._unsent:
-                self._transport.unregisterProducer()  # the transport would wait for what it sends
                 self._transport.loseConnection()
 
     # What the transport calls.

@@ -10,7 +10,7 @@ from twisted.python.failure import Failure
 from pushup.link import Link
 
 BUFFER_BYTES = 64 * 1024
-"""A transport that has more than this to send is full, as in Twisted."""
+"""A transport that has more than this to send is full."""
 
 ENOUGH = 10_000
 """Turns after which there should be quiet."""
@@ -33,7 +33,7 @@ class TurnClock(Clock):
 
 
 class PipeEnd:
-    """One end of a connection; it behaves as Twisted's transports do."""
+    """One end of a connection; it behaves as `pushup.workers.socket_transport` does."""
 
     def __init__(self, clock: Clock, buffer_bytes: int) -> None:
         self.unsent = b""
@@ -61,9 +61,6 @@ class PipeEnd:
         assert streaming
         self._producer = producer
 
-    def unregisterProducer(self) -> None:
-        self._producer = None
-
     def pauseProducing(self) -> None:
         self.is_reading = False
 
@@ -72,7 +69,7 @@ class PipeEnd:
         self.is_reading = True
 
     def loseConnection(self) -> None:
-        """Once everything is sent, and there is no producer that was paused: it would have to go on first."""
+        """Once everything is sent that was written."""
         self._is_closing = True
         self.is_reading = False
         self._clock.callLater(0, self._sent)
@@ -99,11 +96,11 @@ class PipeEnd:
     def _sent(self) -> None:
         if self.unsent or self.is_lost:
             return
-        if self._producer is not None and self._is_paused:
+        if self._is_closing:
+            self._end(ConnectionDone(), ConnectionDone())
+        elif self._producer is not None and self._is_paused:
             self._is_paused = False
             self._producer.resumeProducing()
-        elif self._is_closing:
-            self._end(ConnectionDone(), ConnectionDone())
 
     def _end(self, here: Exception, there: Exception) -> None:
         for end, error in ((self, here), (self._peer, there)):

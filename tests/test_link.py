@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Any
 
 import pytest
 
 from pushup.link import LENGTH_BYTES, UNSENT_LIMIT_BYTES, Link, framed
-from pushup.shared_transport import SharedTransport
-from tests.piped_links import PipeEnd, TurnClock, join
+from tests.piped_links import TurnClock, join
 
 BODIES = [b"", b"a", b"", b"two\n", bytes(range(256)) * 3, b"\x00\x00\x00\x01", b"last"]
 
@@ -18,14 +16,14 @@ BODIES = [b"", b"a", b"", b"two\n", bytes(range(256)) * 3, b"\x00\x00\x00\x01", 
 class Ends:
     """Two joined links; what arrives at `far`, and why each has ended."""
 
-    def __init__(self, *, buffer_bytes: int = 100, adopt: Callable[[Any], SharedTransport] | None = None) -> None:
+    def __init__(self, *, buffer_bytes: int = 100) -> None:
         self.clock = TurnClock()
         self.received: list[bytes] = []
         self.reasons: list[str] = []
         self.far_reasons: list[str] = []
         self.on_frame: Callable[[bytes], None] = lambda body: None
         self.near = Link(lambda body: None, self.reasons.append)
-        self.far = Link(self._take, self.far_reasons.append, adopt=adopt)
+        self.far = Link(self._take, self.far_reasons.append)
         self.near_end, self.far_end = join(self.near, self.far, self.clock, buffer_bytes=buffer_bytes)
 
     def _take(self, body: bytes) -> None:
@@ -287,50 +285,3 @@ def test_a_link_that_was_aborted_sends_nothing_more() -> None:
     assert ends.near_end.unsent == b""
     ends.run()
     assert ends.reasons == ["first"]
-
-
-# Another driver.
-
-
-class Driver:
-    """Hands out what drives a transport instead of the reactor, and notes what is asked of it."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-        self.adopted: list[Any] = []
-
-    def __call__(self, transport: Any) -> SharedTransport:
-        self.adopted.append(transport)
-        self.calls.append("adopt")
-        return self
-
-    def flush_soon(self) -> None:
-        self.calls.append("flush")
-
-    def release(self) -> None:
-        self.calls.append("release")
-
-
-def test_another_driver_drives_the_transport() -> None:
-    """From the beginning; frames are flushed, holding releases it, going on adopts it again, and so does the end."""
-    driver = Driver()
-    ends = Ends(adopt=driver)
-    assert driver.adopted == [ends.far_end]
-    ends.far.send(framed(b"x"))
-    ends.far.hold()
-    ends.far.hold()
-    ends.far.send(framed(b"y"))  # the reactor sends it
-    assert driver.calls == ["adopt", "flush", "release"]
-    ends.far.go_on()
-    assert isinstance(driver.adopted[-1], PipeEnd)
-    ends.near_end.die()
-    assert driver.calls == ["adopt", "flush", "release", "adopt", "release"]
-
-
-def test_a_link_that_ends_while_it_is_held_was_released_already() -> None:
-    """It is not released twice."""
-    driver = Driver()
-    ends = Ends(adopt=driver)
-    ends.far.hold()
-    ends.near_end.die()
-    assert driver.calls == ["adopt", "release"]

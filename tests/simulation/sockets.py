@@ -210,9 +210,6 @@ class SimulatedTransport:
     def registerProducer(self, producer: object, streaming: bool) -> None:
         """The producer is the protocol."""
 
-    def unregisterProducer(self) -> None:
-        """It does not have to wait for anything more of it."""
-
     def pauseProducing(self) -> None:
         self._end.read(False)
 
