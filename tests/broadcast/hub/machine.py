@@ -231,6 +231,8 @@ class Machine:
 class JournaledMachine(Machine):
     """A machine with a journal, whose disk the test moves."""
 
+    file: JournalFile
+
     def __init__(self, path: Path, *, waiting_limit_bytes: int = 1 << 26) -> None:
         self.helpers = SteppedHelpers()
         self.limits = Limits(retention_seconds=20.0, channel_ttl_seconds=10.0)

@@ -307,15 +307,16 @@ def test_a_confirmation_that_takes_too_long(machine: Machine) -> None:
 
 def test_an_asker_that_dies_is_not_answered(machine: Machine) -> None:
     """Its confirmation is forgotten, also if others pass the mark later."""
-    asking, slow = machine.start(2)
+    asking, slow, other = machine.start(3)
     slow.end.is_reading = False
     asking.confirm()
+    confirmed = other.confirm()
     machine.run()
     asking.hub_end.die()
+    assert len(machine.hub._confirming) == 1
     slow.end.is_reading = True
     machine.run()
-    assert machine.hub._confirming == {}
-    assert slow.lost == []
+    assert (len(machine.hub._confirming), len(confirmed), slow.lost) == (0, 1, [])
 
 
 # The end of the order, and epochs.
@@ -380,6 +381,8 @@ def test_only_the_last_unknown_epochs_are_remembered(machine: Machine) -> None:
 def test_every_other_epoch_is_awaited_when_the_parent_has_ended(machine: Machine) -> None:
     """The next parent may have begun it; not those that this order was called before."""
     (worker,) = machine.start()
+    worker.append(publish("a"))
+    worker.append(publish("a"))
     worker.append(Continue("e7"))
     worker.broadcast.awaits("e9")
     machine.run()
@@ -406,6 +409,10 @@ def test_the_time_is_the_parents(machine: Machine) -> None:
     assert worker.broadcast.now() == worker.node.time == machine.hub.time
     machine.advance(400.0)
     assert worker.broadcast.now() == machine.clock.seconds() + AHEAD - 200.0
+    machine.ahead += 100.0
+    machine.hub_publishes(publish("a"))
+    machine.run()
+    assert worker.broadcast.now() == worker.node.time  # before the next beat
 
 
 def test_workers_know_each_other(machine: Machine) -> None:
@@ -492,7 +499,7 @@ def test_a_message_of_the_parent_that_cannot_be_read(machine: Machine, logged_fa
     assert (len(worker.ended), other.lost, other.equals_hub()) == (1, [], True)
 
 
-@pytest.mark.parametrize("before", [0, 30])
+@pytest.mark.parametrize("before", [0, 1, 2, 3, 4, 5, 20])
 def test_an_entry_that_cannot_be_applied(machine: Machine, logged_failures: list[str], before: int) -> None:
     """Ends the worker, also if the entry's turn comes later. Its publisher does not get the outcome of another one."""
     worker, other = machine.start(2)
@@ -501,7 +508,7 @@ def test_an_entry_that_cannot_be_applied(machine: Machine, logged_failures: list
         if entry.command == bad:
             raise ValueError("a bug")
 
-    bad = publish("bad")
+    bad = publish(*[f"bad {number}" for number in range(100)])
     worker.node.on_apply = fails
     for _ in range(before):
         machine.hub_publishes(publish(*[f"c{number}" for number in range(100)]))
