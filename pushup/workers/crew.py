@@ -140,11 +140,16 @@ class Crew:
 
     def why_not_ready(self) -> str | None:
         """Why clients cannot be served; None if at least one worker can serve them, and all could at some time."""
-        workers = self._workers.values()
-        if self._on_ready is None and any(worker.why_not_ready is None for worker in workers):
-            return None
-        reasons = [f"worker {worker.number}: {worker.why_not_ready}" for worker in workers if worker.why_not_ready]
-        return "; ".join(reasons) or "no worker is running"
+        reasons = self._reasons()
+        return None if self._on_ready is None and len(reasons) < self._size else "; ".join(reasons)
+
+    def _reasons(self) -> list[str]:
+        """Why workers cannot serve clients: one for each that cannot."""
+        workers = [(number, self._workers.get(number)) for number in range(1, self._size + 1)]
+        reasons = [
+            (number, "it is not running" if worker is None else worker.why_not_ready) for number, worker in workers
+        ]
+        return [f"worker {number}: {reason}" for number, reason in reasons if reason is not None]
 
     # One worker.
 
@@ -184,10 +189,12 @@ class Crew:
         self._replace(worker, status)
 
     def _forget(self, worker: _Worker) -> None:
-        for number in list(self._asked):
-            self._answered(worker, number, None)
         if worker.metrics is not None:
             self._past = counters([self._past, _families.decode(worker.metrics)])
+        for number, asked in list(self._asked.items()):
+            if asked.is_for_metrics:
+                asked.answers.pop(str(worker.number), None)  # it is among the past ones now
+            self._answered(worker, number, None)
 
     def _replace(self, worker: _Worker, status: int) -> None:
         """Start another one, at once or after a while."""
@@ -253,7 +260,7 @@ class Crew:
             case control.Sign(why_not_ready):
                 worker.heard_at, worker.has_begun = self._clock.seconds(), True
                 worker.why_not_ready = why_not_ready
-                if self._on_ready is not None and all(w.why_not_ready is None for w in self._workers.values()):
+                if self._on_ready is not None and not self._reasons():
                     on_ready, self._on_ready = self._on_ready, None
                     on_ready()
             case control.Question(number, channels):
