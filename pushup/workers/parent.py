@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import structs
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
-from twisted.internet.task import LoopingCall
+from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 
 from pushup.broadcast.hub.hub import Hub
@@ -94,6 +94,7 @@ class Parent(Service):
             self._watching.stop()
         if self._hub is not None:
             await self._hub.stop()
+        await deferLater(self._reactor, 0, lambda: None)  # what has led here may be in a turn of the demultiplexer
         self._demultiplexer.close()
         _log.info("stopped")
 
