@@ -15,6 +15,10 @@ from pushup.workers.machine_metrics import Family, Sample
 from tests.piped_links import TurnClock, join
 
 
+PARENT = Family("parents", "gauge", "", [Sample("parents", {}, 1.0)])
+"""A metric of the parent's own."""
+
+
 class StandIn:
     """A worker's process, as the test plays it."""
 
@@ -99,7 +103,15 @@ class Ship:
         """Starting fails with these next."""
         self.readies = 0
         self.settings = Settings()
-        self.crew = Crew(size, self.settings, self._start, attach=attach, on_ready=self._ready, clock=self.clock)
+        self.crew = Crew(
+            size,
+            self.settings,
+            self._start,
+            attach=attach,
+            on_ready=self._ready,
+            own_metrics=lambda: [PARENT],
+            clock=self.clock,
+        )
         if begin:
             self.crew.begin()
             for worker in self.started:

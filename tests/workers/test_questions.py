@@ -9,7 +9,7 @@ import msgspec
 
 from pushup.workers import control
 from pushup.workers.crew import ANSWER_SECONDS, SILENCE_SECONDS
-from tests.workers.stand_ins import Ship, StandIn, metrics
+from tests.workers.stand_ins import PARENT, Ship, StandIn, metrics
 
 
 def ask(worker: StandIn, number: int, *channels: str) -> None:
@@ -143,6 +143,7 @@ def test_metrics_of_all_and_of_the_parent() -> None:
     bodies = told(ship.started[0], 1)
     assert list(bodies) == ["1", "2", "parent"]
     assert (answers_total(bodies), replaced(bodies)) == (12, 0)
+    assert msgspec.json.decode(msgspec.json.encode(PARENT)) in bodies["parent"]
 
 
 def test_a_silent_worker_counts_with_its_last_metrics(logged_failures: list[str]) -> None:
