@@ -65,10 +65,13 @@ class Siblings:
         self._send(control.frame(Answer(question.number, self._own(question))))
 
     def answered(self, answers: Answers) -> None:
-        """The parent has all answers."""
-        _, on_answers = self._asked.pop(answers.number)
+        """The parent has all answers; if no worker answered in time, there is this one."""
+        asked = self._asked.pop(answers.number, None)
+        if asked is None:
+            return  # `be_alone` has answered
+        question, on_answers = asked
         try:
-            on_answers(answers.bodies)
+            on_answers(answers.bodies or {self._name: self._own(question)})
         except Exception:
             _log.failure("could not answer a question about all workers")
 
