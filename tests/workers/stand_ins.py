@@ -14,7 +14,6 @@ from pushup.workers.crew import Crew
 from pushup.workers.machine_metrics import Family, Sample
 from tests.piped_links import TurnClock, join
 
-
 PARENT = Family("parents", "gauge", "", [Sample("parents", {}, 1.0)])
 """A metric of the parent's own."""
 
