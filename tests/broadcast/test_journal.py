@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 from pushup.broadcast.journal import (
     GROUP_BYTES,
     GROUP_LIMIT,
+    GROUP_UNITS,
     RETRY_SECONDS,
     SAVE_BYTES,
     SAVE_CHANGES,
@@ -164,6 +165,23 @@ def test_a_group_ends_when_it_is_large(node: JournaledReplica) -> None:
     assert sizes == [1, 300, 100 + (GROUP_LIMIT - 100), 105]
     assert len(node.received) == len(commands) + 1
     assert node.sequences() == sorted(set(node.sequences()))
+
+
+def test_a_group_ends_when_it_makes_much_work(node: JournaledReplica) -> None:
+    """Messages times channels: applying them takes that long; a command that is more is a group of its own."""
+    node.append(Expire())
+    half, all_, more = ([f"c{number}" for number in range(GROUP_UNITS * n // 2)] for n in (1, 2, 3))
+    commands = [publish(*names) for names in (half, half, ["a"], more, ["a"], all_, half)]
+    for command in commands:
+        node.append(command)
+    sizes = []
+    node.helpers.step()
+    while node.helpers.calls:
+        (entries,) = node.helpers.calls[0].arguments
+        sizes.append([len(entry.command.messages[0].channels) for entry in entries])
+        node.helpers.step()
+    assert sizes == [[len(half), len(half)], [1], [len(more)], [1], [len(all_)], [len(half)]]
+    assert len(node.received) == len(commands) + 1
 
 
 def test_errors_are_outcomes_with_a_sequence(node: JournaledReplica) -> None:
