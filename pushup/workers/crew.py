@@ -168,7 +168,7 @@ class Crew:
 
     def _order_ended(self, worker: _Worker, order: Link | None, reason: str) -> None:
         """If the worker was given up it is killed at once: from now on nobody waits until it has applied an entry."""
-        if order is not None and order.was_aborted and worker.child is not None and not worker.is_killed:
+        if order is not None and order.was_aborted and worker.child is not None:
             worker.is_killed = True
             worker.child.send_signal(signal.SIGKILL)
             _log.error("worker {number} was killed: {reason}", number=worker.number, reason=reason)
@@ -178,8 +178,6 @@ class Crew:
         assert worker.child is not None
         status = worker.child.ended_with()
         if status is None:
-            if self._clock.seconds() > worker.heard_at + SILENCE_SECONDS and not worker.is_killed:
-                self._kill(worker, "it has closed its link, but goes on")
             self._clock.callLater(CHECK_SECONDS, self._check_end, worker)
             return
         del self._workers[worker.number]

@@ -197,12 +197,12 @@ def test_a_process_may_end_a_little_later_than_its_link(logged_failures: list[st
 
 
 def test_a_process_that_goes_on_without_a_link_is_ended(logged_failures: list[str]) -> None:
-    """Nobody can tell it to stop."""
+    """As one that is silent: nobody can tell it to stop."""
     ship = Ship()
     ship.started[0].closes_its_links()
     ship.advance(SILENCE_SECONDS - 0.1, silent=(ship.started[0],))
     assert ship.started[0].signals == []
-    ship.advance(0.3 + ABORT_SECONDS, silent=(ship.started[0],))
+    ship.advance(1.5 + ABORT_SECONDS, silent=(ship.started[0],))
     assert ship.started[0].signals == [signal.SIGABRT, signal.SIGKILL]
     logged_failures.clear()
 
@@ -294,9 +294,23 @@ def test_a_worker_that_was_given_up_is_killed_at_once(logged_failures: list[str]
     ship.clock.turn()
     assert told == [[signal.SIGKILL]]
     assert logged_failures == ["worker 1 was killed: it is more than 64 MiB behind"]
+    ship.advance(SILENCE_SECONDS + 3.0, silent=(slow,))
     slow.dies(-signal.SIGKILL)
     ship.advance(1.0)
     assert (slow.signals, numbers(ship)) == ([signal.SIGKILL], [1, 2, 1])
+    logged_failures.clear()
+
+
+def test_a_silent_worker_that_was_given_up_is_killed_at_once_too(logged_failures: list[str]) -> None:
+    """It does not get the time to write where it is stuck."""
+    ship = Ship(attach=lambda name, on_end: Link(lambda body: None, on_end))
+    slow = ship.started[0]
+    while not slow.signals:
+        ship.advance(0.1, silent=(slow,))
+    assert slow.order is not None
+    slow.order.abort("it is more than 64 MiB behind")
+    ship.clock.turn()
+    assert slow.signals == [signal.SIGABRT, signal.SIGKILL]
     logged_failures.clear()
 
 
@@ -324,6 +338,20 @@ def test_stopping_lets_all_drain() -> None:
     assert stopped.called
     ship.turn()
     assert (len(ship.started), ship.clock.getDelayedCalls()) == (2, [])
+
+
+def test_stopping_after_one_was_replaced(logged_failures: list[str]) -> None:
+    """Those that run now are to stop."""
+    ship = Ship()
+    ship.started[0].dies()
+    ship.advance(1.0)
+    stopped = ship.crew.stop(30.0)
+    ship.turn()
+    assert [worker.heard[-1] for worker in ship.started[1:]] == [control.Stop()] * 2
+    for worker in ship.started[1:]:
+        worker.dies(0)
+    assert stopped.called
+    logged_failures.clear()
 
 
 def test_stopping_without_workers(logged_failures: list[str]) -> None:

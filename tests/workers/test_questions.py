@@ -9,6 +9,7 @@ import msgspec
 
 from pushup.workers import control
 from pushup.workers.crew import ANSWER_SECONDS, SILENCE_SECONDS
+from pushup.workers.machine_metrics import Family, one_page
 from tests.workers.stand_ins import PARENT, Ship, StandIn, metrics
 
 
@@ -62,7 +63,7 @@ def test_all_are_asked_and_the_answers_go_to_the_asker() -> None:
     two.carry()
     assert two.questions[0].channels == ("a", "b")
     two.answers([5, 5])
-    assert told(two, 7) == {"1": [1, 0], "2": [5, 5], "3": [0, 3]}
+    assert [*told(two, 7).items()] == [("1", [1, 0]), ("2", [5, 5]), ("3", [0, 3])]
     assert not is_told(one, 7)
     assert ship.clock.getDelayedCalls()[1:] == []  # only the watch is left
 
@@ -144,6 +145,28 @@ def test_metrics_of_all_and_of_the_parent() -> None:
     assert list(bodies) == ["1", "2", "parent"]
     assert (answers_total(bodies), replaced(bodies)) == (12, 0)
     assert msgspec.json.decode(msgspec.json.encode(PARENT)) in bodies["parent"]
+
+
+def test_a_silent_worker_that_never_told_its_metrics_is_left_out() -> None:
+    """There is nothing to show."""
+    ship = Ship()
+    ask(ship.started[0], 1)
+    ship.started[0].answers(metrics(5, 5))
+    ship.advance(ANSWER_SECONDS + 0.1)
+    assert [*told(ship.started[0], 1)] == ["1", "parent"]
+
+
+def test_the_parents_metrics_can_be_shown(logged_failures: list[str]) -> None:
+    """On the page that a worker makes of them."""
+    ship = Ship()
+    ship.started[1].dies()
+    ask(ship.started[0], 1)
+    ship.started[0].answers(metrics(5, 5))
+    bodies = told(ship.started[0], 1)
+    page = one_page({name: msgspec.convert(body, list[Family]) for name, body in bodies.items()}).decode()
+    assert "# TYPE pushup_workers_replaced_total counter\npushup_workers_replaced_total 1.0\n" in page
+    assert 'parents{worker="parent"} 1.0\n' in page
+    logged_failures.clear()
 
 
 def test_a_silent_worker_counts_with_its_last_metrics(logged_failures: list[str]) -> None:

@@ -149,6 +149,36 @@ def test_the_link_is_told_to_pause_when_much_waits() -> None:
     assert ends.sent() == half + half + framed(b"too much") + framed(b"waits")
 
 
+def test_it_may_be_full_again_and_again() -> None:
+    """What the kernel has taken does not count; who waits for room is told each time, and only then."""
+    ends = Ends()
+    rooms: list[int] = []
+    ends.link.on_room = lambda: rooms.append(len(ends.kernel.sent))
+    ends.link.send(framed(b"x"))
+    ends.driver.end_batch()
+    assert rooms == []
+    for times in range(1, 4):
+        ends.link.send(framed(b"x" * FULL_BYTES))
+        assert ends.link.is_full
+        ends.driver.end_batch()
+        assert (ends.link.is_full, len(rooms)) == (False, times)
+    ends.kernel.room = FULL_BYTES - 10
+    ends.link.send(framed(b"x" * (FULL_BYTES - 4)))
+    ends.driver.end_batch()
+    ends.link.send(framed(b"y" * 100))
+    assert not ends.link.is_full
+
+
+def test_nothing_is_tried_while_the_kernel_takes_nothing() -> None:
+    """The demultiplexer says when it does."""
+    ends = Ends()
+    ends.kernel.room = 0
+    ends.link.send(framed(b"x"))
+    ends.driver.end_batch()
+    ends.link.send(framed(b"y"))
+    assert ends.driver.calls == []
+
+
 def test_what_arrives_goes_to_the_link() -> None:
     """While that holds, nothing is read."""
     ends = Ends()
@@ -190,6 +220,15 @@ def test_closing_sends_everything_first() -> None:
         assert (ends.kernel.is_closed, ends.driver.watched) == (True, {})
 
 
+def test_closing_with_nothing_to_send() -> None:
+    """At the end of the batch, not while it is asked for."""
+    ends = Ends()
+    ends.link.close()
+    assert ends.reasons == []
+    ends.driver.end_batch()
+    assert (len(ends.reasons), ends.kernel.is_closed) == (1, True)
+
+
 def test_aborting_sends_nothing_more() -> None:
     """The link learns of its end later, not while it asks for it; what was written is dropped."""
     ends = Ends()
@@ -206,6 +245,7 @@ def test_the_end_is_told_once() -> None:
         ends = Ends()
         ends.link.send(framed(b"x"))
         end(ends.transport)
+        assert (len(ends.reasons), ends.kernel.is_closed) == (1, True)
         ends.transport.lost()
         ends.transport.ended()
         ends.transport.write(b"y")
