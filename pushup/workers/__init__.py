@@ -7,7 +7,8 @@
 | file | what it does |
 |---|---|
 | `parent` | the parent as a service: starts, stops and reloads like a server of one process |
-| `crew` | starts workers, replaces those that end or do not respond, and asks all of them a question |
+| `crew` | starts workers, replaces those that end or do not respond |
+| `questions` | asks all workers a question, and keeps the counters of those that have ended |
 | `child` | one worker's process, as the parent sees it |
 | `worker` | what runs in a worker's process |
 | `siblings` | a worker's answers about the whole machine: it asks the parent, and the parent all workers |

@@ -6,10 +6,8 @@ import math
 import signal
 from collections.abc import Callable
 from functools import partial
-from itertools import count
 
-import msgspec
-from msgspec import DecodeError, Raw, Struct
+from msgspec import DecodeError, Struct
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import LoopingCall
@@ -20,7 +18,8 @@ from pushup.net.rarely import Rarely
 from pushup.settings import Settings
 from pushup.workers import control
 from pushup.workers.child import Child, Starts, told
-from pushup.workers.machine_metrics import Family, Sample, counters
+from pushup.workers.machine_metrics import Family, Sample
+from pushup.workers.questions import Questions
 
 SILENCE_SECONDS = 10.0
 """A worker that gives no sign of life for this long is ended, and replaced."""
@@ -31,9 +30,6 @@ FIRST_SIGN_SECONDS = 60.0
 ABORT_SECONDS = 1.0
 """How long such a worker has to write to the log where it was stuck (SIGABRT), before it is killed."""
 
-ANSWER_SECONDS = 1.0
-"""How long to wait for the answers of all workers."""
-
 STEADY_SECONDS = 10.0
 """A worker that has lived for this long is replaced at once."""
 
@@ -42,8 +38,6 @@ RETRY_SECONDS = (0.5, 30.0)
 
 CHECK_SECONDS = 0.05
 """How often to look whether a process whose link has ended has ended as well."""
-
-_families = msgspec.json.Decoder(list[Family])
 
 _log = Logger()
 
@@ -61,18 +55,6 @@ class _Worker(Struct, eq=False):
     """Whether it has given one."""
     why_not_ready: str | None = "it is starting"
     is_killed: bool = False
-    metrics: Raw | None = None
-    """Its last ones, to be kept when it has died."""
-
-
-class _Asked(Struct):
-    """A question to all workers."""
-
-    on_answers: Callable[[dict[str, Raw]], None]
-    waiting: set[_Worker]
-    answers: dict[str, Raw]
-    is_for_metrics: bool
-    deadline: IDelayedCall
 
 
 class Crew:
@@ -97,15 +79,12 @@ class Crew:
         self._settings = settings
         self._start = start
         self._attach = attach
-        self._metrics_of_parent = own_metrics
+        self._questions = Questions(self._ask, lambda: [*own_metrics(), self._replacements()], clock)
         self._on_ready: Callable[[], None] | None = on_ready
         self._clock = clock
         self._workers: dict[int, _Worker] = {}
         self._failures: dict[int, int] = {}
         self._retries: dict[int, IDelayedCall] = {}
-        self._numbers = count(1)
-        self._asked: dict[int, _Asked] = {}
-        self._past: list[Family] = []  # the counters of workers that have ended
         self._replaced = 0
         self._rarely = Rarely(clock.seconds)
         self._stopped: Deferred[None] | None = None
@@ -181,20 +160,12 @@ class Crew:
             self._clock.callLater(CHECK_SECONDS, self._check_end, worker)
             return
         del self._workers[worker.number]
-        self._forget(worker)
+        self._questions.forget(worker.number)
         if self._stopped is not None:
             self._end_if_all_have()
             return
         self._replaced += 1
         self._replace(worker, status)
-
-    def _forget(self, worker: _Worker) -> None:
-        if worker.metrics is not None:
-            self._past = counters([self._past, _families.decode(worker.metrics)])
-        for number, asked in list(self._asked.items()):
-            if asked.is_for_metrics:
-                asked.answers.pop(str(worker.number), None)  # it is among the past ones now
-            self._answered(worker, number, None)
 
     def _replace(self, worker: _Worker, status: int) -> None:
         """Start another one, at once or after a while."""
@@ -264,53 +235,18 @@ class Crew:
                     on_ready, self._on_ready = self._on_ready, None
                     on_ready()
             case control.Question(number, channels):
-                self._ask_all(channels, lambda bodies: self._send(worker, control.Answers(number, bodies)))
+                asked = [each.number for each in self._workers.values() if each.has_begun]
+                self._questions.ask(asked, channels, lambda bodies: self._send(worker, control.Answers(number, bodies)))
             case control.Answer(number, answer):
-                self._answered(worker, number, Raw(bytes(answer)))
+                self._questions.answered(worker.number, number, answer.copy())
 
     def _send(self, worker: _Worker, message: control.ToWorker) -> None:
         assert worker.link is not None
         worker.link.send(control.frame(message))
 
-    # Questions to all.
+    def _ask(self, number: int, question: control.Question) -> None:
+        self._send(self._workers[number], question)
 
-    def _ask_all(self, channels: tuple[str, ...] | None, on_answers: Callable[[dict[str, Raw]], None]) -> None:
-        number = next(self._numbers)
-        deadline = self._clock.callLater(ANSWER_SECONDS, self._asked_enough, number)
-        waiting = {worker for worker in self._workers.values() if worker.has_begun}
-        self._asked[number] = _Asked(on_answers, waiting, {}, channels is None, deadline)
-        for worker in tuple(waiting):
-            self._send(worker, control.Question(number, channels))
-
-    def _answered(self, worker: _Worker, number: int, answer: Raw | None) -> None:
-        """A worker has answered; with None it never will."""
-        asked = self._asked.get(number)
-        if asked is None or worker not in asked.waiting:
-            return
-        asked.waiting.discard(worker)
-        if answer is not None:
-            asked.answers[str(worker.number)] = answer
-            if asked.is_for_metrics:
-                worker.metrics = answer
-        if not asked.waiting:
-            self._asked_enough(number)
-
-    def _asked_enough(self, number: int) -> None:
-        asked = self._asked.pop(number)
-        if asked.deadline.active():
-            asked.deadline.cancel()
-        bodies = dict(sorted(asked.answers.items()))
-        if asked.is_for_metrics:
-            for worker in asked.waiting:
-                if worker.metrics is not None:
-                    bodies[str(worker.number)] = worker.metrics
-            bodies["parent"] = Raw(msgspec.json.encode(self._own_metrics()))
-        asked.on_answers(bodies)
-
-    def _own_metrics(self) -> list[Family]:
+    def _replacements(self) -> Family:
         ended = Sample("pushup_workers_replaced_total", {}, self._replaced)
-        return [
-            *self._past,
-            *self._metrics_of_parent(),
-            Family("pushup_workers_replaced", "counter", "Workers that have ended, and were replaced", [ended]),
-        ]
+        return Family("pushup_workers_replaced", "counter", "Workers that have ended, and were replaced", [ended])

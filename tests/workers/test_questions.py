@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from pushup.workers import control
-from pushup.workers.crew import ANSWER_SECONDS, SILENCE_SECONDS
+from pushup.workers.crew import SILENCE_SECONDS
 from pushup.workers.machine_metrics import Family, one_page
+from pushup.workers.questions import ANSWER_SECONDS
 from tests.workers.stand_ins import PARENT, Ship, StandIn, metrics
 
 
