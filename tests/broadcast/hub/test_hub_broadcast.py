@@ -381,13 +381,12 @@ def test_only_the_last_unknown_epochs_are_remembered(machine: Machine) -> None:
 def test_every_other_epoch_is_awaited_when_the_parent_has_ended(machine: Machine) -> None:
     """The next parent may have begun it; not those that this order was called before."""
     (worker,) = machine.start()
-    worker.append(publish("a"))
-    worker.append(publish("a"))
-    worker.append(Continue("e7"))
+    for command in (Continue("e7"), publish("a"), publish("a"), Continue("e8")):
+        worker.append(command)
     worker.broadcast.awaits("e9")
     machine.run()
     worker.hub_end.die()
-    assert [worker.broadcast.awaits(epoch) for epoch in ("e9", "e6", EPOCH)] == [True, True, False]
+    assert [worker.broadcast.awaits(epoch) for epoch in ("e9", "e6", "e7", EPOCH)] == [True, True, False, False]
 
 
 # Beats.

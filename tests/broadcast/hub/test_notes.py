@@ -11,6 +11,8 @@ from twisted.internet.defer import Deferred
 from pushup import __version__
 from pushup.broadcast.hub.hub import Hub
 from pushup.core import transfer
+from pushup.core.commands import Entry, Published
+from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
 from pushup.core.snapshot import Changes
 from tests.broadcast.hub.machine import EPOCH, JournaledMachine, Machine, Worker
@@ -137,11 +139,13 @@ def test_a_hub_without_a_journal(machine: Machine) -> None:
 
 
 def test_what_a_broadcast_asks(machine: Machine) -> None:
-    """Of the state."""
+    """Of the state; and the outcome of each entry, when it is applied."""
     hub = machine.hub
+    assert hub.apply(Entry(EPOCH, 11, hub.time, publish("a"))) == Published(EPOCH, 11, 1, hub.time)
+    assert hub.cursor == Cursor(EPOCH, 11)
     assert (hub.version, hub.limits, hub.time) == (hub.state.version, Limits(), hub.state.time)
     member = hub.member("1")
-    assert (member.id, member.cursor, member.version) == ("1", f"{EPOCH}-10", __version__)
+    assert (member.id, member.cursor, member.version) == ("1", f"{EPOCH}-11", __version__)
     assert (member.name, member.addresses, member.held_polls) == ("", (), 0)
 
 
