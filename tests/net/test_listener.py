@@ -119,8 +119,8 @@ class Opened:
 def test_all_addresses_are_opened() -> None:
     """In their order."""
     opened = Opened()
-    assert open_sockets(["a", "b"], opened) == opened.sockets
-    assert [sock.getsockname() for sock in opened.sockets] == ["a", "b"]
+    assert [sock.getsockname() for sock in open_sockets(["a", "b"], opened)] == ["a", "b"]
+    assert [sock.is_closed for sock in opened.sockets] == [False, False]
     assert open_sockets([], opened) == []
 
 
