@@ -41,7 +41,7 @@ def test_a_task_waits_before_it_exceeds_its_turn() -> None:
     """What fits is done in this one; what is more than a turn is done alone."""
     clock = TurnClock()
     done: list[list[int]] = [[]]
-    sizes = [TURN_UNITS - 1, 1, 1, 3 * TURN_UNITS, 1, TURN_UNITS, 5]
+    sizes = [2 * TURN_UNITS, TURN_UNITS - 1, 1, 1, 5, 3 * TURN_UNITS, 1, TURN_UNITS, 5, 5]
 
     async def work() -> None:
         pace = Pace(clock)
@@ -53,4 +53,4 @@ def test_a_task_waits_before_it_exceeds_its_turn() -> None:
     while not finished.called:
         done.append([])
         clock.turn()
-    assert done == [[TURN_UNITS - 1, 1], [1], [3 * TURN_UNITS], [1], [TURN_UNITS], [5]]
+    assert done == [[2 * TURN_UNITS], [TURN_UNITS - 1, 1], [1, 5], [3 * TURN_UNITS], [1], [TURN_UNITS], [5, 5]]

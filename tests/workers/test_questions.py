@@ -87,9 +87,11 @@ def test_questions_under_way_are_not_mixed_up() -> None:
 
 
 def test_who_does_not_answer_in_time_is_left_out() -> None:
-    """An answer that comes later is ignored."""
+    """An answer that comes later is ignored; and its metrics are no answer about channels."""
     ship = Ship()
     one, two = ship.started
+    ask(two, 1)
+    answer_all(ship, 5, 7)
     ask(one, 1, "a")
     one.answers([1])
     ship.advance(ANSWER_SECONDS - 0.2)

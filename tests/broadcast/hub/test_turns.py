@@ -71,13 +71,13 @@ def test_work_that_is_more_than_a_turn_is_done_alone() -> None:
     assert work.done == [[1], [5000], [1], [5000]]
 
 
-def test_each_turn_has_its_own_limit() -> None:
-    """What was done in an earlier one does not count."""
+def test_each_piece_that_arrives_has_its_own_limit() -> None:
+    """What was done of an earlier one does not count; and no turn is needed between."""
     work = Work()
     for _ in range(3):
-        work.arrives(TURN_UNITS)
-        work.next_turn()
-    assert work.done == [[TURN_UNITS], [TURN_UNITS], [TURN_UNITS], []]
+        work.arrives(TURN_UNITS - 1, 1)
+    assert work.done == [[TURN_UNITS - 1, 1] * 3]
+    assert work.clock.getDelayedCalls() == []
 
 
 def test_what_arrives_meanwhile_comes_behind() -> None:
