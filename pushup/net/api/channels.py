@@ -39,7 +39,7 @@ class _ChannelView(Struct):
     expires: float
     messages: int
     bytes: int
-    subscribers: int = 0
+    subscribers: int
 
 
 class Channels:
@@ -93,8 +93,9 @@ class Channels:
 
 
 def _view(channel: Channel) -> _ChannelView:
+    """All but the subscribers, who may be connected to other processes."""
     messages = len(channel.messages or ())
-    return _ChannelView(channel.id, channel.name, channel.ttl, channel.expires, messages, channel.bytes)
+    return _ChannelView(channel.id, channel.name, channel.ttl, channel.expires, messages, channel.bytes, 0)
 
 
 def _page_start(query: bytes) -> int:
