@@ -46,6 +46,9 @@ not."""
 PIECE_BYTES = 64 * 1024
 """Written to the transport at a time. It pauses when it holds more, and resumes when its buffer is empty."""
 
+REPLY_SHOWN = 100
+"""Characters of a reply that are shown in an error."""
+
 
 class _Outstanding(Struct, eq=False):
     """A command without a reply yet.
@@ -196,7 +199,10 @@ class RedisConnection(protocol.Protocol):
         reader.feed(data)
         self._partial += len(data)
         try:
-            while waiting and (reply := reader.gets()) is not False:
+            while (reply := reader.gets()) is not False:
+                if not waiting:  # from now on each command would get the reply of the one before
+                    self.abort(f"a reply to no command: {str(reply)[:REPLY_SHOWN]}")
+                    return
                 if self._partial:
                     self._partial = 0
                     self._received_at = self._clock.seconds()

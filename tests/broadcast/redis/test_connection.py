@@ -109,6 +109,20 @@ def test_an_error_is_the_reply_of_its_command_only(ends: Ends, logged_failures: 
     assert not ends.aborted()
 
 
+def test_a_reply_to_no_command_ends_the_connection(ends: Ends) -> None:
+    """Otherwise each later command would get the reply of the one before."""
+    ends.send("A")
+    ends.reply(1, b"2" * 1000)
+    assert ends.aborted()
+    ends.send("B")
+    ends.end()
+    assert ends.replies[0] == ("A", 1)
+    ((name, reason),) = ends.lost()
+    assert name == "B"
+    assert reason.startswith("a reply to no command: b'222")
+    assert len(reason) < 200
+
+
 def test_a_missing_reply_ends_the_connection(ends: Ends) -> None:
     """At the deadline of the oldest command, not before; all callers get the reason."""
     ends.send("A")
