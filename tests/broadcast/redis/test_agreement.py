@@ -295,6 +295,19 @@ def test_an_entry_that_one_node_cannot_apply_concerns_that_node(
     assert ["this node only" in line for line in logged_failures] == [True]
 
 
+def test_a_node_that_cannot_read_an_entry_keeps_its_connections(cluster: Cluster, logged_failures: list[str]) -> None:
+    """It does not read on, and that is not taken for a server that has stopped sending, however short the timeout."""
+    node = cluster.start(timeout=1.0)
+    links = [link for link in cluster.redis.links if link.connection in node.connector.made]
+    append_unreadable(cluster)
+    cluster.advance(STUCK_RETRY_SECONDS - 0.5)
+    assert node.broadcast.why_not_ready() is not None
+    assert [link.open for link in links] == [True, True]
+    cluster.advance(1.0)
+    assert [link.open for link in links] == [False, False]
+    logged_failures.clear()
+
+
 def test_a_node_that_could_not_apply_an_entry_tries_it_again(logged_failures: list[str]) -> None:
     """It can for reasons that pass. Here it is the only node, so nobody saves a checkpoint that is past the entry."""
     with cluster_of(1) as cluster:
