@@ -13,7 +13,7 @@ that appended the command.
 | `epochs` | the names of epochs, which are ordered |
 | `checkpoint` | how journal and Redis store the state |
 | `members` | what the nodes of a cluster show each other |
-| `high_water` | how far this machine has followed the order, in a file of its own: what shows that entries are missing |
+| `high_water` | how far this machine has followed the order, in a file of its own: it shows what is missing |
 | `waiting` | how many bytes of commands may wait |
 | `refusals` | what publishers are told when a command is refused |
 | `outage` | the log lines while publishing is refused |
