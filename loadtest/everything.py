@@ -30,6 +30,7 @@ SECONDS: Mapping[str, tuple[int, int]] = {
     "nodes": (240, 1100),
     "peers": (60, 400),
     "kills": (60, 400),
+    "workers": (90, 1200),
     "browsers": (330, 2700),
     "cluster-kills": (200, 9000),
 }

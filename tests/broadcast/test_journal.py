@@ -14,6 +14,7 @@ from pushup.broadcast.journal import (
     BEHIND_SECONDS,
     GROUP_BYTES,
     GROUP_LIMIT,
+    GROUP_UNITS,
     RETRY_SECONDS,
     SAVE_BYTES,
     SAVE_CHANGES,
@@ -165,6 +166,19 @@ def test_a_group_ends_when_it_is_large(node: JournaledReplica) -> None:
     assert sizes == [1, 300, 100 + (GROUP_LIMIT - 100), 105]
     assert len(node.received) == len(commands) + 1
     assert node.sequences() == sorted(set(node.sequences()))
+
+
+def test_a_group_ends_when_it_makes_much_work(node: JournaledReplica) -> None:
+    """The work is what is put on channels; a command that makes more than a group may is one by itself."""
+    node.append(Expire())
+    for count in (GROUP_UNITS // 2, GROUP_UNITS // 2, 1, 2 * GROUP_UNITS, 1):
+        node.append(publish(*[f"c{number}" for number in range(count)]))
+    sizes = []
+    while node.helpers.calls:
+        if node.helpers.names == ["append"]:
+            sizes.append(len(node.helpers.calls[0].arguments[0]))
+        node.helpers.step()
+    assert sizes == [1, 2, 1, 1, 1]
 
 
 def test_errors_are_outcomes_with_a_sequence(node: JournaledReplica) -> None:

@@ -10,10 +10,10 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
+from pushup.broadcast.pace import TURN_UNITS, Pace, work_of
 from pushup.broadcast.redis.connection import RedisConnection
 from pushup.broadcast.redis.loading import LEASE_SECONDS, RENEW_PIECES
 from pushup.broadcast.redis.log import RedisLog
-from pushup.broadcast.redis.pace import TURN_UNITS, Pace, work_of
 from pushup.broadcast.redis.pieces import Count
 from pushup.broadcast.redis.records import Loaded
 from pushup.broadcast.redis.saving import SAVE_CHANGES
