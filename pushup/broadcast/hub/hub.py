@@ -96,7 +96,7 @@ class Hub:
         return self._broadcast.why_not_ready()
 
     def attach(self, name: str, on_end: Callable[[str], None]) -> Link:
-        """The link to a new worker, to be connected in this turn. `on_end` is called when it has ended, with the reason."""
+        """The link to a new worker, to be connected in this turn; `on_end` is called with the reason when it ends."""
 
         def ended(reason: str) -> None:
             on_end(reason)  # first: one that is given up must not serve anybody when it counts no more
