@@ -145,9 +145,10 @@ class Hub:
 
     def _decided(self, worker: Attached, number: int, outcome: Outcome) -> None:
         """A worker's command has its outcome: that of the entry that was just passed on, or a refusal."""
-        if not isinstance(outcome, PushUpError) or outcome is self._last_outcome:
+        if outcome is self._last_outcome:
             self._send(worker, frames.Told(number))
         else:
+            assert isinstance(outcome, PushUpError)
             self._send(worker, frames.Refused(number, frames.Trouble.of(outcome), isinstance(outcome, Overloaded)))
 
     def _confirm(self, worker: Attached, number: int) -> None:
