@@ -29,6 +29,9 @@ PAUSE_SECONDS = 1.5
 UPTIME_SECONDS = 4.0
 """A parent is killed after a random time between half of this and this."""
 
+SETTLE_SECONDS = 6.0
+"""Until all clients have found a server after the last kill."""
+
 SEED = 16
 
 
@@ -55,7 +58,7 @@ def measure(worker_kills: int, parent_kills: int) -> list[Table]:
                 progress.step(f"worker {number + 1}")
                 time.sleep(PAUSE_SECONDS * rng.random())
                 _kill_one(server.pid, rng)
-            time.sleep(3.0)
+            time.sleep(SETTLE_SECONDS)
             witnesses.end()
             rows.append(("a worker", worker_kills, *witnesses.compare(), *witnesses.longest()))
         flags = journal("other.db")
@@ -68,7 +71,7 @@ def measure(worker_kills: int, parent_kills: int) -> list[Table]:
                 time.sleep(UPTIME_SECONDS * (0.5 + rng.random() / 2))
             time.sleep(0.2)  # until its workers have noticed, and listen no more
         with running(*flags, port=port, core=None):
-            time.sleep(3.0)
+            time.sleep(SETTLE_SECONDS)
             witnesses.end()
             rows.append(("the parent", parent_kills, *witnesses.compare(), *witnesses.longest()))
     progress.end()
