@@ -64,7 +64,7 @@ def body(message: ToParent | ToWorker) -> bytes:
     return framed[LENGTH_BYTES:]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=repr)
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
 def test_a_command_arrives_as_it_was(command: Command) -> None:
     """At the parent, and as an entry at a worker: also how its data was written, and its times."""
     assert read_by_parent(body(Append(7, command))) == Append(7, command)
