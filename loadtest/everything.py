@@ -12,29 +12,50 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
-SECONDS: Mapping[str, tuple[int, int]] = {
-    "far-away": (20, 60),
-    "stalls": (60, 150),
-    "redis-delay": (60, 120),
-    "slow-backend": (60, 120),
-    "journal": (60, 800),
-    "blocked-client": (30, 5000),
-    "echo": (60, 1500),
-    "designs": (90, 600),
-    "group": (120, 1500),
-    "traffic": (60, 800),
-    "threads-or-events": (180, 480),
-    "nodes": (240, 1100),
-    "peers": (60, 400),
-    "kills": (60, 400),
-    "browsers": (330, 2700),
-    "cluster-kills": (200, 9000),
-}
-"""The experiments in the order in which they run, and how many seconds each takes on 2 cores, with --quick and in full;
-some of these are estimates. Those that share the machine with much else, and those that kill, are last."""
+
+class Plan(NamedTuple):
+    """How many seconds an experiment takes on 2 cores, with --quick and in full, and the tables it may write."""
+
+    quick: int
+    full: int
+    tables: tuple[str, ...]
+
+
+PLAN: Mapping[str, Plan] = {
+    "far-away": Plan(20, 60, ("far-away",)),
+    "stalls": Plan(60, 150, ("stalls",)),
+    "redis-delay": Plan(60, 120, ("redis-delay", "redis-rate")),
+    "slow-backend": Plan(60, 120, ("slow-backend-delays", "slow-backend-polls")),
+    "journal": Plan(60, 800, ("journal",)),
+    "blocked-client": Plan(30, 5000, ("blocked-client", "blocked-client-timeline")),
+    "echo": Plan(60, 1500, ("echo", "echo-claims", "echo-sizes")),
+    "designs": Plan(90, 600, (
+        "designs-table-1", "designs-table-2", "designs-most-clients", "designs-theorems", "designs-probes-in-service",
+    )),
+    "group": Plan(120, 1500, (
+        "group-delivery", "group-stability", "group-messages", "group-latency", "group-throughput", "group-saturation",
+        "group-micro-costs", "group-complexity",
+    )),
+    "traffic": Plan(60, 800, ("traffic", "trip-time", "push-or-pull")),
+    "trip-time": Plan(60, 800, ("traffic", "trip-time", "push-or-pull")),
+    "threads-or-events": Plan(180, 480, ("threads-or-events",)),
+    "nodes": Plan(240, 1100, ("nodes", "nodes-with-shares")),
+    "peers": Plan(60, 400, ("peers",)),
+    "kills": Plan(60, 400, ("kills",)),
+    "browsers": Plan(330, 2700, ("browsers", "browsers-summary")),
+    "cluster-kills": Plan(200, 9000, ("cluster-kills",)),
+}  # fmt: skip
+"""The experiments in the order in which `all` runs them. Those that share the machine with much else, and those that
+kill, are last."""
+
+ALIASES = ("trip-time",)
+"""Other names of experiments, which `all` leaves out."""
+
+ALL = tuple(name for name in PLAN if name not in ALIASES)
 
 DONE = "done.json"
 """The file in the results folder that says which experiments have been done, with which options."""
@@ -53,8 +74,8 @@ def run_all(folder: Path, *, quick: bool, run: Callable[[str, str, Path], bool] 
     folder.mkdir(parents=True, exist_ok=True)
     done = _read(folder)
     mode = "--quick" if quick else "--full"
-    left = [name for name in SECONDS if done.get(name, {}).get("mode") != mode]
-    if before := len(SECONDS) - len(left):
+    left = [name for name in ALL if done.get(name, {}).get("mode") != mode]
+    if before := len(ALL) - len(left):
         click.echo(f"{before} have been done before; to repeat them, delete {folder / DONE}", err=True)
     failed = []
     for name, line in _announced(left, quick=quick):
@@ -73,7 +94,7 @@ def run_all(folder: Path, *, quick: bool, run: Callable[[str, str, Path], bool] 
 
 def _announced(names: list[str], *, quick: bool) -> Iterator[tuple[str, str]]:
     """Each experiment, with a line that says which one it is, and how long it and the others will take."""
-    seconds = {name: SECONDS[name][0 if quick else 1] for name in names}
+    seconds = {name: PLAN[name].quick if quick else PLAN[name].full for name in names}
     for number, name in enumerate(names, 1):
         left = sum(seconds[other] for other in names[number - 1 :])
         yield name, f"{number}/{len(names)} {name}: about {_minutes(seconds[name])}; {_minutes(left)} left in all"

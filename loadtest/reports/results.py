@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple
+from xml.etree import ElementTree as ET
 
 import click
 
@@ -16,6 +17,7 @@ Value = float | int | str
 
 BAR_WIDTH = 30
 LINE_WIDTH = 100
+_DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
 LEGEND_LINES = 6
 """A figure with more lines than this has its legend beside it, not in it."""
 
@@ -85,6 +87,14 @@ class Figure(NamedTuple):
         metadata = {"Title": self.title, "Source": str(about["command"])}
         figure.savefig(folder / f"{self.name}.svg", metadata=metadata)
         plt.close(figure)
+
+
+def figure_about(file: Path) -> tuple[str, str]:
+    """The title of an SVG that `Figure.write` has written, and the command that produced it; empty if it has none."""
+    root = ET.parse(file).getroot()  # noqa: S314  # our own file
+    found = (next(root.iter(_DUBLIN_CORE + tag), None) for tag in ("title", "source"))
+    title, command = ((element.text or "") if element is not None else "" for element in found)
+    return title, command
 
 
 class Progress:

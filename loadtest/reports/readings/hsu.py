@@ -1,0 +1,84 @@
+"""The readings of Hsu & Wu."""
+
+from __future__ import annotations
+
+from statistics import linear_regression
+
+from loadtest.reports.readings.found import Found, span
+from loadtest.reports.results import shown
+from loadtest.reports.saved import NotMeasured, Saved, number
+
+PAPERS_MESSAGES_OUT = 142_570
+PAPERS_THRESHOLD_SECONDS = 2.0
+STALLED_SECONDS = 0.5
+"""A response time from which on others have waited for the blocked client."""
+
+ALIKE = 1.2
+PLAYERS = 1000
+"""In one of the paper's game servers."""
+
+
+def limited_service(saved: Saved) -> Found:
+    (row,) = saved.rows("slow-backend-polls")
+    most = int(number(row, "most concurrent calls"))
+    return Found(f"at most {most} calls at a time", most <= 20)
+
+
+def nobody_else_waits(saved: Saved) -> Found:
+    (idle,), (busy,) = (saved.rows("slow-backend-delays", backend=state) for state in ("idle", "busy"))
+    (polls,) = saved.rows("slow-backend-polls")
+    ratio = number(busy, "p50 ms") / number(idle, "p50 ms")
+    text = f"while {shown(polls['polls'])} wait, others' median delay is {shown(ratio)} times the idle one"
+    return Found(text, ratio <= ALIKE)
+
+
+def many_players(saved: Saved) -> Found:
+    whole = [
+        row["connections"]
+        for row in saved.rows("threads-or-events", server="events")
+        if number(row, "received %") >= 100
+    ]
+    most = max(whole, default=0)
+    return Found(f"{most:,} connections, 100 % received", most >= PLAYERS)
+
+
+def size_of_the_log(saved: Saved) -> Found:
+    rows = saved.rows("blocked-client")
+    counts = [number(row, "output buffer responses") for row in rows]
+    return Found(f"{span(counts)} messages out", all(0.5 < count / PAPERS_MESSAGES_OUT < 1.2 for count in counts))
+
+
+def figure_14(saved: Saved) -> Found:
+    rows = saved.rows("blocked-client-timeline", server="plain writes")
+    peak = max(rows, key=lambda row: number(row, "longest response s"))
+    at, seconds = number(peak, "since the block s"), number(peak, "longest response s")
+    text = f"the longest, {shown(seconds)} s, is of a message sent {shown(at)} s after the block; then they fall to 0"
+    last = number(rows[-1], "longest response s")
+    return Found(text, seconds > 1 > STALLED_SECONDS > last)
+
+
+def _plain(saved: Saved) -> list[tuple[float, float]]:
+    return [(number(row, "T s"), number(row, "plain writes s")) for row in saved.rows("blocked-client")]
+
+
+def figure_15_plain(saved: Saved) -> Found:
+    stalled = [(blocked, seconds) for blocked, seconds in _plain(saved) if seconds > STALLED_SECONDS]
+    if len(stalled) < 2:
+        raise NotMeasured
+    slope = linear_regression(*zip(*stalled, strict=True)).slope
+    return Found(f"{shown(slope)} s for each second of T beyond the threshold", 0.7 < slope < 1.3)
+
+
+def figure_15_buffered(saved: Saved) -> Found:
+    seconds = [number(row, "output buffer s") for row in saved.rows("blocked-client")]
+    return Found(f"{span(seconds)} s", max(seconds) < STALLED_SECONDS)
+
+
+def threshold(saved: Saved) -> Found:
+    plain = _plain(saved)
+    below = max((blocked for blocked, seconds in plain if seconds <= STALLED_SECONDS), default=0.0)
+    above = min((blocked for blocked, seconds in plain if seconds > STALLED_SECONDS), default=None)
+    if above is None:
+        raise NotMeasured
+    text = f"between {shown(below)} and {shown(above)} s"
+    return Found(text, below <= PAPERS_THRESHOLD_SECONDS < above or below == PAPERS_THRESHOLD_SECONDS)
