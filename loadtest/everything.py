@@ -42,7 +42,7 @@ PLAN: Mapping[str, Plan] = {
     )),
     "traffic": Plan(60, 800, ("traffic", "trip-time", "push-or-pull")),
     "trip-time": Plan(60, 800, ("traffic", "trip-time", "push-or-pull")),
-    "threads-or-events": Plan(180, 480, ("threads-or-events",)),
+    "threads-or-events": Plan(180, 480, ("threads-or-events", "threads-or-events-overload")),
     "nodes": Plan(240, 1100, ("nodes", "nodes-with-shares")),
     "peers": Plan(60, 400, ("peers",)),
     "kills": Plan(60, 400, ("kills",)),

@@ -134,9 +134,8 @@ def _by_interval(name: str, papers: Values, saved: Saved) -> str:
     return table(("connections", "", *(f"{interval} s" for interval in INTERVALS)), rows, texts=2)
 
 
-def _threads_or_events(saved: Saved) -> str:
-    names = dict.fromkeys(row["server"] for row in saved.rows("threads-or-events"))
-    kinds = {name: saved.rows("threads-or-events", server=name) for name in names}
+def _threads_or_events(name: str, saved: Saved) -> str:
+    kinds = {row["server"]: saved.rows(name, server=row["server"]) for row in saved.rows(name)}
     head = ["connections"]
     for what in ("MB", "mean trip s (p99)", "received %", "us per delivery"):
         head += [f"{kind}: {what}" for kind in kinds]
@@ -313,7 +312,10 @@ def _complexity(saved: Saved) -> str:
 BLOCKS: Mapping[str, Block] = {
     "traffic": Block(("traffic",), lambda saved: _by_interval("traffic", TABLE_1, saved)),
     "trip-time": Block(("trip-time",), lambda saved: _by_interval("trip-time", TABLE_2, saved)),
-    "threads-or-events": Block(("threads-or-events",), _threads_or_events),
+    "threads-or-events": Block(("threads-or-events",), lambda saved: _threads_or_events("threads-or-events", saved)),
+    "threads-or-events-overload": Block(
+        ("threads-or-events-overload",), lambda saved: _threads_or_events("threads-or-events-overload", saved)
+    ),
     "nodes-trip-time": Block(("nodes",), lambda saved: _by_nodes("nodes", "mean trip s", saved, 1e3)),
     "nodes-cost": Block(("nodes",), lambda saved: _by_nodes("nodes", "nodes us per delivery", saved)),
     "shares-trip-time": Block(

@@ -110,10 +110,10 @@ def alike_for_few(saved: Saved) -> Found:
     return Found(text, all(0.9 < ratio < 1.1 for ratio in bytes_) and all(0.4 < ratio < 2.5 for ratio in seconds))
 
 
-def _both(saved: Saved, column: str) -> dict[int, tuple[float, float]]:
+def _both(saved: Saved, column: str, name: str = "threads-or-events") -> dict[int, tuple[float, float]]:
     """By number of connections: a column for threads and for events."""
     found = {
-        kind: {row["connections"]: number(row, column) for row in saved.rows("threads-or-events", server=kind)}
+        kind: {row["connections"]: number(row, column) for row in saved.rows(name, server=kind)}
         for kind in ("threads", "events")
     }
     return {number: (value, found["events"][number]) for number, value in found["threads"].items()}
@@ -156,9 +156,34 @@ def figure_10(saved: Saved) -> Found:
 
 
 def figure_11(saved: Saved) -> Found:
+    both = _both(saved, "received %", "threads-or-events-overload")
+    many = min(both, key=lambda count: both[count][0] - both[count][1])
+    threads, events = both[many]
+    text = f"{shown(threads)} % with threads, {shown(events)} % with events; {many:,} connections"
+    return Found(text, threads < 0.9 * events)
+
+
+def figure_11_slowly(saved: Saved) -> Found:
     both = _both(saved, "received %")
     threads, events = (min(values[kind] for values in both.values()) for kind in (0, 1))
     return Found(f"at least {shown(threads)} % with threads, {shown(events)} % with events", threads < 0.9 * events)
+
+
+def a_thread_for_each_request(saved: Saved) -> Found:
+    costs = {
+        kind: {
+            row["connections"]: number(row, "server's us a delivery")
+            for row in saved.rows("threads-or-events", server=kind)
+        }
+        for kind in ("threads for requests", "threads", "events")
+    }
+    by_request, by_connection, events = costs.values()
+    text = (
+        f"a delivery costs {span(cost / events[count] for count, cost in by_request.items())} times what it costs with "
+        f"events, and {span(cost / by_connection[count] for count, cost in by_request.items())} times what it costs "
+        "with a thread for each connection"
+    )
+    return Found(text, all(cost > 1.5 * events[count] for count, cost in by_request.items()))
 
 
 def no_good_choice(saved: Saved) -> Found:
