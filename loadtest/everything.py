@@ -31,7 +31,7 @@ PLAN: Mapping[str, Plan] = {
     "redis-delay": Plan(60, 120, ("redis-delay", "redis-rate")),
     "slow-backend": Plan(60, 120, ("slow-backend-delays", "slow-backend-polls")),
     "journal": Plan(60, 800, ("journal",)),
-    "blocked-client": Plan(30, 5000, ("blocked-client", "blocked-client-timeline")),
+    "blocked-client": Plan(30, 5000, ("blocked-client", "blocked-client-timeline", "blocked-client-threshold")),
     "echo": Plan(60, 1500, ("echo", "echo-claims", "echo-sizes")),
     "designs": Plan(90, 600, (
         "designs-table-1", "designs-table-2", "designs-most-clients", "designs-theorems", "designs-probes-in-service",

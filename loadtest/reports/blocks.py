@@ -326,6 +326,9 @@ BLOCKS: Mapping[str, Block] = {
         ("nodes-with-shares",), lambda saved: _by_nodes("nodes-with-shares", "deliveries a second", saved)
     ),
     "blocked-client": Block(("blocked-client",), _blocked_client),
+    "blocked-client-threshold": Block(
+        ("blocked-client-threshold",), lambda saved: _as_saved("blocked-client-threshold", saved)
+    ),
     "designs-table-1": Block(("designs-table-1",), _table_1),
     "designs-table-2": Block(("designs-table-2",), _table_2),
     "designs-others": Block(("designs-table-2",), _other_designs),

@@ -10,12 +10,17 @@ from loadtest.beyond import journal, kills
 from loadtest.hsu import blocked_client, slow_backend
 from loadtest.hsu.blocked_client import Replay
 from loadtest.reports.results import Figure, Table
+from tests.loadtest.readable import assert_readable
 
 
-def test_a_blocked_client_does_not_delay_others() -> None:
+def test_a_blocked_client_does_not_delay_others(tmp_path: Path) -> None:
     """With the output buffer, the worst response times do not change; with plain writes, they grow with T."""
-    ((table,), (figure, timeline)) = blocked_client.measure(Replay(before=1.0, seconds=6.5), times=(0, 4), at_once=2)
-    (_, buffered, _, plain, _), (_, buffered_4, responses, plain_4, _) = (map(float, row) for row in table.rows)
+    tables, (figure, timeline) = blocked_client.measure(Replay(before=1.0, seconds=9.0), times=(0, 4, 5), at_once=3)
+    assert_readable("blocked-client", tables, tmp_path)
+    (_, buffered, _, plain, _, _), (_, buffered_4, responses, plain_4, _, sent), _ = (
+        map(float, row) for row in tables[0].rows
+    )
+    assert 4 < responses / sent < 5
     assert max(buffered, plain, buffered_4) < plain_4 / 2
     assert plain_4 > 1.0
     assert responses > 100
@@ -23,6 +28,16 @@ def test_a_blocked_client_does_not_delay_others() -> None:
     stalled = dict(timeline.lines["plain writes"])
     assert max(delay for moment, delay in stalled.items() if moment < 0) < 0.5
     assert max(delay for moment, delay in stalled.items() if 0 < moment < 4) > 1.0
+
+
+def test_what_a_blocked_link_holds_does_not_depend_on_the_traffic(tmp_path: Path) -> None:
+    """With twice the traffic the server stalls in half the time: its buffers hold as many bytes each time."""
+    table = blocked_client.measure_threshold(Replay(before=2.0, seconds=9.0), (0.3, 0.6), at_once=2, blocked=6.0)
+    assert_readable("blocked-client", [table], tmp_path)
+    (_, rate, seconds, size), (_, double, sooner, same_size) = (map(float, row) for row in table.rows)
+    assert double > 1.5 * rate
+    assert 0 < sooner < seconds < 6
+    assert 0.5 < size / same_size < 2
 
 
 def test_few_calls_of_a_slow_backend_run_concurrently() -> None:

@@ -8,7 +8,7 @@ from loadtest.reports.readings.found import Found, span
 from loadtest.reports.results import shown
 from loadtest.reports.saved import NotMeasured, Saved, number
 
-PAPERS_MESSAGES_OUT = 142_570
+PAPERS_FAN_OUT = 142_570 / 28_573
 PAPERS_THRESHOLD_SECONDS = 2.0
 STALLED_SECONDS = 0.5
 """A response time from which on others have waited for the blocked client."""
@@ -44,8 +44,10 @@ def many_players(saved: Saved) -> Found:
 
 def size_of_the_log(saved: Saved) -> Found:
     rows = saved.rows("blocked-client")
-    counts = [number(row, "output buffer responses") for row in rows]
-    return Found(f"{span(counts)} messages out", all(0.5 < count / PAPERS_MESSAGES_OUT < 1.2 for count in counts))
+    (sent,) = {number(row, "messages in") for row in rows}
+    ratios = [number(row, "output buffer responses") / sent for row in rows]
+    text = f"{shown(int(sent))} in, {span(ratios)} times as many out (the paper: {shown(PAPERS_FAN_OUT)})"
+    return Found(text, all(abs(ratio - PAPERS_FAN_OUT) < 0.1 * PAPERS_FAN_OUT for ratio in ratios))
 
 
 def figure_14(saved: Saved) -> Found:
@@ -82,3 +84,12 @@ def threshold(saved: Saved) -> Found:
         raise NotMeasured
     text = f"between {shown(below)} and {shown(above)} s"
     return Found(text, below <= PAPERS_THRESHOLD_SECONDS < above or below == PAPERS_THRESHOLD_SECONDS)
+
+
+def bytes_until_full(saved: Saved) -> Found:
+    rows = saved.rows("blocked-client-threshold")
+    sizes = [number(row, "KB until then") for row in rows]
+    after = [number(row, "the others wait after s") for row in rows]
+    rates = [number(row, "KB a second to C1") for row in rows]
+    text = f"{span(sizes)} KB, with {span(rates)} KB a second after {span(after)} s"
+    return Found(text, max(sizes) < 2 * min(sizes))
