@@ -22,7 +22,7 @@ from loadtest.everything import PLAN, run_all
 from loadtest.history.events import BadHistory
 from loadtest.history.file import read_history
 from loadtest.history.verdict import check
-from loadtest.hsu import blocked_client, slow_backend
+from loadtest.hsu import blocked_client, growing_output, slow_backend
 from loadtest.libman import experiment as echo
 from loadtest.liu import nodes, push_or_pull, threads_or_events
 from loadtest.load.servers import LOAD_CORE, pin
@@ -51,6 +51,7 @@ EXPERIMENTS = {
     "echo": echo,
     "far-away": far_away,
     "group": group,
+    "growing-output": growing_output,
     "journal": journal,
     "kills": kills,
     "nodes": nodes,

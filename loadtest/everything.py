@@ -29,6 +29,7 @@ PLAN: Mapping[str, Plan] = {
     "far-away": Plan(20, 60, ("far-away",)),
     "stalls": Plan(60, 150, ("stalls",)),
     "redis-delay": Plan(60, 120, ("redis-delay", "redis-rate")),
+    "growing-output": Plan(15, 30, ("growing-output",)),
     "slow-backend": Plan(60, 120, ("slow-backend-delays", "slow-backend-polls")),
     "journal": Plan(60, 800, ("journal",)),
     "blocked-client": Plan(30, 5000, ("blocked-client", "blocked-client-timeline", "blocked-client-threshold")),

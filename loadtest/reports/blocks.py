@@ -326,6 +326,7 @@ BLOCKS: Mapping[str, Block] = {
         ("nodes-with-shares",), lambda saved: _by_nodes("nodes-with-shares", "deliveries a second", saved)
     ),
     "blocked-client": Block(("blocked-client",), _blocked_client),
+    "growing-output": Block(("growing-output",), lambda saved: _as_saved("growing-output", saved)),
     "blocked-client-threshold": Block(
         ("blocked-client-threshold",), lambda saved: _as_saved("blocked-client-threshold", saved)
     ),

@@ -29,7 +29,9 @@ class Saved(NamedTuple):
 
     def rows(self, name: str, **where: object) -> list[Row]:
         """The rows with these values. Raises: NotMeasured if there are none."""
-        return some([row for row in self.table(name)["rows"] if all(row[key] == value for key, value in where.items())])
+        return some(
+            [row for row in self.table(name)["rows"] if all(row.get(key) == value for key, value in where.items())]
+        )
 
 
 def some(rows: list[Row]) -> list[Row]:

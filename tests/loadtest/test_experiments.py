@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from loadtest.beyond import journal, kills
-from loadtest.hsu import blocked_client, slow_backend
+from loadtest.hsu import blocked_client, growing_output, slow_backend
 from loadtest.hsu.blocked_client import Replay
 from loadtest.reports.results import Figure, Table
 from tests.loadtest.readable import assert_readable
@@ -40,17 +40,33 @@ def test_what_a_blocked_link_holds_does_not_depend_on_the_traffic(tmp_path: Path
     assert 0.5 < size / same_size < 2
 
 
-def test_few_calls_of_a_slow_backend_run_concurrently() -> None:
+def test_output_grows_up_to_its_limit(tmp_path: Path) -> None:
+    """A stream whose client reads again in time stays open, one beyond the limit is closed; both have everything."""
+    (table,), _ = growing_output.measure((0.3, None), rate=100.0)
+    assert_readable("growing-output", [table], tmp_path)
+    in_time, never = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+    assert in_time["connection closed after MB"] == "-"
+    assert 0.9 < float(never["connection closed after MB"]) < 1.3
+    for row in (in_time, never):
+        assert row["that C1 has"] == row["messages"]
+    assert float(never["server's memory grew by MB"]) > float(in_time["server's memory grew by MB"])
+    assert not table.failed
+
+
+def test_few_calls_of_a_slow_backend_run_concurrently(tmp_path: Path) -> None:
     """All polls that wait for it are answered, at most 20 calls run at a time, and no file is left open."""
-    ((delays, polls), _) = slow_backend.measure(polls=100, sleep=1.0, deadline=2.5, seconds=2.0)
-    ((count, served, refused, other, unanswered, most, left),) = polls.rows
-    assert count == 100
-    assert (other, unanswered, left) == (0, 0, 0)
-    assert served == 40
-    assert refused == 60
-    assert most == 20
-    assert [row[0] for row in delays.rows] == ["idle", "busy"]
-    assert all(int(answers) > 0 for _, answers, _, _, _ in delays.rows)
+    tables, _ = slow_backend.measure(polls=100, sleep=1.0, deadline=2.5, seconds=2.0)
+    assert_readable("slow-backend", tables, tmp_path)
+    delays, polls = tables
+    assert [row[0] for row in polls.rows] == [slow_backend.POOL, slow_backend.PROCESS]
+    for helper, count, served, refused, other, unanswered, most, left in polls.rows:
+        assert count == 100
+        assert (other, unanswered, left) == (0, 0, 0), helper
+        assert served == 40, helper
+        assert refused == 60, helper
+        assert most == 20, helper
+    assert [row[1] for row in delays.rows] == ["idle", "busy"] * 2
+    assert all(int(row[2]) > 0 for row in delays.rows)
 
 
 def test_commits_in_groups_are_faster() -> None:

@@ -75,7 +75,8 @@ def test_each_number_comes_from_the_results(tmp_path: Path) -> None:
     (item,) = (item for item in hsu.items() if item.reads == "limited_service")
 
     def ours(calls: int) -> tuple[str, str]:
-        Table("slow-backend-polls", "", ("polls", "most concurrent calls"), [(100, calls)]).write(tmp_path, {})
+        rows = [("threads of the server", 100, calls)]
+        Table("slow-backend-polls", "", ("helper", "polls", "most concurrent calls"), rows).write(tmp_path, {})
         return next((one.ours, one.agrees) for one in compare(hsu, Saved(tmp_path)) if one.item == item)
 
     assert {one.ours for one in compare(hsu, Saved(tmp_path))} == {NOT_MEASURED}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from statistics import linear_regression
 
+from loadtest.hsu.slow_backend import POOL, PROCESS
 from loadtest.reports.readings.found import Found, span
 from loadtest.reports.results import shown
 from loadtest.reports.saved import NotMeasured, Saved, number
@@ -14,22 +16,40 @@ STALLED_SECONDS = 0.5
 """A response time from which on others have waited for the blocked client."""
 
 ALIKE = 1.2
+LIMIT_MB = (0.9, 1.3)
+"""What the paper's 1 MB may be, with the kernel's buffers."""
+
 PLAYERS = 1000
 """In one of the paper's game servers."""
 
 
-def limited_service(saved: Saved) -> Found:
-    (row,) = saved.rows("slow-backend-polls")
+def _limited_service(helper: str, saved: Saved) -> Found:
+    (row,) = saved.rows("slow-backend-polls", helper=helper)
     most = int(number(row, "most concurrent calls"))
     return Found(f"at most {most} calls at a time", most <= 20)
 
 
+limited_service = partial(_limited_service, POOL)
+
+
 def nobody_else_waits(saved: Saved) -> Found:
-    (idle,), (busy,) = (saved.rows("slow-backend-delays", backend=state) for state in ("idle", "busy"))
-    (polls,) = saved.rows("slow-backend-polls")
-    ratio = number(busy, "p50 ms") / number(idle, "p50 ms")
-    text = f"while {shown(polls['polls'])} wait, others' median delay is {shown(ratio)} times the idle one"
+    ratio, polls = _delay(POOL, saved)
+    text = f"while {polls} wait, others' median delay is {shown(ratio)} times the idle one"
     return Found(text, ratio <= ALIKE)
+
+
+def helper_process(saved: Saved) -> Found:
+    within = _limited_service(PROCESS, saved)
+    ratio, _ = _delay(PROCESS, saved)
+    text = f"{within.ours}; others' median delay {shown(ratio)} times the idle one"
+    return Found(text, within.agrees is True and ratio <= ALIKE)
+
+
+def _delay(helper: str, saved: Saved) -> tuple[float, str]:
+    """Others' median delay while polls wait, as a multiple of the idle one, and how many wait."""
+    (idle,), (busy,) = (saved.rows("slow-backend-delays", helper=helper, backend=state) for state in ("idle", "busy"))
+    (row,) = saved.rows("slow-backend-polls", helper=helper)
+    return number(busy, "p50 ms") / number(idle, "p50 ms"), shown(int(number(row, "polls")))
 
 
 def many_players(saved: Saved) -> Found:
@@ -93,3 +113,18 @@ def bytes_until_full(saved: Saved) -> Found:
     rates = [number(row, "KB a second to C1") for row in rows]
     text = f"{span(sizes)} KB, with {span(rates)} KB a second after {span(after)} s"
     return Found(text, max(sizes) < 2 * min(sizes))
+
+
+def at_the_limit(saved: Saved) -> Found:
+    rows = saved.rows("growing-output")
+    never = [row for row in rows if row["C1 reads again"] == "never"]
+    before = [row for row in rows if row["C1 reads again"] != "never"]
+    (closed,) = (number(row, "connection closed after MB") for row in never)
+    longest = max(number(row, "others' longest ms") for row in rows)
+    whole = all(row["that C1 has"] == row["messages"] for row in rows)
+    text = f"closed after {shown(closed)} MB; others waited {shown(longest)} ms at most; " + (
+        "nothing was lost" if whole else "messages were lost"
+    )
+    low, high = LIMIT_MB
+    stayed = all(row["connection closed after MB"] == "-" for row in before)
+    return Found(text, low < closed < high and stayed and whole)
