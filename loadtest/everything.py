@@ -35,7 +35,8 @@ PLAN: Mapping[str, Plan] = {
     "blocked-client": Plan(30, 5000, ("blocked-client", "blocked-client-timeline", "blocked-client-threshold")),
     "echo": Plan(60, 1500, ("echo", "echo-claims", "echo-sizes")),
     "designs": Plan(90, 600, (
-        "designs-table-1", "designs-table-2", "designs-most-clients", "designs-theorems", "designs-probes-in-service",
+        "designs-table-1", "designs-table-2", "designs-capacities", "designs-most-clients", "designs-theorems",
+        "designs-probes-in-service",
     )),
     "group": Plan(120, 1500, (
         "group-delivery", "group-stability", "group-messages", "group-latency", "group-throughput", "group-saturation",

@@ -14,6 +14,7 @@ from loadtest.mishra import latency
 from loadtest.reports.items import PAPERS, Item, Paper, compare
 from loadtest.reports.results import Value, figure_about, shown
 from loadtest.reports.saved import NotMeasured, Row, Saved
+from loadtest.roussev.designs import BUFFERED, MOST_CLIENTS
 
 FIGURE = "figure "
 COMPARE = "compare "
@@ -230,7 +231,7 @@ def _most_clients(saved: Saved) -> str:
             DESIGNS[row["design"]], row["threads"], float(row["at least ms"]), float(row["took ms"]),
             f"{row['p50 ms']:,.0f} / {row['p99 ms']:,.0f}", float(row["server us a request"]), float(row["peak MB"]),
         )
-        for row in saved.rows("designs-most-clients")
+        for row in saved.rows("designs-most-clients", clients=MOST_CLIENTS)
     ]  # fmt: skip
     head = (
         "design",
@@ -242,6 +243,23 @@ def _most_clients(saved: Saved) -> str:
         "peak MB",
     )
     return table(head, rows)
+
+
+def _by_clients(saved: Saved) -> str:
+    rows = saved.rows("designs-most-clients")
+    numbers = sorted({row["clients"] for row in rows})
+    by = {(row["design"], row["clients"]): row["ratio"] for row in rows}
+    names = dict.fromkeys(str(row["design"]) for row in rows)
+    cells = [(DESIGNS[name], *(f"{by[name, number]:.3f}" for number in numbers)) for name in names]
+    return table(("clients", *map(shown, numbers)), cells)
+
+
+def _capacities(saved: Saved) -> str:
+    rows = saved.rows("designs-capacities")
+    numbers = sorted({row["capacity"] for row in rows})
+    by = {(row["design"], row["capacity"]): float(row["took ms"]) for row in rows}
+    cells: list[tuple[Value, ...]] = [(DESIGNS[name], *(by[name, number] for number in numbers)) for name in BUFFERED]
+    return table(("places", *map(shown, numbers)), cells)
 
 
 THEOREMS = {"1": "1: insert, 101 slots", "2": "2: search, 101 slots", "3": "3: find a free worker of 150"}
@@ -334,6 +352,8 @@ BLOCKS: Mapping[str, Block] = {
     "designs-table-2": Block(("designs-table-2",), _table_2),
     "designs-others": Block(("designs-table-2",), _other_designs),
     "designs-most-clients": Block(("designs-most-clients",), _most_clients),
+    "designs-clients": Block(("designs-most-clients",), _by_clients),
+    "designs-capacities": Block(("designs-capacities",), _capacities),
     "designs-theorems": Block(("designs-theorems",), _theorems),
     "designs-in-service": Block(("designs-probes-in-service",), _in_service),
     "echo-claims": Block(("echo-claims",), _claims),

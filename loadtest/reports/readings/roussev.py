@@ -8,11 +8,13 @@ from statistics import median
 from loadtest.reports.readings.found import CLOSE, Found, beside, span
 from loadtest.reports.results import shown
 from loadtest.reports.saved import NotMeasured, Row, Saved, number, some
-from loadtest.roussev.designs import DESIGNS, PRE_THREADED, TABLE_1
+from loadtest.roussev.designs import BUFFERED, DESIGNS, PRE_THREADED, TABLE_1
 
 DELAYS_MS = (250, 500)
 REQUESTS = 2800
 NO_PENALTY = 1.05
+PAPERS_CAPACITY = 101
+CLOSE_TO_BEST = 1.05
 ERRORS = 3
 """Standard errors by which a mean may exceed a bound by chance."""
 
@@ -121,10 +123,35 @@ def no_penalty_at_200(saved: Saved) -> Found:
 
 
 def seven_hundred(saved: Saved) -> Found:
-    (row,) = saved.rows("designs-most-clients", design="pipes")
+    row = max(saved.rows("designs-most-clients", design="pipes"), key=lambda one: number(one, "clients"))
     lost = row["refused"] + row["unanswered"]
     text = f"{lost} of {row['requests']:,} failed; p99 of a response {shown(number(row, 'p99 ms'))} ms"
     return Found(text, lost == 0)
+
+
+def up_to_700(saved: Saved) -> Found:
+    rows = [row for row in saved.rows("designs-most-clients") if row["design"] in OF_THE_PAPER]
+    few, many = (choose(number(row, "clients") for row in rows) for choose in (min, max))
+    if few == many:
+        raise NotMeasured
+    lost = sum(row["refused"] + row["unanswered"] for row in rows)
+    ratios = [number(row, "ratio") for row in rows if row["design"] != "hash_table"]
+    text = f"{few:,.0f} to {many:,.0f} clients: {lost} requests failed; {span(ratios)} times the least possible time"
+    return Found(f"{text} (without the hash table)", lost == 0)
+
+
+def capacity(saved: Saved) -> Found:
+    parts = []
+    agrees = True
+    for name in BUFFERED:
+        took = {row["capacity"]: number(row, "took ms") for row in saved.rows("designs-capacities", design=name)}
+        best = min(took, key=lambda places: took[places])
+        papers = took[PAPERS_CAPACITY] / took[best]
+        parts.append(
+            f"{name.replace('_', ' ')}: {best} places are best, {PAPERS_CAPACITY} take {shown(papers)} times as long"
+        )
+        agrees = agrees and papers < CLOSE_TO_BEST
+    return Found("; ".join(parts), agrees)
 
 
 def _theorem(name: str, saved: Saved) -> Found:
