@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-INTERVALS = (10, 20, 30, 40, 50)
+INTERVALS = (10.0, 20.0, 30.0, 40.0, 50.0)
 """Seconds between two messages."""
 
 Values = Mapping[tuple[int, str], list[float]]

@@ -132,7 +132,7 @@ def _by_interval(name: str, papers: Values, saved: Saved) -> str:
         rows.append(("" if connections == last else connections, f"{method}, paper", *theirs))
         rows.append(("", f"{method}, ours", *values))
         last = connections
-    return table(("connections", "", *(f"{interval} s" for interval in INTERVALS)), rows, texts=2)
+    return table(("connections", "", *(f"{interval:g} s" for interval in INTERVALS)), rows, texts=2)
 
 
 def _threads_or_events(name: str, saved: Saved) -> str:

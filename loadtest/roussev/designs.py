@@ -21,7 +21,7 @@ from typing import NamedTuple
 import psutil
 
 from loadtest.load.servers import Server, running
-from loadtest.reports.results import Figure, Progress, Table, Value, percentile
+from loadtest.reports.results import PAPER, Figure, Progress, Table, Value, percentile
 from loadtest.roussev import probes
 from loadtest.roussev.baselines import (
     Design,
@@ -168,7 +168,7 @@ FULL = Scale(
     many_clients=(140, 280, 420, 560, MOST_CLIENTS), many_each=4, rounds=20_000, service_seconds=10.0,
 )  # fmt: skip
 QUICK = Scale(
-    clients=CLIENTS, each=2, delays=DELAYS, whole=False, one_by_one=4, repeats=1, capacities=(11, 101),
+    clients=CLIENTS, each=1, delays=DELAYS, whole=False, one_by_one=4, repeats=1, capacities=(11, 101),
     table_2=(10, 70, 150), others=(), others_each=1, many_clients=(140, MOST_CLIENTS), many_each=1, rounds=1000,
     service_seconds=2.0,
 )  # fmt: skip
@@ -347,7 +347,7 @@ def _figure_threads(runs: Sequence[Run]) -> Figure:
         if run.served.seconds:
             lines.setdefault(run.name, []).append((run.threads, run.served.answered / run.served.seconds))
     paper = [(float(threads), CLIENTS * EACH * 1e3 / took) for threads, took in TABLE_2.items()]
-    lines[f"{TABLE_2_DESIGN}, paper"] = paper
+    lines[TABLE_2_DESIGN + PAPER] = paper
     counts = sorted({run.threads for run in runs})
     clients, _, delay = runs[0].load
     lines["at most"] = [(threads, min(threads, clients) / delay) for threads in counts]

@@ -74,6 +74,18 @@ def test_the_report_is_self_contained(folder: Path) -> None:
     assert "#ffffff" not in text
 
 
+def test_a_papers_line_is_dashed_in_the_colour_of_ours(tmp_path: Path) -> None:
+    """So the two are seen to belong together; the paper's comes last, whatever the order was."""
+    lines = {"CP, paper": [(1, 2), (2, 5)], "CP": [(1, 3), (2, 4)], "ELP": [(1, 1), (2, 1)]}
+    Figure("f", "Traffic", "s", "KB", lines).write(tmp_path, ABOUT)
+    svg = (tmp_path / "f.svg").read_text()
+    drawn = re.findall(r'<g id="line2d_\d+">\s*<path d="[^"]*" clip-path[^>]*style="([^"]*)"', svg)
+    solid = [style for style in drawn if "stroke: #1f77b4" in style and "dasharray" not in style]
+    dashed = [style for style in drawn if "stroke: #1f77b4" in style and "dasharray" in style]
+    assert (len(solid), len(dashed)) == (1, 1)
+    assert ">CP, paper</text>" in svg
+
+
 def test_the_command_writes_the_report(folder: Path, tmp_path: Path) -> None:
     """`python -m loadtest report --out FOLDER` writes it, or says that there are no results."""
     done = CliRunner().invoke(main, ["report", "--out", str(folder)])

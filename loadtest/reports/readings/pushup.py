@@ -40,7 +40,7 @@ def _most(by: By) -> int:
 def _papers(saved: Saved, name: str, paper: By) -> Found:
     rows = saved.rows(name)
     return beside(
-        (number(row, f"{interval} s"), value)
+        (number(row, f"{interval:g} s"), value)
         for row in rows
         for interval, value in zip(INTERVALS, paper[row["connections"], row["method"]], strict=True)
     )
