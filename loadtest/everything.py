@@ -18,11 +18,15 @@ import click
 
 
 class Plan(NamedTuple):
-    """How many seconds an experiment takes on 2 cores, with --quick and in full, and the tables it may write."""
+    """How many seconds an experiment takes on 2 cores, with --quick and in full; the tables and figures it may write.
+
+    `options`: what `all --full` gives it.
+    """
 
     quick: int
     full: int
-    tables: tuple[str, ...]
+    writes: tuple[str, ...]
+    options: tuple[str, ...] = ()
 
 
 PLAN: Mapping[str, Plan] = {
@@ -33,23 +37,31 @@ PLAN: Mapping[str, Plan] = {
     "slow-backend": Plan(60, 120, ("slow-backend-delays", "slow-backend-polls")),
     "journal": Plan(60, 800, ("journal",)),
     "blocked-client": Plan(30, 5000, ("blocked-client", "blocked-client-timeline", "blocked-client-threshold")),
-    "echo": Plan(60, 1500, ("echo", "echo-claims", "echo-sizes")),
+    "echo": Plan(60, 1500, (
+        "echo", "echo-claims", "echo-sizes", "echo-figure-1", "echo-figure-2", "echo-cost", "echo-pushup",
+    )),
     "designs": Plan(90, 600, (
         "designs-table-1", "designs-table-2", "designs-capacities", "designs-most-clients", "designs-theorems",
-        "designs-probes-in-service",
+        "designs-probes-in-service", "designs-threads", "designs-cost",
     )),
     "group": Plan(120, 1500, (
         "group-delivery", "group-stability", "group-messages", "group-latency", "group-throughput", "group-saturation",
-        "group-micro-costs", "group-complexity",
+        "group-micro-costs", "group-complexity", "group-figure-1", "group-figure-2", "group-figure-3",
     )),
     "traffic": Plan(60, 800, ("traffic", "trip-time", "push-or-pull")),
     "trip-time": Plan(60, 800, ("traffic", "trip-time", "push-or-pull")),
-    "threads-or-events": Plan(180, 480, ("threads-or-events", "threads-or-events-overload")),
-    "nodes": Plan(240, 1100, ("nodes", "nodes-with-shares")),
+    "threads-or-events": Plan(180, 480, (
+        "threads-or-events", "threads-or-events-memory", "threads-or-events-trip-time", "threads-or-events-received",
+        "threads-or-events-overload", "threads-or-events-overload-received",
+    )),
+    "nodes": Plan(240, 1100, (
+        "nodes", "nodes-trip-time", "nodes-received", "nodes-with-shares", "nodes-with-shares-trip-time",
+        "nodes-with-shares-received",
+    )),
     "peers": Plan(60, 400, ("peers",)),
     "kills": Plan(60, 400, ("kills",)),
     "browsers": Plan(330, 2700, ("browsers", "browsers-summary")),
-    "cluster-kills": Plan(200, 9000, ("cluster-kills",)),
+    "cluster-kills": Plan(200, 9000, ("cluster-kills",), ("--minutes", "15")),
 }  # fmt: skip
 """The experiments in the order in which `all` runs them. Those that share the machine with much else, and those that
 kill, are last."""
@@ -59,13 +71,16 @@ ALIASES = ("trip-time",)
 
 ALL = tuple(name for name in PLAN if name not in ALIASES)
 
+QUICK, FULL = "--quick", "--full"
+
 DONE = "done.json"
 """The file in the results folder that says which experiments have been done, with which options."""
 
 
 def run_one(name: str, mode: str, folder: Path) -> bool:
     """Run an experiment in a process; what it prints goes into the folder. Returns whether it succeeded."""
-    command = [sys.executable, "-m", "loadtest", name, mode, "--out", str(folder)]
+    options = PLAN[name].options if mode == FULL else ()
+    command = [sys.executable, "-m", "loadtest", name, mode, *options, "--out", str(folder)]
     with (folder / f"{name}.log").open("w") as log:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False)  # noqa: S603
     return done.returncode == 0
@@ -75,7 +90,7 @@ def run_all(folder: Path, *, quick: bool, run: Callable[[str, str, Path], bool] 
     """Run those that have not been done with these options. Returns the names of those that failed."""
     folder.mkdir(parents=True, exist_ok=True)
     done = _read(folder)
-    mode = "--quick" if quick else "--full"
+    mode = QUICK if quick else FULL
     left = [name for name in ALL if done.get(name, {}).get("mode") != mode]
     if before := len(ALL) - len(left):
         click.echo(f"{before} have been done before; to repeat them, delete {folder / DONE}", err=True)

@@ -83,8 +83,8 @@ FULL = Sizes(
     closing=250, closing_messages=1000,
 )  # fmt: skip
 QUICK = Sizes(
-    channels=10_000, messages=25_000, more_messages=100_000, publications=32, batch=50,
-    closing=50, closing_messages=500,
+    channels=5000, messages=12_500, more_messages=50_000, publications=32, batch=50,
+    closing=25, closing_messages=500,
 )  # fmt: skip
 
 COLUMNS = (

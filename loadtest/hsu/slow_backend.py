@@ -34,7 +34,9 @@ HELPERS = (POOL, PROCESS)
 
 
 def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
-    return measure(polls=POLLS, sleep=SLEEP_SECONDS, deadline=DEADLINE_SECONDS, seconds=8.0 if quick else 60.0)
+    if quick:
+        return measure(polls=POLLS, sleep=1.0, deadline=3.0, seconds=5.0)
+    return measure(polls=POLLS, sleep=SLEEP_SECONDS, deadline=DEADLINE_SECONDS, seconds=30.0)
 
 
 def measure(*, polls: int, sleep: float, deadline: float, seconds: float) -> tuple[list[Table], list[Figure]]:

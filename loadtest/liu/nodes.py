@@ -22,8 +22,14 @@ from loadtest.reports.results import Figure, Progress, Table, Value
 
 NODES = (1, 2, 3, 4)
 CONNECTIONS = (500, 1000, 2000, 4000, 8000)
-QUICK_CONNECTIONS = (500, 2000, 8000)
 """HAProxy may open 20,000 files, and needs two per connection."""
+
+SHARED_CONNECTIONS = (500, 2000, 4000, 8000)
+"""When nodes have shares."""
+
+QUICK_NODES = (1, 4)
+QUICK_CONNECTIONS = (500, 4000)
+QUICK_SHARED_CONNECTIONS = (8000,)
 
 DELIVERIES_A_SECOND = 8000
 """A load that every configuration can carry, so that costs are comparable. The publish interval follows from it."""
@@ -38,12 +44,17 @@ INTERVAL_SECONDS = 1.0
 
 
 def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
-    numbers, seconds, rounds = (QUICK_CONNECTIONS, 4.0, 1) if quick else (CONNECTIONS, 5.0, ROUNDS)
-    tables, figures = measure(NODES, numbers, seconds=seconds, rounds=rounds)
+    if quick:
+        tables, figures = measure(QUICK_NODES, QUICK_CONNECTIONS, seconds=3.0, rounds=1)
+    else:
+        tables, figures = measure(NODES, CONNECTIONS, seconds=5.0, rounds=ROUNDS)
     if reason := why_not():
         click.echo(reason, err=True)
         return tables, figures
-    more_tables, more_figures = measure_shares(NODES, numbers, seconds=2 * seconds, rounds=rounds)
+    if quick:
+        more_tables, more_figures = measure_shares(QUICK_NODES, QUICK_SHARED_CONNECTIONS, seconds=4.0, rounds=1)
+    else:
+        more_tables, more_figures = measure_shares(NODES, SHARED_CONNECTIONS, seconds=8.0, rounds=ROUNDS)
     return tables + more_tables, figures + more_figures
 
 

@@ -65,8 +65,8 @@ class Scale(NamedTuple):
     overload_rounds: int
 
 
-FULL = Scale(CONNECTIONS, 12.0, 5, (1000, 2000, 4000, 8000, 16000), 8.0, 3)
-QUICK = Scale((500, 4000), 4.0, 1, (8000,), 3.0, 1)
+FULL = Scale(CONNECTIONS, 6.0, 5, (2000, 4000, 8000, 16000), 6.0, 3)
+QUICK = Scale((500, 4000), 2.0, 1, (8000,), 2.0, 1)
 
 
 def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:

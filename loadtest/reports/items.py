@@ -120,7 +120,7 @@ def _compare(paper: Paper, item: Item, saved: Saved) -> Compared:
 
 
 def problems(paper: Paper, item: Item, root: Path, written: Container[str]) -> list[str]:
-    """What an item lacks; empty if it is accounted for. `written`: the tables that experiments write."""
+    """What an item lacks; empty if it is accounted for. `written`: the tables and figures that experiments write."""
     done = bool(item.code or item.tests or item.results or item.reads)
     if item.not_done:
         return ["both done and not done"] if done else []
@@ -133,7 +133,7 @@ def problems(paper: Paper, item: Item, root: Path, written: Container[str]) -> l
             found.append(f"no {path}")
         elif function and f"def {function}(" not in (root / path).read_text():
             found.append(f"no {function} in {path}")
-    found += [f"no experiment writes {name}" for name in item.results if name not in written]
+    found += [f"no experiment writes {name}" for name in (*item.results, *item.figures) if name not in written]
     if item.results and not item.reads:
         found.append("nothing reads its results")
     if item.reads and not item.results:

@@ -17,7 +17,7 @@ def assert_readable(experiment: str, tables: Sequence[Table], folder: Path, *, b
     `but`: readings of which a small run does not have everything.
     """
     names = {table.name for table in tables}
-    assert names <= set(PLAN[experiment].tables)
+    assert names <= set(PLAN[experiment].writes)
     for table in tables:
         table.write(folder, {"command": f"python -m loadtest {experiment}"})
     found = [

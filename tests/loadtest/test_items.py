@@ -19,7 +19,7 @@ from loadtest.reports.results import Figure, Table
 from loadtest.reports.saved import Saved
 
 ROOT = DOCS.parent
-WRITTEN = {table for plan in PLAN.values() for table in plan.tables}
+WRITTEN = {name for plan in PLAN.values() for name in plan.writes}
 GOOD = Item(place="§1", says="it works", code=("loadtest/everything.py",), tests=("tests/loadtest/test_items.py",))
 
 
@@ -45,6 +45,7 @@ def test_every_item_is_accounted_for(paper: Paper) -> None:
         ({"code": ("loadtest/nothing.py",)}, "no loadtest/nothing.py"),
         ({"results": ("nothing",), "reads": "table_1"}, "no experiment writes nothing"),
         ({"results": ("traffic",)}, "nothing reads its results"),
+        ({"figures": ("nothing",)}, "no experiment writes nothing"),
         ({"results": ("traffic",), "reads": "no_such_reading"}, "no reading no_such_reading"),
         ({"reads": "table_1"}, "a reading without results"),
         ({"not_done": "too hard"}, "both done and not done"),
@@ -95,6 +96,8 @@ def test_every_part_and_every_paper_is_in_a_document() -> None:
     """No block is left out, each paper has its list and its comparison, and every committed result is shown."""
     names = [found[2] for file in documents() for found in GENERATED.finditer(file.read_text())]
     assert set(blocks.BLOCKS) <= set(names)
+    assert {name.removeprefix(blocks.FIGURE) for name in names if name.startswith(blocks.FIGURE)} <= WRITTEN
+    assert blocks.tables_of_blocks() <= WRITTEN
     for paper in PAPERS:
         assert names.count(f"{blocks.ITEMS}{paper.name}") == names.count(f"{blocks.COMPARE}{paper.name}") == 1
     of_items = {name for paper in PAPERS for item in paper.items() for name in item.results}

@@ -15,11 +15,11 @@ from loadtest.beyond.cluster_kills.stage import Base
 from loadtest.reports.results import Figure, Progress, Table
 
 FAULTS = 1000
-QUICK_FAULTS = 34
+QUICK_FAULTS = 25
 MESSAGES = 50_000
-QUICK_MESSAGES = 2000
+QUICK_MESSAGES = 1000
 LONGEST_SECONDS = 60.0
-QUICK_LONGEST_SECONDS = 4.0
+QUICK_LONGEST_SECONDS = 2.0
 MINUTES = 60.0
 """No fault begins later than this."""
 
