@@ -36,11 +36,11 @@ DELIVERIES_A_SECOND = 8000
 
 ROUNDS = 3
 
-SHARE = 0.08
+SHARE = 0.04
 """Of a processor, for each node: little enough that HAProxy and the swarm on the other one keep up with four nodes."""
 
-INTERVAL_SECONDS = 1.0
-"""Between two messages to all, when nodes have shares. 8,000 connections are more than two nodes can serve then."""
+INTERVAL_SECONDS = 0.8
+"""Between two messages to all, when nodes have shares. 8,000 connections are about what four nodes can serve then."""
 
 
 def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
@@ -52,7 +52,7 @@ def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
         click.echo(reason, err=True)
         return tables, figures
     if quick:
-        more_tables, more_figures = measure_shares(QUICK_NODES, QUICK_SHARED_CONNECTIONS, seconds=4.0, rounds=1)
+        more_tables, more_figures = measure_shares(QUICK_NODES, QUICK_SHARED_CONNECTIONS, seconds=6.0, rounds=1)
     else:
         more_tables, more_figures = measure_shares(NODES, SHARED_CONNECTIONS, seconds=8.0, rounds=ROUNDS)
     return tables + more_tables, figures + more_figures
@@ -119,14 +119,10 @@ def measure_shares(
     results: dict[tuple[int, int], list[Measured]] = {}
     for _ in range(rounds):
         for count in nodes:
-            with Cluster(nodes=count, front="tcp", without=("example",)) as cluster, Shares() as shares:
-                for name in cluster.nodes:
-                    pid = cluster.pids[name]
-                    assert pid is not None
-                    shares.give([pid], share)
+            with Cluster(nodes=count, front="tcp", without=("example",)) as cluster:
                 for number in connections:
                     progress.step(f"{_named(count)} with {share:.0%} of a processor each, {number} connections")
-                    measured = _measure(cluster, number, seconds, INTERVAL_SECONDS)
+                    measured = _measure(cluster, number, seconds, INTERVAL_SECONDS, share)
                     results.setdefault((count, number), []).append(measured)
     progress.end()
     rows: list[tuple[Value, ...]] = []
@@ -164,7 +160,10 @@ def _cluster(count: int) -> Cluster:
     return Cluster(nodes=count, front="tcp", without=("example",))
 
 
-def _measure(cluster: Cluster, connections: int, seconds: float, interval: float) -> Measured:
+def _measure(
+    cluster: Cluster, connections: int, seconds: float, interval: float, share: float | None = None
+) -> Measured:
+    """`share`: of a processor, for each node, from when all clients are connected; None: all of it."""
     front = "haproxy" if "haproxy" in cluster.parts else "node1"
     host, _, port = cluster.address("tcp" if front == "haproxy" else front).partition(":")
     watched: dict[str, list[int]] = {"nodes": [], "haproxy": [], "redis": []}
@@ -185,6 +184,10 @@ def _measure(cluster: Cluster, connections: int, seconds: float, interval: float
     try:
         swarm.begin()
         swarm.measure(interval=interval, seconds=1.0)
-        return swarm.measure(interval=interval, seconds=seconds)
+        with Shares() as shares:
+            if share is not None:
+                for pid in watched["nodes"]:
+                    shares.give([pid], share)
+            return swarm.measure(interval=interval, seconds=seconds)
     finally:
         swarm.close()
