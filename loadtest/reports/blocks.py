@@ -19,6 +19,7 @@ from loadtest.roussev.designs import BUFFERED, MOST_CLIENTS
 FIGURE = "figure "
 COMPARE = "compare "
 ITEMS = "items "
+COST = "server's us a delivery"
 NOT_MEASURED = "*Not measured yet.*"
 
 
@@ -144,11 +145,17 @@ def _threads_or_events(name: str, saved: Saved) -> str:
     for same in zip(*kinds.values(), strict=True):
         cells: list[Value] = [same[0]["connections"]]
         cells += [one["memory MB"] for one in same]
-        cells += [f"{shown(one['mean trip s'])} ({shown(one['p99 s'])})" for one in same]
+        cells += [f"{shown(one['mean trip s'])} ({shown(one['p99 s'])}){_spread(one, 'mean trip s')}" for one in same]
         cells += [one["received %"] for one in same]
-        cells += [one["server's us a delivery"] for one in same]
+        cells += [f"{shown(one[COST])}{_spread(one, COST)}" for one in same]
         rows.append(tuple(cells))
     return table(head, rows, texts=0)
+
+
+def _spread(row: Row, column: str) -> str:
+    """The least and the greatest value of the rounds, after a comma; nothing if the row has none."""
+    found = str(row.get(f"{column}, from to", ""))
+    return f", {found.replace(' ', ' to ')}" if found else ""
 
 
 def _by_nodes(name: str, column: str, saved: Saved, factor: float = 1.0) -> str:
@@ -327,6 +334,11 @@ def _complexity(saved: Saved) -> str:
     return table(("", "events", "threads"), [(column, events[column], threads[column]) for column in columns])
 
 
+def _peers(saved: Saved) -> str:
+    columns = ("work", "server", "unit", "cost", "ratio to Nchan", "trip p50 ms", "trip p99 ms")
+    return table(columns, [tuple(row[column] for column in columns) for row in saved.rows("peers")], texts=3)
+
+
 BLOCKS: Mapping[str, Block] = {
     "traffic": Block(("traffic",), lambda saved: _by_interval("traffic", TABLE_1, saved)),
     "trip-time": Block(("trip-time",), lambda saved: _by_interval("trip-time", TABLE_2, saved)),
@@ -348,6 +360,7 @@ BLOCKS: Mapping[str, Block] = {
     "blocked-client-threshold": Block(
         ("blocked-client-threshold",), lambda saved: _as_saved("blocked-client-threshold", saved)
     ),
+    "peers": Block(("peers",), _peers),
     "designs-table-1": Block(("designs-table-1",), _table_1),
     "designs-table-2": Block(("designs-table-2",), _table_2),
     "designs-others": Block(("designs-table-2",), _other_designs),

@@ -122,7 +122,7 @@ def results(folder: Path, about: Mapping[str, object]) -> Path:
     """A folder with a table and a figure that documents show, and a table that none does."""
     columns = ("implementation", "lines")
     Table("group-complexity", "Complexity", columns, [("events", 51), ("threads", 81)]).write(folder, about)
-    Table("peers", "Others", ("a",), [(1,)]).write(folder, about)
+    Table("kills", "Others", ("a",), [(1,)]).write(folder, about)
     Figure("traffic", "Traffic", "s", "KB", {"CP": [(1, 2), (2, 3)]}).write(folder, about)
     return folder
 
@@ -146,6 +146,17 @@ def test_shortened_runs_do_not(docs: Path, tmp_path: Path) -> None:
     assert (copied, left) == ([], ["group-complexity.json", "traffic.svg"])
     assert not (docs / "results").exists()
     assert blocks.NOT_MEASURED in (docs / "one.md").read_text()
+
+
+def test_the_spread_of_several_runs_is_shown(tmp_path: Path) -> None:
+    """Medians have their least and greatest value beside them, where the run was repeated."""
+    columns = ("connections", "server", "memory MB", "mean trip s", "p99 s", "received %", "server's us a delivery")
+    row = (500, "events", 42.0, 0.02, 0.05, 100.0, 24.0)
+    Table("threads-or-events", "", columns, [row]).write(tmp_path, {"command": "c"})
+    assert "| 0.02 (0.05) | 100 | 24 |" in blocks.block("threads-or-events", Saved(tmp_path))
+    more = (*columns, "mean trip s, from to", "server's us a delivery, from to")
+    Table("threads-or-events", "", more, [(*row, "0.01 0.04", "22 31")]).write(tmp_path, {"command": "c"})
+    assert "| 0.02 (0.05), 0.01 to 0.04 | 100 | 24, 22 to 31 |" in blocks.block("threads-or-events", Saved(tmp_path))
 
 
 def test_a_part_that_is_not_known_is_an_error(docs: Path) -> None:
