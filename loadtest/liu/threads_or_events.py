@@ -66,7 +66,7 @@ class Scale(NamedTuple):
 
 
 FULL = Scale(CONNECTIONS, 6.0, 5, (2000, 4000, 8000, 16000), 6.0, 3)
-QUICK = Scale((500, 4000), 2.0, 1, (8000,), 2.0, 1)
+QUICK = Scale((500, 2000), 2.0, 1, (8000,), 2.0, 1)
 
 
 def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
