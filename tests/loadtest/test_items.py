@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from loadtest.everything import PLAN
+from loadtest.mishra import complexity
 from loadtest.reports import blocks
 from loadtest.reports.documents import DOCS, GENERATED, documents, filled, publish
 from loadtest.reports.items import NOT_MEASURED, PAPERS, Item, Paper, compare, problems
@@ -90,6 +91,13 @@ def test_the_documents_are_generated_from_the_results() -> None:
     assert {file.name for file in documents()} == {"designs.md", "echo.md", "evaluation.md", "group.md", "papers.md"}
     for file in documents():
         assert filled(file.read_text()) == file.read_text(), f"{file.name}: run `python -m loadtest report --docs`"
+
+
+def test_what_is_counted_is_up_to_date() -> None:
+    """The complexity of Mishra's two implementations is counted in their source, so the committed table is checked."""
+    table = complexity.measure()
+    counted = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert Saved(DOCS / "results").rows("group-complexity") == counted
 
 
 def test_every_part_and_every_paper_is_in_a_document() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from loadtest.beyond import far_away, peers, redis_delay
@@ -9,6 +11,7 @@ from loadtest.liu import nodes
 from loadtest.load.servers import running
 from loadtest.load.shares import why_not
 from loadtest.load.swarm import PushUpStreams, Swarm
+from tests.loadtest.readable import assert_readable
 
 
 def test_a_swarm_counts_what_it_receives() -> None:
@@ -50,10 +53,11 @@ def test_a_swarm_detects_missing_messages() -> None:
     assert measured.received_share < 0.5
 
 
-def test_nodes_behind_haproxy_deliver_everything() -> None:
+def test_nodes_behind_haproxy_deliver_everything(tmp_path: Path) -> None:
     """A single node and two behind HAProxy deliver everything; costs are measured for each part."""
-    ((table,), figures) = nodes.measure((2,), (100,), seconds=1.0, rounds=1)
-    alone, two = table.rows
+    ((table,), figures) = nodes.measure((1, 2), (100,), seconds=1.0, rounds=1)
+    assert_readable("nodes", [table], tmp_path)
+    alone, _, two = table.rows
     assert (alone[0], two[0]) == ("1 node, alone", "2 nodes")
     assert (alone[5], two[5]) == (100.0, 100.0)
     assert (alone[8], alone[9]) == (0.0, 0.0)
@@ -61,12 +65,13 @@ def test_nodes_behind_haproxy_deliver_everything() -> None:
     assert [figure.name for figure in figures] == ["nodes-trip-time", "nodes-received"]
 
 
-def test_a_node_with_a_share_of_a_processor() -> None:
+def test_a_node_with_a_share_of_a_processor(tmp_path: Path) -> None:
     """It uses no more than that, and two nodes are sooner done than one with what is too much for both."""
     if reason := why_not():
         assert "Root and a cgroup are needed" in reason
         return
     ((table,), figures) = nodes.measure_shares((1, 2), (2000,), seconds=4.0, rounds=1, share=0.03)
+    assert_readable("nodes", [table], tmp_path)
     one, two = table.rows
     assert (one[0], two[0]) == ("1 node", "2 nodes")
     assert float(one[6]) < 1.5 * 0.03
