@@ -18,6 +18,7 @@ from loadtest.beyond.browsers.drivers import BROWSERS
 from loadtest.beyond.browsers.scenarios import SCENARIOS
 from loadtest.beyond.cluster_kills import experiment as cluster_kills
 from loadtest.beyond.cluster_kills.rounds import kinds
+from loadtest.beyond.workers import experiment as workers
 from loadtest.everything import PLAN, run_all
 from loadtest.history.events import BadHistory
 from loadtest.history.file import read_history
@@ -62,6 +63,7 @@ EXPERIMENTS = {
     "threads-or-events": threads_or_events,
     "traffic": push_or_pull,
     "trip-time": push_or_pull,
+    "workers": workers,
 }
 
 CLUSTER_KILLS = "cluster-kills"

@@ -60,6 +60,9 @@ PLAN: Mapping[str, Plan] = {
     )),
     "peers": Plan(60, 400, ("peers",)),
     "kills": Plan(60, 400, ("kills",)),
+    "workers": Plan(90, 1200, (
+        "workers-cost", "workers-capacity", "workers-balance", "workers-kills", "workers-replaced", "workers-many",
+    )),
     "browsers": Plan(330, 2700, ("browsers", "browsers-summary")),
     "cluster-kills": Plan(200, 9000, ("cluster-kills",), ("--minutes", "15")),
 }  # fmt: skip

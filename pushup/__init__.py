@@ -9,6 +9,7 @@
 | `client/` | the Python client |
 | `browser/` | the client for web pages: `pushup.js` |
 | `cli/` | the command line |
+| `workers/` | several processes behind the addresses of one server |
 | `node` | joins state, clock and broadcast |
 | `drain` | answers the held polls of a stopping node over some time |
 | `expiry` | lets what is due in the shared state expire |
@@ -26,6 +27,7 @@
 | `clock` | the monotonic clock for waiting, the steady time of messages |
 | `timer` | one reactor timer for many deadlines |
 | `tls` | TLS connections to other servers |
+| `link` | frames between the processes of one machine |
 | `shared_transport` | a connection to Redis that is read together with the clients' |
 
 docs/architecture.md follows a publication, a poll and an expiry through these files.

@@ -20,12 +20,15 @@ from twisted.logger import (
 from zope.interface import implementer
 
 
-def start_logging(level: str, log_format: str, stream: TextIO = sys.stderr) -> Callable[[str], None]:
+def start_logging(
+    level: str, log_format: str, stream: TextIO = sys.stderr, *, process: str = ""
+) -> Callable[[str], None]:
     """Start writing the log, beginning with what was logged before. Returns a function that changes the level.
 
+    `process`: its name in each line, if there are several.
     Of Twisted's own events only warnings and errors are logged: it logs two lines for each connection at level info.
     """
-    observer = LineObserver(stream, as_json=log_format == "json")
+    observer = LineObserver(stream, as_json=log_format == "json", process=process)
     predicate = LogLevelFilterPredicate()
 
     def set_level(name: str) -> None:
@@ -42,9 +45,10 @@ def start_logging(level: str, log_format: str, stream: TextIO = sys.stderr) -> C
 class LineObserver:
     """Writes each event as one line: time, level, namespace (JSON only) and text."""
 
-    def __init__(self, stream: TextIO, *, as_json: bool) -> None:
+    def __init__(self, stream: TextIO, *, as_json: bool, process: str = "") -> None:
         self._stream = stream
         self._as_json = as_json
+        self._process = process
 
     def __call__(self, event: LogEvent) -> None:
         time = datetime.fromtimestamp(event["log_time"], UTC).isoformat(timespec="milliseconds")
@@ -55,7 +59,10 @@ class LineObserver:
             text = f"{text}\n{failure.getTraceback()}".strip()
         if self._as_json:
             line = {"time": time, "level": level, "where": event["log_namespace"], "text": text}
+            if self._process:
+                line["process"] = self._process
             self._stream.write(json.dumps(line, ensure_ascii=False) + "\n")
         else:
-            self._stream.write(f"{time} {level:5} {text}\n")
+            process = f"{self._process}: " if self._process else ""
+            self._stream.write(f"{time} {level:5} {process}{text}\n")
         self._stream.flush()

@@ -14,7 +14,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 
 from pushup.core.answer import Answer
-from pushup.core.commands import Command, Outcome, Publish, Published
 
 DELAY_BOUNDS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the answer delay histogram. A longer delay means that the message was read from the cache."""
@@ -81,11 +80,6 @@ class Metrics:
         """A request was refused because of its sender or destination; there are few kinds."""
         self._refusals[kind] = self._refusals.get(kind, 0) + 1
 
-    def applied(self, command: Command, outcome: Outcome) -> None:
-        """An entry was applied."""
-        if type(command) is Publish and type(outcome) is Published:
-            self.messages += outcome.count
-
     def delivered(self, answer: Answer, times: int, now: float) -> None:
         """An answer was sent to this number of polls; `now` is by the clock of the messages' times."""
         self.answers += times
@@ -97,7 +91,7 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         """The counters as Prometheus metric families."""
         counters = (
-            ("messages", self.messages, "Messages published"),
+            ("messages", self.messages, "Messages published through this node"),
             ("deliveries", self.deliveries, "Messages delivered, counted once per subscriber"),
             ("answers", self.answers, "Polls answered"),
             ("gaps", self.gaps, "Gaps reported to clients"),

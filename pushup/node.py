@@ -22,7 +22,7 @@ from pushup.broadcast import Broadcast, OnConfirmation, OnOutcome
 from pushup.broadcast.members import Member
 from pushup.core.answer import Answer
 from pushup.core.channel import Channel
-from pushup.core.commands import Ack, Command, Entry, Outcome
+from pushup.core.commands import Ack, Command, Entry, Outcome, Published
 from pushup.core.cursor import Cursor
 from pushup.core.errors import Unavailable
 from pushup.core.held_polls import HeldPolls
@@ -121,10 +121,6 @@ class Node(Generic[H]):
         found = self.state.channels.find(channel)
         return channel if found is None else found.name
 
-    def subscribers(self, channel: Channel) -> int:
-        """How many polls wait for this channel here."""
-        return self.polls.subscribers(channel.name)
-
     @property
     def is_draining(self) -> bool:
         """Whether this node is about to stop."""
@@ -138,7 +134,12 @@ class Node(Generic[H]):
 
     def submit(self, command: Command, on_outcome: OnOutcome) -> None:
         """Have every node carry out a command; `on_outcome` gets its outcome before any poll is answered with it."""
-        self._broadcast.append(command, on_outcome)
+        self._broadcast.append(command, partial(self._decided, on_outcome))
+
+    def _decided(self, on_outcome: OnOutcome, outcome: Outcome) -> None:
+        if type(outcome) is Published:
+            self._metrics.messages += outcome.count
+        on_outcome(outcome)
 
     def members(self) -> list[Member]:
         """All nodes of the cluster that are alive."""
@@ -221,7 +222,6 @@ class Node(Generic[H]):
         state = self.state
         outcome = state.apply(entry)
         self.polls.wake(state.touched)
-        self._metrics.applied(entry.command, outcome)
         self._deliver_soon()
         return outcome
 

@@ -1,8 +1,9 @@
-"""The two parts of a server that the settings choose: its broadcast, and who decides which polls are allowed."""
+"""The parts of a server that the settings choose: its broadcast, who decides which polls are allowed, its workers."""
 
 from __future__ import annotations
 
 import secrets
+import socket
 import time
 from collections.abc import Callable
 from functools import partial
@@ -10,6 +11,8 @@ from pathlib import Path
 from random import random
 from typing import Any
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from pushup.backends.authorization import Authorization, AuthorizationSettings, Authorizer
 from pushup.backends.function_authorizer import FunctionAuthorizer, load
@@ -19,11 +22,16 @@ from pushup.backends.tickets import Tickets
 from pushup.broadcast import Broadcast
 from pushup.broadcast.epochs import next_epoch
 from pushup.broadcast.high_water import HighWater, MarkFile, mark_path
+from pushup.broadcast.hub.broadcast import HubBroadcast
 from pushup.broadcast.journal import Journal
 from pushup.broadcast.journal_start import open_journal
 from pushup.broadcast.memory import MemoryBroadcast
-from pushup.metrics import Metrics
+from pushup.clock import uptime
+from pushup.link import Link
+from pushup.metrics import Metrics, MetricsPage
+from pushup.net.api.machine import Machine
 from pushup.net.wait.demultiplexer import Demultiplexer
+from pushup.node import Node
 from pushup.process import spare_garbage_collector
 from pushup.settings import Settings, SettingsError
 
@@ -31,19 +39,63 @@ MARK_TIMEOUT_SECONDS = 30.0
 """How long a write of the mark may take before it counts as failed; nobody waits for it."""
 
 
+class WorkerParts(Struct, frozen=True, kw_only=True):
+    """What a worker process has from its parent."""
+
+    number: int
+    addresses: tuple[str, ...]
+    """The TCP addresses, whose ports all workers share."""
+    sockets: list[socket.socket]
+    """The other listening sockets, which they share themselves."""
+    use: Callable[[Demultiplexer], None]
+    """Called with what drives the connections of clients, so that it drives those to the parent as well."""
+    connect: Callable[[Link], None] | None
+    """Connects a link to the order of this machine; None with Redis."""
+    on_state: Callable[[], None]
+    """Called when the state has come from there, so that clients can be served."""
+    on_lost: Callable[[str], None]
+    """Called with the reason when that link has ended."""
+    make_machine: Callable[[MetricsPage, Node[Any]], Machine]
+    """What answers questions about all workers."""
+
+
 def make_broadcast(
-    settings: Settings, reactor: Any, metrics: Metrics, demultiplexer: Demultiplexer, steady_time: Callable[[], float]
+    settings: Settings,
+    reactor: Any,
+    metrics: Metrics,
+    demultiplexer: Demultiplexer,
+    steady_time: Callable[[], float],
+    worker: WorkerParts | None = None,
 ) -> Broadcast:
     """The broadcast that the setting of this name asks for; it is not started.
 
-    `steady_time` gives entries their times, unless Redis does.
+    `steady_time` gives entries their times, unless Redis or the parent process does.
     """
+    if worker is not None and worker.connect is not None:
+        return HubBroadcast(
+            worker.connect,
+            worker_id=str(worker.number),
+            waiting_limits=settings.waiting,
+            clock=reactor,
+            uptime=uptime,
+            on_state=worker.on_state,
+            on_lost=worker.on_lost,
+            on_large=spare_garbage_collector,
+        )
+    local = make_local_broadcast(settings, reactor, metrics, steady_time)
+    return local or _make_redis_broadcast(settings, reactor, metrics, demultiplexer, worker)
+
+
+def make_local_broadcast(
+    settings: Settings, reactor: Any, metrics: Metrics, steady_time: Callable[[], float]
+) -> Broadcast | None:
+    """The same if it is of one machine; None if the order is in Redis."""
     kind, _, path = settings.server.broadcast.partition(":")
     if kind == "memory":
         return MemoryBroadcast(epoch=_name_epoch(""), limits=settings.queue, steady_time=steady_time)
     if kind == "journal":
         return _make_journal(Path(path), settings, reactor, metrics, steady_time)
-    return _make_redis_broadcast(settings, reactor, metrics, demultiplexer)
+    return None
 
 
 def _make_journal(
@@ -69,7 +121,7 @@ def _name_epoch(after: str) -> str:
 
 
 def _make_redis_broadcast(
-    settings: Settings, reactor: Any, metrics: Metrics, demultiplexer: Demultiplexer
+    settings: Settings, reactor: Any, metrics: Metrics, demultiplexer: Demultiplexer, worker: WorkerParts | None
 ) -> Broadcast:
     # Imported here, so that a single node does not load what it does not need.
     from pushup.broadcast.redis.address import parse_address
@@ -92,13 +144,16 @@ def _make_redis_broadcast(
         clock=reactor,
         wall=time.time,
         random=random,
-        high_water=_make_high_water(settings, reactor, metrics),
+        high_water=_make_high_water(settings, reactor, metrics, 1 if worker is None else worker.number),
         on_large=spare_garbage_collector,
     )
 
 
-def _make_high_water(settings: Settings, reactor: Any, metrics: Metrics) -> HighWater | None:
-    """The mark beside which the log in Redis is checked; None without a `state_directory`. Raises: SettingsError."""
+def _make_high_water(settings: Settings, reactor: Any, metrics: Metrics, worker: int) -> HighWater | None:
+    """The mark beside which the log in Redis is checked; None without a `state_directory`. Raises: SettingsError.
+
+    Each worker has its own; that of the first is the one of a server without workers.
+    """
     if not settings.server.state_directory:
         return None
     directory = Path(settings.server.state_directory)
@@ -109,7 +164,8 @@ def _make_high_water(settings: Settings, reactor: Any, metrics: Metrics) -> High
     limits = ServiceLimits(at_most=1, queue_limit=1, deadline_seconds=MARK_TIMEOUT_SECONDS)
     helpers = HelperPool("redis_mark", limits, reactor=reactor, counters=metrics.backend("redis_mark"))
     name = quote(settings.redis.redis_prefix, safe="")
-    return HighWater(MarkFile(directory / f"{name}.mark"), helpers, reactor)
+    file = f"{name}.mark" if worker == 1 else f"{name}.{worker}.mark"
+    return HighWater(MarkFile(directory / file), helpers, reactor)
 
 
 def make_authorization(settings: AuthorizationSettings, reactor: Any, metrics: Metrics) -> Authorization | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from importlib.util import find_spec
+from typing import Literal
 
 from msgspec import Struct
 
@@ -31,6 +32,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     state_directory: str = ""
     """Directory on this machine where a node notes how far it has followed the log in Redis. So it notices if Redis was
     put back to an earlier time while all nodes were stopped. Empty: it does not."""
+    workers: int | Literal["auto"] = 1
+    """Number of processes that serve clients on this machine; `auto`: one per processor (docs/operations.md)."""
     node_name: str = ""
     """Name of this node in `GET /v1/nodes`. Empty: the machine's host name."""
     wait_strategy: str = "epoll" if "epoll" in STRATEGIES else "reactor"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import socket
 import time
+from functools import partial
 from random import random
 from typing import Any
 
@@ -29,6 +30,7 @@ from pushup.metrics import Metrics, MetricsPage
 from pushup.net.api.access import Access
 from pushup.net.api.application import Api
 from pushup.net.api.authorized_polls import AuthorizedPolls
+from pushup.net.api.machine import OneProcess
 from pushup.net.api.origins import Origins
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.refusals import Refusals
@@ -36,10 +38,10 @@ from pushup.net.api.request_log import RequestLog
 from pushup.net.api.streaming import Streaming
 from pushup.net.edge import Edge
 from pushup.net.exchange import Application
-from pushup.net.listener import open_socket
+from pushup.net.listener import open_socket, open_sockets
 from pushup.net.wait.strategies import STRATEGIES
 from pushup.node import Node
-from pushup.parts import make_authorization, make_broadcast, make_tickets
+from pushup.parts import WorkerParts, make_authorization, make_broadcast, make_tickets
 from pushup.process import connection_limit
 from pushup.settings import Reloaded, Settings, reload_settings
 
@@ -63,6 +65,7 @@ class PushUpService(Service):
         access: Access,
         authorization: Authorization | None,
         steady_time: SteadyTime,
+        worker: WorkerParts | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -71,25 +74,44 @@ class PushUpService(Service):
         self._api = api
         self._access = access
         self._authorization = authorization
+        self._worker = worker
         self._watching = LoopingCall(steady_time.watch)
         self._watching.clock = clock
         self.addresses: list[str] = []
 
     def startService(self) -> None:
-        """Start the node, then accept clients.
+        """Start the node, then accept clients; a worker that waits for its state does that later (`listen`).
 
         Raises: JournalError; OSError when an address cannot be listened on, and then nothing listens.
         """
         self._node.start()
-        sockets = _open_sockets(self._settings.server.listen)
+        sockets = open_sockets(self._settings.server.listen) if self._worker is None else []
         self._edge.start()
-        self.addresses = [self._edge.listen(sock) for sock in sockets]
-        self._node.addresses = tuple(self.addresses)
+        if self._worker is None:
+            self._accept(sockets)
+        elif self._worker.connect is None:
+            self.listen()
         self._watching.start(WATCH_SECONDS).addErrback(
             lambda failure: _log.failure("the clock is not watched any more; restart the process", failure)
         )
         super().startService()
+
+    def listen(self) -> None:
+        """Accept clients, as one of several workers. Raises: OSError."""
+        assert self._worker is not None
+        shared = self._worker.sockets
+        own = open_sockets(self._worker.addresses, partial(open_socket, share_port=True))
+        self._accept(own, shared)
+
+    def _accept(self, own: list[socket.socket], shared: list[socket.socket] | None = None) -> None:
+        self.addresses = [self._edge.listen(sock) for sock in own]
+        self.addresses += [self._edge.listen(sock, is_shared=True) for sock in shared or []]
+        self._node.addresses = tuple(self.addresses)
         _log.info("listening on {addresses}", addresses=", ".join(self.addresses))
+
+    def stop_listening(self) -> None:
+        """Accept no more clients. Those that are here stay."""
+        self._edge.stop_listening()
 
     def stopService(self) -> Deferred[None]:
         super().stopService()
@@ -134,16 +156,20 @@ class PushUpService(Service):
         return None if error is None else error.operator_detail or error.detail
 
 
-def make_service(settings: Settings, reactor: Any) -> PushUpService:
+def make_service(settings: Settings, reactor: Any, worker: WorkerParts | None = None) -> PushUpService:
     """A server with these settings on this reactor (an IReactorFDSet, -Time, -TCP and -FromThreads); not started.
+
+    `worker`: what it has from its parent, if it is one of several.
 
     Raises: SettingsError.
     """
     metrics = Metrics()
     page = MetricsPage(metrics)
     demultiplexer = STRATEGIES[settings.server.wait_strategy](reactor)
+    if worker is not None:
+        worker.use(demultiplexer)
     steady_time = SteadyTime()
-    broadcast = make_broadcast(settings, reactor, metrics, demultiplexer, steady_time)
+    broadcast = make_broadcast(settings, reactor, metrics, demultiplexer, steady_time, worker)
     node: Node[Holder] = Node(
         limits=settings.queue,
         hold_limits=settings.hold,
@@ -178,7 +204,7 @@ def make_service(settings: Settings, reactor: Any) -> PushUpService:
         access=access,
         origins=origins,
         refusals=Refusals(metrics, reactor.seconds),
-        metrics_text=page.text,
+        machine=OneProcess(page.text, node.polls.subscribers) if worker is None else worker.make_machine(page, node),
         authorized_polls=authorized_polls,
         streaming=streaming,
     )
@@ -203,6 +229,7 @@ def make_service(settings: Settings, reactor: Any) -> PushUpService:
         access=access,
         authorization=authorization,
         steady_time=steady_time,
+        worker=worker,
     )
 
 
@@ -228,16 +255,3 @@ def _add_gauges(page: MetricsPage, node: Node[Holder], edge: Edge, broadcast: Br
     page.add("cached_messages", "Cached messages", lambda: node.state.message_count)
     page.add("cached_bytes", "Bytes that count against retention_bytes", lambda: node.state.message_bytes)
     page.add("waiting_bytes", "Bytes that count against waiting_limit_bytes", lambda: broadcast.waiting_bytes)
-
-
-def _open_sockets(addresses: tuple[str, ...]) -> list[socket.socket]:
-    """Listening sockets for all addresses, or for none. Raises: OSError."""
-    sockets: list[socket.socket] = []
-    try:
-        for address in addresses:
-            sockets.append(open_socket(address))
-    except OSError as error:
-        for sock in sockets:
-            sock.close()
-        raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
-    return sockets

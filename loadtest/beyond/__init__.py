@@ -11,5 +11,6 @@
 | `kills` | repeated kill -9 of a server with a journal, under load: is anything lost? | docs/performance.md |
 | `cluster_kills/` | a thousand faults of a cluster under load, judged | docs/reliability.md |
 | `browsers/` | pushup.js in three browsers while something fails: is anything lost? | docs/client.md |
+| `workers/` | several worker processes: cost, balance, limits; what is lost when they die | docs/performance.md |
 | `append_only` | what a Redis comes back with that has lost the end of its file, or only its last save | |
 """

@@ -44,6 +44,7 @@ from pushup.metrics import Metrics
 from pushup.net.api.access import Access
 from pushup.net.api.application import Api, NodeInterface
 from pushup.net.api.bodies import PublicationLimits
+from pushup.net.api.machine import OneProcess
 from pushup.net.api.origins import Origins
 from pushup.net.api.poll_parameters import PollLimits, PollReader
 from pushup.net.api.refusals import Refusals
@@ -138,8 +139,8 @@ class _Node:
     def channels(self, after: int, most: int) -> list[Channel]:
         return self.state.channels.page(after, most)
 
-    def subscribers(self, channel: Channel) -> int:
-        return self._polls.subscribers(channel.name)
+    def subscribers(self, name: str) -> int:
+        return self._polls.subscribers(name)
 
     def confirm(self, ack: Ack, cursor: Cursor, seconds: float, on_confirmation: OnConfirmation) -> None:
         self._broadcast.confirm(ack, cursor, seconds, on_confirmation)
@@ -297,7 +298,7 @@ def _make_connection(hold_jitter: float) -> Callable[[socket.socket], _Connectio
         access=Access(),
         origins=Origins(),
         refusals=Refusals(Metrics(), time.monotonic),
-        metrics_text=lambda: b"",
+        machine=OneProcess(lambda: b"", node.subscribers),
     )
     return lambda sock: _Connection(sock, node, api, writer)
 

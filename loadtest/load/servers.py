@@ -68,14 +68,22 @@ class Server(NamedTuple):
 
 @contextmanager
 def running(
-    *flags: str, module: str = "pushup", port: int = 0, environment: Mapping[str, str] | None = None
+    *flags: str,
+    module: str = "pushup",
+    port: int = 0,
+    environment: Mapping[str, str] | None = None,
+    core: int | None = SERVER_CORE,
 ) -> Iterator[Server]:
-    """Run `python -m MODULE serve FLAGS`; enters once it listens, and kills it at the end. Port 0 picks a free port."""
+    """Run `python -m MODULE serve FLAGS`; enters once it listens, and kills it at the end. Port 0 picks a free port.
+
+    `core`: the processor that it has, with all its processes; None: all of them.
+    """
     listen = f"127.0.0.1:{port}"
     command = [sys.executable, "-m", module, "serve", "--listen", listen, "--log-level", "error", *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, **(environment or {})})  # noqa: S603
     try:
-        pin(process.pid, SERVER_CORE)
+        if core is not None:
+            pin(process.pid, core)
         host, port = _address(process)
         yield Server(process.pid, host, port)
     finally:

@@ -9,13 +9,12 @@ that appended the command.
 | `memory` | the broadcast of one process; messages are lost when it ends |
 | `journal` | the broadcast of one machine, which survives restarts |
 | `journal_file`, `journal_start` | its file; how it starts |
-| `high_water` | how far this machine has followed the order: what shows that entries are missing |
-| `epochs` | the names of epochs, which are ordered |
 | `redis` | the broadcast of many machines: a log in Redis that each node follows |
-| `epochs` | the names of epochs, which are ordered |
+| `hub` | the broadcast of many processes on one machine, which follow one of the first two |
 | `checkpoint` | how journal and Redis store the state |
 | `members` | what the nodes of a cluster show each other |
 | `high_water` | how far this machine has followed the order, in a file of its own |
+| `pace` | how long applying and restoring may go on before everything else gets its turn |
 | `waiting` | how many bytes of commands may wait |
 | `refusals` | what publishers are told when a command is refused |
 | `outage` | the log lines while publishing is refused |

@@ -21,6 +21,7 @@ from pushup.broadcast import Broadcast, Follower, OnEnd, OneNode, OnOutcome, ref
 from pushup.broadcast.high_water import HighWater
 from pushup.broadcast.journal_file import JournalFile
 from pushup.broadcast.outage import Outage
+from pushup.broadcast.pace import ENTRY_UNITS, units_of
 from pushup.broadcast.waiting import WaitingLimits, WaitingRoom
 from pushup.core.commands import Command, Continue, Entry, Outcome
 from pushup.core.cursor import Cursor
@@ -29,6 +30,9 @@ from pushup.core.state import ReplicatedState
 
 GROUP_LIMIT = 256
 """A group with this many messages is full: applying it takes about 10 ms of the reactor."""
+
+GROUP_UNITS = 1600
+"""So is one whose messages on all their channels would be more than this, unless it is a single command."""
 
 GROUP_BYTES = 4 * 1024 * 1024
 """A group with this many bytes is full, too: writing it takes a copy of all of them."""
@@ -204,8 +208,11 @@ class Journal(OneNode):
         time = self.now()
         entries: list[Entry] = []
         end = sequence + GROUP_LIMIT
-        size = 0
+        size = units = 0
         while self._waiting and sequence < end and size < GROUP_BYTES:
+            units += units_of(self._waiting[0].command) - ENTRY_UNITS
+            if entries and units > GROUP_UNITS:
+                break
             waiting = self._waiting.popleft()
             self._group.append(waiting)
             entries.append(Entry(epoch, sequence, time, waiting.command))

@@ -29,6 +29,7 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
             help="Address to listen on: 127.0.0.1:8080, [::1]:8080 or unix:/run/pushup.sock. Can be repeated.",
         ),
         click.option("--broadcast", metavar="URL", help="Message log: memory:, journal:PATH or redis://HOST."),
+        click.option("--workers", metavar="N", help="Number of processes that serve clients; auto: one per core."),
         click.option("--log-level", type=click.Choice(LEVELS), help="Lowest level to log."),
         click.option("--log-format", type=click.Choice(FORMATS), help="Format of a log line."),
         click.option(

@@ -6,7 +6,7 @@ import faulthandler
 import os
 import signal
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from twisted.logger import Logger
@@ -19,6 +19,10 @@ from pushup.process import raise_file_limit, tune_garbage_collector
 from pushup.service import PushUpService, make_service
 from pushup.settings import Settings, SettingsError
 from pushup.supervisor import make_supervisor
+from pushup.workers.cores import worker_count
+
+if TYPE_CHECKING:
+    from pushup.workers.parent import Parent
 
 _log = Logger()
 
@@ -44,7 +48,7 @@ def run_server(
     _warn(settings)
     raise_file_limit()
     try:
-        service = make_service(settings, reactor)
+        service = _make_service(settings, reactor)
     except SettingsError as error:
         raise click.ClickException(str(error)) from None
 
@@ -73,18 +77,38 @@ def run_server(
     reactor.addSystemEventTrigger("before", "shutdown", supervisor.stopping)
     reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
     reactor.addSystemEventTrigger("during", "shutdown", supervisor.end)
+
+    def greet() -> None:
+        _greet(service.addresses, needs_key=bool(settings.server.publish_keys))
+
     try:
-        service.startService()
+        if isinstance(service, PushUpService):
+            service.startService()
+            greet()
+        else:
+            service.on_ready = greet
+            service.startService()
     except JournalError as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(error.strerror or str(error)) from None
     supervisor.begin()
-    _greet(service.addresses, needs_key=bool(settings.server.publish_keys))
     reactor.run(installSignalHandlers=False)
 
 
-def _reload(service: PushUpService, read_again: Callable[[], Settings], set_log_level: Callable[[str], None]) -> None:
+def _make_service(settings: Settings, reactor: Any) -> PushUpService | Parent:
+    """Raises: SettingsError."""
+    workers = worker_count(settings)
+    if workers == 1:
+        return make_service(settings, reactor)
+    from pushup.workers.parent import Parent
+
+    return Parent(settings, workers, reactor)
+
+
+def _reload(
+    service: PushUpService | Parent, read_again: Callable[[], Settings], set_log_level: Callable[[str], None]
+) -> None:
     """Apply what has changed in the settings, or log why not."""
     try:
         reloaded = service.reload(read_again())

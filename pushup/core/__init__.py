@@ -11,6 +11,7 @@ Below is the replicated state, a pure function of the entries; above it the poll
 | `keys` | idempotency keys |
 | `change_log` | which channels changed since the last checkpoint |
 | `snapshot`, `restoration` | the state as a value; a state made of one |
+| `transfer` | handing a state to another process in pieces, while it goes on changing |
 | `slices` | going through a whole state a little at a time |
 | `rules` | the limits and the version that entries are carried out by |
 | `commands` | commands, entries and outcomes |

@@ -29,6 +29,15 @@ class BySequence(Generic[T]):
         for part in self._parts.values():
             yield from part.values()
 
+    def onward(self, after: int) -> Iterator[T]:
+        """The values at higher sequences, by sequence; the table must not change meanwhile."""
+        first = after // PART
+        for number, part in self._parts.items():
+            if number > first:
+                yield from part.values()
+            elif number == first:
+                yield from [value for sequence, value in part.items() if sequence > after]
+
     @property
     def oldest(self) -> T:
         """The value with the lowest sequence. Raises: StopIteration if there is none."""

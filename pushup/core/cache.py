@@ -38,6 +38,10 @@ class Cache:
         """Messages after this sequence, oldest first. O(their number)."""
         return self._messages.after(after)
 
+    def onward(self, after: int) -> Iterator[Message]:
+        """The same one by one, from the oldest on; nothing may be added or removed meanwhile."""
+        return self._messages.onward(after)
+
     def add(self, message: Message, channels: Iterable[Channel]) -> None:
         """Keep a new message on its channels, and evict what exceeds the limits. O(log n) per channel.
 

@@ -28,6 +28,11 @@ class ChangeLog:
         for name in list(takewhile(lambda name: self._changed[name] <= after, self._changed)):
             del self._changed[name]
 
+    def stop(self) -> None:
+        """Record nothing, until `start` is called again. O(recorded)."""
+        self._is_on = False
+        self._changed = {}
+
     def note(self, name: str) -> None:
         """Record that the entry being applied changes this channel."""
         if self._is_on:

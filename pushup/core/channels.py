@@ -246,6 +246,10 @@ class Channels:
 
     # Snapshots.
 
+    def remembered_names(self) -> list[str]:
+        """Of all channels, open or closed. O(their number), 0.01 us each."""
+        return list(self._by_name)
+
     def all_remembered(self) -> Iterator[Channel]:
         """The open channels by `due` and id, then the closed ones by `due`, `closed_sequence` and name."""
         yield from self._expiries

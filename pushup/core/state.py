@@ -245,6 +245,14 @@ class ReplicatedState:
         """Record changes after this sequence, by default from now on, and drop the record of earlier ones."""
         self._changes.start(self.cursor.sequence if after is None else after)
 
+    def stop_noting(self) -> None:
+        """Record no more changes, and drop what is recorded."""
+        self._changes.stop()
+
+    def changed_names(self, after: int) -> list[str]:
+        """The channels that have changed after this sequence, some of which may be forgotten. O(their number)."""
+        return self._changes.names(after)
+
     @property
     def changes_known_after(self) -> int:
         """The sequence after which changes are recorded."""

@@ -86,9 +86,11 @@ class Edge:
             )
         )
 
-    def listen(self, sock: socket.socket) -> str:
-        """Accept connections on a listening socket; returns its address."""
-        listener = Listener(sock, reactor=self._reactor, clock=self._clock, accepted=self._accepted)
+    def listen(self, sock: socket.socket, *, is_shared: bool = False) -> str:
+        """Accept connections on a listening socket, which other processes may share; returns its address."""
+        listener = Listener(
+            sock, reactor=self._reactor, clock=self._clock, accepted=self._accepted, is_shared=is_shared
+        )
         self._listeners.append(listener)
         listener.start()
         return listener.address

@@ -6,7 +6,7 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from ipaddress import ip_address
 
 from twisted.internet.interfaces import IReactorFDSet, IReactorTime, IReadDescriptor
@@ -18,6 +18,9 @@ from pushup.net.rarely import Rarely
 
 ACCEPTS = 128
 """Connections accepted in one turn of the reactor."""
+
+SHARED_ACCEPTS = 4
+"""The same if other processes accept on the same socket: few, so that each gets about as many."""
 
 BACKLOG = 4096
 """Connections that may wait in the kernel, which reduces it to net.core.somaxconn (4096 on today's Linux)."""
@@ -33,25 +36,48 @@ _NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _log = Logger()
 
 
-def open_socket(address: str) -> socket.socket:
+def open_socket(address: str, *, share_port: bool = False) -> socket.socket:
     """A listening socket for `127.0.0.1:8080`, `[::1]:8080` or `unix:/run/pushup.sock`.
 
+    `share_port`: other processes of this user may listen on the same TCP port; the kernel distributes the connections.
     Raises: ValueError for any other form, OSError when the system refuses.
     """
     if address.startswith("unix:"):
         return _open_unix(address.removeprefix("unix:"))
+    return _listen(bind_socket(address, share_port=share_port))
+
+
+def bind_socket(address: str, *, share_port: bool = False) -> socket.socket:
+    """A TCP socket that has this address, but does not listen yet. Raises: as `open_socket`."""
     host, port = parse_address(address)
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if share_port:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # accepted sockets inherit it
         if sock.family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind((host, port))
-        return _listen(sock)
+        return sock
     except BaseException:
         sock.close()
         raise
+
+
+def open_sockets(
+    addresses: Iterable[str], open_one: Callable[[str], socket.socket] = open_socket
+) -> list[socket.socket]:
+    """Listening sockets for all addresses, or for none. Raises: OSError."""
+    sockets: list[socket.socket] = []
+    try:
+        for address in addresses:
+            sockets.append(open_one(address))
+    except OSError as error:
+        for sock in sockets:
+            sock.close()
+        raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
+    return sockets
 
 
 def is_public(address: str) -> bool:
@@ -135,8 +161,12 @@ class Listener:
         reactor: IReactorFDSet,
         clock: IReactorTime,
         accepted: Callable[[socket.socket], None],
+        is_shared: bool = False,
     ) -> None:
+        """`is_shared`: other processes accept on this very socket."""
         self._socket = sock
+        self._is_shared = is_shared
+        self._accepts = SHARED_ACCEPTS if is_shared else ACCEPTS
         self._reactor = reactor
         self._clock = clock
         self._accepted = accepted
@@ -154,7 +184,8 @@ class Listener:
             return
         self._closed = True
         self._reactor.removeReader(self)
-        path = self._socket.getsockname() if self._socket.family == socket.AF_UNIX else None
+        is_path = self._socket.family == socket.AF_UNIX and not self._is_shared
+        path = self._socket.getsockname() if is_path else None
         self._socket.close()
         if path is not None and os.path.exists(path):
             os.unlink(path)
@@ -165,7 +196,7 @@ class Listener:
         return self._socket.fileno()
 
     def doRead(self) -> None:
-        for _ in range(ACCEPTS):
+        for _ in range(self._accepts):
             try:
                 sock, _ = self._socket.accept()
             except BlockingIOError:

@@ -20,6 +20,7 @@ from pushup.net.api.access import Access
 from pushup.net.api.application import Api
 from pushup.net.api.authorized_polls import AuthorizedPolls
 from pushup.net.api.bodies import PublicationLimits
+from pushup.net.api.machine import OneProcess
 from pushup.net.api.origins import Origins
 from pushup.net.api.poll_parameters import PollLimits, PollReader
 from pushup.net.api.refusals import Refusals
@@ -153,7 +154,7 @@ class InMemoryNode:
             access=self.access,
             origins=origins,
             refusals=Refusals(self.metrics, self.clock.seconds),
-            metrics_text=page.text,
+            machine=OneProcess(page.text, self.node.polls.subscribers),
             authorized_polls=authorized,
             streaming=self.streaming,
         )

@@ -13,6 +13,7 @@ from pushup.metrics import Metrics
 from pushup.net.api.access import Access
 from pushup.net.api.application import Api
 from pushup.net.api.bodies import PublicationLimits
+from pushup.net.api.machine import OneProcess
 from pushup.net.api.origins import Origins
 from pushup.net.api.poll_parameters import PollLimits, PollReader
 from pushup.net.api.refusals import Refusals
@@ -207,7 +208,7 @@ def test_a_failure_in_the_application(logged_failures: list[str]) -> None:
         access=Access(hosts=("*",)),
         origins=Origins(),
         refusals=Refusals(node.metrics, node.clock.seconds),
-        metrics_text=_fail,
+        machine=OneProcess(_fail, node.node.polls.subscribers),
     )
     client = InMemoryServer(api).connect()
     client.send(get(b"/metrics") + get(b"/healthz"))

@@ -16,7 +16,7 @@ BUGS = (
         "no-pause-while-following",
         "a node applies a whole backlog in one turn of its reactor",
         "PushUp 0.1: long turns",
-        (Edit(f"{REDIS}/pace.py", "if self._spent and self._spent + units > TURN_UNITS:", "if False:"),),
+        (Edit("pushup/broadcast/pace.py", "if self._spent and self._spent + units > TURN_UNITS:", "if False:"),),
         test=f"{REDIS_TESTS}/test_loading.py",
         why=SMALL,
     ),

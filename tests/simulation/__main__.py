@@ -11,8 +11,8 @@ from pathlib import Path
 from twisted.logger import globalLogBeginner
 
 from loadtest.history.file import write_history
-from tests.simulation.plan import make_plan
-from tests.simulation.reach import STATES
+from tests.simulation.plan import WORKERS, make_plan
+from tests.simulation.reach import STATES, WORKER_STATES
 from tests.simulation.seeds import run_seeds
 from tests.simulation.shrink import kind_of, shrink
 from tests.simulation.simulation import Result, simulate
@@ -47,6 +47,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many seeds to run")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--workers", action="store_true", help="one machine with several workers: seeds w0, w1, ...")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--seed", help="tell the story of this one")
     parser.add_argument("--digests", action="store_true", help="print a line for each seed: the seed and its digest")
@@ -57,10 +58,10 @@ def main() -> int:
     if options.seed is not None:
         return tell_story(options.seed, whole=options.whole, history=options.history)
     began, broken, reached, alarms = time.monotonic(), Counter[str](), Counter[str](), Counter[str]()
-    seeds = [str(n) for n in range(options.first, options.first + options.seeds)]
+    seeds = [f"{WORKERS if options.workers else ''}{n}" for n in range(options.first, options.first + options.seeds)]
     if options.digests:
         return print_digests(seeds, options.jobs)
-    longest = 0
+    longest, states = 0, WORKER_STATES if options.workers else STATES
     for number, run in enumerate(run_seeds(seeds, options.jobs), 1):
         reached.update(run.reached)
         alarms.update(run.without_loss)
@@ -71,7 +72,7 @@ def main() -> int:
         if number % max(1, options.seeds // 20) == 0:
             seconds = time.monotonic() - began
             print(f"{number} of {options.seeds} seeds, {sum(broken.values())} broken, {seconds:.0f} s", flush=True)
-    print("", "Dangerous states reached:", *(f"{reached[state]:8} {state}" for state in STATES), sep="\n")
+    print("", "Dangerous states reached:", *(f"{reached[state]:8} {state}" for state in states), sep="\n")
     print("", "Gaps without a loss:", *(f"{count:8} {reason}" for reason, count in sorted(alarms.items())), sep="\n")
     print(
         "",
@@ -80,7 +81,7 @@ def main() -> int:
         *(f"{n:8} {what}" for what, n in broken.items()),
         sep="\n",
     )
-    rare = [state for state in STATES if reached[state] < LEAST] if options.seeds >= 1000 else []
+    rare = [state for state in states if reached[state] < LEAST] if options.seeds >= 1000 else []
     if rare:
         print("", f"Reached less than {LEAST} times:", *rare, sep="\n  ")
     return 1 if broken or rare else 0

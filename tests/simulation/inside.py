@@ -20,6 +20,7 @@ from tests.simulation.redis_server import RedisServer
 
 if TYPE_CHECKING:
     from tests.simulation.clients import Subscriber
+    from tests.simulation.parent import Parent
     from tests.simulation.server import Server
     from tests.simulation.simulation import Simulation
 
@@ -68,7 +69,11 @@ def check_invariants(simulation: Simulation) -> None:
 
 def check_marks(simulation: Simulation) -> None:
     """The mark on a server's disk is at most a second behind; it is looked at every two seconds."""
-    if simulation.kind == "memory" or {step.kind for step in simulation.plan.steps} & {"disk", "pause"}:
+    if (
+        simulation.kind == "memory"
+        or simulation.parent is not None
+        or {step.kind for step in simulation.plan.steps} & {"disk", "pause"}
+    ):
         return
     place = simulation.checker.order.place
     for server in simulation.servers:
@@ -108,11 +113,23 @@ def _difference(one: Snapshot, other: Snapshot) -> str:
 
 def check_equal_now(simulation: Simulation) -> None:
     """Replicas that have applied the same entries are equal, at any time."""
+    if simulation.parent is not None and simulation.parent.is_running:
+        _check_workers_equal(simulation, simulation.parent)
     states: dict[bytes, tuple[str, Snapshot]] = {}
     for server in simulation.servers:
         if server.is_running and isinstance(server.broadcast, RedisBroadcast) and server.broadcast.tag:
             state = sorted_snapshot(server.node.state)
             name, other = states.setdefault(server.broadcast.tag, (server.name, state))
+            if state != other:
+                raise BrokenPromise(f"replicas are equal: {server.name} and {name} differ{_difference(other, state)}")
+
+
+def _check_workers_equal(simulation: Simulation, parent: Parent) -> None:
+    states = {str(parent.hub.cursor): ("the parent", sorted_snapshot(parent.hub.state))}
+    for server in simulation.servers:
+        if server.is_running and server.node.cursor.epoch:
+            state = sorted_snapshot(server.node.state)
+            name, other = states.setdefault(str(server.node.cursor), (server.name, state))
             if state != other:
                 raise BrokenPromise(f"replicas are equal: {server.name} and {name} differ{_difference(other, state)}")
 
@@ -201,7 +218,7 @@ def check_confirmation(simulation: Simulation) -> Callable[[Publication, str], N
     def check(publication: Publication, ack: str) -> None:
         place_of = simulation.checker.order.place
         place = place_of(publication.ids[-1])
-        if ack == "stable" and simulation.kind == "redis":
+        if ack == "stable" and (simulation.kind == "redis" or simulation.parent is not None):
             for server in simulation.servers:
                 if _counts_as_living(server) and place_of(str(server.node.cursor)) < place:
                     raise BrokenPromise(
@@ -233,6 +250,9 @@ def _counts_as_living(server: Server) -> bool:
     process = server.process
     if process is None or not process.alive or process.paused or server.draining:
         return False
+    if server.parent is not None:
+        is_attached = server.parent.is_running and server.parent.starts == server.attached_to
+        return is_attached and bool(server.node.cursor.epoch) and server.node.why_not_ready() is None
     return server.is_following and server.world.now - server.following_since > FOLLOWING_SECONDS
 
 
@@ -330,6 +350,9 @@ def check_nobody_waits(simulation: Simulation) -> None:
 
 def check_nothing_left(simulation: Simulation) -> None:
     """Every server has stopped, and left no timer, connection or waiting bytes behind."""
+    parent = simulation.parent
+    if parent is not None and (parent.is_running or parent.left_over):
+        raise BrokenPromise(f"nothing is left over: {parent.left_over} timers at the parent, or it did not stop")
     for server in simulation.servers:
         if server.is_running:
             raise BrokenPromise(f"nothing is left over: {server.name} did not stop")

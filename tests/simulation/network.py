@@ -32,6 +32,8 @@ class End:
         """The connection was reset."""
         self.on_room: Callable[[], None] = lambda: None
         """More can be sent again."""
+        self.window = WINDOW_BYTES
+        """How much may be under way before it has to wait."""
         self.is_open = True
         self.has_ended = False
         """Whether this end sends no more."""
@@ -47,7 +49,7 @@ class End:
     @property
     def room(self) -> int:
         """How many bytes can be sent now."""
-        return max(0, WINDOW_BYTES - self.unread)
+        return max(0, self.window - self.unread)
 
     def send(self, data: bytes) -> None:
         if self.is_open and not self.has_ended:
@@ -213,7 +215,7 @@ class Network:
             one.number, other.number = next(self._numbers), next(self._numbers)
             self.connections[one.number] = one
             made_at = world.now + back.delay()
-            one.arrives_at = made_at
+            one.arrives_at = other.arrives_at = made_at
 
             def take() -> None:
                 if other.is_open:  # or it was reset before the listener had looked

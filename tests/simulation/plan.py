@@ -5,6 +5,7 @@ So a failing seed can be shrunk (`shrink.py`): whatever is not needed for the fa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 from typing import Any, NamedTuple
 
@@ -48,8 +49,37 @@ LIMITS: dict[str, dict[str, Any]] = {
 }
 
 
+WORKERS = "w"
+"""Seeds that begin with this are of one machine with several workers."""
+
+
 def make_plan(seed: str) -> Plan:
     """The plan of a seed."""
+    return _workers_plan(seed) if seed.startswith(WORKERS) else _cluster_plan(seed)
+
+
+def _workers_plan(seed: str) -> Plan:
+    random = Random(f"plan {seed}")
+    setup = {
+        "kind": random.choice(("journal", "memory")),
+        "nodes": random.choice((2, 2, 3)),
+        "has_parent": True,
+        "limits": random.choice(list(LIMITS)),
+        "delay": random.choice((0.0001, 0.0001, 0.01)),
+        "slow_node": random.choice((0.0, 0.0, 0.3)),
+        "many": random.choice((0, 0, 40)),
+        "piece": random.choice((1, 5, 256)),
+        "unsent_limit": random.choice((10_000, 100_000, 100_000_000)),
+        "expire_at_most": random.choice((3, 10, 1000)),
+        "old_nodes": False,
+    }
+    if setup["many"]:
+        setup["limits"] = "few channels"
+    steps = [*_publications(random, setup), *_subscribers(random), *_faults(random, setup, WORKER_WEIGHTS)]
+    return Plan(seed, setup, tuple(sorted(steps, key=lambda step: step.at)))
+
+
+def _cluster_plan(seed: str) -> Plan:
     random = Random(f"plan {seed}")
     kind = random.choice(KINDS)
     setup = {
@@ -137,10 +167,17 @@ WEIGHTS = {
 """The faults, and how often each is chosen. Upgrades are planned apart, for clusters that begin with old nodes."""
 
 
-def _faults(random: Random, setup: dict[str, Any]) -> list[Step]:
+WORKER_WEIGHTS = {
+    "kill": 4, "pause": 2, "drain": 2, "clog": 3, "slow_link": 1, "stop_all": 1, "jump": 1,
+    "parent_kill": 2, "parent_pause": 1, "parent_stop": 1, "disk": 3,
+}  # fmt: skip
+"""The same on a machine with several workers."""
+
+
+def _faults(random: Random, setup: dict[str, Any], all_weights: Mapping[str, float] = WEIGHTS) -> list[Step]:
     """One to six faults; some at the same time."""
-    wanted = [name for name in WEIGHTS if _fits(name, setup)]
-    weights = [WEIGHTS[name] for name in wanted]
+    wanted = [name for name in all_weights if _fits(name, setup)]
+    weights = [all_weights[name] for name in wanted]
     steps = []
     at = random.uniform(4.0, 12.0)
     if setup["many"]:
@@ -156,7 +193,10 @@ def _faults(random: Random, setup: dict[str, Any]) -> list[Step]:
             steps.append(Step(random.uniform(4.0, FAULT_SECONDS), "roll_back", back))
     for _ in range(random.choice((0, 1, 1, 2, 2, 3, 4, 6))):
         name = random.choices(wanted, weights)[0]
-        steps.append(Step(at, name, _arguments(random, name)))
+        arguments = _arguments(random, name)
+        if "has_parent" in setup and arguments.get("other") == "redis":
+            arguments["other"] = "parent"
+        steps.append(Step(at, name, arguments))
         if random.random() > 0.3:  # else the next fault comes at once
             at += random.uniform(0.2, 12.0)
         if at > FAULT_SECONDS:
@@ -171,6 +211,8 @@ WITH_OLD_NODES = frozenset(
 
 
 def _fits(name: str, setup: dict[str, Any]) -> bool:
+    if "has_parent" in setup:
+        return name != "disk" or bool(setup["kind"] == "journal")
     if setup["old_nodes"] and name not in WITH_OLD_NODES:
         return False
     if name.startswith("redis_") or name in ("clog", "cut", "slow_link"):
@@ -188,6 +230,10 @@ def _arguments(random: Random, name: str) -> dict[str, Any]:
     node = random.randrange(3)
     seconds = random.choice((0.1, 0.5, 2.0, 6.0, 15.0))
     match name:
+        case "parent_kill" | "parent_stop":
+            return {"seconds": random.choice((0.0, 0.5, 3.0))}
+        case "parent_pause":
+            return {"seconds": seconds}
         case "kill":
             return {"node": node, "seconds": random.choice((0.0, 0.5, 3.0))}
         case "pause" | "redis_pause" | "redis_deny" | "replica_pause":

@@ -46,6 +46,24 @@ STATES = (
 )
 """Every one of these must have been reached by a long run."""
 
+WORKER_STATES = (
+    "a node started from a checkpoint while something in it was due to expire",
+    "a poll's cursor was ahead of its node",
+    "a poll's cursor was of an epoch that its node does not have",
+    "a publication was stable",
+    "a stream ended in order",
+    "an event of a stream",
+    "a key was tried again after its publication had succeeded",
+    "an entry had more to expire than it may",
+    "two faults at once",
+    "a worker died before it had the state",
+    "a worker that loads could not take the next piece",
+    "a worker was too far behind",
+    "the parent died while it handed the state over",
+    "the state changed while it was handed over",
+)
+"""The same for a long run of machines with several workers."""
+
 _APPEND, _BEGIN, _SAVE, _REPORT, _SWITCH = (SCRIPTS[number].sha.encode() for number in (0, 1, 2, 4, 5))
 
 

@@ -6,19 +6,15 @@ import math
 import socket
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 from msgspec import structs
 from twisted.internet.defer import Deferred
 
 from pushup.broadcast import Broadcast, journal_start
-from pushup.broadcast.epochs import next_epoch
 from pushup.broadcast.high_water import HighWater
-from pushup.broadcast.journal import Journal
+from pushup.broadcast.hub.broadcast import HubBroadcast
 from pushup.broadcast.journal_file import JournalError
-from pushup.broadcast.journal_start import open_journal
-from pushup.broadcast.memory import MemoryBroadcast
 from pushup.broadcast.redis import recovery, reporting
 from pushup.broadcast.redis.broadcast import RedisBroadcast
 from pushup.broadcast.redis.connection import RedisConnection
@@ -26,9 +22,11 @@ from pushup.broadcast.redis.errors import CannotConnect, ErrorReply, Lost
 from pushup.broadcast.redis.log import LEASE_SECONDS
 from pushup.clock import SteadyTime
 from pushup.core import rules, snapshot
+from pushup.link import Link
 from pushup.metrics import Metrics
 from pushup.net.api.access import Access
 from pushup.net.api.application import Api
+from pushup.net.api.machine import OneProcess
 from pushup.net.api.origins import Origins
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.refusals import Refusals
@@ -38,10 +36,12 @@ from pushup.net.listener import Listener
 from pushup.service import PushUpService
 from pushup.settings import Settings
 from tests.net.in_memory import InMemoryReactor
-from tests.simulation import redis_server
+from tests.simulation import parent, redis_server
 from tests.simulation.disk import Disk, SimulatedHelpers, SimulatedMark
+from tests.simulation.local_broadcasts import make_local_broadcast
 from tests.simulation.network import End, Network
 from tests.simulation.observed_node import ObservedNode
+from tests.simulation.parent import Parent, connect
 from tests.simulation.sockets import ListeningSocket, SimulatedDemultiplexer, SimulatedSocket, SimulatedTransport
 from tests.simulation.world import Clock, Process, World
 
@@ -85,14 +85,27 @@ class SimulatedConnector:
 class Server:
     """A machine with a PushUp server on it, which can be started many times."""
 
-    def __init__(self, world: World, network: Network, name: str, broadcast: str, settings: Settings) -> None:
-        """`broadcast`: memory, journal or redis."""
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        name: str,
+        broadcast: str,
+        settings: Settings,
+        parent: Parent | None = None,
+    ) -> None:
+        """`broadcast`: memory, journal or redis; or what the order is in, if this is a worker of a parent process."""
         self.world = world
         self.network = network
         self.name = name
         self.kind = broadcast
         self.settings = settings
-        self.clock = Clock(world, drift=world.random("drift", name).uniform(-1e-4, 1e-4))
+        self.parent = parent
+        self.attached_to = 0
+        """Which start of the parent it belongs to."""
+        self.clock = (
+            parent.clock if parent is not None else Clock(world, drift=world.random("drift", name).uniform(-1e-4, 1e-4))
+        )
         self.disk = Disk(world, name)
         self.version: int | None = None
         """The latest version of the state machine that it knows from its next start on; None: that of this release."""
@@ -146,8 +159,35 @@ class Server:
         self.world.tell(f"{self.name}: started")
 
     def start_again(self) -> None:
-        if not self.is_running and not self.is_over:
+        if self.is_running or self.is_over:
+            return
+        if self.parent is not None and (not self.parent.is_running or self.parent.is_stopping):
+            self.world.later(0.5, self.start_again)
+        else:
             self.start()
+
+    def _connect_to_parent(self, link: Link) -> None:
+        process = self.process
+        assert process is not None
+        assert self.parent is not None
+        self.attached_to = self.parent.starts
+
+        def made(end: End | None) -> None:
+            if end is None:
+                self._parent_lost("it cannot be reached")
+            else:
+                connect(end, link)
+
+        self.network.connect(self.name, process, parent.HOST, made, lambda: made(None))
+
+    def _parent_lost(self, reason: str) -> None:
+        """As the process of a worker does: it drains and exits; another one is started."""
+        process = self.process
+        assert process is not None
+        self.world.tell(f"{self.name}: its parent is lost: {reason}")
+        if not self.draining:
+            self.stop()
+            process.on_death.append(lambda: self.world.later(0.5, self.start_again))
 
     def _build(self, process: Process) -> None:
         settings, clock = self.settings, process.reactor
@@ -186,7 +226,7 @@ class Server:
             access=access,
             origins=origins,
             refusals=Refusals(metrics, clock.seconds),
-            metrics_text=lambda: b"",
+            machine=OneProcess(lambda: b"", self.node.polls.subscribers),
             streaming=streaming,
         )
         self._reactor = InMemoryReactor()
@@ -228,24 +268,17 @@ class Server:
 
     def _make_broadcast(self, process: Process, random: Callable[[], float]) -> Broadcast:
         settings, clock = self.settings, process.reactor
-        if self.kind == "memory":
-            # By the true time, because the checker orders epochs by name, and this one knows of none before it.
-            epoch = next_epoch("", self.world.now, random)
-            return MemoryBroadcast(epoch=epoch, limits=settings.queue, steady_time=self._steady_time)
-        if self.kind == "journal":
-
-            def name_epoch(after: str) -> str:
-                return next_epoch(after, process.clock.wall(), random)
-
-            open_file = self.disk.open(process)
-            return Journal(
-                partial(open_journal, Path("journal.db"), settings.queue, name_epoch, open_file=open_file),
-                high_water=HighWater(SimulatedMark(self.disk), SimulatedHelpers(process, self.disk), clock),
+        if self.parent is not None:
+            return HubBroadcast(
+                self._connect_to_parent,
+                worker_id=self.name,
                 waiting_limits=settings.waiting,
-                helpers=SimulatedHelpers(process, self.disk),
                 clock=clock,
-                steady_time=self._steady_time,
+                uptime=process.clock.monotonic,
+                on_lost=self._parent_lost,
             )
+        if self.kind != "redis":
+            return make_local_broadcast(self.kind, process, self.disk, settings, self._steady_time, random)
         return RedisBroadcast(
             SimulatedConnector(process, self.network, settings.redis.redis_timeout_seconds),
             node_id=f"{self.name}.{self.starts}",

@@ -12,8 +12,9 @@ from zope.interface import implementer
 
 from loadtest.history import events
 from loadtest.history.events import BrokenPromise, Event
+from pushup import link as link_module
 from pushup.broadcast.redis.log import SCRIPTS
-from pushup.core import state
+from pushup.core import state, transfer
 from pushup.core.limits import Limits
 from pushup.core.rules import LATEST_VERSION
 from pushup.drain import DrainLimits
@@ -24,6 +25,8 @@ from tests.simulation import inside, reach
 from tests.simulation.balancer import Balancer
 from tests.simulation.clients import HEARTBEAT_SECONDS, Publisher, Subscriber
 from tests.simulation.network import End, Network
+from tests.simulation.parent import HOST as PARENT
+from tests.simulation.parent import Parent
 from tests.simulation.plan import FAULT_SECONDS, LIMITS, NAMES, WEIGHTS, Plan, Step
 from tests.simulation.record import Record
 from tests.simulation.redis_server import HOST as REDIS
@@ -90,9 +93,19 @@ class Simulation:
             redis=structs.replace(Settings().redis, redis_timeout_seconds=REDIS_SETTINGS_SECONDS),
         )
         self.jumps_alone = {step.kind for step in plan.steps if step.kind in WEIGHTS} == {"jump"}
-        self.servers = [Server(self.world, self.network, f"n{n}", self.kind, settings) for n in range(setup["nodes"])]
+        self.parent: Parent | None = None
+        if "has_parent" in setup:
+            transfer.PIECE = transfer.LAST = setup["piece"]
+            link_module.UNSENT_LIMIT_BYTES = setup["unsent_limit"]
+            self.parent = Parent(self.world, self.network, self.kind, settings)
+            self.parent.start()
+        self.servers = [
+            Server(self.world, self.network, f"n{n}", self.kind, settings, self.parent) for n in range(setup["nodes"])
+        ]
+        if self.parent is not None:
+            self.parent.on_given_up = self._give_up
         for server in self.servers:
-            for link in self.network.both(server.name, REDIS):
+            for link in self.network.both(server.name, REDIS if self.parent is None else PARENT):
                 link.seconds = setup["delay"]
                 if server.name == "n0" and setup["slow_node"]:
                     link.seconds = setup["slow_node"]
@@ -117,7 +130,9 @@ class Simulation:
         self.jump_counts = self.kind == "journal" and not kinds.isdisjoint(opens_again)
         self.checker.confirmed = inside.check_confirmation(self)
         reach.watch(self)
-        if self.kind == "journal":
+        if self.parent is not None:
+            self.jump_counts = not kinds.isdisjoint({"parent_kill", "parent_stop"})
+        elif self.kind == "journal":
             self._back_up()
         self._look_inside()
 
@@ -172,12 +187,17 @@ class Simulation:
         self.world.tell("== all faults end")
         self.network.heal()
         self.network.on_send = lambda end, data: None
+        if self.parent is not None:
+            self.parent.disk.failing, self.parent.disk.slow = "", 0.0
+            if self.parent.process is not None:
+                self.parent.process.resume()
+            self.parent.start_again()
         for server in self.servers:
             server.disk.failing, server.disk.slow, server.disk.on_call = "", 0.0, None
             if server.is_running and server.process is not None:
                 server.process.resume()
             elif not server.is_running:
-                server.start()
+                server.start_again()
         if self.redis is not None:
             self.redis.redis.denies = ""
             self.redis.process.resume()
@@ -189,8 +209,7 @@ class Simulation:
     def _finish(self) -> None:
         """Publish once more on every channel, and let every subscriber read to the end."""
         for server in self.servers:
-            if not server.is_running:
-                server.start()
+            server.start_again()
         for subscriber in self.subscribers.values():
             subscriber.timeout, subscriber.pause, subscriber.slow = min(subscriber.timeout, 2.0), 0.0, 0.0
             subscriber.prompt_from = self.record.now
@@ -221,6 +240,9 @@ class Simulation:
         for server in self.servers:
             server.is_over = True
             server.stop()
+        if self.parent is not None:
+            self.parent.is_over = True
+            self._stop_parent_when_alone(lambda: None)
         self.world.run(self.world.now + 30.0)
 
     # Clients.
@@ -276,10 +298,17 @@ class Simulation:
         if self.checker.lossless:
             self._fault("acknowledged entries may be lost from now on", may_lose=True)
 
+    @property
+    def ends_with_server(self) -> bool:
+        """Whether the state ends with the only server."""
+        return self.kind == "memory" and self.parent is None
+
     def do_kill(self, node: int, seconds: float) -> None:
         server = self._server(node)
+        if self.parent is not None and server.is_running and not server.node.cursor.epoch:
+            self.world.reach("a worker died before it had the state")
         server.kill()
-        if self.kind == "memory":
+        if self.ends_with_server:
             self._may_lose()
         self.world.later(seconds, server.start_again)
 
@@ -292,7 +321,7 @@ class Simulation:
     def do_drain(self, node: int, seconds: float) -> None:
         server = self._server(node)
         server.stop()
-        if self.kind == "memory":
+        if self.ends_with_server:
             self._may_lose()
         self._start_when_stopped(server, seconds)
 
@@ -323,7 +352,7 @@ class Simulation:
 
     def do_stop_all(self, redis: str, good: bool, seconds: float, share: float) -> None:
         """Stop every server, let something happen meanwhile, and start them again."""
-        if self.kind == "memory":
+        if self.ends_with_server:
             self._may_lose()
         for server in self.servers:
             if good:
@@ -345,7 +374,7 @@ class Simulation:
                 if what is not None:
                     arguments = {"seconds": 0.0, **({"share": share} if redis == "old" else {})}
                     getattr(self, f"do_{what}")(**arguments)
-            elif self.kind == "journal" and redis == "put_back":
+            elif self.kind == "journal" and redis == "put_back" and self.parent is None:
                 self._put_back(share)
             for server in self.servers:
                 self.world.later(seconds, server.start_again)
@@ -359,6 +388,47 @@ class Simulation:
         if self.jump_counts:
             self._fault("the clock jumps", moves_clock=True)
         server.clock.jump(by)
+
+    # Faults of the parent process.
+
+    def do_parent_kill(self, seconds: float) -> None:
+        parent = self.parent
+        assert parent is not None
+        if self.kind == "memory":
+            self._may_lose()
+        parent.kill()
+        self.world.later(seconds, parent.start_again)
+
+    def _give_up(self, name: str) -> None:
+        """A worker is too far behind: it is killed, and replaced."""
+        server = next(server for server in self.servers if server.name == name)
+        server.kill()
+        self.world.later(0.5, server.start_again)
+
+    def do_parent_pause(self, seconds: float) -> None:
+        assert self.parent is not None
+        process = self.parent.process
+        if process is not None and process.alive:
+            process.pause()
+            self.world.later(seconds, process.resume)
+
+    def do_parent_stop(self, seconds: float) -> None:
+        """All workers drain, and then the parent stops; it is started again."""
+        parent = self.parent
+        assert parent is not None
+        if self.kind == "memory":
+            self._may_lose()
+        for server in self.servers:
+            server.stop()
+            self._start_when_stopped(server, seconds)
+        self._stop_parent_when_alone(lambda: self.world.later(seconds, parent.start_again))
+
+    def _stop_parent_when_alone(self, stopped: Callable[[], None], tries: int = 40) -> None:
+        assert self.parent is not None
+        if tries and any(server.is_running and server.draining for server in self.servers):
+            self.world.later(0.2, lambda: self._stop_parent_when_alone(stopped, tries - 1))
+        else:
+            self.parent.stop(stopped)
 
     # Faults of links.
 
@@ -565,7 +635,7 @@ class Simulation:
     # Faults of disks.
 
     def do_disk(self, what: str, seconds: float) -> None:
-        disk = self.servers[0].disk
+        disk = self.servers[0].disk if self.parent is None else self.parent.disk
         if what == "slow":
             disk.slow = 0.5
         else:
@@ -644,6 +714,7 @@ def simulate(plan: Plan, observe: Callable[[Simulation], None] | None = None) ->
     """Carry out a plan."""
     broken = ""
     expire_at_most = state.EXPIRE_AT_MOST
+    sizes = transfer.PIECE, transfer.LAST, link_module.UNSENT_LIMIT_BYTES
     simulation = Simulation(plan)
     if observe is not None:
         observe(simulation)
@@ -658,9 +729,12 @@ def simulate(plan: Plan, observe: Callable[[Simulation], None] | None = None) ->
     finally:
         globalLogPublisher.removeObserver(log)
         state.EXPIRE_AT_MOST = expire_at_most
+        transfer.PIECE, transfer.LAST, link_module.UNSENT_LIMIT_BYTES = sizes
         use_version(LATEST_VERSION)
         for server in simulation.servers:
             server.forget()
+        if simulation.parent is not None:
+            simulation.parent.disk.close()
     return Result(
         plan, broken, world.digest, dict(sorted(world.reached.items())), dict(simulation.checker.without_loss),
         world.story, world.event_count, world.longest_turn, simulation.record.events,

@@ -11,6 +11,7 @@ from typing import Any, cast
 from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
 from twisted.python.failure import Failure
 
+from pushup.link import Link
 from pushup.net.wait import dispatch
 from pushup.net.wait.demultiplexer import Demultiplexer, Watched
 from pushup.shared_transport import SharedTransport
@@ -181,13 +182,15 @@ class SimulatedDemultiplexer:
 
 
 class SimulatedTransport:
-    """The transport of a Redis connection."""
+    """The transport of a Redis connection, or of a link to another process; that is told to pause."""
 
     def __init__(self, end: End, protocol: Any) -> None:
         self._end = end
         self._protocol = protocol
         self._is_lost = False
+        self._is_full = False
         end.on_data = self._received
+        end.on_room = self._has_room
         end.on_end = lambda: self._lose(ConnectionDone())
         end.on_lost = lambda: self._lose(ConnectionLost())
         protocol.makeConnection(self)
@@ -195,9 +198,29 @@ class SimulatedTransport:
     def write(self, data: bytes) -> None:
         if not self._is_lost:
             self._end.send(data)
+            if not self._end.room and not self._is_full and isinstance(self._protocol, Link):
+                self._is_full = True
+                self._protocol.pauseProducing()
+
+    def _has_room(self) -> None:
+        if self._is_full and not self._is_lost:
+            self._is_full = False
+            self._protocol.resumeProducing()
 
     def registerProducer(self, producer: object, streaming: bool) -> None:
-        """It accepts everything that is written."""
+        """The producer is the protocol."""
+
+    def pauseProducing(self) -> None:
+        self._end.read(False)
+
+    def resumeProducing(self) -> None:
+        self._end.read()
+
+    def loseConnection(self) -> None:
+        process = self._end.process
+        if not self._is_lost and process is not None and process.alive:
+            self._end.end()
+            process.later(0, lambda: self._lose(ConnectionDone()))
 
     def abortConnection(self) -> None:
         process = self._end.process

@@ -14,7 +14,6 @@ Redis carries publications, never polls: each node reads the log and answers its
 | `pending`, `confirmations` | publishers that wait until their entry is read back; until it is replicated or stable |
 | `log`, `records`, `replies` | the keys in Redis and the operations on them, the atomic ones as scripts; what is read |
 | `loading`, `pieces` | reads the checkpoint and the entries after it, in pieces; their size |
-| `pace` | how long applying and restoring may go on before everything else gets its turn |
 | `append.lua` | appends a command to the log |
 | `begin.lua` | begins a new epoch |
 | `load.lua` | reads the head of the checkpoint, and has saves wait until its parts were read |

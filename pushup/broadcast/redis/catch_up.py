@@ -11,8 +11,8 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from pushup.broadcast.epochs import next_epoch, order_of
+from pushup.broadcast.pace import Pace, work_of
 from pushup.broadcast.redis.log import RedisLog
-from pushup.broadcast.redis.pace import Pace, work_of
 from pushup.broadcast.redis.records import LastEntry, Loaded
 from pushup.broadcast.redis.recovery import Action, Contents, Situation, decide
 from pushup.broadcast.redis.replica import Replica, restored

@@ -20,11 +20,11 @@ from twisted.logger import Logger
 
 from pushup.broadcast import OnOutcome, refusals
 from pushup.broadcast.outage import Outage
+from pushup.broadcast.pace import Pace, work_of
 from pushup.broadcast.redis.catch_up import CannotFollow, CatchUp
 from pushup.broadcast.redis.confirmations import Confirmations
 from pushup.broadcast.redis.errors import CannotConnect, EpochOver, ErrorReply, Lost
 from pushup.broadcast.redis.log import READ_SECONDS, Appended, RedisLog
-from pushup.broadcast.redis.pace import Pace, work_of
 from pushup.broadcast.redis.pending import Pending
 from pushup.broadcast.redis.replica import CannotApply, Diverged, Replica
 from pushup.broadcast.redis.reporting import Reporting

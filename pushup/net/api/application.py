@@ -5,7 +5,6 @@ All calls are documented, with examples that tests run, in docs/http.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
@@ -19,6 +18,7 @@ from pushup.net.api.access import NOTHING, Access, Grant
 from pushup.net.api.authorized_polls import AuthorizedPolls
 from pushup.net.api.bodies import PublicationLimits
 from pushup.net.api.channels import ChannelNode, Channels
+from pushup.net.api.machine import Machine
 from pushup.net.api.operations import OperatedNode, Operations
 from pushup.net.api.origins import Origins, preflight_headers
 from pushup.net.api.poll_parameters import PollReader
@@ -55,7 +55,7 @@ class Api:
         access: Access,
         origins: Origins,
         refusals: Refusals,
-        metrics_text: Callable[[], bytes],
+        machine: Machine,
         authorized_polls: AuthorizedPolls | None = None,
         streaming: Streaming | None = None,
     ) -> None:
@@ -69,8 +69,8 @@ class Api:
         self._body_limit_bytes = polls.body_limit_bytes
         polling = Polling(node, polls, authorized_polls)
         publishing = Publishing(node, publication_limits, refusals)
-        channels = Channels(node, refusals)
-        operations = Operations(node, access, metrics_text)
+        channels = Channels(node, machine, refusals)
+        operations = Operations(node, access, machine)
         streams: tuple[Call, ...] = ()
         if streaming is not None:
             streams = (

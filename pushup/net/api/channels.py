@@ -12,6 +12,7 @@ from pushup.core.commands import Close, Command, Outcome
 from pushup.core.errors import BadRequest, PushUpError
 from pushup.net.api.access import Grant
 from pushup.net.api.bodies import json_response, read_create, read_renew
+from pushup.net.api.machine import Machine
 from pushup.net.api.refusals import Refusals
 from pushup.net.exchange import Exchange
 from pushup.net.request import Request
@@ -27,7 +28,6 @@ class ChannelNode(Protocol):
     def submit(self, command: Command, on_outcome: Callable[[Outcome], None], /) -> None: ...
     def channel(self, name: str) -> Channel: ...
     def channels(self, after: int, most: int) -> list[Channel]: ...
-    def subscribers(self, channel: Channel) -> int: ...
 
 
 class _ChannelView(Struct):
@@ -39,14 +39,15 @@ class _ChannelView(Struct):
     expires: float
     messages: int
     bytes: int
-    subscribers: int
+    subscribers: int = 0
 
 
 class Channels:
     """Changes and shows channels."""
 
-    def __init__(self, node: ChannelNode, refusals: Refusals) -> None:
+    def __init__(self, node: ChannelNode, machine: Machine, refusals: Refusals) -> None:
         self._node = node
+        self._machine = machine
         self._refusals = refusals
 
     def create(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
@@ -60,22 +61,23 @@ class Channels:
 
     def list_page(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
         page = self._node.channels(_page_start(query), PAGE_LIMIT + 1)
-        shown = [self._view(channel) for channel in page[:PAGE_LIMIT]]
-        exchange.respond(json_response({"channels": shown, "more": len(page) > PAGE_LIMIT}))
+        shown = [_view(channel) for channel in page[:PAGE_LIMIT]]
+
+        def respond(subscribers: list[int]) -> None:
+            for view, count in zip(shown, subscribers, strict=True):
+                view.subscribers = count
+            exchange.respond(json_response({"channels": shown, "more": len(page) > PAGE_LIMIT}))
+
+        self._machine.subscribers([view.name for view in shown], respond)
 
     def show(self, request: Request, name: str, exchange: Exchange, grant: Grant) -> None:
-        exchange.respond(json_response(self._view(self._node.channel(name))))
+        view = _view(self._node.channel(name))
 
-    def _view(self, channel: Channel) -> _ChannelView:
-        return _ChannelView(
-            channel.id,
-            channel.name,
-            channel.ttl,
-            channel.expires,
-            len(channel.messages or ()),
-            channel.bytes,
-            self._node.subscribers(channel),
-        )
+        def respond(subscribers: list[int]) -> None:
+            view.subscribers = subscribers[0]
+            exchange.respond(json_response(view))
+
+        self._machine.subscribers([view.name], respond)
 
     def _submit(
         self, command: Command, exchange: Exchange, grant: Grant, response: Callable[[Outcome], Response]
@@ -88,6 +90,11 @@ class Channels:
                 exchange.respond(response(outcome))
 
         self._node.submit(command, on_outcome)
+
+
+def _view(channel: Channel) -> _ChannelView:
+    messages = len(channel.messages or ())
+    return _ChannelView(channel.id, channel.name, channel.ttl, channel.expires, messages, channel.bytes)
 
 
 def _page_start(query: bytes) -> int:

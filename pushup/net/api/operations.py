@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from pushup.core.errors import PushUpError
 from pushup.net.api.access import Access, Grant
 from pushup.net.api.bodies import json_response
+from pushup.net.api.machine import Machine
 from pushup.net.exchange import Exchange
 from pushup.net.request import Request
 from pushup.net.responses import Response
@@ -23,10 +23,10 @@ class OperatedNode(Protocol):
 class Operations:
     """Reports the state of the server."""
 
-    def __init__(self, node: OperatedNode, access: Access, metrics_text: Callable[[], bytes]) -> None:
+    def __init__(self, node: OperatedNode, access: Access, machine: Machine) -> None:
         self._node = node
         self._access = access
-        self._metrics_text = metrics_text
+        self._machine = machine
 
     def health(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
         exchange.respond(json_response({"status": "alive"}))
@@ -42,7 +42,10 @@ class Operations:
         exchange.respond(json_response({"status": "not ready", "reason": reason}, 503))
 
     def metrics(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
-        exchange.respond(Response(200, self._metrics_text(), b"text/plain; version=0.0.4; charset=utf-8"))
+        def respond(text: bytes) -> None:
+            exchange.respond(Response(200, text, b"text/plain; version=0.0.4; charset=utf-8"))
+
+        self._machine.metrics(respond)
 
     def nodes(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
         exchange.respond(json_response({"nodes": self._node.members()}))

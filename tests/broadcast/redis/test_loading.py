@@ -10,8 +10,8 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from pushup.broadcast.pace import TURN_UNITS, Pace, work_of
 from pushup.broadcast.redis.loading import LEASE_SECONDS
-from pushup.broadcast.redis.pace import TURN_UNITS, Pace, work_of
 from pushup.broadcast.redis.pieces import Count
 from pushup.broadcast.redis.saving import SAVE_CHANGES
 from pushup.core.commands import Create, Entry, Expire

@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from pushup.core.commands import Entry, Expire, Publish
+from pushup.core.commands import Command, Entry, Expire, Publish
 from pushup.core.state import EXPIRE_AT_MOST
 
 TURN_UNITS = 1500
@@ -36,10 +36,14 @@ def work_of(entry: Entry, before: float) -> int:
 
     What a message evicts is about as much as it adds. The first entry of a second may have expired something.
     """
-    command = entry.command
-    units = ENTRY_UNITS
-    if type(command) is Publish:
-        units += sum([len(draft.channels) for draft in command.messages])
-    if type(command) is Expire or entry.time // 1 > before // 1:
+    units = units_of(entry.command)
+    if type(entry.command) is Expire or entry.time // 1 > before // 1:
         units += EXPIRE_AT_MOST
     return units
+
+
+def units_of(command: Command) -> int:
+    """The same without what may expire."""
+    if type(command) is not Publish:
+        return ENTRY_UNITS
+    return ENTRY_UNITS + sum([len(draft.channels) for draft in command.messages])

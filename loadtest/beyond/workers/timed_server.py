@@ -1,0 +1,12 @@
+"""`pushup serve` whose processes time their turns: the parent, and the workers (`timed_worker_server`)."""
+
+from __future__ import annotations
+
+from loadtest.beyond.stalls_server import time_turns
+from pushup.cli import main
+from pushup.workers import child
+
+if __name__ == "__main__":
+    child.MODULE = "loadtest.beyond.workers.timed_worker_server"
+    time_turns()
+    main()

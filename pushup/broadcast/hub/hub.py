@@ -1,0 +1,266 @@
+"""The parent's side: it follows the broadcast of this machine as a node does, and passes each entry on to the workers.
+
+It applies entries to a state of its own, so that a worker that starts later can get it, and nothing depends on the
+workers: if all of them die, the state is still here. Why: docs/decisions/0018-workers.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+
+from msgspec import DecodeError, Struct
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from pushup import __version__
+from pushup.broadcast import Broadcast, Follower
+from pushup.broadcast.hub import frames
+from pushup.broadcast.hub.turns import Turns
+from pushup.broadcast.members import Member
+from pushup.broadcast.pace import units_of
+from pushup.core.commands import Entry, Outcome
+from pushup.core.cursor import Cursor
+from pushup.core.errors import Overloaded, PushUpError, Unavailable
+from pushup.core.limits import Limits
+from pushup.core.snapshot import Changes
+from pushup.core.state import ReplicatedState
+from pushup.core.transfer import Outgoing
+from pushup.link import Link
+
+BEAT_SECONDS = 1.0
+"""How often workers are told the time, and each other's state."""
+
+_log = Logger()
+
+
+class Attached(Struct, eq=False):
+    """A worker: its link, and what it last told about itself."""
+
+    name: str
+    link: Link
+    turns: Turns
+    member: Member | None = None
+
+
+class _Confirming(Struct):
+    """A worker that wants to know when all of them have passed a mark, and those that have not."""
+
+    asker: Attached
+    number: int
+    waiting: set[Attached]
+    workers: int
+
+
+class Hub:
+    """Joins one broadcast and many workers."""
+
+    def __init__(
+        self, broadcast: Broadcast, limits: Limits, *, clock: IReactorTime, uptime: Callable[[], float]
+    ) -> None:
+        """`uptime`: seconds by a clock that the workers have as well, and that is never set."""
+        self.state = ReplicatedState(limits)
+        self._broadcast = broadcast
+        self._clock = clock
+        self._uptime = uptime
+        self._last_outcome: Outcome | None = None
+        self._workers: list[Attached] = []  # those that have the state, and get every entry
+        self._newcomers: list[Attached] = []  # those that wait for it
+        self._loading: list[Attached] = []  # those that are getting it, all the same pieces
+        self._outgoing: Outgoing | None = None  # while they do
+        self._saved: int | None = None  # the broadcast wants to know of changes after this sequence
+        self._marks = count(1)
+        self._confirming: dict[int, _Confirming] = {}
+        self._beating = LoopingCall(self._beat)
+        self._beating.clock = clock
+
+    def start(self) -> None:
+        """Start the broadcast. Raises: what `Broadcast.start` does."""
+        self._broadcast.start(self)
+        self._beating.start(BEAT_SECONDS, now=False).addErrback(
+            lambda failure: _log.failure("workers are not told the time any more; restart the process", failure)
+        )
+
+    async def stop(self) -> None:
+        """Stop the broadcast, once the workers have ended."""
+        if self._beating.running:
+            self._beating.stop()
+        await self._broadcast.stop()
+
+    def why_not_ready(self) -> Unavailable | None:
+        """Why commands are refused, if they are."""
+        return self._broadcast.why_not_ready()
+
+    def attach(self, name: str, on_end: Callable[[str], None]) -> Link:
+        """The link to a new worker, to be connected. `on_end` is called when it has ended, with the reason."""
+
+        def ended(reason: str) -> None:
+            on_end(reason)  # first: one that is given up must not serve anybody when it counts no more
+            self._detach(worker)
+
+        link = Link(lambda body: self._received(worker, body), ended)
+        worker = Attached(name, link, Turns(link, self._clock))
+        worker.link.on_room = self._hand_over
+        self._newcomers.append(worker)
+        self._clock.callLater(0, self._welcome)
+        return worker.link
+
+    def _detach(self, worker: Attached) -> None:
+        for workers in (self._workers, self._newcomers, self._loading):
+            if worker in workers:
+                workers.remove(worker)
+        for number, confirming in list(self._confirming.items()):
+            self._passed(worker, number)
+            if confirming.asker is worker:
+                self._confirming.pop(number, None)
+        if self._outgoing is not None and not self._loading:
+            self._handed_over()
+
+    # What workers say.
+
+    def _received(self, worker: Attached, body: bytes) -> None:
+        try:
+            message = frames.read_by_parent(body)
+        except DecodeError as error:
+            _log.error("{name} sent what cannot be read: {error} (a bug)", name=worker.name, error=error)
+            worker.link.abort("it sent what cannot be read")
+            return
+        match message:
+            case frames.Append(number, command):
+                append = partial(self._broadcast.append, command, partial(self._decided, worker, number))
+                worker.turns.do(units_of(command), append)
+            case frames.FindEnd():
+                self._broadcast.find_end(lambda end: self._send(worker, frames.End(end.epoch, end.sequence)))
+            case frames.Confirm(number):
+                self._confirm(worker, number)
+            case frames.Passed(number):
+                self._passed(worker, number)
+            case frames.Present(member):
+                worker.member = member
+
+    def _decided(self, worker: Attached, number: int, outcome: Outcome) -> None:
+        """A worker's command has its outcome: that of the entry that was just passed on, or a refusal."""
+        if not isinstance(outcome, PushUpError) or outcome is self._last_outcome:
+            self._send(worker, frames.Told(number))
+        else:
+            self._send(worker, frames.Refused(number, frames.Trouble.of(outcome), isinstance(outcome, Overloaded)))
+
+    def _confirm(self, worker: Attached, number: int) -> None:
+        mark = next(self._marks)
+        waiting = {*self._workers}
+        self._confirming[mark] = _Confirming(worker, number, waiting, len(waiting))
+        for each in tuple(self._workers):
+            self._send(each, frames.Mark(mark))
+
+    def _passed(self, worker: Attached, number: int) -> None:
+        confirming = self._confirming.get(number)
+        if confirming is not None:
+            confirming.waiting.discard(worker)
+            if not confirming.waiting:
+                del self._confirming[number]
+                self._send(confirming.asker, frames.Confirmed(confirming.number, confirming.workers))
+
+    def _send(self, worker: Attached, message: frames.ToWorker) -> None:
+        worker.link.send(frames.frame(message))
+
+    def _beat(self) -> None:
+        trouble = self._broadcast.why_not_ready()
+        members = tuple([worker.member for worker in self._workers if worker.member is not None])
+        told = None if trouble is None else frames.Trouble.of(trouble)
+        beat = frames.frame(frames.Beat(self._broadcast.now() - self._uptime(), told, members))
+        for worker in self._workers:
+            worker.link.send(beat)
+
+    # Handing the state over to new workers.
+
+    def _welcome(self) -> None:
+        """Begin to hand the state over, to all who wait for it, unless that is under way."""
+        if self._outgoing is None and self._newcomers and self.state.cursor.epoch:
+            self._loading, self._newcomers = self._newcomers, []
+            self.state.note_changes(self._saved)
+            self._outgoing = Outgoing(self.state)
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Send the next piece, once all who load can take it; others get their turn before the one after it."""
+        if self._outgoing is None or any(worker.link.is_full for worker in self._loading):
+            return
+        piece = self._outgoing.next()
+        is_last = isinstance(piece, Changes)
+        body = frames.frame(frames.Last(piece) if isinstance(piece, Changes) else frames.Part(piece))
+        for worker in self._loading:
+            worker.link.send(body)
+        if is_last:
+            self._workers += self._loading
+            self._handed_over()
+            self._beat()
+        else:
+            self._clock.callLater(0, self._hand_over)
+
+    def _handed_over(self) -> None:
+        self._loading = []
+        self._outgoing = None
+        if self._saved is None:
+            self.state.stop_noting()
+        else:
+            self.state.note_changes(self._saved)
+        self._clock.callLater(0, self._welcome)
+
+    # What the broadcast follows (`pushup.broadcast.Follower`).
+
+    @property
+    def cursor(self) -> Cursor:
+        return self.state.cursor
+
+    @property
+    def time(self) -> float:
+        return self.state.time
+
+    def apply(self, entry: Entry) -> Outcome:
+        """Apply the next entry here, and pass it on."""
+        outcome = self._last_outcome = self.state.apply(entry)
+        if self._workers:
+            body = frames.frame(frames.Next(entry))
+            for worker in self._workers:
+                worker.link.send(body)
+        return outcome
+
+    def start_from(self, state: ReplicatedState) -> None:
+        """Called once, before there are workers."""
+        assert not self._workers
+        self.state = state
+
+    def note_changes(self, after: int | None = None) -> None:
+        self._saved = self.state.cursor.sequence if after is None else after
+        since = math.inf if self._outgoing is None else self._outgoing.since
+        self.state.note_changes(int(min(self._saved, since)))
+
+    @property
+    def version(self) -> int:
+        return self.state.version
+
+    @property
+    def limits(self) -> Limits:
+        return self.state.limits
+
+    @property
+    def changes_known_after(self) -> int:
+        return self.state.changes_known_after
+
+    @property
+    def changed_count(self) -> int:
+        if self._outgoing is None or self._saved is None:
+            return self.state.changed_count
+        return self.state.cursor.sequence - self._saved  # more changes than those are recorded
+
+    def changes(self, after: int | None = None) -> Changes:
+        return self.state.changes(self._saved if after is None else after)
+
+    def member(self, id: str) -> Member:  # noqa: A002
+        return Member(id, "", (), str(self.cursor), 0, __version__)
+
+
+_check: type[Follower] = Hub

@@ -1,0 +1,93 @@
+"""One worker's process, as the parent sees it: how it is started, sent signals, and found to have ended."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from typing import Protocol
+
+from pushup.link import Link
+from pushup.net.wait.demultiplexer import Demultiplexer
+from pushup.workers.socket_transport import SocketTransport
+
+MODULE = "pushup.cli.worker"
+"""What a worker runs."""
+
+
+class Child(Protocol):
+    """A process."""
+
+    pid: int
+
+    def send_signal(self, number: int) -> None:
+        """Nothing happens if it has ended."""
+
+    def ended_with(self) -> int | None:
+        """Its exit status, or minus the signal that ended it; None while it runs."""
+
+
+class Starts(Protocol):
+    """Starts workers."""
+
+    def __call__(self, number: int, control: Link, order: Link | None) -> Child: ...
+
+
+class WorkerProcess:
+    """A process that runs `pushup.cli.worker`."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    def send_signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def ended_with(self) -> int | None:
+        return self._process.poll()
+
+
+class ProcessStarter:
+    """Starts worker processes, on these listening sockets."""
+
+    def __init__(self, demultiplexer: Demultiplexer, listening: list[socket.socket]) -> None:
+        self._demultiplexer = demultiplexer
+        self._listening = listening
+
+    def __call__(self, number: int, control: Link, order: Link | None) -> Child:
+        """Raises: OSError."""
+        sockets = [socket.socketpair() for link in (control, order) if link is not None]
+        theirs = [their.fileno() for _, their in sockets]
+        listening = [sock.fileno() for sock in self._listening]
+        arguments = [number, *[",".join(map(str, files)) for files in (theirs, listening)]]
+        try:
+            process = subprocess.Popen(  # noqa: S603  # ourselves
+                [sys.executable, "-m", MODULE, *map(str, arguments)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[*theirs, *listening],
+            )
+            for (our, _), link in zip(sockets, (control, order), strict=False):
+                assert link is not None
+                SocketTransport(our, link, self._demultiplexer)
+        except BaseException:
+            for our, _ in sockets:
+                our.close()
+            raise
+        finally:
+            for _, their in sockets:
+                their.close()
+        return WorkerProcess(process)
+
+
+def told(status: int) -> str:
+    """What a process ended with, in words."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"
+
+
+_check: type[Starts] = ProcessStarter

@@ -1,0 +1,100 @@
+"""What the parent and its workers say to each other beside the order: values, and their bytes (JSON)."""
+
+from __future__ import annotations
+
+import socket
+
+import msgspec
+from msgspec import Raw, Struct
+
+from pushup.link import LENGTH_BYTES, framed
+from pushup.settings import Settings
+
+
+class Begin(Struct, frozen=True, tag="begin"):
+    """The first frame that a worker gets."""
+
+    settings: Settings
+
+
+class Reload(Struct, frozen=True, tag="reload"):
+    """Apply those of these settings that can change in a running server."""
+
+    settings: Settings
+
+
+class Stop(Struct, frozen=True, tag="stop"):
+    """Answer the held polls, and exit."""
+
+
+class Question(Struct, frozen=True, tag="question"):
+    """To a worker, or from one that wants all answers: its metrics, or the subscribers of these channels."""
+
+    number: int
+    channels: tuple[str, ...] | None = None
+    """None: metrics."""
+
+
+class Answer(Struct, frozen=True, tag="answer"):
+    """One worker's answer."""
+
+    number: int
+    body: Raw
+
+
+class Answers(Struct, frozen=True, tag="answers"):
+    """Those of all workers that answered in time, by name; and the parent's."""
+
+    number: int
+    bodies: dict[str, Raw]
+
+
+class Sign(Struct, frozen=True, tag="sign"):
+    """A sign of life, once a second: why this worker is not ready; None if it is."""
+
+    why_not_ready: str | None
+
+
+ToWorker = Begin | Reload | Stop | Question | Answers
+ToParent = Question | Answer | Sign
+
+SIGN_SECONDS = 1.0
+"""How often a worker gives a sign of life."""
+
+_encode = msgspec.json.Encoder().encode
+_to_parent = msgspec.json.Decoder(ToParent)
+_to_worker = msgspec.json.Decoder(ToWorker)
+
+
+def frame(message: ToParent | ToWorker) -> bytes:
+    """The bytes to send."""
+    return framed(_encode(message))
+
+
+def read_by_parent(body: bytes) -> ToParent:
+    """Raises: msgspec.DecodeError."""
+    message: ToParent = _to_parent.decode(body)
+    return message
+
+
+def read_by_worker(body: bytes) -> ToWorker:
+    """Raises: msgspec.DecodeError."""
+    message: ToWorker = _to_worker.decode(body)
+    return message
+
+
+def read_begin(sock: socket.socket) -> Begin:
+    """Wait for the first frame. Raises: EOFError, msgspec.DecodeError."""
+    message = read_by_worker(_read(sock, int.from_bytes(_read(sock, LENGTH_BYTES), "big")))
+    assert isinstance(message, Begin)
+    return message
+
+
+def _read(sock: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        some = sock.recv(count - len(data))
+        if not some:
+            raise EOFError
+        data += some
+    return data

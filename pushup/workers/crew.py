@@ -1,0 +1,308 @@
+"""Starts the workers, and keeps them going: one that ends, or gives no sign of life, is replaced."""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+
+import msgspec
+from msgspec import DecodeError, Raw, Struct
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from pushup.link import Link
+from pushup.net.rarely import Rarely
+from pushup.settings import Settings
+from pushup.workers import control
+from pushup.workers.child import Child, Starts, told
+from pushup.workers.machine_metrics import Family, Sample, counters
+
+SILENCE_SECONDS = 10.0
+"""A worker that gives no sign of life for this long is ended, and replaced."""
+
+FIRST_SIGN_SECONDS = 60.0
+"""How long a new worker may take until its first."""
+
+ABORT_SECONDS = 1.0
+"""How long such a worker has to write to the log where it was stuck (SIGABRT), before it is killed."""
+
+ANSWER_SECONDS = 1.0
+"""How long to wait for the answers of all workers."""
+
+STEADY_SECONDS = 10.0
+"""A worker that has lived for this long is replaced at once."""
+
+RETRY_SECONDS = (0.5, 30.0)
+"""The pause before a worker is replaced that has not: the first, and the longest. It doubles each time."""
+
+CHECK_SECONDS = 0.05
+"""How often to look whether a process whose link has ended has ended as well."""
+
+_families = msgspec.json.Decoder(list[Family])
+
+_log = Logger()
+
+
+class _Worker(Struct, eq=False):
+    """A worker, from when it is started until its process has ended."""
+
+    number: int
+    started_at: float
+    child: Child | None = None
+    link: Link | None = None
+    heard_at: float = math.nan
+    """When it last gave a sign of life, or was started."""
+    has_begun: bool = False
+    """Whether it has given one."""
+    why_not_ready: str | None = "it is starting"
+    is_killed: bool = False
+    metrics: Raw | None = None
+    """Its last ones, to be kept when it has died."""
+
+
+class _Asked(Struct):
+    """A question to all workers."""
+
+    on_answers: Callable[[dict[str, Raw]], None]
+    waiting: set[_Worker]
+    answers: dict[str, Raw]
+    is_for_metrics: bool
+    deadline: IDelayedCall
+
+
+class Crew:
+    """The workers 1 to `count`."""
+
+    def __init__(
+        self,
+        size: int,
+        settings: Settings,
+        start: Starts,
+        *,
+        attach: Callable[[str, Callable[[str], None]], Link] | None,
+        on_ready: Callable[[], None],
+        clock: IReactorTime,
+    ) -> None:
+        """`attach` makes the link for the order (`Hub.attach`); None: the workers have another.
+
+        `on_ready` is called when all are ready for the first time.
+        """
+        self._size = size
+        self._settings = settings
+        self._start = start
+        self._attach = attach
+        self._on_ready: Callable[[], None] | None = on_ready
+        self._clock = clock
+        self._workers: dict[int, _Worker] = {}
+        self._failures: dict[int, int] = {}
+        self._retries: dict[int, IDelayedCall] = {}
+        self._numbers = count(1)
+        self._asked: dict[int, _Asked] = {}
+        self._past: list[Family] = []  # the counters of workers that have ended
+        self._replaced = 0
+        self._rarely = Rarely(clock.seconds)
+        self._stopped: Deferred[None] | None = None
+        self._watching = LoopingCall(self._watch)
+        self._watching.clock = clock
+
+    def begin(self) -> None:
+        """Start all workers. Raises: OSError."""
+        for number in range(1, self._size + 1):
+            self._start_worker(number)
+        self._watching.start(control.SIGN_SECONDS, now=False).addErrback(
+            lambda failure: _log.failure("workers are not watched any more; restart the process", failure)
+        )
+
+    def stop(self, seconds: float) -> Deferred[None]:
+        """Let all of them drain and exit; those that have not within `seconds` are killed."""
+        self._stopped = Deferred()
+        for retry in self._retries.values():
+            retry.cancel()
+        self._retries.clear()
+        for worker in self._workers.values():
+            self._send(worker, control.Stop())
+        kill = self._clock.callLater(seconds, self._kill_all, seconds)
+        self._stopped.addBoth(lambda result: kill.cancel() if kill.active() else None)
+        stopped = self._stopped
+        self._end_if_all_have()
+        return stopped
+
+    def reload(self, settings: Settings) -> None:
+        """Have all workers apply those of these settings that can change."""
+        self._settings = settings
+        for worker in self._workers.values():
+            self._send(worker, control.Reload(settings))
+
+    def why_not_ready(self) -> str | None:
+        """Why clients cannot be served; None if at least one worker can serve them, and all could at some time."""
+        workers = self._workers.values()
+        if self._on_ready is None and any(worker.why_not_ready is None for worker in workers):
+            return None
+        reasons = [f"worker {worker.number}: {worker.why_not_ready}" for worker in workers if worker.why_not_ready]
+        return "; ".join(reasons) or "no worker is running"
+
+    # One worker.
+
+    def _start_worker(self, number: int) -> None:
+        now = self._clock.seconds()
+        worker = _Worker(number, now, heard_at=now)
+        worker.link = Link(partial(self._received, worker), lambda reason: self._check_end(worker))
+        order: Link | None = None
+        if self._attach is not None:
+            order = self._attach(f"worker {number}", lambda reason: self._order_ended(worker, order, reason))
+        worker.child = self._start(number, worker.link, order)
+        self._workers[number] = worker
+        self._send(worker, control.Begin(self._settings))
+
+    def _order_ended(self, worker: _Worker, order: Link | None, reason: str) -> None:
+        """If the worker was given up it is killed at once: from now on nobody waits until it has applied an entry."""
+        if order is not None and order.was_aborted and worker.child is not None and not worker.is_killed:
+            worker.is_killed = True
+            worker.child.send_signal(signal.SIGKILL)
+            _log.error("worker {number} was killed: {reason}", number=worker.number, reason=reason)
+
+    def _check_end(self, worker: _Worker) -> None:
+        """Its link has ended; its process has, or will soon."""
+        assert worker.child is not None
+        status = worker.child.ended_with()
+        if status is None:
+            if self._clock.seconds() > worker.heard_at + SILENCE_SECONDS and not worker.is_killed:
+                self._kill(worker, "it has closed its link, but goes on")
+            self._clock.callLater(CHECK_SECONDS, self._check_end, worker)
+            return
+        del self._workers[worker.number]
+        self._forget(worker)
+        if self._stopped is not None:
+            self._end_if_all_have()
+            return
+        self._replaced += 1
+        self._replace(worker, status)
+
+    def _forget(self, worker: _Worker) -> None:
+        for number in list(self._asked):
+            self._answered(worker, number, None)
+        if worker.metrics is not None:
+            self._past = counters([self._past, _families.decode(worker.metrics)])
+
+    def _replace(self, worker: _Worker, status: int) -> None:
+        """Start another one, at once or after a while."""
+        number, lived = worker.number, self._clock.seconds() - worker.started_at
+        failures = self._failures[number] = 0 if lived >= STEADY_SECONDS else self._failures.get(number, 0) + 1
+        shortest, longest = RETRY_SECONDS
+        pause = min(shortest * 2 ** (failures - 1), longest) if failures else 0.0
+        if status == 0 and not worker.is_killed:
+            _log.info("worker {number} has stopped, and is replaced", number=number)
+        elif times := self._rarely.passes(f"worker {number}"):
+            _log.error(
+                "worker {number} has ended ({status}) after {lived:.0f} s, and is replaced{again}; "
+                "its clients continue with the others",
+                number=number,
+                status=told(status),
+                lived=lived,
+                again=f" (the {times}. time since this was last logged)" if times > 1 else "",
+            )
+        self._retries[number] = self._clock.callLater(pause, self._start_again, number)
+
+    def _start_again(self, number: int) -> None:
+        self._retries.pop(number, None)
+        try:
+            self._start_worker(number)
+        except OSError as error:
+            if self._rarely.passes("start"):
+                _log.error("cannot start worker {number}: {error}; this is retried", number=number, error=error)
+            self._retries[number] = self._clock.callLater(RETRY_SECONDS[1], self._start_again, number)
+
+    def _watch(self) -> None:
+        now = self._clock.seconds()
+        for worker in list(self._workers.values()):
+            silent = now - worker.heard_at
+            if silent > (SILENCE_SECONDS if worker.has_begun else FIRST_SIGN_SECONDS) and not worker.is_killed:
+                self._kill(worker, f"it gave no sign of life for {silent:.0f} s")
+
+    def _kill(self, worker: _Worker, reason: str) -> None:
+        assert worker.child is not None
+        worker.is_killed = True
+        _log.error("worker {number} is ended: {reason}", number=worker.number, reason=reason)
+        worker.child.send_signal(signal.SIGABRT)  # it writes where it is stuck
+        self._clock.callLater(ABORT_SECONDS, worker.child.send_signal, signal.SIGKILL)
+
+    def _kill_all(self, seconds: float) -> None:
+        for worker in self._workers.values():
+            self._kill(worker, f"it has not stopped within {seconds:.0f} s")
+
+    def _end_if_all_have(self) -> None:
+        if self._stopped is not None and not self._workers and not self._stopped.called:
+            if self._watching.running:
+                self._watching.stop()
+            self._stopped.callback(None)
+
+    # What workers say.
+
+    def _received(self, worker: _Worker, body: bytes) -> None:
+        try:
+            message = control.read_by_parent(body)
+        except DecodeError as error:
+            _log.error("worker {number} sent what cannot be read: {error} (a bug)", number=worker.number, error=error)
+            return
+        match message:
+            case control.Sign(why_not_ready):
+                worker.heard_at, worker.has_begun = self._clock.seconds(), True
+                worker.why_not_ready = why_not_ready
+                if self._on_ready is not None and all(w.why_not_ready is None for w in self._workers.values()):
+                    on_ready, self._on_ready = self._on_ready, None
+                    on_ready()
+            case control.Question(number, channels):
+                self._ask_all(channels, lambda bodies: self._send(worker, control.Answers(number, bodies)))
+            case control.Answer(number, answer):
+                self._answered(worker, number, Raw(bytes(answer)))
+
+    def _send(self, worker: _Worker, message: control.ToWorker) -> None:
+        assert worker.link is not None
+        worker.link.send(control.frame(message))
+
+    # Questions to all.
+
+    def _ask_all(self, channels: tuple[str, ...] | None, on_answers: Callable[[dict[str, Raw]], None]) -> None:
+        number = next(self._numbers)
+        deadline = self._clock.callLater(ANSWER_SECONDS, self._asked_enough, number)
+        waiting = {worker for worker in self._workers.values() if worker.has_begun}
+        self._asked[number] = _Asked(on_answers, waiting, {}, channels is None, deadline)
+        for worker in tuple(waiting):
+            self._send(worker, control.Question(number, channels))
+
+    def _answered(self, worker: _Worker, number: int, answer: Raw | None) -> None:
+        """A worker has answered; with None it never will."""
+        asked = self._asked.get(number)
+        if asked is None or worker not in asked.waiting:
+            return
+        asked.waiting.discard(worker)
+        if answer is not None:
+            asked.answers[str(worker.number)] = answer
+            if asked.is_for_metrics:
+                worker.metrics = answer
+        if not asked.waiting:
+            self._asked_enough(number)
+
+    def _asked_enough(self, number: int) -> None:
+        asked = self._asked.pop(number)
+        if asked.deadline.active():
+            asked.deadline.cancel()
+        bodies = dict(sorted(asked.answers.items()))
+        if asked.is_for_metrics:
+            for worker in asked.waiting:
+                if worker.metrics is not None:
+                    bodies[str(worker.number)] = worker.metrics
+            bodies["parent"] = Raw(msgspec.json.encode(self._own_metrics()))
+        asked.on_answers(bodies)
+
+    def _own_metrics(self) -> list[Family]:
+        ended = Sample("pushup_workers_replaced_total", {}, self._replaced)
+        return [
+            *self._past,
+            Family("pushup_workers_replaced", "counter", "Workers that have ended, and were replaced", [ended]),
+        ]

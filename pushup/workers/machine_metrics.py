@@ -1,0 +1,81 @@
+"""The metrics of all workers on one page: counters are added up, and each gauge gets the label `worker`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from msgspec import Struct
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import Metric
+
+
+class Sample(Struct, array_like=True):
+    """One value, with its name and labels."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+class Family(Struct, array_like=True):
+    """The values of one metric. `type`: as in Prometheus' text format."""
+
+    name: str
+    type: str
+    text: str
+    samples: list[Sample]
+
+
+def families(metrics: Iterable[Metric]) -> list[Family]:
+    """The same as values that can be sent."""
+    return [
+        Family(m.name, m.type, m.documentation, [Sample(s.name, s.labels, float(s.value)) for s in m.samples])
+        for m in metrics
+    ]
+
+
+def counters(pages: Iterable[list[Family]]) -> list[Family]:
+    """The sums of all that only grows."""
+    return list(_merged({str(number): page for number, page in enumerate(pages)}, with_gauges=False).values())
+
+
+def one_page(pages: Mapping[str, list[Family]]) -> bytes:
+    """The text of all pages, by the name of the process that each is of."""
+    registry = CollectorRegistry()
+    registry.register(_Collector(list(_merged(pages, with_gauges=True).values())))
+    return generate_latest(registry)
+
+
+def _merged(pages: Mapping[str, list[Family]], *, with_gauges: bool) -> dict[str, Family]:
+    merged: dict[str, Family] = {}
+    sums: dict[tuple[str, tuple[tuple[str, str], ...]], Sample] = {}
+    for process, page in pages.items():
+        for family in page:
+            if family.type == "gauge" and not with_gauges:
+                continue
+            total = merged.setdefault(family.name, Family(family.name, family.type, family.text, []))
+            for sample in family.samples:
+                if family.type == "gauge":
+                    total.samples.append(Sample(sample.name, {**sample.labels, "worker": process}, sample.value))
+                    continue
+                key = sample.name, tuple(sorted(sample.labels.items()))
+                if key in sums:
+                    sums[key].value += sample.value
+                else:
+                    sums[key] = Sample(sample.name, sample.labels, sample.value)
+                    total.samples.append(sums[key])
+    return merged
+
+
+class _Collector:
+    """Gives the families to prometheus_client."""
+
+    def __init__(self, merged: list[Family]) -> None:
+        self._merged = merged
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._merged:
+            metric = Metric(family.name, family.text, family.type)
+            for sample in family.samples:
+                metric.add_sample(sample.name, sample.labels, sample.value)
+            yield metric

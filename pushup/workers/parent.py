@@ -1,0 +1,136 @@
+"""The parent process: it listens, but accepts nothing; it has the order, but no clients; it keeps the workers going."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import structs
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from pushup.broadcast.hub.hub import Hub
+from pushup.clock import WATCH_SECONDS, SteadyTime, uptime
+from pushup.metrics import Metrics
+from pushup.net.listener import address_of, bind_socket, open_socket, open_sockets
+from pushup.net.wait.strategies import STRATEGIES
+from pushup.parts import make_local_broadcast
+from pushup.service import FLUSH_SECONDS
+from pushup.settings import Reloaded, Settings, reload_settings
+from pushup.workers.child import ProcessStarter
+from pushup.workers.crew import Crew
+
+GRACE_SECONDS = 10.0
+"""How much longer than the drain window workers may take to stop."""
+
+_log = Logger()
+
+
+class Parent(Service):
+    """Many workers as one server. It is used like a `PushUpService`."""
+
+    def __init__(self, settings: Settings, workers: int, reactor: Any) -> None:
+        self._reactor = reactor
+        self._workers = workers
+        self._demultiplexer = STRATEGIES[settings.server.wait_strategy](reactor)
+        self._ticket_key = secrets.token_hex(32)
+        self._settings = self._with_ticket_key(settings)
+        self._steady_time = SteadyTime()
+        self._hub = _make_hub(settings, reactor, self._steady_time)
+        self._sockets: list[socket.socket] = []
+        self._crew: Crew | None = None
+        self._watching = LoopingCall(self._steady_time.watch)
+        self._watching.clock = reactor
+        self.addresses: list[str] = []
+        self.on_ready: Callable[[], None] = lambda: None
+        """Called when all workers serve clients for the first time."""
+
+    def startService(self) -> None:
+        """Read the state, listen, and start the workers. Raises: JournalError, OSError."""
+        if self._hub is not None:
+            self._hub.start()
+        self._demultiplexer.start()
+        self._sockets = open_sockets(self._settings.server.listen, _reserve)
+        self.addresses = [address_of(sock) for sock in self._sockets]
+        shared = [sock for sock in self._sockets if sock.family == socket.AF_UNIX]
+        self._crew = Crew(
+            self._workers,
+            self._for_workers(self._settings),
+            ProcessStarter(self._demultiplexer, shared),
+            on_ready=self.on_ready,
+            attach=None if self._hub is None else self._hub.attach,
+            clock=self._reactor,
+        )
+        self._crew.begin()
+        self._watching.start(WATCH_SECONDS).addErrback(
+            lambda failure: _log.failure("the clock is not watched any more; restart the process", failure)
+        )
+        super().startService()  # type: ignore[no-untyped-call]
+        _log.info("{count} workers on {addresses}", count=self._workers, addresses=", ".join(self.addresses))
+
+    def stopService(self) -> Deferred[None]:
+        super().stopService()  # type: ignore[no-untyped-call]
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        """Let the workers answer their held polls and exit, and then end the order."""
+        _log.info("stopping {count} workers", count=self._workers)
+        for sock, address in zip(self._sockets, self.addresses, strict=True):
+            sock.close()  # the workers listen until they have drained
+            if address.startswith("unix:"):
+                os.unlink(address.removeprefix("unix:"))
+        if self._crew is not None:
+            await self._crew.stop(self._settings.drain.drain_seconds + FLUSH_SECONDS + GRACE_SECONDS)
+        if self._watching.running:
+            self._watching.stop()
+        if self._hub is not None:
+            await self._hub.stop()
+        self._demultiplexer.close()
+        _log.info("stopped")
+
+    def reload(self, settings: Settings) -> Reloaded:
+        """Have all workers apply those of these settings that can change. Raises: SettingsError."""
+        reloaded = reload_settings(self._settings, self._with_ticket_key(settings))
+        self._settings = reloaded.settings
+        if self._crew is not None:
+            self._crew.reload(self._for_workers(reloaded.settings))
+        return reloaded
+
+    def why_not_ready(self) -> str | None:
+        """Why load balancers should send no new clients here, with the details for an operator; None if they may."""
+        error = None if self._hub is None else self._hub.why_not_ready()
+        if error is not None:
+            return error.operator_detail or error.detail
+        return "it is starting" if self._crew is None else self._crew.why_not_ready()
+
+    def _for_workers(self, settings: Settings) -> Settings:
+        """With the ports that the system has chosen."""
+        return structs.replace(settings, server=structs.replace(settings.server, listen=tuple(self.addresses)))
+
+    def _with_ticket_key(self, settings: Settings) -> Settings:
+        """One key for all workers, so that each can read the tickets of the others."""
+        key = settings.authorization.ticket_key or self._ticket_key
+        return structs.replace(settings, authorization=structs.replace(settings.authorization, ticket_key=key))
+
+
+def _reserve(address: str) -> socket.socket:
+    """Keep an address for the workers: a Unix socket that they share, or a TCP socket that does not listen.
+
+    Raises: OSError, also if another server listens there.
+    """
+    if address.startswith("unix:"):
+        return open_socket(address)
+    with open_socket(address) as alone:
+        address = address_of(alone)
+    return bind_socket(address, share_port=True)
+
+
+def _make_hub(settings: Settings, reactor: Any, steady_time: SteadyTime) -> Hub | None:
+    """What has the order of this machine; None if that is in Redis. Raises: SettingsError."""
+    broadcast = make_local_broadcast(settings, reactor, Metrics(), steady_time)
+    return None if broadcast is None else Hub(broadcast, settings.queue, clock=reactor, uptime=uptime)

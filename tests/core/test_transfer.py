@@ -1,0 +1,114 @@
+"""Handing a state over in pieces while it changes: what arrives is the state as of the last piece, in every detail."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+
+from pushup.core import transfer
+from pushup.core.commands import Command, Configure, Continue, Entry
+from pushup.core.restoration import restore
+from pushup.core.snapshot import Changes
+from pushup.core.state import ReplicatedState
+from pushup.core.transfer import Incoming, Outgoing, Piece
+
+from .builders import EPOCH, Feed, publish
+from .random_entries import LIMITS, random_commands, sorted_snapshot
+
+_piece = msgspec.json.Decoder(Piece)
+_changes = msgspec.json.Decoder(Changes)
+
+
+def sent(piece: Piece | Changes) -> Piece | Changes:
+    """The piece as another process gets it."""
+    body = msgspec.json.encode(piece)
+    return _piece.decode(body) if isinstance(piece, Piece) else _changes.decode(body)
+
+
+class Source:
+    """A state that random commands change."""
+
+    def __init__(self, seed: str, limits: str) -> None:
+        self.random = Random(seed)
+        self.state = ReplicatedState(LIMITS[limits], epoch=EPOCH)
+        self.commands = random_commands(self.random, names=tuple(f"c{n}" for n in range(12)))
+        self.time = 1000.0
+
+    def change(self, times: int) -> list[Entry]:
+        """Apply the next commands, now and then one of those that only broadcasts append."""
+        entries = []
+        for _ in range(times):
+            seconds, command = next(self.commands)
+            self.time += seconds
+            if self.random.random() < 0.03:
+                command = self.rare()
+            cursor = self.state.cursor
+            entry = Entry(cursor.epoch, cursor.sequence + 1, self.time, command)
+            self.state.apply(entry)
+            entries.append(entry)
+        return entries
+
+    def rare(self) -> Command:
+        if self.random.random() < 0.5:
+            return Configure(LIMITS[self.random.choice(list(LIMITS))])
+        return Continue(f"{EPOCH}{self.state.cursor.sequence}")
+
+
+def hand_over(source: Source, outgoing: Outgoing, between: int) -> ReplicatedState:
+    """All pieces, with up to `between` changes before each, and the state that is made of them."""
+    incoming = Incoming()
+    while True:
+        source.change(source.random.randrange(between + 1))
+        piece = sent(outgoing.next())
+        incoming.add(piece)
+        if isinstance(piece, Changes):
+            return restore(incoming.snapshot(piece))
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("limits", LIMITS)
+def test_what_arrives_is_the_state(limits: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much it changes meanwhile; and both remain equal, entry by entry."""
+    source = Source(f"{limits} {seed}", limits)
+    monkeypatch.setattr(transfer, "PIECE", source.random.choice((1, 3, 20)))
+    monkeypatch.setattr(transfer, "LAST", source.random.choice((0, 5, 50)))
+    source.change(source.random.choice((0, 10, 150)))
+    for _ in range(3):
+        source.state.note_changes()
+        arrived = hand_over(source, Outgoing(source.state), source.random.choice((0, 1, 4)))
+        arrived.check()
+        assert sorted_snapshot(arrived) == sorted_snapshot(source.state)
+        for entry in source.change(40):
+            arrived.apply(entry)
+        assert arrived.snapshot() == source.state.snapshot()
+
+
+def test_pieces_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By count and by bytes; one message may be larger."""
+    monkeypatch.setattr(transfer, "PIECE", 10)
+    feed = Feed()
+    feed.state.note_changes()
+    for number in range(35):
+        feed.apply(publish(f"c{number}"), 1000.0)
+    feed.apply(publish("large", data=f'"{"x" * 600_000}"'), 1000.0)
+    feed.apply(publish("after"), 1000.0)
+    outgoing = Outgoing(feed.state)
+    pieces = []
+    while not isinstance(piece := outgoing.next(), Changes):
+        pieces.append(piece)
+    assert [len(piece.channels) for piece in pieces] == [10, 10, 10, 7, 0, 0, 0, 0, 0, 0]
+    assert [len(piece.messages) for piece in pieces] == [0, 0, 0, 0, 10, 10, 10, 5, 1, 1]
+
+
+def test_it_ends_although_changes_come_faster_than_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After `ROUNDS`; what has changed in the last one comes in one piece."""
+    monkeypatch.setattr(transfer, "PIECE", 1)
+    monkeypatch.setattr(transfer, "LAST", 0)
+    monkeypatch.setattr(transfer, "ROUNDS", 3)
+    source = Source("fast", "age")
+    source.change(20)
+    source.state.note_changes()
+    arrived = hand_over(source, Outgoing(source.state), 20)
+    assert sorted_snapshot(arrived) == sorted_snapshot(source.state)

@@ -1,0 +1,179 @@
+"""The parent process of several workers on one machine: it has the order, and hands its state to each new worker.
+
+The real `Hub`, above a memory or a journal. Workers are `Server`s on the same machine. What replaces workers in reality
+(`pushup.workers.crew`) is not simulated: servers that end start again, as on machines of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pushup.broadcast.hub.hub import Hub
+from pushup.broadcast.journal_file import JournalError
+from pushup.clock import WATCH_SECONDS, SteadyTime
+from pushup.core.commands import Entry, Outcome, Publish
+from pushup.core.snapshot import Changes
+from pushup.core.state import ReplicatedState
+from pushup.core.transfer import Outgoing, Piece
+from pushup.link import Link
+from pushup.settings import Settings
+from tests.simulation.disk import Disk
+from tests.simulation.local_broadcasts import make_local_broadcast
+from tests.simulation.network import End, Network
+from tests.simulation.sockets import SimulatedTransport
+from tests.simulation.world import Clock, Process, World
+
+HOST = "parent"
+
+WINDOW_BYTES = 3000
+"""How much may be under way to a worker: little, so that it is often full."""
+
+
+class ObservedHub(Hub):
+    """A hub that counts what its turns cost (`observed_node`), and notes the dangerous states that it gets into."""
+
+    def __init__(self, world: World, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._world = world
+
+    def apply(self, entry: Entry) -> Outcome:
+        before = self.state.message_count + len(self.state.channels)
+        outcome = super().apply(entry)
+        command = entry.command
+        added = sum(len(draft.channels) for draft in command.messages) if isinstance(command, Publish) else 1
+        self._world.work += added + max(0, before - self.state.message_count - len(self.state.channels))
+        if self._outgoing is not None:
+            self._world.reach("the state changed while it was handed over")
+        return outcome
+
+    def _hand_over(self) -> None:
+        if self._outgoing is not None and any(worker.link.is_full for worker in self._loading):
+            self._world.reach("a worker that loads could not take the next piece")
+        super()._hand_over()
+
+
+class ObservedOutgoing(Outgoing):
+    """Counts the work of each piece."""
+
+    def __init__(self, world: World, state: ReplicatedState) -> None:
+        super().__init__(state)
+        self._world = world
+
+    def next(self) -> Piece | Changes:
+        piece = super().next()
+        self._world.work += len(piece.channels) + len(piece.messages) + len(piece.keys)
+        return piece
+
+
+class Parent:
+    """The machine's parent process, which can be started many times."""
+
+    def __init__(self, world: World, network: Network, kind: str, settings: Settings) -> None:
+        """`kind`: memory or journal."""
+        self.world = world
+        self.network = network
+        self.kind = kind
+        self.settings = settings
+        self.clock = Clock(world, drift=world.random("drift", HOST).uniform(-1e-4, 1e-4))
+        self.disk = Disk(world, HOST)
+        self.process: Process | None = None
+        self.hub: ObservedHub
+        self.is_over = False
+        self.is_stopping = False
+        self.left_over = 0
+        self.starts = 0
+        self._last_id = 0
+        self.on_given_up: Callable[[str], None] = lambda name: None
+        """Called with the name of a worker that is given up."""
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.alive
+
+    def start(self) -> None:
+        assert not self.is_running
+        self.starts += 1
+        self.is_stopping = False
+        process = self.process = Process(self.world, HOST, self.clock)
+        random = self.world.random("parent", str(self.starts)).random
+        with self.world.turn_of(process):
+            steady_time = SteadyTime(process.clock.wall, process.clock.monotonic)
+            broadcast = make_local_broadcast(self.kind, process, self.disk, self.settings, steady_time, random)
+            self.hub = ObservedHub(
+                self.world, broadcast, self.settings.queue, clock=process.reactor, uptime=process.clock.monotonic
+            )
+            try:
+                self.hub.start()
+            except JournalError as error:
+                self.world.tell(f"{HOST}: cannot start: {error}")
+                process.die()
+                self.world.later(1.0, self.start_again)
+                return
+            self._watch(steady_time)
+        self.network.listen(HOST, process, self._accept)
+        self.world.tell(f"{HOST}: started")
+
+    def start_again(self) -> None:
+        if not self.is_running and not self.is_over:
+            self.start()
+
+    def _watch(self, steady_time: SteadyTime) -> None:
+        assert self.process is not None
+        process = self.process
+
+        def watch() -> None:
+            steady_time.watch()
+            process.later(WATCH_SECONDS, watch)
+
+        watch()
+
+    def _accept(self, end: End) -> None:
+        name = f"{end.peer.host} {self._last_id}"
+        self._last_id += 1
+
+        def ended(reason: str) -> None:
+            if link.was_aborted:
+                self.world.reach("a worker was too far behind")
+                self.on_given_up(end.peer.host)  # as the crew does
+            self.world.tell(f"{HOST}: {name} has ended: {reason}")
+
+        link = self.hub.attach(name, ended)
+        connect(end, link)
+
+    def kill(self) -> None:
+        if self.process is not None and self.process.alive:
+            self.world.tell(f"{HOST}: killed")
+            if self.hub._outgoing is not None:
+                self.world.reach("the parent died while it handed the state over")
+            self.process.die()
+
+    def stop(self, stopped: Callable[[], None] = lambda: None) -> None:
+        """Stop in good order, once all workers have ended."""
+        if not self.is_running or self.is_stopping:
+            return
+        self.is_stopping = True
+        process = self.process
+        assert process is not None
+
+        def exit_() -> None:
+            self.left_over = process.reactor.active_calls
+            process.die()
+            stopped()
+
+        async def stop() -> None:
+            await self.hub.stop()
+            process.later(0.1, exit_)
+
+        def begin() -> None:
+            from twisted.internet.defer import Deferred
+
+            Deferred.fromCoroutine(stop())
+
+        process.later(0, begin)
+
+
+def connect(end: End, link: Link) -> None:
+    """Let a link use a simulated connection."""
+    end.window = WINDOW_BYTES
+    SimulatedTransport(end, link)
