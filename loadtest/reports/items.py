@@ -131,6 +131,8 @@ def problems(paper: Paper, item: Item, root: Path, written: Container[str]) -> l
         path, _, function = test.partition("::")
         if not (root / path).exists():
             found.append(f"no {path}")
+        elif not Path(path).name.startswith("test_"):
+            found.append(f"{path} is no test")
         elif function and f"def {function}(" not in (root / path).read_text():
             found.append(f"no {function} in {path}")
     found += [f"no experiment writes {name}" for name in (*item.results, *item.figures) if name not in written]

@@ -42,6 +42,7 @@ def test_every_item_is_accounted_for(paper: Paper) -> None:
         ({"tests": ()}, "no test, and no reason"),
         ({"tests": ("tests/loadtest/test_nothing.py",)}, "no tests/loadtest/test_nothing.py"),
         ({"tests": ("tests/loadtest/test_items.py::test_no_such_thing",)}, "no test_no_such_thing"),
+        ({"tests": ("tests/loadtest/readable.py",)}, "tests/loadtest/readable.py is no test"),
         ({"code": ()}, "no code, and no reason"),
         ({"code": ("loadtest/nothing.py",)}, "no loadtest/nothing.py"),
         ({"results": ("nothing",), "reads": "table_1"}, "no experiment writes nothing"),
