@@ -30,41 +30,41 @@ class Plan(NamedTuple):
 
 
 PLAN: Mapping[str, Plan] = {
-    "far-away": Plan(20, 60, ("far-away",)),
-    "stalls": Plan(60, 150, ("stalls",)),
-    "redis-delay": Plan(60, 120, ("redis-delay", "redis-rate")),
+    "far-away": Plan(16, 60, ("far-away",)),
+    "stalls": Plan(50, 150, ("stalls",)),
+    "redis-delay": Plan(30, 230, ("redis-delay", "redis-rate")),
     "growing-output": Plan(15, 30, ("growing-output",)),
-    "slow-backend": Plan(60, 120, ("slow-backend-delays", "slow-backend-polls")),
-    "journal": Plan(60, 800, ("journal",)),
-    "blocked-client": Plan(30, 5000, ("blocked-client", "blocked-client-timeline", "blocked-client-threshold")),
-    "echo": Plan(60, 1500, (
+    "slow-backend": Plan(30, 150, ("slow-backend-delays", "slow-backend-polls")),
+    "journal": Plan(22, 410, ("journal",)),
+    "blocked-client": Plan(50, 3100, ("blocked-client", "blocked-client-timeline", "blocked-client-threshold")),
+    "echo": Plan(45, 1200, (
         "echo", "echo-claims", "echo-sizes", "echo-figure-1", "echo-figure-2", "echo-cost", "echo-pushup",
     )),
-    "designs": Plan(90, 600, (
+    "designs": Plan(50, 1200, (
         "designs-table-1", "designs-table-2", "designs-capacities", "designs-most-clients", "designs-theorems",
         "designs-probes-in-service", "designs-threads", "designs-cost",
     )),
-    "group": Plan(120, 1500, (
+    "group": Plan(50, 1200, (
         "group-delivery", "group-stability", "group-messages", "group-latency", "group-throughput", "group-saturation",
         "group-micro-costs", "group-complexity", "group-figure-1", "group-figure-2", "group-figure-3",
     )),
-    "traffic": Plan(60, 800, ("traffic", "trip-time", "push-or-pull")),
-    "trip-time": Plan(60, 800, ("traffic", "trip-time", "push-or-pull")),
-    "threads-or-events": Plan(180, 480, (
+    "traffic": Plan(50, 800, ("traffic", "trip-time", "push-or-pull")),
+    "trip-time": Plan(50, 800, ("traffic", "trip-time", "push-or-pull")),
+    "threads-or-events": Plan(60, 1500, (
         "threads-or-events", "threads-or-events-memory", "threads-or-events-trip-time", "threads-or-events-received",
         "threads-or-events-overload", "threads-or-events-overload-received",
     )),
-    "nodes": Plan(240, 1100, (
+    "nodes": Plan(65, 1600, (
         "nodes", "nodes-trip-time", "nodes-received", "nodes-with-shares", "nodes-with-shares-trip-time",
         "nodes-with-shares-received",
     )),
-    "peers": Plan(60, 400, ("peers",)),
-    "kills": Plan(60, 400, ("kills",)),
+    "peers": Plan(22, 400, ("peers",)),
+    "kills": Plan(18, 400, ("kills",)),
     "workers": Plan(90, 1200, (
         "workers-cost", "workers-capacity", "workers-balance", "workers-kills", "workers-replaced", "workers-many",
     )),
-    "browsers": Plan(330, 2700, ("browsers", "browsers-summary")),
-    "cluster-kills": Plan(200, 9000, ("cluster-kills",), ("--minutes", "15")),
+    "browsers": Plan(55, 2700, ("browsers", "browsers-summary")),
+    "cluster-kills": Plan(70, 950, ("cluster-kills",), ("--minutes", "15")),
 }  # fmt: skip
 """The experiments in the order in which `all` runs them. Those that share the machine with much else, and those that
 kill, are last."""
