@@ -94,6 +94,7 @@ PAPERS = (
 
 VERDICTS: Mapping[bool | None, str] = {True: "yes", False: "no", None: "-"}
 NOT_MEASURED = "not measured yet"
+TOO_SHORT = "the run was too short to tell"
 
 
 class Compared(NamedTuple):
@@ -115,6 +116,8 @@ def _compare(paper: Paper, item: Item, saved: Saved) -> Compared:
         found: Found = paper.reading(item)(saved)
     except NotMeasured:
         return Compared(item, NOT_MEASURED, VERDICTS[None], item.note)
+    except (ArithmeticError, LookupError, ValueError):  # a cost of 0, or a number of connections that was left out
+        return Compared(item, TOO_SHORT, VERDICTS[None], item.note)
     why = [item.differs] if found.agrees is False else []
     return Compared(item, found.ours, VERDICTS[found.agrees], "; ".join([*why, *([item.note] if item.note else [])]))
 

@@ -15,7 +15,7 @@ from loadtest.everything import PLAN
 from loadtest.mishra import complexity
 from loadtest.reports import blocks
 from loadtest.reports.documents import DOCS, GENERATED, documents, filled, publish
-from loadtest.reports.items import NOT_MEASURED, PAPERS, Item, Paper, compare, problems
+from loadtest.reports.items import NOT_MEASURED, PAPERS, TOO_SHORT, Item, Paper, compare, problems
 from loadtest.reports.results import Figure, Table
 from loadtest.reports.saved import Saved
 
@@ -85,6 +85,19 @@ def test_each_number_comes_from_the_results(tmp_path: Path) -> None:
     assert {one.ours for one in compare(hsu, Saved(tmp_path))} == {NOT_MEASURED}
     assert ours(20) == ("at most 20 calls at a time", "yes")
     assert ours(21) == ("at most 21 calls at a time", "no")
+
+
+def test_a_run_that_is_too_short_is_told(tmp_path: Path) -> None:
+    """Processor time has a resolution of 10 ms, so a short run may cost nothing; other items are compared."""
+    columns = ("connections", "server", "memory MB", "mean trip s", "p99 s", "received %", "server's us a delivery")
+    rows = [
+        (500, kind, 40.0 + number, 0.1, 0.2, 100.0, 0.0)
+        for number, kind in enumerate(("threads", "threads for requests", "events"))
+    ]
+    Table("threads-or-events", "", columns, rows).write(tmp_path, {})
+    found = {one.item.reads: one.ours for one in compare(PAPERS[0], Saved(tmp_path))}
+    assert found["a_thread_for_each_request"] == found["memory_of_a_connection"] == TOO_SHORT
+    assert found["figure_11_slowly"] == "at least 100 % with threads, 100 % with events"
 
 
 def test_the_documents_are_generated_from_the_results() -> None:
