@@ -31,16 +31,16 @@ class Plan(NamedTuple):
 
 PLAN: Mapping[str, Plan] = {
     "far-away": Plan(16, 60, ("far-away",)),
-    "stalls": Plan(50, 150, ("stalls",)),
+    "stalls": Plan(30, 150, ("stalls",)),
     "redis-delay": Plan(30, 230, ("redis-delay", "redis-rate")),
     "growing-output": Plan(15, 30, ("growing-output",)),
     "slow-backend": Plan(30, 150, ("slow-backend-delays", "slow-backend-polls")),
     "journal": Plan(22, 410, ("journal",)),
-    "blocked-client": Plan(50, 3100, ("blocked-client", "blocked-client-timeline", "blocked-client-threshold")),
-    "echo": Plan(45, 1200, (
+    "blocked-client": Plan(42, 3100, ("blocked-client", "blocked-client-timeline", "blocked-client-threshold")),
+    "echo": Plan(32, 1200, (
         "echo", "echo-claims", "echo-sizes", "echo-figure-1", "echo-figure-2", "echo-cost", "echo-pushup",
     )),
-    "designs": Plan(50, 1200, (
+    "designs": Plan(35, 1200, (
         "designs-table-1", "designs-table-2", "designs-capacities", "designs-most-clients", "designs-theorems",
         "designs-probes-in-service", "designs-threads", "designs-cost",
     )),
@@ -48,8 +48,8 @@ PLAN: Mapping[str, Plan] = {
         "group-delivery", "group-stability", "group-messages", "group-latency", "group-throughput", "group-saturation",
         "group-micro-costs", "group-complexity", "group-figure-1", "group-figure-2", "group-figure-3",
     )),
-    "traffic": Plan(50, 800, ("traffic", "trip-time", "push-or-pull")),
-    "trip-time": Plan(50, 800, ("traffic", "trip-time", "push-or-pull")),
+    "traffic": Plan(40, 800, ("traffic", "trip-time", "push-or-pull")),
+    "trip-time": Plan(40, 800, ("traffic", "trip-time", "push-or-pull")),
     "threads-or-events": Plan(60, 1500, (
         "threads-or-events", "threads-or-events-memory", "threads-or-events-trip-time", "threads-or-events-received",
         "threads-or-events-overload", "threads-or-events-overload-received",

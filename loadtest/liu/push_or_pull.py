@@ -36,7 +36,7 @@ PULL_SECONDS = 1.0
 POLL_SECONDS = 50.0
 MESSAGES = 5
 QUICK_SPEED = 10.0
-QUICK_MESSAGES = 2
+QUICK_MESSAGES = 1
 
 BEGIN_SECONDS = 1.3
 """Processor time that a locust needs to start. No locust publishes before the last one is ready."""

@@ -168,7 +168,7 @@ FULL = Scale(
     many_clients=(140, 280, 420, 560, MOST_CLIENTS), many_each=4, rounds=20_000, service_seconds=10.0,
 )  # fmt: skip
 QUICK = Scale(
-    clients=CLIENTS, each=1, delays=DELAYS, whole=False, one_by_one=4, repeats=1, capacities=(11, 101),
+    clients=CLIENTS, each=1, delays=DELAYS[:1], whole=False, one_by_one=4, repeats=1, capacities=(11, 101),
     table_2=(10, 70, 150), others=(), others_each=1, many_clients=(140, MOST_CLIENTS), many_each=1, rounds=1000,
     service_seconds=2.0,
 )  # fmt: skip
