@@ -30,9 +30,9 @@ class Plan(NamedTuple):
 
 
 PLAN: Mapping[str, Plan] = {
-    "far-away": Plan(16, 60, ("far-away",)),
+    "far-away": Plan(13, 60, ("far-away",)),
     "stalls": Plan(30, 150, ("stalls",)),
-    "redis-delay": Plan(30, 230, ("redis-delay", "redis-rate")),
+    "redis-delay": Plan(22, 230, ("redis-delay", "redis-rate")),
     "growing-output": Plan(15, 30, ("growing-output",)),
     "slow-backend": Plan(30, 150, ("slow-backend-delays", "slow-backend-polls")),
     "journal": Plan(22, 410, ("journal",)),
@@ -54,17 +54,17 @@ PLAN: Mapping[str, Plan] = {
         "threads-or-events", "threads-or-events-memory", "threads-or-events-trip-time", "threads-or-events-received",
         "threads-or-events-overload", "threads-or-events-overload-received",
     )),
-    "nodes": Plan(65, 1600, (
+    "nodes": Plan(56, 1600, (
         "nodes", "nodes-trip-time", "nodes-received", "nodes-with-shares", "nodes-with-shares-trip-time",
         "nodes-with-shares-received",
     )),
     "peers": Plan(22, 400, ("peers",)),
     "kills": Plan(18, 400, ("kills",)),
-    "workers": Plan(90, 1200, (
+    "workers": Plan(100, 1200, (
         "workers-cost", "workers-capacity", "workers-balance", "workers-kills", "workers-replaced", "workers-many",
     )),
     "browsers": Plan(55, 2700, ("browsers", "browsers-summary")),
-    "cluster-kills": Plan(70, 950, ("cluster-kills",), ("--minutes", "15")),
+    "cluster-kills": Plan(55, 950, ("cluster-kills",), ("--minutes", "15")),
 }  # fmt: skip
 """The experiments in the order in which `all` runs them. Those that share the machine with much else, and those that
 kill, are last."""

@@ -39,6 +39,9 @@ INTERVAL = 2.0
 OVERLOAD_INTERVAL = 0.5
 """32,000 deliveries a second to 16,000: more than threads manage, and two thirds of what the swarm does."""
 
+WARM_UP_SECONDS = 0.1
+"""Time for one message, before anything is measured."""
+
 SWARM_AT_ITS_LIMIT = 0.8
 """Share of its processor above which the swarm's own delays distort the times."""
 
@@ -139,7 +142,7 @@ def measure_server(server: Server, connections: int, *, interval: float, seconds
     swarm = Swarm([server.address], [server.address], subscribers=connections, watched={"server": [server.pid]})
     try:
         swarm.begin()
-        swarm.measure(interval=interval, seconds=interval)
+        swarm.measure(interval=interval, seconds=WARM_UP_SECONDS)
         memory, threads = server.usage.memory_bytes(), server.usage.thread_count()
         measured = swarm.measure(interval=interval, seconds=seconds)
     except (OSError, RuntimeError, psutil.Error) as error:

@@ -15,10 +15,9 @@ from loadtest.beyond.cluster_kills.stage import Base
 from loadtest.reports.results import Figure, Progress, Table
 
 FAULTS = 1000
-QUICK_FAULTS = 16
+QUICK_FAULTS = 12
 QUICK_KINDS = (
-    "node-killed", "node-stopped", "cut-both-ways", "haproxy-reloaded", "redis-killed", "failover", "older-snapshot",
-    "journal-killed",
+    "node-killed", "node-stopped", "cut-both-ways", "redis-killed", "older-snapshot", "journal-killed",
 )  # fmt: skip
 """One kind of each sort, as each takes some seconds to set up."""
 
