@@ -35,6 +35,8 @@ class Link(Protocol):
         self._received = received
         self._ended = ended
         self._arrived = bytearray()
+        self.arrivals = 0
+        """How many pieces have arrived, each with any number of frames."""
         self._is_held = False
         self._is_passing_on = False
         self._unsent: deque[bytes] = deque()  # frames that wait while the transport's buffer is full
@@ -98,6 +100,7 @@ class Link(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         self._arrived += data
+        self.arrivals += 1
         if not self._is_held:
             self._pass_on()
 

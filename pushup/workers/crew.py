@@ -86,16 +86,18 @@ class Crew:
         *,
         attach: Callable[[str, Callable[[str], None]], Link] | None,
         on_ready: Callable[[], None],
+        own_metrics: Callable[[], list[Family]],
         clock: IReactorTime,
     ) -> None:
         """`attach` makes the link for the order (`Hub.attach`); None: the workers have another.
 
-        `on_ready` is called when all are ready for the first time.
+        `on_ready` is called when all are ready for the first time; `own_metrics`: those of this process.
         """
         self._size = size
         self._settings = settings
         self._start = start
         self._attach = attach
+        self._metrics_of_parent = own_metrics
         self._on_ready: Callable[[], None] | None = on_ready
         self._clock = clock
         self._workers: dict[int, _Worker] = {}
@@ -304,5 +306,6 @@ class Crew:
         ended = Sample("pushup_workers_replaced_total", {}, self._replaced)
         return [
             *self._past,
+            *self._metrics_of_parent(),
             Family("pushup_workers_replaced", "counter", "Workers that have ended, and were replaced", [ended]),
         ]

@@ -11,12 +11,12 @@ from typing import Any
 from msgspec import structs
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
-from twisted.internet.task import LoopingCall
+from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 
 from pushup.broadcast.hub.hub import Hub
 from pushup.clock import WATCH_SECONDS, SteadyTime, uptime
-from pushup.metrics import Metrics
+from pushup.metrics import Metrics, MetricsPage
 from pushup.net.listener import address_of, bind_socket, open_socket, open_sockets
 from pushup.net.wait.strategies import STRATEGIES
 from pushup.parts import make_local_broadcast
@@ -24,8 +24,9 @@ from pushup.service import FLUSH_SECONDS
 from pushup.settings import Reloaded, Settings, reload_settings
 from pushup.workers.child import ProcessStarter
 from pushup.workers.crew import Crew
+from pushup.workers.machine_metrics import families
 
-GRACE_SECONDS = 10.0
+GRACE_SECONDS = 4.0
 """How much longer than the drain window workers may take to stop."""
 
 _log = Logger()
@@ -41,7 +42,9 @@ class Parent(Service):
         self._ticket_key = secrets.token_hex(32)
         self._settings = self._with_ticket_key(settings)
         self._steady_time = SteadyTime()
-        self._hub = _make_hub(settings, reactor, self._steady_time)
+        metrics = Metrics()
+        self._page = MetricsPage(metrics)
+        self._hub = _make_hub(settings, reactor, metrics, self._steady_time)
         self._sockets: list[socket.socket] = []
         self._crew: Crew | None = None
         self._watching = LoopingCall(self._steady_time.watch)
@@ -63,6 +66,7 @@ class Parent(Service):
             self._for_workers(self._settings),
             ProcessStarter(self._demultiplexer, shared),
             on_ready=self.on_ready,
+            own_metrics=lambda: families(self._page.collect()),
             attach=None if self._hub is None else self._hub.attach,
             clock=self._reactor,
         )
@@ -90,6 +94,7 @@ class Parent(Service):
             self._watching.stop()
         if self._hub is not None:
             await self._hub.stop()
+        await deferLater(self._reactor, 0, lambda: None)  # what has led here may be in a turn of the demultiplexer
         self._demultiplexer.close()
         _log.info("stopped")
 
@@ -130,7 +135,7 @@ def _reserve(address: str) -> socket.socket:
     return bind_socket(address, share_port=True)
 
 
-def _make_hub(settings: Settings, reactor: Any, steady_time: SteadyTime) -> Hub | None:
+def _make_hub(settings: Settings, reactor: Any, metrics: Metrics, steady_time: SteadyTime) -> Hub | None:
     """What has the order of this machine; None if that is in Redis. Raises: SettingsError."""
-    broadcast = make_local_broadcast(settings, reactor, Metrics(), steady_time)
+    broadcast = make_local_broadcast(settings, reactor, metrics, steady_time)
     return None if broadcast is None else Hub(broadcast, settings.queue, clock=reactor, uptime=uptime)

@@ -36,6 +36,7 @@ CONFIGURATIONS = {
         urls=("",), publish_key=KEY, credentials=(("Cookie", "user=ann"),), limits=_HEARTBEAT
     ),
     "two nodes with Redis": Options(urls=("", ""), limits=_HEARTBEAT),
+    "three workers": Options(urls=("",), several_nodes=True, origin=ORIGIN, limits=_HEARTBEAT),
     "strict": Options(urls=("",), strict=True, limits=_HEARTBEAT),
     "short retention": Options(urls=("",), limits={**LIMITS, "retention_seconds": 2}),
 }
@@ -58,6 +59,8 @@ def started(configuration: str, directory: Path) -> Iterator[Options]:
         settings |= {"publish_keys": KEY, "broadcast": f"journal:{directory / 'journal.db'}"}
     if options.credentials:
         settings["authorizer"] = "authorizer:may_poll"
+    if options.several_nodes:
+        settings["workers"] = 3
     if options.strict:
         settings["strict_channels"] = "true"
     settings |= {name: value for name, value in options.limits.items() if value != LIMITS[name]}
@@ -75,7 +78,8 @@ def started(configuration: str, directory: Path) -> Iterator[Options]:
             urls = (server.url,)
         yield Options(
             urls=urls, publish_key=options.publish_key, origin=options.origin, credentials=options.credentials,
-            strict=options.strict, limits=options.limits, patience=PATIENCE_SECONDS, check_seconds=CHECK_SECONDS,
+            strict=options.strict, several_nodes=options.several_nodes, limits=options.limits,
+            patience=PATIENCE_SECONDS, check_seconds=CHECK_SECONDS,
         )  # fmt: skip
 
 

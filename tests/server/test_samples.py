@@ -40,6 +40,7 @@ from tests.server.redis_server import RedisServer, free_port
 from tests.server.server_process import Server, clean_environment, running, wait_until
 
 NOT_RUN = {
+    "docs/operations.md: pushup serve --workers auto": "tests/server/test_workers.py has several workers",
     "docs/group.md: python -m loadtest group": "minutes; tests/loadtest/test_group.py runs it in small",
     "docs/tutorial.md: ": "tests/server/test_tutorial.py goes through it",
     "docs/http.md: from pushup.client": "tests/server/test_client.py runs it",

@@ -96,6 +96,18 @@ def test_ready_once_the_log_is_read(serve: Serve, supervisor: Supervisor, stack:
             assert caller.call("GET", "/readyz").status == 200
 
 
+def test_several_workers(serve: Serve, supervisor: Supervisor) -> None:
+    """The parent speaks for all: READY when all serve clients, the watchdog from its own event loop, and STOPPING."""
+    with serve("--workers", "2", environment=supervisor.environment) as server:
+        before = supervisor.hears("READY=1")
+        assert any(re.match(r"STATUS=Starting: worker \d: ", line) for line in before)
+        assert supervisor.hears("STATUS=Ready") == ["WATCHDOG=1"]
+        assert supervisor.hears("WATCHDOG=1") == []
+        server.signal(signal.SIGTERM)
+        supervisor.hears("STOPPING=1")
+        assert server.wait() == 0
+
+
 def test_a_stuck_server_logs_where(serve: Serve) -> None:
     """SIGABRT, as from a watchdog, ends it, and the log shows the line of code that was running."""
     with serve() as server:

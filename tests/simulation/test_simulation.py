@@ -16,7 +16,7 @@ from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.records import Tail
 from tests.simulation import inside
 from tests.simulation.observed_node import BUG
-from tests.simulation.plan import FAULT_SECONDS, Plan, Step, make_plan
+from tests.simulation.plan import FAULT_SECONDS, WORKERS, Plan, Step, make_plan
 from tests.simulation.redis_server import HOST as REDIS
 from tests.simulation.simulation import Simulation, simulate
 from tests.simulation.world import START
@@ -25,10 +25,17 @@ ROOT = Path(__file__).parents[2]
 
 FIRST_SEED = 0
 BATCHES = 8
+WORKER_BATCHES = 4
 BATCH_SEEDS = 25
 """These are the seeds of `make check`; `python -m tests.simulation --seeds 20000` runs many more."""
 
 SAME_STORY_SEEDS = 60
+
+
+@pytest.mark.parametrize("batch", range(WORKER_BATCHES))
+def test_seeds_of_machines_with_workers(batch: int, logged_failures: list[str]) -> None:
+    """The same for one machine with several workers."""
+    check_seeds([f"{WORKERS}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
@@ -38,8 +45,11 @@ def test_seeds(batch: int, logged_failures: list[str]) -> None:
     For the story of a seed: `python -m tests.simulation --seed 17`.
     """
     first = FIRST_SEED + batch * BATCH_SEEDS
-    seeds = range(first, first + BATCH_SEEDS)
-    broken = [f"seed {seed}: {what}" for seed in seeds if (what := simulate(make_plan(str(seed))).broken)]
+    check_seeds([str(seed) for seed in range(first, first + BATCH_SEEDS)], logged_failures)
+
+
+def check_seeds(seeds: list[str], logged_failures: list[str]) -> None:
+    broken = [f"seed {seed}: {what}" for seed in seeds if (what := simulate(make_plan(seed)).broken)]
     gc.collect()  # a lost Deferred logs its failure now, and not in another test
     unexpected = [text for text in logged_failures if "Traceback" in text and BUG not in text]
     logged_failures.clear()  # what servers log about faults, they may log as an error
@@ -149,10 +159,11 @@ def test_who_counts_as_living(is_cut_off: bool, monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.processes
-def test_the_same_seed_is_the_same_story() -> None:
+@pytest.mark.parametrize("more", [[], ["--workers"]], ids=["clusters", "workers"])
+def test_the_same_seed_is_the_same_story(more: list[str]) -> None:
     """Two Pythons with other hashes of strings, and so with another order of every set, do the same."""
     command = [sys.executable, "-m", "tests.simulation", "--digests", "--jobs", "1"]
-    command += ["--first", str(FIRST_SEED), "--seeds", str(SAME_STORY_SEEDS)]
+    command += ["--first", str(FIRST_SEED), "--seeds", str(SAME_STORY_SEEDS), *more]
     processes = [
         subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONHASHSEED": hash_seed}

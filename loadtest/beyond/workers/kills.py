@@ -44,8 +44,11 @@ def measure(worker_kills: int, parent_kills: int) -> list[Table]:
         port = free_port()
         flags = ["--workers", str(WORKERS), "--set", "retention_messages=10000000", "--set", "retention_seconds=1h"]
         flags += ["--set", "retention_bytes=4GiB", "--set", "drain_seconds=1s"]
-        flags += ["--broadcast", f"journal:{Path(folder) / 'journal.db'}"]
-        with running(*flags, port=port, core=None) as server:
+
+        def journal(name: str) -> list[str]:
+            return [*flags, "--broadcast", f"journal:{Path(folder) / name}"]
+
+        with running(*journal("one.db"), port=port, core=None) as server:
             witnesses = Witnesses([f"http://127.0.0.1:{port}"], pause=0.005)
             witnesses.begin()
             for number in range(worker_kills):
@@ -55,6 +58,7 @@ def measure(worker_kills: int, parent_kills: int) -> list[Table]:
             time.sleep(3.0)
             witnesses.end()
             rows.append(("a worker", worker_kills, *witnesses.compare(), *witnesses.longest()))
+        flags = journal("other.db")
         with running(*flags, port=port, core=None):
             witnesses = Witnesses([f"http://127.0.0.1:{port}"], pause=0.005)
         witnesses.begin()
@@ -69,7 +73,11 @@ def measure(worker_kills: int, parent_kills: int) -> list[Table]:
             rows.append(("the parent", parent_kills, *witnesses.compare(), *witnesses.longest()))
     progress.end()
     columns = ("killed", "times", *COLUMNS, *LONGEST_COLUMNS)
-    return [Table("workers-kills", f"kill -9 with {WORKERS} workers and a journal, under load", columns, rows)]
+    failed = "; ".join(
+        f"{row[0]} was killed; lost, repeated, out of order: {row[4:7]}" for row in rows if any(row[4:7])
+    )
+    title = f"kill -9 with {WORKERS} workers and a journal, under load"
+    return [Table("workers-kills", title, columns, rows, failed)]
 
 
 def _kill_one(parent: int, rng: random.Random) -> None:

@@ -61,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a header field that authorizes polls",
     )
     add("--strict", action="store_true", help="channels have to be created before they are used")
+    add("--several-nodes", action="store_true", help="URL leads to several nodes: a load balancer, or workers")
     add(
         "--limit", metavar="NAME=VALUE", action="append", default=[], help=f"a limit of the server: {', '.join(LIMITS)}"
     )
@@ -98,6 +99,7 @@ def _options(given: argparse.Namespace) -> Options:
         origin=given.origin,
         credentials=tuple(credentials),
         strict=given.strict,
+        several_nodes=given.several_nodes,
         limits=limits,
         patience=given.patience,
     )

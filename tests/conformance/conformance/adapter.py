@@ -11,6 +11,7 @@
 | `timeout` | a poll that is answered within its timeout, with a cursor or without |
 | `gaps`, `keys`, `acknowledgements` | subscribers are told of losses; idempotency keys; stronger acknowledgements |
 | `second node` | another node of the same service |
+| `one node` | all connections lead to the same node |
 | `publish key`, `no publish key`, `origin`, `credentials`, `strict`, `not strict` | a server configured like that |
 | `quick expiry`, `quick give-up` | a short `retention_seconds`, a short `request_timeout_seconds` |
 """

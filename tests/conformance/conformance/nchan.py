@@ -18,7 +18,7 @@ from conformance.wire import Response
 TIMEOUTS = (0, 1, 2, 20)
 """Seconds for which nginx.conf has a location."""
 
-_HAS = frozenset(("resume", "http", "many channels", "several at once", "timeout"))
+_HAS = frozenset(("resume", "http", "one node", "many channels", "several at once", "timeout"))
 
 _WHY_NOT = {
     "native": "it is about PushUp's own calls, parameters and errors",

@@ -37,6 +37,8 @@ class Options:
     """Header fields that authorize polls, if an application decides about them."""
     strict: bool = False
     """Whether channels have to be created."""
+    several_nodes: bool = False
+    """Whether the connections to one address lead to several nodes: a load balancer, or several workers."""
     limits: dict[str, int] = field(default_factory=lambda: dict(LIMITS))
     patience: float = 5.0
     """Seconds within which what must happen at once has to have happened."""

@@ -34,6 +34,7 @@ class PushUp:
         options = self._options
         return {
             "second node": "" if len(options.urls) > 1 else "no second node was given (--second URL)",
+            "one node": "the address leads to several nodes (--several-nodes)" if options.several_nodes else "",
             "publish key": "" if options.publish_key else "the server has no publish keys (--publish-key KEY)",
             "no publish key": "the server has publish keys" if options.publish_key else "",
             "origin": "" if options.origin else "no allowed origin was given (--origin ORIGIN)",

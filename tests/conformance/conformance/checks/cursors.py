@@ -84,7 +84,7 @@ def include_no_more_than_came(t: Trial) -> None:
     t.same("the messages", came, list(range(9)))
 
 
-@must("CUR-4", "timeout")
+@must("CUR-4", "timeout", "one node")
 def of_empty_answers_go_on(t: Trial) -> None:
     """The cursor of a poll that ended without messages gets what was published before and after it ended."""
     client, publisher = t.client(), t.client()

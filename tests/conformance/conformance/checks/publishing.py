@@ -281,7 +281,7 @@ def refuses_more_levels(t: Trial) -> None:
     client.publish(name, '\\"' + "[" * 100)
 
 
-@must("PUB-11", "resume")
+@must("PUB-11", "resume", "one node")
 def is_found_at_once(t: Trial) -> None:
     """Whoever polls after the 201, over another connection, finds the message."""
     publisher, reader = t.client(), t.client()

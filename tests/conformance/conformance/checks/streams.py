@@ -508,7 +508,7 @@ def end_with_the_connection_in_http_1_0(t: Trial) -> None:
     stream.rest(within=1 + t.patience)
 
 
-@must("STREAM-10")
+@must("STREAM-10", "native", "one node")
 def say_why_they_end(t: Trial) -> None:
     """When its channel, asked for by its id, does not exist any more, a stream ends with an error that says so."""
     if t.options.credentials:

@@ -1,0 +1,375 @@
+"""Several worker processes behind one address: they act as one server, and one that dies is not missed."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.server.caller import Caller, data_of, poll_path
+from tests.server.conftest import Serve
+from tests.server.raw_client import WAIT_SECONDS, RawClient, get
+from tests.server.redis_server import RedisServer
+from tests.server.server_process import Server, clean_environment, wait_until
+
+MODULE = "pushup.cli.worker"
+
+CLIENTS = 40
+"""So many connections are never all of one worker: one in 10**12 times."""
+
+KEY = "a-publish-key-of-27-letters"
+OTHER_KEY = "another-publish-key-of-35-characters"
+
+
+@pytest.fixture(scope="session")
+def wait_strategy() -> str:
+    """One is enough, except for the first tests."""
+    return "epoll"
+
+
+@pytest.fixture
+def serve(serve: Serve) -> Serve:
+    """Servers are killed at the end of a test, which their workers notice."""
+
+    @contextmanager
+    def start(*flags: str, **more: Any) -> Iterator[Server]:
+        with serve(*flags, **more) as server:
+            server.expect_log("the parent process has ended")
+            yield server
+
+    return start
+
+
+def workers_of(server: Server) -> list[psutil.Process]:
+    """The worker processes, in the order of their numbers."""
+    found = {}
+    for child in server.process.children():
+        with suppress(psutil.Error):  # it has just ended
+            if MODULE in (command := child.cmdline()):
+                found[command[command.index(MODULE) + 1]] = child
+    return [found[number] for number in sorted(found)]
+
+
+def gauges(server: Server, name: str) -> dict[str, float]:
+    """This gauge of each worker."""
+    with server.caller() as caller:
+        text = caller.call("GET", "/metrics").text
+    found = re.findall(rf'^pushup_{name}{{worker="(.*?)"}} (\S+)$', text, re.MULTILINE)
+    return {worker: float(value) for worker, value in found}
+
+
+def hold(server: Server, stack: ExitStack, channel: str, count: int = CLIENTS) -> list[Caller]:
+    """So many clients whose polls are held."""
+    callers = [stack.enter_context(server.caller()) for _ in range(count)]
+    before = sum(gauges(server, "held_polls").values())
+    for caller in callers:
+        caller.begin_poll(channel, cursor="now", timeout=60)
+    wait_until(lambda: sum(gauges(server, "held_polls").values()) == before + count, "held polls")
+    return callers
+
+
+def try_to_poll(caller: Caller, *channels: str, **parameters: object) -> dict[str, Any]:
+    """A poll by a client that reconnects, and comes back after a refusal."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            reply = caller.call("GET", poll_path(*channels, **parameters))
+            if reply.status == 200:
+                value: dict[str, Any] = reply.value
+                return value
+        except OSError:
+            caller.close()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def replaced(server: Server, number: int = 1) -> None:
+    """Expect the log lines of workers that are killed."""
+    server.expect_log(rf"worker {number} has ended \(SIGKILL\).* is replaced")
+
+
+@pytest.mark.parametrize("strategy", ["epoll", "reactor"])
+def test_they_are_one_server(serve: Serve, stack: ExitStack, strategy: str) -> None:
+    """Every client gets what is published through any worker, in one order; metrics are of all workers."""
+    with serve("--workers", "2", wait_strategy=strategy) as server:
+        waiting = hold(server, stack, "a")
+        assert len(workers_of(server)) == 2
+        held = gauges(server, "held_polls")
+        assert held.keys() == {"1", "2"}
+        assert min(held.values()) > 0
+        with server.caller() as caller:
+            caller.call("POST", "/v1/channels", {"name": "a"})
+            assert caller.call("GET", "/v1/channels/a").value["subscribers"] == CLIENTS
+            assert caller.call("GET", "/v1/channels").value["channels"][0]["subscribers"] == CLIENTS
+            caller.publish(["a"], "first")
+        answers = [caller.answer() for caller in waiting]
+        assert all(data_of(answer) == ["first"] for answer in answers)
+        published = [caller.publish(["a"], number)["id"] for number, caller in enumerate(waiting)]
+        assert [int(id_.rpartition("-")[2]) for id_ in published] == list(range(3, 3 + CLIENTS))
+        for caller, answer in zip(waiting, answers, strict=True):
+            assert data_of(try_to_poll(caller, "a", cursor=answer["cursor"])) == list(range(CLIENTS))
+        assert server.metric("messages_total") == 1 + CLIENTS
+        assert server.metric("deliveries_total") == CLIENTS * (1 + CLIENTS)
+        assert server.metric("workers_replaced_total") == 0
+
+
+def test_nodes_and_acknowledgements(serve: Serve) -> None:
+    """Each worker is a node; `stable` means all of them."""
+    with serve("--workers", "3", node_name="here") as server, server.caller() as caller:
+
+        def nodes() -> list[tuple[str, str]]:
+            found = caller.call("GET", "/v1/nodes").value["nodes"]
+            return sorted((node["id"], node["name"]) for node in found)
+
+        wait_until(lambda: nodes() == [("1", "here"), ("2", "here"), ("3", "here")], "all nodes")
+        reply = caller.call("POST", "/v1/messages", {"channels": ["a"], "data": 1, "ack": "stable"})
+        assert (reply.status, reply.value["ack"], reply.value["nodes"]) == (201, "stable", 3)
+
+
+def test_a_worker_that_is_killed_is_replaced(serve: Serve, stack: ExitStack) -> None:
+    """Its clients reconnect, go on with their cursors at the others, and miss nothing; so do those of the new one."""
+    with serve("--workers", "2") as server:
+        replaced(server)
+        waiting = hold(server, stack, "a")
+        before = workers_of(server)
+        with server.caller() as caller:
+            cursor = caller.cursor()
+        before[0].kill()
+        with server.caller() as caller:
+            wait_until(lambda: _published(caller, "while it is down"), "a publication")
+        for caller in waiting:
+            try:
+                assert data_of(caller.answer()) == ["while it is down"]
+            except OSError:
+                caller.close()
+                assert data_of(try_to_poll(caller, "a", cursor=cursor)) == ["while it is down"]
+        wait_until(lambda: len(workers_of(server)) == 2 and workers_of(server)[0].pid != before[0].pid, "a new one")
+        wait_until(lambda: gauges(server, "ready") == {"1": 1.0, "2": 1.0}, "the new one is ready")
+        assert workers_of(server)[1].pid == before[1].pid
+        for caller in (stack.enter_context(server.caller()) for _ in range(CLIENTS)):
+            assert data_of(caller.poll("a", cursor=cursor)) == ["while it is down"]
+        assert server.metric("workers_replaced_total") == 1
+
+
+def _published(caller: Caller, data: object) -> bool:
+    try:
+        return bool(caller.publish(["a"], data, key=str(data)))
+    except OSError:
+        caller.close()
+        return False
+
+
+def test_all_workers_die_and_nothing_is_lost(serve: Serve) -> None:
+    """The parent has the state, even if the messages are only in memory."""
+    with serve("--workers", "2") as server, server.caller() as caller:
+        replaced(server, 1)
+        replaced(server, 2)
+        caller.publish(["a"], "kept")
+        for worker in workers_of(server):
+            worker.kill()
+        caller.close()
+        assert data_of(try_to_poll(caller, "a")) == ["kept"]
+
+
+def test_a_stuck_worker_is_replaced(serve: Serve) -> None:
+    """It gives no sign of life. Meanwhile others serve new clients, and nothing is stable that it has not applied."""
+    with serve("--workers", "2") as server:
+        server.expect_log(r"worker 1 is ended: it gave no sign of life for 1\d s")
+        server.expect_log("worker 1 has ended")
+        server.expect_log("Fatal Python error|Current thread|File|Thread|^$|Extension")
+        first = workers_of(server)[0]
+        first.suspend()
+        with server.caller() as caller:
+            caller.move_to(server.address)
+            wait_until(lambda: _stable(server) == "accepted", "a publication through the other worker")
+        wait_until(lambda: workers_of(server)[0].pid != first.pid, "a new worker", 30)
+        wait_until(lambda: _stable(server) == "stable", "stable again", 30)
+
+
+def _stable(server: Server) -> str | None:
+    """What a publication that should be stable reached; None if its connection was the stuck worker's."""
+    body = json.dumps({"channels": ["a"], "data": 1, "ack": "stable", "ack_timeout": 0.3}).encode()
+    with socket.create_connection(server.address.split(":"), timeout=1) as sock:  # type: ignore[arg-type]
+        head = f"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+        try:
+            sock.sendall(head.encode() + body)
+            answer = sock.recv(4096)
+        except OSError:  # it did not answer in time, or was killed
+            return None
+    return json.loads(answer.partition(b"\r\n\r\n")[2])["ack"] if answer else None
+
+
+def test_the_parent_is_killed(serve: Serve, stack: ExitStack, tmp_path: Path) -> None:
+    """Its workers answer their clients and exit; another server can listen there at once, and has all."""
+    journal = f"journal:{tmp_path / 'journal.db'}"
+    with serve("--workers", "2", broadcast=journal, drain_seconds="1s") as server:
+        waiting = hold(server, stack, "a")
+        workers = workers_of(server)
+        with server.caller() as caller:
+            caller.publish(["b"], "kept")
+        server.signal(signal.SIGKILL)
+        server.wait()
+        time.sleep(0.3)
+        with serve("--workers", "2", "--listen", server.address, broadcast=journal) as next_server:
+            for client in waiting:
+                assert client.answer()["messages"] == []
+            gone, alive = psutil.wait_procs(workers, timeout=10)
+            assert len(gone) == 2
+            assert not alive
+            with next_server.caller() as caller:
+                assert data_of(caller.poll("b")) == ["kept"]
+
+
+def test_sigterm_drains_all_workers(serve: Serve, stack: ExitStack) -> None:
+    """Held polls are answered over one drain window; then no process is left, and the exit status is 0."""
+    with serve("--workers", "3", drain_seconds="1s") as server:
+        waiting = hold(server, stack, "a", 300)
+        workers = workers_of(server)
+        began = time.monotonic()
+        server.signal(signal.SIGTERM)
+        for caller in waiting:
+            reply = caller.finish()
+            assert (reply.status, reply.value["messages"]) == (200, [])
+        assert server.wait() == 0
+        assert 0.9 < time.monotonic() - began < 5
+        assert not any(worker.is_running() for worker in workers)
+
+
+def test_a_worker_that_gets_sigterm_is_replaced(serve: Serve, stack: ExitStack) -> None:
+    """It drains and exits; new clients get to the others at once. So an operator can restart them one by one."""
+    with serve("--workers", "2", drain_seconds="1s") as server:
+        waiting = hold(server, stack, "a")
+        first = workers_of(server)[0]
+        first.terminate()
+        wait_until(lambda: not first.is_running() or len(first.net_connections()) < CLIENTS, "its drain")
+        for _ in range(CLIENTS):
+            with server.caller() as caller:
+                caller.poll("b", timeout=0)
+        wait_until(lambda: len(workers_of(server)) == 2 and workers_of(server)[0].pid != first.pid, "a new one")
+        wait_until(lambda: gauges(server, "ready") == {"1": 1.0, "2": 1.0}, "the new one is ready")
+        with server.caller() as caller:
+            caller.publish(["a"], "still here")
+        answers = [caller.answer() for caller in waiting]
+        assert {tuple(data_of(answer)) for answer in answers} == {(), ("still here",)}
+
+
+def test_a_reload_reaches_all(serve: Serve, tmp_path: Path) -> None:
+    """Also those that start later."""
+    keys = tmp_path / "keys"
+    keys.touch(0o600)
+    keys.write_text(KEY)
+    with serve("--workers", "2", publish_keys_file=str(keys)) as server:
+        replaced(server)
+        keys.write_text(OTHER_KEY)
+        server.signal(signal.SIGHUP)
+        wait_until(lambda: _statuses(server) == {201}, "the new key at all workers")
+        workers_of(server)[0].kill()
+        wait_until(lambda: len(workers_of(server)) == 2, "a new worker")
+        wait_until(lambda: set(gauges(server, "ready").values()) == {1.0}, "the new one is ready")
+        assert _statuses(server) == {201}
+
+
+def _statuses(server: Server) -> set[int]:
+    """The statuses of publications with the other key, through several connections."""
+    statuses = set()
+    for _ in range(CLIENTS):
+        with server.caller() as caller:
+            headers = {"Authorization": f"Bearer {OTHER_KEY}"}
+            try:
+                reply = caller.call("POST", "/v1/messages", {"channels": ["a"], "data": 1}, headers)
+                statuses.add(reply.status)
+            except OSError:  # a worker that was just killed
+                continue
+    return statuses
+
+
+def test_tickets_are_valid_at_all_workers(serve: Serve, tmp_path: Path) -> None:
+    """Without a ticket key in the settings, too."""
+    (tmp_path / "mine.py").write_text("def may_poll(channels, headers):\n    return True\n")
+    environment = {"PYTHONPATH": str(tmp_path)}
+    with serve("--workers", "2", authorizer="mine:may_poll", environment=environment) as server:
+        with server.caller() as caller:
+            ticket = caller.call("GET", poll_path("a", timeout=0)).value["ticket"]
+        (tmp_path / "mine.py").unlink()
+        for _ in range(CLIENTS):
+            with server.caller() as caller:
+                reply = caller.call("GET", poll_path("a", timeout=0), headers={"PushUp-Ticket": ticket})
+                assert (reply.status, "ticket" in reply.value) == (200, False)
+
+
+def test_other_addresses(serve: Serve, tmp_path: Path) -> None:
+    """A Unix socket, which all workers share, and IPv6. The socket's path is removed at the end."""
+    path = tmp_path / "pushup.sock"
+    with serve("--workers", "2", "--listen", f"unix:{path}", "--listen", "[::1]:0") as server:
+        for address in server.addresses:
+            with RawClient(address) as client:
+                client.send(get("/readyz"))
+                assert client.read_response().status == 200
+        workers_of(server)[0].terminate()
+        wait_until(lambda: len(workers_of(server)) == 2, "a new worker")
+        assert path.exists()
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+        assert not path.exists()
+
+
+def refused(*flags: str, **environment: str) -> str:
+    """What a server that cannot start says."""
+    command = [sys.executable, "-m", "pushup", "serve", *flags]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=WAIT_SECONDS, env=clean_environment(environment), check=False
+    )
+    assert done.returncode != 0
+    return done.stderr
+
+
+def test_another_server_on_the_same_port(serve: Serve) -> None:
+    """It says that the port is taken, and takes no clients of the first."""
+    with serve("--workers", "2") as server:
+        said = f"cannot listen on {server.address}: Address already in use"
+        assert said in refused("--workers", "2", "--listen", server.address)
+        assert said in refused("--listen", server.address)
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "many", "1.5"])
+def test_a_number_of_workers_that_cannot_be(value: str) -> None:
+    assert "workers" in refused(PUSHUP_WORKERS=value)
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path / "redis")
+    yield server
+    server.kill()
+
+
+def test_workers_with_redis(serve: Serve, stack: ExitStack, redis: RedisServer, tmp_path: Path) -> None:
+    """Each follows the log itself, and has a mark of its own; the parent supervises."""
+    redis.start()
+    state = tmp_path / "state"
+    with serve("--workers", "2", broadcast=redis.url, state_directory=str(state)) as server:
+        replaced(server)
+        server.expect_log("there is no message log in Redis")
+        server.expect_log("publishing is refused until it is back")  # a worker that outlives this test for a moment
+        wait_until(lambda: gauges(server, "ready") == {"1": 1.0, "2": 1.0}, "both are ready")
+        waiting = hold(server, stack, "a")
+        with server.caller() as caller:
+            caller.publish(["a"], 1)
+            wait_until(lambda: len(caller.call("GET", "/v1/nodes").value["nodes"]) == 2, "both nodes")
+        assert all(data_of(caller.answer()) == [1] for caller in waiting)
+        wait_until(lambda: len(list(state.glob("*.mark"))) == 2, "both marks")
+        workers_of(server)[0].kill()
+        with server.caller() as caller:
+            assert data_of(try_to_poll(caller, "a")) == [1]
+        wait_until(lambda: len(workers_of(server)) == 2, "a new worker")
