@@ -145,6 +145,8 @@ def measure_server(server: Server, connections: int, *, interval: float, seconds
         swarm.measure(interval=interval, seconds=WARM_UP_SECONDS)
         memory, threads = server.usage.memory_bytes(), server.usage.thread_count()
         measured = swarm.measure(interval=interval, seconds=seconds)
+        # The most of both moments: while polls come back, not each has a thread yet.
+        memory, threads = max(memory, server.usage.memory_bytes()), max(threads, server.usage.thread_count())
     except (OSError, RuntimeError, psutil.Error) as error:
         seen.append(f"the server gave up: {error}")
     finally:
