@@ -348,8 +348,9 @@ class Swarm:
         publisher.sent.append(time.time())
         assert publisher.connection is not None
         publisher.connection.post(target, body.encode(), self._publish_headers)
-        self.published += 1
-        self.expected += len(range(channel, len(self._subscribers), self._channels))
+        if due >= self._since:  # else it is of the warm-up, and late
+            self.published += 1
+            self.expected += len(range(channel, len(self._subscribers), self._channels))
 
     def _connect_publisher(self, publisher: _Publisher) -> None:
         def acknowledged(connection: Connection, status: int, body: bytes) -> None:

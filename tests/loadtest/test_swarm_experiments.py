@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import time
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,20 @@ def test_a_swarm_counts_what_it_receives() -> None:
     assert measured.mean_trip > 0
     assert len(measured.acknowledgements) == 20
     assert measured.received_share == 1.0
+
+
+def test_a_swarm_does_not_count_the_warm_up() -> None:
+    """A message that was due before, and is published late, is neither expected nor counted as delivered."""
+    with running() as server:
+        swarm = Swarm([server.address], [server.address], subscribers=5)
+        try:
+            swarm.begin()
+            swarm._loop.at(time.time() + 0.05, swarm._publish_next(time.time() - 1))
+            m = swarm.measure(interval=0.1, seconds=0.3)
+        finally:
+            swarm.close()
+    assert (m.published, m.expected, m.delivered, len(m.trips)) == (3, 15, 15, 15)
+    assert max(m.trips) < 1
 
 
 def test_a_swarm_detects_missing_messages() -> None:
