@@ -14,7 +14,7 @@ that appended the command.
 | `hub` | the broadcast of many processes on one machine, which follow one of the first two |
 | `checkpoint` | how journal and Redis store the state |
 | `members` | what the nodes of a cluster show each other |
-| `high_water` | how far this machine has followed the order, in a file of its own |
+| `high_water` | how far this machine has followed the order, in a file of its own: it shows what is missing |
 | `pace` | how long applying and restoring may go on before everything else gets its turn |
 | `waiting` | how many bytes of commands may wait |
 | `refusals` | what publishers are told when a command is refused |

@@ -185,7 +185,7 @@ class Journal(OneNode):
             self._finish_stopping()
 
     def _finish_stopping(self) -> None:
-        if self._stopped is not None and not self._stopped.called:
+        if self._stopped is not None:
             self._stopped.callback(None)
 
     def _run(self, call: Deferred[T], succeeded: Callable[[T], None]) -> None:

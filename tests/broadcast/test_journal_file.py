@@ -24,7 +24,7 @@ from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.past_epochs import REMEMBERED
-from pushup.core.snapshot import Snapshot
+from pushup.core.snapshot import Snapshot, new_epoch
 from pushup.core.state import ReplicatedState
 from tests.broadcast.stepped_helpers import after_restart, name_epoch
 from tests.core.builders import EPOCH, batch, draft, publish
@@ -182,6 +182,8 @@ def test_entries_are_those_since_the_checkpoint(path: Path) -> None:
     more = Entry(EPOCH, 5, 2.5, Expire())
     assert opened.file.append(entries) > 100
     opened.file.append((more,))
+    rows = opened.file._database.execute("SELECT sequence FROM entries").fetchall()
+    assert rows == [(2,), (5,)], "a row for each group"
     read = list(opened.file.entries())
     assert [(e.epoch, e.sequence, e.time, e.command.width) for e in read] == [
         (EPOCH, 2, 2.0, 2),
@@ -291,7 +293,7 @@ def test_a_checkpoint_that_fails_leaves_the_old_one(path: Path) -> None:
     opened.file._database.execute(
         "CREATE TEMP TRIGGER fails BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'no'); END"
     )
-    with pytest.raises(JournalError, match="failed: no"):
+    with pytest.raises(JournalError, match=r"failed: no \(SQLITE_CONSTRAINT_TRIGGER\)"):
         opened.save()
     assert opened.file.recover(after=1) == list(opened.file.entries())
     assert [entry.sequence for entry in opened.file.entries()] == [2]
@@ -299,6 +301,58 @@ def test_a_checkpoint_that_fails_leaves_the_old_one(path: Path) -> None:
     opened.file._database.execute("DROP TRIGGER fails")
     opened.save()
     opened.close()
+
+
+def test_a_new_beginning_that_fails_leaves_everything(path: Path) -> None:
+    """Its error says why, and the next one succeeds."""
+    opened = Opened(path)
+    opened.do(publish("a", key="k"), 1.0)
+    opened.save()
+    before = opened.file.load()
+    beginning = new_epoch(opened.state.snapshot(), "e2")
+    opened.file._database.execute(
+        "CREATE TEMP TRIGGER fails BEFORE DELETE ON keys BEGIN SELECT RAISE(ABORT, 'no'); END"
+    )
+    with pytest.raises(JournalError, match="failed: no"):
+        opened.file.start_over(beginning)
+    assert opened.file.recover(after=0) == []
+    assert opened.file.load() == before
+    opened.file._database.execute("DROP TRIGGER fails")
+    opened.file.start_over(beginning)
+    loaded = opened.file.load()
+    assert loaded is not None
+    assert (loaded.epoch, [channel.name for channel in loaded.channels], loaded.messages) == ("e2", ["a"], ())
+    opened.close()
+
+
+def test_a_save_without_messages_and_keys_adds_no_row(path: Path) -> None:
+    """Only the channel that has changed."""
+    opened = Opened(path)
+    opened.do(publish("a", key="k"), 1.0)
+    opened.save()
+    opened.do(Create("b"), 1.0)
+    opened.save()
+    opened.close()
+    assert [count(path, table) for table in ("entries", "messages", "keys", "channels")] == [0, 1, 1, 2]
+
+
+def test_a_disk_that_is_full_is_named(path: Path) -> None:
+    """Here SQLite is told that there is no room. What was in the file stays."""
+    opened = Opened(path)
+    opened.do(publish("a"), 1.0)
+    opened.file._database.execute("PRAGMA max_page_count = 1")  # it takes the present size
+    with pytest.raises(JournalError, match=f"the disk is full: {re.escape(str(path))} cannot grow"):
+        opened.do(publish("a", data='"' + "x" * 100 * PAGE + '"'), 2.0)
+    assert [entry.sequence for entry in opened.file.entries()] == [1]
+    opened.close()
+
+
+def test_an_error_that_is_not_of_sqlite_itself(path: Path) -> None:
+    """Its type tells more than nothing."""
+    file = JournalFile(path)
+    file.close()
+    with pytest.raises(JournalError, match=r"failed: Cannot operate on a closed database\. \(ProgrammingError\)"):
+        file.append((Entry(EPOCH, 1, 1.0, Expire()),))
 
 
 @contextmanager
@@ -530,8 +584,9 @@ def test_another_database_is_left_alone(path: Path) -> None:
     """Whether or not it has an application id."""
     change(path, "CREATE TABLE customers (name TEXT)", "INSERT INTO customers VALUES ('Ann')")
     assert "is an SQLite database of another program" in error_of(path)
-    change(path, "PRAGMA application_id = 4711")
-    assert "is an SQLite database of another program" in error_of(path)
+    for number in (4711, 0x7FFFFFFF):
+        change(path, f"PRAGMA application_id = {number}")
+        assert "is an SQLite database of another program" in error_of(path)
     assert count(path, "customers") == 1
     change(path, "DROP TABLE customers")
     assert "is an SQLite database of another program" in error_of(path)
@@ -540,10 +595,11 @@ def test_another_database_is_left_alone(path: Path) -> None:
 def test_a_journal_of_another_version_is_left_alone(path: Path) -> None:
     """The error names both versions."""
     filled(path)
-    change(path, "PRAGMA user_version = 2")
-    text = error_of(path)
-    assert "version 2" in text
-    assert "reads version 1" in text
+    for version in (0, 2):
+        change(path, f"PRAGMA user_version = {version}")
+        text = error_of(path)
+        assert f"version {version}" in text
+        assert "reads version 1" in text
     change(path, "PRAGMA user_version = 1")
     Opened(path).close()
 
@@ -588,6 +644,7 @@ def test_damaged_pages_in_the_middle(path: Path) -> None:
         file.write(Random(1).randbytes((pages - 3) * PAGE))
     assert "is damaged" in (text := error_of(path))
     assert "move it away" in text
+    assert "(*** in database main ***)" not in text, "that is only what SQLite says before what it has found"
     with pytest.raises(JournalError, match="is damaged"):
         JournalFile(path)  # before anything is read that may still be whole
 
@@ -651,10 +708,14 @@ def test_a_file_that_could_not_be_used_is_closed(path: Path) -> None:
 
 
 def test_each_commit_is_synced(path: Path) -> None:
-    """No test cuts the power, but a committed transaction must be on the disk and not only in the kernel."""
+    """No test cuts the power, but a committed transaction must be on the disk and not only in the kernel.
+
+    Nor does a test measure that a file in use is reported at once.
+    """
     opened = Opened(path)
-    settings = [opened.file._database.execute(f"PRAGMA {name}").fetchone() for name in ("synchronous", "journal_mode")]
-    assert settings == [(2,), (b"wal",)]
+    names = ("synchronous", "journal_mode", "busy_timeout")
+    settings = [opened.file._database.execute(f"PRAGMA {name}").fetchone() for name in names]
+    assert settings == [(2,), (b"wal",), (0,)]
     opened.close()
 
 

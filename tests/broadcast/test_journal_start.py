@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from pushup.broadcast.high_water import mark_path
+from pushup.broadcast.journal import RETRY_SECONDS
 from pushup.broadcast.journal_file import JournalError, JournalFile
 from pushup.broadcast.journal_start import open_journal
 from pushup.core.commands import Close, Command, Entry, Upgrade
@@ -87,7 +88,7 @@ def test_a_complete_journal_goes_on_under_a_new_name(
     assert warnings == []
 
 
-@pytest.mark.parametrize("mark", [Cursor("e1", 6), Cursor("e2", 1), Cursor("e9", 40)])
+@pytest.mark.parametrize("mark", [Cursor("e1", 6), Cursor("e2", 1), Cursor("e9", 40), Cursor("d10", 1)])
 def test_a_journal_that_ends_before_the_mark_begins_again(
     start: Start, state: Snapshot, path: Path, warnings: list[str], mark: Cursor
 ) -> None:
@@ -169,6 +170,19 @@ def test_a_journal_notes_what_it_has_applied(path: Path) -> None:
     node.file.close()
     assert (node.cursor, len(lines)) == (Cursor("e2", 0), 1)
     assert mark.read_bytes() == b'{"epoch":"e2","sequence":0}'
+
+
+def test_a_journal_notes_what_it_has_found(path: Path, logged_failures: list[str]) -> None:
+    """Entries that a commit has written after all, after it seemed to fail."""
+    node = JournaledReplica(path)
+    node.append(publish("a"))
+    node.helpers.fail_after_effect()
+    node.clock.advance(RETRY_SECONDS)
+    node.helpers.run()
+    node.clock.advance(1.0)
+    assert mark_path(path).read_bytes() == b'{"epoch":"e1","sequence":1}'
+    node.file.close()
+    logged_failures.clear()
 
 
 def test_stopping_waits_for_the_mark(path: Path) -> None:

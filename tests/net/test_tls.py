@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from cryptography.x509 import load_pem_x509_certificate
 from OpenSSL.crypto import FILETYPE_PEM, X509, load_certificate
-from OpenSSL.SSL import TLS_METHOD, Connection, Context
-from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
 from twisted.internet.protocol import Factory
 from twisted.internet.ssl import Certificate, optionsForClientTLS
 from twisted.internet.task import Clock
-from twisted.internet.testing import StringTransport
 from twisted.protocols.tls import TLSMemoryBIOFactory
-from zope.interface import implementer
 
 from pushup.broadcast.redis.connection import RedisConnection
 from pushup.tls import ClientTls, certificate_mistake
+from tests.net.tls_in_memory import ServerTls, Wire, exchange
 from tests.server.certificates import DAY, make_certificate
 
 
@@ -78,30 +72,6 @@ def test_an_untrusted_certificate_is_refused_whatever_it_names() -> None:
     assert certificate_mistake("127.0.0.1", nameless, 0, 1, is_trusted=True) == ""
 
 
-@implementer(IOpenSSLServerConnectionCreator)
-class ServerTls:
-    """A TLS server with this certificate."""
-
-    def __init__(self, names: tuple[str, ...], age: dt.timedelta) -> None:
-        self.certificate, key = make_certificate(*names, age=age)
-        self._context = Context(TLS_METHOD)
-        self._context.use_certificate(load_pem_x509_certificate(self.certificate))
-        self._context.use_privatekey(load_pem_private_key(key, None))  # type: ignore[arg-type]
-
-    def serverConnectionForTLS(self, tls_protocol: Any) -> Connection:
-        return Connection(self._context, None)
-
-
-class Wire(StringTransport):
-    """A TCP connection in memory."""
-
-    def setTcpNoDelay(self, enabled: bool) -> None:
-        pass
-
-    def setTcpKeepAlive(self, enabled: bool) -> None:
-        pass
-
-
 class Talk:
     """A connection to such a server, and its outcome."""
 
@@ -121,13 +91,7 @@ class Talk:
             protocol.makeConnection(transport)
         self.replies: list[str] = []
         self.connection.send(("AUTH", "secret"), lambda reply: self.replies.append(str(reply)))
-        for _ in range(20):
-            clock.advance(0)
-            for (_, source), (target, to) in zip(ends, ends[::-1], strict=True):
-                data = source.value()
-                source.clear()
-                if data and not to.disconnected:
-                    target.dataReceived(data)
+        exchange(clock, *ends)
         if ends[0][1].disconnected:
             ends[0][0].connectionLost(ends[0][0]._reason)
 

@@ -74,7 +74,6 @@ def without_password(url: str) -> str:
 
 def _host(text: str, default: int) -> tuple[str, int]:
     match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:@\s]+)(?::([0-9]{1,5}))?", text)
-    port = int(match[2] or default) if match else 0
-    if match is None or not 0 < port < 65536:
+    if match is None or not 0 < (port := int(match[2] or default)) < 65536:
         raise ValueError(f"{text!r} is not of the form HOST:PORT" if text else "the URL contains no host")
     return match[1].strip("[]"), port

@@ -46,6 +46,9 @@ not."""
 PIECE_BYTES = 64 * 1024
 """Written to the transport at a time. It pauses when it holds more, and resumes when its buffer is empty."""
 
+REPLY_SHOWN = 100
+"""Characters of a reply that are shown in an error."""
+
 
 class _Outstanding(Struct, eq=False):
     """A command without a reply yet.
@@ -105,9 +108,7 @@ class RedisConnection(protocol.Protocol):
         self._written += len(data)
         command = _Outstanding(self._clock.seconds() + blocks, blocks, self._written, on_reply)
         self._waiting.append(command)
-        deadline = command.since + self._timeout
-        if deadline < self._deadline.time:
-            self._deadline.not_after(deadline)  # when it rings, it is set again for the first command
+        self._deadline.not_after(command.since + self._timeout)  # when it rings, it is set for the first command
         if self._paused or len(data) > PIECE_BYTES:
             command.taken = False
             self._untaken.append(command)
@@ -150,7 +151,7 @@ class RedisConnection(protocol.Protocol):
                 self._unsent.popleft()
             self._given += len(piece)
             self.transport.write(piece)
-        if not self._unsent and not self._paused:
+        if not self._paused:
             self._left()
 
     def _left(self) -> None:
@@ -196,7 +197,10 @@ class RedisConnection(protocol.Protocol):
         reader.feed(data)
         self._partial += len(data)
         try:
-            while waiting and (reply := reader.gets()) is not False:
+            while (reply := reader.gets()) is not False:
+                if not waiting:  # from now on each command would get the reply of the one before
+                    self.abort(f"a reply to no command: {str(reply)[:REPLY_SHOWN]}")
+                    return
                 if self._partial:
                     self._partial = 0
                     self._received_at = self._clock.seconds()
@@ -225,11 +229,11 @@ class RedisConnection(protocol.Protocol):
         if reason.check(ConnectionDone):
             self.closed_unheard = not self._heard
             return "Redis closed the connection"
-        arguments = getattr(reason.value, "args", ())
-        if arguments and isinstance(arguments[0], list):  # OpenSSL errors: (library, function, reason)
-            text = ", ".join(str(error[-1]) for error in arguments[0])
-            self.was_refused = "alert" in text
-            return f"TLS failed: {text}"
+        match getattr(reason.value, "args", ()):
+            case [list() as errors]:  # of OpenSSL: (library, function, reason)
+                text = ", ".join(str(why) for _, _, why in errors)
+                self.was_refused = "alert" in text
+                return f"TLS failed: {text}"
         self.was_refused = not isinstance(reason.value, ConnectionLost)
         return reason.getErrorMessage()
 

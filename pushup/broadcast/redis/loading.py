@@ -81,8 +81,8 @@ class Loading:
         await self._read_hash(channels, parts.add_channels)
         await self._read_stream(messages, "-", 1, lambda rows: parts.add_messages(bodies_of(rows)))
         await self._read_stream(keys, "-", 1, lambda rows: parts.add_keys(bodies_of(rows)))
-        epoch, sequence, tag, run, _, _, expected, version, found = now = await self._head()
-        tail = tail_of(epoch, sequence, tag, run, version)
+        epoch, sequence, tag, run, _, _, expected, version, found = await self._head()
+        tail, complete = tail_of(epoch, sequence, tag, run, version), expected == found
 
         def add_entries(rows: list[Any]) -> bool:
             for row in rows:
@@ -91,18 +91,16 @@ class Loading:
                 chain.add(log_entry(chain.epoch, *row))
             return False
 
-        if _checkpoint(now) != _checkpoint(fields):
-            return None
         await self._read_stream(self._log, f"({saved.head.sequence}-0", FIRST_CHANNELS, add_entries)
-        if _checkpoint(await self._head()) != _checkpoint(fields):
+        if (await self._head())[5] != fields[5]:
             return None
         return Loaded(
             tail=tail,
             saved=saved,
             snapshot=parts.snapshot(saved.limits),
-            complete=expected == found,
+            complete=complete,
             entries=chain.entries,
-            is_whole=expected == found and chain.leads_to(tail),
+            is_whole=complete and chain.leads_to(tail),
             past=chain.past,
         )
 
@@ -134,8 +132,3 @@ class Loading:
         self._pieces += 1
         if self._pieces % RENEW_PIECES == 0:
             await self._head()
-
-
-def _checkpoint(fields: list[Any]) -> list[Any]:
-    """What tells one checkpoint from another: its sequence, head and size."""
-    return [*fields[4:7], fields[8]]

@@ -83,7 +83,7 @@ class Reporting:
         self._first_node = FirstNode(node_id=node_id, replica=replica, saving=saving, clock=clock)
         self._acting: Deferred[None] | None = None  # while this node, as the first one, does what is due
         self._on_ends: list[OnEnd] = []  # those who ask where the log ends; the next report that is sent tells them
-        self._pause: _Pause | None = None  # until the next report
+        self._pause: _Pause | None = None  # the last one before a report
         self._most_changes = 0  # with so many the next report comes early
 
     async def run(self, commands: RedisLog, reading: RedisLog) -> None:
@@ -95,7 +95,6 @@ class Reporting:
                 self._most_changes = self._replica.follower.changed_count + SAVE_CHANGES
                 self._pause = _Pause(self._clock, REPORT_SECONDS)
                 await self._pause.over
-                self._pause = None
         except CancelledError:
             pass
         except Exception:
@@ -193,8 +192,8 @@ class Reporting:
         follower = replica.follower
         if report.saved > follower.changes_known_after:
             follower.note_changes(min(report.saved, follower.cursor.sequence))
-        first = min(nodes, key=lambda node: (bool(node.stuck_at), node.id), default=None)
-        if first is not None and first.id == self._node_id and self._acting is None:
+        first = min(nodes, key=lambda node: (bool(node.stuck_at), node.id))  # there is this node, at least
+        if first.id == self._node_id and self._acting is None:
             acting = self._acting = Deferred.fromCoroutine(self._first_node.act(commands, report, nodes))
             acting.addErrback(self._failed, reading)
             acting.addBoth(self._has_acted)

@@ -70,6 +70,7 @@ class FollowingNode:
         limits: Limits | None = None,
         name: str,
         waiting_limit_bytes: int = WaitingLimits().waiting_limit_bytes,
+        timeout: float = TIMEOUT,
         random: Callable[[], float] = lambda: 0.0,
         high_water: HighWater | None = None,
         on_large: Callable[[], None] = lambda: None,
@@ -84,7 +85,7 @@ class FollowingNode:
             self.connector,
             node_id=name,  # so that a seed always has the same nodes
             limits=self.limits,
-            redis_limits=RedisLimits(redis_timeout_seconds=TIMEOUT),
+            redis_limits=RedisLimits(redis_timeout_seconds=timeout),
             waiting_limits=WaitingLimits(waiting_limit_bytes=waiting_limit_bytes),
             clock=clock,
             wall=lambda: clock.seconds() + self.wall_ahead,

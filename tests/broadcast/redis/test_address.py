@@ -53,7 +53,7 @@ def test_all_forms_of_a_url_are_read(url: str, address: RedisAddress) -> None:
         ("redis://:secret@h/x", "not a database number"),
         ("redis://:secret@h/-1", "not a database number"),
         ("redis://:secret@h/²", "not a database number"),
-        ("redis://:secret@h/1/2", "not a database number"),
+        ("redis://:secret@h/1/2", "'1/2' is not a database number"),
         ("redis://:secret@h?db=1", "no parameters"),
         ("redis://:secret@h#1", "no parameters"),
         ("redis+sentinel://:secret@s", "name of the master"),

@@ -11,7 +11,7 @@ import pytest
 from twisted.logger import ILogObserver, globalLogPublisher
 
 from pushup.broadcast.redis.first_node import SETTLED_SECONDS, STUCK_SECONDS
-from pushup.broadcast.redis.records import LogEntry
+from pushup.broadcast.redis.records import LogEntry, NodeReport
 from pushup.broadcast.redis.replica import CannotApply
 from pushup.broadcast.redis.session import STUCK_RETRY_SECONDS
 from pushup.core.commands import Create, Entry, Outcome, Upgrade
@@ -295,6 +295,48 @@ def test_an_entry_that_one_node_cannot_apply_concerns_that_node(
     assert ["this node only" in line for line in logged_failures] == [True]
 
 
+def test_a_node_that_cannot_read_an_entry_keeps_its_connections(cluster: Cluster, logged_failures: list[str]) -> None:
+    """It does not read on, and that is not taken for a server that has stopped sending, however short the timeout."""
+    node = cluster.start(timeout=1.0)
+    links = [link for link in cluster.redis.links if link.connection in node.connector.made]
+    append_unreadable(cluster)
+    cluster.advance(STUCK_RETRY_SECONDS - 0.5)
+    assert node.broadcast.why_not_ready() is not None
+    assert [link.open for link in links] == [True, True]
+    cluster.advance(1.0)
+    assert [link.open for link in links] == [False, False]
+    logged_failures.clear()
+
+
+def test_a_node_that_cannot_read_an_entry_notices_a_fork(logged_failures: list[str]) -> None:
+    """Redis is put back meanwhile, and other entries take the places of those that the node has applied.
+
+    Another node is the first, so this one does not save what it has.
+    """
+    first = NodeReport("a", "", (), "", 0, "")
+    with cluster_of(1) as cluster:
+        (node,) = cluster.nodes
+        cluster.publish(node, "a")
+        dump = cluster.redis.dump()
+        cluster.publish(node, "a")
+        seen = node.cursor
+        append_unreadable(cluster)
+        cluster.settle()
+        assert not node.follows
+        cluster.redis.data = dump
+        command, history = msgspec.json.encode(publish("a")), cluster.redis.history.encode()
+        for tag in (b"x.1", b"x.2"):
+            cluster.redis._append((STATE, LOG), (dump[STATE][b"epoch"], tag, b"1", command, history))
+        keys, other = (STATE, b"{pushup}:leases", b"{pushup}:members"), msgspec.json.encode(first)
+        for _ in range(round(STUCK_RETRY_SECONDS) + 3):
+            cluster.redis._report(keys, (b"a", other, b"3"))
+            cluster.advance(1.0)
+        is_back: bool = node.follows
+        assert is_back
+        assert [gap.reason for gap in node.poll(poll("a", cursor=seen)).gaps] == ["lost"]
+    logged_failures.clear()
+
+
 def test_a_node_that_could_not_apply_an_entry_tries_it_again(logged_failures: list[str]) -> None:
     """It can for reasons that pass. Here it is the only node, so nobody saves a checkpoint that is past the entry."""
     with cluster_of(1) as cluster:
@@ -391,7 +433,12 @@ def test_a_checkpoint_that_is_older_than_remembered_is_loaded_and_saved_again(cl
     state = cluster.redis.data[STATE]
     state |= {name: dump[STATE][name] for name in (b"saved", b"checkpoint", b"parts")}
     cluster.publish(cluster.nodes[1], "b")
-    cluster.advance(3.0)
+    ready = []
+    for _ in range(60):
+        cluster.advance(0.05)
+        if not saver.broadcast.tag:
+            ready.append(saver.broadcast.why_not_ready() is None)
+    assert set(ready) == {False}, "while it has no state that it can vouch for"
     assert is_one(cluster)
     assert int(state[b"saved"]) == 3
     new = cluster.start()

@@ -15,17 +15,18 @@ from pushup.broadcast.epochs import order_of
 from pushup.broadcast.redis.broadcast import RedisBroadcast
 from pushup.broadcast.redis.catch_up import VOUCH_SECONDS
 from pushup.broadcast.redis.connection import RedisConnection
-from pushup.broadcast.redis.errors import CannotConnect
+from pushup.broadcast.redis.errors import CannotConnect, ErrorReply
 from pushup.broadcast.redis.limits import RedisLimits
 from pushup.broadcast.redis.log import LEASE_SECONDS, SCRIPTS, RedisLog
 from pushup.broadcast.redis.reporting import REPORT_SECONDS
+from pushup.broadcast.redis.saving import SAVE_CHANGES
 from pushup.broadcast.waiting import WaitingLimits, size_of
 from pushup.core.commands import Confirmation, Create, Entry, Outcome, Published
 from pushup.core.errors import ChannelExists, Overloaded, Unavailable
 from pushup.core.limits import Limits
 from tests.broadcast.redis.fake_redis import FakeRedis, Link, Refusal
 from tests.broadcast.redis.following_nodes import START, Cluster, FollowingNode, NodeConnector
-from tests.core.builders import gaps, ids, poll, publish
+from tests.core.builders import batch, draft, gaps, ids, poll, publish
 from tests.core.random_entries import sorted_snapshot
 from tests.net.observed_log import logged_at
 
@@ -264,6 +265,8 @@ def test_room_is_freed_however_a_publication_ends(
         assert narrow.broadcast.waiting_bytes == 10 * size_of(LARGE)  # their replies have not arrived yet
     cluster.settle()
     assert [len(outcomes) for outcomes in waiting] == [1] * 10
+    if how == "new epoch":
+        assert reason(waiting[0]) == "the message log has started a new epoch; retry ()"
     assert narrow.broadcast.waiting_bytes == 0
     cluster.redis.denies = ""
     cluster.advance(5.0)
@@ -512,6 +515,36 @@ def test_polls_are_served_while_redis_is_unreachable(cluster: Cluster, node: Fol
     assert held.answers == []
     cluster.publish(cluster.nodes[1], "a")
     assert [ids(answer) for answer in held.answers] == [[2]]
+
+
+def test_entries_are_applied_while_the_first_report_is_under_way(cluster: Cluster) -> None:
+    """However long Redis takes to answer it."""
+    settle, cluster.settle = cluster.settle, lambda: None  # type: ignore[method-assign]
+    node = cluster.start()
+    cluster.settle = settle  # type: ignore[method-assign]
+    cluster.redis.executed.clear()
+    while b"HSCAN" not in cluster.redis.executed:
+        cluster.redis.step()
+    _, reports = [link for link in cluster.redis.links if link.connection in node.connector.made]
+    reports.stuck = True
+    cluster.settle()
+    assert node.follows
+    for _ in range(3):
+        cluster.publish(cluster.nodes[0], "a")
+    assert node.state.cursor.sequence == 3
+    reports.stuck = False
+    cluster.advance(2 * REPORT_SECONDS)
+    assert is_consistent(cluster)
+
+
+def test_much_may_change_while_a_report_is_under_way(cluster: Cluster, node: FollowingNode) -> None:
+    """So much that the next one is due at once."""
+    links_of(cluster, node)[1].stuck = True
+    cluster.advance(2 * REPORT_SECONDS)
+    for _ in range(2):
+        cluster.do(cluster.nodes[1], batch(*[draft("a") for _ in range(SAVE_CHANGES)]))
+    assert node.state.cursor.sequence == 2 * SAVE_CHANGES
+    assert node.follows
 
 
 def test_an_entry_that_cannot_be_read_is_not_skipped(cluster: Cluster, log: list[str]) -> None:
@@ -946,8 +979,9 @@ def test_an_invalid_report_is_logged(cluster: Cluster, node: FollowingNode, log:
     cluster.clock.advance(0.2)
     cluster.crash(cluster.nodes[2])
     cluster.advance(1.0)
-    assert any("reporting to the other nodes failed" in line and "Traceback" in line for line in log)
     cluster.advance(9.0)
+    failed = [line for line in log if "reporting to the other nodes failed" in line]
+    assert ["Traceback" in line for line in failed] == [True] * 2, "once for each node"
     assert is_consistent(cluster)
     assert len(node.node.members()) == 2
 
@@ -969,18 +1003,24 @@ def test_stable_waits_for_every_node(cluster: Cluster, node: FollowingNode, log:
     assert long == [Confirmation("stable", nodes=2)]
 
 
+@pytest.fixture
+def saves(monkeypatch: pytest.MonkeyPatch) -> list[Deferred[bool]]:
+    """The saves that were begun; each ends when the test says so."""
+    begun: list[Deferred[bool]] = []
+
+    def save(*arguments: object, **named: object) -> Deferred[bool]:
+        begun.append(Deferred())
+        return begun[-1]
+
+    monkeypatch.setattr(RedisLog, "save", save)
+    return begun
+
+
 def test_a_node_that_saves_for_longer_than_a_lease_keeps_its_lease(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, saves: list[Deferred[bool]]
 ) -> None:
     """It reports meanwhile, or nobody would wait for it before a publication is stable. It begins no second save."""
     cluster.advance(4.0)
-    saves: list[Deferred[bool]] = []
-
-    def save(*arguments: object, **named: object) -> Deferred[bool]:
-        saves.append(Deferred())
-        return saves[-1]
-
-    monkeypatch.setattr(RedisLog, "save", save)
     cluster.publish(cluster.nodes[0], "a")
     cluster.advance(LEASE_SECONDS + 1.0)
     assert [member.id for member in cluster.nodes[1].node.members()] == ["node0", "node1", "node2"]
@@ -988,6 +1028,30 @@ def test_a_node_that_saves_for_longer_than_a_lease_keeps_its_lease(
     saves[0].callback(True)
     cluster.advance(1.5)
     assert len(saves) == 2
+
+
+def test_a_save_ends_with_its_connection(cluster: Cluster, saves: list[Deferred[bool]], log: list[str]) -> None:
+    """Another one begins when the node has reconnected."""
+    cluster.publish(cluster.nodes[0], "a")
+    cluster.advance(1.5)
+    assert [save.called for save in saves] == [False]
+    cluster.redis.cut()
+    assert [save.called for save in saves] == [True]
+    cluster.advance(1.5)
+    assert [save.called for save in saves] == [True, False]
+
+
+def test_a_node_that_cannot_save_reconnects(cluster: Cluster, saves: list[Deferred[bool]], log: list[str]) -> None:
+    """And logs the reason once, as for publications."""
+    reading, _ = links_of(cluster, cluster.nodes[0])
+    cluster.publish(cluster.nodes[0], "a")
+    for _ in range(3):
+        cluster.advance(1.5)
+        saves[-1].errback(ErrorReply("OOM full"))
+    cluster.advance(1.5)
+    assert not reading.open
+    assert cluster.nodes[0].follows
+    assert log == ["Redis: OOM full; publishing is refused until it is back"]
 
 
 def test_a_node_in_the_previous_epoch_has_not_applied_the_new_one(
@@ -1179,6 +1243,23 @@ def test_a_node_stops_whatever_redis_does(cluster: Cluster, log: list[str], stat
     cluster.redis.hangs = False
     cluster.redis.refuses = ""
     cluster.end()
+
+
+def test_a_node_that_has_left_does_not_come_back(cluster: Cluster) -> None:
+    """It does not report again while it leaves, however long Redis takes to answer."""
+    cluster.advance(0.5)
+    node = cluster.nodes.pop(1)
+    _, appending = links_of(cluster, node)
+    cluster.redis.hangs = True
+    stopped = node.stop()
+    cluster.advance(4 * REPORT_SECONDS)
+    cluster.redis.hangs = False
+    while appending.execute_next():
+        pass
+    cluster.settle()
+    assert stopped.called
+    cluster.advance(2 * REPORT_SECONDS)
+    assert [member.id for member in cluster.nodes[0].node.members()] == ["node0", "node2"]
 
 
 def test_publishers_that_wait_for_more_are_answered_when_their_node_stops(cluster: Cluster) -> None:

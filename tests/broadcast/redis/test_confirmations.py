@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -134,6 +135,19 @@ def test_an_aborted_node_answers_nobody(publishers: Publishers) -> None:
     publishers.advance(10.0)
     assert received == [[], []]
     assert publishers.redis.links == []
+
+
+def test_a_node_that_stops_while_it_asks_logs_nothing(logged_failures: list[str]) -> None:
+    """Nobody waits for the reply any more."""
+    publishers = Publishers()
+    received = publishers.confirm("replicated")
+    publishers.advance(0.5)
+    publishers.confirmations.stop()
+    publishers.advance(0.2)
+    assert received == [ACCEPTED]
+    del publishers
+    gc.collect()  # what is lost in a Deferred is logged when that is freed
+    assert logged_failures == []
 
 
 def test_an_unexpected_reply_about_replicas_is_logged(publishers: Publishers, logged_failures: list[str]) -> None:

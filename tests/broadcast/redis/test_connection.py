@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
+from weakref import ref
 
 import hiredis
 import pytest
-from twisted.internet.error import ConnectionDone
+from OpenSSL import SSL
+from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import ITCPTransport
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
+from zope.interface import alsoProvides
 
-from pushup.broadcast.redis.connection import PROGRESS_BYTES, RedisConnection, Reply
+from pushup.broadcast.redis.connection import PIECE_BYTES, PROGRESS_BYTES, RedisConnection, Reply
 from pushup.broadcast.redis.errors import ErrorCode, ErrorReply, Lost
 from tests.broadcast.redis.fake_redis import encode_reply
 
@@ -34,8 +39,8 @@ class Ends:
     def reply(self, *values: Any) -> None:
         self.connection.dataReceived(b"".join(map(encode_reply, values)))
 
-    def end(self) -> None:
-        self.connection.connectionLost(Failure(ConnectionDone()))
+    def end(self, why: Exception | None = None) -> None:
+        self.connection.connectionLost(Failure(why or ConnectionDone()))
 
     def aborted(self) -> bool:
         return bool(self.transport.disconnected)
@@ -107,6 +112,20 @@ def test_an_error_is_the_reply_of_its_command_only(ends: Ends, logged_failures: 
     assert ends.replies[0][1].code is ErrorCode.OUT_OF_MEMORY
     assert [(name, str(reply)) for name, reply in ends.replies] == [("B", "OOM full"), ("C", "1")]
     assert not ends.aborted()
+
+
+def test_a_reply_to_no_command_ends_the_connection(ends: Ends) -> None:
+    """Otherwise each later command would get the reply of the one before."""
+    ends.send("A")
+    ends.reply(1, b"2" * 1000)
+    assert ends.aborted()
+    ends.send("B")
+    ends.end()
+    assert ends.replies[0] == ("A", 1)
+    ((name, reason),) = ends.lost()
+    assert name == "B"
+    assert reason.startswith("a reply to no command: b'222")
+    assert len(reason) < 200
 
 
 def test_a_missing_reply_ends_the_connection(ends: Ends) -> None:
@@ -181,6 +200,20 @@ def test_a_reply_that_trickles_ends_the_connection(ends: Ends) -> None:
     assert ends.lost() == [("LOAD", "a reply stalled: less than 4096 bytes in 5 s")]
 
 
+def test_bytes_that_trickle_after_a_large_part_are_no_progress(ends: Ends) -> None:
+    """The next `PROGRESS_BYTES` count from the last ones, not from the reply's beginning."""
+    ends.send("LOAD")
+    data = encode_reply(b"x" * 3 * PROGRESS_BYTES)
+    ends.connection.dataReceived(data[:PROGRESS_BYTES])
+    for seconds in range(5):
+        assert not ends.aborted()
+        ends.clock.advance(1.0)
+        ends.connection.dataReceived(data[PROGRESS_BYTES + seconds : PROGRESS_BYTES + seconds + 1])
+    assert ends.aborted()
+    ends.end()
+    assert ends.lost() == [("LOAD", "a reply stalled: less than 4096 bytes in 5 s")]
+
+
 def pack(words: tuple[str | bytes, ...]) -> bytes:
     """A command in the wire format."""
     return b"*%d\r\n" % len(words) + b"".join(
@@ -195,6 +228,10 @@ class SlowTransport(StringTransport):
         super().__init__()
         self.most_held = 0
         self.full = False
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        assert streaming, "a producer that is pulled is asked for every write"
+        super().registerProducer(producer, streaming)
 
     @property
     def held(self) -> int:
@@ -226,8 +263,11 @@ def slow_ends() -> tuple[Ends, SlowTransport]:
 
 
 def test_a_request_may_take_as_long_as_its_bytes_need() -> None:
-    """The time for its reply starts when the last piece has been sent."""
+    """The time for its reply starts when the last piece has been sent, whatever was sent before."""
     ends, transport = slow_ends()
+    ends.connection.send(("PING",), lambda reply: None)
+    ends.reply(b"PONG")
+    transport.send_all()
     command: tuple[str | bytes, ...] = ("SAVE", b"x" * 2_000_000)
     ends.connection.send(command, lambda reply: ends.replies.append(("SAVE", reply)))
     sent = b""
@@ -259,6 +299,39 @@ def test_a_request_that_is_not_accepted_ends_the_connection() -> None:
     assert ends.aborted()
     ends.end()
     assert ends.lost() == [("SAVE", "Redis accepted no data for 5 s")]
+
+
+@pytest.mark.parametrize("size", [PIECE_BYTES + 1, 2 * PIECE_BYTES - 100, 2_000_000])
+def test_a_transport_that_takes_nothing_ends_the_connection(size: int) -> None:
+    """Five seconds after the request, whether it holds part of it or all, and whatever else is sent meanwhile."""
+    ends, _ = slow_ends()
+    ends.connection.send(("SAVE", b"x" * size), lambda reply: ends.replies.append(("SAVE", reply)))
+    for _ in range(4):
+        ends.clock.advance(1.0)
+        ends.connection.send(("B",), lambda reply: None)
+    ends.clock.advance(0.9)
+    assert not ends.aborted()
+    ends.clock.advance(0.2)
+    assert ends.aborted()
+    ends.end()
+    assert ends.lost() == [("SAVE", "Redis accepted no data for 5 s")]
+
+
+def test_each_of_several_large_requests_has_its_time_when_it_is_sent() -> None:
+    """Those that are behind it may still be waiting."""
+    ends, transport = slow_ends()
+    ends.connection.send(("A", b"x" * 2_000_000), lambda reply: ends.replies.append(("A", reply)))
+    ends.connection.send(("B", b"x" * 2_000_000), lambda reply: ends.replies.append(("B", reply)))
+    ends.clock.advance(1.0)
+    sent = 0
+    while sent <= 2_000_100:
+        sent += len(transport.send_all())
+    ends.clock.advance(4.9)
+    assert not ends.aborted()
+    ends.clock.advance(0.2)
+    assert ends.aborted()
+    ends.end()
+    assert ends.lost() == [(name, "no reply within 5 s") for name in ("A", "B")]
 
 
 def test_sending_does_not_extend_earlier_deadlines() -> None:
@@ -294,15 +367,21 @@ def test_requests_are_sent_in_order_in_small_amounts() -> None:
     assert [reply for _, reply in ends.replies] == list(range(8))
 
 
-def test_a_blocking_command_has_a_later_deadline(ends: Ends) -> None:
-    """Its deadline is extended by the time for which it may block."""
-    ends.send("XREAD", blocks=10.0)
-    ends.clock.advance(14.9)
+@pytest.mark.parametrize("size", [1, 2_000_000])
+def test_a_blocking_command_has_a_later_deadline(size: int) -> None:
+    """Its deadline is extended by the time for which it may block, which begins when all of it was sent."""
+    ends, transport = slow_ends()
+    failed: list[Failure] = []
+    ends.connection.ask("XREAD", b"x" * size, blocks=10.0).addErrback(failed.append)
+    ends.clock.advance(1.0)
+    while transport.held:
+        transport.send_all()
+    ends.clock.advance(13.9 if size == 1 else 14.9)
     assert not ends.aborted()
     ends.clock.advance(0.2)
     assert ends.aborted()
     ends.end()
-    assert ends.lost() == [("XREAD", "no reply within 5 s")]
+    assert [failure.getErrorMessage() for failure in failed] == ["no reply within 5 s"]
 
 
 def test_a_blocking_command_does_not_extend_later_deadlines(ends: Ends) -> None:
@@ -354,6 +433,38 @@ def test_the_driver_is_told_when_to_flush_and_when_to_release() -> None:
         assert driven.said == ["flush", "flush", "release"]
 
 
+class TcpTransport(StringTransport):
+    """A transport that is a TCP connection; `options` are those of its socket."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        alsoProvides(self, ITCPTransport)
+        self.options: dict[Any, Any] = {}
+
+    def setTcpNoDelay(self, enabled: bool) -> None:
+        self.options["no delay"] = enabled
+
+    def setTcpKeepAlive(self, enabled: bool) -> None:
+        self.options["keep alive"] = enabled
+
+    def getHandle(self) -> TcpTransport:
+        return self
+
+    def setsockopt(self, level: int, name: int, value: int) -> None:
+        self.options[level, name] = value
+
+
+def test_the_options_of_the_socket() -> None:
+    """A small command is sent at once, a peer that vanished is noticed, and the kernel's buffer hides no progress."""
+    lowat: dict[Any, Any] = {(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT): PIECE_BYTES}
+    tcp, upper, lower = TcpTransport(), TcpTransport(), TcpTransport()
+    RedisConnection(Clock(), 5.0).makeConnection(tcp)
+    assert tcp.options == {"no delay": True, "keep alive": True, **lowat}
+    upper.transport = lower  # type: ignore[attr-defined]  # with TLS
+    RedisConnection(Clock(), 5.0).makeConnection(upper)
+    assert lower.options == lowat
+
+
 class TlsTransport(StringTransport):
     """A transport on top of another one."""
 
@@ -395,6 +506,50 @@ def test_the_end_is_reported_to_waiting_and_later_commands(ends: Ends) -> None:
     assert ends.transport.value() == sent
 
 
+ALERT = SSL.Error([("SSL routines", "", "tlsv1 alert protocol version"), ("SSL routines", "", "and more")])
+NO_TLS = SSL.Error([("SSL routines", "", "wrong version number")])
+
+
+@pytest.mark.parametrize(
+    ("why", "said", "was_refused"),
+    [
+        (ConnectionDone(), "Redis closed the connection", False),
+        (ConnectionLost("reset"), "Connection to the other side was lost in a non-clean fashion: reset.", False),
+        (ConnectionLost(), "Connection to the other side was lost in a non-clean fashion.", False),
+        (ALERT, "TLS failed: tlsv1 alert protocol version, and more", True),
+        (NO_TLS, "TLS failed: wrong version number", False),
+        (ValueError("its certificate has expired"), "its certificate has expired", True),
+        (ValueError(), "", True),
+    ],
+)
+def test_how_a_connection_ended(ends: Ends, why: Exception, said: str, was_refused: bool) -> None:
+    """The peer or the network ended it; or the peer accepted no TLS with us, or we none with the peer."""
+    ends.send("A")
+    ends.end(why)
+    assert ends.lost() == [("A", said)]
+    assert ends.connection.was_refused is was_refused
+    assert ends.connection.closed_unheard is isinstance(why, ConnectionDone)
+
+
+def test_nothing_of_a_request_is_kept_after_the_end() -> None:
+    """Neither the bytes that were not sent, which nobody gets any more, nor who waits for the reply."""
+
+    class Waiting:
+        def __call__(self, reply: Reply) -> None:
+            pass
+
+    ends, transport = slow_ends()
+    waiting = Waiting()
+    kept = ref(waiting)
+    ends.connection.send(("SAVE", b"x" * 2_000_000), waiting)
+    del waiting
+    held = transport.held
+    ends.end()
+    ends.connection.resumeProducing()
+    assert transport.held == held
+    assert kept() is None
+
+
 def test_a_command_sent_from_the_callback_of_the_end_fails(ends: Ends) -> None:
     """It fails at once rather than wait forever."""
     replies: list[str] = []
@@ -430,6 +585,15 @@ def test_a_server_that_is_not_redis_ends_the_connection(ends: Ends, garbage: byt
     ((name, reason),) = ends.lost()
     assert name == "A"
     assert reason.startswith("this is not Redis: ")
+
+
+def test_through_tls_an_alert_is_garbage_like_any_other(ends: Ends) -> None:
+    """The advice to use TLS would be wrong there."""
+    ends.connection.handshakeCompleted()
+    ends.send("A")
+    ends.connection.dataReceived(b"\x15\x03\x01\x00\x02\x02\x46")
+    ends.end()
+    assert ends.lost()[0][1].startswith("this is not Redis: ")
 
 
 def test_replies_before_garbage_count(ends: Ends) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import hiredis
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectError, ConnectionDone
+from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.testing import MemoryReactorClock, StringTransport
+from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 
 from pushup.broadcast.redis.address import parse_address
@@ -16,6 +19,7 @@ from pushup.broadcast.redis.connection import RedisConnection
 from pushup.broadcast.redis.connector import Connector
 from pushup.broadcast.redis.errors import CannotConnect
 from tests.broadcast.redis.fake_redis import encode_reply
+from tests.net.tls_in_memory import ServerTls, Wire, exchange
 
 MASTER: list[Any] = [b"master", 0, []]
 REPLICA: list[Any] = [b"slave", b"10.0.0.1", 6379, b"connected", 0]
@@ -80,10 +84,13 @@ class ScriptedServers:
 def test_a_connection_introduces_itself() -> None:
     """It sends its name, and nothing that was not configured."""
     servers = ScriptedServers({"127.0.0.1:6379": {"ROLE": MASTER}})
-    made, failed = servers.connect("redis://127.0.0.1")
-    assert (len(made), failed) == (1, [])
+    (connection,), failed = servers.connect("redis://127.0.0.1")
+    assert failed == []
     assert servers.words("127.0.0.1:6379") == ["CLIENT SETNAME me", "ROLE"]
-    assert not servers.open["127.0.0.1:6379"][0].disconnected
+    (transport,) = servers.open["127.0.0.1:6379"]
+    assert not transport.disconnected
+    connection.send(("PING",), lambda reply: None)
+    assert b"PING" in transport.value()
 
 
 @pytest.mark.parametrize(
@@ -170,6 +177,89 @@ def test_a_server_that_is_not_plain_redis_is_named(data: bytes, why: str) -> Non
     protocol.connectionLost(Failure(ConnectionDone()))
     (received,) = failed
     assert received.startswith(f"127.0.0.1:6379: {why}")
+
+
+class TlsRedis(Protocol):
+    """Answers each command: it is a master."""
+
+    def __init__(self) -> None:
+        self._reader = hiredis.Reader()
+
+    def dataReceived(self, data: bytes) -> None:
+        assert self.transport is not None
+        self._reader.feed(data)
+        while (words := self._reader.gets()) is not False:
+            self.transport.write(encode_reply(MASTER if words == [b"ROLE"] else b"OK"))
+
+
+class ClosingRedis(Protocol):
+    """Closes the connection when it gets a command."""
+
+    def dataReceived(self, data: bytes) -> None:
+        assert self.transport is not None
+        self.transport.loseConnection()
+
+
+class TlsTalk:
+    """A node connects to a server with TLS, up to where the client has sent its first bytes."""
+
+    def __init__(self) -> None:
+        self.reactor = MemoryReactorClock()
+        self.made: list[RedisConnection] = []
+        self.failed: list[str] = []
+        connector = Connector(parse_address("rediss://127.0.0.1"), reactor=self.reactor, timeout=5.0, name="me")
+        connecting = Deferred.fromCoroutine(connector.connect())
+        connecting.addCallbacks(self.made.append, lambda failure: self.failed.append(str(failure.value)))
+        factory: Any = self.reactor.tcpClients[0][2]
+        while not isinstance(factory, TLSMemoryBIOFactory):
+            factory = factory._wrappedFactory
+        factory._clock = self.reactor  # else what it writes waits for the global reactor
+        client: Any = self.reactor.tcpClients[0][2].buildProtocol(None)
+        self.client, self.wire = client, Wire()
+        self.client.makeConnection(self.wire)
+
+    def speak_tls(self, tls: ServerTls, redis: Protocol) -> None:
+        factory = TLSMemoryBIOFactory(tls, False, Factory.forProtocol(lambda: redis), self.reactor)
+        server: Any = factory.buildProtocol(None)
+        wire = Wire()
+        server.makeConnection(wire)
+        exchange(self.reactor, (self.client, self.wire), (server, wire))
+
+    def end(self) -> str:
+        """The server closes the connection, if nobody has yet; returns why the node does not use it."""
+        self.client.connectionLost(getattr(self.client, "_reason", None) or Failure(ConnectionDone()))
+        (why,) = self.failed
+        return why.removeprefix("127.0.0.1:6379: ")
+
+
+def test_a_server_without_tls_is_named() -> None:
+    """With advice, unless TLS works and something else does not."""
+    talk = TlsTalk()
+    talk.client.dataReceived(b"-ERR unknown command\r\n")
+    assert talk.end().endswith("(no TLS handshake; if this Redis does not use TLS, use redis:// instead of rediss://)")
+    talk = TlsTalk()
+    talk.client.dataReceived(b"\x15\x03\x01\x00\x02\x02\x46")
+    assert (why := talk.end()).startswith("TLS failed: ")
+    assert "alert protocol version" in why
+    assert "(" not in why
+    talk = TlsTalk()
+    talk.speak_tls(ServerTls(("127.0.0.1",)), TlsRedis())
+    assert (why := talk.end()).startswith("its certificate is not signed by an authority that this machine trusts")
+    assert "(" not in why
+
+
+def test_with_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a server with a certificate that this machine trusts; no advice if that closes the connection."""
+    tls = ServerTls(("127.0.0.1",))
+    authorities = tmp_path / "authorities.pem"
+    authorities.write_bytes(tls.certificate)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authorities))
+    talk = TlsTalk()
+    talk.speak_tls(tls, TlsRedis())
+    assert (len(talk.made), talk.failed) == (1, [])
+    talk = TlsTalk()
+    talk.speak_tls(tls, ClosingRedis())
+    assert talk.end() == "Redis closed the connection"
 
 
 def test_cancelling_closes_the_connection() -> None:

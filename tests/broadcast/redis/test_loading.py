@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, cast
 
 import msgspec
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from pushup.broadcast.pace import TURN_UNITS, Pace, work_of
-from pushup.broadcast.redis.loading import LEASE_SECONDS
+from pushup.broadcast.redis.connection import RedisConnection
+from pushup.broadcast.redis.loading import LEASE_SECONDS, RENEW_PIECES
+from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.pieces import Count
+from pushup.broadcast.redis.records import Loaded
 from pushup.broadcast.redis.saving import SAVE_CHANGES
-from pushup.core.commands import Create, Entry, Expire
+from pushup.core.commands import Command, Create, Entry, Expire
+from pushup.core.limits import Limits
+from pushup.core.snapshot import ChannelSnapshot
+from pushup.core.state import ReplicatedState
 from tests.broadcast.redis.fake_redis import FakeRedis
 from tests.broadcast.redis.following_nodes import START, Cluster, cluster_of
 from tests.core.builders import batch, draft, publish
@@ -121,6 +127,210 @@ def test_a_node_loads_although_redis_takes_no_writes(cluster: Cluster) -> None:
     cluster.redis.denies = "MISCONF no disk"
     node = cluster.start()
     assert node.state.snapshot() == cluster.nodes[0].state.snapshot()
+
+
+class Asks:
+    """A connection whose commands are carried out at once; before that, `before` is called with each."""
+
+    def __init__(self, redis: FakeRedis) -> None:
+        self._redis = redis
+        self.asked: list[list[bytes]] = []
+        self.before: Callable[[list[bytes]], None] = lambda words: None
+
+    def ask(self, *words: Any, blocks: float = 0.0) -> Deferred[Any]:
+        encoded = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+        self.asked.append(encoded)
+        self.before(encoded)
+        return succeed(self._redis.execute(encoded))
+
+    def send(self, words: tuple[Any, ...], on_reply: Callable[[Any], None]) -> None:
+        self.ask(*words).addCallback(on_reply)
+
+
+class Reading:
+    """A log in Redis; one node writes it and saves its checkpoint, another reads all."""
+
+    def __init__(self, channels: int = 0, name: str = "") -> None:
+        """So many channels have names that end with `name`."""
+        clock = Clock()
+        clock.advance(START)
+        self.redis = FakeRedis(clock)
+        self.writer, self.reader = Asks(self.redis), Asks(self.redis)
+        self._log, self._reading = (
+            RedisLog(cast(RedisConnection, asks), "pushup") for asks in (self.writer, self.reader)
+        )
+        for log in (self._log, self._reading):
+            now(log.prepare())
+        self.state = ReplicatedState(Limits(), epoch="e1")
+        self.state.note_changes()
+        self._saved = 0
+        opened = (ChannelSnapshot(f"{n}{name}", n + 1, 9e9, 9e9, 9, 0, 0, "expired", 0) for n in range(channels))
+        assert now(self._log.begin("", self.state.changes(), opened))
+        self.state.note_changes()
+
+    def append(self, *commands: Command) -> None:
+        for command in commands:
+            sequence = self.state.cursor.sequence + 1
+            self._log.append("e1", f"t{sequence}", command, lambda reply: None)
+            self.state.apply(Entry("e1", sequence, START, command))
+
+    def save(self) -> None:
+        """And trim the log as far as possible."""
+        self.redis.data.pop(b"{pushup}:loads", None)  # as a release before 0.2, which does not wait for who reads
+        end = self.state.cursor.sequence
+        assert now(self._log.save(self._saved, self.state.changes(), f"t{end}", keep_after=end))
+        self.state.note_changes()
+        self._saved = end
+
+    def once(self, name: bytes, key: bytes, interfere: Callable[[], object]) -> None:
+        """Do this when the reader asks for it the first time."""
+
+        def before(words: list[bytes]) -> None:
+            if words[:2] == [name, b"{pushup}:" + key]:
+                self.reader.before = lambda words: None
+                interfere()
+
+        self.reader.before = before
+
+    def load(self) -> Loaded | None:
+        self.reader.asked.clear()
+        loaded: Loaded | None = now(self._reading.load("reader"))
+        return loaded
+
+    def counts(self, name: bytes, key: bytes) -> list[int]:
+        """How many items were asked for in each piece of this key."""
+        return [int(words[-1]) for words in self.reader.asked if words[:2] == [name, b"{pushup}:" + key]]
+
+
+def now(asked: Coroutine[Deferred[Any], Any, Any]) -> Any:
+    results: list[Any] = []
+    Deferred.fromCoroutine(asked).addCallback(results.append)
+    (result,) = results
+    return result
+
+
+def test_where_no_epoch_has_begun_there_is_nothing_to_load() -> None:
+    reading = Reading()
+    reading.redis.data.clear()
+    assert reading.load() is None
+    assert b"{pushup}:loads" not in reading.redis.data
+
+
+def test_small_items_are_read_in_few_pieces() -> None:
+    """Each has up to twice as many as the one before, and no more than is good for Redis."""
+    reading = Reading(channels=1000)
+    for n in range(10):
+        reading.append(publish("a", key=f"k{n}"))
+        reading.save()
+    reading.append(*[Expire()] * 4000)
+    loaded = reading.load()
+    assert loaded is not None
+    assert (len(loaded.snapshot.channels), len(loaded.snapshot.messages), len(loaded.snapshot.keys)) == (1001, 10, 10)
+    assert [logged.last for logged in loaded.entries] == [*range(11, 4011)]
+    assert loaded.is_whole
+    assert reading.counts(SCAN, b"channels")[:3] == [128, 256, 512]
+    assert reading.counts(b"XRANGE", b"messages") == reading.counts(b"XRANGE", b"keys") == [1, 2, 4, 8, 16]
+    assert reading.counts(b"XRANGE", b"log") == [128, 256, 512, 1024, 2048, 2048, 2048]
+
+
+def test_large_items_are_read_one_at_a_time_and_the_lease_is_renewed() -> None:
+    """After each 16 pieces, whatever they are of."""
+    reading = Reading()
+    for _ in range(40):
+        reading.append(publish("a", data='"' + "x" * 100_000 + '"'))
+        reading.save()
+    reading.load()
+    assert reading.counts(b"XRANGE", b"messages") == [1] * 41
+    assert pieces_between_leases(reading)[:2] == [1 + RENEW_PIECES, RENEW_PIECES]  # the first are the channels
+    reading = Reading(channels=40 * 128, name="x" * 500)
+    reading.load()
+    assert reading.counts(SCAN, b"channels")[:2] == [128, pytest.approx(128, rel=0.2)]
+    assert pieces_between_leases(reading)[:2] == [RENEW_PIECES, RENEW_PIECES]
+
+
+def pieces_between_leases(reading: Reading) -> list[int]:
+    text = "".join("L" if words[0] == b"EVALSHA" else "p" for words in reading.reader.asked)
+    return [len(pieces) for pieces in text[1:].split("L")]
+
+
+@pytest.mark.parametrize("saved", [1, 9])
+@pytest.mark.parametrize("key", [b"messages", b"keys", b"log"])
+def test_pieces_of_two_checkpoints_are_not_put_together(key: bytes, saved: int) -> None:
+    """Reading begins again, with larger pieces, so that it ends however often others save."""
+    reading = Reading(channels=4000)
+    reading.append(*[publish("a", key=f"k{n}") for n in range(saved)])
+    reading.save()
+    reading.append(publish("b", key="l"))
+    reading.once(b"XRANGE", key, reading.save)
+    loaded = reading.load()
+    assert loaded is not None
+    assert (loaded.saved.head.sequence, loaded.snapshot.sequence) == (saved + 1, saved + 1)
+    assert (loaded.is_whole, len(loaded.snapshot.messages), loaded.entries) == (True, saved + 1, [])
+    *first, one, two, three = reading.counts(SCAN, b"channels")
+    assert (first[:3], max(first) < 1024, (one, two, three)) == ([128, 256, 512], True, (1024, 2048, 4096))
+
+
+def test_entries_that_come_while_a_node_reads_are_no_part_of_it() -> None:
+    """However many come: it ends where the log ended when the checkpoint had been read, and the node reads on there."""
+    reading = Reading()
+    reading.append(publish("a"))
+    reading.save()
+    reading.append(publish("a"), publish("a"))
+    reading.once(b"XRANGE", b"log", lambda: reading.append(*[publish("a")] * 300))
+    loaded = reading.load()
+    assert loaded is not None
+    assert ([logged.last for logged in loaded.entries], loaded.tail.sequence) == ([2, 3], 3)
+    assert loaded.is_whole
+    assert reading.counts(b"XRANGE", b"log") == [128]
+
+
+def test_what_else_changes_while_a_node_reads_does_not_matter() -> None:
+    """Here the log goes on in another run of Redis, with another version."""
+    reading = Reading(channels=1)
+    state = reading.redis.data[b"{pushup}:state"]
+    reading.once(b"XRANGE", b"log", lambda: state.update({b"run": b"another", b"version": b"9"}))
+    loaded = reading.load()
+    assert loaded is not None
+    assert loaded.is_whole
+    assert reading.counts(SCAN, b"channels") == [128]
+
+
+@pytest.mark.parametrize(
+    ("key", "change"),
+    [
+        (b"channels", lambda by_name: by_name.popitem()),
+        (b"channels", lambda by_name: by_name.update({b"more": by_name[b"0"]})),
+        (b"messages", lambda stream: stream.rows.clear()),
+        (b"keys", lambda stream: stream.rows.clear()),
+    ],
+)
+@pytest.mark.parametrize("when", ["before", "while it reads"])
+def test_a_checkpoint_with_a_part_missing_is_not_complete(key: bytes, change: Callable[[Any], Any], when: str) -> None:
+    """Or with one too many; nor is it whole, although no entry is missing."""
+    reading = Reading(channels=5)
+    reading.append(publish("a", key="k"))
+    reading.save()
+    reading.append(publish("b"))
+    data = reading.redis.data[b"{pushup}:" + key]
+    if when == "before":
+        change(data)
+    else:
+        reading.once(b"XRANGE", b"messages", lambda: change(data))
+    loaded = reading.load()
+    assert loaded is not None
+    assert (loaded.complete, loaded.is_whole, len(loaded.entries)) == (False, False, 1)
+
+
+def test_a_checkpoint_without_the_last_entries_is_complete_but_not_whole() -> None:
+    """The log ends after the entry that is missing."""
+    reading = Reading()
+    reading.append(publish("a"))
+    reading.save()
+    reading.append(publish("b"), publish("c"))
+    reading.redis.data[b"{pushup}:log"].rows.pop()
+    loaded = reading.load()
+    assert loaded is not None
+    assert (loaded.complete, loaded.is_whole, len(loaded.entries)) == (True, False, 1)
 
 
 def test_pieces_get_their_size_whatever_the_items_have() -> None:

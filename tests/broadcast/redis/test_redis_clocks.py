@@ -160,10 +160,11 @@ def test_the_time_goes_on_while_redis_hangs(cluster: Cluster) -> None:
 
 
 def test_before_the_first_report_the_time_is_that_of_the_last_entry(cluster: Cluster) -> None:
-    """A node that could not report yet expires nothing."""
+    """A node that could not report yet expires nothing, and may be in another epoch than the others."""
     cluster.redis.hangs = True
     node = cluster.start()
     assert node.broadcast.now() == 0.0
+    assert node.broadcast.awaits("e1")
     cluster.redis.hangs = False
 
 
@@ -227,6 +228,28 @@ def test_an_epoch_with_an_earlier_name_is_awaited_by_a_node_that_is_cut_off(
     logged_failures.clear()
 
 
+def test_a_node_that_missed_one_report_awaits_no_earlier_epoch(cluster: Cluster, logged_failures: list[str]) -> None:
+    """It counts as cut off after two: others may have begun such an epoch by then."""
+    node, other = cluster.nodes
+    cluster.crash(other)
+    earlier = next_epoch(node.state.cursor.epoch, cluster.clock.seconds(), lambda: 0.0)
+    node.wall_ahead = HOUR
+    cluster.redis.data.clear()
+    cluster.advance(5.0)
+    assert order_of(earlier) < order_of(node.state.cursor.epoch)
+    cluster.redis.executed.clear()
+    while b"EVALSHA" not in cluster.redis.executed:
+        cluster.advance(0.05)
+    cluster.redis.hangs = True
+    awaited = []
+    for _ in range(20):
+        cluster.advance(0.05)
+        awaited.append(node.broadcast.awaits(earlier))
+    assert 0.05 * awaited.index(True) == pytest.approx(2 * REPORT_SECONDS, abs=0.06)
+    cluster.redis.hangs = False
+    logged_failures.clear()
+
+
 def test_former_names_of_its_epoch_are_not_awaited_by_a_node_that_is_cut_off(
     cluster: Cluster, logged_failures: list[str]
 ) -> None:
@@ -254,6 +277,24 @@ def test_cursors_of_many_epochs_that_are_made_up_keep_nobody_from_an_answer(clus
     cluster.advance(1.0)
     awaited = [node.broadcast.awaits(f"{number:x}") for number in range(1, 2 * EPOCHS_LIMIT)]
     assert awaited == [True] * (EPOCHS_LIMIT - 1) + [False] * EPOCHS_LIMIT
+    assert node.broadcast.awaits("1")
+    cluster.redis.hangs = False
+
+
+def test_epochs_that_a_node_has_not_heard_of_for_long_are_forgotten(cluster: Cluster) -> None:
+    """Those with a later name than its own; then they are awaited again. Hearing of one twice takes no room."""
+    node = cluster.nodes[0]
+    later = [f"f{number:020x}" for number in range(EPOCHS_LIMIT + 1)]
+    assert node.broadcast.awaits(later[0])
+    cluster.advance(2 * REPORT_SECONDS)
+    cluster.redis.hangs = True
+    for epoch in later[1 : EPOCHS_LIMIT - 1]:  # its own is one of them
+        assert node.broadcast.awaits(epoch)
+    for epoch in (later[1], later[EPOCHS_LIMIT - 1], later[1]):
+        assert node.broadcast.awaits(epoch)
+    assert not node.broadcast.awaits(later[0])
+    assert node.broadcast.awaits(later[EPOCHS_LIMIT])
+    assert node.broadcast.awaits(later[0])
     cluster.redis.hangs = False
 
 

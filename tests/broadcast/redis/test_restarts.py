@@ -13,11 +13,13 @@ from twisted.internet.defer import Deferred, succeed
 from pushup.broadcast.epochs import next_epoch, order_of
 from pushup.broadcast.high_water import MARK_SECONDS, HighWater
 from pushup.broadcast.redis.catch_up import VOUCH_SECONDS
-from pushup.core.commands import Entry, Outcome
+from pushup.core.commands import ChannelState, Create, Entry, Outcome
 from pushup.core.cursor import Cursor
+from pushup.core.state import ReplicatedState
 from tests.broadcast.redis.following_nodes import Cluster, FollowingNode, cluster_of
 from tests.core.builders import ids, poll, publish
 from tests.core.random_entries import sorted_snapshot
+from tests.net.observed_log import logged_at
 
 STATE = b"{pushup}:state"
 
@@ -174,6 +176,21 @@ def test_a_node_that_left_in_good_order_need_not_vouch(cluster: Cluster) -> None
     cluster.advance(2.0)
     epoch_of(cluster)  # it is followed by now
     assert told(cluster, seen) == ["nothing"]
+
+
+def test_a_node_without_a_state_vouches_for_nothing(cluster: Cluster) -> None:
+    """All others have left in good order. The log that it finds was put back to an earlier time, and it cannot know."""
+    seen = cluster.publish(cluster.nodes[0], "a")
+    dump = cluster.redis.dump()
+    cluster.publish(cluster.nodes[0], "a")
+    while cluster.nodes:
+        cluster.nodes.pop().stop()
+        cluster.settle()
+    cluster.redis.restart(dump)
+    cluster.redis.data.pop(b"{pushup}:members")
+    cluster.start()
+    cluster.advance(VOUCH_SECONDS + 2.0)
+    assert told(cluster, f"{seen.epoch}-{seen.sequence}") == ["lost"]
 
 
 def test_a_slow_node_is_waited_for(cluster: Cluster) -> None:
@@ -341,6 +358,110 @@ def test_a_node_that_has_not_read_the_new_name_yet(cluster: Cluster) -> None:
     assert [ids(answer) for answer in held.answers] == [[3]]
 
 
+# What a node reads, what it begins with, and what it logs.
+
+
+def test_a_node_that_reconnects_reads_on(cluster: Cluster) -> None:
+    """It does not load what it has."""
+    cluster.publish(cluster.nodes[0], "a")
+    cluster.redis.executed.clear()
+    cluster.redis.cut()
+    cluster.advance(2.0)
+    epoch_of(cluster)
+    assert b"HSCAN" not in cluster.redis.executed
+
+
+def test_a_log_that_is_lost_while_a_node_is_about_to_load_it(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing to load then, so an epoch begins."""
+    load, before = cluster.redis._load, cluster.nodes[0].state.cursor.epoch
+    times = itertools.count()
+
+    def lose_first(*arguments: Any) -> Any:
+        if next(times) == 0:
+            cluster.redis.data.clear()
+        return load(*arguments)
+
+    while cluster.nodes:
+        cluster.crash(cluster.nodes[0])
+    monkeypatch.setattr(cluster.redis, "_load", lose_first)
+    with logged_at("critical") as lines:
+        cluster.start()
+        cluster.advance(1.0)
+    assert lines == []
+    assert epoch_of(cluster) != before
+
+
+@pytest.mark.parametrize("how", ["cannot be read", "fails"])
+def test_a_new_epoch_begins_with_the_channels_before_an_entry_that_is_no_good(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Nobody can vouch for the log after a restart. What follows that entry is not known."""
+    node = cluster.nodes[0]
+    for name in ("a", "b", "c"):
+        cluster.do(node, Create(name, 5000.0))
+    while cluster.nodes:
+        cluster.crash(cluster.nodes[0])
+    if how == "cannot be read":
+        cluster.redis.data[b"{pushup}:log"].rows[1][1][7] = b'{"type":"strange"}'
+    else:
+        apply = ReplicatedState.apply
+
+        def failing(state: ReplicatedState, entry: Entry) -> Outcome:
+            if entry.sequence == 2:
+                raise RuntimeError("this entry is no good")
+            return apply(state, entry)
+
+        monkeypatch.setattr(ReplicatedState, "apply", failing)
+    cluster.redis.restart()
+    new = cluster.start()
+    cluster.advance(VOUCH_SECONDS + 2.0)
+    assert epoch_of(cluster) != node.state.cursor.epoch
+    assert [channel.name for channel in new.node.channels(0, 9)] == ["a"]
+
+
+def test_a_new_epoch_goes_on_with_the_time_and_the_ids_of_channels(cluster: Cluster) -> None:
+    """Messages are never older than the ones before, although Redis was set back, and no id is given twice."""
+    node = cluster.nodes[0]
+    named = cluster.do(node, Create("a", 5000.0))
+    assert isinstance(named, ChannelState)
+    before = cluster.publish(node, "a").time
+    cluster.redis.skew = -3600.0
+    cluster.redis.data.clear()
+    cluster.advance(3.0)
+    epoch_of(cluster)
+    another = cluster.do(node, Create("b", 5000.0))
+    assert isinstance(another, ChannelState)
+    assert (node.node.channel("a").id, another.id > named.id) == (named.id, True)
+    assert cluster.publish(node, "a").time >= before
+
+
+def test_what_becomes_of_an_epoch_is_logged(cluster: Cluster) -> None:
+    """That it goes on under another name, and that another begins, by the node that sees to it; with the reason."""
+    names = [cluster.nodes[0].state.cursor.epoch]
+    with logged_at("info") as lines:
+        cluster.redis.restart()
+        cluster.advance(3.0)
+    names.append(epoch_of(cluster))
+    (line,) = [line for line in lines if "goes on" in line]
+    assert line.endswith(f"; epoch {names[0]} goes on as {names[1]}")
+    with logged_at("warn") as lines:
+        cluster.redis.data.clear()
+        cluster.advance(3.0)
+    (line,) = [line for line in lines if "begins" in line]
+    assert line.endswith(f"; epoch {epoch_of(cluster)} begins, and subscribers are told of gaps")
+
+
+def test_following_the_log_is_logged_at_first(cluster: Cluster) -> None:
+    """Later it is the end of an outage."""
+    with logged_at("info") as lines:
+        node = cluster.start()
+    assert lines == [f"following the log in Redis from {node.cursor}"]
+    with logged_at("info") as lines:
+        cluster.redis.cut()
+        cluster.advance(2.0)
+    assert [line.partition(";")[0] for line in lines] == ["publishing works again"] * 3
+
+
 # The mark.
 
 
@@ -437,6 +558,18 @@ def test_a_node_that_stops_writes_its_mark(durable: Cluster, disk: Disk) -> None
     node.stop()
     durable.settle()
     assert msgspec.json.decode(disk.data or b"", type=Cursor) == node.state.cursor
+
+
+def test_a_node_that_crashes_writes_nothing_more(durable: Cluster, disk: Disk) -> None:
+    """Not even the mark that is due later."""
+    node = start_on(durable, disk)
+    durable.advance(MARK_SECONDS + 0.1)
+    for _ in range(2):  # the first one is written at once
+        durable.publish(node, "a")
+    written = disk.data
+    durable.crash(node)
+    durable.advance(2 * MARK_SECONDS)
+    assert disk.data == written
 
 
 def test_a_node_that_does_not_know_its_state_goes_by_its_mark(
