@@ -5,7 +5,7 @@ A folder for each paper:
 | folder | paper | experiments |
 |---|---|---|
 | `liu/` | PushUp, Liu & Cui | `traffic` (also `trip-time`): §4.2; `threads-or-events`: §4.3; `nodes`: §4.4 |
-| `hsu/` | Hsu & Wu | `blocked-client`: §5.2, Figure 15; `slow-backend`: §4.3 |
+| `hsu/` | Hsu & Wu | `blocked-client`: §5.2, Figures 14, 15; `growing-output`: §3.2; `slow-backend`: §4.3 |
 | `libman/` | Libman & Gilbourd | `echo`: reactor and proactor, emulated and true |
 | `mishra/` | Mishra & Yang | `group`: a group communication service, event-based and thread-based |
 | `roussev/` | Roussev & Wu | `designs`: seven server designs and the event-driven one, and their theorems |

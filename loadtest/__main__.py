@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,15 +19,16 @@ from loadtest.beyond.browsers.scenarios import SCENARIOS
 from loadtest.beyond.cluster_kills import experiment as cluster_kills
 from loadtest.beyond.cluster_kills.rounds import kinds
 from loadtest.beyond.workers import experiment as workers
-from loadtest.everything import run_all
+from loadtest.everything import PLAN, run_all
 from loadtest.history.events import BadHistory
 from loadtest.history.file import read_history
 from loadtest.history.verdict import check
-from loadtest.hsu import blocked_client, slow_backend
+from loadtest.hsu import blocked_client, growing_output, slow_backend
 from loadtest.libman import experiment as echo
 from loadtest.liu import nodes, push_or_pull, threads_or_events
 from loadtest.load.servers import LOAD_CORE, pin
 from loadtest.mishra import experiment as group
+from loadtest.reports.documents import publish
 from loadtest.reports.report import write_report
 from loadtest.reports.results import Figure, Table
 from loadtest.roussev import designs
@@ -50,6 +52,7 @@ EXPERIMENTS = {
     "echo": echo,
     "far-away": far_away,
     "group": group,
+    "growing-output": growing_output,
     "journal": journal,
     "kills": kills,
     "nodes": nodes,
@@ -69,14 +72,18 @@ ALL = "all"
 REPORT = "report"
 JUDGE = "judge"
 
-OPTIONS = {CLUSTER_KILLS: {"faults", "only", "seed", "minutes"}, REAL_BROWSERS: {"browsers", "scenarios"}}
-"""Those that only one experiment has."""
+OPTIONS = {
+    CLUSTER_KILLS: {"faults", "only", "seed", "minutes"},
+    REAL_BROWSERS: {"browsers", "scenarios"},
+    REPORT: {"docs"},
+}
+"""Those that only one experiment or command has."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("experiment", type=click.Choice([*sorted(EXPERIMENTS), ALL, REPORT, JUDGE]))
 @click.argument("file", required=False, type=click.Path(dir_okay=False, exists=True, path_type=Path))
-@click.option("--quick/--full", default=False, help="--quick shortens the run; in full it takes as long as docs/ says.")
+@click.option("--quick/--full", default=None, help="--quick shortens the run; in full it takes as long as docs/ says.")
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("results"), show_default=True,
     help="Folder for tables and figures.",
@@ -95,38 +102,41 @@ OPTIONS = {CLUSTER_KILLS: {"faults", "only", "seed", "minutes"}, REAL_BROWSERS: 
 @click.option(
     "--scenario", "scenarios", type=click.Choice([*SCENARIOS]), multiple=True, help="browsers: only this one."
 )
-def main(experiment: str, file: Path | None, *, quick: bool, out: Path, **special: Any) -> None:
+@click.option("--docs", is_flag=True, default=None, help="report: also update the results and tables in docs/.")
+def main(experiment: str, file: Path | None, *, quick: bool | None, out: Path, **special: Any) -> None:
     """Run an EXPERIMENT, which starts the servers it needs, and save its results.
 
     "all" runs every experiment, or goes on with those that have not been done, and ends with a report. "report" runs
-    nothing: it combines all results in the folder into one page. "judge" reads a history from FILE, and says
+    nothing: it combines all results in the folder into one page; with --docs it also copies those of full runs to
+    docs/results/, and writes the tables in docs/ that are made from them. "judge" reads a history from FILE, and says
     whether the server kept its promises (docs/histories.md).
     """
     if (experiment == JUDGE) != (file is not None):
         raise click.UsageError(f"{JUDGE} needs a FILE, and nothing else takes one")
+    given = {name: value for name, value in special.items() if value not in (None, ())}
+    if others := given.keys() - OPTIONS.get(experiment, set()):
+        raise click.UsageError(f"{experiment} does not have {_flags(others)}")
+    if quick is not None and experiment in (REPORT, JUDGE):
+        raise click.UsageError(f"{experiment} runs nothing, so it takes neither --quick nor --full")
     if file is not None:
         sys.exit(judge(file))
-    undone = run_all(out, quick=quick) if experiment == ALL else []
     if experiment in (ALL, REPORT):
-        try:
-            click.echo(f"Report written to {write_report(out)}")
-        except FileNotFoundError as error:
-            raise click.ClickException(str(error)) from None
+        undone = run_all(out, quick=bool(quick)) if experiment == ALL else []
+        _report(out, docs="docs" in given)
         sys.exit(1 if undone else 0)
-    given = {name: value for name, value in special.items() if value not in (None, ())}
-    if given.keys() - OPTIONS.get(experiment, set()):
-        raise click.UsageError(f"{experiment} does not have all of these options")
     raise_file_limit()
     began = time.time()
     cpu = time.process_time()
     if experiment == CLUSTER_KILLS:  # the servers share the processors with the load, as the processes that it starts
-        tables, figures = cluster_kills.run(quick=quick, out=out, **given)
+        tables, figures = cluster_kills.run(quick=bool(quick), out=out, **given)
     elif experiment == REAL_BROWSERS:  # and so do the browsers
-        tables, figures = browsers.run(quick=quick, **given)
+        tables, figures = browsers.run(quick=bool(quick), **given)
     else:
         pin(0, LOAD_CORE)
-        tables, figures = EXPERIMENTS[experiment].run(quick=quick)
+        tables, figures = EXPERIMENTS[experiment].run(quick=bool(quick))
     took = time.time() - began
+    if unknown := {*(table.name for table in tables), *(one.name for one in figures)} - set(PLAN[experiment].writes):
+        raise RuntimeError(f"not in the plan (loadtest/everything.py): {unknown}")
     about = {
         "command": " ".join(["python -m loadtest", *sys.argv[1:]]),
         "machine": f"{platform.machine()}, {os.cpu_count()} processors, {platform.system()} {platform.release()}",
@@ -145,6 +155,26 @@ def main(experiment: str, file: Path | None, *, quick: bool, out: Path, **specia
     if failed:
         click.echo(f"\nBroken promises:\n{failed}")
         sys.exit(1)
+
+
+def _flags(names: Iterable[str]) -> str:
+    """The options as they are written on the command line."""
+    named = {parameter.name: parameter.opts[0] for parameter in main.params}
+    return ", ".join(sorted(named[name] for name in names))
+
+
+def _report(out: Path, *, docs: bool) -> None:
+    """Write the page, and with `docs` the generated parts of the documents. Without results there is no page."""
+    try:
+        click.echo(f"Report written to {write_report(out)}")
+    except FileNotFoundError as error:
+        if not docs:
+            raise click.ClickException(str(error)) from None
+    if docs:
+        copied, left = publish(out)
+        click.echo(f"Copied to docs/: {', '.join(copied) or 'nothing'}")
+        if left:
+            click.echo(f"Not copied, as they are of a run with --quick: {', '.join(left)}")
 
 
 def judge(file: Path) -> int:

@@ -12,30 +12,69 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
-SECONDS: Mapping[str, tuple[int, int]] = {
-    "far-away": (20, 60),
-    "stalls": (60, 150),
-    "redis-delay": (60, 120),
-    "slow-backend": (60, 120),
-    "journal": (60, 800),
-    "blocked-client": (30, 5000),
-    "echo": (60, 1500),
-    "designs": (90, 600),
-    "group": (120, 1500),
-    "traffic": (60, 800),
-    "threads-or-events": (180, 480),
-    "nodes": (240, 1100),
-    "peers": (60, 400),
-    "kills": (60, 400),
-    "workers": (90, 1200),
-    "browsers": (330, 2700),
-    "cluster-kills": (200, 9000),
-}
-"""The experiments in the order in which they run, and how many seconds each takes on 2 cores, with --quick and in full;
-some of these are estimates. Those that share the machine with much else, and those that kill, are last."""
+
+class Plan(NamedTuple):
+    """How many seconds an experiment takes on 2 cores, with --quick and in full; the tables and figures it may write.
+
+    `options`: what `all --full` gives it.
+    """
+
+    quick: int
+    full: int
+    writes: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+
+PLAN: Mapping[str, Plan] = {
+    "far-away": Plan(13, 60, ("far-away",)),
+    "stalls": Plan(30, 150, ("stalls",)),
+    "redis-delay": Plan(22, 230, ("redis-delay", "redis-rate")),
+    "growing-output": Plan(15, 30, ("growing-output",)),
+    "slow-backend": Plan(30, 150, ("slow-backend-delays", "slow-backend-polls")),
+    "journal": Plan(22, 410, ("journal",)),
+    "blocked-client": Plan(42, 3100, ("blocked-client", "blocked-client-timeline", "blocked-client-threshold")),
+    "echo": Plan(32, 1200, (
+        "echo", "echo-claims", "echo-sizes", "echo-figure-1", "echo-figure-2", "echo-cost", "echo-pushup",
+    )),
+    "designs": Plan(35, 1200, (
+        "designs-table-1", "designs-table-2", "designs-capacities", "designs-most-clients", "designs-theorems",
+        "designs-probes-in-service", "designs-threads", "designs-cost",
+    )),
+    "group": Plan(50, 1200, (
+        "group-delivery", "group-stability", "group-messages", "group-latency", "group-throughput", "group-saturation",
+        "group-micro-costs", "group-complexity", "group-figure-1", "group-figure-2", "group-figure-3",
+    )),
+    "traffic": Plan(40, 800, ("traffic", "trip-time", "push-or-pull")),
+    "trip-time": Plan(40, 800, ("traffic", "trip-time", "push-or-pull")),
+    "threads-or-events": Plan(60, 1500, (
+        "threads-or-events", "threads-or-events-memory", "threads-or-events-trip-time", "threads-or-events-received",
+        "threads-or-events-overload", "threads-or-events-overload-received",
+    )),
+    "nodes": Plan(56, 1600, (
+        "nodes", "nodes-trip-time", "nodes-received", "nodes-with-shares", "nodes-with-shares-trip-time",
+        "nodes-with-shares-received",
+    )),
+    "peers": Plan(22, 400, ("peers",)),
+    "kills": Plan(18, 400, ("kills",)),
+    "workers": Plan(100, 1200, (
+        "workers-cost", "workers-capacity", "workers-balance", "workers-kills", "workers-replaced", "workers-many",
+    )),
+    "browsers": Plan(55, 2700, ("browsers", "browsers-summary")),
+    "cluster-kills": Plan(55, 950, ("cluster-kills",), ("--minutes", "15")),
+}  # fmt: skip
+"""The experiments in the order in which `all` runs them. Those that share the machine with much else, and those that
+kill, are last."""
+
+ALIASES = ("trip-time",)
+"""Other names of experiments, which `all` leaves out."""
+
+ALL = tuple(name for name in PLAN if name not in ALIASES)
+
+QUICK, FULL = "--quick", "--full"
 
 DONE = "done.json"
 """The file in the results folder that says which experiments have been done, with which options."""
@@ -43,7 +82,8 @@ DONE = "done.json"
 
 def run_one(name: str, mode: str, folder: Path) -> bool:
     """Run an experiment in a process; what it prints goes into the folder. Returns whether it succeeded."""
-    command = [sys.executable, "-m", "loadtest", name, mode, "--out", str(folder)]
+    options = PLAN[name].options if mode == FULL else ()
+    command = [sys.executable, "-m", "loadtest", name, mode, *options, "--out", str(folder)]
     with (folder / f"{name}.log").open("w") as log:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False)  # noqa: S603
     return done.returncode == 0
@@ -53,9 +93,9 @@ def run_all(folder: Path, *, quick: bool, run: Callable[[str, str, Path], bool] 
     """Run those that have not been done with these options. Returns the names of those that failed."""
     folder.mkdir(parents=True, exist_ok=True)
     done = _read(folder)
-    mode = "--quick" if quick else "--full"
-    left = [name for name in SECONDS if done.get(name, {}).get("mode") != mode]
-    if before := len(SECONDS) - len(left):
+    mode = QUICK if quick else FULL
+    left = [name for name in ALL if done.get(name, {}).get("mode") != mode]
+    if before := len(ALL) - len(left):
         click.echo(f"{before} have been done before; to repeat them, delete {folder / DONE}", err=True)
     failed = []
     for name, line in _announced(left, quick=quick):
@@ -74,7 +114,7 @@ def run_all(folder: Path, *, quick: bool, run: Callable[[str, str, Path], bool] 
 
 def _announced(names: list[str], *, quick: bool) -> Iterator[tuple[str, str]]:
     """Each experiment, with a line that says which one it is, and how long it and the others will take."""
-    seconds = {name: SECONDS[name][0 if quick else 1] for name in names}
+    seconds = {name: PLAN[name].quick if quick else PLAN[name].full for name in names}
     for number, name in enumerate(names, 1):
         left = sum(seconds[other] for other in names[number - 1 :])
         yield name, f"{number}/{len(names)} {name}: about {_minutes(seconds[name])}; {_minutes(left)} left in all"

@@ -24,7 +24,7 @@ SUBSCRIBERS = 10
 
 
 def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
-    return measure(subscribers=SUBSCRIBERS, seconds=5.0 if quick else 30.0)
+    return measure(subscribers=SUBSCRIBERS, seconds=3.0 if quick else 30.0)
 
 
 def measure(*, subscribers: int, seconds: float) -> tuple[list[Table], list[Figure]]:

@@ -16,6 +16,7 @@ from loadtest.load.servers import Server, running
 from loadtest.reports.results import Figure, Progress, Table, percentile
 
 PUBLISHERS = (1, 8, 64, 256)
+QUICK_PUBLISHERS = (1, 64)
 ROUNDS = 3
 CHANNELS = 100
 PAYLOAD_BYTES = 200
@@ -29,7 +30,9 @@ KINDS = {
 
 
 def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
-    return measure(PUBLISHERS, seconds=3.0 if quick else 20.0, rounds=ROUNDS)
+    if quick:
+        return measure(QUICK_PUBLISHERS, seconds=2.0, rounds=1)
+    return measure(PUBLISHERS, seconds=10.0, rounds=ROUNDS)
 
 
 def measure(publishers: Sequence[int], *, seconds: float, rounds: int) -> tuple[list[Table], list[Figure]]:

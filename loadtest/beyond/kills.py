@@ -12,7 +12,7 @@ from loadtest.load.witnesses import COLUMNS, Witnesses
 from loadtest.reports.results import Figure, Progress, Table
 
 KILLS = 200
-QUICK_KILLS = 20
+QUICK_KILLS = 10
 MAX_UPTIME_SECONDS = 1.5
 """Each server is killed after a random time up to this."""
 

@@ -19,7 +19,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -43,6 +43,8 @@ MODULE = Path("/usr/lib/nginx/modules/ngx_nchan_module.so")
 EVENTS, BROWSER = ", events", ", browser"
 """What the names of works with streams, and with a browser's polls, end with."""
 
+CLIENTS = ("", BROWSER, EVENTS)
+
 BROWSER_FIELDS = (
     "User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/156.0.0.0 Safari/537.36",
     "Accept: */*",
@@ -63,7 +65,6 @@ BROWSER_FIELDS = (
 """What Chrome sends with a poll; about 700 bytes."""
 
 ROUNDS = 3
-QUICK_ROUNDS = 1
 
 CONFIGURATION = """
 daemon off;
@@ -143,38 +144,47 @@ class _Peer(NamedTuple):
 
 
 def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
-    return measure(
-        subscribers=5000, deliveries=25_000, spread=1000, seconds=5.0, rounds=QUICK_ROUNDS if quick else ROUNDS
-    )
+    if quick:
+        return measure(subscribers=1000, deliveries=20_000, spread=1000, seconds=1.5, rounds=1, clients=("",))
+    return measure(subscribers=5000, deliveries=25_000, spread=1000, seconds=5.0, rounds=ROUNDS)
 
 
 def measure(
-    *, subscribers: int, deliveries: int, spread: int, seconds: float, rounds: int
+    *,
+    subscribers: int,
+    deliveries: int,
+    spread: int,
+    seconds: float,
+    rounds: int,
+    clients: Sequence[str] = CLIENTS,
 ) -> tuple[list[Table], list[Figure]]:
     """Medians of `rounds` rounds, and the ratios of each round.
 
-    `deliveries`: deliveries per second of the fan-out; `spread`: messages per second of the spread.
+    `deliveries`: deliveries per second of the fan-out; `spread`: messages per second of the spread. `clients`: those of
+    `CLIENTS` that take part.
     """
     servers = {"PushUp": _pushup, "Nchan": _nchan} if nchan_is_installed() else {"PushUp": _pushup}
-    progress = Progress(8 * rounds * len(servers))
+    works = [
+        (work + client, channels, interval)
+        for work, channels, interval in (
+            ("fan-out", 1, subscribers / deliveries),
+            ("spread", subscribers, 1 / spread),
+        )
+        for client in clients
+    ]
+    memory = [f"memory{client}" for client in clients if client != BROWSER]
+    progress = Progress((len(works) + len(memory)) * rounds * len(servers))
     costs: dict[str, dict[str, list[float]]] = {}
     rest: dict[str, dict[str, list[Measured]]] = {}
     for _ in range(rounds):
         for name, start in servers.items():
-            for work, channels, interval in (
-                ("fan-out", 1, subscribers / deliveries),
-                ("fan-out, browser", 1, subscribers / deliveries),
-                ("fan-out, events", 1, subscribers / deliveries),
-                ("spread", subscribers, 1 / spread),
-                ("spread, browser", subscribers, 1 / spread),
-                ("spread, events", subscribers, 1 / spread),
-            ):
+            for work, channels, interval in works:
                 progress.step(f"{work}, {name}")
                 with start() as peer:
                     m = _work(peer, subscribers, channels, interval, seconds, work)
                 costs.setdefault(work, {}).setdefault(name, []).append(1e6 * m.cpu["server"] / max(1, m.delivered))
                 rest.setdefault(work, {}).setdefault(name, []).append(m)
-            for work in ("memory", "memory, events"):
+            for work in memory:
                 progress.step(f"{work}, {name}")
                 with start() as peer:
                     used = _memory(peer, subscribers, work)

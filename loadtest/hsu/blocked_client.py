@@ -6,6 +6,10 @@ second on, nothing reaches client C1 for T seconds. The log was not published, s
 and a message has 1.2 KB, so that C1's send buffer of 32 kB is full after about two seconds, as in the paper. C1
 pipelines its polls, so that each message is written to it at once, as by a game server. C1's own response times are not
 counted.
+
+How much traffic C1 has decides from which T on the others wait, and that was our choice. So a second part blocks C1 for
+long with several shares of the messages, without the output buffer, and finds when the server stalls: the longest wait
+is from then until the link works again. What C1's connection holds until then is the send buffer of the paper.
 """
 
 from __future__ import annotations
@@ -33,12 +37,14 @@ PAYLOAD = "x" * 1200
 TOP = 100
 SEED = 2005
 
+END_OF_HEAD = b"\r\n\r\n"
 C1_POLL = "/v1/poll?channel=table-0&cursor=now&timeout=60"
 C1_RECEIVE_BUFFER_BYTES = 2048
 C1_PIPELINE_SECONDS = 15
 """C1 pipelines enough polls for the messages of this time, which is longer than it is blocked."""
 
-TIMES = (0, 1, 2, 3, 4, 6, 8, 10)
+TIMES = (0, 2, 3, 6, 10)
+"""Seconds for which the link is blocked."""
 
 
 class Replay(NamedTuple):
@@ -49,66 +55,127 @@ class Replay(NamedTuple):
 
 
 PAPER = Replay(BLOCKED_FROM, SECONDS)
-QUICK = Replay(4.0, 18.0)
+QUICK = Replay(3.0, 15.0)
+SWEEP = Replay(20.0, 35.0)
+QUICK_SWEEP = Replay(2.0, 13.0)
 
 KINDS = {"output buffer": (), "plain writes": ("--plain-writes",)}
+
+SHARES = (0.125, 0.25, 0.5, 1.0)
+QUICK_SHARES = (0.125, 0.5)
+"""Of the messages that go to C1's table, in the second part."""
+
+LONG_BLOCK = 10.0
 
 STEP_SECONDS = 0.25
 """Of Figure 14: the longest response time of the messages that were sent in each such step."""
 
 
+class Case(NamedTuple):
+    """A game: which server, for how long C1's link is blocked, and the share of the messages for C1's table."""
+
+    kind: str
+    blocked: float
+    share: float = BUSY_SHARE
+
+
 def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
-    """In full, two servers at a time: an hour and a half. `--quick`: all 16 at the same time, on one processor."""
-    return measure(QUICK, TIMES, at_once=len(TIMES)) if quick else measure(PAPER, TIMES, at_once=1)
+    """In full, two servers at a time. `--quick`: all at the same time, on one processor."""
+    if quick:
+        tables, figures = measure(QUICK, TIMES, at_once=len(TIMES))
+        sweep = measure_threshold(QUICK_SWEEP, QUICK_SHARES, at_once=len(QUICK_SHARES))
+    else:
+        tables, figures = measure(PAPER, TIMES, at_once=1)
+        sweep = measure_threshold(SWEEP, SHARES, at_once=2)
+    return [*tables, sweep], figures
 
 
 def measure(replay: Replay, times: Sequence[float], *, at_once: int) -> tuple[list[Table], list[Figure]]:
-    """The average of the 100 worst response times by T, with and without the output buffer.
+    """Figures 15 and 14: the average of the 100 worst response times by T, and response times over time.
 
     `at_once`: how many values of T are measured at the same time, each with two servers.
     """
-    progress = Progress(math.ceil(len(times) / at_once))
-    games: dict[tuple[str, float], _Game] = {}
-    for first in range(0, len(times), at_once):
-        some = times[first : first + at_once]
-        progress.step(f"{replay.seconds:g} s of traffic for each of {len(KINDS) * len(some)} servers")
-        games |= _play(replay, some)
-    progress.end()
-    delays = {which: [delay for _, delay in game.responses] for which, game in games.items()}
-    worst = {which: sum(sorted(values)[-TOP:]) / TOP for which, values in delays.items()}
+    games = _play_in_turn(
+        replay, [[Case(kind, blocked) for kind in KINDS] for blocked in times], at_once=at_once
+    )  # fmt: skip
+    delays = {case: [delay for _, delay in game.responses] for case, game in games.items()}
+    worst = {case: sum(sorted(values)[-TOP:]) / TOP for case, values in delays.items()}
+    sent = len(_traffic(replay.seconds, BUSY_SHARE))
     rows = [
-        (blocked, *[value for kind in KINDS for value in (worst[kind, blocked], len(delays[kind, blocked]))])
+        (
+            blocked,
+            *[value for kind in KINDS for value in (worst[Case(kind, blocked)], len(delays[Case(kind, blocked)]))],
+            sent,
+        )
         for blocked in times
     ]
     title = "Average of the 100 worst response times, one client's link blocked for T s (Hsu Figure 15)"
-    columns = ("T s", "output buffer s", "output buffer responses", "plain writes s", "plain writes responses")
-    lines = {kind: [(blocked, worst[kind, blocked]) for blocked in times] for kind in reversed(KINDS)}
+    columns = (
+        "T s", "output buffer s", "output buffer responses", "plain writes s", "plain writes responses", "messages in",
+    )  # fmt: skip
+    lines = {kind: [(blocked, worst[Case(kind, blocked)]) for blocked in times] for kind in reversed(KINDS)}
     figure = Figure(
         "blocked-client", "One client's link is blocked", "blocked for T (s)", "100 worst response times (s)", lines
     )
     longest = max(times)
+    over_time = {
+        kind: _timeline(games[Case(kind, longest)].responses, replay.before, longest) for kind in reversed(KINDS)
+    }
+    timeline_title = f"The link is blocked for {longest:g} s (Hsu Figure 14)"
     timeline = Figure(
         "blocked-client-timeline",
-        f"The link is blocked for {longest:g} s (Hsu Figure 14)",
+        timeline_title,
         "since the link was blocked (s)",
         "longest response time (s)",
-        {kind: _timeline(games[kind, longest].responses, replay.before, longest) for kind in reversed(KINDS)},
+        over_time,
     )
-    return [Table("blocked-client", title, columns, rows)], [figure, timeline]
+    timeline_table = Table(
+        "blocked-client-timeline",
+        timeline_title,
+        ("server", "since the block s", "longest response s"),
+        [(kind, *point) for kind, points in over_time.items() for point in points],
+    )
+    return [Table("blocked-client", title, columns, rows), timeline_table], [figure, timeline]
 
 
-def _play(replay: Replay, times: Sequence[float]) -> dict[tuple[str, float], _Game]:
-    """The games for these T, at the same time, each on a server of its own."""
-    games: dict[tuple[str, float], _Game] = {}
+def measure_threshold(replay: Replay, shares: Sequence[float], *, at_once: int, blocked: float = LONG_BLOCK) -> Table:
+    """By the share of the messages that C1 gets: how long its link can be blocked until the others wait."""
+    cases = [[Case("plain writes", blocked, share)] for share in shares]
+    games = _play_in_turn(replay, cases, at_once=at_once)
+    rows = []
+    for case, game in games.items():
+        after = [delay for sent, delay in game.responses if sent >= replay.before]
+        threshold = blocked - max(after, default=blocked)
+        rate = game.c1_bytes / replay.before / 1000
+        rows.append((case.share, rate, threshold, rate * threshold))
+    title = f"The link is blocked for {blocked:g} s, plain writes: when the others begin to wait (Hsu §5.2)"
+    columns = ("C1's share of the messages", "KB a second to C1", "the others wait after s", "KB until then")
+    return Table("blocked-client-threshold", title, columns, rows)
+
+
+def _play_in_turn(replay: Replay, groups: Sequence[Sequence[Case]], *, at_once: int) -> dict[Case, _Game]:
+    """The games of all groups of cases, `at_once` groups at the same time."""
+    progress = Progress(math.ceil(len(groups) / at_once))
+    games: dict[Case, _Game] = {}
+    for first in range(0, len(groups), at_once):
+        cases = [case for group in groups[first : first + at_once] for case in group]
+        progress.step(f"{replay.seconds:g} s of traffic for each of {len(cases)} servers")
+        games |= _play(replay, cases)
+    progress.end()
+    return games
+
+
+def _play(replay: Replay, cases: Sequence[Case]) -> dict[Case, _Game]:
+    """These games, at the same time, each on a server of its own."""
+    games: dict[Case, _Game] = {}
     loop = Loop()
     with ExitStack() as servers:
-        for blocked in times:
-            for kind, flags in KINDS.items():
-                server = servers.enter_context(running(*flags, module="loadtest.hsu.blocked_client_server"))
-                games[kind, blocked] = _Game(loop, server)
+        for case in cases:
+            server = servers.enter_context(running(*KINDS[case.kind], module="loadtest.hsu.blocked_client_server"))
+            games[case] = _Game(loop, server, case.share)
         start = time.time() + 1.0
-        for (_, blocked), game in games.items():
-            game.play(start, replay, blocked)
+        for case, game in games.items():
+            game.play(start, replay, case.blocked)
         loop.run_until(start + replay.seconds + 1.0)
         loop.close()
     return games
@@ -128,10 +195,14 @@ class _Game:
     """The 300 clients of one server, and their messages.
 
     `responses`: when each message was sent, in seconds from the start, and how long it took; without those to C1.
+    `c1_bytes`: what C1 received before its link was blocked.
     """
 
-    def __init__(self, loop: Loop, server: Server) -> None:
+    def __init__(self, loop: Loop, server: Server, share: float) -> None:
         self.responses: list[tuple[float, float]] = []
+        self.c1_bytes = 0
+        self._share = share
+        self._blocked_at = math.inf
         self._start = 0.0
         self._loop = loop
         self._tables: dict[Connection, int] = {}
@@ -139,15 +210,16 @@ class _Game:
             client = Connection(loop, server.address, self._received)
             self._tables[client] = number // SEATS
             client.get(f"/v1/poll?channel=table-{number // SEATS}&cursor=now&timeout=60")
-        self._c1 = Connection(loop, server.address, _poll_as_c1, receive_buffer_bytes=C1_RECEIVE_BUFFER_BYTES)
-        for _ in range(int(C1_PIPELINE_SECONDS * BUSY_SHARE * MESSAGES / SECONDS)):
+        self._c1 = Connection(loop, server.address, self._c1_received, receive_buffer_bytes=C1_RECEIVE_BUFFER_BYTES)
+        for _ in range(int(C1_PIPELINE_SECONDS * share * MESSAGES / SECONDS)):
             self._c1.get(C1_POLL)
         self._publisher = Connection(loop, server.address, lambda client, status, body: None)
 
     def play(self, start: float, replay: Replay, blocked: float) -> None:
         """Schedule the traffic, and the blocking of C1's link."""
         self._start = start
-        for moment, table in _traffic(replay.seconds):
+        self._blocked_at = start + replay.before
+        for moment, table in _traffic(replay.seconds, self._share):
             self._loop.at(start + moment, partial(self._publish, table))
         if blocked:
             self._loop.at(start + replay.before, lambda: self._loop.unwatch(self._c1))
@@ -156,6 +228,11 @@ class _Game:
     def _publish(self, table: int) -> None:
         data = {"sent": time.time(), "text": PAYLOAD}
         self._publisher.post("/v1/messages", json.dumps({"channels": [f"table-{table}"], "data": data}).encode())
+
+    def _c1_received(self, client: Connection, status: int, body: bytes) -> None:
+        client.get(C1_POLL)
+        if self._start and time.time() < self._blocked_at:
+            self.c1_bytes += len(client.head) + len(END_OF_HEAD) + len(body)
 
     def _received(self, client: Connection, status: int, body: bytes) -> None:
         now = time.time()
@@ -166,15 +243,11 @@ class _Game:
             self.responses.append((sent - self._start, now - sent))
 
 
-def _poll_as_c1(client: Connection, status: int, body: bytes) -> None:
-    client.get(C1_POLL)
-
-
-def _traffic(seconds: float) -> list[tuple[float, int]]:
-    """The time of each message, in seconds from the start, and the table it goes to."""
+def _traffic(seconds: float, share: float) -> list[tuple[float, int]]:
+    """The time of each message, in seconds from the start, and the table it goes to; `share`: of C1's."""
     rng = random.Random(SEED)  # noqa: S311  # the same traffic each time
     tables = CLIENTS // SEATS
     return [
-        (rng.uniform(0, seconds), 0 if rng.random() < BUSY_SHARE else rng.randrange(1, tables))
+        (rng.uniform(0, seconds), 0 if rng.random() < share else rng.randrange(1, tables))
         for _ in range(int(MESSAGES * seconds / SECONDS))
     ]

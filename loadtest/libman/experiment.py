@@ -39,8 +39,8 @@ class Scale(NamedTuple):
         return max(self.seconds, SECONDS_A_CONNECTION * connections)
 
 
-FULL = Scale((1, 10, 100, 1000, 2000, 5000, 10_000), 3.0, 3, (64, 1024, 16_384, 65_536), 100)
-QUICK = Scale((1, 100, 1000), 0.4, 1, (64, 16_384), 100)
+FULL = Scale((1, 10, 100, 1000, 2000, 5000, 10_000), 2.0, 3, (64, 1024, 16_384, 65_536), 100)
+QUICK = Scale((1, 1000), 0.4, 1, (64, 16_384), 100)
 
 
 def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:

@@ -9,6 +9,7 @@ shows whether a cluster grows with its nodes, as the paper says.
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Sequence
 
 import click
@@ -21,30 +22,56 @@ from loadtest.load.swarm import Measured, Swarm
 from loadtest.reports.results import Figure, Progress, Table, Value
 
 NODES = (1, 2, 3, 4)
-CONNECTIONS = (500, 1000, 2000, 4000, 8000)
-QUICK_CONNECTIONS = (500, 2000, 8000)
-"""HAProxy may open 20,000 files, and needs two per connection."""
+CONNECTIONS = (500, 1000, 2000, 4000, 8000, 16_000)
+FILES = 40_000
+"""HAProxy needs two for each connection."""
+
+MOST_WITHOUT = 8000
+"""Connections, if so many files are not allowed."""
+
+SHARED_CONNECTIONS = (500, 2000, 4000, 8000)
+"""When nodes have shares."""
+
+QUICK_NODES = (1, 4)
+QUICK_CONNECTIONS = (4000,)
+QUICK_SHARED_CONNECTIONS = (8000,)
 
 DELIVERIES_A_SECOND = 8000
 """A load that every configuration can carry, so that costs are comparable. The publish interval follows from it."""
 
 ROUNDS = 3
 
-SHARE = 0.08
+SHARE = 0.04
 """Of a processor, for each node: little enough that HAProxy and the swarm on the other one keep up with four nodes."""
 
-INTERVAL_SECONDS = 1.0
-"""Between two messages to all, when nodes have shares. 8,000 connections are more than two nodes can serve then."""
+INTERVAL_SECONDS = 0.8
+"""Between two messages to all, when nodes have shares. 8,000 connections are about what four nodes can serve then."""
 
 
 def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
-    numbers, seconds, rounds = (QUICK_CONNECTIONS, 4.0, 1) if quick else (CONNECTIONS, 5.0, ROUNDS)
-    tables, figures = measure(NODES, numbers, seconds=seconds, rounds=rounds)
+    if quick:
+        tables, figures = measure(QUICK_NODES, QUICK_CONNECTIONS, seconds=3.0, rounds=1)
+    else:
+        numbers = [number for number in CONNECTIONS if allow_files(FILES) or number <= MOST_WITHOUT]
+        tables, figures = measure(NODES, numbers, seconds=5.0, rounds=ROUNDS)
     if reason := why_not():
         click.echo(reason, err=True)
         return tables, figures
-    more_tables, more_figures = measure_shares(NODES, numbers, seconds=2 * seconds, rounds=rounds)
+    if quick:
+        more_tables, more_figures = measure_shares(QUICK_NODES, QUICK_SHARED_CONNECTIONS, seconds=6.0, rounds=1)
+    else:
+        more_tables, more_figures = measure_shares(NODES, SHARED_CONNECTIONS, seconds=8.0, rounds=ROUNDS)
     return tables + more_tables, figures + more_figures
+
+
+def allow_files(count: int) -> bool:
+    """Let this process and those that it starts open so many files; returns whether the system allows it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(count, hard), max(count, hard)))
+    except (ValueError, OSError):  # only root may raise it
+        return False
+    return True
 
 
 def measure(
@@ -108,14 +135,10 @@ def measure_shares(
     results: dict[tuple[int, int], list[Measured]] = {}
     for _ in range(rounds):
         for count in nodes:
-            with Cluster(nodes=count, front="tcp", without=("example",)) as cluster, Shares() as shares:
-                for name in cluster.nodes:
-                    pid = cluster.pids[name]
-                    assert pid is not None
-                    shares.give([pid], share)
+            with Cluster(nodes=count, front="tcp", without=("example",)) as cluster:
                 for number in connections:
                     progress.step(f"{_named(count)} with {share:.0%} of a processor each, {number} connections")
-                    measured = _measure(cluster, number, seconds, INTERVAL_SECONDS)
+                    measured = _measure(cluster, number, seconds, INTERVAL_SECONDS, share)
                     results.setdefault((count, number), []).append(measured)
     progress.end()
     rows: list[tuple[Value, ...]] = []
@@ -153,7 +176,10 @@ def _cluster(count: int) -> Cluster:
     return Cluster(nodes=count, front="tcp", without=("example",))
 
 
-def _measure(cluster: Cluster, connections: int, seconds: float, interval: float) -> Measured:
+def _measure(
+    cluster: Cluster, connections: int, seconds: float, interval: float, share: float | None = None
+) -> Measured:
+    """`share`: of a processor, for each node, from when all clients are connected; None: all of it."""
     front = "haproxy" if "haproxy" in cluster.parts else "node1"
     host, _, port = cluster.address("tcp" if front == "haproxy" else front).partition(":")
     watched: dict[str, list[int]] = {"nodes": [], "haproxy": [], "redis": []}
@@ -173,7 +199,11 @@ def _measure(cluster: Cluster, connections: int, seconds: float, interval: float
     )
     try:
         swarm.begin()
-        swarm.measure(interval=interval, seconds=1.0)
-        return swarm.measure(interval=interval, seconds=seconds)
+        swarm.measure(interval=interval, seconds=max(1.0, interval))
+        with Shares() as shares:
+            if share is not None:
+                for pid in watched["nodes"]:
+                    shares.give([pid], share)
+            return swarm.measure(interval=interval, seconds=seconds)
     finally:
         swarm.close()

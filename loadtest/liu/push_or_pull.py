@@ -25,17 +25,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+from loadtest.liu.papers_tables import INTERVALS, TABLE_1, TABLE_2, Values
 from loadtest.liu.tally import Tally, read_tallies
 from loadtest.load.servers import LOAD_CORE, Server, pin, running
+from loadtest.reports.results import PAPER as PAPERS_LINE
 from loadtest.reports.results import Figure, Progress, Table, Value
 
 CONNECTIONS = (10, 100, 1000)
-INTERVALS = (10.0, 20.0, 30.0, 40.0, 50.0)
 PULL_SECONDS = 1.0
 POLL_SECONDS = 50.0
 MESSAGES = 5
 QUICK_SPEED = 10.0
-QUICK_MESSAGES = 3
+QUICK_MESSAGES = 1
 
 BEGIN_SECONDS = 1.3
 """Processor time that a locust needs to start. No locust publishes before the last one is ready."""
@@ -103,12 +104,14 @@ def measure(connections: Sequence[int], pace: Pace) -> tuple[list[Table], list[F
         ]
         return Table(name, title, ("connections", "method", *at), rows)
 
-    def figure(name: str, title: str, value: str, y: str) -> Figure:
+    def figure(name: str, title: str, value: str, y: str, paper: Values) -> Figure:
         lines = {
             method.name: [(tally.interval, tally.summary()[value]) for tally in tallies]
             for (number, method), tallies in results.items()
             if number == connections[-1]
         }
+        if pace.intervals == PAPER.intervals:
+            lines |= papers_lines(paper, connections[-1])
         return Figure(name, f"{title}, {connections[-1]} connections", "publish interval (s)", y, lines)
 
     traffic, trip = "traffic KB a message", "mean trip s"
@@ -123,9 +126,18 @@ def measure(connections: Sequence[int], pace: Pace) -> tuple[list[Table], list[F
         table("trip-time", "Mean publish trip time, s (PushUp Table 2)", trip),
         Table("push-or-pull", "Pull and push: all measurements", ("connections", "method", *first), all_rows),
     ], [
-        figure("traffic", "Network traffic (PushUp Figure 7)", traffic, "KB per message"),
-        figure("trip-time", "Mean publish trip time (PushUp Figure 8)", trip, "seconds"),
+        figure("traffic", "Network traffic (PushUp Figure 7)", traffic, "KB per message", TABLE_1),
+        figure("trip-time", "Mean publish trip time (PushUp Figure 8)", trip, "seconds", TABLE_2),
     ]
+
+
+def papers_lines(paper: Values, connections: int) -> dict[str, list[tuple[float, float]]]:
+    """The paper's values with so many connections, as lines of a figure; none if it has no such number."""
+    return {
+        method + PAPERS_LINE: list(zip(INTERVALS, values, strict=True))
+        for (number, method), values in paper.items()
+        if number == connections
+    }
 
 
 def _measure(cases: Sequence[Case], pace: Pace) -> dict[Case, list[Tally]]:

@@ -1,9 +1,12 @@
 """Multithreaded long polling (PushUp §4, MLP): a thread waits for each polling request.
 
 Only the concurrency model differs from PushUp: the state, the HTTP interface, the responses and the parser are shared.
-Each connection has a thread, which reads a request, waits while the poll is held, writes the response, and reads the
-next request. So each held request has its own thread, and polls do not pay for starting and ending threads. One lock
-guards the state. Each thread waits on its own event, so a message wakes only the threads that it is for.
+One lock guards the state. Each thread waits on its own event, so a message wakes only the threads that it is for.
+
+The paper starts a thread for each request, and closes the connection after the response. Here connections are kept, so
+there are two ways. `--thread-for connection`: a thread reads a request, waits while the poll is held, writes the
+response, and reads the next request; polls do not pay for starting and ending threads. `--thread-for request`: the main
+thread waits until a connection has something to read, and starts a thread that reads it, waits, answers and ends.
 
 One limitation of the model is left in place: a thread that waits for a message does not notice that its client has
 disconnected.
@@ -12,10 +15,13 @@ disconnected.
 from __future__ import annotations
 
 import secrets
+import select
 import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from random import random
 from typing import Any
 
@@ -181,38 +187,54 @@ class _Writer:
 
 
 class _Connection:
-    """A client's connection, and the thread that serves its requests one after another."""
+    """A client's connection. Its requests are served one after another, by one thread or by one for each."""
 
     def __init__(self, sock: socket.socket, node: _Node, api: Api, writer: _Writer) -> None:
         self._socket = sock
         self._node = node
         self._api = api
         self._writer = writer
+        self._parser = RequestParser(RequestLimits(), api.admit)
         self._answered = threading.Event()
         self._response = b""
         self._options: ResponseOptions | None = None
         self._held: Subscription[Any] | None = None
 
     def run(self) -> None:
-        parser = RequestParser(RequestLimits(), self._api.admit)
+        """Serve all requests of the connection, until it ends."""
+        while self.serve_next():
+            pass
+        self.close()
+
+    def serve_next(self) -> bool:
+        """Wait for bytes, and answer the requests that they complete. Whether the connection goes on."""
         try:
-            with self._socket as sock:
-                while not parser.ended and (data := sock.recv(READ_BYTES)):
-                    try:
-                        requests = parser.feed(data)
-                    except PushUpError as error:
-                        for request in parser.requests:
-                            self._serve(request)
-                        self._refuse(error)
-                        return
-                    for request in requests:
-                        self._serve(request)
-                    if parser.wants_continue:
-                        sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-        except OSError:
-            pass  # the client has disconnected
-        finally:
-            parser.discard()
+            data = self._socket.recv(READ_BYTES)
+            return bool(data) and self._receive(data)
+        except OSError:  # the client has disconnected
+            return False
+
+    def close(self) -> None:
+        self._socket.close()
+        self._parser.discard()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def _receive(self, data: bytes) -> bool:
+        """Raises: OSError."""
+        try:
+            requests = self._parser.feed(data)
+        except PushUpError as error:
+            for request in self._parser.requests:
+                self._serve(request)
+            self._refuse(error)
+            return False
+        for request in requests:
+            self._serve(request)
+        if self._parser.wants_continue:
+            self._socket.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        return not self._parser.ended
 
     def _serve(self, request: Request) -> None:
         """Answer one request; blocks while a poll is held. Raises: OSError."""
@@ -265,8 +287,8 @@ class _Connection:
         raise AssertionError("this server has no event streams")
 
 
-def _accept(listener: socket.socket, hold_jitter: float) -> None:
-    """Serve each connection with its own thread; close connections that the system has no thread for."""
+def _make_connection(hold_jitter: float) -> Callable[[socket.socket], _Connection]:
+    """What all connections share, as a function that makes one."""
     node, writer = _Node(hold_jitter=hold_jitter), _Writer()
     api = Api(
         node,
@@ -278,26 +300,69 @@ def _accept(listener: socket.socket, hold_jitter: float) -> None:
         refusals=Refusals(Metrics(), time.monotonic),
         machine=OneProcess(lambda: b"", node.subscribers),
     )
+    return lambda sock: _Connection(sock, node, api, writer)
+
+
+def _accept(listener: socket.socket) -> socket.socket | None:
+    try:
+        return listener.accept()[0]
+    except OSError:
+        time.sleep(0.01)  # out of file descriptors
+        return None
+
+
+def _start(serve: Callable[[], None], connection: _Connection) -> None:
+    """Serve in a new thread; close the connection if the system has none for it."""
+    try:
+        threading.Thread(target=serve, daemon=True).start()
+    except RuntimeError as error:  # out of threads, or of memory for them
+        connection.close()
+        click.echo(f"Connection closed, as no thread could be started for it: {error}", err=True)
+
+
+def _thread_for_connection(listener: socket.socket, make: Callable[[socket.socket], _Connection]) -> None:
     while True:
-        try:
-            sock, _ = listener.accept()
-        except OSError:
-            time.sleep(0.01)  # out of file descriptors
-            continue
-        try:
-            threading.Thread(target=_Connection(sock, node, api, writer).run, daemon=True).start()
-        except RuntimeError as error:  # out of threads, or of memory for them
-            sock.close()
-            click.echo(f"Connection closed, as no thread could be started for it: {error}", err=True)
+        if (sock := _accept(listener)) is not None:
+            connection = make(sock)
+            _start(connection.run, connection)
+
+
+def _thread_for_request(listener: socket.socket, make: Callable[[socket.socket], _Connection]) -> None:
+    """A connection is watched only while no thread serves it."""
+    waiting = select.epoll()
+    waiting.register(listener, select.EPOLLIN)
+    idle: dict[int, _Connection] = {}
+
+    def watch(connection: _Connection, how: Callable[[int, int], None]) -> None:
+        idle[connection.fileno()] = connection
+        how(connection.fileno(), select.EPOLLIN | select.EPOLLONESHOT)
+
+    def serve(connection: _Connection) -> None:
+        if connection.serve_next():
+            watch(connection, waiting.modify)
+        else:
+            connection.close()
+
+    while True:
+        for fd, _ in waiting.poll():
+            if fd != listener.fileno():
+                connection = idle.pop(fd)
+                _start(partial(serve, connection), connection)
+            elif (sock := _accept(listener)) is not None:
+                watch(make(sock), waiting.register)
+
+
+THREAD_FOR = {"connection": _thread_for_connection, "request": _thread_for_request}
 
 
 @click.command()
 @click.argument("command", type=click.Choice(["serve"]))
 @click.option("--listen", default="127.0.0.1:8080", show_default=True)
 @click.option("--log-level", hidden=True)
+@click.option("--thread-for", type=click.Choice([*THREAD_FOR]), default="connection", show_default=True)
 @click.option("--hold-jitter", default=HoldLimits().hold_jitter, show_default=True, help="As the setting of PushUp.")
-def main(command: str, *, listen: str, log_level: str | None, hold_jitter: float) -> None:
-    """Serve PushUp's HTTP interface with one thread per client."""
+def main(command: str, *, listen: str, log_level: str | None, thread_for: str, hold_jitter: float) -> None:
+    """Serve PushUp's HTTP interface with threads."""
     raise_file_limit()
     tune_garbage_collector()
     listener = open_socket(listen)
@@ -305,7 +370,7 @@ def main(command: str, *, listen: str, log_level: str | None, hold_jitter: float
     host, port = listener.getsockname()[:2]
     click.echo(f"Server listens on http://{host}:{port}")
     try:
-        _accept(listener, hold_jitter)
+        THREAD_FOR[thread_for](listener, _make_connection(hold_jitter))
     except KeyboardInterrupt:
         sys.exit(0)  # the threads are daemons, so nothing waits for them
 

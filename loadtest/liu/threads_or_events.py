@@ -1,9 +1,13 @@
-"""PushUp §4.3, Figures 9 to 11: a thread for each connection, or events; 500 to 16,000 connections.
+"""PushUp §4.3, Figures 9 to 11: threads, or events; 500 to 16,000 connections.
 
-Measures server memory, mean trip time and received share of the multithreaded server (`thread_per_request`)
-and of PushUp. All clients listen to one channel, with a message every two seconds. The load comes from the swarm:
-locust has a greenlet per client and makes at most about 20,000 requests per second on a processor, so with 16,000
-clients it would be the bottleneck. The table shows the swarm's own share of its processor, and warns near its limit.
+Measures server memory, mean trip time and received share of the multithreaded server (`thread_per_request`), with a
+thread for each connection and with one for each request, and of PushUp. All clients listen to one channel, with a
+message every two seconds. Then one every half second, which is more than threads can deliver to many: there messages do
+not arrive in time. Each measurement is repeated with new servers, the kinds in turn; tables have medians.
+
+The load comes from the swarm: locust has a greenlet per client and makes at most about 20,000 requests per second on a
+processor, so with 16,000 clients it would be the bottleneck. The table shows the swarm's own share of its processor,
+and warns near its limit.
 
 When a server fails (it cannot start more threads, exits, or loses messages), the table says so, and the run continues.
 """
@@ -12,23 +16,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from statistics import median
+from typing import NamedTuple
 
 import psutil
 
 from loadtest.load.servers import Server, running
 from loadtest.load.swarm import Measured, Swarm
-from loadtest.reports.results import Figure, Progress, Table, Value
+from loadtest.reports.results import Figure, Progress, Table, Value, shown
 
 CONNECTIONS = (500, 1000, 2000, 4000, 8000, 16000)
 
-KINDS = {"threads": "loadtest.liu.thread_per_request", "events": "pushup"}
+THREADS = "loadtest.liu.thread_per_request"
+KINDS = {
+    "threads": (THREADS, "--thread-for", "connection"),
+    "threads for requests": (THREADS, "--thread-for", "request"),
+    "events": ("pushup",),
+}
+"""A module with its flags, by the name that tables and figures have for it."""
 
 INTERVAL = 2.0
-SECONDS = 30.0
-QUICK_SECONDS = 6.0
+OVERLOAD_INTERVAL = 0.5
+"""32,000 deliveries a second to 16,000: more than threads manage, and two thirds of what the swarm does."""
+
+WARM_UP_SECONDS = 0.1
+"""Time for one message, before anything is measured."""
 
 SWARM_AT_ITS_LIMIT = 0.8
 """Share of its processor above which the swarm's own delays distort the times."""
+
+ALL_IS_WELL = "all is well"
 
 COLUMNS = (
     "connections", "server", "memory MB", "% of the machine's", "memory KB a connection", "threads",
@@ -36,32 +53,84 @@ COLUMNS = (
     "server's share of a processor", "swarm's share of its processor",
     "what was seen",
 )  # fmt: skip
+SPREAD = ("mean trip s", "received %", "server's us a delivery")
+"""Columns of which the table also has the least and the greatest value."""
+
+
+class Scale(NamedTuple):
+    """How much to measure. `seconds`: of messages in each measurement; `rounds`: how often it is repeated."""
+
+    connections: Sequence[int]
+    seconds: float
+    rounds: int
+    overload: Sequence[int]
+    overload_seconds: float
+    overload_rounds: int
+
+
+FULL = Scale(CONNECTIONS, 6.0, 5, (2000, 4000, 8000, 16000), 6.0, 3)
+QUICK = Scale((500, 2000), 2.0, 1, (8000,), 2.0, 1)
 
 
 def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
-    return measure(CONNECTIONS, interval=INTERVAL, seconds=QUICK_SECONDS if quick else SECONDS)
+    return measure_all(QUICK if quick else FULL)
 
 
-def measure(connections: Sequence[int], *, interval: float, seconds: float) -> tuple[list[Table], list[Figure]]:
-    """Measure each kind of server with each number of connections; every measurement starts a new server."""
-    progress = Progress(len(connections) * len(KINDS))
-    rows: list[tuple[Value, ...]] = []
-    lines: dict[str, dict[str, list[tuple[float, float]]]] = {"memory": {}, "trip": {}, "received": {}}
-    for number in connections:
-        for kind, module in KINDS.items():
-            progress.step(f"{number} connections, {kind}")
-            with running(module=module) as server:
-                row = measure_server(server, number, interval=interval, seconds=seconds)
-            rows.append((number, kind, *row))
-            for name, column in (("memory", 0), ("trip", 4), ("received", 8)):
-                lines[name].setdefault(kind, []).append((number, float(row[column])))
+def measure_all(scale: Scale) -> tuple[list[Table], list[Figure]]:
+    """Figures 9 to 11, and Figure 11 with more messages than threads can deliver."""
+    table, (memory, trip, received) = measure(
+        scale.connections, interval=INTERVAL, seconds=scale.seconds, rounds=scale.rounds
+    )
+    overload, (_, _, lost) = measure(
+        scale.overload, interval=OVERLOAD_INTERVAL, seconds=scale.overload_seconds, rounds=scale.overload_rounds,
+        name="threads-or-events-overload",
+    )  # fmt: skip
+    return [table, overload], [memory, trip, received, lost]
+
+
+def measure(
+    connections: Sequence[int], *, interval: float, seconds: float, rounds: int = 1, name: str = "threads-or-events"
+) -> tuple[Table, list[Figure]]:
+    """Each kind of server with each number of connections; the table has the medians of all rounds."""
+    progress = Progress(rounds * len(connections) * len(KINDS))
+    found: dict[tuple[int, str], list[tuple[Value, ...]]] = {}
+    for turn in range(rounds):
+        for number in connections:
+            for kind in [*KINDS][:: -1 if turn % 2 else 1]:
+                progress.step(f"{number} connections, {kind}, a message every {interval:g} s")
+                module, *flags = KINDS[kind]
+                with running(*flags, module=module) as server:
+                    row = measure_server(server, number, interval=interval, seconds=seconds)
+                found.setdefault((number, kind), []).append(row)
     progress.end()
-    title = "A thread for each connection, or events (PushUp Figures 9 to 11)"
-    return [Table("threads-or-events", title, COLUMNS, rows)], [
-        Figure("threads-or-events-memory", "Server memory (PushUp Figure 9)", "connections", "MB", lines["memory"]),
-        Figure("threads-or-events-trip-time", "Mean trip time (PushUp Figure 10)", "connections", "s", lines["trip"]),
-        Figure("threads-or-events-received", "Received (PushUp Figure 11)", "connections", "%", lines["received"]),
+    rows = [(number, kind, *_summary(found[number, kind])) for number in connections for kind in KINDS]
+
+    def figure(what: str, title: str, column: str, y: str) -> Figure:
+        lines = {
+            kind: [(float(row[0]), float(row[COLUMNS.index(column)])) for row in rows if row[1] == kind]
+            for kind in KINDS
+        }
+        return Figure(f"{name}-{what}", f"{title}, a message every {interval:g} s", "connections", y, lines)
+
+    title = f"Threads, or events; a message every {interval:g} s; medians of {rounds} (PushUp Figures 9 to 11)"
+    columns = (*COLUMNS, *(f"{column}, from to" for column in SPREAD))
+    return Table(name, title, columns, rows), [
+        figure("memory", "Server memory (PushUp Figure 9)", "memory MB", "MB"),
+        figure("trip-time", "Mean trip time (PushUp Figure 10)", "mean trip s", "s"),
+        figure("received", "Received (PushUp Figure 11)", "received %", "%"),
     ]
+
+
+def _summary(rounds: Sequence[tuple[Value, ...]]) -> tuple[Value, ...]:
+    """The median of each column, everything that was seen, and the spread of some columns."""
+    columns = [[float(value) for value in values] for values in zip(*(row[:-1] for row in rounds), strict=True)]
+    seen = [str(row[-1]) for row in rounds if row[-1] != ALL_IS_WELL]
+    spreads = [columns[COLUMNS.index(name) - 2] for name in SPREAD]
+    return (
+        *(median(values) for values in columns),
+        "; ".join(dict.fromkeys(seen)) or ALL_IS_WELL,
+        *(f"{shown(min(values))} {shown(max(values))}" for values in spreads),
+    )
 
 
 def measure_server(server: Server, connections: int, *, interval: float, seconds: float) -> tuple[Value, ...]:
@@ -73,9 +142,11 @@ def measure_server(server: Server, connections: int, *, interval: float, seconds
     swarm = Swarm([server.address], [server.address], subscribers=connections, watched={"server": [server.pid]})
     try:
         swarm.begin()
-        swarm.measure(interval=interval, seconds=interval)
+        swarm.measure(interval=interval, seconds=WARM_UP_SECONDS)
         memory, threads = server.usage.memory_bytes(), server.usage.thread_count()
         measured = swarm.measure(interval=interval, seconds=seconds)
+        # The most of both moments: while polls come back, not each has a thread yet.
+        memory, threads = max(memory, server.usage.memory_bytes()), max(threads, server.usage.thread_count())
     except (OSError, RuntimeError, psutil.Error) as error:
         seen.append(f"the server gave up: {error}")
     finally:
@@ -94,7 +165,7 @@ def measure_server(server: Server, connections: int, *, interval: float, seconds
     if measured.own_cpu > SWARM_AT_ITS_LIMIT:
         seen.append("the swarm is at its limit, which distorts the results")
     cpu = measured.cpu["server"]
-    summary = ", ".join(seen) or "all is well"
+    summary = ", ".join(seen) or ALL_IS_WELL
     return (
         memory / 1e6, _percent(memory), (memory - bare) / 1e3 / connections, threads,
         measured.mean_trip, measured.trip(0.5), measured.trip(0.99), max(measured.trips, default=0.0),

@@ -204,7 +204,7 @@ class Swarm:
         self._by_connection: dict[Connection, _Subscriber] = {}
         self._numbers = [0] * channels
         self._next_channel = 0
-        self._measuring = False
+        self._since = 0.0
         self._clear()
 
     def _clear(self) -> None:
@@ -231,17 +231,15 @@ class Swarm:
     def measure(self, *, interval: float, seconds: float, drain: float = 3.0) -> Measured:
         """Publish for `seconds`, a message per `interval` seconds, on one channel after another, and count deliveries.
 
-        Waits up to `drain` seconds more for the last ones.
+        Waits up to `drain` seconds more for the last ones. Messages of before are not counted.
         """
         self._clear()
         cpu = self._cpu()
         own = time.process_time()
-        began = time.time()
-        self._measuring = True
+        began = self._since = time.time()
         for number in range(max(1, round(seconds / interval))):
             self._loop.at(began + number * interval, self._publish_next(began + number * interval))
         self._loop.run_until(began + seconds)
-        self._measuring = False
         end = time.time() + drain
         while time.time() < end and self.delivered + self.repeated < self.expected:
             self._loop.run_until(min(end, time.time() + 0.05))
@@ -317,7 +315,9 @@ class Swarm:
         if answer.messages:
             now = time.time()
             for number, due in answer.messages:
-                if number > subscriber.number:
+                if due < self._since:
+                    subscriber.number = max(subscriber.number, number)
+                elif number > subscriber.number:
                     self.delivered += 1
                     self._trips.append(now - due)
                     subscriber.number = number
@@ -348,8 +348,9 @@ class Swarm:
         publisher.sent.append(time.time())
         assert publisher.connection is not None
         publisher.connection.post(target, body.encode(), self._publish_headers)
-        self.published += 1
-        self.expected += len(range(channel, len(self._subscribers), self._channels))
+        if due >= self._since:  # else it is of the warm-up, and late
+            self.published += 1
+            self.expected += len(range(channel, len(self._subscribers), self._channels))
 
     def _connect_publisher(self, publisher: _Publisher) -> None:
         def acknowledged(connection: Connection, status: int, body: bytes) -> None:

@@ -1,4 +1,7 @@
-"""Combines all results in a folder into one self-contained page: tables, how they were measured, and inline figures."""
+"""Combines all results in a folder into one self-contained page.
+
+First each paper, item by item; then all tables, how they were measured, and figures.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,15 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as ET
 
-from loadtest.reports.results import Value, shown
+from loadtest.reports.items import PAPERS, Paper, compare
+from loadtest.reports.results import Value, figure_about, shown
+from loadtest.reports.saved import Saved
 
 NAME = "report.html"
 
 LONG = 20
 """Tables with more rows are collapsed, and come last: they are for reference."""
-
-_DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
 
 STYLE = """
 :root { color-scheme: light dark; --paper: #fdfdfb; --ink: #1d2126; --soft: #667; --line: #dcdcd6; --band: #f3f3ee;
@@ -60,7 +62,7 @@ def write_report(folder: Path) -> Path:
     figures: dict[str, list[tuple[str, str]]] = {}
     for file in sorted(folder.glob("*.svg")):
         text = file.read_text()
-        title, command = _about(text)
+        title, command = figure_about(file)
         figures.setdefault(command, []).append((title, _inline(file.stem, text)))
     runs: dict[str, list[tuple[str, Any]]] = {}
     for name, table in tables:
@@ -69,7 +71,9 @@ def write_report(folder: Path) -> Path:
         run.sort(key=lambda named: len(named[1]["rows"]) > LONG)
     sections = [_section(command, tables, figures.pop(command, [])) for command, tables in runs.items()]
     sections += [_section(command, [], left) for command, left in figures.items()]
-    links = "".join(
+    compared = [_paper(paper, Saved(folder)) for paper in PAPERS]
+    links = "".join(f'<li><a href="#{paper.name}">{paper.name}, item by item</a></li>' for paper in PAPERS)
+    links += "".join(
         f'<li><a href="#{name}">{html.escape(table["title"])}</a></li>' for run in runs.values() for name, table in run
     )
     page = folder / NAME
@@ -80,9 +84,36 @@ def write_report(folder: Path) -> Path:
         "<h1>PushUp measurements</h1>\n<p>The papers' experiments, run on our server. "
         "<code>docs/evaluation.md</code> describes them and what they show. Times depend on the machine and its other "
         "load; only ratios are meaningful.</p>\n"
-        f"<nav><ul>{links}</ul></nav>\n" + "\n".join(sections) + "\n</html>\n"
+        f"<nav><ul>{links}</ul></nav>\n" + "\n".join([*compared, *sections]) + "\n</html>\n"
     )
     return page
+
+
+def _paper(paper: Paper, saved: Saved) -> str:
+    """The section for a paper: each item that is measured, the paper's number, ours, and whether they agree."""
+    rows = "\n".join(
+        "<tr>"
+        + "".join(
+            f'<td class="text">{_plain(cell)}</td>'
+            for cell in (one.item.place, one.item.says, one.item.value, one.ours, one.agrees, one.why)
+        )
+        + "</tr>"
+        for one in compare(paper, saved)
+    )
+    heads = ("", "the paper says", "paper", "ours", "agrees?", "why")
+    head = "".join(f'<th class="text">{cell}</th>' for cell in heads)
+    return (
+        f'<section>\n<h2 id="{paper.name}">{paper.name}, item by item</h2>\n'
+        f'<p class="measured">{html.escape(paper.title)}</p>\n'
+        f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table></div>\n'
+        "</section>"
+    )
+
+
+def _plain(markdown: str) -> str:
+    """A cell of a document's table as HTML; a link leads to another document, so only its text is left."""
+    text = html.escape(re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", markdown))
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", text)
 
 
 def _section(command: str, tables: Sequence[tuple[str, Any]], figures: Sequence[tuple[str, str]]) -> str:
@@ -119,13 +150,6 @@ def _table(name: str, table: Mapping[str, Any]) -> str:
     if len(rows) > LONG:
         content = f"<details><summary>{len(rows)} rows</summary>\n{content}\n</details>"
     return f'<h3 id="{html.escape(name)}">{html.escape(table["title"])}</h3>\n{content}'
-
-
-def _about(svg: str) -> tuple[str, str]:
-    """A figure's title and the command that produced it; empty strings if its metadata has neither."""
-    root = ET.fromstring(svg)  # noqa: S314  # our own file
-    found = {tag: next(root.iter(_DUBLIN_CORE + tag), None) for tag in ("title", "source")}
-    return tuple((element.text or "") if element is not None else "" for element in found.values())  # type: ignore[return-value]
 
 
 def _inline(name: str, svg: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple
+from xml.etree import ElementTree as ET
 
 import click
 
@@ -16,6 +17,13 @@ Value = float | int | str
 
 BAR_WIDTH = 30
 LINE_WIDTH = 100
+_DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
+COLOURS = 10
+"""Of matplotlib's cycle."""
+
+PAPER = ", paper"
+"""After the name of a line with a paper's values."""
+
 LEGEND_LINES = 6
 """A figure with more lines than this has its legend beside it, not in it."""
 
@@ -50,7 +58,10 @@ class Table(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A line chart; `lines` maps each line's name to its (x, y) points. `log_x`: x is logarithmic."""
+    """A line chart; `lines` maps each line's name to its (x, y) points. `log_x`: x is logarithmic.
+
+    A line with the name of another and `PAPER` after it has a paper's values: it is dashed, in the other's colour.
+    """
 
     name: str
     title: str
@@ -69,8 +80,14 @@ class Figure(NamedTuple):
 
         folder.mkdir(parents=True, exist_ok=True)
         figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
-        for marker, (name, points) in zip(cycle("os^DvPX*"), self.lines.items(), strict=False):
-            axes.plot(*zip(*points, strict=True), marker=marker, label=name)
+        ours = [name for name in self.lines if not name.endswith(PAPER)]
+        colours = {name: f"C{number % COLOURS}" for number, name in enumerate(ours)}
+        for marker, name in zip(cycle("os^DvPX*"), ours, strict=False):
+            axes.plot(*zip(*self.lines[name], strict=True), marker=marker, color=colours[name], label=name)
+        for name in [name for name in self.lines if name.endswith(PAPER)]:
+            colour = colours[name.removesuffix(PAPER)]
+            points = zip(*self.lines[name], strict=True)
+            axes.plot(*points, linestyle="--", marker="x", color=colour, alpha=0.7, label=name)
         axes.set(title=self.title, xlabel=self.x, ylabel=self.y)
         axes.set_ylim(bottom=0)
         if self.log_x:
@@ -85,6 +102,14 @@ class Figure(NamedTuple):
         metadata = {"Title": self.title, "Source": str(about["command"])}
         figure.savefig(folder / f"{self.name}.svg", metadata=metadata)
         plt.close(figure)
+
+
+def figure_about(file: Path) -> tuple[str, str]:
+    """The title of an SVG that `Figure.write` has written, and the command that produced it; empty if it has none."""
+    root = ET.parse(file).getroot()  # noqa: S314  # our own file
+    found = (next(root.iter(_DUBLIN_CORE + tag), None) for tag in ("title", "source"))
+    title, command = ((element.text or "") if element is not None else "" for element in found)
+    return title, command
 
 
 class Progress:

@@ -20,13 +20,15 @@ from loadtest.roussev import designs
 from loadtest.roussev.baselines import RESPONSE
 from loadtest.roussev.crowd import Crowd
 from loadtest.roussev.designs import ANY_NUMBER, DESIGNS, ONE_THREAD, PRE_THREADED, TABLE_1, TABLE_2, Load, Scale
+from tests.loadtest.readable import assert_readable
 
 DELAY = 1.0
 CLIENTS = 6
 
 TINY = Scale(
-    clients=8, each=1, delays=(0.25,), one_by_one=2, table_2=(10, 30), others=(10,), others_each=1, most_clients=20,
-    most_each=1, rounds=50, service_seconds=0.6,
+    clients=8, each=1, delays=(0.25, 0.5), whole=True, one_by_one=2, repeats=2, capacities=(3, 101),
+    table_2=(10, 30, 70, 100, 150, 200), others=(10,), others_each=1, many_clients=(10, 20), many_each=1, rounds=50,
+    service_seconds=0.6,
 )  # fmt: skip
 
 
@@ -122,26 +124,44 @@ def test_the_least_time_follows_from_the_number_of_workers() -> None:
     assert all(took / 1000 > load.least_seconds("concurrent_queue", threads) for threads, took in TABLE_2.items())
 
 
-def test_the_experiment_gives_all_tables() -> None:
-    """Table 1 has every design and the paper's numbers; the others: numbers of threads, most clients, the theorems."""
+def test_the_experiment_gives_all_tables(tmp_path: Path) -> None:
+    """Table 1 has every design and the paper's numbers; the others: threads, capacities, many clients, the theorems."""
     tables, figures = designs.measure(TINY)
-    by_name = {table.name: table for table in tables}
-    for table in tables:
-        assert all(len(row) == len(table.columns) for row in table.rows), table.name
+    assert_readable("designs", tables, tmp_path)
+    by_name = {table.name: [dict(zip(table.columns, row, strict=True)) for row in table.rows] for table in tables}
     first = by_name["designs-table-1"]
-    assert [row[0] for row in first.rows] == list(DESIGNS)
-    assert [row[-1] for row in first.rows] == [paper.took[0] or "-" for paper in TABLE_1.values()]
-    assert all(row[12] == row[13] == 0 for row in first.rows)
+    assert [(row["delay ms"], row["design"]) for row in first] == [(ms, name) for ms in (250, 500) for name in DESIGNS]
+    for row in first:
+        paper = TABLE_1[str(row["design"])].took[0 if row["delay ms"] == 250 else 1]
+        assert row["paper, 2,800 requests ms"] == (paper or "-")
+        whole = row["design"] == "iterative" and row["delay ms"] == 250
+        assert row["runs"] == (1 if whole else 2)
+        assert row["requests"] == (2 if row["design"] == "iterative" and not whole else 8)
+        assert row["refused"] == row["unanswered"] == 0
+        least, most = map(float, str(row["took ms, from to"]).split())
+        assert least <= float(row["took ms"]) + 1 <= most + 2
+        fast = float(row["times as fast as iterative"])
+        assert fast == 1.0 if whole else 2 < fast < 9 if row["design"] in ANY_NUMBER else fast > 0.5
     second = by_name["designs-table-2"]
-    assert [(row[0], row[1], row[-1]) for row in second.rows][:2] == [
+    assert [(row["design"], row["threads"], row["paper, 2,800 requests ms"]) for row in second][:2] == [
         ("concurrent_queue", 10, 70_312), ("concurrent_queue", 30, 23_781),
     ]  # fmt: skip
-    assert {row[0] for row in second.rows} == set(PRE_THREADED)
-    assert len(by_name["designs-most-clients"].rows) == len(DESIGNS) - 1
-    assert len(by_name["designs-theorems"].rows) == 21
-    assert len(by_name["designs-probes-in-service"].rows) == 5
+    assert {row["design"] for row in second} == set(PRE_THREADED)
+    assert [(row["design"], row["capacity"]) for row in by_name["designs-capacities"]] == [
+        (name, capacity) for name in ("shared_buffer", "hash_table") for capacity in (3, 101)
+    ]
+    assert [row["clients"] for row in by_name["designs-most-clients"]] == [10] * 7 + [20] * 7
+    assert len(by_name["designs-theorems"]) == 21
+    assert len(by_name["designs-probes-in-service"]) == 5
     assert [figure.name for figure in figures] == ["designs-threads", "designs-cost", "designs-theorems"]
     assert all(figure.lines for figure in figures)
+
+
+def test_a_small_buffer_makes_the_accepting_thread_wait() -> None:
+    """A hash table of three slots that is full is tried again after half a second, and one of 101 is never full."""
+    small, large = (designs.serve("hash_table", 2, Load(12, 1, 0.02), capacity) for capacity in (3, 101))
+    assert (small.served.answered, large.served.answered) == (12, 12)
+    assert small.served.seconds > large.served.seconds + 0.4
 
 
 def test_a_figure_has_all_its_lines(tmp_path: Path) -> None:

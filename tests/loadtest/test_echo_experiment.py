@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -14,6 +15,7 @@ from loadtest.libman.client import WINDOW, Measured, Stream, WrongEcho
 from loadtest.libman.experiment import Scale
 from loadtest.libman.runs import BEST, SYNCH, URING, Kind, Run, Runs, kinds, measure_kind
 from loadtest.reports.results import Value
+from tests.loadtest.readable import assert_readable
 
 TINY = Scale(connections=(5,), seconds=0.2, rounds=2, sizes=(3000,), connections_of_sizes=5)
 
@@ -151,7 +153,7 @@ def test_a_server_that_does_not_start_is_a_result() -> None:
     assert "failed" in table.failed
 
 
-def test_the_experiment_has_a_row_for_each_kind() -> None:
+def test_the_experiment_has_a_row_for_each_kind(tmp_path: Path) -> None:
     """With each number of connections, and each size of message; claims; and the paper's figures."""
     tables, figures = experiment.measure(TINY)
     by_name = {table.name: table for table in tables}
@@ -168,6 +170,7 @@ def test_the_experiment_has_a_row_for_each_kind() -> None:
     assert [figure.name for figure in figures] == ["echo-figure-1", "echo-figure-2", "echo-cost", "echo-pushup"]
     assert all(figure.log_x for figure in figures)
     assert set(figures[2].lines) == {kind.name for kind in kinds()}
+    assert_readable("echo", tables, tmp_path, but=("select_for_few", "epoll_for_many"))
 
 
 def test_select_is_not_tried_with_more_than_it_can() -> None:

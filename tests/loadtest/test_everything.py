@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.__main__ import EXPERIMENTS
-from loadtest.everything import SECONDS, run_all
+from loadtest.everything import ALIASES, ALL, PLAN, run_all
 
 
 class Runs:
@@ -25,7 +25,9 @@ class Runs:
 def test_every_experiment_is_run() -> None:
     """Each once: `trip-time` is another name for `traffic`."""
     assert EXPERIMENTS["trip-time"] is EXPERIMENTS["traffic"]
-    assert SECONDS.keys() | {"trip-time"} == EXPERIMENTS.keys()
+    assert PLAN.keys() == EXPERIMENTS.keys()
+    assert set(ALL) == EXPERIMENTS.keys() - set(ALIASES)
+    assert ALIASES == ("trip-time",)
 
 
 def test_a_second_run_does_what_is_left(tmp_path: Path) -> None:
@@ -33,18 +35,18 @@ def test_a_second_run_does_what_is_left(tmp_path: Path) -> None:
     runs = Runs()
     runs.failing = {"stalls", "peers"}
     assert run_all(tmp_path, quick=True, run=runs) == ["stalls", "peers"]
-    assert runs.seen == [f"{name} --quick" for name in SECONDS]
+    assert runs.seen == [f"{name} --quick" for name in ALL]
     runs = Runs()
     assert run_all(tmp_path, quick=True, run=runs) == []
     assert runs.seen == ["stalls --quick", "peers --quick"]
     runs = Runs()
     assert run_all(tmp_path, quick=False, run=runs) == []
-    assert runs.seen == [f"{name} --full" for name in SECONDS]
+    assert runs.seen == [f"{name} --full" for name in ALL]
 
 
 def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     """What was done before is noted at once."""
-    second = list(SECONDS)[1]
+    second = ALL[1]
 
     def interrupted(name: str, mode: str, folder: Path) -> bool:
         if name == second:
@@ -62,6 +64,6 @@ def test_how_long_it_takes_is_told(tmp_path: Path, capsys: pytest.CaptureFixture
     """Each line says which experiment it is, and how much time is left in all."""
     run_all(tmp_path, quick=False, run=Runs())
     lines = capsys.readouterr().err.splitlines()
-    first, last = next(iter(SECONDS)), list(SECONDS)[-1]
-    assert lines[0].startswith(f"1/{len(SECONDS)} {first}: about ")
-    assert lines[-1] == f"{len(SECONDS)}/{len(SECONDS)} {last}: about 2.5 h; 2.5 h left in all"
+    first, last = ALL[0], ALL[-1]
+    assert lines[0].startswith(f"1/{len(ALL)} {first}: about ")
+    assert lines[-1] == f"{len(ALL)}/{len(ALL)} {last}: about 16 min; 16 min left in all"

@@ -7,15 +7,20 @@ import sys
 from pathlib import Path
 
 from loadtest.beyond import journal, kills
-from loadtest.hsu import blocked_client, slow_backend
+from loadtest.hsu import blocked_client, growing_output, slow_backend
 from loadtest.hsu.blocked_client import Replay
 from loadtest.reports.results import Figure, Table
+from tests.loadtest.readable import assert_readable
 
 
-def test_a_blocked_client_does_not_delay_others() -> None:
+def test_a_blocked_client_does_not_delay_others(tmp_path: Path) -> None:
     """With the output buffer, the worst response times do not change; with plain writes, they grow with T."""
-    ((table,), (figure, timeline)) = blocked_client.measure(Replay(before=1.0, seconds=6.5), times=(0, 4), at_once=2)
-    (_, buffered, _, plain, _), (_, buffered_4, responses, plain_4, _) = (map(float, row) for row in table.rows)
+    tables, (figure, timeline) = blocked_client.measure(Replay(before=1.0, seconds=9.0), times=(0, 4, 5), at_once=3)
+    assert_readable("blocked-client", tables, tmp_path)
+    (_, buffered, _, plain, _, _), (_, buffered_4, responses, plain_4, _, sent), _ = (
+        map(float, row) for row in tables[0].rows
+    )
+    assert 4 < responses / sent < 5
     assert max(buffered, plain, buffered_4) < plain_4 / 2
     assert plain_4 > 1.0
     assert responses > 100
@@ -25,17 +30,43 @@ def test_a_blocked_client_does_not_delay_others() -> None:
     assert max(delay for moment, delay in stalled.items() if 0 < moment < 4) > 1.0
 
 
-def test_few_calls_of_a_slow_backend_run_concurrently() -> None:
+def test_what_a_blocked_link_holds_does_not_depend_on_the_traffic(tmp_path: Path) -> None:
+    """With twice the traffic the server stalls in half the time: its buffers hold as many bytes each time."""
+    table = blocked_client.measure_threshold(Replay(before=2.0, seconds=9.0), (0.3, 0.6), at_once=2, blocked=6.0)
+    assert_readable("blocked-client", [table], tmp_path)
+    (_, rate, seconds, size), (_, double, sooner, same_size) = (map(float, row) for row in table.rows)
+    assert double > 1.5 * rate
+    assert 0 < sooner < seconds < 6
+    assert 0.5 < size / same_size < 2
+
+
+def test_output_grows_up_to_its_limit(tmp_path: Path) -> None:
+    """A stream whose client reads again in time stays open, one beyond the limit is closed; both have everything."""
+    (table,), _ = growing_output.measure((0.3, None), rate=100.0)
+    assert_readable("growing-output", [table], tmp_path)
+    in_time, never = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+    assert in_time["connection closed after MB"] == "-"
+    assert 0.9 < float(never["connection closed after MB"]) < 1.3
+    for row in (in_time, never):
+        assert row["that C1 has"] == row["messages"]
+    assert float(never["server's memory grew by MB"]) > float(in_time["server's memory grew by MB"])
+    assert not table.failed
+
+
+def test_few_calls_of_a_slow_backend_run_concurrently(tmp_path: Path) -> None:
     """All polls that wait for it are answered, at most 20 calls run at a time, and no file is left open."""
-    ((delays, polls), _) = slow_backend.measure(polls=100, sleep=1.0, deadline=2.5, seconds=2.0)
-    ((count, served, refused, other, unanswered, most, left),) = polls.rows
-    assert count == 100
-    assert (other, unanswered, left) == (0, 0, 0)
-    assert served == 40
-    assert refused == 60
-    assert most == 20
-    assert [row[0] for row in delays.rows] == ["idle", "busy"]
-    assert all(int(answers) > 0 for _, answers, _, _, _ in delays.rows)
+    tables, _ = slow_backend.measure(polls=100, sleep=1.0, deadline=2.5, seconds=2.0)
+    assert_readable("slow-backend", tables, tmp_path)
+    delays, polls = tables
+    assert [row[0] for row in polls.rows] == [slow_backend.POOL, slow_backend.PROCESS]
+    for helper, count, served, refused, other, unanswered, most, left in polls.rows:
+        assert count == 100
+        assert (other, unanswered, left) == (0, 0, 0), helper
+        assert served == 40, helper
+        assert refused == 60, helper
+        assert most == 20, helper
+    assert [row[1] for row in delays.rows] == ["idle", "busy"] * 2
+    assert all(int(row[2]) > 0 for row in delays.rows)
 
 
 def test_commits_in_groups_are_faster() -> None:

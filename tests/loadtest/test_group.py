@@ -7,6 +7,7 @@ import shutil
 import socket
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from loadtest.mishra.requests import Report
 from loadtest.mishra.service import Service
 from loadtest.mishra.team import DRIVERS, Load, can_prioritize
 from loadtest.mishra.thread_based import Timer
+from tests.loadtest.readable import assert_readable
 
 SETTINGS = Settings(decision=2.0, election=0.5, late=5.0, termination=10.0, precision=0.2)
 """Patient, for the machine may be busy: here nobody is to be suspected."""
@@ -208,7 +210,7 @@ def test_complexity_is_counted() -> None:
     assert all(float(more) > float(less) for more, less in zip(threads[1:], events[1:], strict=True))
 
 
-def test_the_experiment_has_every_item() -> None:
+def test_the_experiment_has_every_item(tmp_path: Path) -> None:
     """All tables and figures come out of one run, and say how the threads were scheduled."""
     scale = experiment.QUICK._replace(seconds=0.05, rates=(50,), rate_seconds=0.1)
     tables, figures = experiment.measure(scale)
@@ -217,4 +219,5 @@ def test_the_experiment_has_every_item() -> None:
         "group-micro-costs", "group-complexity",
     ]  # fmt: skip
     assert len(figures) == 3
+    assert_readable("group", tables, tmp_path)
     assert "scheduled" in tables[0].title

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import html
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from loadtest.__main__ import main
+from loadtest.reports.items import PAPERS
 from loadtest.reports.report import write_report
 from loadtest.reports.results import Figure, Table
 
@@ -37,7 +39,19 @@ def test_the_report_has_all_tables_and_figures(folder: Path) -> None:
     text = page.read_text()
     seen = _Seen()
     seen.feed(text)
-    assert seen.cells == ["connections", "server", "mean s", "1,000", "threads", "0.25", "16,000", "a", "1.5", "n", "7"]
+    assert seen.cells[-11:] == [
+        "connections",
+        "server",
+        "mean s",
+        "1,000",
+        "threads",
+        "0.25",
+        "16,000",
+        "a",
+        "1.5",
+        "n",
+        "7",
+    ]
     assert "Trips &amp; &lt;times&gt;" in text
     assert "python -m loadtest one --quick" in text
     assert "seconds: 12.5" in text
@@ -60,6 +74,18 @@ def test_the_report_is_self_contained(folder: Path) -> None:
     assert "#ffffff" not in text
 
 
+def test_a_papers_line_is_dashed_in_the_colour_of_ours(tmp_path: Path) -> None:
+    """So the two are seen to belong together; the paper's comes last, whatever the order was."""
+    lines = {"CP, paper": [(1, 2), (2, 5)], "CP": [(1, 3), (2, 4)], "ELP": [(1, 1), (2, 1)]}
+    Figure("f", "Traffic", "s", "KB", lines).write(tmp_path, ABOUT)
+    svg = (tmp_path / "f.svg").read_text()
+    drawn = re.findall(r'<g id="line2d_\d+">\s*<path d="[^"]*" clip-path[^>]*style="([^"]*)"', svg)
+    solid = [style for style in drawn if "stroke: #1f77b4" in style and "dasharray" not in style]
+    dashed = [style for style in drawn if "stroke: #1f77b4" in style and "dasharray" in style]
+    assert (len(solid), len(dashed)) == (1, 1)
+    assert ">CP, paper</text>" in svg
+
+
 def test_the_command_writes_the_report(folder: Path, tmp_path: Path) -> None:
     """`python -m loadtest report --out FOLDER` writes it, or says that there are no results."""
     done = CliRunner().invoke(main, ["report", "--out", str(folder)])
@@ -68,6 +94,42 @@ def test_the_command_writes_the_report(folder: Path, tmp_path: Path) -> None:
     empty = CliRunner().invoke(main, ["report", "--out", str(tmp_path / "nothing")])
     assert empty.exit_code == 1
     assert "there are no results" in empty.output
+
+
+def test_the_page_compares_each_paper(folder: Path) -> None:
+    """Each paper has a section with its items; one of which there is a result has our number and a verdict."""
+    columns = ("implementation", "lines of code", "threads", "places that wait")
+    rows = [("events", 51, 1, 1), ("threads", 81, 6, 8)]
+    Table("group-complexity", "Complexity", columns, rows).write(folder, ABOUT)
+    text = write_report(folder).read_text()
+    for paper in PAPERS:
+        assert f'<h2 id="{paper.name}">' in text
+        assert html.escape(paper.title) in text
+    ours = "lines of code 51 to 81; threads 1 to 6; places that wait 1 to 8"
+    assert f'<td class="text">{ours}</td><td class="text">yes</td>' in text
+    assert "](" not in text
+    assert "not measured yet" in text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["all", "--quick", "--faults", "3"],
+        ["report", "--fault", "pause"],
+        ["report", "--quick"],
+        ["report", "--full"],
+        ["all", "--docs"],
+        ["designs", "--docs"],
+        ["designs", "--browser", "firefox"],
+    ],
+)
+def test_options_of_others_are_refused(words: list[str], tmp_path: Path) -> None:
+    """An option that would have no effect is an error that names it, and nothing runs."""
+    done = CliRunner().invoke(main, [*words, "--out", str(tmp_path / "results")])
+    assert done.exit_code == 2
+    assert words[-1 if words[-1].startswith("--") else -2] in done.output
+    assert words[0] in done.output
+    assert not (tmp_path / "results").exists()
 
 
 class _Seen(HTMLParser):

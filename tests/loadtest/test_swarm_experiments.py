@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import resource
+import time
+from pathlib import Path
+
 import pytest
 
 from loadtest.beyond import far_away, peers, redis_delay
@@ -9,6 +13,7 @@ from loadtest.liu import nodes
 from loadtest.load.servers import running
 from loadtest.load.shares import why_not
 from loadtest.load.swarm import PushUpStreams, Swarm
+from tests.loadtest.readable import assert_readable
 
 
 def test_a_swarm_counts_what_it_receives() -> None:
@@ -34,6 +39,20 @@ def test_a_swarm_counts_what_it_receives() -> None:
     assert measured.received_share == 1.0
 
 
+def test_a_swarm_does_not_count_the_warm_up() -> None:
+    """A message that was due before, and is published late, is neither expected nor counted as delivered."""
+    with running() as server:
+        swarm = Swarm([server.address], [server.address], subscribers=5)
+        try:
+            swarm.begin()
+            swarm._loop.at(time.time() + 0.05, swarm._publish_next(time.time() - 1))
+            m = swarm.measure(interval=0.1, seconds=0.3)
+        finally:
+            swarm.close()
+    assert (m.published, m.expected, m.delivered, len(m.trips)) == (3, 15, 15, 15)
+    assert max(m.trips) < 1
+
+
 def test_a_swarm_detects_missing_messages() -> None:
     """A message evicted before a subscriber could get it counts as not received."""
     with running("--set", "retention_messages=1") as server:
@@ -50,10 +69,18 @@ def test_a_swarm_detects_missing_messages() -> None:
     assert measured.received_share < 0.5
 
 
-def test_nodes_behind_haproxy_deliver_everything() -> None:
+def test_more_files_are_allowed_or_as_many_as_before() -> None:
+    """The limit is never lowered; whether it could be raised is what is returned."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    assert nodes.allow_files(10)
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before, before)
+
+
+def test_nodes_behind_haproxy_deliver_everything(tmp_path: Path) -> None:
     """A single node and two behind HAProxy deliver everything; costs are measured for each part."""
-    ((table,), figures) = nodes.measure((2,), (100,), seconds=1.0, rounds=1)
-    alone, two = table.rows
+    ((table,), figures) = nodes.measure((1, 2), (100,), seconds=1.0, rounds=1)
+    assert_readable("nodes", [table], tmp_path)
+    alone, _, two = table.rows
     assert (alone[0], two[0]) == ("1 node, alone", "2 nodes")
     assert (alone[5], two[5]) == (100.0, 100.0)
     assert (alone[8], alone[9]) == (0.0, 0.0)
@@ -61,12 +88,13 @@ def test_nodes_behind_haproxy_deliver_everything() -> None:
     assert [figure.name for figure in figures] == ["nodes-trip-time", "nodes-received"]
 
 
-def test_a_node_with_a_share_of_a_processor() -> None:
+def test_a_node_with_a_share_of_a_processor(tmp_path: Path) -> None:
     """It uses no more than that, and two nodes are sooner done than one with what is too much for both."""
     if reason := why_not():
         assert "Root and a cgroup are needed" in reason
         return
     ((table,), figures) = nodes.measure_shares((1, 2), (2000,), seconds=4.0, rounds=1, share=0.03)
+    assert_readable("nodes", [table], tmp_path)
     one, two = table.rows
     assert (one[0], two[0]) == ("1 node", "2 nodes")
     assert float(one[6]) < 1.5 * 0.03

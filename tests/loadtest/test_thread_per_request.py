@@ -52,9 +52,10 @@ CONVERSATION = (
 )
 
 
-@pytest.fixture(scope="module")
-def threads() -> Iterator[Server]:
-    with running(module=THREADS) as server:
+@pytest.fixture(scope="module", params=["connection", "request"])
+def threads(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """With a thread for each connection, and with one for each request."""
+    with running("--thread-for", request.param, module=THREADS) as server:
         yield server
 
 
@@ -82,6 +83,22 @@ def test_each_held_request_has_a_thread(threads: Server) -> None:
         assert json.loads(poll.getresponse().read())["messages"] == []
         poll.close()
     _until(lambda: threads.usage.thread_count() == before)
+
+
+def test_a_thread_for_a_request_ends_with_it() -> None:
+    """A connection that is kept has no thread between two requests; with a thread for each connection, it has one."""
+    between = {}
+    for thread_for in ("connection", "request"):
+        with (
+            running("--thread-for", thread_for, module=THREADS) as server,
+            closing(HTTPConnection(*server.address)) as kept,
+        ):
+            before = server.usage.thread_count()
+            for _ in range(3):
+                assert _call(kept, Call("GET", "/v1/poll?channel=nothing&timeout=0.1"), "")[0] == 200
+            time.sleep(0.2)
+            between[thread_for] = server.usage.thread_count() - before
+    assert between == {"connection": 1, "request": 0}
 
 
 def test_a_malformed_request_is_refused(threads: Server) -> None:

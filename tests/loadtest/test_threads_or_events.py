@@ -1,33 +1,60 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from loadtest.liu import threads_or_events
 from loadtest.load.servers import Server, running
 from loadtest.reports.results import Value
+from tests.loadtest.readable import assert_readable
+
+KINDS = ("threads", "threads for requests", "events")
 
 
-def test_threads_cost_more_than_events() -> None:
-    """A connection needs many times more memory with threads than with events; both servers deliver everything."""
-    (table,), figures = threads_or_events.measure((50, 400), interval=0.25, seconds=0.75)
+def test_threads_cost_more_than_events(tmp_path: Path) -> None:
+    """A connection needs many times more memory with threads than with events; all servers deliver everything."""
+    table, figures = threads_or_events.measure((50, 400), interval=0.25, seconds=0.75)
     seen = {(row[0], row[1]): dict(zip(table.columns, row, strict=True)) for row in table.rows}
-    assert seen.keys() == {(number, kind) for number in (50, 400) for kind in ("threads", "events")}
+    assert [*seen] == [(number, kind) for number in (50, 400) for kind in KINDS]
     for number, kind in seen:
         row = seen[number, kind]
-        threads = {"threads": int(number) + 2, "events": 1}
+        threads = {"threads": int(number) + 2, "threads for requests": int(number) + 1, "events": 1}
         assert row["received %"] == 100, kind
         assert row["what was seen"] == "all is well"
         assert float(row["mean trip s"]) > 0
         assert float(row["threads"]) == pytest.approx(threads[str(kind)], abs=1)
-    memory = {kind: float(seen[400, kind]["memory KB a connection"]) for kind in ("threads", "events")}
-    assert memory["threads"] > 3 * memory["events"]
+    memory = {kind: float(seen[400, kind]["memory KB a connection"]) for kind in KINDS}
+    assert min(memory["threads"], memory["threads for requests"]) > 3 * memory["events"]
     assert [figure.name for figure in figures] == [
         "threads-or-events-memory",
         "threads-or-events-trip-time",
         "threads-or-events-received",
     ]
     for figure in figures:
-        assert {name: len(points) for name, points in figure.lines.items()} == {"threads": 2, "events": 2}
+        assert {name: len(points) for name, points in figure.lines.items()} == dict.fromkeys(KINDS, 2)
+    assert_readable("threads-or-events", [table], tmp_path)
+
+
+def test_the_median_of_the_rounds_and_their_spread() -> None:
+    """A round that went wrong moves the median little, and shows in the spread and in what was seen."""
+    rows: list[tuple[Value, ...]] = [
+        (*[value] * 12, seen) for value, seen in ((1.0, "all is well"), (9.0, "it broke"), (2.0, "all is well"))
+    ]
+    *medians, seen, trip, received, cost = threads_or_events._summary(rows)
+    assert medians == [2.0] * 12
+    assert seen == "it broke"
+    assert trip == received == cost == "1 9"
+
+
+def test_both_loads_are_measured(tmp_path: Path) -> None:
+    """The second one has a table of its own, and a figure of what was received."""
+    scale = threads_or_events.Scale((20,), 0.5, 1, (30,), 0.5, 1)
+    tables, figures = threads_or_events.measure_all(scale)
+    assert [table.name for table in tables] == ["threads-or-events", "threads-or-events-overload"]
+    assert [row[0] for row in tables[1].rows] == [30, 30, 30]
+    assert figures[-1].name == "threads-or-events-overload-received"
+    assert "every 0.5 s" in figures[-1].title
 
 
 def test_a_server_that_gives_up_is_a_result() -> None:

@@ -19,8 +19,8 @@ KEY_BITS = 31
 """The non-negative part of Java's `int`."""
 
 
-def serve(listener: socket.socket, *, delay: float, threads: int) -> None:
-    table: HashTable[socket.socket] = HashTable(CAPACITY)
+def serve(listener: socket.socket, *, delay: float, threads: int, capacity: int = CAPACITY) -> None:
+    table: HashTable[socket.socket] = HashTable(capacity)
 
     def work(number: int) -> None:
         rng = random.Random(number)  # noqa: S311  # any order will do; not a secret
@@ -35,4 +35,4 @@ def serve(listener: socket.socket, *, delay: float, threads: int) -> None:
 
 
 if __name__ == "__main__":
-    command_line.run(serve)
+    command_line.run(serve, capacity=CAPACITY)

@@ -12,8 +12,8 @@ CAPACITY = 101
 """As in the paper's Table 1."""
 
 
-def serve(listener: socket.socket, *, delay: float, threads: int) -> None:
-    buffer: SharedBuffer[socket.socket] = SharedBuffer(CAPACITY)
+def serve(listener: socket.socket, *, delay: float, threads: int, capacity: int = CAPACITY) -> None:
+    buffer: SharedBuffer[socket.socket] = SharedBuffer(capacity)
 
     def work(number: int) -> None:
         while True:
@@ -26,4 +26,4 @@ def serve(listener: socket.socket, *, delay: float, threads: int) -> None:
 
 
 if __name__ == "__main__":
-    command_line.run(serve)
+    command_line.run(serve, capacity=CAPACITY)

@@ -1,0 +1,379 @@
+"""The generated parts of the documents, by name: each is Markdown made from the saved results.
+
+A part of which nothing has been measured says so. Numbers of a paper stand beside ours where its text has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from loadtest.liu.papers_tables import INTERVALS, TABLE_1, TABLE_2, Values
+from loadtest.mishra import latency
+from loadtest.reports.items import PAPERS, Item, Paper, compare
+from loadtest.reports.results import Value, figure_about, shown
+from loadtest.reports.saved import NotMeasured, Row, Saved
+from loadtest.roussev.designs import BUFFERED, MOST_CLIENTS
+
+FIGURE = "figure "
+COMPARE = "compare "
+ITEMS = "items "
+COST = "server's us a delivery"
+NOT_MEASURED = "*Not measured yet.*"
+
+
+class Block(NamedTuple):
+    """A part of a document that shows these tables. `make` raises: NotMeasured."""
+
+    tables: tuple[str, ...]
+    make: Callable[[Saved], str]
+
+
+def block(name: str, saved: Saved) -> str:
+    """The part of this name, without an empty line around it. Raises: KeyError if there is none."""
+    if name.startswith(FIGURE):
+        return _figure(name.removeprefix(FIGURE), saved)
+    if name.startswith(COMPARE):
+        return _compared(_paper(name.removeprefix(COMPARE)), saved)
+    if name.startswith(ITEMS):
+        return _items(_paper(name.removeprefix(ITEMS)), saved)
+    found = BLOCKS[name]
+    try:
+        text = found.make(saved)
+    except NotMeasured:
+        return NOT_MEASURED
+    return f"{text}\n\n{_measured(saved, found.tables[0])}"
+
+
+def tables_of_blocks() -> set[str]:
+    """The names of all tables that some part shows."""
+    return {table for one in BLOCKS.values() for table in one.tables}
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Value]], texts: int = 1) -> str:
+    """A Markdown table. `texts`: how many columns on the left are text, and so aligned left."""
+    rule = ["---" if number < texts else "---:" for number in range(len(head))]
+    lines = [head, rule, *([shown(value) for value in row] for row in rows)]
+    return "\n".join("|" + "".join(f" {cell} |" if cell else " |" for cell in cells) for cells in lines)
+
+
+def _paper(name: str) -> Paper:
+    return next(paper for paper in PAPERS if paper.name == name)
+
+
+def _measured(saved: Saved, name: str) -> str:
+    """How a table was measured, in a line."""
+    try:
+        about = saved.table(name)["about"]
+    except NotMeasured:  # a table with the paper's values only
+        return NOT_MEASURED
+    parts = [f"`{about['command']}`"]
+    parts += [str(about[key]) for key in ("machine", "load", "note") if key in about]
+    parts += [f"Python {about['python']}"] if "python" in about else []
+    parts += [f"{shown(round(about['seconds']))} s"] if "seconds" in about else []
+    return f"*Measured with* {'; '.join(parts)}."
+
+
+def _figure(name: str, saved: Saved) -> str:
+    file = saved.folder.parent / "figures" / f"{name}.svg"
+    return f"![{figure_about(file)[0] or name}](figures/{name}.svg)" if file.exists() else "*Not drawn yet.*"
+
+
+def _compared(paper: Paper, saved: Saved) -> str:
+    """What the paper says, beside what we measured."""
+    rows = [
+        (one.item.place, one.item.says, one.item.value, one.ours, one.agrees, one.why) for one in compare(paper, saved)
+    ]
+    return table(("", "the paper says", "paper", "ours", "agrees?", "why"), rows, texts=6)
+
+
+def _items(paper: Paper, saved: Saved) -> str:
+    """Every item of a paper: where it is, its tests and its results."""
+    items = paper.items()
+    undone = sum(bool(item.not_done) for item in items)
+    head = f"{len(items)} items, {undone} of them not done."
+    rows = [_item(item, saved) for item in items]
+    return f"{head}\n\n{table(('place', 'what', 'where', 'tests', 'results'), rows, texts=5)}"
+
+
+def _item(item: Item, saved: Saved) -> tuple[str, ...]:
+    what = item.says + (f". *Here*: {item.note}" if item.note else "")
+    if item.not_done:
+        return item.place, what, f"not done: {item.not_done}", "", ""
+    where = ", ".join(f"`{path.removeprefix('pushup/')}`" for path in item.code)
+    return item.place, what, where, _tests(item), ", ".join(_result(name, saved) for name in item.results)
+
+
+def _tests(item: Item) -> str:
+    """Each file once, with the functions in it."""
+    pairs = [test.removeprefix("tests/").partition("::")[::2] for test in item.tests]
+    parts = []
+    for file, group in groupby(pairs, key=lambda pair: pair[0]):
+        names = ", ".join(f"`{name}`" for _, name in group if name)
+        parts.append(f"`{file}`" + (f" ({names})" if names else ""))
+    return ", ".join(parts)
+
+
+def _result(name: str, saved: Saved) -> str:
+    file = saved.folder / f"{name}.csv"
+    return f"[{name}]({saved.folder.name}/{file.name})" if file.exists() else f"{name}: not measured yet"
+
+
+# PushUp.
+
+
+def _by_interval(name: str, papers: Values, saved: Saved) -> str:
+    """Tables 1 and 2: a row of the paper's values above each of ours."""
+    rows: list[tuple[Value, ...]] = []
+    last = 0
+    for row in saved.rows(name):
+        connections, method, *values = row.values()
+        theirs = [f"{value:,}" for value in papers[connections, method]]
+        rows.append(("" if connections == last else connections, f"{method}, paper", *theirs))
+        rows.append(("", f"{method}, ours", *values))
+        last = connections
+    return table(("connections", "", *(f"{interval:g} s" for interval in INTERVALS)), rows, texts=2)
+
+
+def _threads_or_events(name: str, saved: Saved) -> str:
+    kinds = {row["server"]: saved.rows(name, server=row["server"]) for row in saved.rows(name)}
+    head = ["connections"]
+    for what in ("MB", "mean trip s (p99)", "received %", "us per delivery"):
+        head += [f"{kind}: {what}" for kind in kinds]
+    rows: list[tuple[Value, ...]] = []
+    for same in zip(*kinds.values(), strict=True):
+        cells: list[Value] = [same[0]["connections"]]
+        cells += [one["memory MB"] for one in same]
+        cells += [f"{shown(one['mean trip s'])} ({shown(one['p99 s'])}){_spread(one, 'mean trip s')}" for one in same]
+        cells += [one["received %"] for one in same]
+        cells += [f"{shown(one[COST])}{_spread(one, COST)}" for one in same]
+        rows.append(tuple(cells))
+    return table(head, rows, texts=0)
+
+
+def _spread(row: Row, column: str) -> str:
+    """The least and the greatest value of the rounds, after a comma; nothing if the row has none."""
+    found = str(row.get(f"{column}, from to", ""))
+    return f", {found.replace(' ', ' to ')}" if found else ""
+
+
+def _by_nodes(name: str, column: str, saved: Saved, factor: float = 1.0) -> str:
+    """A row for each number of nodes, a column for each number of connections."""
+    rows = saved.rows(name)
+    numbers = sorted({row["connections"] for row in rows})
+    found: dict[str, dict[int, float]] = {}
+    for row in rows:
+        found.setdefault(row["nodes"], {})[row["connections"]] = factor * row[column]
+    cells = [(nodes, *(values.get(number, "-") for number in numbers)) for nodes, values in found.items()]
+    return table(("nodes", *map(shown, numbers)), cells)
+
+
+# Hsu.
+
+
+def _blocked_client(saved: Saved) -> str:
+    rows = saved.rows("blocked-client")
+    lines = [(name, *(row[name] for row in rows)) for name in ("output buffer s", "plain writes s")]
+    return table(("T s", *(shown(row["T s"]) for row in rows)), lines)
+
+
+# Roussev.
+
+DESIGNS = {
+    "iterative": "iterative",
+    "thread_per_client": "a thread per client",
+    "accept_lock": "lock around accept",
+    "shared_buffer": "shared buffer",
+    "concurrent_queue": "concurrent queue",
+    "hash_table": "hash table",
+    "pipes": "pipes",
+    "event_driven": "event-driven",
+}
+
+
+def _table_1(saved: Saved) -> str:
+    by_design = {name: saved.rows("designs-table-1", design=name) for name in DESIGNS}
+
+    def each(rows: Sequence[Row], column: str) -> str:
+        return " / ".join(f"{row[column]:,.0f}" if row[column] != "-" else "-" for row in rows)
+
+    rows = [
+        (
+            number, DESIGNS[name] + ("" if same[0]["requests"] == 2800 else f", {same[0]['requests']} requests"),
+            same[0]["threads"], each(same, "at least ms"), each(same, "paper, 2,800 requests ms"),
+            each(same, "took ms"), each(same, "p99 ms"), each(same, "server us a request"), same[0]["peak MB"],
+        )
+        for number, (name, same) in enumerate(by_design.items(), 1)
+    ]  # fmt: skip
+    head = (
+        "#", "design", "threads", "at least ms", "paper ms", "ours ms", "p99 of a response ms", "server us per request",
+        "peak MB",
+    )  # fmt: skip
+    return table(head, rows, texts=2)
+
+
+def _table_2(saved: Saved) -> str:
+    rows = saved.rows("designs-table-2", design="concurrent_queue")
+    lines = (("at least ms", "at least ms"), ("paper ms", "paper, 2,800 requests ms"), ("ours ms", "took ms"),
+             ("ours, p99 of a response ms", "p99 ms"))  # fmt: skip
+    cells = [(name, *(float(row[column]) if row[column] != "-" else "" for row in rows)) for name, column in lines]
+    return table(("threads", *(shown(row["threads"]) for row in rows)), cells)
+
+
+def _other_designs(saved: Saved) -> str:
+    rows = [row for row in saved.rows("designs-table-2") if row["design"] != "concurrent_queue"]
+    if not rows:
+        raise NotMeasured
+    numbers = sorted({row["threads"] for row in rows})
+    by = {(row["design"], row["threads"]): row["ratio"] for row in rows}
+    names = dict.fromkeys(row["design"] for row in rows)
+    cells = [(DESIGNS[name], *(f"{by[name, number]:.3f}" for number in numbers)) for name in names]
+    return table(("threads", *map(shown, numbers)), cells)
+
+
+def _most_clients(saved: Saved) -> str:
+    rows = [
+        (
+            DESIGNS[row["design"]], row["threads"], float(row["at least ms"]), float(row["took ms"]),
+            f"{row['p50 ms']:,.0f} / {row['p99 ms']:,.0f}", float(row["server us a request"]), float(row["peak MB"]),
+        )
+        for row in saved.rows("designs-most-clients", clients=MOST_CLIENTS)
+    ]  # fmt: skip
+    head = (
+        "design",
+        "threads",
+        "at least ms",
+        "took ms",
+        "p50 / p99 of a response ms",
+        "server us per request",
+        "peak MB",
+    )
+    return table(head, rows)
+
+
+def _by_clients(saved: Saved) -> str:
+    rows = saved.rows("designs-most-clients")
+    numbers = sorted({row["clients"] for row in rows})
+    by = {(row["design"], row["clients"]): row["ratio"] for row in rows}
+    names = dict.fromkeys(str(row["design"]) for row in rows)
+    cells = [(DESIGNS[name], *(f"{by[name, number]:.3f}" for number in numbers)) for name in names]
+    return table(("clients", *map(shown, numbers)), cells)
+
+
+def _capacities(saved: Saved) -> str:
+    rows = saved.rows("designs-capacities")
+    numbers = sorted({row["capacity"] for row in rows})
+    by = {(row["design"], row["capacity"]): float(row["took ms"]) for row in rows}
+    cells: list[tuple[Value, ...]] = [(DESIGNS[name], *(by[name, number] for number in numbers)) for name in BUFFERED]
+    return table(("places", *map(shown, numbers)), cells)
+
+
+THEOREMS = {"1": "1: insert, 101 slots", "2": "2: search, 101 slots", "3": "3: find a free worker of 150"}
+
+
+def _theorems(saved: Saved) -> str:
+    rows: list[tuple[Value, ...]] = []
+    for name, title in THEOREMS.items():
+        same = saved.rows("designs-theorems", theorem=name)
+        rows.append((f"{title}: at most", *(f"{row['at most']:.3f}" for row in same)))
+        rows.append(("exactly", *(f"{row['exactly']:.3f}" for row in same)))
+        rows.append(("measured", *(f"{row['measured']:.3f} ± {row['std. error']:.3f}" for row in same)))
+    loads = [f"{row['load']:.2g}" for row in saved.rows("designs-theorems", theorem="1")]
+    return table(("load, about", *loads), rows)
+
+
+def _in_service(saved: Saved) -> str:
+    rows = [
+        (
+            f"{row['operation']}, {row['how']}", f"{row['load']:.2f}", row["at most"], row["exactly"],
+            f"{row['measured']:.3g} ± {row['std. error']:.1g}",
+        )
+        for row in saved.rows("designs-probes-in-service")
+    ]  # fmt: skip
+    return table(("", "load", "at most", "exactly", "measured"), rows)
+
+
+# Libman and Mishra.
+
+
+def _claims(saved: Saved) -> str:
+    rows = [
+        (row["claim"], f"{row['of']} / {row['against']}", row["measure"], row["paper"], row["ours"], row["lowest"],
+         row["highest"], row["verdict"])
+        for row in saved.rows("echo-claims")
+    ]  # fmt: skip
+    return table(("claim", "compared", "measure", "paper", "ours", "lowest", "highest", "verdict"), rows, texts=4)
+
+
+def _group(name: str, papers: latency.Paper, saved: Saved) -> str:
+    """Tables 1 to 3: the paper's values, with ours below each row if there are any."""
+    head = ("semantics", "", *(f"{interval} ms" for interval in latency.INTERVALS_MS))
+    try:
+        ours = {(row["implementation"], row["semantics"]): row for row in saved.rows(name)}
+    except NotMeasured:
+        ours = {}
+    rows: list[tuple[Value, ...]] = []
+    for (driver, semantics), values in papers.items():
+        rows.append((semantics.name, f"{driver}, paper", *values))
+        row = ours.get((driver, semantics.name))
+        if row is not None:
+            rows.append(("", f"{driver}, ours", *(row[f"{interval} ms: ours"] for interval in latency.INTERVALS_MS)))
+    return table(head, rows, texts=2)
+
+
+def _as_saved(name: str, saved: Saved) -> str:
+    rows = saved.rows(name)
+    return table(tuple(rows[0]), [tuple(row.values()) for row in rows])
+
+
+def _complexity(saved: Saved) -> str:
+    rows = {row["implementation"]: row for row in saved.rows("group-complexity")}
+    events, threads = rows["events"], rows["threads"]
+    columns = [column for column in events if column != "implementation"]
+    return table(("", "events", "threads"), [(column, events[column], threads[column]) for column in columns])
+
+
+def _peers(saved: Saved) -> str:
+    columns = ("work", "server", "unit", "cost", "ratio to Nchan", "trip p50 ms", "trip p99 ms")
+    return table(columns, [tuple(row[column] for column in columns) for row in saved.rows("peers")], texts=3)
+
+
+BLOCKS: Mapping[str, Block] = {
+    "traffic": Block(("traffic",), lambda saved: _by_interval("traffic", TABLE_1, saved)),
+    "trip-time": Block(("trip-time",), lambda saved: _by_interval("trip-time", TABLE_2, saved)),
+    "threads-or-events": Block(("threads-or-events",), lambda saved: _threads_or_events("threads-or-events", saved)),
+    "threads-or-events-overload": Block(
+        ("threads-or-events-overload",), lambda saved: _threads_or_events("threads-or-events-overload", saved)
+    ),
+    "nodes-trip-time": Block(("nodes",), lambda saved: _by_nodes("nodes", "mean trip s", saved, 1e3)),
+    "nodes-cost": Block(("nodes",), lambda saved: _by_nodes("nodes", "nodes us per delivery", saved)),
+    "shares-trip-time": Block(
+        ("nodes-with-shares",), lambda saved: _by_nodes("nodes-with-shares", "mean trip s", saved)
+    ),
+    "shares-received": Block(("nodes-with-shares",), lambda saved: _by_nodes("nodes-with-shares", "received %", saved)),
+    "shares-deliveries": Block(
+        ("nodes-with-shares",), lambda saved: _by_nodes("nodes-with-shares", "deliveries a second", saved)
+    ),
+    "blocked-client": Block(("blocked-client",), _blocked_client),
+    "growing-output": Block(("growing-output",), lambda saved: _as_saved("growing-output", saved)),
+    "blocked-client-threshold": Block(
+        ("blocked-client-threshold",), lambda saved: _as_saved("blocked-client-threshold", saved)
+    ),
+    "peers": Block(("peers",), _peers),
+    "designs-table-1": Block(("designs-table-1",), _table_1),
+    "designs-table-2": Block(("designs-table-2",), _table_2),
+    "designs-others": Block(("designs-table-2",), _other_designs),
+    "designs-most-clients": Block(("designs-most-clients",), _most_clients),
+    "designs-clients": Block(("designs-most-clients",), _by_clients),
+    "designs-capacities": Block(("designs-capacities",), _capacities),
+    "designs-theorems": Block(("designs-theorems",), _theorems),
+    "designs-in-service": Block(("designs-probes-in-service",), _in_service),
+    "echo-claims": Block(("echo-claims",), _claims),
+    "group-delivery": Block(("group-delivery",), lambda saved: _group("group-delivery", latency.TABLE_1, saved)),
+    "group-stability": Block(("group-stability",), lambda saved: _group("group-stability", latency.TABLE_2, saved)),
+    "group-messages": Block(("group-messages",), lambda saved: _group("group-messages", latency.TABLE_3, saved)),
+    "group-saturation": Block(("group-saturation",), lambda saved: _as_saved("group-saturation", saved)),
+    "group-micro-costs": Block(("group-micro-costs",), lambda saved: _as_saved("group-micro-costs", saved)),
+    "group-complexity": Block(("group-complexity",), _complexity),
+}

@@ -1,0 +1,201 @@
+"""The items of the papers: each is accounted for, in the code, in the tests, in the results and in the documents."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from loadtest.everything import PLAN
+from loadtest.mishra import complexity
+from loadtest.reports import blocks
+from loadtest.reports.documents import DOCS, GENERATED, documents, filled, publish
+from loadtest.reports.items import NOT_MEASURED, PAPERS, TOO_SHORT, Item, Paper, compare, problems
+from loadtest.reports.results import Figure, Table
+from loadtest.reports.saved import Saved
+
+ROOT = DOCS.parent
+WRITTEN = {name for plan in PLAN.values() for name in plan.writes}
+GOOD = Item(place="§1", says="it works", code=("loadtest/everything.py",), tests=("tests/loadtest/test_items.py",))
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda paper: paper.name)
+def test_every_item_is_accounted_for(paper: Paper) -> None:
+    """It has code and tests that exist, and results that some experiment writes and a function reads; or a reason."""
+    items = paper.items()
+    assert len(items) > 30
+    found = [
+        f"{item.place}, {item.says}: {problem}" for item in items for problem in problems(paper, item, ROOT, WRITTEN)
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({}, None),
+        ({"tests": ()}, "no test, and no reason"),
+        ({"tests": ("tests/loadtest/test_nothing.py",)}, "no tests/loadtest/test_nothing.py"),
+        ({"tests": ("tests/loadtest/test_items.py::test_no_such_thing",)}, "no test_no_such_thing"),
+        ({"tests": ("tests/loadtest/readable.py",)}, "tests/loadtest/readable.py is no test"),
+        ({"code": ()}, "no code, and no reason"),
+        ({"code": ("loadtest/nothing.py",)}, "no loadtest/nothing.py"),
+        ({"results": ("nothing",), "reads": "table_1"}, "no experiment writes nothing"),
+        ({"results": ("traffic",)}, "nothing reads its results"),
+        ({"figures": ("nothing",)}, "no experiment writes nothing"),
+        ({"results": ("traffic",), "reads": "no_such_reading"}, "no reading no_such_reading"),
+        ({"reads": "table_1"}, "a reading without results"),
+        ({"not_done": "too hard"}, "both done and not done"),
+    ],
+)
+def test_what_is_missing_is_found(change: dict[str, object], problem: str | None) -> None:
+    """Each way in which an item can be unaccounted for is told."""
+    item = msgspec.structs.replace(GOOD, **change)
+    found = problems(PAPERS[0], item, ROOT, WRITTEN)
+    assert (problem is None and not found) or any(str(problem) in one for one in found)
+
+
+def test_a_reason_is_enough() -> None:
+    """An item that was not done needs nothing but the reason."""
+    assert not problems(PAPERS[0], Item(place="§1", says="it flies", not_done="no wings"), ROOT, WRITTEN)
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda paper: paper.name)
+def test_a_result_that_differs_has_an_explanation(paper: Paper) -> None:
+    """Where the results in docs/ disagree with the paper, the item says why."""
+    for one in compare(paper, Saved(DOCS / "results")):
+        assert one.agrees != "no" or one.item.differs, f"{one.item.place}, {one.item.says}: {one.ours}"
+
+
+def test_each_number_comes_from_the_results(tmp_path: Path) -> None:
+    """A reading follows the result file, and so does its verdict; without the file nothing was measured."""
+    (hsu,) = (paper for paper in PAPERS if paper.name == "Hsu")
+    (item,) = (item for item in hsu.items() if item.reads == "limited_service")
+
+    def ours(calls: int) -> tuple[str, str]:
+        rows = [("threads of the server", 100, calls)]
+        Table("slow-backend-polls", "", ("helper", "polls", "most concurrent calls"), rows).write(tmp_path, {})
+        return next((one.ours, one.agrees) for one in compare(hsu, Saved(tmp_path)) if one.item == item)
+
+    assert {one.ours for one in compare(hsu, Saved(tmp_path))} == {NOT_MEASURED}
+    assert ours(20) == ("at most 20 calls at a time", "yes")
+    assert ours(21) == ("at most 21 calls at a time", "no")
+
+
+def test_a_run_that_is_too_short_is_told(tmp_path: Path) -> None:
+    """Processor time has a resolution of 10 ms, so a short run may cost nothing; other items are compared."""
+    columns = ("connections", "server", "memory MB", "mean trip s", "p99 s", "received %", "server's us a delivery")
+    rows = [
+        (500, kind, 40.0 + number, 0.1, 0.2, 100.0, 0.0)
+        for number, kind in enumerate(("threads", "threads for requests", "events"))
+    ]
+    Table("threads-or-events", "", columns, rows).write(tmp_path, {})
+    found = {one.item.reads: one.ours for one in compare(PAPERS[0], Saved(tmp_path))}
+    assert found["a_thread_for_each_request"] == found["memory_of_a_connection"] == TOO_SHORT
+    assert found["figure_11_slowly"] == "at least 100 % with threads, 100 % with events"
+
+
+def test_the_documents_are_generated_from_the_results() -> None:
+    """`python -m loadtest report --docs` would change nothing."""
+    assert {file.name for file in documents()} == {"designs.md", "echo.md", "evaluation.md", "group.md", "papers.md"}
+    for file in documents():
+        assert filled(file.read_text()) == file.read_text(), f"{file.name}: run `python -m loadtest report --docs`"
+
+
+def test_what_is_counted_is_up_to_date() -> None:
+    """The complexity of Mishra's two implementations is counted in their source, so the committed table is checked."""
+    table = complexity.measure()
+    counted = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert Saved(DOCS / "results").rows("group-complexity") == counted
+
+
+def test_every_part_and_every_paper_is_in_a_document() -> None:
+    """No block is left out, each paper has its list and its comparison, and every committed result is shown."""
+    names = [found[2] for file in documents() for found in GENERATED.finditer(file.read_text())]
+    assert set(blocks.BLOCKS) <= set(names)
+    assert {name.removeprefix(blocks.FIGURE) for name in names if name.startswith(blocks.FIGURE)} <= WRITTEN
+    assert blocks.tables_of_blocks() <= WRITTEN
+    for paper in PAPERS:
+        assert names.count(f"{blocks.ITEMS}{paper.name}") == names.count(f"{blocks.COMPARE}{paper.name}") == 1
+    of_items = {name for paper in PAPERS for item in paper.items() for name in item.results}
+    saved = {file.stem for file in (DOCS / "results").glob("*.json")}
+    assert saved <= of_items | blocks.tables_of_blocks()
+    assert {file.stem for file in (DOCS / "results").glob("*.csv")} == saved
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    """A folder of documents, with one part that shows a table and one that shows a figure."""
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    mark = "<!-- generated by python -m loadtest report: "
+    parts = "".join(f"{mark}begin {name} -->\n{mark}end -->\n" for name in ("group-complexity", "figure traffic"))
+    (docs / "one.md").write_text(f"# By hand\n\n{parts}")
+    (docs / "two.md").write_text("# Only by hand\n")
+    return docs
+
+
+def results(folder: Path, about: Mapping[str, object]) -> Path:
+    """A folder with a table and a figure that documents show, and a table that none does."""
+    columns = ("implementation", "lines")
+    Table("group-complexity", "Complexity", columns, [("events", 51), ("threads", 81)]).write(folder, about)
+    Table("kills", "Others", ("a",), [(1,)]).write(folder, about)
+    Figure("traffic", "Traffic", "s", "KB", {"CP": [(1, 2), (2, 3)]}).write(folder, about)
+    return folder
+
+
+def test_full_runs_get_into_the_documents(docs: Path, tmp_path: Path) -> None:
+    """What a document shows is copied, and its part is written; what is written by hand stays."""
+    copied, left = publish(results(tmp_path / "results", {"command": "python -m loadtest group"}), docs)
+    assert (sorted(copied), left) == (["group-complexity.csv", "group-complexity.json", "traffic.svg"], [])
+    text = (docs / "one.md").read_text()
+    assert "| lines | 51 | 81 |" in text
+    assert "![Traffic](figures/traffic.svg)" in text
+    assert text.startswith("# By hand\n\n")
+    assert filled(text, docs) == text
+    assert (docs / "two.md").read_text() == "# Only by hand\n"
+    assert json.loads((docs / "results/group-complexity.json").read_text())["about"]["command"]
+
+
+def test_shortened_runs_do_not(docs: Path, tmp_path: Path) -> None:
+    """The results of --quick are left where they are, and the parts say that nothing was measured."""
+    copied, left = publish(results(tmp_path / "results", {"command": "python -m loadtest group --quick"}), docs)
+    assert (copied, left) == ([], ["group-complexity.json", "traffic.svg"])
+    assert not (docs / "results").exists()
+    assert blocks.NOT_MEASURED in (docs / "one.md").read_text()
+
+
+def test_the_spread_of_several_runs_is_shown(tmp_path: Path) -> None:
+    """Medians have their least and greatest value beside them, where the run was repeated."""
+    columns = ("connections", "server", "memory MB", "mean trip s", "p99 s", "received %", "server's us a delivery")
+    row = (500, "events", 42.0, 0.02, 0.05, 100.0, 24.0)
+    Table("threads-or-events", "", columns, [row]).write(tmp_path, {"command": "c"})
+    assert "| 0.02 (0.05) | 100 | 24 |" in blocks.block("threads-or-events", Saved(tmp_path))
+    more = (*columns, "mean trip s, from to", "server's us a delivery, from to")
+    Table("threads-or-events", "", more, [(*row, "0.01 0.04", "22 31")]).write(tmp_path, {"command": "c"})
+    assert "| 0.02 (0.05), 0.01 to 0.04 | 100 | 24, 22 to 31 |" in blocks.block("threads-or-events", Saved(tmp_path))
+
+
+def test_a_part_that_is_not_known_is_an_error(docs: Path) -> None:
+    """A misspelt name does not leave an empty place."""
+    text = (docs / "one.md").read_text().replace("group-complexity", "group-simplicity")
+    with pytest.raises(KeyError):
+        filled(text, docs)
+
+
+def test_every_reading_is_used() -> None:
+    """Each public function of a paper's readings is named by an item."""
+    for paper in PAPERS:
+        module = Path(str(getattr(paper.readings, "__file__", "")))
+        tree = ast.parse(module.read_text())
+        named = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) if not node.name.startswith("_")}
+        assigned = {
+            name for node in tree.body if isinstance(node, ast.Assign)
+            for name in re.findall(r"\b[a-z]\w*\b", " ".join(ast.unparse(target) for target in node.targets))
+        }  # fmt: skip
+        assert named | assigned == {item.reads for item in paper.items() if item.reads}
