@@ -20,6 +20,7 @@ from pushup.metrics import Metrics, MetricsPage
 from pushup.net.listener import address_of, bind_socket, open_socket, open_sockets
 from pushup.net.wait.strategies import STRATEGIES
 from pushup.parts import make_local_broadcast
+from pushup.process import spare_garbage_collector
 from pushup.service import FLUSH_SECONDS
 from pushup.settings import Reloaded, Settings, reload_settings
 from pushup.workers.child import ProcessStarter
@@ -138,4 +139,8 @@ def _reserve(address: str) -> socket.socket:
 def _make_hub(settings: Settings, reactor: Any, metrics: Metrics, steady_time: SteadyTime) -> Hub | None:
     """What has the order of this machine; None if that is in Redis. Raises: SettingsError."""
     broadcast = make_local_broadcast(settings, reactor, metrics, steady_time)
-    return None if broadcast is None else Hub(broadcast, settings.queue, clock=reactor, uptime=uptime)
+    return (
+        None
+        if broadcast is None
+        else Hub(broadcast, settings.queue, clock=reactor, uptime=uptime, on_large=spare_garbage_collector)
+    )

@@ -23,7 +23,7 @@ WORKERS = 3
 WORKER_KILLS, PARENT_KILLS = 100, 20
 QUICK_WORKER_KILLS, QUICK_PARENT_KILLS = 6, 2
 
-PAUSE_SECONDS = 1.5
+PAUSE_SECONDS = 3.0
 """The next worker is killed after a random time up to this."""
 
 UPTIME_SECONDS = 4.0
@@ -84,5 +84,6 @@ def measure(worker_kills: int, parent_kills: int) -> list[Table]:
 
 
 def _kill_one(parent: int, rng: random.Random) -> None:
-    workers = sorted(child.pid for child in psutil.Process(parent).children())
+    while not (workers := sorted(child.pid for child in psutil.Process(parent).children())):
+        time.sleep(0.05)
     os.kill(rng.choice(workers), signal.SIGKILL)

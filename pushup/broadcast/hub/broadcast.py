@@ -32,6 +32,9 @@ from pushup.link import Link
 STEP_UNITS = 500
 """Work of restoring the state between two looks at the pace."""
 
+LARGE_PIECES = 100
+"""After so many pieces of the state, again and again, much is in memory that need not be searched for garbage."""
+
 UNKNOWN_EPOCHS = 100
 """Names of epochs that do not exist, which clients have sent: the last ones are remembered."""
 
@@ -58,8 +61,8 @@ class HubBroadcast:
         """`connect` connects a link to the parent; `on_lost` is called with the reason when that has ended, and
         `on_state` when this worker can serve clients.
 
-        `uptime`: as for the `Hub`. `on_large` is called when a large state may have come,
-        and when it was restored.
+        `uptime`: as for the `Hub`. `on_large` is called while a large state comes, and when it
+        was restored.
         """
         self._connect = connect
         self._worker_id = worker_id
@@ -76,6 +79,7 @@ class HubBroadcast:
         self._ends: deque[OnEnd] = deque()
         self._unknown_epochs: deque[str] = deque(maxlen=UNKNOWN_EPOCHS)
         self._confirmations: dict[int, tuple[OnConfirmation, IDelayedCall]] = {}
+        self._pieces = 0
         self._incoming: Incoming | None = Incoming()  # until there is a state
         self._last_outcome: Outcome | None = None
         self._restoring: Deferred[None] | None = None
@@ -170,6 +174,9 @@ class HubBroadcast:
             case frames.Part(piece):
                 assert self._incoming is not None
                 self._incoming.add(piece)
+                self._pieces += 1
+                if self._pieces % LARGE_PIECES == 0:
+                    self._on_large()
             case frames.Last(changes):
                 self._restoring = Deferred.fromCoroutine(self._restore(changes))
                 self._restoring.addErrback(self._not_restored)

@@ -59,13 +59,23 @@ class Hub:
     """Joins one broadcast and many workers."""
 
     def __init__(
-        self, broadcast: Broadcast, limits: Limits, *, clock: IReactorTime, uptime: Callable[[], float]
+        self,
+        broadcast: Broadcast,
+        limits: Limits,
+        *,
+        clock: IReactorTime,
+        uptime: Callable[[], float],
+        on_large: Callable[[], None] = lambda: None,
     ) -> None:
-        """`uptime`: seconds by a clock that the workers have as well, and that is never set."""
+        """`uptime`: seconds by a clock that the workers have as well, and that is never set.
+
+        `on_large` is called when the state, which may be large, is going to be handed over.
+        """
         self.state = ReplicatedState(limits)
         self._broadcast = broadcast
         self._clock = clock
         self._uptime = uptime
+        self._on_large = on_large
         self._last_outcome: Outcome | None = None
         self._workers: list[Attached] = []  # those that have the state, and get every entry
         self._newcomers: list[Attached] = []  # those that wait for it
@@ -188,6 +198,7 @@ class Hub:
             self._loading, self._newcomers = [worker for worker in self._newcomers if worker.link.is_open], []
             if not self._loading:
                 return
+            self._on_large()
             self.state.note_changes(self._saved)
             self._outgoing = Outgoing(self.state)
             self._hand_over()
