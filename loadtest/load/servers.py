@@ -82,8 +82,7 @@ def running(
     command = [sys.executable, "-m", module, "serve", "--listen", listen, "--log-level", "error", *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, **(environment or {})})  # noqa: S603
     try:
-        if core is not None:
-            pin(process.pid, core)
+        pin(process.pid, core)
         host, port = _address(process)
         yield Server(process.pid, host, port)
     finally:
@@ -93,10 +92,10 @@ def running(
         process.stdout.close()
 
 
-def pin(pid: int, core: int) -> None:
-    """Pin a process (0: this one) to one processor, if there are several and the system supports it."""
-    if hasattr(os, "sched_setaffinity") and (os.cpu_count() or 1) > 1:
-        os.sched_setaffinity(pid, {core})
+def pin(pid: int, core: int | None) -> None:
+    """Pin a process (0: this one) to one processor, if there are several and the system supports it; None: to all."""
+    if hasattr(os, "sched_setaffinity") and (count := os.cpu_count() or 1) > 1:
+        os.sched_setaffinity(pid, range(count) if core is None else {core})
 
 
 def free_port() -> int:

@@ -33,7 +33,7 @@ ABORT_SECONDS = 1.0
 STEADY_SECONDS = 3.0
 """A worker that has lived for this long is replaced at once."""
 
-RETRY_SECONDS = (0.5, 10.0)
+RETRY_SECONDS = (0.5, 30.0)
 """The pause before a worker is replaced that has not: the first, and the longest. It doubles each time."""
 
 CHECK_SECONDS = 0.05

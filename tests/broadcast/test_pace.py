@@ -22,7 +22,7 @@ from tests.piped_links import TurnClock
         (Close("a"), 0),
         (Expire(), 0),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_a_command_counts_what_it_puts_on_channels(command: Command, expected: int) -> None:
     """Each message once for each of its channels; and each command something besides."""

@@ -117,7 +117,7 @@ def test_a_worker_that_has_lived_is_replaced_at_once(logged_failures: list[str])
     ship.turn()
     assert numbers(ship) == [1, 2, 1]
     (line,) = logged_failures
-    assert line == "worker 1 has ended (SIGSEGV) after 10 s, and is replaced; its clients continue with the others"
+    assert line == "worker 1 has ended (SIGSEGV) after 3 s, and is replaced; its clients continue with the others"
     logged_failures.clear()
 
 

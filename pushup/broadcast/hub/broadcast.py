@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import count
+from typing import Any, cast
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -19,7 +20,7 @@ from pushup.broadcast.hub import frames
 from pushup.broadcast.hub.hub import BEAT_SECONDS
 from pushup.broadcast.hub.turns import Turns
 from pushup.broadcast.members import Member
-from pushup.broadcast.pace import Pace, work_of
+from pushup.broadcast.pace import Pace, free, work_of
 from pushup.broadcast.waiting import WaitingLimits, WaitingRoom
 from pushup.core.commands import Ack, Command, Confirmation, Entry, Outcome
 from pushup.core.cursor import Cursor
@@ -204,8 +205,12 @@ class HubBroadcast:
         assert self._incoming is not None
         self._link.hold()
         self._incoming.add(last)
-        restoration = Restoration(self._incoming.snapshot(last))
+        snapshot = self._incoming.snapshot(last)
+        restoration = Restoration(snapshot)
+        # They are lists, as `Incoming` has made them.
+        parts = cast("list[list[Any]]", [snapshot.channels, snapshot.messages, snapshot.keys])
         self._incoming = None
+        del snapshot
         self._on_large()
         pace = Pace(self._clock)
         await pace.spend(STEP_UNITS)
@@ -218,6 +223,8 @@ class HubBroadcast:
                 lambda failure: _log.failure("the parent process is not told about this worker any more", failure)
             )
             self._link.go_on()
+        del restoration
+        await free(parts, pace)
 
     def _not_restored(self, failure: Failure) -> None:
         _log.failure("could not restore the state (a bug); this worker is replaced", failure)

@@ -11,7 +11,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from pushup.broadcast.epochs import next_epoch, order_of
-from pushup.broadcast.pace import Pace, work_of
+from pushup.broadcast.pace import Pace, free, work_of
 from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.records import LastEntry, Loaded
 from pushup.broadcast.redis.recovery import Action, Contents, Situation, decide
@@ -29,9 +29,6 @@ every 2 s, and then may have much to load."""
 
 VOUCH_STEP_SECONDS = 0.25
 """How often to look whether they have."""
-
-FREED_AT_ONCE = 1024
-"""Parts of a snapshot that are freed in one go: less than a millisecond."""
 
 _log = Logger()
 
@@ -134,14 +131,11 @@ class CatchUp:
                     await self._replica.start_from(loaded, self._pace)
                     self._on_started()
                     snapshot = loaded.snapshot
-                    # To free all of them at once takes long. They are lists, as `Parts` has made them.
+                    # They are lists, as `Parts` has made them.
                     parts = cast("list[list[Any]]", [snapshot.channels, snapshot.messages, snapshot.keys])
                     parts.append(loaded.entries)
                     del loaded, snapshot
-                    for part in parts:
-                        while part:
-                            await self._pace.spend(FREED_AT_ONCE // 4)
-                            del part[-FREED_AT_ONCE:]
+                    await free(parts, self._pace)
                     return
                 case Action.REFUSE:
                     raise CannotFollow(decision.reason)
