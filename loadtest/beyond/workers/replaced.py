@@ -53,7 +53,7 @@ def measure(sizes: Sizes) -> list[Table]:
             fill(server, [f"channel-{number}" for number in range(sizes.channels)], sizes.messages)
             time.sleep(2.0)
             before = _files(turns)
-            for path in before:
+            for path in (turns, *before):
                 LongestTurn(path).reset()
             progress.step("a worker is replaced")
             took = _replace(server, sizes.seconds)
