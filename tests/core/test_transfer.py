@@ -112,3 +112,43 @@ def test_it_ends_although_changes_come_faster_than_they_are_read(monkeypatch: py
     source.state.note_changes()
     arrived = hand_over(source, Outgoing(source.state), 20)
     assert sorted_snapshot(arrived) == sorted_snapshot(source.state)
+
+
+def test_the_last_piece_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much has changed while the others were read, as long as that becomes less."""
+    monkeypatch.setattr(transfer, "PIECE", 4)
+    monkeypatch.setattr(transfer, "LAST", 5)
+    feed = Feed()
+    for number in range(200):
+        feed.apply(publish(f"c{number}"), 1000.0)
+    feed.state.note_changes()
+    outgoing, incoming = Outgoing(feed.state), Incoming()
+    rounds, since = 0, outgoing.since
+    for read in range(1000):
+        if read < 60:
+            feed.apply(publish(f"c{read % 50}"), 1001.0)
+        piece = outgoing.next()
+        incoming.add(piece)
+        rounds, since = rounds + (outgoing.since != since), outgoing.since
+        if isinstance(piece, Changes):
+            break
+    assert isinstance(piece, Changes)
+    assert len(piece.channels) + piece.sequence - since <= transfer.LAST
+    assert 1 <= rounds < transfer.ROUNDS
+    assert sorted_snapshot(restore(incoming.snapshot(piece))) == sorted_snapshot(feed.state)
+
+
+def test_keys_that_are_read_twice_are_there_once() -> None:
+    """As when they come between the beginning and the first piece: then the last piece has them, too."""
+    feed = Feed()
+    feed.apply(publish("a", key="before"), 1000.0)
+    feed.state.note_changes()
+    outgoing, incoming = Outgoing(feed.state), Incoming()
+    feed.apply(publish("a", key="one"), 1000.0)
+    feed.apply(publish("a", key="two"), 1000.0)
+    while not isinstance(piece := outgoing.next(), Changes):
+        incoming.add(piece)
+        assert [key for key, _ in piece.keys] in ([], ["before", "one", "two"])
+    assert [key for key, _ in piece.keys] == ["one", "two"]
+    incoming.add(piece)
+    assert [key for key, _ in incoming.snapshot(piece).keys] == ["before", "one", "two"]
