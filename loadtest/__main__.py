@@ -135,8 +135,6 @@ def main(experiment: str, file: Path | None, *, quick: bool | None, out: Path, *
         pin(0, LOAD_CORE)
         tables, figures = EXPERIMENTS[experiment].run(quick=bool(quick))
     took = time.time() - began
-    if unknown := {*(table.name for table in tables), *(one.name for one in figures)} - set(PLAN[experiment].writes):
-        raise RuntimeError(f"not in the plan (loadtest/everything.py): {unknown}")
     about = {
         "command": " ".join(["python -m loadtest", *sys.argv[1:]]),
         "machine": f"{platform.machine()}, {os.cpu_count()} processors, {platform.system()} {platform.release()}",
@@ -151,6 +149,8 @@ def main(experiment: str, file: Path | None, *, quick: bool | None, out: Path, *
         figure.write(out, about)
     click.echo("\n".join(f"{name}: {value}" for name, value in about.items()))
     click.echo(f"Results written to {out}/")
+    if unknown := {*(table.name for table in tables), *(one.name for one in figures)} - set(PLAN[experiment].writes):
+        raise RuntimeError(f"not in the plan (loadtest/everything.py): {unknown}")
     failed = "\n".join(table.failed for table in tables if table.failed)
     if failed:
         click.echo(f"\nBroken promises:\n{failed}")

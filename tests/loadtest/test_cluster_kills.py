@@ -193,7 +193,7 @@ def test_broken_promises_fail_the_command(tmp_path: Path, monkeypatch: pytest.Mo
 
     def run(**arguments: Any) -> Any:
         given.append(arguments)
-        return [Table("t", "T", ("a",), [(1,)], failed="one order: x" if len(given) == 1 else "")], []
+        return [Table("cluster-kills", "T", ("a",), [(1,)], failed="one order: x" if len(given) == 1 else "")], []
 
     monkeypatch.setattr(experiment, "run", run)
     words = ["cluster-kills", "--quick", "--faults", "7", "--fault", "failover", "--out", str(tmp_path)]
