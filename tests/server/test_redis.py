@@ -331,7 +331,7 @@ def test_publications_waiting_for_a_hung_redis_are_bounded(
 def test_closed_connections_are_reopened(cluster: RedisCluster, channel: str) -> None:
     """All connections are closed repeatedly during publications: none is lost, none arrives twice."""
     chain = Chain(cluster, channel, cursor=cluster.wait_until_one())
-    accepted = []
+    accepted: list[int] = []
     for n in range(60):
         if n >= 12 and accepted:
             break
