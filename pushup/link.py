@@ -26,11 +26,7 @@ def framed(body: bytes) -> bytes:
 class Link(Protocol):
     """One end of the stream, from when it is made until it ends."""
 
-    def __init__(
-        self,
-        received: Callable[[bytes], None],
-        ended: Callable[[str], None],
-    ) -> None:
+    def __init__(self, received: Callable[[bytes], None], ended: Callable[[str], None]) -> None:
         """`received` takes the body of each frame; `ended` is called once, with the reason."""
         self._received = received
         self._ended = ended
@@ -106,8 +102,7 @@ class Link(Protocol):
     def dataReceived(self, data: bytes) -> None:
         self._arrived += data
         self.arrivals += 1
-        if not self._is_held:
-            self._pass_on()
+        self._pass_on()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self.is_open = False
@@ -141,7 +136,7 @@ class Link(Protocol):
             while not self._is_held and self.is_open:
                 begin = place + LENGTH_BYTES
                 end = begin + int.from_bytes(arrived[place:begin], "big")
-                if len(arrived) < begin or len(arrived) < end:
+                if len(arrived) < end:
                     return
                 place = end
                 self._received(bytes(memoryview(arrived)[begin:end]))

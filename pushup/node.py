@@ -18,7 +18,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from pushup import __version__
-from pushup.broadcast import Broadcast, OnConfirmation, OnOutcome
+from pushup.broadcast import Broadcast, HoldsState, OnConfirmation, OnOutcome
 from pushup.broadcast.members import Member
 from pushup.core.answer import Answer
 from pushup.core.channel import Channel
@@ -29,7 +29,6 @@ from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll
 from pushup.core.slices import take_apart
-from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Holder, Subscription
 from pushup.drain import SLICE, Drain
@@ -48,7 +47,7 @@ _log = Logger()
 H = TypeVar("H", bound=Holder)
 
 
-class Node(Generic[H]):
+class Node(HoldsState, Generic[H]):
     """One replica of the state, the polls held here, and the broadcast that both follow.
 
     What waits (held polls, the drain) is on `clock`, which is monotonic. What is compared with the times of messages
@@ -208,15 +207,6 @@ class Node(Generic[H]):
 
     # What the broadcast follows (`pushup.broadcast.Follower`).
 
-    @property
-    def cursor(self) -> Cursor:
-        """The last entry applied; its epoch is empty while there is no state."""
-        return self.state.cursor
-
-    @property
-    def time(self) -> float:
-        return self.state.time
-
     def apply(self, entry: Entry) -> Outcome:
         """Apply the next entry, whichever node it came from, and wake the polls it concerns."""
         state = self.state
@@ -237,28 +227,6 @@ class Node(Generic[H]):
         """Free one slice of a state that was replaced."""
         if sum(1 for _ in islice(old, FREED_AT_ONCE)) == FREED_AT_ONCE:
             self._soon(partial(self._take_apart, old))
-
-    def note_changes(self, after: int | None = None) -> None:
-        self.state.note_changes(after)
-
-    @property
-    def version(self) -> int:
-        return self.state.version
-
-    @property
-    def limits(self) -> Limits:
-        return self.state.limits
-
-    @property
-    def changes_known_after(self) -> int:
-        return self.state.changes_known_after
-
-    @property
-    def changed_count(self) -> int:
-        return self.state.changed_count
-
-    def changes(self, after: int | None = None) -> Changes:
-        return self.state.changes(after)
 
     def member(self, id: str) -> Member:  # noqa: A002
         """What the other nodes are told about this one."""

@@ -27,7 +27,7 @@ from typing import Any
 
 import click
 
-from pushup.broadcast import OnConfirmation, OnOutcome
+from pushup.broadcast import HoldsState, OnConfirmation, OnOutcome
 from pushup.broadcast.memory import MemoryBroadcast
 from pushup.core.answer import Answer
 from pushup.core.channel import Channel
@@ -37,7 +37,6 @@ from pushup.core.errors import PushUpError
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll
-from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Holder, Subscription
 from pushup.metrics import Metrics
@@ -62,7 +61,7 @@ WOKEN_AT_A_TIME = 256
 """Threads woken per acquisition of the lock; as many as PushUp answers in one reactor iteration."""
 
 
-class _Node:
+class _Node(HoldsState):
     """The state that all threads share. Call everything except `wake` and `expire` with the lock held."""
 
     def __init__(self, *, hold_jitter: float) -> None:
@@ -81,36 +80,6 @@ class _Node:
         outcome = self.state.apply(entry)
         self._polls.wake(self.state.touched)
         return outcome
-
-    @property
-    def cursor(self) -> Cursor:
-        return self.state.cursor
-
-    @property
-    def time(self) -> float:
-        return self.state.time
-
-    def note_changes(self, after: int | None = None) -> None:
-        self.state.note_changes(after)
-
-    @property
-    def version(self) -> int:
-        return self.state.version
-
-    @property
-    def limits(self) -> Limits:
-        return self.state.limits
-
-    @property
-    def changes_known_after(self) -> int:
-        return self.state.changes_known_after
-
-    @property
-    def changed_count(self) -> int:
-        return self.state.changed_count
-
-    def changes(self, after: int | None = None) -> Changes:
-        return self.state.changes(after)
 
     def member(self, id: str) -> Any:  # noqa: A002
         raise NotImplementedError("a broadcast in memory never asks for it: there is only one node")

@@ -82,6 +82,42 @@ class Follower(Protocol):
         """What the other nodes are told about this one, under this id."""
 
 
+class HoldsState:
+    """What a follower answers from its state."""
+
+    state: ReplicatedState
+
+    @property
+    def cursor(self) -> Cursor:
+        return self.state.cursor
+
+    @property
+    def time(self) -> float:
+        return self.state.time
+
+    @property
+    def version(self) -> int:
+        return self.state.version
+
+    @property
+    def limits(self) -> Limits:
+        return self.state.limits
+
+    def note_changes(self, after: int | None = None) -> None:
+        self.state.note_changes(after)
+
+    @property
+    def changes_known_after(self) -> int:
+        return self.state.changes_known_after
+
+    @property
+    def changed_count(self) -> int:
+        return self.state.changed_count
+
+    def changes(self, after: int | None = None) -> Changes:
+        return self.state.changes(after)
+
+
 OnOutcome = Callable[[Outcome], None]
 """Takes the outcome of a command. A callback and not a Deferred, because errors are outcomes already, and every message
 takes this path (a Deferred with its callbacks took 6 us)."""

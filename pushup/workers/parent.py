@@ -139,8 +139,4 @@ def _reserve(address: str) -> socket.socket:
 def _make_hub(settings: Settings, reactor: Any, metrics: Metrics, steady_time: SteadyTime) -> Hub | None:
     """What has the order of this machine; None if that is in Redis. Raises: SettingsError."""
     broadcast = make_local_broadcast(settings, reactor, metrics, steady_time)
-    return (
-        None
-        if broadcast is None
-        else Hub(broadcast, settings.queue, clock=reactor, uptime=uptime, on_large=spare_garbage_collector)
-    )
+    return None if broadcast is None else Hub(broadcast, clock=reactor, uptime=uptime, on_large=spare_garbage_collector)

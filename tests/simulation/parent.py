@@ -100,9 +100,7 @@ class Parent:
         with self.world.turn_of(process):
             steady_time = SteadyTime(process.clock.wall, process.clock.monotonic)
             broadcast = make_local_broadcast(self.kind, process, self.disk, self.settings, steady_time, random)
-            self.hub = ObservedHub(
-                self.world, broadcast, self.settings.queue, clock=process.reactor, uptime=process.clock.monotonic
-            )
+            self.hub = ObservedHub(self.world, broadcast, clock=process.reactor, uptime=process.clock.monotonic)
             try:
                 self.hub.start()
             except JournalError as error:

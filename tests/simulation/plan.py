@@ -60,7 +60,7 @@ def make_plan(seed: str) -> Plan:
 
 def _workers_plan(seed: str) -> Plan:
     random = Random(f"plan {seed}")
-    setup = {
+    setup: dict[str, Any] = {
         "kind": random.choice(("journal", "memory")),
         "nodes": random.choice((2, 2, 3)),
         "has_parent": True,
@@ -76,6 +76,13 @@ def _workers_plan(seed: str) -> Plan:
     if setup["many"]:
         setup["limits"] = "few channels"
     steps = [*_publications(random, setup), *_subscribers(random), *_faults(random, setup, WORKER_WEIGHTS)]
+    more = Random(f"more {seed}")
+    if more.random() < 0.3:  # the parent dies while a worker that has just started gets the state
+        at = more.uniform(10.0, FAULT_SECONDS - 1.0)
+        steps.append(Step(at, "kill", {"node": more.randrange(3), "seconds": 0.0}))
+        steps.append(
+            Step(at + setup["delay"] * more.uniform(2.0, 12.0), "parent_kill", {"seconds": more.choice((0.0, 0.5))})
+        )
     return Plan(seed, setup, tuple(sorted(steps, key=lambda step: step.at)))
 
 

@@ -37,7 +37,7 @@ LARGE_PIECES = 100
 """After so many pieces of the state, again and again, much is in memory that need not be searched for garbage."""
 
 UNKNOWN_EPOCHS = 100
-"""Names of epochs that do not exist, which clients have sent: the last ones are remembered."""
+"""Names of epochs that do not exist, which clients have sent: so many are asked about at a time, and remembered."""
 
 _log = Logger()
 
@@ -62,8 +62,7 @@ class HubBroadcast:
         """`connect` connects a link to the parent; `on_lost` is called with the reason when that has ended, and
         `on_state` when this worker can serve clients.
 
-        `uptime`: as for the `Hub`. `on_large` is called while a large state comes, and when it
-        was restored.
+        `uptime`: as for the `Hub`. `on_large` is called while a large state comes, and when it was restored.
         """
         self._connect = connect
         self._worker_id = worker_id
@@ -78,12 +77,12 @@ class HubBroadcast:
         self._numbers = count(1)
         self._waiting: dict[int, tuple[OnOutcome, int]] = {}  # callbacks for outcomes, and sizes in the waiting room
         self._ends: deque[OnEnd] = deque()
+        self._asked_epochs: set[str] = set()  # the parent has been asked about them, and has not answered yet
         self._unknown_epochs: deque[str] = deque(maxlen=UNKNOWN_EPOCHS)
         self._confirmations: dict[int, tuple[OnConfirmation, IDelayedCall]] = {}
         self._pieces = 0
         self._incoming: Incoming | None = Incoming()  # until there is a state
         self._last_outcome: Outcome | None = None
-        self._restoring: Deferred[None] | None = None
         self._is_stopped = False
         self._trouble: Unavailable | None = refusals.loading()
         self._ahead = 0.0
@@ -140,8 +139,14 @@ class HubBroadcast:
         if order_of(epoch) < order_of(state.cursor.epoch) or epoch in self._unknown_epochs:
             return False
         # It may also if this one has ended, and this worker has not noticed; an answer of its shows that it has not.
-        self.find_end(lambda end: self._unknown_epochs.append(epoch))
+        if epoch not in self._asked_epochs and len(self._asked_epochs) < UNKNOWN_EPOCHS:
+            self._asked_epochs.add(epoch)
+            self.find_end(partial(self._does_not_exist, epoch))
         return True
+
+    def _does_not_exist(self, epoch: str, end: Cursor) -> None:
+        self._asked_epochs.discard(epoch)
+        self._unknown_epochs.append(epoch)
 
     def members(self) -> list[Member]:
         return list(self._members)
@@ -179,8 +184,7 @@ class HubBroadcast:
                 if self._pieces % LARGE_PIECES == 0:
                     self._on_large()
             case frames.Last(changes):
-                self._restoring = Deferred.fromCoroutine(self._restore(changes))
-                self._restoring.addErrback(self._not_restored)
+                Deferred.fromCoroutine(self._restore(changes)).addErrback(self._not_restored)
             case frames.End():
                 self._ends.popleft()(message.cursor)
             case frames.Mark(number):

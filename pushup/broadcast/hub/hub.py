@@ -17,15 +17,13 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from pushup import __version__
-from pushup.broadcast import Broadcast, Follower
+from pushup.broadcast import Broadcast, Follower, HoldsState
 from pushup.broadcast.hub import frames
 from pushup.broadcast.hub.turns import Turns
 from pushup.broadcast.members import Member
 from pushup.broadcast.pace import units_of
 from pushup.core.commands import Entry, Outcome
-from pushup.core.cursor import Cursor
 from pushup.core.errors import Overloaded, PushUpError, Unavailable
-from pushup.core.limits import Limits
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
 from pushup.core.transfer import Outgoing
@@ -55,13 +53,12 @@ class _Confirming(Struct):
     workers: int
 
 
-class Hub:
-    """Joins one broadcast and many workers."""
+class Hub(HoldsState):
+    """Joins one broadcast, which gives it its state, and many workers."""
 
     def __init__(
         self,
         broadcast: Broadcast,
-        limits: Limits,
         *,
         clock: IReactorTime,
         uptime: Callable[[], float],
@@ -71,7 +68,6 @@ class Hub:
 
         `on_large` is called when the state, which may be large, is going to be handed over.
         """
-        self.state = ReplicatedState(limits)
         self._broadcast = broadcast
         self._clock = clock
         self._uptime = uptime
@@ -194,7 +190,7 @@ class Hub:
 
         One that is not connected by now has no process: it could not be started.
         """
-        if self._outgoing is None and self.state.cursor.epoch:
+        if self._outgoing is None:
             self._loading, self._newcomers = [worker for worker in self._newcomers if worker.link.is_open], []
             if not self._loading:
                 return
@@ -235,14 +231,6 @@ class Hub:
 
     # What the broadcast follows (`pushup.broadcast.Follower`).
 
-    @property
-    def cursor(self) -> Cursor:
-        return self.state.cursor
-
-    @property
-    def time(self) -> float:
-        return self.state.time
-
     def apply(self, entry: Entry) -> Outcome:
         """Apply the next entry here, and pass it on."""
         outcome = self._last_outcome = self.state.apply(entry)
@@ -261,18 +249,6 @@ class Hub:
         self._saved = self.state.cursor.sequence if after is None else after
         since = math.inf if self._outgoing is None else self._outgoing.since
         self.state.note_changes(int(min(self._saved, since)))
-
-    @property
-    def version(self) -> int:
-        return self.state.version
-
-    @property
-    def limits(self) -> Limits:
-        return self.state.limits
-
-    @property
-    def changes_known_after(self) -> int:
-        return self.state.changes_known_after
 
     @property
     def changed_count(self) -> int:

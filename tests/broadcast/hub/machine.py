@@ -184,7 +184,7 @@ class Machine:
         self.ahead = AHEAD
         memory = MemoryBroadcast(epoch=EPOCH, limits=Limits(), steady_time=lambda: self.clock.seconds() + self.ahead)
         self.broadcast = memory if make is None else make(self.clock)
-        self.hub = Hub(self.broadcast, Limits(), clock=self.clock, uptime=self.clock.seconds)
+        self.hub = Hub(self.broadcast, clock=self.clock, uptime=self.clock.seconds)
         self.hub.start()
 
     def begin(self, *, buffer_bytes: int = BUFFER_BYTES, waiting_limit_bytes: int = 1 << 26) -> Worker:

@@ -365,6 +365,19 @@ def test_a_later_epoch_is_awaited_until_the_parent_has_answered(machine: Machine
     assert worker.broadcast.awaits("e8")
 
 
+def test_a_parent_that_does_not_answer_is_asked_about_few_epochs(machine: Machine) -> None:
+    """Each once, however often a client comes with it; so what waits for it is bounded."""
+    (worker,) = machine.start()
+    for name in [f"f{number:03}" for number in range(2 * UNKNOWN_EPOCHS)]:
+        assert worker.broadcast.awaits(name)
+        assert worker.broadcast.awaits(name)
+    machine.run()
+    assert len(worker.broadcast._ends) == 0
+    assert worker.broadcast._unknown_epochs.count("f000") == 1
+    assert not worker.broadcast.awaits("f000")
+    assert worker.broadcast.awaits(f"f{2 * UNKNOWN_EPOCHS - 1:03}")
+
+
 def test_only_the_last_unknown_epochs_are_remembered(machine: Machine) -> None:
     """Clients can send any name."""
     (worker,) = machine.start()
