@@ -58,7 +58,7 @@ PLAN: Mapping[str, Plan] = {
         "nodes", "nodes-trip-time", "nodes-received", "nodes-with-shares", "nodes-with-shares-trip-time",
         "nodes-with-shares-received",
     )),
-    "peers": Plan(22, 400, ("peers",)),
+    "peers": Plan(25, 1300, ("peers",)),
     "kills": Plan(18, 400, ("kills",)),
     "workers": Plan(100, 1200, (
         "workers-cost", "workers-capacity", "workers-balance", "workers-kills", "workers-replaced", "workers-many",

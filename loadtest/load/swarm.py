@@ -31,7 +31,9 @@ CACHED_ANSWERS = 4096
 
 
 class Measured(NamedTuple):
-    """A swarm's measurements. Times in seconds; `cpu`: processor seconds used by each watched group of processes."""
+    """A swarm's measurements. Times in seconds; `cpu`: processor seconds used by each watched group of processes, and
+    `system_cpu` those of them in the kernel.
+    """
 
     subscribers: int
     published: int
@@ -47,6 +49,7 @@ class Measured(NamedTuple):
     seconds: float
     cpu: dict[str, float]
     own_cpu: float
+    system_cpu: dict[str, float]
 
     @property
     def received_share(self) -> float:
@@ -205,6 +208,8 @@ class Swarm:
         self._numbers = [0] * channels
         self._next_channel = 0
         self._since = 0.0
+        self._window = 0
+        self._closes = 0.0
         self._clear()
 
     def _clear(self) -> None:
@@ -228,18 +233,25 @@ class Swarm:
             self._connect(subscriber)
         self._loop.run_until(time.time() + 0.5 + len(self._subscribers) / 10_000)
 
-    def measure(self, *, interval: float, seconds: float, drain: float = 3.0) -> Measured:
-        """Publish for `seconds`, a message per `interval` seconds, on one channel after another, and count deliveries.
+    def measure(self, *, interval: float = 0.0, window: int = 0, seconds: float, drain: float = 3.0) -> Measured:
+        """Publish for `seconds` on one channel after another, and count deliveries.
 
-        Waits up to `drain` seconds more for the last ones. Messages of before are not counted.
+        A message per `interval` seconds; or, in a closed loop, as many as keep `window` messages under way. Without
+        subscribers, a message is under way until it is acknowledged. Waits up to `drain` seconds more for the last
+        ones. Messages of before are not counted.
         """
         self._clear()
         cpu = self._cpu()
         own = time.process_time()
         began = self._since = time.time()
-        for number in range(max(1, round(seconds / interval))):
-            self._loop.at(began + number * interval, self._publish_next(began + number * interval))
+        if window:
+            self._window, self._closes = window, began + seconds
+            self._fill()
+        else:
+            for number in range(max(1, round(seconds / interval))):
+                self._loop.at(began + number * interval, self._publish_next(began + number * interval))
         self._loop.run_until(began + seconds)
+        self._window = 0
         end = time.time() + drain
         while time.time() < end and self.delivered + self.repeated < self.expected:
             self._loop.run_until(min(end, time.time() + 0.05))
@@ -248,7 +260,8 @@ class Swarm:
         return Measured(
             len(self._subscribers), self.published, self.refused, self.expected, self.delivered, self.repeated,
             self.out_of_order, self.gaps, self.reconnected, self._trips, self._acknowledgements, took,
-            {name: after[name] - cpu[name] for name in cpu}, (time.process_time() - own) / took,
+            {name: sum(after[name]) - sum(cpu[name]) for name in cpu}, (time.process_time() - own) / took,
+            {name: after[name][1] - cpu[name][1] for name in cpu},
         )  # fmt: skip
 
     def close(self) -> None:
@@ -310,6 +323,8 @@ class Swarm:
         subscriber.cursor = answer.cursor
         self._poll(subscriber, connection)
         self._count(subscriber, answer)
+        if self._window:
+            self._fill()
 
     def _count(self, subscriber: _Subscriber, answer: Answer) -> None:
         if answer.messages:
@@ -332,6 +347,18 @@ class Swarm:
             self._poll(self._by_connection[connection], connection)
 
     # Publishing.
+
+    def _fill(self) -> None:
+        """Publish until as many messages are under way as there should be."""
+        now = time.time()
+        while now < self._closes and self._under_way < self._window:
+            self._publish(now)
+
+    @property
+    def _under_way(self) -> float:
+        if not self._subscribers:
+            return self.published - len(self._acknowledgements) - self.refused
+        return (self.expected - self.delivered - self.repeated) * self._channels / len(self._subscribers)
 
     def _publish_next(self, due: float) -> Any:
         return lambda: self._publish(due)
@@ -359,12 +386,16 @@ class Swarm:
                 self._acknowledgements.append(time.time() - sent)
             else:
                 self.refused += 1
+            if self._window and not self._subscribers:
+                self._fill()
 
         publisher.sent.clear()
         publisher.connection = Connection(self._loop, publisher.address, acknowledged)
 
-    def _cpu(self) -> dict[str, float]:
-        return {
-            name: sum(times.user + times.system for times in (process.cpu_times() for process in processes))
-            for name, processes in self._watched.items()
-        }
+    def _cpu(self) -> dict[str, tuple[float, float]]:
+        """Of each group, in user mode and in the kernel."""
+        found = {}
+        for name, processes in self._watched.items():
+            times = [process.cpu_times() for process in processes]
+            found[name] = sum(t.user for t in times), sum(t.system for t in times)
+        return found

@@ -335,7 +335,17 @@ def _complexity(saved: Saved) -> str:
 
 
 def _peers(saved: Saved) -> str:
-    columns = ("work", "server", "unit", "cost", "ratio to Nchan", "trip p50 ms", "trip p99 ms")
+    columns = (
+        "work",
+        "server",
+        "unit",
+        "cost",
+        "range",
+        "ratio to Nchan",
+        "of it system",
+        "trip p50 ms",
+        "trip p99 ms",
+    )
     return table(columns, [tuple(row[column] for column in columns) for row in saved.rows("peers")], texts=3)
 
 
