@@ -35,7 +35,7 @@ need = @for program in $(1); do command -v $$program > /dev/null || missing="$$m
 	[ -z "$$missing" ] || { $(APT_INSTALL) $(2); } || \
 	{ echo "Missing:$$missing. Install these first: $(2)"; exit 1; }
 
-.PHONY: run check check-inside check-browser check-types coverage test test-all cluster lint clean FORCE
+.PHONY: run check check-inside check-browser compiled test-compiled check-types coverage test test-all cluster lint clean FORCE
 
 run: $(VENV)/run.stamp
 	$(BIN)/pushup serve
@@ -55,6 +55,16 @@ check-types:
 	$(call need,node npm,nodejs npm)
 	cd tests/browser && npm install --no-audit --no-fund --silent && npx tsc -p .
 
+# PushUp compiled, in a copy of this project (docs/decisions/0019-compiled.md).
+compiled: $(VENV)/test.stamp
+	$(call need,git gcc,git gcc libc6-dev)
+	$(BIN)/python deploy/compiled.py $(VENV)/compiled
+
+# What decides about bytes and messages, and the simulation. With TESTS=tests, everything that needs no process.
+TESTS := tests/core tests/net tests/simulation tests/test_node.py tests/test_compiled.py
+test-compiled: compiled
+	cd $(VENV)/compiled && PUSHUP_FORM=compiled $(CURDIR)/$(PYTEST) -m "not processes and not interpreted" $(TESTS)
+
 # Of core and broadcast; the threshold is in pyproject.toml.
 coverage: $(VENV)/test.stamp
 	$(PYTEST) -m "not processes" --cov --cov-report term
@@ -63,13 +73,16 @@ test: WORKERS = $$(($(CORES) + 1))
 test: lint
 	$(call need,$(TEST_PROGRAMS),$(TEST_PACKAGES))
 	$(PYTEST) -m "not long and not containers"
+	@$(MAKE) --no-print-directory test-compiled
 
-# In two parts, for coverage is measured without processes. Both are run before it fails.
+# In three parts, for coverage is measured without processes. All are run before it fails.
 test-all: WORKERS = $$(($(CORES) + 1))
 test-all: lint
 	$(call need,$(TEST_PROGRAMS) $(BROWSER_PROGRAMS),$(TEST_PACKAGES) $(BROWSER_PACKAGES))
-	@$(MAKE) --no-print-directory coverage || first=failed; \
-	$(PYTEST) -m processes && [ -z "$$first" ] || { echo "$${first:+make coverage failed, see above}"; exit 1; }
+	@$(MAKE) --no-print-directory coverage || failed="make coverage"; \
+	$(MAKE) --no-print-directory test-compiled TESTS=tests || failed="$$failed, make test-compiled"; \
+	$(PYTEST) -m processes || failed="$$failed, pytest -m processes"; \
+	[ -z "$$failed" ] || { echo "failed, see above: $${failed#, }"; exit 1; }
 
 cluster: $(VENV)/cluster.stamp
 	$(call need,$(CLUSTER_PROGRAMS),$(CLUSTER_PACKAGES))

@@ -7,5 +7,6 @@
 | `part`, `restarts` | one process of the cluster; restarts processes that die |
 | `front` | HAProxy's configuration, for any number of nodes |
 | `environment` | sets up the virtual environment that the Makefile uses |
+| `compiled` | compiles PushUp in a copy of this project, for its tests |
 | `example/` | an application whose pages are updated through PushUp |
 """

@@ -1,4 +1,7 @@
-"""The distribution: it builds, the wheel has every file of the package, and it works without a checkout."""
+"""The distribution: it builds, the wheel has every file of the package, and it works without a checkout.
+
+Compiled and interpreted (docs/decisions/0019-compiled.md).
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -17,30 +22,45 @@ from pushup import __version__
 from tests.server.server_process import clean_environment, running
 
 ROOT = Path(__file__).parents[2]
+COMPILED: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pushup"]["compiled"]
+
 SECONDS = 300.0
 """Limit for a hung build or installation; both download packages."""
 
 
+@pytest.fixture(scope="module", params=["compiled", "interpreted"])
+def form(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(form: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the built sdist and wheel. It builds a copy, so the checkout is unchanged."""
     source = tmp_path_factory.mktemp("build") / "source"
     source.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     shutil.copytree(ROOT / "pushup", source / "pushup")
     assert compileall.compile_dir(source / "pushup", quiet=1)  # the compiled files must not be in the wheel
-    _run(sys.executable, "-m", "build", "--outdir", str(source.parent / "dist"), str(source))
+    compile_ = {"PUSHUP_COMPILE": "1" if form == "compiled" else "0"}
+    _run(sys.executable, "-m", "build", "--outdir", str(source.parent / "dist"), str(source), env=compile_)
     return source.parent / "dist"
 
 
 @pytest.mark.long
-def test_the_wheel_contains_every_file_of_the_package(built: Path) -> None:
-    """It contains Python, Lua, py.typed and everything else below pushup/, but no compiled files."""
+def test_the_wheel_contains_every_file_of_the_package(form: str, built: Path) -> None:
+    """It contains Python, Lua, py.typed and everything else below pushup/, but no bytecode."""
     [wheel] = built.glob("*.whl")
-    assert wheel.name == f"pushup-{__version__}-py3-none-any.whl"
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    if form == "compiled":
+        version = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+        assert wheel.name.startswith(f"pushup-{__version__}-{version}-{version}-")
+        extensions = {name for name in names if name.endswith(".so")}
+        assert {name.partition(".")[0].replace("/", ".") for name in extensions} >= set(COMPILED)
+        names -= extensions
+    else:
+        assert wheel.name == f"pushup-{__version__}-py3-none-any.whl"
     files = (path for path in (ROOT / "pushup").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     assert names == {str(path.relative_to(ROOT)) for path in files}
     assert {"pushup/py.typed", "pushup/broadcast/redis/append.lua"} <= names
@@ -52,11 +72,11 @@ def test_the_sdist_contains_what_it_takes_to_build(built: Path) -> None:
     [sdist] = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"pyproject.toml", "README.md", "LICENSE", "pushup/broadcast/redis/append.lua"} <= names
+    assert {"pyproject.toml", "setup.py", "README.md", "LICENSE", "pushup/broadcast/redis/append.lua"} <= names
 
 
 @pytest.mark.long
-def test_the_installed_wheel_serves(built: Path, tmp_path: Path) -> None:
+def test_the_installed_wheel_serves(form: str, built: Path, tmp_path: Path) -> None:
     """In a new environment, without the checkout: the command line, a publication and a poll."""
     environment = tmp_path / "venv"
     venv.create(environment, with_pip=True)
@@ -66,7 +86,7 @@ def test_the_installed_wheel_serves(built: Path, tmp_path: Path) -> None:
 
     where = _run(python, "-c", "import pushup; print(pushup.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(environment)
-    assert _run(environment / "bin" / "pushup", "--version", cwd=tmp_path) == f"pushup, version {__version__}\n"
+    assert _run(environment / "bin" / "pushup", "--version", cwd=tmp_path) == f"pushup, version {__version__}, {form}\n"
     _run(python, "-c", "import pushup.broadcast.redis.log", cwd=tmp_path)  # this reads the Lua scripts
 
     with running(tmp_path / "log", (), python=python) as server, server.caller() as caller:
@@ -75,9 +95,11 @@ def test_the_installed_wheel_serves(built: Path, tmp_path: Path) -> None:
         assert server.trouble() == []
 
 
-def _run(*command: str | Path, cwd: Path | None = None) -> str:
+def _run(*command: str | Path, cwd: Path | None = None, env: Mapping[str, str] = {}) -> str:
     """Run a program to its end, without this process's settings and paths; returns its output."""
     unset = {name: value for name, value in clean_environment().items() if name != "PYTHONPATH"}
-    ended = subprocess.run(list(map(str, command)), env=unset, cwd=cwd, capture_output=True, text=True, timeout=SECONDS)
+    ended = subprocess.run(
+        list(map(str, command)), env={**unset, **env}, cwd=cwd, capture_output=True, text=True, timeout=SECONDS
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout

@@ -3,7 +3,7 @@
 # of the stand-in images. What is there already stays as it is; delete the folder to make it again. As root, on Debian.
 set -eu
 COMPOSE=v2.40.3
-ROOT_PACKAGES=ca-certificates,netbase,tzdata,openssl,python3,python3-venv,haproxy,redis-server
+ROOT_PACKAGES=ca-certificates,netbase,tzdata,openssl,python3,python3-venv,python3-dev,gcc,libc6-dev,haproxy,redis-server
 
 fail() { echo "The tests with containers cannot run: $1" >&2; exit 1; }
 
@@ -39,7 +39,7 @@ if [ ! -x "$compose" ]; then
     mv "$work/docker-compose" "$compose"
 fi
 
-base=$folder/base-bookworm-1.tar
+base=$folder/base-bookworm-2.tar
 if [ ! -f "$base" ]; then
     echo "Making the root of the stand-in images from Debian's packages, once ..." >&2
     mmdebstrap --variant=minbase --include="$ROOT_PACKAGES" --dpkgopt='path-exclude=/usr/share/doc/*' \

@@ -1,0 +1,69 @@
+"""What pyproject.toml cannot say: a wheel is compiled if there is a C compiler (docs/decisions/0019-compiled.md).
+
+PUSHUP_COMPILE=0: never. PUSHUP_COMPILE=1: the build fails if it cannot be compiled.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import sysconfig
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from setuptools import setup
+
+HERE = Path(__file__).parent
+
+WANTED = os.environ.get("PUSHUP_COMPILE", "")
+
+TYPES = """
+[mypy]
+ignore_missing_imports = true
+cache_dir = /dev/null
+[mypy-twisted.*,zope.*,prometheus_client.*,psutil.*,sortedcontainers.*,httptools.*]
+follow_imports = skip
+"""
+"""Settings for mypy. Of the packages that PushUp needs it looks at msgspec alone, installed or not, so that the result
+does not depend on the others, and none of their types can make the build fail."""
+
+
+def why_not_compiled() -> str | None:
+    """Why nothing can be compiled here; None if it can."""
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
+    if shutil.which(compiler) is None:
+        return f"there is no C compiler ({compiler})"
+    headers = Path(sysconfig.get_path("include"))
+    if not (headers / "Python.h").exists():
+        return f"the headers of Python are not installed ({headers}/Python.h; on Debian, python3-dev has them)"
+    return None
+
+
+def extensions() -> list[Any]:
+    """The modules in pyproject.toml, to be compiled by mypyc."""
+    from mypyc.build import mypycify
+
+    project = tomllib.loads((HERE / "pyproject.toml").read_text())
+    settings = HERE / "build" / "mypy.ini"
+    settings.parent.mkdir(exist_ok=True)
+    settings.write_text(TYPES)
+    modules = [name.replace(".", "/") + ".py" for name in project["tool"]["pushup"]["compiled"]]
+    return list(mypycify([f"--config-file={settings}", *modules], opt_level="3", group_name="pushup"))
+
+
+os.chdir(HERE)
+reason = "PUSHUP_COMPILE=0" if WANTED == "0" else why_not_compiled()
+if reason is not None and WANTED == "1":
+    sys.exit(f"PUSHUP_COMPILE=1, but {reason}")
+
+# Not in an editable installation, in which changes to the source would have no effect.
+builds = not {"bdist_wheel", "build_ext", "build"}.isdisjoint(sys.argv)
+if builds:
+    sys.stderr.write(f"pushup: {'compiled' if reason is None else f'not compiled: {reason}'}\n")
+setup(
+    ext_modules=extensions() if builds and reason is None else [],
+    setup_requires=["mypy==2.4.1", "msgspec>=0.19"] if reason is None else [],
+)
