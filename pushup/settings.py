@@ -27,9 +27,8 @@ from pushup.broadcast.redis.limits import RedisLimits
 from pushup.broadcast.waiting import WaitingLimits
 from pushup.core.limits import HoldLimits, Limits
 from pushup.drain import DrainLimits
-from pushup.net.api.bodies import PublicationLimits
+from pushup.net.api.limits import PollLimits, PublicationLimits
 from pushup.net.api.origins import DEFAULT_PORTS
-from pushup.net.api.poll_parameters import PollLimits
 from pushup.net.api.streaming import StreamLimits
 from pushup.net.limits import EdgeLimits, RequestLimits
 from pushup.net.listener import parse_address

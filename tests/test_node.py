@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from msgspec import Raw
 from twisted.internet.defer import Deferred
 
 from pushup.broadcast import OnEnd
-from pushup.broadcast.memory import MemoryBroadcast
 from pushup.core.answer import Answer, Gap
 from pushup.core.commands import ChannelState, Create, Draft, Outcome, Publish, Published
 from pushup.core.cursor import Cursor
@@ -21,7 +19,7 @@ from pushup.core.subscription import Subscription
 from pushup.drain import SLICE
 from pushup.expiry import EXPIRY_SECONDS
 from pushup.node import DEADLINE_STEP_SECONDS
-from tests.net.in_memory_node import InMemoryNode, RecordingExchange, waiting_poll
+from tests.net.in_memory_node import AroundMemory, InMemoryNode, RecordingExchange, waiting_poll
 from tests.net.in_memory_server import START, make_clock
 
 
@@ -417,11 +415,11 @@ def test_the_delay_of_answers_is_measured_by_the_clock_of_messages() -> None:
     assert b"pushup_answer_delay_seconds_sum 0.0\n" in clocks.node.call("GET", "/metrics").body
 
 
-class _Lagging(MemoryBroadcast):
+class _Lagging(AroundMemory):
     """Finds the end of the order only when told to: others have appended to it."""
 
-    def __init__(self, *, epoch: str, limits: Limits, steady_time: Callable[[], float]) -> None:
-        super().__init__(epoch=epoch, limits=limits, steady_time=steady_time)
+    def __init__(self, **parts: Any) -> None:
+        super().__init__(**parts)
         self.asking: list[OnEnd] = []
 
     def find_end(self, on_end: OnEnd) -> None:

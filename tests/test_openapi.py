@@ -14,9 +14,9 @@ from msgspec import Struct, structs
 from pushup.broadcast.members import Member
 from pushup.core.answer import Answer, Gap, Received
 from pushup.core.commands import ChannelState
-from pushup.net.api import bodies, channels, poll_parameters, polling
-from pushup.net.api.bodies import ACK_LIMIT_SECONDS, NAME_LIMIT_BYTES, TTL_LIMIT_SECONDS, PublicationLimits
-from pushup.net.api.poll_parameters import PollLimits
+from pushup.net.api import channels, poll_parameters, shapes
+from pushup.net.api.bodies import ACK_LIMIT_SECONDS, NAME_LIMIT_BYTES, TTL_LIMIT_SECONDS
+from pushup.net.api.limits import PollLimits, PublicationLimits
 from pushup.net.problems import PROBLEM_TYPES, _Problem
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -24,19 +24,19 @@ DOCUMENT: dict[str, Any] = yaml.safe_load((DOCS / "openapi.yaml").read_text())
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 
 REQUESTS: dict[str, type[Struct]] = {
-    "Message": bodies._MessageBody,
-    "Publication": bodies._PublicationBody,
-    "Creation": bodies._CreateBody,
-    "Renewal": bodies._RenewBody,
-    "Poll": poll_parameters._PollBody,
+    "Message": shapes.MessageBody,
+    "Publication": shapes.PublicationBody,
+    "Creation": shapes.CreateBody,
+    "Renewal": shapes.RenewBody,
+    "Poll": shapes.PollBody,
 }
 
 RESPONSES: dict[str, type[Struct]] = {
-    "PublishedOne": bodies._PublishedOne,
-    "PublishedMany": bodies._PublishedMany,
+    "PublishedOne": shapes.PublishedOne,
+    "PublishedMany": shapes.PublishedMany,
     "Received": Received,
     "Gap": Gap,
-    "Answer": polling._AnswerWithTicket,
+    "Answer": shapes.AnswerWithTicket,
     "ChannelState": ChannelState,
     "Channel": channels._ChannelView,
     "Node": Member,

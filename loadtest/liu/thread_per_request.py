@@ -42,10 +42,10 @@ from pushup.core.subscription import Holder, Subscription
 from pushup.metrics import Metrics
 from pushup.net.api.access import Access
 from pushup.net.api.application import Api, NodeInterface
-from pushup.net.api.bodies import PublicationLimits
+from pushup.net.api.limits import PollLimits, PublicationLimits
 from pushup.net.api.machine import OneProcess
 from pushup.net.api.origins import Origins
-from pushup.net.api.poll_parameters import PollLimits, PollReader
+from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.refusals import Refusals
 from pushup.net.exchange import Client, Held, Streamed
 from pushup.net.http1 import RequestParser

@@ -22,6 +22,7 @@ Below is the replicated state, a pure function of the entries; above it the poll
 | `past_epochs` | the names that the order had before |
 | `poll`, `cursor` | what a client asks for, and how far it has seen |
 | `answer` | what a poll gets: messages, gaps, closings, the next cursor |
+| `reading` | how a poll's answer is made of the state; decides who gets a gap |
 | `time_tree` | things by the time they are due |
 | `by_sequence` | things by sequence, in a table that grows without a pause |
 | `limits`, `errors` | the bounds; what can go wrong |

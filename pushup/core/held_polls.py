@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Generic
 
-from pushup.core.answer import Answer, read
+from pushup.core.answer import Answer
 from pushup.core.channel import Channel
 from pushup.core.channels import Touched
 from pushup.core.cursor import Cursor
@@ -16,6 +16,7 @@ from pushup.core.errors import Overloaded
 from pushup.core.limits import HoldLimits
 from pushup.core.moving import Moving
 from pushup.core.poll import Poll, Selection
+from pushup.core.reading import read
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import EPOCH_ENDED, H, Subscription
 from pushup.core.time_tree import TimeTree

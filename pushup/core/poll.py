@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import math
 
-from msgspec import Struct
-from msgspec.structs import force_setattr
-
 from pushup.core.cursor import Cursor, Start
 
 CHANNEL_OVERHEAD_BYTES = 350
@@ -14,33 +11,38 @@ CHANNEL_OVERHEAD_BYTES = 350
 Measured: 230-300 bytes where nobody else waits, less where others do."""
 
 
-class Selection(Struct, frozen=True, eq=False):
+class Selection:
     """Which messages a client wants: of these channels, published in [start, end), at most `limit` in one answer.
 
     Compared by identity: callers that use one object for equal polls share the answers as well. `size`: the bytes that
-    count against `held_limit_bytes` while a poll with it is held.
+    count against `held_limit_bytes` while a poll with it is held. A value: nothing changes it.
     """
 
-    channels: tuple[str, ...]
-    limit: int = 100
-    start: float = 0.0
-    end: float = math.inf
-    size: int = 0
+    __slots__ = ("channels", "end", "limit", "size", "start")
 
-    def __post_init__(self) -> None:
+    def __init__(self, channels: tuple[str, ...], limit: int = 100, start: float = 0.0, end: float = math.inf) -> None:
+        self.channels = channels
+        self.limit = limit
+        self.start = start
+        self.end = end
         # A single character beyond the first 65,536 makes Python store every character of the name in 4 bytes.
-        names = sum([len(name) if name.isascii() else 4 * len(name) for name in self.channels])
-        size = names + CHANNEL_OVERHEAD_BYTES * len(self.channels)
-        force_setattr(self, "size", size)
+        names = sum([len(name) if name.isascii() else 4 * len(name) for name in channels])
+        self.size = names + CHANNEL_OVERHEAD_BYTES * len(channels)
 
 
-class Poll(Struct, frozen=True, eq=False):
+class Poll:
     """What a client asks for: which messages, after which cursor, and how long to wait (seconds).
 
     `stays`: once it is held it is answered again and again, until its deadline, or until an answer has `more`.
+    A value: nothing changes it.
     """
 
-    selection: Selection
-    cursor: Cursor | Start = Start.EARLIEST
-    timeout: float = 0.0
-    stays: bool = False
+    __slots__ = ("cursor", "selection", "stays", "timeout")
+
+    def __init__(
+        self, selection: Selection, cursor: Cursor | Start = Start.EARLIEST, timeout: float = 0.0, stays: bool = False
+    ) -> None:
+        self.selection = selection
+        self.cursor = cursor
+        self.timeout = timeout
+        self.stays = stays

@@ -19,9 +19,9 @@ class Rules:
 
     __slots__ = ("limits", "version")
 
-    def __init__(self, limits: Limits, version: int = LATEST_VERSION) -> None:
+    def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.version = version
+        self.version = LATEST_VERSION
 
     def check(self, command: Command) -> None:
         """Raises: VersionTooNew if this release cannot carry out the command, or if it comes before its version."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Generic, Protocol, TypeVar
 
-from msgspec import Struct
-
 from pushup.core.answer import Answer
 from pushup.core.poll import Selection
 from pushup.core.waiters import Waiters
@@ -21,7 +19,7 @@ H = TypeVar("H")
 """What holds a poll open, whatever the caller uses: passed in with the poll and returned with the answer."""
 
 
-class Subscription(Struct, Generic[H], eq=False):
+class Subscription(Generic[H]):
     """A poll that is held until one of its channels has something for it, or until its deadline; `stays` as of a poll.
 
     `waiters`: where it waits, one for each of its channels. `seen`: the client has seen all entries of its channels up
@@ -31,14 +29,26 @@ class Subscription(Struct, Generic[H], eq=False):
     the states that its node has had it refers to (`HeldPolls.use`).
     """
 
-    selection: Selection
-    waiters: tuple[Waiters, ...]
-    seen: int
-    deadline: float
-    holder: H | None
-    looked: int = 0
-    generation: int = 0
-    stays: bool = False
+    __slots__ = ("deadline", "generation", "holder", "looked", "seen", "selection", "stays", "waiters")
+
+    def __init__(
+        self,
+        selection: Selection,
+        waiters: tuple[Waiters, ...],
+        seen: int,
+        deadline: float,
+        holder: H,
+        generation: int = 0,
+        stays: bool = False,
+    ) -> None:
+        self.selection = selection
+        self.waiters = waiters
+        self.seen = seen
+        self.deadline = deadline
+        self.holder: H | None = holder
+        self.looked = 0
+        self.generation = generation
+        self.stays = stays
 
 
 EPOCH_ENDED = -1

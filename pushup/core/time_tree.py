@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
 from typing import Generic, TypeVar
 
-from msgspec import Struct
 from sortedcontainers import SortedDict
 
 T = TypeVar("T")
@@ -21,15 +20,18 @@ LARGE_PLACE = 64
 find its first one it skips over all that were removed before."""
 
 
-class TimeTree(Struct, Generic[T], eq=False):
+class TimeTree(Generic[T]):
     """Hashable items by time, earliest first; an item may be at several times, but only once at each.
 
     Cost: `add`, `discard`, `pop_due` and `pop_last` O(1) at a time that has (further) items, else O(log n).
     """
 
-    _time: float = 0.0
-    _lone: T | None = None
-    _places: SortedDict[float, dict[T, None]] | None = None
+    __slots__ = ("_lone", "_places", "_time")
+
+    def __init__(self) -> None:
+        self._time = 0.0
+        self._lone: T | None = None
+        self._places: SortedDict[float, dict[T, None]] | None = None
 
     def __bool__(self) -> bool:
         return self._lone is not None or bool(self._places)

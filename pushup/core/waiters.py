@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct
-
 from pushup.core.time_tree import TimeTree
 
 
-class Waiters(Struct, eq=False):
+class Waiters:
     """The subscriptions on one name of one node.
 
     `tree`: those that wait, by deadline; woken ones are no longer in it. `subscribers` counts both until they are
@@ -20,13 +18,16 @@ class Waiters(Struct, eq=False):
     Where there is a channel they are kept without subscribers, too: most clients poll again at once.
     """
 
-    name: str
-    is_awaited: bool
-    generation: int = 0
-    missed_sequence: int = 0
-    subscribers: int = 0
-    # Made when it is needed. It contains subscriptions; their type is not used here, because it refers to this one.
-    tree: TimeTree[Any] | None = None
+    __slots__ = ("generation", "is_awaited", "missed_sequence", "name", "subscribers", "tree")
+
+    def __init__(self, name: str, is_awaited: bool, generation: int) -> None:
+        self.name = name
+        self.is_awaited = is_awaited
+        self.generation = generation
+        self.missed_sequence = 0
+        self.subscribers = 0
+        # Made when it is needed. It contains subscriptions; their type is not used here, because it refers to this one.
+        self.tree: TimeTree[Any] | None = None
 
     def check(self) -> None:
         """Assert the invariants."""

@@ -58,9 +58,7 @@ class Waiting(Generic[H]):
             waiters = self._by_name.get(channel.name) or self._add_waiters(channel)
             waiters.subscribers += 1
             found.append(waiters)
-        subscription = Subscription(
-            poll.selection, tuple(found), seen, deadline, holder, generation=self.generation, stays=poll.stays
-        )
+        subscription = Subscription(poll.selection, tuple(found), seen, deadline, holder, self.generation, poll.stays)
         self._by_deadline.add(deadline, subscription)
         self.count += 1
         self.bytes += poll.selection.size
@@ -157,4 +155,4 @@ class Waiting(Generic[H]):
             assert subscription.holder is not None
             assert all(self._by_name[w.name] is w for w in subscription.waiters)
             if not self.woken_names:
-                assert all(w.tree is not None and subscription in w.tree for w in subscription.waiters)
+                assert all(w.tree is not None and subscription in list(w.tree) for w in subscription.waiters)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from twisted.internet.defer import Deferred
 
@@ -24,7 +24,7 @@ class Streamed(Protocol):
         """The client has left, or lags too far behind: the connection is closed."""
 
 
-Held = Subscription[Any] | Deferred[Any] | Streamed
+Held: TypeAlias = Subscription[Any] | Deferred[Any] | Streamed
 """What an open request waits for: a message, or the authorization to wait for one; or what writes its stream."""
 
 

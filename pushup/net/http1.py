@@ -44,6 +44,10 @@ _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9
 """A host and port; may be empty (RFC 9112 §3.2, RFC 3986 §3.2.2). Never a comma, which joins repeated fields."""
 
 
+_NO_PARSER = HttpRequestParser(object())
+"""In the place of llhttp's parser in a `RequestParser` that is not used any more."""
+
+
 class RequestParser:
     """Turns the bytes of a connection into requests.
 
@@ -149,7 +153,7 @@ class RequestParser:
 
     def discard(self) -> None:
         """Break the reference cycle with llhttp's parser. This one must not be fed again."""
-        del self._parser
+        self._parser = _NO_PARSER
         self._error = None
         self.requests = []
 

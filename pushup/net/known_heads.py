@@ -28,6 +28,8 @@ counts 3,170.
 _PLAIN = (string.ascii_letters + string.digits + "/?&=-._~!$'()*+,;:@%").encode()
 """What the target of a known head may contain (RFC 3986 §3.3, §3.4), after a `/`."""
 
+_VERSION = b" HTTP/1.1"
+
 _RARE = frozenset((b"transfer-encoding", b"expect", b"upgrade", b"connection"))
 """Fields that change how a request is read or answered; but `Connection: keep-alive` changes nothing."""
 
@@ -58,12 +60,11 @@ class KnownHeads:
         if known is None:
             return None
         begin, method, headers, size, length = known
-        target = line[len(begin) - 1 : -9]
+        if len(body) != length or not line.startswith(begin) or not line.endswith(_VERSION):
+            return None
+        target = line[len(begin) - 1 : len(line) - len(_VERSION)]
         if (
-            len(body) != length
-            or not line.startswith(begin)
-            or not line.endswith(b" HTTP/1.1")
-            or target.translate(None, _PLAIN)
+            target.translate(None, _PLAIN)
             or len(target) > self._limits.target_limit_bytes
             or size + len(target) > self._limits.header_limit_bytes
         ):

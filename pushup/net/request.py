@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec import Struct
-
 FIELD_OVERHEAD_BYTES = 100
 """The memory of a header field beside its bytes."""
 
@@ -13,7 +11,7 @@ REQUEST_OVERHEAD_BYTES = 250
 """The memory of a request beside its fields, target and body. Measured at 225 bytes."""
 
 
-class Request(Struct, eq=False):
+class Request:
     """One request. Header names are in lower case; the values of a repeated field are joined by `, `.
 
     Requests may share their `headers`, which therefore never change.
@@ -22,12 +20,23 @@ class Request(Struct, eq=False):
     speaks HTTP/1.0, and knows no chunks.
     """
 
-    method: bytes
-    target: bytes
-    headers: Mapping[bytes, bytes]
-    keep_alive: bool
-    body: bytes = b""
-    is_1_0: bool = False
+    __slots__ = ("body", "headers", "is_1_0", "keep_alive", "method", "target")
+
+    def __init__(
+        self,
+        method: bytes,
+        target: bytes,
+        headers: Mapping[bytes, bytes],
+        keep_alive: bool,
+        body: bytes = b"",
+        is_1_0: bool = False,
+    ) -> None:
+        self.method = method
+        self.target = target
+        self.headers = headers
+        self.keep_alive = keep_alive
+        self.body = body
+        self.is_1_0 = is_1_0
 
     @property
     def size(self) -> int:

@@ -7,7 +7,6 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 import msgspec
-from msgspec import Struct
 
 from pushup.core.answer import Answer
 
@@ -16,14 +15,24 @@ Header = tuple[bytes, bytes]
 _encode = msgspec.json.Encoder().encode
 
 
-class Response(Struct, frozen=True):
-    """The response to a request."""
+class Response:
+    """The response to a request. A value: nothing changes it."""
 
-    status: int
-    body: bytes = b""
-    content_type: bytes = b"application/json"
-    headers: tuple[Header, ...] = ()
-    cache_control: bytes = b"no-store"
+    __slots__ = ("body", "cache_control", "content_type", "headers", "status")
+
+    def __init__(
+        self,
+        status: int,
+        body: bytes = b"",
+        content_type: bytes = b"application/json",
+        headers: tuple[Header, ...] = (),
+        cache_control: bytes = b"no-store",
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.content_type = content_type
+        self.headers = headers
+        self.cache_control = cache_control
 
 
 class ResponseOptions(NamedTuple):

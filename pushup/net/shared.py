@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec import Struct
-
 from pushup.metrics import Metrics
 from pushup.net.exchange import Application
 from pushup.net.input_budget import InputBudget
@@ -15,19 +13,44 @@ from pushup.net.responses import ResponseWriter
 from pushup.net.wait.demultiplexer import Demultiplexer, Watched
 
 
-class Shared(Struct, kw_only=True, eq=False):
+class Shared:
     """The surroundings of a connection."""
 
-    application: Application
-    demultiplexer: Demultiplexer
-    limits: EdgeLimits
-    metrics: Metrics
-    writer: ResponseWriter
-    parsers: ParserPool
-    input_budget: InputBudget
-    forget: Callable[[Watched], None]
-    """Removes a connection from its edge and from the demultiplexer; its socket must still be open."""
-    draining: bool = False
-    """Whether every response is the last of its connection, because the node is stopping."""
-    now: float = 0.0
-    """The monotonic time at the last sweep."""
+    __slots__ = (
+        "application",
+        "demultiplexer",
+        "draining",
+        "forget",
+        "input_budget",
+        "limits",
+        "metrics",
+        "now",
+        "parsers",
+        "writer",
+    )
+
+    def __init__(
+        self,
+        *,
+        application: Application,
+        demultiplexer: Demultiplexer,
+        limits: EdgeLimits,
+        metrics: Metrics,
+        writer: ResponseWriter,
+        parsers: ParserPool,
+        input_budget: InputBudget,
+        forget: Callable[[Watched], None],
+    ) -> None:
+        """`forget` removes a connection from its edge and from the demultiplexer; its socket must still be open."""
+        self.application = application
+        self.demultiplexer = demultiplexer
+        self.limits = limits
+        self.metrics = metrics
+        self.writer = writer
+        self.parsers = parsers
+        self.input_budget = input_budget
+        self.forget = forget
+        self.draining = False
+        """Whether every response is the last of its connection, because the node is stopping."""
+        self.now = 0.0
+        """The monotonic time at the last sweep."""

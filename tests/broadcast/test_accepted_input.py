@@ -25,7 +25,8 @@ from pushup.core.limits import Limits
 from pushup.core.poll import Poll, Selection
 from pushup.core.restoration import restore
 from pushup.core.state import ReplicatedState
-from pushup.net.api.bodies import PublicationLimits, read_create, read_publication, read_renew, write
+from pushup.net.api.bodies import read_create, read_publication, read_renew, write
+from pushup.net.api.limits import PublicationLimits
 
 T = TypeVar("T")
 

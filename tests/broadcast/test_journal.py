@@ -319,6 +319,7 @@ def test_room_is_freed_however_publications_end(narrow: JournaledReplica, logged
     logged_failures.clear()
 
 
+@pytest.mark.interpreted
 def test_a_bug_while_applying_a_group_is_reported_to_all_its_publishers(
     narrow: JournaledReplica, logged_failures: list[str]
 ) -> None:

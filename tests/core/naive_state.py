@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from pushup.core.answer import RECEIVED_OVERHEAD_BYTES, Answer
+from pushup.core.answer import Answer
 from pushup.core.commands import (
     ChannelState,
     Close,
@@ -28,6 +28,7 @@ from pushup.core.errors import BadRequest, ChannelExists, KeyReused, Overloaded,
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.poll import Selection
+from pushup.core.reading import RECEIVED_OVERHEAD_BYTES
 from pushup.core.snapshot import Snapshot
 
 

@@ -8,11 +8,12 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from pushup.core.answer import RECEIVED_OVERHEAD_BYTES, Answer, Gap, Received, read
+from pushup.core.answer import Answer, Gap, Received
 from pushup.core.channel import Channel
 from pushup.core.cursor import Cursor, Start
 from pushup.core.message import Message
 from pushup.core.poll import Selection
+from pushup.core.reading import RECEIVED_OVERHEAD_BYTES, read
 
 from .builders import EPOCH, gaps, ids
 

@@ -8,12 +8,12 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from pushup.core.answer import RECEIVED_OVERHEAD_BYTES
 from pushup.core.commands import Close, Command, Configure, Continue, Create, Draft, Expire, Publish, Renew
 from pushup.core.cursor import Cursor, Start
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.poll import Poll, Selection
+from pushup.core.reading import RECEIVED_OVERHEAD_BYTES
 
 from .builders import draft
 from .simulated_clients import Client, Cluster, Node

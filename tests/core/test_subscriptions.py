@@ -295,6 +295,7 @@ def test_a_message_outside_of_the_time_range_is_no_gap_when_it_is_dropped() -> N
     assert (ids(answer), gaps(answer)) == ([2], [])
 
 
+@pytest.mark.interpreted
 def test_a_poll_of_many_channels_is_checked_once_per_message(monkeypatch: pytest.MonkeyPatch) -> None:
     """If a message does not match, the poll is put back once, on all its channels."""
     feed = Feed()

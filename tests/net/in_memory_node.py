@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from twisted.internet.task import Clock
 
+from pushup.broadcast import Broadcast
 from pushup.broadcast.memory import MemoryBroadcast
 from pushup.core.answer import Answer
 from pushup.core.held_polls import HeldPolls
@@ -19,10 +20,10 @@ from pushup.metrics import Metrics, MetricsPage
 from pushup.net.api.access import Access
 from pushup.net.api.application import Api
 from pushup.net.api.authorized_polls import AuthorizedPolls
-from pushup.net.api.bodies import PublicationLimits
+from pushup.net.api.limits import PollLimits, PublicationLimits
 from pushup.net.api.machine import OneProcess
 from pushup.net.api.origins import Origins
-from pushup.net.api.poll_parameters import PollLimits, PollReader
+from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.refusals import Refusals
 from pushup.net.api.streaming import Streaming, StreamLimits
 from pushup.net.exchange import Client, Exchange, Held, Streamed
@@ -95,6 +96,16 @@ class CallResult(NamedTuple):
     body: bytes
 
 
+class AroundMemory:
+    """A memory broadcast in which a test changes something. Not a subclass: a compiled class can have none."""
+
+    def __init__(self, *, epoch: str, limits: Limits, steady_time: Callable[[], float]) -> None:
+        self._broadcast = MemoryBroadcast(epoch=epoch, limits=limits, steady_time=steady_time)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._broadcast, name)
+
+
 class InMemoryNode:
     """The parts of a node, and shortcuts to call them; `run` makes all deferred calls, `turn` one round of them."""
 
@@ -109,7 +120,7 @@ class InMemoryNode:
         publish_keys: tuple[str, ...] = (),
         cors_origins: tuple[str, ...] = (),
         hosts: tuple[str, ...] = ("*",),
-        broadcast: type[MemoryBroadcast] = MemoryBroadcast,
+        broadcast: type[MemoryBroadcast | AroundMemory] = MemoryBroadcast,
         random: Callable[[], float] = lambda: 0.0,
         clock: Clock | None = None,
         steady_time: Callable[[], float] | None = None,
@@ -125,7 +136,7 @@ class InMemoryNode:
         self.node: Node[Holder] = Node(
             limits=limits or Limits(),
             hold_limits=hold_limits,
-            broadcast=self.broadcast,
+            broadcast=cast(Broadcast, self.broadcast),
             clock=self.clock,
             soon=soon or self.soon.append,
             random=random,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from httptools import HttpParserCallbackError
 
 from pushup.net.pipeline import PIPELINE_LIMIT, PIPELINE_LIMIT_BYTES, PIPELINE_SHARE
 from pushup.net.request import Request
-from tests.net.scripted_application import ScriptedServer, get, serve
+from tests.net.scripted_application import ScriptedServer, get, post, serve
 from tests.net.smuggling_vectors import LAST, REFUSED, SMUGGLED
 
 ECHO_HEAD = b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n"
@@ -51,13 +52,13 @@ def test_a_parser_that_failed_is_not_reused(server: ScriptedServer, monkeypatch:
     """An unexpected error of the shared parser ends one connection only."""
     parser = server.edge._shared.parsers.shared
 
-    def fail(data: bytes) -> list[Request]:
+    def fail(request: Request) -> int:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(parser, "feed", fail)
+    monkeypatch.setattr(server.application, "admit", fail)
     client = server.connect()
-    with pytest.raises(ZeroDivisionError):
-        client.send(get(b"/a"))
+    with pytest.raises(HttpParserCallbackError):
+        client.send(post(b"/a", 4))
     assert server.edge._shared.parsers.shared is not parser
     client = server.connect()
     client.send(get(b"/b"))

@@ -12,10 +12,10 @@ import pytest
 from pushup.metrics import Metrics
 from pushup.net.api.access import Access
 from pushup.net.api.application import Api
-from pushup.net.api.bodies import PublicationLimits
+from pushup.net.api.limits import PollLimits, PublicationLimits
 from pushup.net.api.machine import OneProcess
 from pushup.net.api.origins import Origins
-from pushup.net.api.poll_parameters import PollLimits, PollReader
+from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.refusals import Refusals
 from pushup.net.edge import Edge
 from pushup.net.limits import EdgeLimits, RequestLimits

@@ -7,7 +7,6 @@ import tracemalloc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
 
 from pushup.core.errors import BadRequest, PushUpError
 from pushup.net.http1 import RequestParser
@@ -34,8 +33,12 @@ def read(data: bytes, known: KnownHeads, limits: RequestLimits = LIMITS) -> list
     try:
         requests = parser.feed(data)
     except PushUpError as error:
-        return [*map(structs.astuple, parser.requests), type(error), str(error)]
-    return [*map(structs.astuple, requests), parser.idle, parser.ended, parser.wants_continue]
+        return [*map(fields, parser.requests), type(error), str(error)]
+    return [*map(fields, requests), parser.idle, parser.ended, parser.wants_continue]
+
+
+def fields(request: Request) -> tuple[object, ...]:
+    return (request.method, request.target, request.headers, request.keep_alive, request.body, request.is_1_0)
 
 
 def knowing(*before: bytes, limits: RequestLimits = LIMITS) -> KnownHeads:

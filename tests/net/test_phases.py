@@ -186,6 +186,7 @@ def test_the_tables_are_complete() -> None:
     assert set(SCENARIOS) == ALLOWED
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize(
     ("transition", "scenario"), SCENARIOS.items(), ids=[f"{a.name} to {b.name}" for a, b in SCENARIOS]
 )
@@ -201,6 +202,7 @@ def test_each_transition_is_made(
     assert seen <= ALLOWED
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("seed", range(40))
 def test_no_other_transition_is_made(seed: int, seen: Seen) -> None:
     """Whatever clients do, in whatever order, only transitions in the tables happen."""

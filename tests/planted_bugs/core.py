@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.planted_bugs.bug import Bug, Edit
 
-STATE, ANSWER = "pushup/core/state.py", "pushup/core/answer.py"
+STATE, READING = "pushup/core/state.py", "pushup/core/reading.py"
 HELD, CHANNEL, CHANNELS = "pushup/core/held_polls.py", "pushup/core/channel.py", "pushup/core/channels.py"
 WAITING, MOVING = "pushup/core/waiting.py", "pushup/core/moving.py"
 
@@ -26,7 +26,7 @@ BUGS = (
         "gap-without-a-loss",
         "a client is told of a gap when a message is dropped that it has received",
         "off by one",
-        (Edit(ANSWER, "else missed[n]) > after:", "else missed[n]) >= after > 0:"),),
+        (Edit(READING, "else missed[n]) > after:", "else missed[n]) >= after > 0:"),),
     ),
     Bug(
         "caught-up-too-early",
@@ -34,7 +34,7 @@ BUGS = (
         "Mercure #704, caught up to messages that were not delivered",
         (
             Edit(
-                ANSWER,
+                READING,
                 "    sequence = max(after, last.sequence) if upto is None else upto\n",
                 "    sequence = max(after, last.sequence)\n",
             ),
@@ -46,7 +46,7 @@ BUGS = (
         "MCP Python SDK #2499, cursor lost after an empty answer",
         (
             Edit(
-                ANSWER,
+                READING,
                 "    sequence = max(after, last.sequence) if upto is None else upto\n",
                 "    sequence = (max(after, last.sequence) if messages else after) if upto is None else upto\n",
             ),

@@ -203,7 +203,7 @@ BUGS = (
         "found by the simulation before a release (seeds 53, 274, 557)",
         (
             Edit(
-                "pushup/core/answer.py",
+                "pushup/core/reading.py",
                 "        after = past.good_up_to(cursor.epoch)\n",
                 "        after = 0\n",
             ),

@@ -49,7 +49,7 @@ def test_a_bug_is_found(name: str) -> None:
 @pytest.mark.processes
 def test_what_is_no_bug_is_not_found() -> None:
     """Neither the copy nor the change alone breaks a promise, or fails a test."""
-    harmless = Bug("harmless", "", "", (Edit("pushup/core/poll.py", "math.inf\n", "math.inf \n"),))
+    harmless = Bug("harmless", "", "", (Edit("pushup/core/poll.py", "import math\n", "import math \n"),))
     assert not try_bug(harmless, seeds=2, repeat=1, known=Known(None)).is_found
     with_test = harmless._replace(test="tests/core/test_cursor.py")
     assert not try_bug(with_test, seeds=2, repeat=1, known=Known(None)).is_found

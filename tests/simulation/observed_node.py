@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from pushup.broadcast import Broadcast, Follower
 from pushup.core.answer import Answer
 from pushup.core.commands import Entry, Expire, Outcome, Publish
 from pushup.core.cursor import Cursor
@@ -24,45 +25,68 @@ BUG = "a bug that only this node has"
 """What the error says that an observed node is told to make; any other is one of PushUp's own."""
 
 
-class ObservedNode(Node[Holder]):
-    """Does what a node does, and tells the world of it."""
+class ObservedNode:
+    """Passes everything on to a node, and tells the world of it.
 
-    def __init__(self, world: World, **parts: Any) -> None:
-        super().__init__(**parts)
+    Around the node, not a subclass: a compiled class can have none that is interpreted.
+    """
+
+    def __init__(self, world: World, name: str, node: Node[Holder]) -> None:
         self._world = world
+        self._name = name
+        self._node = node
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._node, name)
 
     def poll(self, poll: Poll, holder: Holder, at_most: float = math.inf) -> Answer | Subscription[Holder]:
-        cursor, here = poll.cursor, self.cursor
+        cursor, here = poll.cursor, self._node.cursor
         if isinstance(cursor, Cursor) and here.epoch:
             if cursor.epoch != here.epoch:
                 self._world.reach("a poll's cursor was of an epoch that its node does not have")
             elif cursor.sequence > here.sequence:
                 self._world.reach("a poll's cursor was ahead of its node")
-        return super().poll(poll, holder, at_most)
+        return self._node.poll(poll, holder, at_most)
 
     def apply(self, entry: Entry) -> Outcome:
-        command = entry.command
+        command, state = entry.command, self._node.state
         if isinstance(command, Publish) and f"poison for {self._name} ".encode() in bytes(command.messages[0].data):
             raise RuntimeError(BUG)
-        before = self.state.message_count + len(self.state.channels)
-        outcome = super().apply(entry)
-        due = self.state.next_expiry
+        before = state.message_count + len(state.channels)
+        outcome = self._node.apply(entry)
+        due = state.next_expiry
         if isinstance(command, Expire) and due is not None and due <= entry.time:
             self._world.reach("an entry had more to expire than it may")
         added = sum(len(draft.channels) for draft in command.messages) if isinstance(command, Publish) else 1
-        self._world.work += added + max(0, before - self.state.message_count - len(self.state.channels))
+        self._world.work += added + max(0, before - state.message_count - len(state.channels))
         return outcome
 
     def start_from(self, state: ReplicatedState) -> None:
-        self._world.work += self.polls.count
-        if self.polls.count:
+        held = self._node.polls.count
+        self._world.work += held
+        if held:
             self._world.reach("a node continued with another state while it held polls")
-        super().start_from(state)
-        due = self.state.next_expiry
+        self._node.start_from(state)
+        due = state.next_expiry
         if due is not None and due <= self._world.now:
             self._world.reach("a node started from a checkpoint while something in it was due to expire")
 
     def changes(self, after: int | None = None) -> Changes:
-        changes = super().changes(after)
+        changes = self._node.changes(after)
         self._world.work += len(changes.channels) + len(changes.messages)
         return changes
+
+
+class ObservedBroadcast:
+    """Passes everything on to a broadcast, and has it followed by an observed node."""
+
+    def __init__(self, broadcast: Broadcast) -> None:
+        self._broadcast = broadcast
+        self.follower: Follower
+        """Set before the node starts."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._broadcast, name)
+
+    def start(self, follower: Follower) -> None:
+        self._broadcast.start(self.follower)

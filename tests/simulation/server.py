@@ -22,6 +22,7 @@ from pushup.broadcast.redis.errors import CannotConnect, ErrorReply, Lost
 from pushup.broadcast.redis.log import LEASE_SECONDS
 from pushup.clock import SteadyTime
 from pushup.core import rules, snapshot
+from pushup.core.subscription import Holder
 from pushup.link import Link
 from pushup.metrics import Metrics
 from pushup.net.api.access import Access
@@ -33,6 +34,7 @@ from pushup.net.api.refusals import Refusals
 from pushup.net.api.streaming import Streaming
 from pushup.net.edge import Edge
 from pushup.net.listener import Listener
+from pushup.node import Node
 from pushup.service import PushUpService
 from pushup.settings import Settings
 from tests.net.in_memory import InMemoryReactor
@@ -40,7 +42,7 @@ from tests.simulation import parent, redis_server
 from tests.simulation.disk import Disk, SimulatedHelpers, SimulatedMark
 from tests.simulation.local_broadcasts import make_local_broadcast
 from tests.simulation.network import End, Network
-from tests.simulation.observed_node import ObservedNode
+from tests.simulation.observed_node import ObservedBroadcast, ObservedNode
 from tests.simulation.parent import Parent, connect
 from tests.simulation.sockets import ListeningSocket, SimulatedDemultiplexer, SimulatedSocket, SimulatedTransport
 from tests.simulation.world import Clock, Process, World
@@ -53,7 +55,6 @@ def use_version(version: int) -> None:
     """Make this the latest version of the state machine that the code knows."""
     for module in VERSIONED:
         module.LATEST_VERSION = version  # type: ignore[attr-defined]
-    rules.Rules.__init__.__defaults__ = (version,)
 
 
 class SimulatedConnector:
@@ -196,21 +197,23 @@ class Server:
         self._steady_time = SteadyTime(process.clock.wall, process.clock.monotonic)
         demultiplexer = SimulatedDemultiplexer(process)
         self.broadcast = self._make_broadcast(process, random)
-        self.node = ObservedNode(
-            self.world,
+        observed = ObservedBroadcast(self.broadcast)
+        self.node: Node[Holder] = Node(
             limits=settings.queue,
             hold_limits=settings.hold,
-            broadcast=self.broadcast,
+            broadcast=cast(Broadcast, observed),
             clock=clock,
             soon=demultiplexer.soon,
             random=random,
             metrics=metrics,
             name=self.name,
         )
+        node = cast(Node[Holder], ObservedNode(self.world, self.name, self.node))
+        observed.follower = node
         origins = Origins(frozenset())
         access = Access(publish_keys=(), origins=origins, hosts=("*",))
         streaming = Streaming(
-            self.node,
+            node,
             PollReader(settings.poll, for_streams=True),
             None,
             settings.stream,
@@ -219,7 +222,7 @@ class Server:
             random=random,
         )
         api = Api(
-            self.node,
+            node,
             polls=PollReader(settings.poll),
             publication_limits=settings.publication,
             publication_limit_bytes=settings.request.body_limit_bytes,

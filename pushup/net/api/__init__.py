@@ -10,9 +10,12 @@
 | `script` | `pushup.js` for web pages |
 | `poll_parameters` | the parameters of a poll |
 | `bodies` | the other JSON that clients send, and what they are sent |
+| `shapes` | the fields of this JSON |
+| `limits` | what one request can ask for |
 | `decoding` | JSON -> values, and what is wrong with a body in plain words |
 | `suggestions` | "did you mean ...?" |
-| `access` | request -> grant: what it may do |
+| `access` | request -> grant |
+| `grants` | what a request may do |
 | `origins` | which web pages may use this server (CORS) |
 | `authorized_polls` | a poll's grant, when the application decides who may poll |
 | `refusals` | errors -> responses; who was refused is counted and logged |

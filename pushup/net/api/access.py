@@ -10,16 +10,12 @@
 from __future__ import annotations
 
 import hmac
-import math
 from ipaddress import ip_address
-from typing import Literal
-
-from msgspec import Struct
 
 from pushup.core.errors import Forbidden, Unauthorized
+from pushup.net.api.grants import NOTHING, Grant, Right
 from pushup.net.api.origins import Origins
 from pushup.net.errors import ForbiddenOrigin, MisdirectedRequest
-from pushup.net.exchange import Client
 from pushup.net.request import Request
 
 KNOWN_HOSTS_LIMIT = 64
@@ -32,42 +28,6 @@ SHOWN_HOST_LENGTH = 100
 _SENT_FOR_OTHERS = frozenset((b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via", b"origin"))
 """Header fields of requests that a proxy, or a browser for a script, sends on behalf of somebody else."""
 
-
-Right = Literal["publish", "inspect", "poll", "see details", "see details locally"]
-"""Something that a request may be allowed to do.
-
-| right | allows |
-|---|---|
-| publish | publishing; creating, renewing and closing channels |
-| inspect | listing channels and nodes, showing a channel |
-| poll | polling, where polls have to be authorized |
-| see details | seeing what concerns the server's surroundings, such as the address of its Redis |
-| see details locally | the same, if the client's address is this machine's; finding that out takes a system call |
-
-Text, not an enum: the rights of each publication are looked up, and an enum's hash takes ten times as long.
-"""
-
-
-class Grant(Struct, frozen=True):
-    """What a request may do."""
-
-    rights: frozenset[Right] = frozenset()
-    channels: tuple[str, ...] | None = None
-    """The channels that the rights are for; None: all."""
-    subject: str = ""
-    """Who sent the request, where that is known."""
-    valid_until: float = math.inf
-    """Seconds since the epoch."""
-    new_ticket: str = ""
-    """A ticket for this grant, for the client to send with its next requests; empty if it has one."""
-
-    def shows_details_to(self, client: Client) -> bool:
-        """Whether the operator's details of an error may be sent to this client."""
-        return "see details" in self.rights or ("see details locally" in self.rights and client.is_local)
-
-
-NOTHING = Grant()
-"""What everybody may do: calls that require no right."""
 
 _WITH_KEY = Grant(frozenset(("publish", "inspect", "see details")))
 _WITHOUT_KEYS = Grant(frozenset(("publish", "inspect", "see details locally")))

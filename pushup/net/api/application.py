@@ -14,10 +14,11 @@ from twisted.python.failure import Failure
 
 from pushup.core.errors import PushUpError
 from pushup.core.subscription import Subscription
-from pushup.net.api.access import NOTHING, Access, Grant
+from pushup.net.api.access import Access
 from pushup.net.api.authorized_polls import AuthorizedPolls
-from pushup.net.api.bodies import PublicationLimits
 from pushup.net.api.channels import ChannelNode, Channels
+from pushup.net.api.grants import NOTHING, Grant
+from pushup.net.api.limits import PublicationLimits
 from pushup.net.api.machine import Machine
 from pushup.net.api.operations import OperatedNode, Operations
 from pushup.net.api.origins import Origins, preflight_headers
@@ -40,6 +41,18 @@ _log = Logger()
 
 class NodeInterface(PolledNode, PublishingNode, ChannelNode, OperatedNode, Protocol):
     """What the HTTP interface needs of a node."""
+
+
+class _Admitted:
+    """A request, the call that it is for, and what it may do."""
+
+    __slots__ = ("argument", "call", "grant", "request")
+
+    def __init__(self, request: Request, call: Call, argument: Any, grant: Grant) -> None:
+        self.request = request
+        self.call = call
+        self.argument = argument
+        self.grant = grant
 
 
 class Api:
@@ -67,6 +80,7 @@ class Api:
         self._origins = origins
         self._refusals = refusals
         self._body_limit_bytes = polls.body_limit_bytes
+        self._admitted: _Admitted | None = None  # most requests are complete when they are admitted, and called next
         polling = Polling(node, polls, authorized_polls)
         publishing = Publishing(node, publication_limits, refusals)
         channels = Channels(node, machine, refusals)
@@ -103,11 +117,9 @@ class Api:
 
         Raises: PushUpError, when the head is enough to refuse the request.
         """
-        self._access.check_host(request)
-        call, _ = self._router.find(request)
-        if call.requires is not None:
-            self._access.require(call.requires, request)
-        return self._body_limit_bytes if call.body_limit_bytes is None else call.body_limit_bytes
+        admitted = self._admitted = self._find(request)
+        limit = admitted.call.body_limit_bytes
+        return self._body_limit_bytes if limit is None else limit
 
     def headers_for(self, request: Request) -> tuple[Header, ...]:
         """The header fields of every response to this request (CORS)."""
@@ -115,17 +127,24 @@ class Api:
 
     def __call__(self, request: Request, exchange: Exchange) -> None:
         """Answer a request, now or later."""
+        admitted, self._admitted = self._admitted, None
         try:
-            self._access.check_host(request)
-            call, argument = self._router.find(request)
-            grant = NOTHING if call.requires is None else self._access.require(call.requires, request)
-            later = call.handler(request, argument, exchange, grant)
+            if admitted is None or admitted.request is not request:
+                admitted = self._find(request)
+            later = admitted.call.handler(request, admitted.argument, exchange, admitted.grant)
             if later is not None:
                 later.addErrback(self._failed_later, request, exchange)
         except PushUpError as error:
             self.refuse(error, request, exchange)
         except Exception:
             _internal_error(request, exchange)
+
+    def _find(self, request: Request) -> _Admitted:
+        """Raises: PushUpError."""
+        self._access.check_host(request)
+        call, argument = self._router.find(request)
+        grant = NOTHING if call.requires is None else self._access.require(call.requires, request)
+        return _Admitted(request, call, argument, grant)
 
     def refuse(self, error: PushUpError, request: Request | None, exchange: Exchange) -> None:
         """Answer with an error; `request` is None when not even its head could be read."""

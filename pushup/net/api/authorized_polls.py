@@ -12,11 +12,17 @@ from typing import Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
 
+from pushup.core.answer import Answer
 from pushup.core.channels import unknown_channel
 from pushup.core.errors import Overloaded
 from pushup.core.poll import Poll
-from pushup.net.api.access import Grant, Right
+from pushup.core.subscription import Holder
+from pushup.net.api.bodies import json_response
+from pushup.net.api.grants import Grant, Right
+from pushup.net.api.shapes import AnswerWithTicket
+from pushup.net.errors import TicketExpired
 from pushup.net.exchange import Exchange
+from pushup.net.problems import problem
 from pushup.net.request import Request
 
 TICKET_HEADER = b"pushup-ticket"
@@ -112,3 +118,28 @@ class AuthorizedPolls:
                 raise unknown_channel(channel)
         new_ticket, expires = decision
         return Grant(_POLL, channels, valid_until=expires, new_ticket=new_ticket)
+
+
+class GrantedPoll:
+    """Answers a poll while its grant is valid; after that the client has to poll again."""
+
+    __slots__ = ("_authorized_polls", "_exchange", "_grant")
+
+    def __init__(self, exchange: Exchange, grant: Grant, authorized_polls: AuthorizedPolls) -> None:
+        self._exchange = exchange
+        self._grant = grant
+        self._authorized_polls = authorized_polls
+
+    def answer(self, answer: Answer) -> None:
+        ticket = self._grant.new_ticket
+        if self._authorized_polls.seconds_left(self._grant) <= 0:
+            # The answer is not lost: the client's cursor has not moved.
+            self._exchange.respond(problem(TicketExpired("poll again, without this ticket")))
+        elif ticket:
+            told = AnswerWithTicket(answer.cursor, answer.messages, answer.more, answer.gaps, answer.closed, ticket)
+            self._exchange.respond(json_response(told))
+        else:
+            self._exchange.answer(answer)
+
+
+_check: type[Holder] = GrantedPoll

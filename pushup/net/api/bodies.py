@@ -6,7 +6,8 @@
     {"name": "tag:c++", "ttl": 3600}                                      create; both optional
     {"ttl": 3600}                                                         renew; optional
 
-`data` is checked to be JSON in UTF-8 and kept as it was written. The body of a poll is in `poll_parameters`.
+`data` is checked to be JSON in UTF-8 and kept as it was written. `shapes` has the fields; a
+poll's body is read in `poll_parameters`.
 """
 
 from __future__ import annotations
@@ -15,12 +16,22 @@ import re
 from typing import NamedTuple, get_args
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw
 
 from pushup.core.channels import is_id
 from pushup.core.commands import Ack, Confirmation, Create, Draft, Publish, Published, Renew
 from pushup.core.errors import BadRequest
 from pushup.net.api.decoding import BodyDecoder
+from pushup.net.api.limits import PublicationLimits
+from pushup.net.api.shapes import (
+    ACK_SECONDS,
+    CreateBody,
+    MessageBody,
+    PublicationBody,
+    PublishedMany,
+    PublishedOne,
+    RenewBody,
+)
 from pushup.net.errors import MessageTooLarge
 from pushup.net.responses import Response
 
@@ -30,59 +41,20 @@ NAME_LIMIT_BYTES = 255
 TTL_LIMIT_SECONDS = 366 * 86400.0
 """The longest lifetime of a channel on which nobody publishes: a year."""
 
-ACK_SECONDS = 5.0
-"""How long a publisher waits for a stronger acknowledgement, unless it says so."""
-
 ACK_LIMIT_SECONDS = 60.0
 """The most that a publisher can wait."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]").search
 
 
-class PublicationLimits(Struct, frozen=True, kw_only=True):
-    """The limits of one publication."""
-
-    message_limit_bytes: int = 64 * 1024
-    """Maximum size of one message's data, as JSON text."""
-    batch_limit: int = 100
-    """Maximum number of messages in one publication."""
-    message_channels_limit: int = 100
-    """Maximum number of channels of one message."""
-    publication_channels_limit: int = 1000
-    """Maximum number of channels of all messages in one publication together, a channel counted for each of its
-    messages. A publication is applied in one go, on each node: 1000 take up to 6 ms."""
-
-
-class _MessageBody(Struct, forbid_unknown_fields=True):
-    channels: tuple[str, ...]
-    data: Raw
-
-
-class _PublicationBody(Struct, forbid_unknown_fields=True):
-    ack: Ack = "accepted"
-    ack_timeout: float = ACK_SECONDS
-    channels: tuple[str, ...] | UnsetType = UNSET
-    data: Raw | UnsetType = UNSET
-    messages: tuple[_MessageBody, ...] | UnsetType = UNSET
-
-
-class _CreateBody(Struct, forbid_unknown_fields=True):
-    name: str | None = None
-    ttl: float | None = None
-
-
-class _RenewBody(Struct, forbid_unknown_fields=True):
-    ttl: float | None = None
-
-
 _publication = BodyDecoder(
-    _PublicationBody,
+    PublicationBody,
     '{"channels": ["news"], "data": "hello"}',
-    items=_MessageBody,
+    items=MessageBody,
     choices={"ack": get_args(Ack)},
 )
-_create = BodyDecoder(_CreateBody, '{"name": "news", "ttl": 3600}')
-_renew = BodyDecoder(_RenewBody, '{"ttl": 3600}')
+_create = BodyDecoder(CreateBody, '{"name": "news", "ttl": 3600}')
+_renew = BodyDecoder(RenewBody, '{"ttl": 3600}')
 
 
 class Publication(NamedTuple):
@@ -183,24 +155,6 @@ def check_ttl(ttl: float | None) -> float | None:
     return ttl
 
 
-class _PublishedOne(Struct, frozen=True, omit_defaults=True):
-    id: str
-    time: float
-    cursor: str
-    ack: Ack | None = None
-    replicas: int | None = None
-    nodes: int | None = None
-
-
-class _PublishedMany(Struct, frozen=True, omit_defaults=True):
-    ids: tuple[str, ...]
-    time: float
-    cursor: str
-    ack: Ack | None = None
-    replicas: int | None = None
-    nodes: int | None = None
-
-
 def write_published(published: Published, as_list: bool, confirmed: Confirmation | None = None) -> bytes:
     """`{"id","time","cursor"}`, or `"ids"` for a list; with `"ack","replicas","nodes"` if it was confirmed."""
     epoch, first, last = published.epoch, published.sequence, published.sequence + published.count - 1
@@ -208,8 +162,8 @@ def write_published(published: Published, as_list: bool, confirmed: Confirmation
     acknowledged = () if confirmed is None else (confirmed.ack, confirmed.replicas, confirmed.nodes)
     if as_list:
         ids = tuple(f"{epoch}-{n}" for n in range(first, last + 1))
-        return write(_PublishedMany(ids, published.time, cursor, *acknowledged))
-    return write(_PublishedOne(cursor, published.time, cursor, *acknowledged))
+        return write(PublishedMany(ids, published.time, cursor, *acknowledged))
+    return write(PublishedOne(cursor, published.time, cursor, *acknowledged))
 
 
 write = msgspec.json.Encoder().encode

@@ -10,8 +10,8 @@ from msgspec import Struct
 from pushup.core.channel import Channel
 from pushup.core.commands import Close, Command, Outcome
 from pushup.core.errors import BadRequest, PushUpError
-from pushup.net.api.access import Grant
 from pushup.net.api.bodies import json_response, read_create, read_renew
+from pushup.net.api.grants import Grant
 from pushup.net.api.machine import Machine
 from pushup.net.api.refusals import Refusals
 from pushup.net.exchange import Exchange

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from pushup.core.errors import PushUpError
-from pushup.net.api.access import Access, Grant
+from pushup.net.api.access import Access
 from pushup.net.api.bodies import json_response
+from pushup.net.api.grants import Grant
 from pushup.net.api.machine import Machine
 from pushup.net.exchange import Exchange
 from pushup.net.request import Request

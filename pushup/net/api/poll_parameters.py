@@ -1,6 +1,6 @@
 """The parameters of a poll, from a query string or from JSON.
 
-They are read nowhere else. To add one, change `_PARAMETERS` and `_read` (query string), `_PollBody` and `from_body`
+They are read nowhere else. To add one, change `_PARAMETERS` and `_read` (query string), `PollBody` and `from_body`
 (JSON), and `_poll`, which checks what comes from either.
 
     channel=a&channel=b&cursor=k3f9-41&timeout=25&limit=100&from=<time>&to=<time>
@@ -13,57 +13,27 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from datetime import datetime
 from urllib.parse import unquote_to_bytes
-
-import msgspec
-from msgspec import Struct
 
 from pushup.core.cursor import parse_cursor
 from pushup.core.errors import BadRequest
 from pushup.core.poll import Poll, Selection
 from pushup.net.api.bodies import check_name
 from pushup.net.api.decoding import BodyDecoder
+from pushup.net.api.limits import PollLimits
+from pushup.net.api.shapes import PollBody
 from pushup.net.api.suggestions import suggestion
 
 REMEMBERED = 512
 """Query strings and selections remembered: clients that wait for the same next message send the same query string, one
 soon after the other. Few enough to stay in the processor's cache."""
 
-REMEMBERED_WITHOUT_CURSOR = 4096
-"""Query strings remembered without their cursors: a client that polls again changes nothing else. 0.6 KB each."""
+REMEMBERED_WITHOUT_CURSOR = 16 * 1024
+"""Query strings remembered without their cursors: a client that polls again changes nothing else. 500 B each. If all
+clients of a process poll channels of their own, and there were fewer, each would be read as a whole again."""
 
 _CURSOR_CHARACTERS = b"0123456789abcdefghijklmnopqrstuvwxyz-"
-
-
-class PollLimits(Struct, frozen=True, kw_only=True):
-    """The limits of a poll. A client that asks for more time or messages gets the maximum."""
-
-    poll_timeout_seconds: float = 25.0
-    """Default wait when a poll gives no timeout."""
-    poll_timeout_limit_seconds: float = 60.0
-    """Maximum wait."""
-    poll_channels_limit: int = 100
-    """Maximum number of channels in one poll."""
-    poll_limit: int = 100
-    """Maximum number of messages in one answer."""
-    poll_body_limit_bytes: int = 64 * 1024
-    """Maximum size of the body of a poll, or of a call that creates or renews a channel. 100 names of 255 bytes fit."""
-
-    def mistakes(self) -> Iterator[tuple[str, str]]:
-        """Each setting whose value cannot be used, and why."""
-        if self.poll_timeout_seconds > self.poll_timeout_limit_seconds:
-            yield "poll_timeout_seconds", "must not exceed poll_timeout_limit_seconds"
-
-
-class _PollBody(Struct, forbid_unknown_fields=True):
-    channels: tuple[str, ...]
-    cursor: str = ""
-    timeout: float | None = None
-    limit: int | None = None
-    from_: float | str | None = msgspec.field(default=None, name="from")
-    to: float | str | None = None
 
 
 _PARAMETERS = ("channel", "cursor", "timeout", "limit", "from", "to")
@@ -78,7 +48,7 @@ _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII).fullmatch
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?|[+-]?\.[0-9]+", re.ASCII).fullmatch
 """A number as JSON and people write it; Python's `float` takes more."""
 
-_body = BodyDecoder(_PollBody, '{"channels": ["news"]}')
+_body = BodyDecoder(PollBody, '{"channels": ["news"]}')
 
 
 class PollReader:
@@ -114,7 +84,7 @@ class PollReader:
         if before.endswith(b"&") or not before:  # else it is the end of a value
             if len(self._without_cursor) >= REMEMBERED_WITHOUT_CURSOR:
                 self._without_cursor.clear()
-            self._without_cursor[before, after] = poll
+            self._without_cursor[before, after] = Poll(poll.selection, timeout=poll.timeout)
         return poll
 
     def from_body(self, body: bytes) -> Poll:

@@ -6,6 +6,7 @@ with whatever else delivers messages; holding the request and writing one answer
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any, Protocol
 
@@ -15,13 +16,11 @@ from pushup.core.answer import Answer
 from pushup.core.cursor import Cursor
 from pushup.core.poll import Poll
 from pushup.core.subscription import Holder, Subscription
-from pushup.net.api.access import Grant
-from pushup.net.api.authorized_polls import AuthorizedPolls
+from pushup.net.api.authorized_polls import AuthorizedPolls, GrantedPoll
 from pushup.net.api.bodies import json_response
+from pushup.net.api.grants import Grant
 from pushup.net.api.poll_parameters import PollReader
-from pushup.net.errors import TicketExpired
 from pushup.net.exchange import Exchange
-from pushup.net.problems import problem
 from pushup.net.request import Request
 
 
@@ -30,7 +29,7 @@ class PolledNode(Protocol):
 
     @property
     def here(self) -> Cursor: ...
-    def poll(self, poll: Poll, holder: Holder, at_most: float = ..., /) -> Answer | Subscription[Holder]: ...
+    def poll(self, poll: Poll, holder: Holder, at_most: float = math.inf, /) -> Answer | Subscription[Holder]: ...
     def abandon(self, subscription: Subscription[Any], /) -> None: ...
 
 
@@ -64,40 +63,9 @@ class Polling:
         return authorized_polls.when_granted(poll, request, exchange, granted)
 
     def _poll_granted(self, poll: Poll, exchange: Exchange, authorized_polls: AuthorizedPolls, grant: Grant) -> None:
-        granted = _GrantedPoll(exchange, grant, authorized_polls)
+        granted = GrantedPoll(exchange, grant, authorized_polls)
         result = self._node.poll(poll, granted, authorized_polls.seconds_left(grant))
         if isinstance(result, Subscription):
             exchange.hold(result)
         else:
             granted.answer(result)
-
-
-class _AnswerWithTicket(Answer, frozen=True):
-    """A poll's answer to a client that gets a ticket with it."""
-
-    ticket: str
-
-
-class _GrantedPoll:
-    """Answers a poll while its grant is valid; after that the client has to poll again."""
-
-    __slots__ = ("_authorized_polls", "_exchange", "_grant")
-
-    def __init__(self, exchange: Exchange, grant: Grant, authorized_polls: AuthorizedPolls) -> None:
-        self._exchange = exchange
-        self._grant = grant
-        self._authorized_polls = authorized_polls
-
-    def answer(self, answer: Answer) -> None:
-        ticket = self._grant.new_ticket
-        if self._authorized_polls.seconds_left(self._grant) <= 0:
-            # The answer is not lost: the client's cursor has not moved.
-            self._exchange.respond(problem(TicketExpired("poll again, without this ticket")))
-        elif ticket:
-            told = _AnswerWithTicket(answer.cursor, answer.messages, answer.more, answer.gaps, answer.closed, ticket)
-            self._exchange.respond(json_response(told))
-        else:
-            self._exchange.answer(answer)
-
-
-_check: type[Holder] = _GrantedPoll

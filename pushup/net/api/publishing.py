@@ -8,8 +8,9 @@ from typing import Protocol
 from pushup.core.commands import Ack, Command, Confirmation, Outcome, Published
 from pushup.core.cursor import Cursor
 from pushup.core.errors import BadRequest, PushUpError
-from pushup.net.api.access import Grant
-from pushup.net.api.bodies import PublicationLimits, read_publication, write_published
+from pushup.net.api.bodies import read_publication, write_published
+from pushup.net.api.grants import Grant
+from pushup.net.api.limits import PublicationLimits
 from pushup.net.api.refusals import Refusals
 from pushup.net.exchange import Exchange
 from pushup.net.request import Request

@@ -8,7 +8,7 @@ from twisted.logger import Logger
 
 from pushup.core.errors import Forbidden, PushUpError, Unauthorized
 from pushup.metrics import Metrics
-from pushup.net.api.access import NOTHING, Grant
+from pushup.net.api.grants import NOTHING, Grant
 from pushup.net.errors import ForbiddenOrigin, MisdirectedRequest, SpokeTls
 from pushup.net.exchange import Client, Exchange
 from pushup.net.problems import problem

@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any, Protocol
 
 from msgspec import Struct
-from msgspec.structs import replace
 from twisted.internet.defer import Deferred
 
 from pushup.core.answer import Answer
@@ -26,9 +25,9 @@ from pushup.core.cursor import Cursor, Start, parse_cursor
 from pushup.core.errors import BadRequest, PushUpError
 from pushup.core.poll import Poll, Selection
 from pushup.core.subscription import Holder, Subscription
-from pushup.net.api.access import NOTHING, Grant
 from pushup.net.api.authorized_polls import AuthorizedPolls
 from pushup.net.api.event_encoding import EventEncoding, EventEncodings
+from pushup.net.api.grants import NOTHING, Grant
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.polling import PolledNode
 from pushup.net.errors import NotAcceptable
@@ -114,7 +113,7 @@ class Streaming:
         encoding = self._encodings.find(request.header(b"accept"), chunked=not request.is_1_0)
         if encoding is None:
             raise NotAcceptable("events come as text/event-stream or as application/x-ndjson", field="Accept")
-        poll = replace(poll, cursor=_cursor(poll, request), timeout=self._heartbeat_seconds, stays=True)
+        poll = Poll(poll.selection, _cursor(poll, request), self._heartbeat_seconds, stays=True)
         begin = partial(self._show if request.method == b"HEAD" else self._begin, poll, exchange, encoding)
         if self._authorized_polls is not None:
             return self._authorized_polls.when_granted(poll, request, exchange, begin)
@@ -128,7 +127,7 @@ class Streaming:
     def _show(self, poll: Poll, exchange: Exchange, encoding: EventEncoding, grant: Grant) -> None:
         """Answer with the head of a stream. Raises: as `Stream.begin`."""
         stream = Stream(self, poll.selection, encoding, grant, 0.0)
-        result = self.node.poll(replace(poll, timeout=0.0, stays=False), stream, 0.0)
+        result = self.node.poll(Poll(poll.selection, poll.cursor), stream, 0.0)
         if isinstance(result, Subscription):
             self.node.abandon(result)
         exchange.stream(stream, encoding.content_type, b"", chunked=encoding.is_chunked)
@@ -162,7 +161,7 @@ class Stream:
         if isinstance(poll.cursor, Start):
             told = str(node.here)  # if there is nothing yet, it will continue here
             if poll.cursor is Start.NOW:
-                poll = replace(poll, cursor=node.here)
+                poll = Poll(poll.selection, node.here, poll.timeout, poll.stays)
         result = node.poll(poll, self, self._seconds_left())
         if isinstance(result, Subscription):
             self._subscription = result

@@ -9,7 +9,7 @@ import select
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.interfaces import IReadDescriptor
 from twisted.python.failure import Failure
@@ -65,7 +65,6 @@ class _SharedTransport:
             self._transport.doWrite()
 
 
-@implementer(IReadDescriptor)
 class EpollDemultiplexer:
     """The `epoll` strategy."""
 
@@ -80,7 +79,7 @@ class EpollDemultiplexer:
         self._shared: dict[int, _SharedTransport] = {}
 
     def start(self) -> None:
-        self._reactor.addReader(self)
+        self._reactor.addReader(cast(IReadDescriptor, self))
 
     def add(self, connection: Watched) -> None:
         fd = connection.socket.fileno()
@@ -126,7 +125,7 @@ class EpollDemultiplexer:
     def close(self) -> None:
         for shared in list(self._shared.values()):
             shared.give_back()
-        self._reactor.removeReader(self)
+        self._reactor.removeReader(cast(IReadDescriptor, self))
         self._epoll.close()
 
     # What the reactor calls.
@@ -178,5 +177,7 @@ class EpollDemultiplexer:
     def logPrefix(self) -> str:
         return "epoll"
 
+
+implementer(IReadDescriptor)(EpollDemultiplexer)  # not as a decorator: with one, a class is not compiled as such
 
 _check: type[Demultiplexer] = EpollDemultiplexer

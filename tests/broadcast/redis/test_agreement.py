@@ -355,6 +355,7 @@ def test_a_node_that_could_not_apply_an_entry_tries_it_again(logged_failures: li
     logged_failures.clear()
 
 
+@pytest.mark.interpreted
 def test_an_entry_that_fails_in_the_middle_leaves_nothing(
     logged_failures: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from pushup.broadcast.memory import MemoryBroadcast
 from pushup.core.commands import Command
 from pushup.core.errors import Forbidden, Unauthorized, Unavailable
 from pushup.metrics import Metrics, MetricsPage
-from pushup.net.api.access import KNOWN_HOSTS_LIMIT, NOTHING, Access, Grant, Right
+from pushup.net.api.access import KNOWN_HOSTS_LIMIT, Access
+from pushup.net.api.grants import NOTHING, Grant, Right
 from pushup.net.api.origins import Origins
 from pushup.net.api.request_log import RequestLog
 from pushup.net.errors import SpokeTls
@@ -19,7 +19,7 @@ from pushup.net.exchange import Client
 from pushup.net.rarely import LOG_SECONDS
 from pushup.net.request import Request
 from pushup.settings import SettingsError, read_settings
-from tests.net.in_memory_node import InMemoryNode, RecordingExchange
+from tests.net.in_memory_node import AroundMemory, InMemoryNode, RecordingExchange
 from tests.net.in_memory_server import InMemoryServer
 from tests.net.observed_log import logged_at
 from tests.net.scripted_application import get
@@ -113,7 +113,7 @@ def test_hosts_are_names(host: str) -> None:
 # Details for the operator.
 
 
-class _Broken(MemoryBroadcast):
+class _Broken(AroundMemory):
     """Refuses everything, for a reason with details that strangers must not see."""
 
     error = Unavailable("the message log cannot be reached", retry_after=1, operator_detail="10.0.0.7:6379: refused")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -11,9 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from pushup.core.answer import Answer
 from pushup.core.commands import Draft, Publish, Published
 from pushup.core.limits import Limits
-from pushup.net.api.bodies import Publication, PublicationLimits, write
+from pushup.net.api.bodies import Publication, write
 from pushup.net.api.channels import PAGE_LIMIT
-from pushup.net.api.poll_parameters import PollLimits
+from pushup.net.api.limits import PollLimits, PublicationLimits
 from pushup.net.limits import EdgeLimits
 from pushup.net.request import Request
 from tests.net.in_memory_node import InMemoryNode
@@ -193,8 +195,26 @@ def test_a_waiting_publisher_keeps_no_message_alive(node: InMemoryNode) -> None:
     node.begin("DELETE", "/v1/channels/a")
     assert len(waiting) == 5
     for then in waiting:
-        kept = [type(cell.cell_contents) for cell in then.__closure__]
+        kept = [type(value) for value in _kept_by(then)]
+        assert kept
         assert not {Publish, Publication, Request, Draft, bytes} & set(kept), kept
+
+
+def _kept_by(function: Callable[..., object]) -> list[object]:
+    """The variables of the function around it that it uses; a compiled one keeps them in an object of its own."""
+    cells = getattr(function, "__closure__", None)
+    if cells is not None:
+        return [cell.cell_contents for cell in cells]
+    return [value for kept in gc.get_referents(function) for value in gc.get_referents(kept)]
+
+
+def test_what_one_request_may_do_is_not_lent_to_another() -> None:
+    """A head that was admitted, and whose body has not come, is not the request that is answered next."""
+    node = InMemoryNode(publish_keys=("secret",))
+    key = {b"host": b"a", b"authorization": b"Bearer secret"}
+    assert node.api.admit(Request(b"POST", b"/v1/messages", key, keep_alive=True)) > 0
+    assert node.call("POST", "/v1/messages", {"channels": ["a"], "data": 1}).status == 401
+    assert node.call("GET", "/v1/cursor").json == {"cursor": "e-0"}
 
 
 def test_cursor(node: InMemoryNode) -> None:

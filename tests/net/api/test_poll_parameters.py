@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from typing import cast
 from urllib.parse import quote, urlencode
 
 import pytest
-from msgspec import structs
 
 from pushup.core.cursor import Cursor, Start
 from pushup.core.errors import BadRequest
 from pushup.core.poll import Poll
-from pushup.net.api.poll_parameters import REMEMBERED, REMEMBERED_WITHOUT_CURSOR, PollLimits, PollReader
+from pushup.net.api.limits import PollLimits
+from pushup.net.api.poll_parameters import REMEMBERED, REMEMBERED_WITHOUT_CURSOR, PollReader
 
 LIMITS = PollLimits(poll_timeout_seconds=25, poll_timeout_limit_seconds=60, poll_channels_limit=3, poll_limit=100)
 
@@ -222,10 +223,10 @@ def _outcome(reader: PollReader, query: bytes) -> object:
         poll = reader.from_query(query)
     except BadRequest as error:
         return str(error), error.field
-    return poll.cursor, poll.timeout, structs.astuple(poll.selection)
+    selection = poll.selection
+    return poll.cursor, poll.timeout, selection.channels, selection.limit, selection.start, selection.end
 
 
 def _stores(reader: PollReader) -> list[dict[object, object]]:
-    stores = [value for value in vars(reader).values() if isinstance(value, dict)]
-    assert len(stores) >= 2
-    return stores
+    stores = (reader._polls, reader._without_cursor, reader._selections)
+    return [cast("dict[object, object]", store) for store in stores]

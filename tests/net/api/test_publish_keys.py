@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pushup.core.errors import Forbidden, Unauthorized
-from pushup.net.api.poll_parameters import PollLimits
+from pushup.net.api.limits import PollLimits
 from pushup.net.request import Request
 from tests.net.in_memory_node import InMemoryNode
 

@@ -10,7 +10,7 @@ import pytest
 from pushup.core.commands import Continue, Entry
 from pushup.core.limits import Limits
 from pushup.drain import SLICE
-from pushup.net.api.poll_parameters import PollLimits
+from pushup.net.api.limits import PollLimits
 from pushup.net.api.streaming import AGE_JITTER, StreamLimits
 from pushup.net.request import Request
 from tests.net.event_reader import Event, cursor_of, data_of, read_chunks, read_events, read_lines
