@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -136,7 +136,7 @@ def main(experiment: str, file: Path | None, *, quick: bool | None, out: Path, *
         tables, figures = EXPERIMENTS[experiment].run(quick=bool(quick))
     took = time.time() - began
     about = {
-        "command": " ".join(["python -m loadtest", *sys.argv[1:]]),
+        "command": _command(sys.argv[1:]),
         "machine": f"{platform.machine()}, {os.cpu_count()} processors, {platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "seconds": round(took, 1),
@@ -161,6 +161,15 @@ def _flags(names: Iterable[str]) -> str:
     """The options as they are written on the command line."""
     named = {parameter.name: parameter.opts[0] for parameter in main.params}
     return ", ".join(sorted(named[name] for name in names))
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """How to do this again; wherever the results went."""
+    kept = list(arguments)
+    if "--out" in kept:
+        at = kept.index("--out")
+        del kept[at : at + 2]
+    return " ".join(["python -m loadtest", *kept])
 
 
 def _report(out: Path, *, docs: bool) -> None:

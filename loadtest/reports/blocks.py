@@ -346,7 +346,9 @@ def _peers(saved: Saved) -> str:
         "trip p50 ms",
         "trip p99 ms",
     )
-    return table(columns, [tuple(row[column] for column in columns) for row in saved.rows("peers")], texts=3)
+    rows = saved.rows("peers")
+    measured = tuple(column for column in columns if column in rows[0])  # older results have fewer
+    return table(measured, [tuple(row[column] for column in measured) for row in rows], texts=3)
 
 
 BLOCKS: Mapping[str, Block] = {

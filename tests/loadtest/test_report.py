@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from loadtest.__main__ import main
+from loadtest.__main__ import _command, main
 from loadtest.reports.items import PAPERS
 from loadtest.reports.report import write_report
 from loadtest.reports.results import Figure, Table
@@ -152,3 +152,9 @@ class _Seen(HTMLParser):
         if self._in_cell:
             self.cells.append(data)
             self._in_cell = False
+
+
+def test_how_a_result_was_measured_names_no_folder() -> None:
+    """The command can be repeated anywhere."""
+    assert _command(["echo", "--full", "--out", "/somewhere"]) == "python -m loadtest echo --full"
+    assert _command(["--out", "a", "echo"]) == "python -m loadtest echo"
