@@ -6,6 +6,7 @@ PUSHUP_COMPILE=0: never. PUSHUP_COMPILE=1: the build fails if it cannot be compi
 from __future__ import annotations
 
 import os
+import platform
 import shlex
 import shutil
 import sys
@@ -33,6 +34,8 @@ does not depend on the others, and none of their types can make the build fail."
 
 def why_not_compiled() -> str | None:
     """Why nothing can be compiled here; None if it can."""
+    if platform.python_implementation() != "CPython":
+        return f"{platform.python_implementation()} is not CPython"
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
     if shutil.which(compiler) is None:
         return f"there is no C compiler ({compiler})"
@@ -43,15 +46,21 @@ def why_not_compiled() -> str | None:
 
 
 def extensions() -> list[Any]:
-    """The modules in pyproject.toml, to be compiled by mypyc."""
-    from mypyc.build import mypycify
-
+    """The modules in pyproject.toml, as C by mypyc; nothing if that fails, unless PUSHUP_COMPILE=1."""
     project = tomllib.loads((HERE / "pyproject.toml").read_text())
     settings = HERE / "build" / "mypy.ini"
     settings.parent.mkdir(exist_ok=True)
     settings.write_text(TYPES)
     modules = [name.replace(".", "/") + ".py" for name in project["tool"]["pushup"]["compiled"]]
-    return list(mypycify([f"--config-file={settings}", *modules], opt_level="3", group_name="pushup"))
+    try:
+        from mypyc.build import mypycify
+
+        return list(mypycify([f"--config-file={settings}", *modules], opt_level="3", group_name="pushup"))
+    except (Exception, SystemExit) as error:  # such as a Python that is too new for this mypyc
+        if WANTED == "1":
+            raise
+        sys.stderr.write(f"pushup: not compiled, because mypyc failed: {error!r}\n")
+        return []
 
 
 os.chdir(HERE)
@@ -62,7 +71,8 @@ if reason is not None and WANTED == "1":
 # Not in an editable installation, in which changes to the source would have no effect.
 builds = not {"bdist_wheel", "build_ext", "build"}.isdisjoint(sys.argv)
 if builds:
-    sys.stderr.write(f"pushup: {'compiled' if reason is None else f'not compiled: {reason}'}\n")
+    hint = "compiling; if that fails, PUSHUP_COMPILE=0 installs PushUp without"
+    sys.stderr.write(f"pushup: {hint if reason is None else f'not compiled: {reason}'}\n")
 setup(
     ext_modules=extensions() if builds and reason is None else [],
     setup_requires=["mypy==2.4.1", "msgspec>=0.19"] if reason is None else [],

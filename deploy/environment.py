@@ -57,6 +57,7 @@ def set_up(environment: Path, wanted: str, project: Path) -> None:
         [*pip, "--editable", f"{project}{EXTRAS[wanted]}"],
         f"pip could not install all packages for Python {_version(environment)}; see its messages above. "
         "A package without a wheel for this Python needs a compiler",
+        PUSHUP_COMPILE="0",  # an editable installation is interpreted: spare it the download of mypyc
     )
     for name, stamp in stamps.items():
         stamp.write_text(fingerprint)
@@ -148,10 +149,10 @@ def _output(command: Sequence[str]) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL).stdout
 
 
-def _run(command: Sequence[str], failure: str) -> None:
-    """Raises: EnvironmentFailed, with the text `failure`, if the command fails."""
+def _run(command: Sequence[str], failure: str, **variables: str) -> None:
+    """Raises: EnvironmentFailed, with the text `failure`, if the command fails. `variables`: of its environment."""
     try:
-        subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL, env={**os.environ, **variables})
     except (OSError, subprocess.CalledProcessError):
         raise EnvironmentFailed(failure) from None
 
