@@ -162,7 +162,9 @@ def test_the_experiment_has_a_row_for_each_kind(tmp_path: Path) -> None:
     assert len(echo.rows) == len(kinds())
     for row in echo.rows:
         seen = dict(zip(echo.columns, row, strict=True))
-        assert seen["what was seen"] in ("all is well", "disturbed by other work", "the client is at its limit")
+        assert {*str(seen["what was seen"]).split(", ")} <= {
+            "all is well", "disturbed by other work", "the client is at its limit",
+        }  # fmt: skip
         assert float(seen["lowest"]) <= float(seen["Mbit/s"]) <= float(seen["highest"])
     assert {row[1] for row in by_name["echo-sizes"].rows} == {3000}
     assert not any(table.failed for table in tables)
