@@ -11,6 +11,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import psutil
@@ -249,7 +250,8 @@ class Swarm:
             self._fill()
         else:
             for number in range(max(1, round(seconds / interval))):
-                self._loop.at(began + number * interval, self._publish_next(began + number * interval))
+                due = began + number * interval
+                self._loop.at(due, partial(self._publish, due))
         self._loop.run_until(began + seconds)
         self._window = 0
         end = time.time() + drain
@@ -359,9 +361,6 @@ class Swarm:
         if not self._subscribers:
             return self.published - len(self._acknowledgements) - self.refused
         return (self.expected - self.delivered - self.repeated) * self._channels / len(self._subscribers)
-
-    def _publish_next(self, due: float) -> Any:
-        return lambda: self._publish(due)
 
     def _publish(self, due: float) -> None:
         channel = self._next_channel

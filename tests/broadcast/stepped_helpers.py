@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 
+from pushup.broadcast import HoldsState
 from pushup.broadcast.high_water import HighWater, MarkFile, mark_path
 from pushup.broadcast.journal import Helpers, Journal
 from pushup.broadcast.journal_file import JournalError, JournalFile
@@ -23,7 +24,7 @@ from pushup.core.errors import Unavailable
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import Limits
 from pushup.core.past_epochs import REMEMBERED, PastEpoch
-from pushup.core.snapshot import Changes, Snapshot
+from pushup.core.snapshot import Snapshot
 from pushup.core.state import ReplicatedState
 
 T = TypeVar("T")
@@ -123,7 +124,7 @@ class AtOnce:
         return maybeDeferred(function, *args)
 
 
-class JournaledReplica:
+class JournaledReplica(HoldsState):
     """A replica that follows its journal as a node does; the test has access to file, helper and clock."""
 
     def __init__(
@@ -136,14 +137,13 @@ class JournaledReplica:
         mark_helpers: Helpers | None = None,
         waiting_limit_bytes: int = WaitingLimits().waiting_limit_bytes,
     ) -> None:
-        self.limits = limits or Limits()
         self.clock = clock or make_clock()
         self.steady_ahead = steady_ahead
         """By this the time of entries is ahead of the monotonic clock."""
         self.helpers = SteppedHelpers()
 
         def open_file(mark: Cursor | None) -> tuple[JournalFile, ReplicatedState]:
-            self.file, state = open_journal(path, self.limits, name_epoch, mark)
+            self.file, state = open_journal(path, limits or Limits(), name_epoch, mark)
             return self.file, state
 
         self.journal = Journal(
@@ -172,34 +172,8 @@ class JournaledReplica:
         self.state = state
         self.polls: HeldPolls[int] = HeldPolls(self.state)
 
-    @property
-    def cursor(self) -> Cursor:
-        return self.state.cursor
-
-    @property
-    def time(self) -> float:
-        return self.state.time
-
     def snapshot(self) -> Snapshot:
         return self.state.snapshot()
-
-    def note_changes(self, after: int | None = None) -> None:
-        self.state.note_changes(after)
-
-    @property
-    def version(self) -> int:
-        return self.state.version
-
-    @property
-    def changes_known_after(self) -> int:
-        return self.state.changes_known_after
-
-    @property
-    def changed_count(self) -> int:
-        return self.state.changed_count
-
-    def changes(self, after: int | None = None) -> Changes:
-        return self.state.changes(after)
 
     def check(self) -> None:
         self.state.check()

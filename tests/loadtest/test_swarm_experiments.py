@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -45,12 +46,36 @@ def test_a_swarm_does_not_count_the_warm_up() -> None:
         swarm = Swarm([server.address], [server.address], subscribers=5)
         try:
             swarm.begin()
-            swarm._loop.at(time.time() + 0.05, swarm._publish_next(time.time() - 1))
+            swarm._loop.at(time.time() + 0.05, partial(swarm._publish, time.time() - 1))
             m = swarm.measure(interval=0.1, seconds=0.3)
         finally:
             swarm.close()
     assert (m.published, m.expected, m.delivered, len(m.trips)) == (3, 15, 15, 15)
     assert max(m.trips) < 1
+
+
+@pytest.mark.parametrize("subscribers", [0, 5])
+def test_a_closed_loop_keeps_a_number_of_messages_under_way(subscribers: int) -> None:
+    """The next is published when one has reached all its subscribers; where there are none, when it is acknowledged."""
+    with running() as server:
+        swarm = Swarm([server.address], [server.address], subscribers=subscribers)
+        publish, most = swarm._publish, 0.0
+
+        def counting(due: float) -> None:
+            nonlocal most
+            publish(due)
+            most = max(most, swarm._under_way)
+
+        swarm._publish = counting  # type: ignore[method-assign]
+        try:
+            swarm.begin()
+            m = swarm.measure(window=4, seconds=0.3)
+        finally:
+            swarm.close()
+    assert 4 <= most < 5  # one that has reached some of its subscribers counts in part
+    assert m.published > 20
+    assert len(m.acknowledgements) >= m.published - (0 if subscribers else 4)
+    assert m.delivered == m.expected == subscribers * m.published
 
 
 def test_a_swarm_detects_missing_messages() -> None:

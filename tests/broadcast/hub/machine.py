@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from pushup.broadcast import Broadcast, Follower
+from pushup.broadcast import Broadcast, Follower, HoldsState
 from pushup.broadcast.high_water import HighWater, MarkFile, mark_path
 from pushup.broadcast.hub.broadcast import HubBroadcast
 from pushup.broadcast.hub.hub import Hub
@@ -32,7 +32,7 @@ AHEAD = 1_800_000_000.0
 """The time of entries is ahead of the clock by this, in seconds."""
 
 
-class Node:
+class Node(HoldsState):
     """A replica, as a worker's node is one."""
 
     def __init__(self) -> None:
@@ -48,22 +48,6 @@ class Node:
 
     def start_from(self, state: ReplicatedState) -> None:
         self.state = state
-
-    @property
-    def cursor(self) -> Cursor:
-        return self.state.cursor
-
-    @property
-    def time(self) -> float:
-        return self.state.time
-
-    @property
-    def version(self) -> int:
-        return self.state.version
-
-    @property
-    def limits(self) -> Limits:
-        return self.state.limits
 
     def note_changes(self, after: int | None = None) -> None:
         raise AssertionError("a worker keeps no journal")
