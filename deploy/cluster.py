@@ -5,8 +5,8 @@
         cluster.kill_part("node2")
         cluster.start_part("node2")
 
-Parts are called `redis`, `node1` ..., `haproxy` and `example`. They listen only on loopback, and write only to one
-folder.
+Parts are called `redis`, `node1` ..., `haproxy` (`haproxy2` ...) and `example`. They listen only on loopback, and write
+only to one folder.
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ class Cluster:
     nodes: number of PushUp nodes
     broadcast: "redis" starts a Redis; redis://... uses a running one; `memory:` is for a single node
     front: "http" uses haproxy.cfg, "tcp" uses haproxy-tcp.cfg
+    haproxies: with "tcp", HAProxy processes, each with a port of its own (`tcp`, `tcp2` ...): one can have only half as
+        many connections as it may open files
     first_port: the other ports follow from it; 0 picks free ports
     settings: of the nodes, as in `--set name=value`
     without: parts not to start, such as "example"
@@ -78,6 +80,7 @@ class Cluster:
         nodes: int = 4,
         broadcast: str = OWN_REDIS,
         front: Literal["http", "tcp"] = "http",
+        haproxies: int = 1,
         first_port: int = 0,
         settings: Mapping[str, object] | None = None,
         without: Iterable[str] = (),
@@ -88,7 +91,12 @@ class Cluster:
             raise ClusterError("a cluster needs at least one node")
         if nodes > 1 and broadcast.partition(":")[0] not in ("redis", "rediss"):
             raise ClusterError(f"{nodes} nodes need a shared broadcast, such as redis; {broadcast!r} is for one node")
+        if haproxies > 1 and front != "tcp":
+            raise ClusterError(f"{haproxies} HAProxies need front='tcp'")
         self.nodes = [f"node{number}" for number in range(1, nodes + 1)]
+        further = range(2, haproxies + 1)
+        self.fronts = {"haproxy": "inside" if front == "http" else "tcp"}
+        self.fronts |= {f"haproxy{number}": f"tcp{number}" for number in further}
         self.publish_key = secrets.token_urlsafe(24)
         self.folder = Path()
         self.parts: dict[str, Part] = {}
@@ -98,7 +106,9 @@ class Cluster:
         self._without = frozenset(without)
         self._kept_folder = folder
         self._interrupted = interrupted
-        self.ports = _ports([*_OFFSETS, *self.nodes], first_port)
+        offsets = _OFFSETS | {f"tcp{number}": _OFFSETS["tcp"] + number - 1 for number in further}
+        offsets |= {name: _FIRST_NODE_OFFSET + number for number, name in enumerate(self.nodes)}
+        self.ports = _ports(offsets, first_port)
         self.redis_url = broadcast if broadcast != OWN_REDIS else f"redis://{HOST}:{self.ports['redis']}/0"
 
     @property
@@ -121,7 +131,7 @@ class Cluster:
 
     @property
     def admin_socket(self) -> Path:
-        """HAProxy's socket for administrative commands."""
+        """The first HAProxy's socket for administrative commands."""
         return self.folder / "haproxy.sock"
 
     def address(self, name: str) -> str:
@@ -209,7 +219,10 @@ class Cluster:
         configuration = self._write_front(nodes or len(self.nodes), plain)
         part = self.parts["haproxy"]
         subprocess.run(
-            [*part.command[:1], "-c", "-f", configuration], env=self._environment(), check=True, capture_output=True
+            [*part.command[:1], "-c", "-f", configuration],
+            env=self._environment("haproxy"),
+            check=True,
+            capture_output=True,
         )
         before = part.log.read_text().count("Loading success")
         part.signal(signal.SIGUSR2)
@@ -243,8 +256,8 @@ class Cluster:
         redis = [self._redis()] if self._broadcast == OWN_REDIS else []
         nodes = [self._node(name) for name in self.nodes]
         example = [] if "example" in self._without else [self._example()]
-        haproxy = [] if "haproxy" in self._without else [self._haproxy()]
-        return [redis, nodes, example, haproxy]  # HAProxy last: it retries unreachable servers only after a delay
+        haproxies = [] if "haproxy" in self._without else [self._haproxy(name) for name in self.fronts]
+        return [redis, nodes, example, haproxies]  # HAProxy last: it retries unreachable servers only after a delay
 
     def _redis(self) -> Part:
         data = self.folder / "redis"
@@ -264,12 +277,12 @@ class Cluster:
         ]  # fmt: skip
         return self._part(name, command, lambda: _get(self.ports[name], "/readyz")[0] == 200)
 
-    def _haproxy(self) -> Part:
+    def _haproxy(self, name: str) -> Part:
         """Counts as ready once it reaches a node."""
         configuration = self._write_front(len(self.nodes))
-        port = self.ports["inside" if self._front == "http" else "tcp"]
+        port = self.ports[self.fronts[name]]
         command = [installed("haproxy"), "-W", "-f", str(configuration)]
-        return self._part("haproxy", command, lambda: _get(port, "/v1/cursor")[0] == 200)
+        return self._part(name, command, lambda: _get(port, "/v1/cursor")[0] == 200)
 
     def _example(self) -> Part:
         command = [
@@ -285,9 +298,10 @@ class Cluster:
         return file
 
     def _part(self, name: str, command: list[str], is_ready: Callable[[], bool]) -> Part:
-        return Part(name, command, environment=self._environment(), folder=self.folder, is_ready=is_ready)
+        return Part(name, command, environment=self._environment(name), folder=self.folder, is_ready=is_ready)
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, name: str) -> dict[str, str]:
+        """Of the part with this name."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PUSHUP_")}
         return inherited | {
             "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")])),
@@ -303,8 +317,8 @@ class Cluster:
             "FRONT_HSTS": "max-age=0",  # a developer's other services on localhost may not use TLS
             "FRONT_INSIDE": self.address("inside"),
             "FRONT_STATS": self.address("stats"),
-            "FRONT_TCP": self.address("tcp"),
-            "FRONT_ADMIN": str(self.admin_socket),
+            "FRONT_TCP": self.address(self.fronts.get(name, "tcp")),
+            "FRONT_ADMIN": str(self.folder / f"{name}.sock"),
             **({} if can_drop_privileges() else {"FRONT_UNPRIVILEGED": "1"}),
             "APPLICATION": self.address("application"),
             **{name.upper(): self.address(name) for name in self.nodes},
@@ -343,13 +357,11 @@ def free_ports(count: int) -> list[int]:
     return list(islice(free, count))
 
 
-def _ports(names: list[str], first: int) -> dict[str, int]:
+def _ports(offsets: Mapping[str, int], first: int) -> dict[str, int]:
     """A port for each name. Raises: ClusterError if one is in use."""
     if first == 0:
-        return dict(zip(names, free_ports(len(names)), strict=True))
-    ports = {name: first + offset for name, offset in _OFFSETS.items()}
-    nodes = [name for name in names if name not in _OFFSETS]
-    ports |= {name: first + _FIRST_NODE_OFFSET + number for number, name in enumerate(nodes)}
+        return dict(zip(offsets, free_ports(len(offsets)), strict=True))
+    ports = {name: first + offset for name, offset in offsets.items()}
     for name, port in ports.items():
         if not _is_free(port):
             raise ClusterError(f"port {port}, for {name}, is in use; choose another first port, or 0 for free ports")

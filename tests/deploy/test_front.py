@@ -371,6 +371,20 @@ def test_plain_tcp_distributes_connections_in_turn(stack: ExitStack, channel: st
         cluster.start_part("node1")
 
 
+def test_several_haproxies_in_front_of_the_same_nodes(stack: ExitStack, channel: str) -> None:
+    """Each has a port of its own, and what is published through one reaches the clients of the other."""
+    with Cluster(nodes=2, front="tcp", haproxies=2, without=["example"]) as cluster:
+        assert cluster.fronts == {"haproxy": "tcp", "haproxy2": "tcp2"}
+        clients = [caller(f"http://{cluster.address('tcp2')}", stack) for _ in range(4)]
+        for client in clients:
+            client.begin_poll(channel, cursor="now", timeout=50)
+        wait_until(lambda: sum(held(cluster).values()) == 4, "the held polls")
+        assert publish(cluster, [channel], "to all").status == 201  # through the first one
+        assert [data_of(client.answer()) for client in clients] == [["to all"]] * 4
+        cluster.kill_part("haproxy")
+        assert caller(f"http://{cluster.address('tcp2')}", stack).call("GET", "/v1/cursor").status == 200
+
+
 def test_plain_tcp_ends_the_connections_of_a_node_that_hangs(stack: ExitStack, channel: str) -> None:
     """haproxy-tcp.cfg: its clients reconnect to another node. No other connection is closed."""
     with Cluster(nodes=2, front="tcp", without=["example"]) as cluster:

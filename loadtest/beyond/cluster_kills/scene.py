@@ -65,7 +65,7 @@ class Nodes(Cluster):
         words = [self._links.get(name, word) if word == LINKED else word for word in command]
         if name in self._links:
             words += ["--set", f"state_directory={self.folder / 'marks' / name}", "--log-level", "info"]
-        environment = {**self._environment(), **self._environments.get(name, {})}
+        environment = {**self._environment(name), **self._environments.get(name, {})}
         return Part(
             name, words, environment=environment, folder=self.folder, is_ready=is_ready, start_seconds=LIVE_SECONDS
         )
