@@ -23,7 +23,7 @@ from loadtest.reports.results import Figure, Progress, Table, Value
 NODES = (1, 2, 3, 4)
 CONNECTIONS = (500, 1000, 2000, 4000, 8000, 16_000)
 HAPROXIES = 2
-"""A connection takes two of HAProxy's files, so 16,000 are more than one process can have if it may open 20,000 files."""
+"""A connection takes two of HAProxy's files, so one that may open 20,000 cannot have 16,000 connections."""
 
 SHARED_CONNECTIONS = (500, 2000, 4000, 8000)
 """When nodes have shares."""
