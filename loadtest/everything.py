@@ -30,41 +30,41 @@ class Plan(NamedTuple):
 
 
 PLAN: Mapping[str, Plan] = {
-    "far-away": Plan(13, 60, ("far-away",)),
-    "stalls": Plan(30, 150, ("stalls",)),
-    "redis-delay": Plan(22, 230, ("redis-delay", "redis-rate")),
-    "growing-output": Plan(15, 30, ("growing-output",)),
-    "slow-backend": Plan(30, 150, ("slow-backend-delays", "slow-backend-polls")),
+    "far-away": Plan(11, 65, ("far-away",)),
+    "stalls": Plan(28, 150, ("stalls",)),
+    "redis-delay": Plan(21, 230, ("redis-delay", "redis-rate")),
+    "growing-output": Plan(14, 31, ("growing-output",)),
+    "slow-backend": Plan(29, 136, ("slow-backend-delays", "slow-backend-polls")),
     "journal": Plan(22, 410, ("journal",)),
-    "blocked-client": Plan(42, 3100, ("blocked-client", "blocked-client-timeline", "blocked-client-threshold")),
-    "echo": Plan(32, 1200, (
+    "blocked-client": Plan(38, 3090, ("blocked-client", "blocked-client-timeline", "blocked-client-threshold")),
+    "echo": Plan(29, 880, (
         "echo", "echo-claims", "echo-sizes", "echo-figure-1", "echo-figure-2", "echo-cost", "echo-pushup",
     )),
-    "designs": Plan(35, 1200, (
+    "designs": Plan(39, 1170, (
         "designs-table-1", "designs-table-2", "designs-capacities", "designs-most-clients", "designs-theorems",
         "designs-probes-in-service", "designs-threads", "designs-cost",
     )),
-    "group": Plan(50, 1200, (
+    "group": Plan(44, 1110, (
         "group-delivery", "group-stability", "group-messages", "group-latency", "group-throughput", "group-saturation",
         "group-micro-costs", "group-complexity", "group-figure-1", "group-figure-2", "group-figure-3",
     )),
-    "traffic": Plan(40, 800, ("traffic", "trip-time", "push-or-pull")),
-    "trip-time": Plan(40, 800, ("traffic", "trip-time", "push-or-pull")),
-    "threads-or-events": Plan(60, 1500, (
+    "traffic": Plan(34, 800, ("traffic", "trip-time", "push-or-pull")),
+    "trip-time": Plan(34, 800, ("traffic", "trip-time", "push-or-pull")),
+    "threads-or-events": Plan(41, 1200, (
         "threads-or-events", "threads-or-events-memory", "threads-or-events-trip-time", "threads-or-events-received",
         "threads-or-events-overload", "threads-or-events-overload-received",
     )),
-    "nodes": Plan(56, 1600, (
+    "nodes": Plan(59, 1600, (
         "nodes", "nodes-trip-time", "nodes-received", "nodes-with-shares", "nodes-with-shares-trip-time",
         "nodes-with-shares-received",
     )),
-    "peers": Plan(25, 1300, ("peers",)),
-    "kills": Plan(18, 400, ("kills",)),
-    "workers": Plan(100, 1200, (
+    "peers": Plan(23, 1300, ("peers",)),
+    "kills": Plan(14, 400, ("kills",)),
+    "workers": Plan(99, 1200, (
         "workers-cost", "workers-capacity", "workers-balance", "workers-kills", "workers-replaced", "workers-many",
     )),
-    "browsers": Plan(55, 2700, ("browsers", "browsers-summary")),
-    "cluster-kills": Plan(55, 950, ("cluster-kills",), ("--minutes", "15")),
+    "browsers": Plan(52, 2700, ("browsers", "browsers-summary")),
+    "cluster-kills": Plan(45, 950, ("cluster-kills",), ("--minutes", "15")),
 }  # fmt: skip
 """The experiments in the order in which `all` runs them. Those that share the machine with much else, and those that
 kill, are last."""

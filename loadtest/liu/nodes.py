@@ -115,16 +115,19 @@ def measure(
 def measure_shares(
     nodes: Sequence[int], connections: Sequence[int], *, seconds: float, rounds: int, share: float = SHARE
 ) -> tuple[list[Table], list[Figure]]:
-    """Each number of nodes with each number of connections, if a node can use this share of a processor; medians."""
+    """Each number of nodes with each number of connections, if a node can use this share of a processor; medians.
+
+    Each measurement has nodes of its own, because HAProxy may have given up one that was overloaded.
+    """
     progress = Progress(rounds * len(nodes) * len(connections))
     results: dict[tuple[int, int], list[Measured]] = {}
     for _ in range(rounds):
         for count in nodes:
-            with _cluster(count) as cluster:
-                for number in connections:
-                    progress.step(f"{_named(count)} with {share:.0%} of a processor each, {number} connections")
+            for number in connections:
+                progress.step(f"{_named(count)} with {share:.0%} of a processor each, {number} connections")
+                with _cluster(count) as cluster:
                     measured = _measure(cluster, number, seconds, INTERVAL_SECONDS, share)
-                    results.setdefault((count, number), []).append(measured)
+                results.setdefault((count, number), []).append(measured)
     progress.end()
     rows: list[tuple[Value, ...]] = []
     trips: dict[str, list[tuple[float, float]]] = {}
