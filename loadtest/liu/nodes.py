@@ -148,8 +148,20 @@ def measure_shares(
     )  # fmt: skip
     title = f"Nodes with {share:.0%} of a processor each (PushUp Figures 12 and 13)"
     return [Table("nodes-with-shares", title, columns, rows)], [
-        Figure("nodes-with-shares-trip-time", f"Mean publish trip time. {title}", "connections", "seconds", trips),
-        Figure("nodes-with-shares-received", f"Received messages. {title}", "connections", "%", received),
+        Figure(
+            "nodes-with-shares-trip-time",
+            f"Mean trip time, each node with {share:.0%} of a processor (PushUp Figure 12)",
+            "connections",
+            "seconds",
+            trips,
+        ),
+        Figure(
+            "nodes-with-shares-received",
+            f"Received messages, each node with {share:.0%} of a processor (PushUp Figure 13)",
+            "connections",
+            "%",
+            received,
+        ),
     ]
 
 
