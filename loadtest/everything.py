@@ -48,13 +48,13 @@ PLAN: Mapping[str, Plan] = {
         "group-delivery", "group-stability", "group-messages", "group-latency", "group-throughput", "group-saturation",
         "group-micro-costs", "group-complexity", "group-figure-1", "group-figure-2", "group-figure-3",
     )),
-    "traffic": Plan(34, 800, ("traffic", "trip-time", "push-or-pull")),
-    "trip-time": Plan(34, 800, ("traffic", "trip-time", "push-or-pull")),
+    "traffic": Plan(34, 770, ("traffic", "trip-time", "push-or-pull")),
+    "trip-time": Plan(34, 770, ("traffic", "trip-time", "push-or-pull")),
     "threads-or-events": Plan(41, 1200, (
         "threads-or-events", "threads-or-events-memory", "threads-or-events-trip-time", "threads-or-events-received",
         "threads-or-events-overload", "threads-or-events-overload-received",
     )),
-    "nodes": Plan(59, 1600, (
+    "nodes": Plan(59, 1390, (
         "nodes", "nodes-trip-time", "nodes-received", "nodes-with-shares", "nodes-with-shares-trip-time",
         "nodes-with-shares-received",
     )),
