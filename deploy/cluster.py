@@ -300,7 +300,7 @@ class Cluster:
     def _part(self, name: str, command: list[str], is_ready: Callable[[], bool]) -> Part:
         return Part(name, command, environment=self._environment(name), folder=self.folder, is_ready=is_ready)
 
-    def _environment(self, name: str) -> dict[str, str]:
+    def _environment(self, part: str) -> dict[str, str]:
         """Of the part with this name."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PUSHUP_")}
         return inherited | {
@@ -317,8 +317,8 @@ class Cluster:
             "FRONT_HSTS": "max-age=0",  # a developer's other services on localhost may not use TLS
             "FRONT_INSIDE": self.address("inside"),
             "FRONT_STATS": self.address("stats"),
-            "FRONT_TCP": self.address(self.fronts.get(name, "tcp")),
-            "FRONT_ADMIN": str(self.folder / f"{name}.sock"),
+            "FRONT_TCP": self.address(self.fronts.get(part, "tcp")),
+            "FRONT_ADMIN": str(self.folder / f"{part}.sock"),
             **({} if can_drop_privileges() else {"FRONT_UNPRIVILEGED": "1"}),
             "APPLICATION": self.address("application"),
             **{name.upper(): self.address(name) for name in self.nodes},

@@ -278,6 +278,12 @@ def test_a_port_that_is_taken() -> None:
         Cluster(first_port=first)
 
 
+def test_several_haproxies_need_the_tcp_front() -> None:
+    """The other front's ports are for one HAProxy."""
+    with pytest.raises(ClusterError, match="2 HAProxies need front='tcp'"):
+        Cluster(haproxies=2)
+
+
 def test_a_program_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says what to install."""
     monkeypatch.setitem(cluster_module.PACKAGES, "no-such-program", "its-package")

@@ -240,18 +240,22 @@ def _listed(values: Mapping[str, float]) -> str:
     return ", ".join(shown(value) for value in values.values())
 
 
+def _numbers(by_nodes: Mapping[str, float]) -> str:
+    return ", ".join(name.split()[0] for name in by_nodes)
+
+
 def figure_12(saved: Saved) -> Found:
     """Where messages do not arrive in time, the trip time says little: only those that do are counted."""
     most, trips = _shares(saved, "mean trip s", served=True)
     falls = all(later < earlier for earlier, later in pairwise(trips.values()))
-    return Found(f"{_listed(trips)} s with {len(trips)} numbers of nodes, {most:,} connections", falls)
+    return Found(f"{_listed(trips)} s with {_numbers(trips)} nodes, {most:,} connections", falls)
 
 
 def figure_13(saved: Saved) -> Found:
     most, received = _shares(saved, "received %")
     values = list(received.values())
     grows = all(later >= earlier for earlier, later in pairwise(values)) and values[-1] > values[0]
-    return Found(f"{_listed(received)} % with {len(received)} numbers of nodes, {most:,} connections", grows)
+    return Found(f"{_listed(received)} % with {_numbers(received)} nodes, {most:,} connections", grows)
 
 
 def scaling(saved: Saved) -> Found:
