@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import http.client
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import StreamRequestHandler, ThreadingTCPServer
@@ -17,6 +20,7 @@ from deploy.cluster import HOST, free_ports
 from loadtest.beyond.browsers import experiment
 from loadtest.beyond.browsers.drivers import BROWSERS
 from loadtest.beyond.browsers.experiment import QUICK, QUICK_DURING, QUICK_MESSAGES, Case, Played
+from loadtest.beyond.browsers.processes import busiest
 from loadtest.beyond.browsers.proxies import Gateway, Relay
 from loadtest.beyond.browsers.scenarios import SCENARIOS
 from loadtest.beyond.browsers.scene import PUSHUP
@@ -71,6 +75,56 @@ def test_broken_promises_are_in_the_table() -> None:
     assert each.failed == "firefox, reload: broken"
     assert each.rows[0] == ("reload", "firefox", "tls", "loop", 2, 2.5, 0, 0, 0, 3.0, 3.0)
     assert summary.rows == [("reloaded three times", 0.0, "0.50 / 0.50", "-", "-", 2.5, "3.00 / 3.00")]
+
+
+WORKING = """
+import sys, time
+print("started", flush=True)
+while True:
+    if sys.argv[2] == "rests":
+        time.sleep(1)
+"""
+
+
+@pytest.fixture
+def working() -> Iterator[Callable[[str, str], int]]:
+    """Start a process of a kind that works or rests until the test ends; returns its id."""
+    processes = []
+
+    def start(kind: str, how: str) -> int:
+        command = [sys.executable, "-c", WORKING, f"--type={kind}", how]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        processes.append(process)
+        assert process.stdout
+        process.stdout.readline()
+        return process.pid
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def in_page(_: str) -> None:
+    time.sleep(0.4)
+
+
+def test_the_process_of_a_page(working: Callable[[str, str], int]) -> None:
+    """It is found however busy the browser itself is."""
+    for _ in range(3):
+        working("browser", "works")
+    page = working("page", "works")
+    working("page", "rests")
+    assert busiest(os.getpid(), "--type=page", in_page) == page
+
+
+def test_a_process_that_might_not_be_the_page_is_not_taken(working: Callable[[str, str], int]) -> None:
+    """A wrong one would be killed."""
+    working("browser", "works")
+    working("page", "rests")
+    working("page", "rests")
+    with pytest.raises(AssertionError, match="no process stands out"):
+        busiest(os.getpid(), "--type=page", in_page)
 
 
 class Echo(StreamRequestHandler):

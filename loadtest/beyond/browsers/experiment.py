@@ -24,7 +24,7 @@ from deploy.cluster import Cluster
 from loadtest.beyond.browsers import stage
 from loadtest.beyond.browsers.drivers import BROWSERS
 from loadtest.beyond.browsers.scenarios import SCENARIOS, Scenario
-from loadtest.beyond.browsers.scene import CLIENTS, FRONTS, LOOP, Scene
+from loadtest.beyond.browsers.scene import CLIENTS, FRONTS, LOOP, Group, Scene
 from loadtest.beyond.browsers.verdict import Verdict
 from loadtest.reports.results import Figure, Progress, Table, Value, percentile
 
@@ -128,40 +128,39 @@ def play(
 ) -> Played:
     """Play a scenario once, in a new browser."""
     plan = SCENARIOS[scenario]
-    failed = []
+    name = f"{scenario}-{next(_numbers)}"
     try:
-        with BROWSERS[browser].started() as driver:
-            scene = Scene(cluster, driver, f"{scenario}-{next(_numbers)}")
-            with scene:
-                origins = scene.origins(fronts, plan.proxy_for(driver), plan.prepare)
-                scene.open(clients, origins, plan)
-                # A gateway does not answer a stream, so a browser that ends no requests holds it for minutes.
-                counts = driver.ends_requests or plan.proxy != "gateway"
-                failed += [scene.held_one_each()] if counts else []
-                interval = max(INTERVAL_SECONDS, plan.lasts / messages / during)
-                publisher = stage.Publisher(cluster, scene.channel, messages=messages, interval=interval)
-                publisher.start()
-                while publisher.is_alive() and len(publisher.acknowledged) < messages * BEFORE:
-                    time.sleep(INTERVAL_SECONDS)
-                plan.happen(scene)
-                publisher.join()
+        with BROWSERS[browser].started() as driver, Scene(cluster, driver, name) as scene:
+            origins = scene.origins(fronts, plan.proxy_for(driver), plan.prepare)
+            scene.open(clients, origins, plan)
+            # A gateway does not answer a stream, so a browser that ends no requests holds it for minutes.
+            counts = driver.ends_requests or plan.proxy != "gateway"
+            failed = [scene.held_one_each()] if counts else []
+            interval = max(INTERVAL_SECONDS, plan.lasts / messages / during)
+            with stage.Publisher(cluster, scene.channel, messages=messages, interval=interval) as publisher:
+                verdicts = _verdicts(scene, plan, publisher, messages)
                 failed.append(publisher.failed)
-                scene.settle(len(publisher.acknowledged))
-                cases = [
-                    Case(scenario, browser, group.front, group.client, verdict)
-                    for group, verdict in scene.judged(publisher.acknowledged)
-                ]
-                failed += [
-                    f"{case.client} {case.front}: {case.verdict}: {report}"
-                    for case, report in zip(cases, scene.reports(), strict=True)
-                    if case.client != LOOP and case.verdict[:4] != (0, 0, 0, 0)
-                ]
                 publisher.publish(messages)
-                publisher.close()
-                failed += [scene.held_at_most()] if counts else []
+            failed += [scene.held_at_most()] if counts else []
+            failed += [
+                f"{group.client} {group.front}: {verdict}: {report}"
+                for (group, verdict), report in zip(verdicts, scene.reports(), strict=True)
+                if group.client != LOOP and verdict[:4] != (0, 0, 0, 0)
+            ]
+            cases = [Case(scenario, browser, group.front, group.client, verdict) for group, verdict in verdicts]
     except Exception as error:  # the other scenes are played anyway
         return Played([], [f"{type(error).__name__}: {error}"])
     return Played(cases, [line for line in failed if line])
+
+
+def _verdicts(scene: Scene, plan: Scenario, publisher: stage.Publisher, messages: int) -> list[tuple[Group, Verdict]]:
+    """Let it happen when enough is published; the verdict on each tab when all have what they will ever get."""
+    while publisher.is_alive() and len(publisher.acknowledged) < messages * BEFORE:
+        time.sleep(INTERVAL_SECONDS)
+    plan.happen(scene)
+    publisher.join()
+    scene.settle(len(publisher.acknowledged))
+    return [*scene.judged(publisher.acknowledged)]
 
 
 def _mend(cluster: Cluster) -> None:

@@ -87,7 +87,7 @@ class Firefox:
         self.command("browsingContext.close", context=tab)
 
     def process(self, tab: str) -> int:
-        return busiest(self._root, lambda work: self.run(tab, work))
+        return busiest(self._root, "tab", lambda work: self.run(tab, work))
 
     def freeze(self, tab: str) -> None:
         raise NotImplementedError("Firefox has no command that freezes a page: `can_freeze`")

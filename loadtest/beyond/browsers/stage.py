@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Self
 from urllib.parse import urlsplit
 
 from deploy.cluster import HOST, Cluster
@@ -82,14 +83,15 @@ def _get(address: str, path: str) -> str:
 class Publisher(threading.Thread):
     """Publishes 0, 1, 2 ... to a channel, through HAProxy, each until it is acknowledged, and then the next.
 
-    It begins one after each interval, or as soon as it can if it is late.
+    It begins one after each interval, or as soon as it can if it is late. It publishes within a `with` block, and ends
+    with it at the latest.
 
     acknowledged: when each was, in seconds since the epoch
     failed: why it gave up
     """
 
     def __init__(self, cluster: Cluster, channel: str, *, messages: int, interval: float) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self.acknowledged: list[float] = []
         self.failed = ""
         self._address = urlsplit(cluster.urls["inside"]).netloc
@@ -98,17 +100,29 @@ class Publisher(threading.Thread):
         self._messages = messages
         self._interval = interval
         self._connection: http.client.HTTPConnection | None = None
+        self._over = threading.Event()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+        self._close()
 
     def run(self) -> None:
         began = time.monotonic()
         for number in range(self._messages):
-            time.sleep(max(0.0, began + number * self._interval - time.monotonic()))
+            if self._over.wait(max(0.0, began + number * self._interval - time.monotonic())):
+                return
             deadline = time.monotonic() + PUBLISH_SECONDS
             while not self.publish(number):
                 if time.monotonic() > deadline:
                     self.failed = f"message {number} was not acknowledged within {PUBLISH_SECONDS:g} s"
                     return
-                time.sleep(RETRY_SECONDS)
+                if self._over.wait(RETRY_SECONDS):
+                    return
             self.acknowledged.append(time.time())
 
     def publish(self, number: int) -> bool:
@@ -122,12 +136,11 @@ class Publisher(threading.Thread):
             response = self._connection.getresponse()
             response.read()
         except (OSError, http.client.HTTPException):
-            self.close()
+            self._close()
             return False
         return response.status == 201
 
-    def close(self) -> None:
-        """Close its connection; to be called when the thread has ended."""
+    def _close(self) -> None:
         if self._connection is not None:
             self._connection.close()
         self._connection = None

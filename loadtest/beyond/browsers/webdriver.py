@@ -54,6 +54,9 @@ def installed(program: str, package: str) -> str:
 class _Tabs:
     """The part of `Browser` that both have."""
 
+    PROCESS: str
+    """How an argument ends that only processes with pages are started with."""
+
     def __init__(self, driver: WebDriver, root: int) -> None:
         self._driver = driver
         self._root = root
@@ -76,10 +79,11 @@ class _Tabs:
         self._driver.close()
 
     def process(self, tab: str) -> int:
-        return busiest(self._root, lambda work: self.run(tab, work))
+        return busiest(self._root, self.PROCESS, lambda work: self.run(tab, work))
 
 
 class Chromium(_Tabs):
+    PROCESS = "--type=renderer"
     name = "Chromium"
     can_freeze = True
     can_disconnect = True
@@ -114,6 +118,7 @@ class WebKit(_Tabs):
     Its driver ends the session when the process of a page dies.
     """
 
+    PROCESS = "WebKitWebProcess"
     name = "WebKitGTK"
     can_freeze = False
     can_disconnect = False
