@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import select
 import socket
+import time
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import pytest
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IReadDescriptor
 from twisted.internet.task import Clock
 
 from pushup.net.wait import epoll
@@ -21,6 +24,10 @@ class FakeReactor(InMemoryReactor):
     def __init__(self) -> None:
         super().__init__()
         self.clock = Clock()
+        self.next_timer: float | None = 0.0
+
+    def timeout(self) -> float | None:
+        return self.next_timer
 
     def callLater(self, delay: float, call: Callable[[], None], /) -> IDelayedCall:
         return self.clock.callLater(delay, call)
@@ -81,6 +88,21 @@ class Parts:
         self.demultiplexer.add(connection)
         self._connections.append(connection)
         return connection
+
+    def read_all(self) -> float:
+        """As the reactor does when something is ready; how long it took, in seconds."""
+        began = time.monotonic()
+        self._epoll.doRead()
+        return time.monotonic() - began
+
+    def is_ready(self) -> bool:
+        """Whether an epoll would wake the reactor."""
+        return bool(select.select([self._epoll.fileno()], [], [], 0)[0])
+
+    @property
+    def _epoll(self) -> IReadDescriptor:
+        """What the reactor reads."""
+        return cast(IReadDescriptor, self.demultiplexer)
 
     def close(self) -> None:
         for connection in self._connections:
@@ -191,6 +213,79 @@ def test_calls_that_go_on_are_made_once_in_each_turn(monkeypatch: pytest.MonkeyP
         assert len(parts.reactor.clock.getDelayedCalls()) == 1
     parts.reactor.clock.getDelayedCalls()[0].cancel()
     parts.close()
+
+
+class OtherReader:
+    """A reader that the reactor has besides, whose bytes nobody reads."""
+
+    def __init__(self, reactor: FakeReactor) -> None:
+        self.socket, self._peer = socket.socketpair()
+        self._peer.send(b"something")
+        reactor.addReader(cast(IReadDescriptor, self))
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    def close(self, reactor: FakeReactor) -> None:
+        reactor.removeReader(cast(IReadDescriptor, self))
+        self.socket.close()
+        self._peer.close()
+
+
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Parts]:
+    """Turns of an epoll that take 3 s, if nothing ends them."""
+    if "epoll" not in STRATEGIES:
+        pytest.skip("the other strategy has no turns of its own")
+    parts = Parts("epoll")
+    parts.read_all()  # the first turn does not wait
+    monkeypatch.setattr(epoll, "LINGER_SECONDS", 3.0)
+    monkeypatch.setattr(epoll, "TURN_SECONDS", 3.0)
+    yield parts
+    parts.close()
+
+
+def test_a_turn_waits_until_a_timer_is_due(waiting: Parts) -> None:
+    """If nothing else happens."""
+    waiting.reactor.next_timer = 0.02
+    waiting.connect().peer.send(b"abc")
+    assert 0.02 <= waiting.read_all() < 2
+
+
+def test_a_turn_waits_until_another_reader_has_something(waiting: Parts) -> None:
+    """It is left to the reactor, and does not wake this epoll between turns. Later turns wait again."""
+    waiting.reactor.next_timer = None
+    other = OtherReader(waiting.reactor)
+    connection = waiting.connect()
+    connection.peer.send(b"abc")
+    assert waiting.read_all() < 2
+    assert connection.reported == [b"abc"]
+    assert not waiting.is_ready()
+    assert other.socket.recv(100) == b"something"
+    waiting.reactor.next_timer = 0.02
+    connection.peer.send(b"abc")
+    assert waiting.read_all() >= 0.02
+    other.close(waiting.reactor)
+
+
+def test_a_turn_in_which_another_reader_is_closed(waiting: Parts) -> None:
+    """A connection that gets the number of its file is watched after the turn as well."""
+    other = OtherReader(waiting.reactor)
+    number = other.fileno()
+    opened: list[RecordingConnection] = []
+
+    def close_and_connect() -> None:
+        other.close(waiting.reactor)
+        while not opened or opened[-1].socket.fileno() < number:
+            opened.append(waiting.connect())
+
+    waiting.demultiplexer.soon(close_and_connect)
+    waiting.read_all()
+    (connection,) = [connection for connection in opened if connection.socket.fileno() == number]
+    connection.peer.send(b"abc")
+    assert waiting.is_ready()
+    waiting.read_all()
+    assert connection.reported == [b"abc"]
 
 
 @pytest.mark.skipif("epoll" not in STRATEGIES, reason="with the other strategy the reactor logs it")

@@ -6,7 +6,7 @@ It reads, and hands the bytes to the connection. It does not write: it only repo
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReadDescriptor, IReadWriteDescriptor
@@ -63,10 +63,13 @@ class Demultiplexer(Protocol):
 
 
 class Reactor(Protocol):
-    """What strategies use of the Twisted reactor (IReactorFDSet and IReactorTime)."""
+    """What strategies use of the Twisted reactor: IReactorFDSet, IReactorTime, and `timeout` of ReactorBase."""
 
     def addReader(self, reader: IReadDescriptor) -> None: ...
     def removeReader(self, reader: IReadDescriptor) -> None: ...
     def addWriter(self, writer: IReadWriteDescriptor) -> None: ...
     def removeWriter(self, writer: IReadWriteDescriptor) -> None: ...
+    def getReaders(self) -> Sequence[IReadDescriptor]: ...
     def callLater(self, delay: float, call: Callable[[], None], /) -> IDelayedCall: ...
+    def timeout(self) -> float | None:
+        """In how many seconds a timer is due; None if there is none. All of Twisted's reactors have it."""
