@@ -17,8 +17,8 @@ from pushup.core.poll import Selection
 GapReason = Literal["expired", "evicted", "closed", "lost"]
 
 LIST_LIMIT = 2048
-"""Up to this many messages a list serves as the tree: they arrive in order. To drop the oldest takes 0.2 us then; to add
-and to drop one in a `SortedKeyList` takes 1.6 us, and the list itself 0.6 KB."""
+"""Up to this many messages a list serves as the tree: they arrive in order. Dropping the oldest takes 0.2 us then. In a
+`SortedKeyList`, adding one and dropping one takes 1.6 us, and the list itself 0.6 KB."""
 
 _place = attrgetter("time", "sequence")
 _time = attrgetter("time")

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 from typing import cast
 
 import pytest
-from twisted.internet.interfaces import IDelayedCall, IReadDescriptor
+from twisted.internet.interfaces import IDelayedCall, IReadDescriptor, IReadWriteDescriptor
 from twisted.internet.task import Clock
 
 from pushup.net.wait import epoll
 from pushup.net.wait.demultiplexer import Demultiplexer, Watched
 from pushup.net.wait.strategies import STRATEGIES
+from pushup.shared_transport import SharedTransport
 from tests.net.in_memory import InMemoryReactor
 
 
@@ -216,18 +217,26 @@ def test_calls_that_go_on_are_made_once_in_each_turn(monkeypatch: pytest.MonkeyP
 
 
 class OtherReader:
-    """A reader that the reactor has besides, whose bytes nobody reads."""
+    """What the reactor reads besides; `taken`: what was read from it."""
 
     def __init__(self, reactor: FakeReactor) -> None:
         self.socket, self._peer = socket.socketpair()
         self._peer.send(b"something")
+        self._reactor = reactor
+        self.taken = b""
         reactor.addReader(cast(IReadDescriptor, self))
+
+    def doRead(self) -> None:
+        self.taken += self.socket.recv(100)
+
+    def stopReading(self) -> None:
+        self._reactor.removeReader(cast(IReadDescriptor, self))
 
     def fileno(self) -> int:
         return self.socket.fileno()
 
-    def close(self, reactor: FakeReactor) -> None:
-        reactor.removeReader(cast(IReadDescriptor, self))
+    def close(self) -> None:
+        self.stopReading()
         self.socket.close()
         self._peer.close()
 
@@ -265,7 +274,7 @@ def test_a_turn_waits_until_another_reader_has_something(waiting: Parts) -> None
     waiting.reactor.next_timer = 0.02
     connection.peer.send(b"abc")
     assert waiting.read_all() >= 0.02
-    other.close(waiting.reactor)
+    other.close()
 
 
 def test_a_turn_in_which_another_reader_is_closed(waiting: Parts) -> None:
@@ -275,7 +284,7 @@ def test_a_turn_in_which_another_reader_is_closed(waiting: Parts) -> None:
     opened: list[RecordingConnection] = []
 
     def close_and_connect() -> None:
-        other.close(waiting.reactor)
+        other.close()
         while not opened or opened[-1].socket.fileno() < number:
             opened.append(waiting.connect())
 
@@ -286,6 +295,18 @@ def test_a_turn_in_which_another_reader_is_closed(waiting: Parts) -> None:
     assert waiting.is_ready()
     waiting.read_all()
     assert connection.reported == [b"abc"]
+
+
+def test_a_turn_in_which_a_transport_is_adopted(waiting: Parts) -> None:
+    """From then on it is read in the same turns as the connections."""
+    other = OtherReader(waiting.reactor)
+    adopted: list[SharedTransport] = []
+    waiting.demultiplexer.soon(lambda: adopted.append(waiting.demultiplexer.adopt(cast(IReadWriteDescriptor, other))))
+    waiting.read_all()
+    waiting.read_all()
+    assert other.taken == b"something"
+    adopted[0].release()
+    other.close()
 
 
 @pytest.mark.skipif("epoll" not in STRATEGIES, reason="with the other strategy the reactor logs it")

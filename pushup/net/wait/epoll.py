@@ -99,6 +99,7 @@ class EpollDemultiplexer:
         self._epoll.unregister(fd)
 
     def adopt(self, transport: Any) -> _SharedTransport:
+        self._leave_others()  # until now it may have been one of them
         shared = _SharedTransport(self, transport)
         self._epoll.register(shared.fd, select.EPOLLIN)
         self._shared[shared.fd] = shared
