@@ -30,6 +30,12 @@ the reactor (20 us). It waits no longer than the reactor would: until a timer is
 
 Waits of less than a tick of the kernel (4 ms) cost more: 10 us for each message at 5,000 a second."""
 
+OTHERS_LIMIT = 32
+"""The most readers of the reactor that a turn watches besides, at 2 us each. If there are more, it watches none."""
+
+UNWATCHED_SECONDS = 0.001
+"""How long a turn waits at most if it does not watch the other readers, such as many requests to a backend."""
+
 _BROKEN = 0x008 | 0x010  # EPOLLERR | EPOLLHUP, by number: `select` has no epoll on every system
 
 
@@ -144,9 +150,7 @@ class EpollDemultiplexer:
         poll = self._epoll.poll
         began = monotonic()
         end = began + TURN_SECONDS
-        lingers = began - self._last_turn < LINGER_SECONDS
-        if lingers:
-            self._watch_others()
+        longest_wait = self._watch_others() if began - self._last_turn < LINGER_SECONDS else 0.0
         self._turning = True
         events = poll(0, BATCH)
         while events or self._soon:
@@ -156,28 +160,34 @@ class EpollDemultiplexer:
                 dispatch.call(call)
             if self._others_are_ready or monotonic() > end:
                 break
-            waits = lingers and not self._soon and len(events) < BATCH
-            events = poll(self._longest_wait() if waits else 0, BATCH)
+            waits = longest_wait and not self._soon and len(events) < BATCH
+            events = poll(self._until_timer(longest_wait) if waits else 0, BATCH)
         self._turning = False
-        if lingers:
-            self._leave_others()
+        self._leave_others()
         self._last_turn = monotonic()
         if self._soon:
             self._schedule()
 
-    def _longest_wait(self) -> float:
-        """Until the reactor's next timer is due, or LINGER_SECONDS."""
+    def _until_timer(self, longest: float) -> float:
+        """How long to wait: until the reactor's next timer is due, at most `longest`."""
         timeout = self._reactor.timeout()
-        return LINGER_SECONDS if timeout is None or timeout > LINGER_SECONDS else timeout
+        return longest if timeout is None or timeout > longest else timeout
 
-    def _watch_others(self) -> None:
-        """Let the reactor's other readers end this turn: a new connection, or what another thread wants it to call."""
-        for reader in self._reactor.getReaders():
+    def _watch_others(self) -> float:
+        """Let the reactor's other readers end this turn: a new connection, or what another thread wants it to call.
+
+        Returns how long the turn may wait for events at a time.
+        """
+        readers = self._reactor.getReaders()
+        if len(readers) > OTHERS_LIMIT:
+            return UNWATCHED_SECONDS
+        for reader in readers:
             fd = reader.fileno()
             if fd >= 0 and fd != self.fileno():
                 with suppress(OSError):  # an epoll cannot watch it
                     self._epoll.register(fd, select.EPOLLIN)
                     self._others.add(fd)
+        return LINGER_SECONDS
 
     def _leave_others(self) -> None:
         for fd in self._others:
