@@ -6,7 +6,9 @@ import pytest
 
 from loadtest.liu import threads_or_events
 from loadtest.load.servers import Server, running
-from loadtest.reports.results import Value
+from loadtest.reports.readings.pushup import a_thread_for_each_request
+from loadtest.reports.results import Table, Value
+from loadtest.reports.saved import Saved
 from tests.loadtest.readable import assert_readable
 
 KINDS = ("threads", "threads for requests", "events")
@@ -34,6 +36,21 @@ def test_threads_cost_more_than_events(tmp_path: Path) -> None:
     for figure in figures:
         assert {name: len(points) for name, points in figure.lines.items()} == dict.fromkeys(KINDS, 2)
     assert_readable("threads-or-events", [table], tmp_path)
+
+
+def test_a_cost_that_is_too_small_to_be_counted(tmp_path: Path) -> None:
+    """Processor time is counted in ticks: what seems to have cost nothing is not compared."""
+    costs = {50: (40.0, 0.0, 0.0), 400: (60.0, 30.0, 20.0)}
+    rows = [
+        (count, kind, cost)
+        for count, each in costs.items()
+        for kind, cost in zip(("threads for requests", "threads", "events"), each, strict=True)
+    ]
+    columns = ("connections", "server", "server's us a delivery")
+    Table("threads-or-events", "", columns, rows).write(tmp_path, {"command": ""})
+    found = a_thread_for_each_request(Saved(tmp_path))
+    assert "costs 3 times what it costs with events, and 2 times" in found.ours
+    assert found.agrees
 
 
 def test_the_median_of_the_rounds_and_their_spread() -> None:
