@@ -37,15 +37,16 @@ _log = Logger()
 
 
 class Recipient(Protocol):
-    """Receives the notifications, one line at a time."""
+    """Receives the notifications, one line at a time; `send` returns whether it was accepted."""
 
-    def send(self, line: str) -> None: ...
+    def send(self, line: str) -> bool: ...
     def close(self) -> None: ...
 
 
 class Supervisor:
     """Notifies a recipient of a server's state, at least twice in `watchdog_seconds`; without one it does nothing.
 
+    A change that the recipient did not accept is sent again: a supervisor that misses `READY=1` ends the server.
     `why_not_ready` returns the reason why the server is not ready, or None if it is.
     """
 
@@ -64,6 +65,7 @@ class Supervisor:
         self._timer = Timer(clock, self._step)
         self._was_ready = False
         self._is_stopping = False
+        self._said_stopping = False
         self._status = ""
 
     def begin(self) -> None:
@@ -73,8 +75,6 @@ class Supervisor:
     def stopping(self) -> None:
         """Call when the server starts to stop."""
         self._is_stopping = True
-        if self._recipient is not None:
-            self._recipient.send("STOPPING=1")
         self._step()
 
     def end(self) -> None:
@@ -90,20 +90,19 @@ class Supervisor:
         reason = self._why_not_ready()
         if self._is_stopping:
             status = "Stopping: answering held polls"
+            self._said_stopping = self._said_stopping or self._recipient.send("STOPPING=1")
         elif reason is not None:
             status = f"{'Not ready' if self._was_ready else 'Starting'}: {reason}"
         else:
             status = "Ready"
-            if not self._was_ready:
-                self._was_ready = True
-                self._recipient.send("READY=1")
+            self._was_ready = self._was_ready or self._recipient.send("READY=1")
         if self._was_ready and not self._is_stopping:
             self._recipient.send("WATCHDOG=1")
         else:
             self._recipient.send(f"EXTEND_TIMEOUT_USEC={EXTEND_SECONDS * 1e6:.0f}")
-        if status != self._status:
+        # A second line would be another notification.
+        if status != self._status and self._recipient.send(f"STATUS={' '.join(status.split())}"):
             self._status = status
-            self._recipient.send(f"STATUS={' '.join(status.split())}")  # a second line would be another notification
         pause = self._step_seconds if self._was_ready else min(STARTING_STEP_SECONDS, self._step_seconds)
         self._timer.not_after(self._clock.seconds() + pause)
 
@@ -116,17 +115,19 @@ class NotifySocket:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._is_failing = False
 
-    def send(self, line: str) -> None:
+    def send(self, line: str) -> bool:
+        was_failing = self._is_failing
         try:
             self._socket.sendto(line.encode(), self._address)
         except OSError as error:
-            if not self._is_failing:
+            self._is_failing = True
+            if not was_failing:
                 _log.warn(
                     "cannot notify the supervisor at NOTIFY_SOCKET, so it may restart this server: {error}", error=error
                 )
-            self._is_failing = True
         else:
             self._is_failing = False
+        return not self._is_failing
 
     def close(self) -> None:
         self._socket.close()

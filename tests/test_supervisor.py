@@ -19,13 +19,16 @@ class Supervised:
         self.clock = Clock()
         self.reason: str | None = None
         self.is_closed = False
+        self.accepts = True
         self._lines: list[str] = []
         self.supervisor = Supervisor(
             self, watchdog_seconds=seconds, clock=self.clock, why_not_ready=lambda: self.reason
         )
 
-    def send(self, line: str) -> None:
-        self._lines.append(line)
+    def send(self, line: str) -> bool:
+        if self.accepts:
+            self._lines.append(line)
+        return self.accepts
 
     def close(self) -> None:
         self.is_closed = True
@@ -98,6 +101,24 @@ def test_stopping() -> None:
     server.supervisor.end()
     assert server.is_closed
     assert server.clock.getDelayedCalls() == []
+
+
+def test_a_change_that_is_not_accepted_is_sent_again() -> None:
+    """The supervisor's queue may be full: READY=1 and STOPPING=1 must not be lost, or it would end the server."""
+    server = Supervised()
+    server.accepts = False
+    server.supervisor.begin()
+    server.clock.advance(STARTING_STEP_SECONDS)
+    server.accepts = True
+    server.clock.advance(STARTING_STEP_SECONDS)
+    assert server.sent() == ["READY=1", "WATCHDOG=1", "STATUS=Ready"]
+    server.accepts = False
+    server.supervisor.stopping()
+    server.accepts = True
+    server.clock.advance(STEP_SECONDS)
+    assert server.sent() == ["STOPPING=1", EXTEND, "STATUS=Stopping: answering held polls"]
+    server.clock.advance(STEP_SECONDS)
+    assert server.sent() == [EXTEND]
 
 
 def test_stopped_before_it_was_ready() -> None:

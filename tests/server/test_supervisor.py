@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from queue import Queue
+from threading import Thread
 from uuid import uuid4
 
 import pytest
@@ -22,41 +24,40 @@ WATCHDOG_SECONDS = 0.5
 
 
 class Supervisor:
-    """Receives a server's notifications."""
+    """Receives a server's notifications, always at once: a socket nobody reads from refuses the eleventh."""
 
     def __init__(self, name: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(name.replace("@", "\0"))
-        self._socket.settimeout(WAIT_SECONDS)
+        self._lines: Queue[str] = Queue()
+        self._thread = Thread(target=self._receive)
+        self._thread.start()
         self.environment = {"NOTIFY_SOCKET": name, "WATCHDOG_USEC": f"{WATCHDOG_SECONDS * 1e6:.0f}"}
 
     def hears(self, line: str) -> list[str]:
         """Wait for a line that matches this regular expression; returns the lines before it."""
         before: list[str] = []
         deadline = time.monotonic() + WAIT_SECONDS
-        while re.fullmatch(line, heard := self._socket.recv(4096).decode()) is None:
+        while re.fullmatch(line, heard := self._lines.get(timeout=WAIT_SECONDS)) is None:
             before.append(heard)
             assert time.monotonic() < deadline, f"timed out waiting for {line}, and heard {before}"
         return before
 
     def hears_nothing(self, seconds: float) -> bool:
         """Whether nothing arrives for this long; ignores what has arrived before."""
-        self._socket.setblocking(False)
-        try:
-            while True:
-                self._socket.recv(4096)
-        except BlockingIOError:
-            pass
-        self._socket.settimeout(seconds)
-        try:
-            return not self._socket.recv(4096)
-        except TimeoutError:
-            return True
-        finally:
-            self._socket.settimeout(WAIT_SECONDS)
+        while not self._lines.empty():
+            self._lines.get()
+        time.sleep(seconds)
+        return self._lines.empty()
 
     def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RD)
+        self._thread.join()
         self._socket.close()
+
+    def _receive(self) -> None:
+        while line := self._socket.recv(4096):
+            self._lines.put(line.decode())
 
 
 @pytest.fixture(params=["file", "abstract"])
