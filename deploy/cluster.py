@@ -210,7 +210,7 @@ class Cluster:
         self.parts[name].signal(signal.SIGCONT)
 
     def reload_haproxy(self, *, nodes: int | None = None, plain: str | None = None) -> None:
-        """Make HAProxy reload its configuration without closing connections.
+        """Make HAProxy reload its configuration without closing connections; from then on, new ones use it.
 
         nodes: send requests only to this many nodes, the first ones
         plain: addresses of the plain front, separated by commas
@@ -224,10 +224,12 @@ class Cluster:
             check=True,
             capture_output=True,
         )
-        before = part.log.read_text().count("Loading success")
+        # The old process and the new one have the same listening sockets until the old one says that it has stopped.
+        said = ("Loading success", f"Proxy {'stats' if self._front == 'http' else 'pushup'} stopped")
+        before = [part.log.read_text().count(text) for text in said]
         part.signal(signal.SIGUSR2)
         deadline = time.monotonic() + RELOAD_SECONDS
-        while part.log.read_text().count("Loading success") == before:
+        while any(part.log.read_text().count(text) <= n for text, n in zip(said, before, strict=True)):
             if time.monotonic() > deadline:
                 raise PartFailed(f"haproxy has not reloaded after {RELOAD_SECONDS:.0f} s")
             time.sleep(0.02)
