@@ -68,6 +68,11 @@ class Command:
         wait_until(is_there, f"another process at {address}")
         return found[0] if found else None
 
+    def has_part(self, line: list[str], *, not_: int) -> bool:
+        """Whether it runs another process with this command line."""
+        parts = psutil.Process(self.process.pid).children()
+        return any(part.pid != not_ and _command_line(part) == line for part in parts)
+
     def left_behind(self) -> list[object]:
         """Its remaining processes and files."""
         found: list[object] = list(self.temporary.iterdir())
@@ -148,9 +153,12 @@ def test_a_part_that_dies(temporary: Path, stack: ExitStack) -> None:
     for part in ("node1", "redis", "haproxy"):
         pid = pids[part]
         assert isinstance(pid, int)
+        line = _command_line(psutil.Process(pid))
         os.kill(pid, signal.SIGKILL)
         if part == "node1":
             assert caller(str(urls["inside"]), stack).call("GET", "/v1/cursor").status == 200
+        # Until it has died, or the others have noticed, all would seem to be well again.
+        wait_until(lambda pid=pid, line=line: command.has_part(line, not_=pid), f"another {part}")  # type: ignore[misc]
         wait_until(lambda: _is_ready(str(urls["node1"]), stack), f"all to go on without the first {part}")
     wait_until(lambda: caller(str(urls["inside"]), stack).call("GET", "/v1/cursor").status == 200, "HAProxy to be back")
     code, errors = command.end(signal.SIGTERM)
