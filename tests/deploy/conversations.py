@@ -71,6 +71,17 @@ def publish(cluster: Cluster, channels: Sequence[str], data: object, idempotency
         )
 
 
+def wait_for_message(cluster: Cluster, channel: str) -> None:
+    """Wait until each node has a message on a channel, and so everything that was published before it.
+
+    A message is published when one node has it; the others may have it a moment later.
+    """
+    with ExitStack() as stack:
+        for name in cluster.nodes:
+            answer = caller(cluster.urls[name], stack).poll(channel, timeout=WAIT_SECONDS - 5)
+            assert answer["messages"], f"{name} has no message on {channel}"
+
+
 def _metric(address: str, name: str) -> float:
     with Caller(address) as client:
         found = re.search(rf"^pushup_{name} (\S+)$", client.call("GET", "/metrics").text, re.MULTILINE)

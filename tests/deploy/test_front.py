@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from deploy.cluster import Cluster
-from tests.deploy.conversations import caller, held, hold, hold_at, publish, wait_until
+from tests.deploy.conversations import caller, held, hold, hold_at, publish, wait_for_message, wait_until
 from tests.server.caller import Caller, data_of, poll_path
 from tests.server.raw_client import WAIT_SECONDS, RawClient, get
 
@@ -310,6 +310,7 @@ def _publish_until(cluster: Cluster, channel: str, ended: Event) -> int:
 def test_polls_are_held_without_redis(cluster: Cluster, stack: ExitStack, channel: str) -> None:
     """No node is ready: cached messages are served, polls wait, publishers get an error; then everything resumes."""
     assert publish(cluster, [channel], "before").status == 201
+    wait_for_message(cluster, channel)
     cluster.stop_part("redis")
     try:
         wait_until(
