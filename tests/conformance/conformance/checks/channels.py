@@ -65,8 +65,8 @@ def can_be_renewed(t: Trial) -> None:
 def end_when_unused(t: Trial) -> None:
     """A channel that is not used for its lifetime is closed, and its subscribers are told."""
     client, name = t.client(), t.name()
+    cursor = client.call("GET", "/v1/cursor").json["cursor"]  # before, for the channel may not live until it has come
     t.status(client.call("POST", "/v1/channels", {"name": name, "ttl": 1}), 201)
-    cursor = client.call("GET", "/v1/cursor").json["cursor"]
     client.begin_poll(name, cursor)
     t.same("the channels closed", client.answer(within=5 + t.patience).closed, (name,))
     t.problem(client.call("GET", f"/v1/channels/{name}"), 404, "unknown-channel")
