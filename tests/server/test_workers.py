@@ -94,6 +94,33 @@ def try_to_poll(caller: Caller, *channels: str, **parameters: object) -> dict[st
         time.sleep(0.05)
 
 
+def follow(caller: Caller, channel: str, cursor: str, count: int) -> list[Any]:
+    """The data of at least so many messages after a cursor; the client's worker may yet have to apply the last ones."""
+    data: list[Any] = []
+    while len(data) < count:
+        answer = try_to_poll(caller, channel, cursor=cursor)
+        data, cursor = data + data_of(answer), answer["cursor"]
+    return data
+
+
+def listens(worker: psutil.Process) -> bool:
+    """Whether new clients can get to this worker."""
+    with suppress(psutil.Error):  # it has ended
+        return any(each.status == psutil.CONN_LISTEN for each in worker.net_connections())
+    return False
+
+
+def wait_for_another(server: Server, old: psutil.Process) -> None:
+    """Wait until another process has taken the place of this one of two workers, and both serve clients."""
+
+    def is_replaced() -> bool:
+        now = workers_of(server)
+        return len(now) == 2 and old.pid not in [worker.pid for worker in now]
+
+    wait_until(is_replaced, "a new worker")
+    wait_until(lambda: gauges(server, "ready") == {"1": 1.0, "2": 1.0}, "the new one to be ready")
+
+
 def replaced(server: Server, number: int = 1) -> None:
     """Expect the log lines of workers that are killed."""
     server.expect_log(rf"worker {number} has ended \(SIGKILL\).* is replaced")
@@ -118,7 +145,7 @@ def test_they_are_one_server(serve: Serve, stack: ExitStack, strategy: str) -> N
         published = [caller.publish(["a"], number)["id"] for number, caller in enumerate(waiting)]
         assert [int(id_.rpartition("-")[2]) for id_ in published] == list(range(3, 3 + CLIENTS))
         for caller, answer in zip(waiting, answers, strict=True):
-            assert data_of(try_to_poll(caller, "a", cursor=answer["cursor"])) == list(range(CLIENTS))
+            assert follow(caller, "a", answer["cursor"], CLIENTS) == list(range(CLIENTS))
         assert server.metric("messages_total") == 1 + CLIENTS
         assert server.metric("deliveries_total") == CLIENTS * (1 + CLIENTS)
         assert server.metric("workers_replaced_total") == 0
@@ -154,8 +181,7 @@ def test_a_worker_that_is_killed_is_replaced(serve: Serve, stack: ExitStack) -> 
             except OSError:
                 caller.close()
                 assert data_of(try_to_poll(caller, "a", cursor=cursor)) == ["while it is down"]
-        wait_until(lambda: len(workers_of(server)) == 2 and workers_of(server)[0].pid != before[0].pid, "a new one")
-        wait_until(lambda: gauges(server, "ready") == {"1": 1.0, "2": 1.0}, "the new one is ready")
+        wait_for_another(server, before[0])
         assert workers_of(server)[1].pid == before[1].pid
         for caller in (stack.enter_context(server.caller()) for _ in range(CLIENTS)):
             assert data_of(caller.poll("a", cursor=cursor)) == ["while it is down"]
@@ -193,7 +219,7 @@ def test_a_stuck_worker_is_replaced(serve: Serve) -> None:
         with server.caller() as caller:
             caller.move_to(server.address)
             wait_until(lambda: _stable(server) == "accepted", "a publication through the other worker")
-        wait_until(lambda: workers_of(server)[0].pid != first.pid, "a new worker", 30)
+        wait_until(lambda: first.pid not in [worker.pid for worker in workers_of(server)], "its end", 30)
         wait_until(lambda: _stable(server) == "stable", "stable again", 30)
 
 
@@ -213,14 +239,15 @@ def _stable(server: Server) -> str | None:
 def test_the_parent_is_killed(serve: Serve, stack: ExitStack, tmp_path: Path) -> None:
     """Its workers answer their clients and exit; another server can listen there at once, and has all."""
     journal = f"journal:{tmp_path / 'journal.db'}"
-    with serve("--workers", "2", broadcast=journal, drain_seconds="1s") as server:
+    with serve("--workers", "2", broadcast=journal, drain_seconds="3s") as server:
         waiting = hold(server, stack, "a")
         workers = workers_of(server)
         with server.caller() as caller:
             caller.publish(["b"], "kept")
         server.signal(signal.SIGKILL)
         server.wait()
-        time.sleep(0.3)
+        wait_until(lambda: not any(map(listens, workers)), "the workers to listen no more")
+        assert all(worker.is_running() for worker in workers), "they drain"
         with serve("--workers", "2", "--listen", server.address, broadcast=journal) as next_server:
             for client in waiting:
                 assert client.answer()["messages"] == []
@@ -242,7 +269,7 @@ def test_sigterm_drains_all_workers(serve: Serve, stack: ExitStack) -> None:
             reply = caller.finish()
             assert (reply.status, reply.value["messages"]) == (200, [])
         assert server.wait() == 0
-        assert 0.9 < time.monotonic() - began < 5
+        assert time.monotonic() - began > 0.9
         assert not any(worker.is_running() for worker in workers)
 
 
@@ -252,12 +279,11 @@ def test_a_worker_that_gets_sigterm_is_replaced(serve: Serve, stack: ExitStack) 
         waiting = hold(server, stack, "a")
         first = workers_of(server)[0]
         first.terminate()
-        wait_until(lambda: not first.is_running() or len(first.net_connections()) < CLIENTS, "its drain")
+        wait_until(lambda: not listens(first), "it to listen no more")
         for _ in range(CLIENTS):
             with server.caller() as caller:
                 caller.poll("b", timeout=0)
-        wait_until(lambda: len(workers_of(server)) == 2 and workers_of(server)[0].pid != first.pid, "a new one")
-        wait_until(lambda: gauges(server, "ready") == {"1": 1.0, "2": 1.0}, "the new one is ready")
+        wait_for_another(server, first)
         with server.caller() as caller:
             caller.publish(["a"], "still here")
         answers = [caller.answer() for caller in waiting]
@@ -274,9 +300,9 @@ def test_a_reload_reaches_all(serve: Serve, tmp_path: Path) -> None:
         keys.write_text(OTHER_KEY)
         server.signal(signal.SIGHUP)
         wait_until(lambda: _statuses(server) == {201}, "the new key at all workers")
-        workers_of(server)[0].kill()
-        wait_until(lambda: len(workers_of(server)) == 2, "a new worker")
-        wait_until(lambda: set(gauges(server, "ready").values()) == {1.0}, "the new one is ready")
+        first = workers_of(server)[0]
+        first.kill()
+        wait_for_another(server, first)
         assert _statuses(server) == {201}
 
 
@@ -316,8 +342,9 @@ def test_other_addresses(serve: Serve, tmp_path: Path) -> None:
             with RawClient(address) as client:
                 client.send(get("/readyz"))
                 assert client.read_response().status == 200
-        workers_of(server)[0].terminate()
-        wait_until(lambda: len(workers_of(server)) == 2, "a new worker")
+        first = workers_of(server)[0]
+        first.terminate()
+        wait_for_another(server, first)
         assert path.exists()
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
@@ -369,7 +396,8 @@ def test_workers_with_redis(serve: Serve, stack: ExitStack, redis: RedisServer, 
             wait_until(lambda: len(caller.call("GET", "/v1/nodes").value["nodes"]) == 2, "both nodes")
         assert all(data_of(caller.answer()) == [1] for caller in waiting)
         wait_until(lambda: len(list(state.glob("*.mark"))) == 2, "both marks")
-        workers_of(server)[0].kill()
+        first = workers_of(server)[0]
+        first.kill()
         with server.caller() as caller:
             assert data_of(try_to_poll(caller, "a")) == [1]
-        wait_until(lambda: len(workers_of(server)) == 2, "a new worker")
+        wait_for_another(server, first)
