@@ -85,6 +85,19 @@ class RedisCluster:
             wait_until(lambda c=caller: try_to_publish(c, ["any"], 0).status == 201, "publishing")  # type: ignore[misc]
         self.wait_until_one()
 
+    def wait_until_saved(self) -> None:
+        """Wait until the checkpoint contains all that was published, and every node has seen that."""
+        last = int(self.wait_until_one().rpartition("-")[2])
+        wait_until(lambda: int(self.redis.ask("HGET", "{pushup}:state", "saved")) >= last, "a save")
+        for _ in range(2):  # a report that began after the save; and another, for the reply to the first has come then
+            before = self.leases()
+            wait_until(lambda b=before: not b.items() & self.leases().items(), "every node to report")  # type: ignore[misc]
+
+    def leases(self) -> dict[bytes, bytes]:
+        """When the lease of each node ends; a node renews it with every report."""
+        words = self.redis.ask("ZRANGE", "{pushup}:leases", 0, -1, "WITHSCORES")
+        return dict(zip(words[::2], words[1::2], strict=True))
+
     def next(self) -> Caller:
         """The client of the next node in turn."""
         self._turn += 1
@@ -156,9 +169,16 @@ def place(cursor: str) -> tuple[int, str, int]:
     return (len(epoch), epoch, int(sequence)) if epoch else (0, "", 0)
 
 
-def try_to_publish(caller: Caller, channels: list[str], data: object, **more: object) -> Reply:
+def try_to_publish(caller: Caller, channels: list[str], data: object, *, key: str = "", **more: object) -> Reply:
     """A publication and its reply, whether it succeeds or not."""
-    return caller.call("POST", "/v1/messages", {"channels": channels, "data": data, **more})
+    headers = {"Idempotency-Key": key} if key else {}
+    return caller.call("POST", "/v1/messages", {"channels": channels, "data": data, **more}, headers)
+
+
+def publish_in_the_end(caller: Caller, channels: list[str], data: str) -> None:
+    """Publish once, and try until that is acknowledged: an attempt whose outcome is unknown may have succeeded."""
+    key = f"{channels} {data}"
+    wait_until(lambda: try_to_publish(caller, channels, data, key=key).status == 201, f"{data!r} to be published")
 
 
 @contextmanager

@@ -19,7 +19,7 @@ import pytest
 from tests.server.caller import Caller, data_of, poll_path
 from tests.server.certificates import write_certificate
 from tests.server.raw_client import WAIT_SECONDS
-from tests.server.redis_cluster import Chain, RedisCluster, cluster_at, place, try_to_publish
+from tests.server.redis_cluster import Chain, RedisCluster, cluster_at, place, publish_in_the_end, try_to_publish
 from tests.server.redis_server import RedisServer, free_port
 from tests.server.server_process import Server, wait_until
 from tests.server.slow_proxy import SlowProxy
@@ -267,7 +267,7 @@ def test_while_redis_is_gone_polls_wait_and_publishing_is_refused(cluster: Redis
         assert data_of(caller.poll(channel, timeout=0)) == ["before"]
         assert caller.call("GET", "/healthz").status == 200
     cluster.redis.roll_back(dump)
-    wait_until(lambda: try_to_publish(cluster.callers[0], [channel], "after").status == 201, "publishing")
+    publish_in_the_end(cluster.callers[0], [channel], "after")
     for caller in held:
         answer = caller.answer()
         assert "after" in data_of(answer)
@@ -329,7 +329,8 @@ def test_publications_waiting_for_a_hung_redis_are_bounded(
         assert server.memory_bytes - before < 2 * limit
         redis.signal(signal.SIGCONT)
         assert [caller.finish().status for caller in waiting] == [201] * 16
-        assert server.metric("waiting_bytes") == 0
+        # Publishers are answered when entries are read back, which may be before the replies to the appends come.
+        wait_until(lambda: server.metric("waiting_bytes") == 0, "nothing to wait")
         cluster.wait_until_ready()
 
 
@@ -416,7 +417,7 @@ def test_every_node_reports_what_redis_has_lost_as_a_gap(cluster: RedisCluster, 
     for chain, caller in zip(chains, cluster.callers, strict=True):
         assert chain.poll(caller, timeout=5)
         assert chain.data == ["lost"]
-    time.sleep(1.2)  # the checkpoint contains it
+    cluster.wait_until_saved()
     if dump is not None:
         cluster.redis.roll_back(dump)
     elif how == "flush":
@@ -614,11 +615,11 @@ def test_a_node_stops_gracefully_without_redis(redis: RedisServer, tmp_path: Pat
     with cluster_at(redis, tmp_path, 2) as cluster:
         redis.kill()
         wait_until(lambda: try_to_publish(cluster.callers[0], ["a"], 0).status == 503, "refusal")
-        cluster.stop(0, 2)
+        cluster.stop(0)
         redis.start()
-        cluster.wait_until_ready(1)
+        wait_until(lambda: try_to_publish(cluster.callers[1], ["a"], 0).status == 201, "node 1 to find Redis again")
         redis.signal(signal.SIGSTOP)
-        cluster.stop(1, 4)
+        cluster.stop(1)
 
 
 # Limits, passwords, Sentinels, TLS.
@@ -713,7 +714,7 @@ def test_sentinels_name_the_current_master(redis: RedisServer, tmp_path: Path, c
     configuration = sentinel.directory / "sentinel.conf"
     configuration.write_text(
         f"sentinel monitor mymaster 127.0.0.1 {redis.port} 1\n"
-        "sentinel down-after-milliseconds mymaster 500\n"
+        "sentinel down-after-milliseconds mymaster 2000\n"  # a busy machine is no failure
         "sentinel failover-timeout mymaster 3000\n"
     )
     with replica, ExitStack() as stack:
@@ -729,7 +730,7 @@ def test_sentinels_name_the_current_master(redis: RedisServer, tmp_path: Path, c
         assert try_to_publish(cluster.next(), [channel], "before", ack="replicated").value["ack"] == "replicated"
         chain.poll_until("before")
         redis.kill()
-        wait_until(lambda: try_to_publish(cluster.callers[0], [channel], "after").status == 201, "the new master")
+        publish_in_the_end(cluster.callers[0], [channel], "after")
         chain.poll_until("after")
         assert (chain.data, chain.gaps) == (["before", "after"], [])
         cluster.wait_until_publishing()
@@ -821,7 +822,7 @@ class RoundRobin(threading.Thread):
 
     def run(self) -> None:
         try:
-            give_up = time.monotonic() + 2 * WAIT_SECONDS
+            give_up = time.monotonic() + 8 * WAIT_SECONDS
             for address in itertools.cycle(self._addresses):
                 if "last" in self.data or time.monotonic() > give_up:
                     return
@@ -862,7 +863,11 @@ def test_nodes_and_redis_are_killed_while_messages_go_round(tmp_path: Path, chan
             (70, lambda: cluster.redis.ask("CLIENT", "KILL", "TYPE", "normal")),
             (90, lambda: _kill(cluster.nodes[2])),
         ]
-        for n in range(120):
+        give_up = time.monotonic() + 4 * WAIT_SECONDS
+        for n in itertools.count():
+            if n >= 120 and len(accepted) > 60:  # on a busy machine, nodes may take long to connect again
+                break
+            assert time.monotonic() < give_up, f"{len(accepted)} of {n} publications were accepted"
             while ends and ends[0][0] == n:
                 ends.pop(0)[1]()
             try:
@@ -872,7 +877,7 @@ def test_nodes_and_redis_are_killed_while_messages_go_round(tmp_path: Path, chan
                     time.sleep(0.05)
             except OSError:
                 raise AssertionError("this node was not killed") from None
-        wait_until(lambda: try_to_publish(cluster.callers[0], [channel], "last").status == 201, "publishing")
+        publish_in_the_end(cluster.callers[0], [channel], "last")
         for client in clients:
             client.join(2 * WAIT_SECONDS)
             assert client.errors == []
@@ -881,7 +886,6 @@ def test_nodes_and_redis_are_killed_while_messages_go_round(tmp_path: Path, chan
             assert len(client.data) == len(set(map(str, client.data)))
             assert set(accepted) <= set(client.data)
             assert client.data == clients[0].data
-        assert len(accepted) > 60
 
 
 def _kill(server: Server) -> None:

@@ -155,15 +155,10 @@ def test_redis_comes_back_without_the_last_save(redis: RedisServer, tmp_path: Pa
         def saved() -> int:
             return int(redis.ask("HGET", "{pushup}:state", "saved"))
 
-        def wait_for_save() -> None:
-            last = int(cluster.wait_until_one().rpartition("-")[2])
-            wait_until(lambda: saved() >= last, "a save")
-            time.sleep(0.6)  # every node has seen that, and remembers nothing from before
-
         cluster.publish([both[0]], "saved")
-        wait_for_save()
+        cluster.wait_until_saved()
         cluster.publish([both[1]], "only in the last save, as is its channel")
-        wait_for_save()
+        cluster.wait_until_saved()
         redis.kill()
         file = last_increment(redis.directory)
         older = without_last_save(file.read_bytes())
@@ -174,7 +169,7 @@ def test_redis_comes_back_without_the_last_save(redis: RedisServer, tmp_path: Pa
         cluster.wait_until_ready()
         cluster.wait_until_publishing()
         cluster.publish([channel], "after")
-        wait_for_save()
+        cluster.wait_until_saved()
         assert saved() > before
 
         cluster.start()
