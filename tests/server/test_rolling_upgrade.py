@@ -69,7 +69,7 @@ class Client(threading.Thread):
 
     def call(self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None) -> Reply | None:
         """A call to the next node; None if it did not answer, as it stops, or if it sends its clients elsewhere."""
-        nodes = self.nodes
+        nodes = self.nodes.copy()  # the test takes some away meanwhile
         try:
             with Caller(nodes[next(self._turn) % len(nodes)].address) as caller:
                 reply = caller.call(method, path, body, headers)
