@@ -44,11 +44,17 @@ class Supervisor:
         return before
 
     def hears_nothing(self, seconds: float) -> bool:
-        """Whether nothing arrives for this long; ignores what has arrived before."""
-        while not self._lines.empty():
-            self._lines.get()
+        """Whether nothing is sent for this long; ignores what was sent before."""
+        self._drain()
         time.sleep(seconds)
-        return self._lines.empty()
+        return self._drain() == []
+
+    def _drain(self) -> list[str]:
+        """The lines that were sent until now, whether they have been received or not."""
+        mark = uuid4().hex
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendto(mark.encode(), self._socket.getsockname())
+        return self.hears(mark)
 
     def close(self) -> None:
         self._socket.shutdown(socket.SHUT_RD)
