@@ -112,6 +112,9 @@ class Session:
         if self._commands is None:
             on_outcome(self._trouble or refusals.stopping())
             return
+        if self._commands.connection.lost.called:  # the other one has yet to end
+            on_outcome(refusals.unreachable("a connection to Redis has ended"))
+            return
         name = f"{self._node_id}.{next(self._numbers)}"
         tag = name.encode()
         if self._pending.add(tag, command, on_outcome):

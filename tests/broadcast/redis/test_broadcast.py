@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 
 from pushup.broadcast.epochs import order_of
@@ -159,6 +160,20 @@ def test_the_outcome_is_unknown_when_the_connection_ends(cluster: Cluster, node:
     cluster.advance(1.0)
     assert is_consistent(cluster)
     assert ids(node.poll(poll("a", "b"))) == [1]
+
+
+def test_nothing_is_unknown_when_the_connection_has_ended_before(
+    cluster: Cluster, node: FollowingNode, log: list[str]
+) -> None:
+    """The one that appends ends first: what was not sent is refused, until the other one ends as well."""
+    _, appending = links_of(cluster, node)
+    appending.end(ConnectionDone())
+    for _ in range(2):
+        received = reason(node.append(publish("a")))
+        assert received == "the message log cannot be reached (a connection to Redis has ended)"
+    cluster.advance(1.0)
+    assert is_consistent(cluster)
+    assert cluster.publish(node, "a").sequence == 1
 
 
 def test_a_refusal_by_redis_is_reported_with_its_reason(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
