@@ -151,9 +151,14 @@ class Connection(ClientSocket):
             self._options = last(self._options)
         self._respond(data)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is open or waits on it."""
+        return self.phase is IDLE and self.pipeline is None
+
     def close_if_idle(self) -> None:
         """Close the connection if nothing is open on it, because the node is stopping."""
-        if self.phase is IDLE and self.pipeline is None:
+        if self.is_idle:
             self._close()
 
     # Requests, one at a time.

@@ -27,6 +27,7 @@ from pushup.net.responses import ResponseOptions, ResponseWriter
 from pushup.net.shared import Shared
 from pushup.net.timeouts import sweep
 from pushup.net.wait.demultiplexer import Demultiplexer, Watched
+from pushup.net.wait.dispatch import read
 
 SWEEP_SECONDS = 1.0
 """How often every connection is checked for progress, which takes 0.1 us each."""
@@ -113,9 +114,12 @@ class Edge:
         return self._shared.input_budget.used
 
     def drain(self) -> None:
-        """From now on each response is the last of its connection. Idle connections end at once."""
+        """From now on each response is the last of its connection. Idle connections end at once, unless a request has
+        arrived on them: one that was just accepted would be closed without an answer."""
         self._shared.draining = True
         for connection in list(self._connections.values()):
+            if connection.is_idle:
+                read(connection)
             connection.close_if_idle()
 
     def stop_listening(self) -> None:

@@ -179,16 +179,18 @@ class Listener:
         self._reactor.addReader(self)
 
     def close(self) -> None:
-        """Stop accepting, and remove a Unix socket's path."""
+        """Remove a Unix socket's path, and stop accepting. Clients that wait are accepted first, or the kernel would
+        reset their connections."""
         if self._closed:
             return
         self._closed = True
         self._reactor.removeReader(self)
-        is_path = self._socket.family == socket.AF_UNIX and not self._is_shared
-        path = self._socket.getsockname() if is_path else None
+        if not self._is_shared:
+            path = self._socket.getsockname() if self._socket.family == socket.AF_UNIX else None
+            if path is not None and os.path.exists(path):
+                os.unlink(path)
+            self._accept(BACKLOG)
         self._socket.close()
-        if path is not None and os.path.exists(path):
-            os.unlink(path)
 
     # What the reactor calls.
 
@@ -196,14 +198,25 @@ class Listener:
         return self._socket.fileno()
 
     def doRead(self) -> None:
-        for _ in range(self._accepts):
+        self._accept(self._accepts)
+
+    def connectionLost(self, reason: Failure) -> None:
+        """Part of the reactor's interface; never happens to a listening socket."""
+
+    def logPrefix(self) -> str:
+        return "listener"
+
+    def _accept(self, most: int) -> None:
+        """Accept clients that wait."""
+        for _ in range(most):
             try:
                 sock, _ = self._socket.accept()
             except BlockingIOError:
                 return
             except OSError as error:
                 if error.errno in _NONE_LEFT:
-                    self._pause(error)
+                    if not self._closed:
+                        self._pause(error)
                     return
                 continue  # the client left before it was accepted
             try:
@@ -212,12 +225,6 @@ class Listener:
             except Exception:
                 _log.failure("cannot serve a connection accepted on {address}, which is closed", address=self.address)
                 sock.close()
-
-    def connectionLost(self, reason: Failure) -> None:
-        """Part of the reactor's interface; never happens to a listening socket."""
-
-    def logPrefix(self) -> str:
-        return "listener"
 
     def _pause(self, error: OSError) -> None:
         """Stop watching for a while: a connection that cannot be accepted would be reported again and again."""

@@ -363,6 +363,21 @@ def test_drain(server: ScriptedServer) -> None:
     assert server.edge.connection_count == 0
 
 
+def test_a_drain_reads_what_has_arrived(server: ScriptedServer) -> None:
+    """A request that a connection has received, and the edge has not read yet, is answered, and is the last."""
+    clients = whole, partial, left = [server.connect() for _ in range(3)]
+    for client, data in zip(clients, (get(b"/late"), b"GET /partial HT", b""), strict=True):
+        client.socket.incoming += data
+    left.socket.peer_ended = True
+    server.edge.drain()
+    assert left.closed()
+    partial.send(b"TP/1.1\r\nHost: a\r\n\r\n")
+    for client in (whole, partial):
+        reply = client.reply()
+        assert (reply.status, reply.headers["connection"]) == (200, "close")
+        assert client.server_half_closed()
+
+
 def test_close(server: ScriptedServer) -> None:
     """Closing the edge ends all connections, abandons held polls and leaves no timer."""
     clients = [server.connect() for _ in range(3)]

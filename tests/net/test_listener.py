@@ -192,6 +192,24 @@ def test_closing_removes_the_path_of_its_own_socket(tmp_path: Path, is_shared: b
     assert (sock.is_closed, path.exists(), door.reactor.readers) == (True, stays, [])
 
 
+@pytest.mark.parametrize(("is_shared", "accepted"), [(False, 300), (True, 0)])
+def test_closing_accepts_those_who_wait(is_shared: bool, accepted: int) -> None:
+    """Their connections would be reset. On a socket that processes share, others accept them."""
+    door = Door(Listening(clients=300), is_shared=is_shared)
+    door.listener.close()
+    assert len(door.accepted) == accepted
+    assert not any(sock.is_blocking or sock.is_closed for sock in door.accepted)
+
+
+def test_closing_when_no_descriptor_is_left(logged_failures: list[str]) -> None:
+    """Nobody is accepted, and it is not tried again."""
+    sock = Listening()
+    door = Door(sock)
+    sock.errors = [OSError(errno.EMFILE, "too many")]
+    door.listener.close()
+    assert (door.accepted, sock.is_closed, door.clock.getDelayedCalls()) == ([], True, [])
+
+
 def test_closing_after_the_path_has_gone(tmp_path: Path) -> None:
     """Is no error."""
     sock = Listening(str(tmp_path / "gone"))

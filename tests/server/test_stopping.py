@@ -183,6 +183,22 @@ def test_request_in_transit_is_still_answered(serve: Serve) -> None:
         assert server.wait() == 0
 
 
+def test_clients_that_just_came_are_answered(serve: Serve) -> None:
+    """Their connections were not accepted when the signal came, or accepted and not read."""
+    with serve() as server:
+        server.signal(signal.SIGSTOP)
+        wait_until(lambda: server.process.status() == "stopped", "it to be stopped")
+        with ExitStack() as stack:
+            clients = [stack.enter_context(server.connect()) for _ in range(300)]
+            for client in clients:
+                client.send(get("/healthz"))
+            server.signal(signal.SIGTERM)
+            server.signal(signal.SIGCONT)
+            for client in clients:
+                assert client.read_response().status == 200
+        assert server.wait() == 0
+
+
 def test_second_signal_ends_at_once(serve: Serve, stack: ExitStack) -> None:
     """An operator who cannot wait for the drain sends the signal again."""
     with serve(drain_seconds="60s") as server:
