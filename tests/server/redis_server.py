@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -21,9 +22,14 @@ from tests.server.raw_client import WAIT_SECONDS
 PROGRAM = shutil.which("redis-server") or "redis-server"
 
 
+_chosen: deque[int] = deque(maxlen=100)
+"""Ports that were chosen lately. Some are free because their server has yet to start, or is to start again."""
+
+
 def free_port() -> int:
-    """A free port below the kernel's ephemeral ports, so that a server can be restarted on it."""
-    (port,) = free_ports(1)
+    """A free port below the kernel's ephemeral ports, so that a server can be restarted on it: another each time."""
+    port = next(port for port in free_ports(len(_chosen) + 1) if port not in _chosen)
+    _chosen.append(port)
     return port
 
 
