@@ -391,7 +391,7 @@ def test_a_node_behind_a_slow_link_loads_for_longer_than_the_timeout(
         body = {"messages": [{"channels": [channel], "data": "x" * 65_000} for _ in range(16)]}
         for _ in range(16):
             assert cluster.callers[0].call("POST", "/v1/messages", body).status == 201
-        cluster.start(f"redis://127.0.0.1:{link.port}", ready=False)
+        cluster.start(f"redis://127.0.0.1:{link.port}", ready=False, redis_timeout_seconds=1.0)
         wait_until(lambda: cluster.ready(1), "the node to have loaded all", 30.0)
         cluster.wait_until_one()
         assert cluster.nodes[1].metric("cached_messages") == 256
