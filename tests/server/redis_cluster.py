@@ -175,6 +175,21 @@ def try_to_publish(caller: Caller, channels: list[str], data: object, *, key: st
     return caller.call("POST", "/v1/messages", {"channels": channels, "data": data, **more}, headers)
 
 
+def poll_in_the_end(caller: Caller, *channels: str, **parameters: object) -> dict[str, Any]:
+    """The answer to a poll with a cursor of another epoch. A node that has not reported lately, because it has just
+    started or did not run, asks its client to come back: it cannot know yet that this epoch is over."""
+    replies: list[Reply] = []
+
+    def is_answered() -> bool:
+        replies.append(caller.call("GET", poll_path(*channels, **parameters)))
+        return replies[-1].status != 503
+
+    wait_until(is_answered, "an answer")
+    assert replies[-1].status == 200, replies[-1]
+    value: dict[str, Any] = replies[-1].value
+    return value
+
+
 def publish_in_the_end(caller: Caller, channels: list[str], data: str) -> None:
     """Publish once, and try until that is acknowledged: an attempt whose outcome is unknown may have succeeded."""
     key = f"{channels} {data}"

@@ -19,7 +19,15 @@ import pytest
 from tests.server.caller import Caller, data_of, poll_path
 from tests.server.certificates import write_certificate
 from tests.server.raw_client import WAIT_SECONDS
-from tests.server.redis_cluster import Chain, RedisCluster, cluster_at, place, publish_in_the_end, try_to_publish
+from tests.server.redis_cluster import (
+    Chain,
+    RedisCluster,
+    cluster_at,
+    place,
+    poll_in_the_end,
+    publish_in_the_end,
+    try_to_publish,
+)
 from tests.server.redis_server import RedisServer, free_port
 from tests.server.server_process import Server, wait_until
 from tests.server.slow_proxy import SlowProxy
@@ -517,7 +525,7 @@ def test_all_are_restarted_and_so_is_redis(tmp_path: Path, channel: str, durable
             server.stop()
         server.start()
         with cluster_at(server, tmp_path, 2) as cluster:
-            answers = [caller.poll(channel, cursor=start, timeout=0) for caller in cluster.callers]
+            answers = [poll_in_the_end(caller, channel, cursor=start, timeout=0) for caller in cluster.callers]
             assert cluster.next().call("GET", f"/v1/channels/{named['id']}").value["name"] == f"{channel} named"
             if durable:
                 assert [data_of(answer) for answer in answers] == [["kept"]] * 2
@@ -563,8 +571,9 @@ def test_redis_is_put_back_while_all_nodes_are_stopped(tmp_path: Path, channel: 
             cluster.wait_until_one()
             lost = [{"channel": channel, "reason": "lost"}]
             for caller in cluster.callers:
-                assert caller.poll(channel, cursor=after, timeout=0)["gaps"] == lost
-                assert caller.poll(channel, cursor=before, timeout=0)["gaps"] == (lost if has_marks else [])
+                assert poll_in_the_end(caller, channel, cursor=after, timeout=0)["gaps"] == lost
+                gaps = poll_in_the_end(caller, channel, cursor=before, timeout=0)["gaps"]
+                assert gaps == (lost if has_marks else [])
             assert epoch_of(before) not in {epoch_of(id_) for id_ in issued}
 
 
