@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import http.client
+import math
 import os
 import pwd
 import random
@@ -40,6 +41,7 @@ OWN_REDIS = "redis"
 
 HOST = "127.0.0.1"
 RELOAD_SECONDS = 10.0
+REPEAT_SECONDS = 2.0
 
 PACKAGES = {"redis-server": "redis-server", "haproxy": "haproxy", "openssl": "openssl"}
 """The programs that must be installed, and the Debian package of each."""
@@ -225,13 +227,18 @@ class Cluster:
             capture_output=True,
         )
         # The old process and the new one have the same listening sockets until the old one says that it has stopped.
-        said = ("Loading success", f"Proxy {'stats' if self._front == 'http' else 'pushup'} stopped")
+        stopped = f"Proxy {'stats' if self._front == 'http' else 'pushup'} stopped"
+        said = ("Reloading HAProxy", "Loading success", stopped)
         before = [part.log.read_text().count(text) for text in said]
-        part.signal(signal.SIGUSR2)
         deadline = time.monotonic() + RELOAD_SECONDS
-        while any(part.log.read_text().count(text) <= n for text, n in zip(said, before, strict=True)):
-            if time.monotonic() > deadline:
+        repeat_at = -math.inf
+        while not all(done := [part.log.read_text().count(text) > n for text, n in zip(said, before, strict=True)]):
+            now = time.monotonic()
+            if now > deadline:
                 raise PartFailed(f"haproxy has not reloaded after {RELOAD_SECONDS:.0f} s")
+            if not done[0] and now >= repeat_at:  # HAProxy misses a signal that comes right after it has started
+                part.signal(signal.SIGUSR2)
+                repeat_at = now + REPEAT_SECONDS
             time.sleep(0.02)
 
     def server_states(self) -> dict[str, str]:
