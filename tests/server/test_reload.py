@@ -481,8 +481,8 @@ def test_a_terminal_that_is_closed(tmp_path: Path, nohup: bool) -> None:
     def belong_to_terminal() -> None:
         os.setsid()
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-        if nohup:
-            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        # Either way: these tests may run under nohup themselves.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if nohup else signal.SIG_DFL)
 
     with log.open("wb") as stderr:
         process = subprocess.Popen(
