@@ -13,7 +13,8 @@ import pytest
 
 from tests.server.conftest import Serve
 from tests.server.raw_client import get
-from tests.server.server_process import clean_environment
+from tests.server.redis_server import free_port
+from tests.server.server_process import START_SECONDS, clean_environment
 
 KEY = "a-publish-key-of-27-letters"
 
@@ -31,7 +32,7 @@ def refusal(*flags: str, environment: dict[str, str] | None = None) -> str:
         env=clean_environment(environment),
         capture_output=True,
         text=True,
-        timeout=5,
+        timeout=START_SECONDS,
         check=False,
     )
     assert ended.returncode not in (0, -signal.SIGKILL)
@@ -142,10 +143,10 @@ def test_address_in_use_is_refused(serve: Serve, tmp_path: Path) -> None:
 
 def test_port_can_be_reused_at_once(serve: Serve) -> None:
     """A server can start on the port of one that ended while clients were connected."""
-    with serve() as server, server.connect() as client:
+    address = f"127.0.0.1:{free_port()}"
+    with serve("--listen", address) as server, server.connect() as client:
         client.send(get("/healthz"))
         assert client.read_response().status == 200
-        address = server.address
         server.process.kill()
         server.wait()
         with serve("--listen", address) as again, again.caller() as caller:

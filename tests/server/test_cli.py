@@ -10,6 +10,7 @@ import pytest
 
 from tests.server.command_line import error_of, run, started
 from tests.server.conftest import Serve
+from tests.server.redis_server import free_port
 from tests.server.server_process import Server, wait_until
 
 KEY = "a-publish-key-of-27-letters"
@@ -107,22 +108,24 @@ def test_poll_reports_a_closed_channel(server: Server, channel: str, options: tu
 @TRANSPORTS
 def test_poll_survives_a_restart(serve: Serve, options: tuple[str, ...]) -> None:
     """When the server is restarted on its port, `poll` reports a gap, since the messages are lost, and continues."""
-    with serve() as server:
-        address, url = server.address, server.url
-        with started(url, "poll", *options, "a", "--cursor", "now") as polling:
-            server.wait_for_held(1)
-            with server.caller() as caller:
-                caller.publish(["a"], "before")
-            assert polling.line()["data"] == "before"
-            server.wait_for_held(1)
-            server.process.kill()
-            server.wait()
-            polling.error_line("retrying")
-            with serve("--listen", address) as again, again.caller() as caller:
-                assert "lost" in polling.error_line("gap")
-                again.wait_for_held(1)
-                caller.publish(["a"], "after")
-                assert polling.line()["data"] == "after"
+    address = f"127.0.0.1:{free_port()}"
+    with (
+        serve("--listen", address) as server,
+        started(server.url, "poll", *options, "a", "--cursor", "now") as polling,
+    ):
+        server.wait_for_held(1)
+        with server.caller() as caller:
+            caller.publish(["a"], "before")
+        assert polling.line()["data"] == "before"
+        server.wait_for_held(1)
+        server.process.kill()
+        server.wait()
+        polling.error_line("retrying")
+        with serve("--listen", address) as again, again.caller() as caller:
+            assert "lost" in polling.error_line("gap")
+            again.wait_for_held(1)
+            caller.publish(["a"], "after")
+            assert polling.line()["data"] == "after"
 
 
 def test_a_stream_that_is_refused(server: Server, channel: str) -> None:
