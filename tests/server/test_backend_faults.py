@@ -27,6 +27,7 @@ from tests.server.blocking_backend import rude_backend
 from tests.server.caller import Caller, data_of, poll_path
 from tests.server.conftest import Serve
 from tests.server.raw_client import get
+from tests.server.redis_server import free_port
 from tests.server.server_process import Server, running, wait_until
 
 KEY = "the-key-of-all-nodes"
@@ -158,7 +159,8 @@ def test_misbehaving_backend(serve: Serve, behaviour: Callable[[socket.socket], 
     ):
         server.expect_log("authorization is failing")
         assert_refused_while_others_poll(server, asked, caller)
-        assert 1 <= backend.connections <= 2
+        wait_until(lambda: backend.connections >= 1, "the backend's thread to accept")
+        assert backend.connections <= 2
         wait_until(lambda: busy(server) == 0, "the places to be free")
         memory = server.memory_bytes
         for _ in range(2):
@@ -171,9 +173,7 @@ def test_misbehaving_backend(serve: Serve, behaviour: Callable[[socket.socket], 
 @pytest.mark.parametrize("wait_strategy", ["epoll"], indirect=True)
 def test_unreachable_backend(serve: Serve) -> None:
     """If nobody listens at the URL, or its host does not resolve, clients are told to retry."""
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        port = nobody.getsockname()[1]
-    for url in (f"http://127.0.0.1:{port}/may", "http://no-such-host.invalid/may"):
+    for url in (f"http://127.0.0.1:{free_port()}/may", "http://no-such-host.invalid/may"):
         with (
             serve(authorize_url=url, authorize_timeout_seconds=2, ticket_key=KEY, log_format="json") as server,
             server.caller() as asked,
@@ -367,7 +367,8 @@ def test_each_thread_keeps_its_own_connection() -> None:
             reactor.advance(IDLE_SECONDS)
             wait_until(lambda: not pool_threads("database"), "the threads to end")
             gc.collect()
-            assert all(connection() is None for connection in made)
+            # a thread is in no list any more when it is about to drop what is its own
+            wait_until(lambda: all(connection() is None for connection in made), "the connections to be closed")
             assert len(made) <= 3 * generation
         assert peak == 3
     finally:
