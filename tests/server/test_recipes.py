@@ -32,17 +32,30 @@ from tests.server.document_samples import samples
 from tests.server.redis_server import free_port
 from tests.server.server_process import wait_until
 
+CALLS = 20
+"""Of each in the background: two of them write fewer messages than the 50 that a page of the chat begins with, however
+long a reload takes."""
+
 
 class Recipe:
-    """A recipe in a folder of its own: `url` is that of its pages, `address` that of its PushUp."""
+    """A recipe in a folder of its own: `url` is that of its pages, `address` that of its PushUp.
 
-    def __init__(self, name: str, folder: Path) -> None:
+    `step_seconds`: how long its application pauses in each step, and how long it does so here until `hurry`. Otherwise
+    it would be done before a browser on a busy machine has looked at what is in the middle.
+    """
+
+    def __init__(self, name: str, folder: Path, step_seconds: tuple[float, float] | None = None) -> None:
         code, install, serve, run = (each.text for each in samples() if each.document == f"docs/recipes/{name}.md")
         assert (install, run) == ("pip install . flask\n", "flask run\n")
         *before, command = serve.replace("\\\n", "").splitlines()
         port, self.page_port = free_port(), free_port()
         self.address, self.url = f"127.0.0.1:{port}", f"http://127.0.0.1:{self.page_port}"
         self.folder = folder
+        if step_seconds:
+            step = f"time.sleep({step_seconds[0]})"
+            assert code.count(step) == 1
+            slowly = 'time.sleep({} if __import__("os").path.exists("hurry") else {})'.format(*step_seconds)
+            code = code.replace(step, slowly)
         (folder / "app.py").write_text(self._here(code))
         for line in before:
             subprocess.run(["sh", "-c", line], cwd=folder, check=True)
@@ -70,6 +83,10 @@ class Recipe:
     def restart_pushup(self) -> None:
         self.kill_pushup()
         self.start_pushup()
+
+    def hurry(self) -> None:
+        """From now on the application is as fast as it stands there."""
+        (self.folder / "hurry").touch()
 
     def log(self) -> str:
         """What the application has logged."""
@@ -148,11 +165,13 @@ def fill_in(browser: webdriver.Chrome, button: str, **fields: str) -> None:
 
 @contextmanager
 def in_the_background(*calls: Callable[[], None]) -> Iterator[None]:
-    """Makes each call again and again, each in a thread, until the end of the block."""
+    """Makes each call again and again, each in a thread, until the end of the block; at most CALLS times."""
     ended = threading.Event()
 
     def repeat(call: Callable[[], None]) -> None:
-        while not ended.wait(0.1):
+        for _ in range(CALLS):
+            if ended.wait(0.1):
+                break
             call()
 
     threads = [threading.Thread(target=repeat, args=[call]) for call in calls]
@@ -283,7 +302,7 @@ def test_notifications(browser: webdriver.Chrome, tmp_path: Path) -> None:
 def test_language_model(browser: webdriver.Chrome, tmp_path: Path) -> None:
     """A second tab, a reload and a restart of PushUp in the middle: both tabs show the beginning, and at last all."""
     answer = " ".join(["Let me count to 200:", *map(str, range(1, 201))])
-    with Recipe("language-model", tmp_path).running() as recipe:
+    with Recipe("language-model", tmp_path, (0.05, 0.15)).running() as recipe:
         watch(browser, "#text")
         browser.get(recipe.url)
         fill_in(browser, "Ask", question="Can you count?")
@@ -303,6 +322,7 @@ def test_language_model(browser: webdriver.Chrome, tmp_path: Path) -> None:
         assert joined(browser, "#text").startswith(before)
         wait_until(lambda: len(joined(browser, "#text")) > len(before), "the first tab to go on")
         assert joined(browser, "#text") != answer, "this was to be in the middle"
+        recipe.hurry()
         channel = "answer:" + url.rpartition("/")[2]
         assert_in_order(recipe.published(channel))
 
@@ -335,7 +355,7 @@ def assert_in_order(published: list[dict[str, Any]]) -> None:
 
 def test_job_progress(browser: webdriver.Chrome, tmp_path: Path) -> None:
     """A tab that is opened in the middle or afterwards is right at once; none goes back; a failure is shown."""
-    with Recipe("job-progress", tmp_path).running() as recipe:
+    with Recipe("job-progress", tmp_path, (0.1, 0.3)).running() as recipe:
         watch(browser, "#percent")
         browser.get(recipe.url)
         fill_in(browser, "Start a job")
@@ -350,6 +370,7 @@ def test_job_progress(browser: webdriver.Chrome, tmp_path: Path) -> None:
         browser.refresh()
         recipe.restart_pushup()
         assert percent(browser) < 100, "this was to be in the middle"
+        recipe.hurry()
         last = "\n".join(f"picture {number} of 50: done" for number in range(43, 51))
         for tab in (first, second):
             browser.switch_to.window(tab)
