@@ -36,6 +36,9 @@ CALLS = 20
 """Of each in the background: two of them write fewer messages than the 50 that a page of the chat begins with, however
 long a reload takes."""
 
+BACK_SECONDS = 60.0
+"""A page that could not reach PushUp tries again after a random pause of up to 30 s; a long one is no fault."""
+
 
 class Recipe:
     """A recipe in a folder of its own: `url` is that of its pages, `address` that of its PushUp.
@@ -127,7 +130,7 @@ def joined(browser: webdriver.Chrome, selector: str) -> str:
 def wait_for(browser: webdriver.Chrome, selector: str, *texts: str) -> None:
     """Wait until the page shows these texts."""
     with suppress(AssertionError):
-        wait_until(lambda: text_of(browser, selector) == list(texts), selector, 30)
+        wait_until(lambda: text_of(browser, selector) == list(texts), selector, BACK_SECONDS)
     assert text_of(browser, selector) == list(texts)
 
 
