@@ -10,7 +10,7 @@ import pytest
 
 from loadtest.load.epoll_client import Connection, Loop
 from pushup.process import raise_file_limit
-from tests.server.server_process import Server, running
+from tests.server.server_process import Server, running, wait_until
 
 CHANNELS = 40_000
 POLLS = 10_000
@@ -63,7 +63,7 @@ def test_polls_on_as_many_channels_as_in_the_report(tmp_path: Path) -> None:
     with running(tmp_path / "log", ("--set", "poll_timeout_limit_seconds=10m")) as server, server.caller() as caller:
         pollers = Pollers(server)
         for turn in range(EACH):
-            server.wait_for_held(POLLS)
+            wait_until(lambda: server.metric("held_polls") == POLLS, "all polls to be held", HANG_SECONDS)
             for first in range(0, POLLS, BATCH):
                 numbers = [EACH * (first + n) + turn for n in range(BATCH)]
                 messages = [{"channels": [f"c{number}"], "data": number} for number in numbers]

@@ -32,8 +32,8 @@ def test_disconnected_client_is_dropped_at_once(serve: Serve, stack: ExitStack, 
         fds = server.process.num_fds()
         for client in clients[:15]:
             getattr(client, way)()
-        wait_until(lambda: server.metric("held_polls") == 5, "the polls to be forgotten", seconds=5)
-        wait_until(lambda: server.process.num_fds() <= fds - 15, "the descriptors to be closed", seconds=5)
+        wait_until(lambda: server.metric("held_polls") == 5, "the polls to be forgotten")
+        wait_until(lambda: server.process.num_fds() <= fds - 15, "the descriptors to be closed")
         assert server.metric("connections") == 6
         with server.caller() as caller:
             caller.publish(["a"], "to the rest")
@@ -47,7 +47,7 @@ def test_reset_is_noticed_behind_a_full_pipeline(serve: Serve) -> None:
         server.wait_for_held(1)
         time.sleep(0.2)  # everything sent has been read by now, so that nothing delays the reset
         client.reset()
-        wait_until(lambda: server.metric("held_polls") == 0, "the poll to be forgotten", seconds=5)
+        wait_until(lambda: server.metric("held_polls") == 0, "the poll to be forgotten")
 
 
 def test_thousands_of_connections_leave_nothing_behind(serve: Serve, stack: ExitStack) -> None:
