@@ -140,8 +140,9 @@ def test_the_experiment_gives_all_tables(tmp_path: Path) -> None:
         assert row["refused"] == row["unanswered"] == 0
         least, most = map(float, str(row["took ms, from to"]).split())
         assert least <= float(row["took ms"]) + 1 <= most + 2
+        # 8 at best, and more if the iterative server was interrupted. With its requests miscounted: 2, or 32.
         fast = float(row["times as fast as iterative"])
-        assert fast == 1.0 if whole else 2 < fast < 9 if row["design"] in ANY_NUMBER else fast > 0.5
+        assert fast == 1.0 if whole else 2.5 < fast < 16 if row["design"] in ANY_NUMBER else fast > 0.5
     second = by_name["designs-table-2"]
     assert [(row["design"], row["threads"], row["paper, 2,800 requests ms"]) for row in second][:2] == [
         ("concurrent_queue", 10, 70_312), ("concurrent_queue", 30, 23_781),
