@@ -41,7 +41,7 @@ def test_pulling_costs_many_times_the_bytes(tables: tuple[Table, Table, Table]) 
     for method in ("MLP", "ELP"):
         assert rows["CP"][1] > 5 * rows[method][1]
         assert rows[method][1] == pytest.approx(rows[method][0], rel=0.2)
-    assert rows["CP"][1] > 3 * rows["CP"][0]
+    assert rows["CP"][1] > 2 * rows["CP"][0], "five times the interval: four times the pulls, not the same"
     assert rows["MLP"][1] == pytest.approx(rows["ELP"][1], rel=0.1), "the same answers have the same size"
 
 
