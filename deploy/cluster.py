@@ -42,6 +42,7 @@ OWN_REDIS = "redis"
 HOST = "127.0.0.1"
 RELOAD_SECONDS = 10.0
 REPEAT_SECONDS = 2.0
+"""How long a reload of HAProxy may take; and to begin, before it is asked for again."""
 
 PACKAGES = {"redis-server": "redis-server", "haproxy": "haproxy", "openssl": "openssl"}
 """The programs that must be installed, and the Debian package of each."""

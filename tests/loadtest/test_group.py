@@ -176,7 +176,7 @@ def scheduling(pid: int) -> list[tuple[int, int]]:
 def test_micro_costs() -> None:
     """Of each row, all three are measured; C is there if there is a compiler, and then Python's share.
 
-    A round takes a third of a millisecond; if it is interrupted, it is not the median.
+    A round takes a few milliseconds. One that is interrupted does not change the median of nine.
     """
     table = micro_costs.measure(count=400, rounds=9)
     names = [row[0] for row in table.rows]
