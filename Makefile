@@ -75,13 +75,14 @@ test: lint
 	$(PYTEST) -m "not long and not containers"
 	@$(MAKE) --no-print-directory test-compiled
 
-# In three parts, for coverage is measured without processes. All are run before it fails.
+# In three parts, for coverage is measured without processes. All are run before it fails. A test with processes that fails
+# is run once more, alone (.ci/again.py).
 test-all: WORKERS = $$(($(CORES) + 1))
 test-all: lint
 	$(call need,$(TEST_PROGRAMS) $(BROWSER_PROGRAMS),$(TEST_PACKAGES) $(BROWSER_PACKAGES))
 	@$(MAKE) --no-print-directory coverage || failed="make coverage"; \
 	$(MAKE) --no-print-directory test-compiled TESTS=tests || failed="$$failed, make test-compiled"; \
-	$(PYTEST) -m processes || failed="$$failed, pytest -m processes"; \
+	$(BIN)/python .ci/again.py $(PYTEST) -m processes || failed="$$failed, pytest -m processes"; \
 	[ -z "$$failed" ] || { echo "failed, see above: $${failed#, }"; exit 1; }
 
 cluster: $(VENV)/cluster.stamp
