@@ -76,7 +76,8 @@ def open_sockets(
     except OSError as error:
         for sock in sockets:
             sock.close()
-        raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
+        to_do = "; stop the server that uses it, or choose another address" if error.errno == errno.EADDRINUSE else ""
+        raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}{to_do}") from None
     return sockets
 
 

@@ -59,7 +59,7 @@ class Parent(Service):
         if self._hub is not None:
             self._hub.start()
         self._demultiplexer.start()
-        self._sockets = open_sockets(self._settings.server.listen, _reserve)
+        self._sockets = open_sockets(self._settings.server.listen, reserve)
         self.addresses = [address_of(sock) for sock in self._sockets]
         shared = [sock for sock in self._sockets if sock.family == socket.AF_UNIX]
         self._crew = Crew(
@@ -124,16 +124,21 @@ class Parent(Service):
         return structs.replace(settings, authorization=structs.replace(settings.authorization, ticket_key=key))
 
 
-def _reserve(address: str) -> socket.socket:
+def reserve(address: str) -> socket.socket:
     """Keep an address for the workers: a Unix socket that they share, or a TCP socket that does not listen.
 
-    Raises: OSError, also if another server listens there.
+    Until it is closed, no other server gets the port: only programs of this user that use SO_REUSEPORT could, and
+    PushUp asks without it first. Raises: OSError, also if another server has the address.
     """
     if address.startswith("unix:"):
         return open_socket(address)
-    with open_socket(address) as alone:
-        address = address_of(alone)
-    return bind_socket(address, share_port=True)
+    with open_socket(address) as alone:  # the kernel lets one server do this
+        alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        reserved = bind_socket(address_of(alone), share_port=True)
+        # Without SO_REUSEADDR a bound socket keeps others out although it does not listen. Binding needs it: connections
+        # of the last server may be left.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        return reserved
 
 
 def _make_hub(settings: Settings, reactor: Any, metrics: Metrics, steady_time: SteadyTime) -> Hub | None:

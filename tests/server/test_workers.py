@@ -20,7 +20,7 @@ import pytest
 from tests.server.caller import Caller, data_of, poll_path
 from tests.server.conftest import Serve
 from tests.server.raw_client import WAIT_SECONDS, RawClient, get
-from tests.server.redis_server import RedisServer
+from tests.server.redis_server import RedisServer, free_port
 from tests.server.server_process import Server, clean_environment, wait_until
 
 MODULE = "pushup.cli.worker"
@@ -367,6 +367,31 @@ def test_another_server_on_the_same_port(serve: Serve) -> None:
         said = f"cannot listen on {server.address}: Address already in use"
         assert said in refused("--workers", "2", "--listen", server.address)
         assert said in refused("--listen", server.address)
+
+
+def test_two_servers_that_start_at_once_on_one_port(stack: ExitStack) -> None:
+    """One of them serves. The other says that the port is taken, and what to do, although no worker listens yet."""
+    address = f"127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "pushup", "serve", "--workers", "2", "--listen", address]
+    both = [stack.enter_context(_started(command)) for _ in range(2)]
+    wait_until(lambda: any(server.poll() is not None for server in both), "one of them to exit", 30)
+    one, other = sorted(both, key=lambda server: server.poll() is None)
+    assert one.returncode not in (None, 0)
+    assert other.poll() is None
+    assert one.stderr is not None
+    said = f"cannot listen on {address}: Address already in use; stop the server that uses it"
+    assert said in one.stderr.read().decode()
+    with Caller(address) as caller:
+        wait_until(lambda: _published(caller, "served"), "the other to serve", 30)
+
+
+@contextmanager
+def _started(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment()) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "many", "1.5"])
