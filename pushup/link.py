@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
-from twisted.internet.interfaces import IPushProducer
+from twisted.internet.interfaces import IPushProducer, IReactorTime
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -15,6 +15,31 @@ LENGTH_BYTES = 4
 
 UNSENT_LIMIT_BYTES = 64 * 1024 * 1024
 """How many bytes may wait for the other process. One that is so far behind is given up."""
+
+
+class Silence:
+    """How long the process at the other end has been silent.
+
+    It grows only while this process runs. After a pause of both (SIGSTOP, a frozen container, a suspended machine) the
+    other one has had no time to speak either.
+    """
+
+    def __init__(self, clock: IReactorTime, look_seconds: float) -> None:
+        self._clock = clock
+        self._most = 2 * look_seconds
+        self._looked_at = clock.seconds()
+        self._seconds = 0.0
+
+    def end(self) -> None:
+        """The other process has spoken."""
+        self._seconds = 0.0
+
+    def look(self) -> float:
+        """The seconds until now, up to `look_seconds` too many. To be called that often."""
+        now = self._clock.seconds()
+        self._seconds += min(now - self._looked_at, self._most)
+        self._looked_at = now
+        return self._seconds
 
 
 def framed(body: bytes) -> bytes:

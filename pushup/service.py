@@ -92,7 +92,7 @@ class PushUpService(Service):
         elif self._worker.connect is None:
             self.listen()
         self._watching.start(WATCH_SECONDS).addErrback(
-            lambda failure: _log.failure("the clock is not watched any more; restart the process", failure)
+            lambda failure: _log.failure("clock monitoring failed; restart the server", failure)
         )
         super().startService()
 

@@ -50,7 +50,7 @@ class Answers(Struct, frozen=True, tag="answers"):
 
 
 class Sign(Struct, frozen=True, tag="sign"):
-    """A sign of life, once a second: why this worker is not ready; None if it is."""
+    """A heartbeat, once a second: why this worker is not ready; None if it is."""
 
     why_not_ready: str | None
 
@@ -59,7 +59,7 @@ ToWorker = Begin | Reload | Stop | Question | Answers
 ToParent = Question | Answer | Sign
 
 SIGN_SECONDS = 1.0
-"""How often a worker gives a sign of life."""
+"""How often a worker sends a heartbeat."""
 
 _encode = msgspec.json.Encoder().encode
 _to_parent = msgspec.json.Decoder(ToParent)

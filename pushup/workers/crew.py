@@ -1,8 +1,7 @@
-"""Starts the workers, and keeps them going: one that ends, or gives no sign of life, is replaced."""
+"""Starts the workers, and keeps them going: one that ends, or sends no heartbeat, is replaced."""
 
 from __future__ import annotations
 
-import math
 import signal
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +12,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from pushup.link import Link
+from pushup.link import Link, Silence
 from pushup.net.rarely import Rarely
 from pushup.settings import Settings
 from pushup.workers import control
@@ -22,10 +21,10 @@ from pushup.workers.machine_metrics import Family, Sample
 from pushup.workers.questions import Questions
 
 SILENCE_SECONDS = 10.0
-"""A worker that gives no sign of life for this long is ended, and replaced."""
+"""A worker that sends no heartbeat for this long is killed, and replaced."""
 
 FIRST_SIGN_SECONDS = 60.0
-"""How long a new worker may take until its first."""
+"""How long a new worker may take until its first heartbeat."""
 
 ABORT_SECONDS = 1.0
 """How long such a worker has to write to the log where it was stuck (SIGABRT), before it is killed."""
@@ -47,12 +46,12 @@ class _Worker(Struct, eq=False):
 
     number: int
     started_at: float
+    silence: Silence
+    """Since its last heartbeat, or its start."""
     child: Child | None = None
     link: Link | None = None
-    heard_at: float = math.nan
-    """When it last gave a sign of life, or was started."""
     has_begun: bool = False
-    """Whether it has given one."""
+    """Whether it has sent a heartbeat."""
     why_not_ready: str | None = "it is starting"
     is_killed: bool = False
 
@@ -96,7 +95,9 @@ class Crew:
         for number in range(1, self._size + 1):
             self._start_worker(number)
         self._watching.start(control.SIGN_SECONDS, now=False).addErrback(
-            lambda failure: _log.failure("workers are not watched any more; restart the process", failure)
+            lambda failure: _log.failure(
+                "worker monitoring failed: hung workers will not be replaced; restart the server", failure
+            )
         )
 
     def stop(self, seconds: float) -> Deferred[None]:
@@ -135,8 +136,7 @@ class Crew:
     # One worker.
 
     def _start_worker(self, number: int) -> None:
-        now = self._clock.seconds()
-        worker = _Worker(number, now, heard_at=now)
+        worker = _Worker(number, self._clock.seconds(), Silence(self._clock, control.SIGN_SECONDS))
         worker.link = Link(partial(self._received, worker), lambda reason: self._check_end(worker))
         order: Link | None = None
         if self._attach is not None:
@@ -174,15 +174,15 @@ class Crew:
         shortest, longest = RETRY_SECONDS
         pause = min(shortest * 2 ** (failures - 1), longest) if failures else 0.0
         if status == 0 and not worker.is_killed:
-            _log.info("worker {number} has stopped, and is replaced", number=number)
+            _log.info("worker {number} has stopped, and is being replaced", number=number)
         elif times := self._rarely.passes(f"worker {number}"):
             _log.error(
-                "worker {number} has ended ({status}) after {lived:.0f} s, and is replaced{again}; "
+                "worker {number} has ended ({status}) after {lived:.0f} s, and is being replaced{again}; "
                 "its clients continue with the others",
                 number=number,
                 status=told(status),
                 lived=lived,
-                again=f" (the {times}. time since this was last logged)" if times > 1 else "",
+                again=f" ({times} times since last logged)" if times > 1 else "",
             )
         self._retries[number] = self._clock.callLater(pause, self._start_again, number)
 
@@ -196,22 +196,21 @@ class Crew:
             self._retries[number] = self._clock.callLater(RETRY_SECONDS[1], self._start_again, number)
 
     def _watch(self) -> None:
-        now = self._clock.seconds()
         for worker in list(self._workers.values()):
-            silent = now - worker.heard_at
+            silent = worker.silence.look()
             if silent > (SILENCE_SECONDS if worker.has_begun else FIRST_SIGN_SECONDS) and not worker.is_killed:
-                self._kill(worker, f"it gave no sign of life for {silent:.0f} s")
+                self._kill(worker, f"no heartbeat for {silent:.0f} s")
 
     def _kill(self, worker: _Worker, reason: str) -> None:
         assert worker.child is not None
         worker.is_killed = True
-        _log.error("worker {number} is ended: {reason}", number=worker.number, reason=reason)
+        _log.error("killing worker {number}: {reason}", number=worker.number, reason=reason)
         worker.child.send_signal(signal.SIGABRT)  # it writes where it is stuck
         self._clock.callLater(ABORT_SECONDS, worker.child.send_signal, signal.SIGKILL)
 
     def _kill_all(self, seconds: float) -> None:
         for worker in self._workers.values():
-            self._kill(worker, f"it has not stopped within {seconds:.0f} s")
+            self._kill(worker, f"it did not stop within {seconds:.0f} s")
 
     def _end_if_all_have(self) -> None:
         if self._stopped is not None and not self._workers and not self._stopped.called:
@@ -225,11 +224,13 @@ class Crew:
         try:
             message = control.read_by_parent(body)
         except DecodeError as error:
-            _log.error("worker {number} sent what cannot be read: {error} (a bug)", number=worker.number, error=error)
+            text = "malformed message from worker {number}: {error} (please report this bug)"
+            _log.error(text, number=worker.number, error=error)
             return
         match message:
             case control.Sign(why_not_ready):
-                worker.heard_at, worker.has_begun = self._clock.seconds(), True
+                worker.silence.end()
+                worker.has_begun = True
                 worker.why_not_ready = why_not_ready
                 if self._on_ready is not None and not self._reasons():
                     on_ready, self._on_ready = self._on_ready, None

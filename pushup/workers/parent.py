@@ -1,4 +1,4 @@
-"""The parent process: it listens, but accepts nothing; it has the order, but no clients; it keeps the workers going."""
+"""The parent process: it holds the addresses and the order, serves no clients, and supervises the workers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Parent(Service):
         )
         self._crew.begin()
         self._watching.start(WATCH_SECONDS).addErrback(
-            lambda failure: _log.failure("the clock is not watched any more; restart the process", failure)
+            lambda failure: _log.failure("clock monitoring failed; restart the server", failure)
         )
         super().startService()  # type: ignore[no-untyped-call]
         _log.info("{count} workers on {addresses}", count=self._workers, addresses=", ".join(self.addresses))
@@ -135,8 +135,8 @@ def reserve(address: str) -> socket.socket:
     with open_socket(address) as alone:  # the kernel lets one server do this
         alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         reserved = bind_socket(address_of(alone), share_port=True)
-        # Without SO_REUSEADDR a bound socket keeps others out although it does not listen. Binding needs it: connections
-        # of the last server may be left.
+        # Without SO_REUSEADDR a bound socket keeps others out although it does not listen. Binding needs it, because
+        # connections of the last server may be left.
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         return reserved
 

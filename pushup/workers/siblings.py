@@ -7,6 +7,7 @@ from itertools import count
 
 import msgspec
 from msgspec import Raw
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from pushup.metrics import MetricsPage
@@ -14,6 +15,10 @@ from pushup.net.api.machine import Machine
 from pushup.workers import control
 from pushup.workers.control import Answer, Answers, Question
 from pushup.workers.machine_metrics import Family, families, one_page
+from pushup.workers.questions import ANSWER_SECONDS
+
+PARENT_SECONDS = 2 * ANSWER_SECONDS
+"""How long to wait for the parent, which waits for the workers meanwhile."""
 
 _families = msgspec.json.Decoder(list[Family])
 _counts = msgspec.json.Decoder(list[int])
@@ -27,15 +32,21 @@ class Siblings:
     """Asks and answers."""
 
     def __init__(
-        self, send: Callable[[bytes], None], name: str, page: MetricsPage, subscribers: Callable[[str], int]
+        self,
+        send: Callable[[bytes], None],
+        name: str,
+        page: MetricsPage,
+        subscribers: Callable[[str], int],
+        clock: IReactorTime,
     ) -> None:
         """`send`: to the parent; `name`: of this worker; the others: what it answers."""
         self._send = send
         self._name = name
         self._page = page
         self._subscribers = subscribers
+        self._clock = clock
         self._numbers = count(1)
-        self._asked: dict[int, tuple[Question, OnAnswers]] = {}
+        self._asked: dict[int, tuple[Question, OnAnswers, IDelayedCall]] = {}
         self._is_alone = False
 
     def metrics(self, on_text: Callable[[bytes], None]) -> None:
@@ -57,7 +68,9 @@ class Siblings:
         if self._is_alone:
             on_answers({self._name: self._own(question)})
         else:
-            self._asked[question.number] = question, on_answers
+            alone = Answers(question.number, {})
+            deadline = self._clock.callLater(PARENT_SECONDS, self.answered, alone)
+            self._asked[question.number] = question, on_answers, deadline
             self._send(control.frame(question))
 
     def answer(self, question: Question) -> None:
@@ -65,11 +78,13 @@ class Siblings:
         self._send(control.frame(Answer(question.number, self._own(question))))
 
     def answered(self, answers: Answers) -> None:
-        """The parent has all answers; if no worker answered in time, there is this one."""
+        """The parent has all answers; if no worker answered in time, or the parent does not, there is this one."""
         asked = self._asked.pop(answers.number, None)
         if asked is None:
-            return  # `be_alone` has answered
-        question, on_answers = asked
+            return  # the parent was late, or has ended
+        question, on_answers, deadline = asked
+        if deadline.active():
+            deadline.cancel()
         try:
             on_answers(answers.bodies or {self._name: self._own(question)})
         except Exception:
@@ -78,9 +93,8 @@ class Siblings:
     def be_alone(self) -> None:
         """The parent has ended: answer for this worker only."""
         self._is_alone = True
-        asked, self._asked = self._asked, {}
-        for question, on_answers in asked.values():
-            on_answers({self._name: self._own(question)})
+        for number in list(self._asked):
+            self.answered(Answers(number, {}))
 
     def _own(self, question: Question) -> Raw:
         if question.channels is None:

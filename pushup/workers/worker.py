@@ -89,7 +89,8 @@ class Worker:
         SocketTransport(self._order[0], link, self._demultiplexer)
 
     def _make_machine(self, page: MetricsPage, node: Node[Any]) -> Machine:
-        self._siblings = Siblings(self._link.send, str(self._number), page, node.polls.subscribers)
+        name, subscribers = str(self._number), node.polls.subscribers
+        self._siblings = Siblings(self._link.send, name, page, subscribers, self._reactor)
         return self._siblings
 
     def _signalled(self, number: int, frame: object) -> None:

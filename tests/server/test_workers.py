@@ -123,7 +123,7 @@ def wait_for_another(server: Server, old: psutil.Process) -> None:
 
 def replaced(server: Server, number: int = 1) -> None:
     """Expect the log lines of workers that are killed."""
-    server.expect_log(rf"worker {number} has ended \(SIGKILL\).* is replaced")
+    server.expect_log(rf"worker {number} has ended \(SIGKILL\).* is being replaced")
 
 
 @pytest.mark.parametrize("strategy", ["epoll", "reactor"])
@@ -209,9 +209,9 @@ def test_all_workers_die_and_nothing_is_lost(serve: Serve) -> None:
 
 
 def test_a_stuck_worker_is_replaced(serve: Serve) -> None:
-    """It gives no sign of life. Meanwhile others serve new clients, and nothing is stable that it has not applied."""
+    """It sends no heartbeat. Meanwhile others serve new clients, and nothing is stable that it has not applied."""
     with serve("--workers", "2") as server:
-        server.expect_log(r"worker 1 is ended: it gave no sign of life for 1\d s")
+        server.expect_log(r"killing worker 1: no heartbeat for 1\d s")
         server.expect_log("worker 1 has ended")
         server.expect_log("Fatal Python error|Current thread|File|Thread|^$|Extension")
         first = workers_of(server)[0]
@@ -234,6 +234,22 @@ def _stable(server: Server) -> str | None:
         except OSError:  # it did not answer in time, or was killed
             return None
     return json.loads(answer.partition(b"\r\n\r\n")[2])["ack"] if answer else None
+
+
+def test_the_parent_hangs(serve: Serve) -> None:
+    """Publishers, readiness and metrics are answered meanwhile; when it runs again, all is as before."""
+    with serve("--workers", "2") as server, server.caller() as caller, server.caller() as publisher:
+        server.expect_log("the parent process has not responded for . s; publishing is refused until it does")
+        server.signal(signal.SIGSTOP)
+        reply = publisher.call("POST", "/v1/messages", {"channels": ["a"], "data": 1, "ack": "stable"})
+        assert (reply.status, "may or may not" in reply.value["detail"]) == (503, True)
+        assert publisher.call("POST", "/v1/messages", {"channels": ["a"], "data": 2}).status == 503
+        wait_until(lambda: caller.call("GET", "/readyz").status == 503, "the other not to be ready")
+        assert sum(gauges(server, "ready").values()) == 0
+        server.signal(signal.SIGCONT)
+        wait_until(lambda: gauges(server, "ready") == {"1": 1.0, "2": 1.0}, "both to be ready again")
+        assert publisher.call("POST", "/v1/messages", {"channels": ["a"], "data": 3}).status == 201
+        assert data_of(publisher.poll("a")) == [1, 3]
 
 
 def test_the_parent_is_killed(serve: Serve, stack: ExitStack, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ class StandIn:
         self._end.carry()
 
     def signs(self, why_not_ready: str | None = None) -> None:
-        """Give a sign of life."""
+        """Send a heartbeat."""
         self.says(control.Sign(why_not_ready))
 
     def answers(self, body: object) -> None:
@@ -86,7 +86,7 @@ class StandIn:
 
 
 class Ship:
-    """A crew and all workers that it has started, in order; by default two, which give a sign of life."""
+    """A crew and all workers that it has started, in order; by default two, which send a heartbeat."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Ship:
         return [worker for worker in self.started if worker.status is None]
 
     def advance(self, seconds: float, *, silent: tuple[StandIn, ...] = ()) -> None:
-        """Let time pass in small steps; those that are not silent give signs of life."""
+        """Let time pass in small steps; those that are not silent send heartbeats."""
         for _ in range(round(seconds / 0.1)):
             self.clock.rightNow += 0.1
             self.turn()

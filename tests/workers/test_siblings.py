@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw
+from twisted.internet.task import Clock
 
 from pushup.link import LENGTH_BYTES
 from pushup.metrics import Metrics, MetricsPage
 from pushup.workers import control
 from pushup.workers.machine_metrics import families
-from pushup.workers.siblings import Siblings
+from pushup.workers.siblings import PARENT_SECONDS, Siblings
 
 POLLS = {"a": 3, "b": 1}
 
@@ -26,7 +27,8 @@ class Asking:
         self.metrics = Metrics()
         page = MetricsPage(self.metrics)
         self.page = page
-        self.siblings = Siblings(self._send, "2", page, lambda name: POLLS.get(name, 0))
+        self.clock = Clock()
+        self.siblings = Siblings(self._send, "2", page, lambda name: POLLS.get(name, 0), self.clock)
 
     def _send(self, frame: bytes) -> None:
         self.sent.append(control.read_by_parent(frame[LENGTH_BYTES:]))
@@ -146,3 +148,30 @@ def test_an_answer_that_cannot_be_used_is_logged(logged_failures: list[str]) -> 
     logged_failures.clear()
     asking.are_told(w1=[4])
     assert asking.counts == [[4]]
+
+
+def test_a_parent_that_hangs_is_not_waited_for() -> None:
+    """After a while the answers are of this worker only; the parent's late answers are ignored."""
+    asking = Asking()
+    asking.ask_for_metrics()
+    asking.ask_for_counts("a", "c")
+    asking.clock.advance(PARENT_SECONDS - 0.1)
+    assert (asking.texts, asking.counts) == ([], [])
+    asking.clock.advance(0.2)
+    assert values(asking.texts[0], "pushup_messages_total") == ["pushup_messages_total 0.0"]
+    assert asking.counts == [[3, 0]]
+    asking.are_told(parent=families(asking.page.collect()))
+    asking.are_told(w1=[10, 10])
+    asking.ask_for_counts("a")
+    asking.are_told(w1=[1], w2=[3])
+    assert (len(asking.texts), asking.counts) == (1, [[3, 0], [4]])
+    assert asking.clock.getDelayedCalls() == []
+
+
+def test_when_the_parent_has_ended_nothing_is_waited_for() -> None:
+    """Neither what was asked before, nor what is asked now."""
+    asking = Asking()
+    asking.ask_for_counts("a")
+    asking.siblings.be_alone()
+    asking.ask_for_counts("b")
+    assert (asking.counts, asking.clock.getDelayedCalls()) == ([[3], [1]], [])

@@ -28,7 +28,10 @@ from pushup.core.errors import Unavailable
 from pushup.core.restoration import Restoration
 from pushup.core.snapshot import Changes
 from pushup.core.transfer import Incoming
-from pushup.link import Link
+from pushup.link import Link, Silence
+
+SILENCE_SECONDS = 5.0
+"""If nothing comes from the parent for this long, this worker is not ready, and its publishers are answered: 503."""
 
 STEP_UNITS = 500
 """Work of restoring the state between two looks at the pace."""
@@ -85,6 +88,9 @@ class HubBroadcast:
         self._last_outcome: Outcome | None = None
         self._is_stopped = False
         self._trouble: Unavailable | None = refusals.loading()
+        self._silence = Silence(clock, BEAT_SECONDS)
+        self._arrivals = 0  # on the link, at the last look
+        self._is_hanging = False  # the parent
         self._ahead = 0.0
         self._members: tuple[Member, ...] = ()
         self._reporting = LoopingCall(self._report)
@@ -193,6 +199,9 @@ class HubBroadcast:
                 self._confirmed(number, Confirmation("stable", nodes=workers))
             case frames.Beat(ahead, trouble, members):
                 self._trouble = None if trouble is None else trouble.error
+                if self._is_hanging:
+                    self._is_hanging = False
+                    _log.info("the parent process responds again")
                 self._ahead = ahead
                 self._members = members
                 on_state, self._on_state = self._on_state, lambda: None
@@ -224,7 +233,9 @@ class HubBroadcast:
             self._follower.start_from(restoration.state)
             self._on_large()
             self._reporting.start(BEAT_SECONDS).addErrback(
-                lambda failure: _log.failure("the parent process is not told about this worker any more", failure)
+                lambda failure: _log.failure(
+                    "reports to the parent process failed: GET /v1/nodes shows old data; restart the server", failure
+                )
             )
             self._link.go_on()
         del restoration
@@ -236,9 +247,28 @@ class HubBroadcast:
 
     def _report(self) -> None:
         self._link.send(frames.frame(frames.Present(self._follower.member(self._worker_id))))
+        if self._arrivals != self._link.arrivals:
+            self._arrivals = self._link.arrivals
+            self._silence.end()
+        silent = self._silence.look()
+        if silent > SILENCE_SECONDS and not self._is_hanging:
+            self._is_hanging = True
+            reason = f"the parent process has not responded for {silent:.0f} s"
+            _log.error(
+                "{reason}; publishing is refused until it does. If it does not, restart the server", reason=reason
+            )
+            self._refuse(refusals.unreachable(reason), reason)
+
+    def _refuse(self, trouble: Unavailable, reason: str) -> None:
+        """Refuse commands from now on, and answer the publishers that wait: their outcome is not known."""
+        self._trouble = trouble
+        for number in list(self._waiting):
+            self._tell(number, refusals.unknown(reason))
 
     def _tell(self, number: int, outcome: Outcome) -> None:
-        """Answer the publisher of this command."""
+        """Answer the publisher of this command, unless a parent that was hanging answers too late."""
+        if number not in self._waiting:
+            return
         on_outcome, size = self._waiting.pop(number)
         self._room.leave(size)
         try:
@@ -261,11 +291,9 @@ class HubBroadcast:
             self._on_lost(reason)
 
     def _leave(self, trouble: Unavailable, reason: str) -> None:
-        self._trouble = trouble
         if self._reporting.running:
             self._reporting.stop()
-        for number in list(self._waiting):
-            self._tell(number, refusals.unknown(reason))
+        self._refuse(trouble, reason)
         for number in list(self._confirmations):
             self._confirmed(number, Confirmation("accepted", nodes=1))
 

@@ -30,7 +30,7 @@ from pushup.core.transfer import Outgoing
 from pushup.link import Link
 
 BEAT_SECONDS = 1.0
-"""How often workers are told the time, and each other's state."""
+"""How often workers get the time and each other's state: the parent's heartbeat."""
 
 _log = Logger()
 
@@ -88,7 +88,9 @@ class Hub(HoldsState):
         """Start the broadcast. Raises: what `Broadcast.start` does."""
         self._broadcast.start(self)
         self._beating.start(BEAT_SECONDS, now=False).addErrback(
-            lambda failure: _log.failure("workers are not told the time any more; restart the process", failure)
+            lambda failure: _log.failure(
+                "heartbeats to the workers failed: they stop serving publishers; restart the server", failure
+            )
         )
 
     async def stop(self) -> None:
@@ -133,8 +135,10 @@ class Hub(HoldsState):
         try:
             message = frames.read_by_parent(body)
         except DecodeError as error:
-            _log.error("{name} sent what cannot be read: {error} (a bug)", name=worker.name, error=error)
-            worker.link.abort("it sent what cannot be read")
+            _log.error(
+                "malformed message from {name}: {error} (please report this as a bug)", name=worker.name, error=error
+            )
+            worker.link.abort("it sent a malformed message")
             return
         match message:
             case frames.Append(number, command):

@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from pushup.broadcast.hub import frames
-from pushup.broadcast.hub.broadcast import UNKNOWN_EPOCHS
+from pushup.broadcast.hub.broadcast import SILENCE_SECONDS, UNKNOWN_EPOCHS
 from pushup.broadcast.hub.hub import BEAT_SECONDS
 from pushup.broadcast.pace import ENTRY_UNITS, TURN_UNITS
 from pushup.broadcast.waiting import size_of
@@ -447,6 +447,91 @@ def test_workers_know_each_other(machine: Machine) -> None:
     assert [member.id for member in two.broadcast.members()] == ["2"]
 
 
+# A parent that hangs.
+
+
+def hang(machine: Machine, seconds: float, workers: list[Worker]) -> None:
+    """Let time pass in which the parent does nothing for these workers, whose links stay; they run."""
+    for worker in workers:
+        worker.end.is_reading = worker.hub_end.is_reading = False
+    for _ in range(round(seconds / 0.25)):
+        machine.advance(0.25)
+
+
+def go_on(machine: Machine, workers: list[Worker]) -> None:
+    for worker in workers:
+        worker.end.is_reading = worker.hub_end.is_reading = True
+    machine.run()
+
+
+def test_publishers_are_answered_while_the_parent_hangs(machine: Machine, logged_failures: list[str]) -> None:
+    """Those that wait: it is not known. Later ones are refused; the worker is not ready. All ends with the hang."""
+    workers = machine.start(2)
+    asked, other = workers
+    hang(machine, 1.0, workers)
+    outcomes, confirmed = asked.append(publish("a")), asked.confirm(seconds=2.0)
+    hang(machine, SILENCE_SECONDS - 2.0, workers)
+    assert (outcomes, asked.broadcast.why_not_ready()) == ([], None)
+    hang(machine, 2 * BEAT_SECONDS + 1.0, workers)
+    detail, reason = why(outcomes)
+    assert (detail, "the parent process has not responded for" in reason) == (UNKNOWN, True)
+    assert confirmed == [Confirmation("accepted", nodes=1)]
+    refused = why(asked.append(publish("b")))
+    assert refused == ("the message log cannot be reached", reason)
+    assert (asked.broadcast.waiting_bytes, asked.lost, other.lost) == (0, [], [])
+    for worker in workers:
+        error = worker.broadcast.why_not_ready()
+        assert error is not None
+        assert error.operator_detail == reason
+    hang(machine, 60.0, workers)
+    assert [line.startswith(reason) for line in logged_failures] == [True, True]
+    go_on(machine, workers)
+    assert [worker.broadcast.why_not_ready() for worker in workers] == [None, None]
+    assert machine.hub.cursor.sequence == 1, "it may, and this one was"
+    again = asked.append(publish("c"))
+    machine.run()
+    assert isinstance(again[0], Published)
+    assert (len(outcomes), asked.equals_hub(), other.equals_hub()) == (1, True, True)
+    hang(machine, SILENCE_SECONDS + 2.0, workers)
+    assert len(logged_failures) == 4
+    logged_failures.clear()
+
+
+@pytest.mark.parametrize("pause", [13.0, 86400.0])
+def test_a_pause_of_all_is_not_the_parents(machine: Machine, pause: float) -> None:
+    """A worker that runs again first gives the parent its time. It does not matter which of them was paused."""
+    workers = machine.start(2)
+    outcomes = workers[0].append(publish("a"))
+    for _ in range(3):
+        hang(machine, SILENCE_SECONDS - 3.0, workers)
+        machine.advance(pause)
+        assert [worker.broadcast.why_not_ready() for worker in workers] == [None, None]
+        assert outcomes == [] or isinstance(outcomes[0], Published)
+        go_on(machine, workers)
+    assert len(outcomes) == 1
+
+
+def test_a_parent_that_is_slow_does_not_hang(machine: Machine) -> None:
+    """Whatever comes from it shows that it runs, also if its beats are late: behind a large state, for instance."""
+    (worker,) = machine.start()
+    for _ in range(60):
+        worker.hub_end.carry(1)
+        hang(machine, 0.5, [worker])
+        worker.end.is_reading = True
+    assert worker.broadcast.why_not_ready() is None
+
+
+def test_a_worker_that_stops_while_the_parent_hangs(machine: Machine, logged_failures: list[str]) -> None:
+    """It is not held up; nothing is left to do."""
+    (worker,) = machine.start()
+    hang(machine, SILENCE_SECONDS + 2.0, [worker])
+    assert Deferred.fromCoroutine(worker.broadcast.stop()).called
+    assert why(worker.append(publish("a"))) == ("the server is stopping", "")
+    go_on(machine, [worker])
+    assert why(worker.append(publish("a"))) == ("the server is stopping", "")
+    logged_failures.clear()
+
+
 # The end.
 
 
@@ -492,9 +577,9 @@ def test_a_message_to_the_parent_that_cannot_be_read(machine: Machine, logged_fa
     bad.append(publish("behind"))
     outcomes = good.append(publish("a"))
     machine.run()
-    assert ["worker 1 sent what cannot be read" in line for line in logged_failures] == [True]
+    assert ["malformed message from worker 1" in line for line in logged_failures] == [True]
     logged_failures.clear()
-    assert (bad.ended, bad.hub_link.was_aborted) == (["it sent what cannot be read"], True)
+    assert (bad.ended, bad.hub_link.was_aborted) == (["it sent a malformed message"], True)
     assert (len(bad.lost), len(outcomes), good.equals_hub(), machine.hub.cursor.sequence) == (1, 1, True, 1)
 
 
