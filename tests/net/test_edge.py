@@ -99,6 +99,22 @@ def test_nothing_leaks() -> None:
     parts.node.check()
 
 
+def test_a_cursor_in_the_second_segment() -> None:
+    """A stream whose head is known, but for the cursor that arrives with the next segment, continues there."""
+    parts = whole()
+    head = b"GET /v1/events?channel=a HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream"
+    parts.connect().send(head + b"\r\n\r\n")
+    publisher = parts.connect()
+    publisher.send(get(b"/v1/cursor"))
+    cursor = json.loads(publisher.reply().body)["cursor"].encode()
+    publisher.send(MESSAGE)
+    client = parts.connect()
+    client.send(head)
+    assert client.take() == b""
+    client.send(b"\r\nLast-Event-ID: %b\r\n\r\n" % cursor)
+    assert b'"data":"hello"' in client.take()
+
+
 def test_the_date_is_of_the_wall_clock() -> None:
     """It follows that clock within a second, and timeouts do not."""
     parts, wall = whole(), [START]
