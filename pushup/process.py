@@ -20,21 +20,22 @@ def raise_file_limit() -> int:
     return hard
 
 
-def connection_limit(wanted: int, backend_connections: int) -> int:
-    """How many connections to accept at most, so that some file descriptors stay free.
+def connection_limit(wanted: int, backend_connections: int, operator_connections: int) -> tuple[int, int]:
+    """How many connections to accept at most, so that some file descriptors stay free; and how many of those operators
+    may have.
 
-    Those are for Redis, the journal and the application (`backend_connections`). If clients had them all, none of these
-    could be opened again: each descriptor that becomes free would go to the next client.
+    The others are for Redis, the journal and the application (`backend_connections`). If clients had them all, none of
+    these could be opened again: each descriptor that becomes free would go to the next client.
     """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    reserve = min(RESERVED_FILES + backend_connections, files // 2)
+    reserve = min(RESERVED_FILES + backend_connections + operator_connections, files // 2)
     limit = min(wanted, files - reserve)
     _log.info(
         "at most {limit} connections (connections_limit is {wanted}; of {files} file descriptors, {reserve} are "
-        "reserved for Redis, the journal and the application)",
+        "reserved for Redis, the journal, the application and operators)",
         limit=limit, wanted=wanted, files=files, reserve=reserve,
     )  # fmt: skip
-    return limit
+    return limit, min(operator_connections, reserve // 4)
 
 
 def spare_garbage_collector() -> None:

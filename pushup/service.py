@@ -39,6 +39,7 @@ from pushup.net.api.streaming import Streaming
 from pushup.net.edge import Edge
 from pushup.net.exchange import Application
 from pushup.net.listener import open_socket, open_sockets
+from pushup.net.reserve import RESERVED_CONNECTIONS
 from pushup.net.wait.strategies import STRATEGIES
 from pushup.node import Node
 from pushup.parts import WorkerParts, make_authorization, make_broadcast, make_tickets
@@ -208,7 +209,9 @@ def make_service(settings: Settings, reactor: Any, worker: WorkerParts | None = 
         authorized_polls=authorized_polls,
         streaming=streaming,
     )
-    connections = connection_limit(settings.edge.connections_limit, settings.authorization.authorize_at_most)
+    connections, reserved = connection_limit(
+        settings.edge.connections_limit, settings.authorization.authorize_at_most, RESERVED_CONNECTIONS
+    )
     edge = Edge(
         application=_application(api, reactor, settings),
         demultiplexer=demultiplexer,
@@ -218,6 +221,7 @@ def make_service(settings: Settings, reactor: Any, worker: WorkerParts | None = 
         limits=structs.replace(settings.edge, connections_limit=connections),
         request_limits=settings.request,
         metrics=metrics,
+        reserved_connections=reserved,
     )
     _add_gauges(page, node, edge, broadcast, streaming)
     return PushUpService(

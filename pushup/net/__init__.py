@@ -3,6 +3,7 @@
 | file | what it holds |
 |---|---|
 | `edge` | all listeners and connections of a node |
+| `reserve` | the connections beyond `connections_limit`, on which only operators are answered |
 | `limits` | the limits of connections and requests |
 | `listener` | addresses, and accepting connections |
 | `wait` | the demultiplexer: waiting for sockets and reading them |

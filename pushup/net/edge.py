@@ -12,7 +12,6 @@ from twisted.internet.interfaces import IReactorFDSet, IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from pushup.core.errors import Overloaded
 from pushup.metrics import Metrics
 from pushup.net.connection import Connection
 from pushup.net.exchange import Application
@@ -22,8 +21,9 @@ from pushup.net.known_heads import KnownHeads
 from pushup.net.limits import EdgeLimits, RequestLimits
 from pushup.net.listener import Listener
 from pushup.net.parser_pool import ParserPool
-from pushup.net.problems import problem
-from pushup.net.responses import ResponseOptions, ResponseWriter
+from pushup.net.request import Request
+from pushup.net.reserve import RESERVED_CONNECTIONS, Reserve
+from pushup.net.responses import ResponseWriter
 from pushup.net.shared import Shared
 from pushup.net.timeouts import sweep
 from pushup.net.wait.demultiplexer import Demultiplexer, Watched
@@ -52,8 +52,11 @@ class Edge:
         limits: EdgeLimits,
         request_limits: RequestLimits,
         metrics: Metrics,
+        reserved_connections: int = RESERVED_CONNECTIONS,
     ) -> None:
-        """`wall` returns seconds since the epoch, for the Date header; `clock` is for timeouts."""
+        """`wall` returns seconds since the epoch, for the Date header; `clock` is for timeouts. `reserved_connections`:
+        how many there may be beyond `connections_limit` (`reserve`).
+        """
         self._reactor = reactor
         self._clock = clock
         self._wall = wall
@@ -62,8 +65,8 @@ class Edge:
 
         known = KnownHeads(request_limits)
 
-        def new_parser() -> RequestParser:
-            return RequestParser(request_limits, lambda request: shared.application.admit(request), known)
+        def new_parser(admit: Callable[[Request], int]) -> RequestParser:
+            return RequestParser(request_limits, admit, known)
 
         self._shared = shared = Shared(
             application=application,
@@ -71,10 +74,11 @@ class Edge:
             limits=limits,
             metrics=metrics,
             writer=ResponseWriter(),
-            parsers=ParserPool(new_parser),
+            parsers=ParserPool(lambda: new_parser(lambda request: shared.application.admit(request))),
             input_budget=InputBudget(limits.waiting_requests_limit_bytes),
             forget=self._forget,
         )
+        self._reserve = Reserve(shared, new_parser, places=reserved_connections, seconds=clock.seconds)
         self._sweeping = LoopingCall(self._sweep)
         self._sweeping.clock = clock
 
@@ -106,7 +110,7 @@ class Edge:
 
     @property
     def connection_count(self) -> int:
-        return len(self._connections)
+        return len(self._connections) + len(self._reserve.connections)
 
     @property
     def waiting_bytes(self) -> int:
@@ -117,7 +121,7 @@ class Edge:
         """From now on each response is the last of its connection. Idle connections end at once, unless a request has
         arrived on them: one that was just accepted would be closed without an answer."""
         self._shared.draining = True
-        for connection in list(self._connections.values()):
+        for connection in self._all():
             if connection.is_idle:
                 read(connection)
             connection.close_if_idle()
@@ -132,15 +136,14 @@ class Edge:
         self.stop_listening()
         if self._sweeping.running:
             self._sweeping.stop()
-        for connection in list(self._connections.values()):
+        for connection in self._all():
             connection.lost()
         self._shared.demultiplexer.close()
 
     def _accepted(self, sock: socket.socket) -> None:
         shared = self._shared
         if len(self._connections) >= shared.limits.connections_limit:
-            shared.metrics.refused_connections += 1
-            self._refuse(sock)
+            self._reserve.accept(sock)
             return
         connection = Connection(shared, sock)
         shared.demultiplexer.add(connection)
@@ -151,22 +154,13 @@ class Edge:
         del self._connections[connection]
         self._shared.demultiplexer.remove(connection)
 
-    def _refuse(self, sock: socket.socket) -> None:
-        shared = self._shared
-        error = Overloaded(
-            f"the server has reached connections_limit ({shared.limits.connections_limit}); try again later",
-            retry_after=5,
-        )
-        try:
-            sock.send(shared.writer.response(problem(error), ResponseOptions(close=True)))
-            sock.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass  # the client has left already
-        sock.close()
+    def _all(self) -> list[Connection]:
+        return [*self._connections.values(), *self._reserve.connections]
 
     def _sweep(self) -> None:
         shared = self._shared
         last, shared.now = shared.now, self._clock.seconds()
+        self._reserve.set_time(shared.now)
         shared.writer.set_time(self._wall())
-        for connection in list(self._connections.values()):
+        for connection in self._all():
             sweep(connection, last, shared.limits)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from pushup.core.errors import BadRequest, Forbidden, PushUpError
+from pushup.core.errors import BadRequest, Forbidden, Overloaded, PushUpError
 
 
 class SpokeTls(BadRequest):
     """A TLS handshake where plain HTTP is expected."""
+
+
+class TooManyConnections(Overloaded):
+    """`connections_limit` is reached, and the request is not one of an operator."""
 
 
 class TicketExpired(PushUpError):

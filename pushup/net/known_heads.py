@@ -28,7 +28,9 @@ counts 3,170.
 _PLAIN = (string.ascii_letters + string.digits + "/?&=-._~!$'()*+,;:@%").encode()
 """What the target of a known head may contain (RFC 3986 §3.3, §3.4), after a `/`."""
 
-_VERSION = b" HTTP/1.1"
+_VERSION = b" HTTP/1.1\r\n"
+
+_END = b"\r\n\r\n"
 
 _RARE = frozenset((b"transfer-encoding", b"expect", b"upgrade", b"connection"))
 """Fields that change how a request is read or answered; but `Connection: keep-alive` changes nothing."""
@@ -45,7 +47,11 @@ class _Known(NamedTuple):
 
 
 class KnownHeads:
-    """Header fields as they are sent, all of a request together -> what llhttp made of them. For all connections."""
+    """All bytes of a head behind the target, up to and including the empty line -> what llhttp made of the fields. For
+    all connections.
+
+    The empty line is part of the key, so that the beginning of a longer head is never found.
+    """
 
     def __init__(self, limits: RequestLimits) -> None:
         self._limits = limits
@@ -54,44 +60,49 @@ class KnownHeads:
 
     def find(self, data: bytes) -> Request | None:
         """The request that these bytes are, if they are exactly one whose head is known. O(bytes)."""
-        head, _, body = data.partition(b"\r\n\r\n")
-        line, _, fields = head.partition(b"\r\n")
-        known = self._known.get(fields)
+        line_end = data.find(_VERSION)
+        head_end = data.rfind(_END) + len(_END)  # from the end, because most requests have no body
+        if not 0 <= line_end < head_end:
+            return None
+        known = self._known.get(data[line_end:head_end])
         if known is None:
             return None
         begin, method, headers, size, length = known
-        if len(body) != length or not line.startswith(begin) or not line.endswith(_VERSION):
+        if len(data) - head_end != length or not data.startswith(begin):
             return None
-        target = line[len(begin) - 1 : len(line) - len(_VERSION)]
+        target = data[len(begin) - 1 : line_end]
         if (
             target.translate(None, _PLAIN)
             or len(target) > self._limits.target_limit_bytes
             or size + len(target) > self._limits.header_limit_bytes
         ):
             return None
-        return Request(method, target, headers, True, body)
+        return Request(method, target, headers, True, data[head_end:])
 
     def remember(self, data: bytes, request: Request) -> None:
         """Remember the head of a request that llhttp has made of exactly these bytes, and that is not the last."""
         method, headers = request.method, request.headers
-        head, _, body = data.partition(b"\r\n\r\n")
-        line, _, fields = head.partition(b"\r\n")
+        line = b"%b %b" % (method, request.target)
+        head_end = data.find(_END, len(line)) + len(_END)
+        if not len(line) < head_end <= HEAD_LIMIT_BYTES or not data.startswith(line):
+            return
+        key = data[len(line) : head_end]
         if (
-            len(head) > HEAD_LIMIT_BYTES
-            or body != request.body
-            or line != b"%b %b HTTP/1.1" % (method, request.target)
-            or fields.count(b"\r\n") + 1 != len(headers)  # else a field is repeated
+            data[head_end:] != request.body
+            or not key.startswith(_VERSION)
+            or key.count(b"\r\n") - 2 != len(headers)  # else a field is repeated
             or method not in (b"GET", b"POST")
             or not self._is_usual(headers)
         ):
             return
-        memory = 2 * len(fields) + KNOWN_OVERHEAD_BYTES + FIELD_OVERHEAD_BYTES * len(headers)
-        if self._bytes + memory > MEMORY_LIMIT_BYTES:
-            self._known.clear()
-            self._bytes = 0
-        self._bytes += memory
+        if key not in self._known:
+            memory = 2 * len(key) + KNOWN_OVERHEAD_BYTES + FIELD_OVERHEAD_BYTES * len(headers)
+            if self._bytes + memory > MEMORY_LIMIT_BYTES:
+                self._known.clear()
+                self._bytes = 0
+            self._bytes += memory
         size = sum([len(name) + len(value) + 4 for name, value in headers.items()])
-        self._known[fields] = _Known(method + b" /", method, headers, size, len(body))
+        self._known[key] = _Known(method + b" /", method, headers, size, len(request.body))
 
     @staticmethod
     def _is_usual(headers: Mapping[bytes, bytes]) -> bool:

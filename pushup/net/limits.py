@@ -9,7 +9,7 @@ class EdgeLimits(Struct, frozen=True, kw_only=True):
     """The limits of connections."""
 
     connections_limit: int = 100_000
-    """Maximum number of open connections; further ones get 503."""
+    """Maximum number of open connections; further ones get 503, except for operators (`reserve`)."""
     output_limit_bytes: int = 1024 * 1024
     """Maximum number of unsent bytes for one client; beyond it the connection is closed (Hsu §3.2)."""
     request_timeout_seconds: float = 10.0

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import pairwise
+import re
+from collections.abc import Iterator, Mapping
+from itertools import combinations, pairwise
 from typing import NamedTuple
 
 from pushup.core.errors import BadRequest, PushUpError
 from pushup.net.errors import SpokeTls
 from pushup.net.http1 import RequestParser
+from pushup.net.known_heads import KnownHeads
 from pushup.net.limits import RequestLimits
 from pushup.net.request import Request
 
@@ -25,9 +27,9 @@ class Reading(NamedTuple):
     late: int
 
 
-def read(parts: list[bytes], limits: RequestLimits) -> Reading:
-    """Feed all the parts to one parser, up to the first error or the last request."""
-    parser = RequestParser(limits)
+def read(parts: list[bytes], limits: RequestLimits, known: KnownHeads | None = None) -> Reading:
+    """Feed all the parts to one parser, up to the first error or the last request. `known`: what came before."""
+    parser = RequestParser(limits, known=known)
     requests: list[Request] = []
     failed: type[PushUpError] | None = None
     late = 0
@@ -50,3 +52,27 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     """The data, split at these offsets."""
     ends = sorted({place % (len(data) + 1) for place in places} | {0, len(data)})
     return [data[a:b] for a, b in pairwise(ends)]
+
+
+def knowing(data: bytes, limits: RequestLimits) -> KnownHeads:
+    """What is remembered after this has come whole, and each of its line ends as the end of a head."""
+    known = KnownHeads(limits)
+    read([data], limits, known)
+    for end in _line_ends(data):
+        read([data[:end] + b"\r\n\r\n"], limits, known)
+        read([data[:end] + b"\r\n"], limits, known)
+    return known
+
+
+def cuts(data: bytes) -> Iterator[list[bytes]]:
+    """The data, cut at each byte, at each pair of line ends, and at all bytes."""
+    for place in range(1, len(data)):
+        yield cut(data, [place])
+    for places in combinations(_line_ends(data), 2):
+        yield cut(data, list(places))
+    yield cut(data, list(range(len(data))))
+
+
+def _line_ends(data: bytes) -> list[int]:
+    """The offsets before and behind each line end."""
+    return sorted({place for match in re.finditer(rb"\r?\n|\r", data) for place in match.span()})

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pushup.core.errors import PushUpError
 from pushup.net.errors import HeadersTooLarge, RequestTooLarge
 from pushup.net.http1 import RequestParser
-from tests.net.parser_readings import AMPLE, GET, SMALL, cut, read
+from tests.net.parser_readings import AMPLE, GET, SMALL, cut, knowing, read
 from tests.net.smuggling_vectors import LAST, READ, REFUSED
 
 quick = settings(max_examples=600, deadline=None, database=None, derandomize=True)
@@ -68,11 +68,12 @@ _keeps_alive = b"GET / HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n" + 
 @example(data=_keeps_alive, places=_every_place)
 @quick
 def test_the_split_does_not_matter(data: bytes, places: list[int]) -> None:
-    """However the bytes are split, the requests and the error are the same."""
+    """However the bytes are split, and whatever came before, the requests and the error are the same."""
     whole = read([data], AMPLE)
-    for parts in (cut(data, places), cut(data, _every_place)):
-        split = read(parts, AMPLE)
-        assert (split.requests, split.error) == (whole.requests, whole.error)
+    known = knowing(data, AMPLE)
+    for parts in ([data], cut(data, places), cut(data, _every_place)):
+        for split in (read(parts, AMPLE), read(parts, AMPLE, known)):
+            assert (split.requests, split.error) == (whole.requests, whole.error)
 
 
 @given(data=st.binary(max_size=200), places=_places)

@@ -12,7 +12,11 @@ from pushup.core.errors import BadRequest, PushUpError
 from pushup.net.http1 import RequestParser
 from pushup.net.known_heads import HEAD_LIMIT_BYTES, MEMORY_LIMIT_BYTES, KnownHeads
 from pushup.net.limits import RequestLimits
+from pushup.net.pipeline import READ_BYTES
 from pushup.net.request import Request
+from tests.net.parser_readings import cuts
+from tests.net.parser_readings import knowing as knowing_pieces
+from tests.net.parser_readings import read as read_pieces
 from tests.net.smuggling_vectors import LAST, READ, REFUSED, SMUGGLED
 
 LIMITS = RequestLimits()
@@ -154,6 +158,47 @@ def test_smuggling_vectors_are_read_the_same(name: str) -> None:
         assert read(again, known) == read(again, KnownHeads(LIMITS))
 
 
+_SECURE = (
+    b"Host: push.example.org\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\r\n"
+    b"Accept-Language: en-US,en;q=0.5\r\nAccept-Encoding: gzip, deflate, br, zstd\r\nConnection: keep-alive\r\n"
+    b"Sec-Fetch-Dest: empty\r\nSec-Fetch-Mode: cors\r\nSec-Fetch-Site: same-origin"
+)
+BROWSERS = {
+    "a poll": get(b"/v1/poll?channel=a", _SECURE + b"\r\nAccept: */*\r\nCookie: session=1"),
+    "a stream": get(b"/v1/events?channel=a", _SECURE + b"\r\nAccept: text/event-stream"),
+    "a stream that continues": get(
+        b"/v1/events?channel=a", _SECURE + b"\r\nAccept: text/event-stream\r\nLast-Event-ID: e-1"
+    ),
+    "a publication": get(
+        b"/v1/messages", _SECURE + b"\r\nAuthorization: Bearer 0123456789abcdef\r\nContent-Length: 3"
+    ).replace(b"GET", b"POST")
+    + b"abc",
+    "curl": get(b"/v1/poll?channel=a", b"Host: a\r\nUser-Agent: curl/7.88.1\r\nAccept: */*"),
+}
+
+
+@pytest.mark.parametrize("name", [*BROWSERS, *VECTORS])
+def test_a_request_that_came_before_may_arrive_in_pieces(name: str) -> None:
+    """Cut anywhere, after it has come whole and each of its lines as the last: it is read as if nothing were known."""
+    data = {**BROWSERS, **VECTORS}[name]
+    known = knowing_pieces(data, LIMITS)
+    expected = read_pieces([data], LIMITS)
+    for parts in cuts(data):
+        reading = read_pieces(parts, LIMITS, known)
+        assert (reading.requests, reading.error) == (expected.requests, expected.error), parts
+
+
+@pytest.mark.parametrize("size", range(READ_BYTES - 3, READ_BYTES + 6))
+def test_a_head_of_one_read(size: int) -> None:
+    """A head that fills the first read, or is up to five bytes longer, is read whole: its last field counts."""
+    fields = b"Host: a\r\nX: %b\r\nAuthorization: Bearer 0123456789abcdef"
+    data = get(b"/", fields % (b"x" * (size - len(get(b"/", fields % b"")))))
+    assert len(data) == size
+    known = knowing_pieces(data, LIMITS)
+    reading = read_pieces([data[:READ_BYTES], data[READ_BYTES:]], LIMITS, known)
+    assert [request[2].get(b"authorization") for request in reading.requests] == [b"Bearer 0123456789abcdef"]
+
+
 _requests = st.sampled_from(
     [get(b"/v1/poll?channel=a&cursor=1-1"), post(b"abc"), post(b""), get(b"/", FIELDS + b"\r\nConnection: keep-alive")]
 )
@@ -217,6 +262,15 @@ def test_bodies_have_to_be_admitted_each_time() -> None:
             assert len(parser.feed(post(b"abc"))) == 1
             assert known.find(post(b"abc")) is not None
         answers.pop(0)
+
+
+def test_a_head_counts_once() -> None:
+    """However often llhttp reads it again, because of a target that is not usual: it takes no other head's place."""
+    known = KnownHeads(LIMITS)
+    read(get(b"/"), known)
+    for _ in range(MEMORY_LIMIT_BYTES // 2000):
+        read(get(b"/|", FIELDS + b"\r\nX: %b" % bytes(1000).replace(b"\0", b"x")), known)
+    assert known.find(get(b"/")) is not None
 
 
 def test_memory_is_bounded() -> None:

@@ -254,4 +254,25 @@ BUGS = (
         test="tests/broadcast/redis/test_log.py",
         why="a simulated server that takes over is another process, and connections to the one before break",
     ),
+    Bug(
+        "head-without-its-end",
+        "a head whose first lines are those of a known one is answered before the rest of it arrives",
+        "PushUp before 0.2: a cursor in the second segment was ignored",
+        (
+            Edit(
+                "pushup/net/known_heads.py",
+                "        head_end = data.rfind(_END) + len(_END)  # from the end, because most requests have no body\n"
+                "        if not 0 <= line_end < head_end:\n"
+                "            return None\n"
+                "        known = self._known.get(data[line_end:head_end])\n",
+                "        head, end, _ = data.partition(_END)\n"
+                "        head_end = len(head + end)\n"
+                "        if line_end < 0:\n"
+                "            return None\n"
+                "        known = self._known.get(data[line_end : len(head)] + _END)\n",
+            ),
+        ),
+        test="tests/net/test_known_heads.py",
+        why="simulated clients send each request in one piece",
+    ),
 )

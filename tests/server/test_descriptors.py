@@ -14,7 +14,8 @@ from tests.server.redis_server import RedisServer
 from tests.server.server_process import wait_until
 
 FILES = 128
-"""What the server may open; half of it is kept for other things than clients, where there is so little."""
+"""What the server may open; half of it is kept for other things than clients, where there is so little. A quarter of
+that half is for operators."""
 
 CLIENTS = 200
 
@@ -25,7 +26,7 @@ def test_a_node_finds_redis_again_though_clients_want_every_descriptor(
     """Redis goes and comes back while more clients want to connect than there can be connections."""
     redis = stack.enter_context(RedisServer(tmp_path / "redis"))
     with serve("--broadcast", redis.url, files=FILES) as server:
-        server.expect_log("Redis|message log|publishing")
+        server.expect_log("Redis|message log|publishing|connections_limit")
         wait_until(lambda: server.metric("ready") == 1, "the node to be ready")
         clients = [stack.enter_context(server.connect()) for _ in range(CLIENTS)]
         for client in clients:

@@ -1,0 +1,138 @@
+"""The reserve: a few connections beyond `connections_limit`, on which only operators and their probes are answered.
+
+All others get 503 there, as the response to their request: a client that is still sending a body can read it, because
+its connection lingers. When the reserve is full, the oldest connection makes room for the next one, so that clients
+which send nothing cannot keep a probe out.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, ValuesView
+
+from twisted.logger import Logger
+
+from pushup.core.errors import PushUpError
+from pushup.net.connection import Connection
+from pushup.net.errors import TooManyConnections
+from pushup.net.exchange import Application, Exchange, Held
+from pushup.net.http1 import RequestParser
+from pushup.net.parser_pool import ParserPool
+from pushup.net.phases import Phase
+from pushup.net.rarely import Rarely
+from pushup.net.request import Request
+from pushup.net.responses import Header
+from pushup.net.shared import Shared
+from pushup.net.wait.demultiplexer import Watched
+from pushup.net.wait.dispatch import read
+
+RESERVED_CONNECTIONS = 32
+"""Probes and monitoring need two or three; a refused publisher needs one until it has sent its body."""
+
+OPERATOR_PATHS = frozenset((b"/healthz", b"/readyz", b"/metrics"))
+
+_log = Logger()
+
+
+class Reserve:
+    """The connections of the reserve, and the application that answers them. Each carries one request."""
+
+    def __init__(
+        self,
+        usual: Shared,
+        new_parser: Callable[[Callable[[Request], int]], RequestParser],
+        *,
+        places: int,
+        seconds: Callable[[], float],
+    ) -> None:
+        """`usual`: the surroundings of all other connections. `new_parser` makes a parser of what admits bodies.
+        `seconds` of a monotonic clock.
+        """
+        self._usual = usual
+        self._places = places
+        self._rarely = Rarely(seconds)
+        self._connections: dict[Watched, Connection] = {}  # the oldest first
+        self._shared = Shared(
+            application=self,
+            demultiplexer=usual.demultiplexer,
+            limits=usual.limits,
+            metrics=usual.metrics,
+            writer=usual.writer,
+            parsers=ParserPool(lambda: new_parser(self.admit)),
+            input_budget=usual.input_budget,
+            forget=self._forget,
+        )
+        self._shared.draining = True
+
+    @property
+    def connections(self) -> ValuesView[Connection]:
+        return self._connections.values()
+
+    def accept(self, sock: socket.socket) -> None:
+        """Make a connection of an accepted socket. Raises: OSError when the system can watch no more."""
+        if len(self._connections) >= self._places:
+            self._make_room()
+        connection = Connection(self._shared, sock)
+        self._shared.demultiplexer.add(connection)
+        self._connections[connection] = connection
+
+    def set_time(self, now: float) -> None:
+        """Set the monotonic time; call this at each sweep."""
+        self._shared.now = now
+
+    def _forget(self, connection: Watched) -> None:
+        del self._connections[connection]
+        self._shared.demultiplexer.remove(connection)
+
+    def _make_room(self) -> None:
+        """End the oldest connection whose request is not being answered, or else the oldest."""
+        connections = list(self._connections.values())
+        oldest = next((one for one in connections if one.phase is not Phase.OPEN), connections[0])
+        if oldest.is_idle:
+            read(oldest)  # its request may have arrived: many connections are accepted in one turn
+        if oldest.phase is Phase.IDLE:
+            oldest.refuse(self._error(), None)
+        oldest.lost()
+
+    def _error(self) -> TooManyConnections:
+        limit = self._usual.limits.connections_limit
+        return TooManyConnections(f"the server has reached connections_limit ({limit}); try again later", retry_after=5)
+
+    # What connections ask (`Application`).
+
+    def admit(self, request: Request) -> int:
+        if not _is_for_operators(request):
+            raise self._error()
+        return self._usual.application.admit(request)
+
+    def __call__(self, request: Request, exchange: Exchange) -> None:
+        if _is_for_operators(request):
+            self._usual.metrics.accepted_connections += 1
+            self._usual.application(request, exchange)
+        else:
+            self.refuse(self._error(), request, exchange)
+
+    def refuse(self, error: PushUpError, request: Request | None, exchange: Exchange) -> None:
+        if isinstance(error, TooManyConnections):
+            self._usual.metrics.refused_connections += 1
+            if count := self._rarely.passes("refused"):
+                _log.warn(
+                    "refused {count} connections, because connections_limit ({limit}) is reached: their clients got "
+                    "503; raise it together with the limit on open files, or add workers or nodes",
+                    count=count,
+                    limit=self._usual.limits.connections_limit,
+                )
+        self._usual.application.refuse(error, request, exchange)
+
+    def headers_for(self, request: Request) -> tuple[Header, ...]:
+        return self._usual.application.headers_for(request)
+
+    def abandon(self, held: Held) -> None:
+        self._usual.application.abandon(held)
+
+
+def _is_for_operators(request: Request) -> bool:
+    return request.target.partition(b"?")[0] in OPERATOR_PATHS
+
+
+_check: type[Application] = Reserve

@@ -1,0 +1,184 @@
+"""At `connections_limit`: operators are answered, everybody else reads a 503, and the operator hears of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pushup.net.edge import SWEEP_SECONDS
+from pushup.net.limits import EdgeLimits
+from pushup.net.rarely import LOG_SECONDS
+from pushup.net.reserve import OPERATOR_PATHS, RESERVED_CONNECTIONS
+from pushup.net.timeouts import LINGER_SECONDS
+from tests.net.in_memory import InMemoryDemultiplexer, InMemorySocket
+from tests.net.in_memory_node import InMemoryNode
+from tests.net.in_memory_server import START, Client, InMemoryServer, make_clock
+from tests.net.observed_log import logged_at
+from tests.net.scripted_application import get
+
+LIMIT = 3
+MOST = LIMIT + RESERVED_CONNECTIONS
+
+OPERATORS = sorted(OPERATOR_PATHS)
+POLL = get(b"/v1/poll?channel=a&timeout=60")
+
+
+def publication(size: int) -> bytes:
+    body = json.dumps({"channels": ["a"], "data": "x" * size}).encode()
+    return b"POST /v1/messages HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+@pytest.fixture
+def server() -> InMemoryServer:
+    """A server whose clients take all its connections with held polls."""
+    clock, demultiplexer = make_clock(), InMemoryDemultiplexer()
+    node = InMemoryNode(clock=clock, soon=demultiplexer.soon)
+    limits = EdgeLimits(connections_limit=LIMIT)
+    server = InMemoryServer(node.api, clock=clock, demultiplexer=demultiplexer, limits=limits)
+    for _ in range(LIMIT):
+        server.connect().send(POLL)
+    return server
+
+
+def connect_together(server: InMemoryServer, requests: list[bytes]) -> list[Client]:
+    """Clients that are accepted in one turn, after their requests have arrived."""
+    sockets = [InMemorySocket() for _ in requests]
+    for sock, request in zip(sockets, requests, strict=True):
+        sock.incoming += request
+    server.listening.queue += sockets
+    (listener,) = server.reactor.readers
+    listener.doRead()
+    server.demultiplexer.run()
+    return [Client(sock, server.demultiplexer.run) for sock in sockets]
+
+
+@pytest.mark.parametrize("target", OPERATORS)
+def test_operators_are_answered(server: InMemoryServer, target: bytes) -> None:
+    """As ever, but each on a connection of its own."""
+    for method in (b"GET", b"HEAD"):
+        client = server.connect()
+        client.send(get(target + b"?a=b", method=method) + get(target))
+        reply = client.reply(head=method == b"HEAD")
+        assert (reply.status, reply.headers["connection"]) == (200, "close")
+        client.end()
+        assert client.closed()
+    assert server.metrics.refused_connections == 0
+    assert server.metrics.accepted_connections == LIMIT + 2
+
+
+@pytest.mark.parametrize(
+    "request_bytes", [POLL, publication(3), get(b"/v1/events?channel=a"), get(b"/healthzz"), get(b"/", method=b"PUT")]
+)
+def test_everybody_else_is_refused(server: InMemoryServer, request_bytes: bytes) -> None:
+    """A 503 that says when to try again, and why."""
+    for again in range(1, 4):  # the second time its head is known
+        client = server.connect()
+        client.send(request_bytes + get(b"/healthz"))
+        reply = client.reply()
+        assert (reply.status, reply.headers["connection"]) == (503, "close")
+        assert int(reply.headers["retry-after"]) > 0
+        assert b"connections_limit (3)" in reply.body
+        assert server.metrics.refused_connections == again
+    assert server.metrics.accepted_connections == LIMIT
+    assert server.metrics.messages == 0
+
+
+def test_a_request_that_is_no_request(server: InMemoryServer) -> None:
+    """It gets what it would get on any connection."""
+    client = server.connect()
+    client.send(b"NONSENSE\r\n\r\n")
+    assert client.reply().status == 400
+
+
+@pytest.mark.parametrize("pieces", [1, 50])
+def test_a_publisher_reads_its_refusal(server: InMemoryServer, pieces: int) -> None:
+    """It may send its whole body first, of which nothing is kept; then it reads the 503, and no reset."""
+    client, data = server.connect(), publication(50_000)
+    step = len(data) // pieces + 1
+    for start in range(0, len(data), step):
+        client.send(data[start : start + step])
+        assert not client.closed()
+        assert server.edge.waiting_bytes == 0
+    assert client.socket.incoming == b""
+    assert client.reply().status == 503
+    assert client.server_half_closed()
+    client.end()
+    assert client.closed()
+
+
+def test_lingering_is_bounded(server: InMemoryServer) -> None:
+    """A refused client that does not close its side is disconnected, even if it sends for as long as it can."""
+    silent, chatty = server.connect(), server.connect()
+    for client in (silent, chatty):
+        client.send(POLL)
+    server.advance(LINGER_SECONDS + 2 * SWEEP_SECONDS)
+    assert silent.closed()
+    while not chatty.closed():
+        assert server.clock.seconds() < START + EdgeLimits().request_timeout_seconds + 2 * SWEEP_SECONDS
+        chatty.send(b"x")
+        server.advance(1)
+    assert server.edge.connection_count == LIMIT
+
+
+def test_clients_that_send_nothing_keep_no_probe_out(server: InMemoryServer) -> None:
+    """The one that came first makes room for the next, and gets its 503 as well; there are never more connections."""
+    silent = [server.connect() for _ in range(2 * RESERVED_CONNECTIONS)]
+    assert server.edge.connection_count == MOST
+    assert [client.closed() for client in silent] == [True] * RESERVED_CONNECTIONS + [False] * RESERVED_CONNECTIONS
+    assert {client.reply().status for client in silent[:RESERVED_CONNECTIONS]} == {503}
+    probe = server.connect()
+    probe.send(get(b"/readyz"))
+    assert probe.reply().status == 200
+    assert server.edge.connection_count == MOST
+    assert server.metrics.refused_connections == RESERVED_CONNECTIONS + 1
+
+
+def test_a_crowd_that_comes_at_once(server: InMemoryServer) -> None:
+    """However many connections are accepted in one turn, probes among them are answered, and the others refused."""
+    requests = [get(b"/readyz") if number % 20 == 7 else POLL for number in range(100)]
+    clients = connect_together(server, requests)
+    expected = [200 if b"readyz" in request else 503 for request in requests]
+    assert [client.reply().status for client in clients] == expected
+    assert server.metrics.refused_connections == expected.count(503)
+    assert server.edge.connection_count == MOST
+
+
+def test_room_again(server: InMemoryServer) -> None:
+    """When a client leaves, the next one is served as usual, whoever is in the reserve."""
+    refused = server.connect()
+    refused.send(POLL)
+    leaving, *_ = list(server.demultiplexer.wanted)
+    leaving.lost()
+    client = server.connect()
+    client.send(get(b"/v1/cursor"))
+    reply = client.reply()
+    assert (reply.status, "connection" in reply.headers) == (200, False)
+
+
+def test_the_operator_hears_of_it_once_a_minute(server: InMemoryServer) -> None:
+    """The first refusal is logged at once, the others are counted and logged together a minute later."""
+    with logged_at("warn") as lines:
+        for _ in range(3):
+            server.connect().send(POLL)
+        server.advance(LOG_SECONDS)
+        server.connect().send(POLL)
+    assert [line.partition(",")[0] for line in lines] == ["refused 1 connections", "refused 3 connections"]
+    assert "connections_limit (3)" in lines[0]
+
+
+def test_nothing_is_left(server: InMemoryServer) -> None:
+    """Whatever its clients are doing, an edge with a reserve in use drains and closes."""
+    waiting = server.connect()
+    waiting.send(b"GET /healthz")
+    silent = server.connect()
+    lingering = server.connect()
+    lingering.send(POLL)
+    server.edge.drain()
+    assert silent.server_half_closed()
+    waiting.send(b" HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert waiting.reply().status == 200
+    server.edge.close()
+    assert waiting.closed()
+    assert lingering.closed()
+    assert server.edge.connection_count == 0
