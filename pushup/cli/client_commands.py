@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ def _client_options(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def with_key(*arguments: Any, key: str | None, key_file: Path | None, **options: Any) -> None:
+        _end_on_interrupt()
         function(*arguments, key=_key(key, key_file), **options)
 
     for option in (
@@ -40,6 +42,15 @@ def _client_options(function: Callable[..., None]) -> Callable[..., None]:
     ):  # fmt: skip
         with_key = option(with_key)
     return with_key
+
+
+def _end_on_interrupt() -> None:
+    """Let Ctrl-C end the process by the signal itself, unless it is ignored (`nohup`, or `&` in a script).
+
+    Python's KeyboardInterrupt can be lost: in a destructor, or when the signal arrives just before a wait begins.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _key(key: str | None, file: Path | None) -> str | None:
@@ -121,24 +132,21 @@ def poll(channels: tuple[str, ...], cursor: str, once: bool, stream: bool, url: 
     def report(error: ClientError, pause: float) -> None:
         click.echo(f"{error}; retrying in {pause:.1f} s", err=True)
 
-    try:
-        with _errors_shown():
-            client = Client(url, key)
-            if stream:
-                for event in client.events(list(channels), cursor, on_trouble=report):
-                    _print_event(event)
+    with _errors_shown():
+        client = Client(url, key)
+        if stream:
+            for event in client.events(list(channels), cursor, on_trouble=report):
+                _print_event(event)
+            return
+        for answer in client.follow(list(channels), cursor, on_trouble=report):
+            for gap in answer["gaps"]:
+                _print_event({"event": "gap", "data": gap})
+            for closed in answer["closed"]:
+                _print_event({"event": "closed", "data": {"channel": closed}})
+            for message in answer["messages"]:
+                _print(message)
+            if once:
                 return
-            for answer in client.follow(list(channels), cursor, on_trouble=report):
-                for gap in answer["gaps"]:
-                    _print_event({"event": "gap", "data": gap})
-                for closed in answer["closed"]:
-                    _print_event({"event": "closed", "data": {"channel": closed}})
-                for message in answer["messages"]:
-                    _print(message)
-                if once:
-                    return
-    except KeyboardInterrupt:
-        sys.exit(130)
 
 
 def _print_event(event: dict[str, Any]) -> None:

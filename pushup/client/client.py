@@ -5,19 +5,26 @@ from __future__ import annotations
 import http.client
 import json
 import random
-import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
-TIMEOUT_SECONDS = 90.0
-"""Longer than the longest time for which a server holds a poll by default (`poll_timeout_limit_seconds`)."""
+from pushup.client.connection import connection
+
+TIMEOUT_SECONDS = 10.0
+"""How long a call may take by default, beyond the time for which it asks the server to hold a poll."""
+
+HOLD_SECONDS = 80.0
+"""Longer than a server holds a poll by default (`poll_timeout_limit_seconds`)."""
 
 RETRY_SECONDS = (0.2, 10.0)
 """The first and the longest pause before a retry."""
+
+LAST_SECONDS = 0.1
+"""A publisher that has less time than this left does not try again."""
 
 SILENCE_SECONDS = 45.0
 """A stream that is silent for this long is dead: by default a heartbeat comes every 15 s."""
@@ -43,19 +50,29 @@ class ClientError(Exception):
 class Client:
     """A client of the server at `url`, such as http://127.0.0.1:8080 or unix:/run/pushup.sock.
 
-    It has one connection: one thread at a time may use it. `with Client(...) as client` closes it at the end.
+    It has one connection: one thread at a time may use it, except for `stop`. `with Client(...) as client` closes it at
+    the end. A call takes at most `timeout` seconds, from connecting to the last byte of the response.
     """
 
-    def __init__(self, url: str, key: str | None = None) -> None:
+    def __init__(self, url: str, key: str | None = None, *, timeout: float = TIMEOUT_SECONDS) -> None:
         """Raises: ClientError if the URL is not valid."""
         self._key = key
-        self._connection = _connection(url)
+        self._timeout = timeout
+        try:
+            self._connection = connection(url)
+        except ValueError as error:
+            raise ClientError(str(error)) from None
+        self._stopped = self._connection.stopped
         self._url = url.rpartition("@")[2]  # for errors, without a password
         self._tickets: dict[frozenset[str], str] = {}
 
     def close(self) -> None:
         """Close the connection; the next call opens a new one."""
         self._connection.close()
+
+    def stop(self) -> None:
+        """End `follow` and `events` within a second, from any thread or a signal handler; every other call fails."""
+        self._stopped.set()
 
     def __enter__(self) -> Self:
         return self
@@ -74,64 +91,67 @@ class Client:
     ) -> dict[str, Any]:
         """Publish one message; returns its `id`, `time` and `cursor`, and the `ack` reached if `ack` is given.
 
-        While the server cannot be reached or is unavailable, it tries again for `patience` seconds: with an idempotency
-        key, so the message is published once.
+        With `patience`, it tries again while the server cannot be reached or is unavailable; all tries together take at
+        most `patience` seconds. Every try has the same idempotency key, so the message is published once.
         """
-        key = idempotency_key or (uuid.uuid4().hex if patience else "")
-        headers = {"Idempotency-Key": key} if key else {}
+        headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
         body = {"channels": channels, "data": data, **_given(ack=ack)}
-        until, trouble = time.monotonic() + patience, 0
+        until, trouble = time.monotonic() + (patience or self._timeout), 0
         while True:
+            left = min(until - time.monotonic(), self._timeout)
             try:
-                return self.call("POST", "/v1/messages", body, headers)
+                return self.call("POST", "/v1/messages", body, headers, timeout=left)
             except ClientError as error:
                 left = until - time.monotonic()
-                if not error.may_pass or left <= 0:
+                if not (patience and error.may_pass) or left < LAST_SECONDS or self._stopped.is_set():
                     raise
-                time.sleep(min(left, _pause(trouble)))
-                trouble += 1
+            self._stopped.wait(min(left / 2, _pause(trouble)))
+            trouble += 1
 
-    def cursor(self) -> str:
-        """The present: a poll with this cursor gets whatever is published from now on."""
-        found: str = self.call("GET", "/v1/cursor")["cursor"]
+    def cursor(self, timeout: float | None = None) -> str:
+        """The present: a poll with this cursor gets whatever is published from now on. It takes at most `timeout` s."""
+        found: str = self.call("GET", "/v1/cursor", timeout=timeout)["cursor"]
         return found
 
     def poll(
         self, channels: list[str], cursor: str = "", timeout: float | None = None, limit: int | None = None
     ) -> dict[str, Any]:
-        """Poll once. A ticket in the answer is sent with the next poll of the same channels."""
+        """Poll once: the server holds the poll for up to `timeout` s, and the call takes the client's timeout longer.
+
+        A ticket in the answer is sent with the next poll of the same channels.
+        """
+        longest = self._timeout + (HOLD_SECONDS if timeout is None else timeout)
         parameters: list[tuple[str, str]] = [("channel", channel) for channel in channels]
         parameters.append(("cursor", cursor))
         parameters += [(n, str(v)) for n, v in (("timeout", timeout), ("limit", limit)) if v is not None]
         target = "/v1/poll?" + urlencode(parameters)
-        same = frozenset(channels)
-        ticket = self._tickets.pop(same, None)
+        ticket = self._tickets.pop(frozenset(channels), None)
         try:
-            answer = self.call("GET", target, headers={"PushUp-Ticket": ticket} if ticket else None)
+            answer = self.call("GET", target, headers={"PushUp-Ticket": ticket} if ticket else None, timeout=longest)
         except ClientError as error:
             if error.problem.get("type") != "urn:pushup:ticket-expired":
                 raise
             ticket = None
-            answer = self.call("GET", target)
+            answer = self.call("GET", target, timeout=longest)
         ticket = answer.get("ticket", ticket)
         if ticket is not None:
-            self._tickets[same] = ticket
+            self._tickets[frozenset(channels)] = ticket
         return answer
 
     def follow(
         self, channels: list[str], cursor: str = "", *, on_trouble: Callable[[ClientError, float], None]
     ) -> Iterator[dict[str, Any]]:
-        """Poll repeatedly, without end, and yield each answer.
+        """Poll repeatedly until `stop`, and yield each answer.
 
         While the server cannot be reached or is unavailable, retries with growing, random pauses, and calls
         `on_trouble` with the error and the pause. Raises: ClientError when the server refuses.
         """
         trouble = 0
-        while True:
+        while not self._stopped.is_set():
             try:
                 answer = self.poll(channels, cursor)
             except ClientError as error:
-                _wait(error, trouble, on_trouble)
+                self._wait(error, trouble, on_trouble)
                 trouble += 1
             else:
                 trouble = 0
@@ -141,22 +161,22 @@ class Client:
     def events(
         self, channels: list[str], cursor: str = "", *, on_trouble: Callable[[ClientError, float], None]
     ) -> Iterator[dict[str, Any]]:
-        """Open a stream, again whenever it ends, and yield each event: a dict with some of `event`, `id` and `data`.
+        """Open a stream, again whenever it ends, until `stop`, and yield each event: some of `event`, `id` and `data`.
 
         Retries, and raises, as `follow` does.
         """
         trouble = 0
-        while True:
+        while not self._stopped.is_set():
             try:
                 for event in self._stream(channels, cursor):
                     trouble = 0
                     cursor = event.get("id", cursor)
                     yield event
             except ClientError as error:
-                _wait(error, trouble, on_trouble)
+                self._wait(error, trouble, on_trouble)
                 trouble += 1
             else:
-                time.sleep(random.uniform(0, RETURN_SECONDS))  # noqa: S311  # no secret
+                self._stopped.wait(random.uniform(0, RETURN_SECONDS))  # noqa: S311  # no secret
 
     def _stream(self, channels: list[str], cursor: str) -> Iterator[dict[str, Any]]:
         """The events of one stream, until it ends. Raises: ClientError."""
@@ -165,14 +185,14 @@ class Client:
         ticket = self._tickets.get(frozenset(channels))
         if ticket is not None:
             sent["PushUp-Ticket"] = ticket
+        self._connection.allow(SILENCE_SECONDS)
         try:
             self._connection.request("GET", f"/v1/events?{query}", headers=sent)
             response = self._connection.getresponse()
             if response.status != 200:
                 _read(response)
-            if self._connection.sock is not None:
-                self._connection.sock.settimeout(SILENCE_SECONDS)
             while line := response.readline():
+                self._connection.allow(SILENCE_SECONDS)
                 event: dict[str, Any] = json.loads(line)
                 if event.get("event") == "ticket":
                     self._tickets[frozenset(channels)] = event["data"]["ticket"]
@@ -209,11 +229,20 @@ class Client:
             more = page["more"]
             after = page["channels"][-1]["id"] if more else after
 
-    def call(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> dict[str, Any]:
-        """Make any call of the HTTP interface.
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: dict[str, str] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Make any call of the HTTP interface. It takes at most `timeout` seconds, or the client's timeout.
 
         Raises: ClientError.
         """
+        self._connection.allow(self._timeout if timeout is None else timeout)
         sent = {"Content-Type": "application/json", **(headers or {})}
         if self._key:
             sent["Authorization"] = f"Bearer {self._key}"
@@ -229,6 +258,19 @@ class Client:
                 tries -= 1
                 if tries == 0:
                     raise self._unreachable(error) from None
+
+    def _wait(self, error: ClientError, trouble: int, on_trouble: Callable[[ClientError, float], None]) -> None:
+        """Pause before a retry, after `trouble` failures in a row before this one; not after `stop`.
+
+        Raises: ClientError if no retry can help.
+        """
+        if self._stopped.is_set():
+            return
+        if not error.may_pass:
+            raise error
+        pause = _pause(trouble)
+        on_trouble(error, pause)
+        self._stopped.wait(pause)
 
     def _unreachable(self, error: Exception) -> ClientError:
         return ClientError(f"cannot reach the server at {self._url}: {error or type(error).__name__}")
@@ -247,15 +289,6 @@ def _read(response: http.client.HTTPResponse) -> dict[str, Any]:
     return value
 
 
-def _wait(error: ClientError, trouble: int, on_trouble: Callable[[ClientError, float], None]) -> None:
-    """Pause before a retry, after `trouble` failures in a row before this one. Raises: ClientError if none can help."""
-    if not error.may_pass:
-        raise error
-    pause = _pause(trouble)
-    on_trouble(error, pause)
-    time.sleep(pause)
-
-
 def _pause(trouble: int) -> float:
     """Seconds until the next try, after this many failures in a row before the last one."""
     first, longest = RETRY_SECONDS
@@ -265,27 +298,3 @@ def _pause(trouble: int) -> float:
 
 def _given(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _connection(url: str) -> http.client.HTTPConnection:
-    if url.startswith("unix:"):
-        return _UnixConnection(url.removeprefix("unix:"))
-    parts = urlsplit(url)
-    try:
-        if parts.scheme in ("http", "https") and parts.hostname:
-            kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-            return kind(parts.hostname, parts.port, timeout=TIMEOUT_SECONDS)
-    except ValueError:
-        pass  # the port is not valid
-    raise ClientError(f"{url!r} is not a valid URL; write one such as http://127.0.0.1:8080 or unix:/run/pushup.sock")
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=TIMEOUT_SECONDS)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)

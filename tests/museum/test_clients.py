@@ -22,7 +22,15 @@ class ScriptedClient(Client):
         self._script = list(script)
         self.cursors: list[str] = []
 
-    def call(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> dict[str, Any]:
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: dict[str, str] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
         self.cursors += parse_qs(urlsplit(path).query, keep_blank_values=True)["cursor"]
         reply = self._script.pop(0)
         if isinstance(reply, ClientError):

@@ -71,7 +71,7 @@ class Running:
         self._process.stdin.close()
 
     def interrupt(self) -> int:
-        """Send Ctrl-C; returns the exit code."""
+        """Send Ctrl-C; returns the exit code, negative for a signal as in `subprocess`."""
         self._process.send_signal(signal.SIGINT)
         return self._process.wait(10)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from tests.server.command_line import error_of, run, started
 from tests.server.conftest import Serve
 from tests.server.redis_server import free_port
-from tests.server.server_process import Server, wait_until
+from tests.server.server_process import Server, clean_environment, wait_until
 
 KEY = "a-publish-key-of-27-letters"
 
@@ -88,9 +90,47 @@ def test_poll_follows_and_resumes(server: Server, channel: str, options: tuple[s
         for number in range(5):
             cursors.append(caller.publish([channel], number)["cursor"])
             assert polling.line()["data"] == number
-        assert polling.interrupt() == 130
+        assert polling.interrupt() == -signal.SIGINT
         with started(server.url, "poll", *options, channel, "--cursor", cursors[2]) as resumed:
             assert [resumed.line()["data"] for _ in range(2)] == [3, 4]
+
+
+LOST = """
+import http.client, os, signal
+from pushup.cli import main
+
+class Interrupted:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
+wait = http.client.HTTPConnection.getresponse
+
+def getresponse(connection):
+    Interrupted()
+    return wait(connection)
+
+http.client.HTTPConnection.getresponse = getresponse
+main()
+"""
+"""`pushup` with a Ctrl-C in a destructor, before it waits: Python prints the exception there and drops it."""
+
+
+@TRANSPORTS
+def test_an_interrupt_is_never_lost(server: Server, channel: str, options: tuple[str, ...]) -> None:
+    """Not even where Python drops exceptions; there is no traceback, and a shell sees exit status 130."""
+    command = [sys.executable, "-c", LOST, "poll", *options, channel, "--cursor", "now", "--url", server.url]
+    ended = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=20, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_an_interrupt_that_is_ignored(server: Server, channel: str) -> None:
+    """A shell starts a command in the background with Ctrl-C ignored: it stays that way."""
+    code = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)" + LOST
+    command = [sys.executable, "-c", code, "poll", "--once", channel, "--cursor", "earliest", "--url", server.url]
+    with server.caller() as caller:
+        caller.publish([channel], 1)
+    ended = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=20, check=False)
+    assert (ended.returncode, json.loads(ended.stdout)["data"], ended.stderr) == (0, 1, "")
 
 
 @TRANSPORTS

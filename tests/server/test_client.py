@@ -1,18 +1,28 @@
-"""`pushup.client`: publishing with patience, and the sample in docs/http.md."""
+"""`pushup.client`: every call ends, publishing with patience, stopping, and the sample in docs/http.md."""
 
 from __future__ import annotations
 
+import queue
+import socket
+import ssl
 import threading
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pushup.client import Client, ClientError
 from pushup.client import client as client_module
+from pushup.client.client import LAST_SECONDS
+from tests.server.certificates import write_certificate
+from tests.server.conftest import Serve
 from tests.server.document_samples import sample
+from tests.server.hung_server import HANGS, hung_server
+from tests.server.raw_client import WAIT_SECONDS
 from tests.server.redis_server import free_port
-from tests.server.server_process import Server, running
+from tests.server.server_process import Server, running, wait_until
 
 
 class Scripted(Client):
@@ -23,7 +33,15 @@ class Scripted(Client):
         self._script = list(script)
         self.keys: list[str] = []
 
-    def call(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> dict[str, Any]:
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: dict[str, str] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
         self.keys.append((headers or {}).get("Idempotency-Key", ""))
         reply = self._script.pop(0)
         if isinstance(reply, ClientError):
@@ -59,16 +77,16 @@ def test_what_the_server_refuses_is_raised_at_once() -> None:
 
 
 def test_without_patience_or_when_it_ends_the_error_is_raised() -> None:
-    """Without it no key is sent, and nothing is tried again."""
+    """Without it nothing is tried again; with it, until it ends."""
     client = Scripted(ClientError("cannot reach"))
     with pytest.raises(ClientError, match="cannot reach"):
         client.publish(["a"], 1)
-    assert client.keys == [""]
+    assert len(client.keys) == 1
     nowhere = Client(f"http://127.0.0.1:{free_port()}")
     began = time.monotonic()
     with pytest.raises(ClientError, match="cannot reach"):
         nowhere.publish(["a"], 1, patience=0.5)
-    assert time.monotonic() >= began + 0.5
+    assert time.monotonic() >= began + 0.5 - LAST_SECONDS
 
 
 def test_a_server_that_starts_later(tmp_path: Any) -> None:
@@ -89,3 +107,147 @@ def test_the_sample_in_the_documents(server: Server, capsys: pytest.CaptureFixtu
     """It publishes a message and polls it."""
     exec(sample("docs/http.md", "from pushup.client").replace("127.0.0.1:8080", server.address), {})
     assert "'data': {'text': 'hello'}" in capsys.readouterr().out
+
+
+CALLS: dict[str, Callable[[Client], object]] = {
+    "publish": lambda client: client.publish(["a"], 1),
+    "publish with patience": lambda client: client.publish(["a"], 1, patience=0.7),
+    "publish much": lambda client: client.publish(["a"], "x" * 8_000_000),
+    "cursor": lambda client: client.cursor(),
+    "cursor with a timeout": lambda client: client.cursor(timeout=0.2),
+    "poll": lambda client: client.poll(["a"], timeout=0.2),
+    "create": lambda client: client.create("a"),
+    "channels": lambda client: list(client.channels()),
+}
+
+
+@pytest.fixture(params=HANGS)
+def hung_url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A server that hangs, in each of the ways."""
+
+    def use(look_up: Callable[..., object]) -> None:
+        monkeypatch.setattr(socket, "getaddrinfo", look_up)
+
+    with hung_server(request.param, use) as url:
+        yield url
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_call_ends(hung_url: str, name: str) -> None:
+    """However the server hangs, and although a timeout of the socket would begin anew with each byte."""
+    with Client(hung_url, timeout=0.5) as client:
+        ended = in_thread(lambda: error_of(lambda: CALLS[name](client)))
+    assert "no response within" in str(ended)
+
+
+@pytest.mark.parametrize("events", [False, True])
+def test_a_follower_is_stopped(hung_url: str, events: bool) -> None:
+    """By another thread, however the server hangs: it ends without an error and without a retry."""
+    troubles: list[ClientError] = []
+    with Client(hung_url) as client:
+        follow = client.events if events else client.follow
+        ended: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
+        on_trouble = lambda error, pause: troubles.append(error)  # noqa: E731
+        thread = threading.Thread(target=lambda: ended.put(list(follow(["a"], on_trouble=on_trouble))), daemon=True)
+        thread.start()
+        with pytest.raises(queue.Empty):
+            ended.get(timeout=0.2)
+        client.stop()
+        assert ended.get(timeout=WAIT_SECONDS) == []
+        thread.join()
+        assert troubles == []
+        with pytest.raises(ClientError, match="stopped"):
+            client.cursor()
+
+
+def test_a_follower_is_stopped_while_it_waits_before_a_retry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the iterator ends then, too."""
+    monkeypatch.setattr(client_module, "RETRY_SECONDS", (1000.0, 1000.0))
+    client = Client(f"http://127.0.0.1:{free_port()}")
+    assert in_thread(lambda: list(client.follow(["a"], on_trouble=lambda error, pause: client.stop()))) == []
+
+
+def test_a_publication_over_a_connection_that_was_idle(serve: Serve) -> None:
+    """The server has closed it: the publication is sent again, with the same key, and published once."""
+    with serve(idle_timeout_seconds="1s") as server, Client(server.url) as client, server.caller() as caller:
+        client.publish(["a"], 1)
+        wait_until(lambda: server.metric("connections") == 1, "the idle connection to be closed")
+        client.publish(["a"], 2)
+        assert [message["data"] for message in caller.poll("a")["messages"]] == [1, 2]
+
+
+def test_a_publication_whose_response_is_lost() -> None:
+    """Sent again over a new connection, it has the same key."""
+    keys: list[str] = []
+    replies = iter([b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}", b"", b"HTTP/1.1 201 Created\r\n\r\n{}"])
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            for _ in range(2):
+                sock, _ = listening.accept()
+                with sock:
+                    while request := _request(sock):
+                        keys.append(request.partition(b"Idempotency-Key: ")[2].partition(b"\r\n")[0].decode())
+                        reply = next(replies)
+                        sock.sendall(reply)
+                        if b"Length" not in reply:
+                            break
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with Client(f"http://127.0.0.1:{listening.getsockname()[1]}") as client:
+            client.publish(["a"], 1)
+            client.publish(["a"], 2)
+        thread.join(WAIT_SECONDS)
+    first, second, third = keys
+    assert first != second == third != ""
+
+
+def test_a_client_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The certificate is checked against the name in the URL."""
+    certificate, key = write_certificate(tmp_path, "127.0.0.1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            sock, _ = listening.accept()
+            with context.wrap_socket(sock, server_side=True) as wrapped:
+                wrapped.recv(65536)
+                wrapped.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 17\r\n\r\n{"cursor": "e-1"}')
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with Client(f"https://127.0.0.1:{listening.getsockname()[1]}") as client:
+            assert client.cursor() == "e-1"
+        thread.join(WAIT_SECONDS)
+
+
+def test_a_host_that_cannot_be() -> None:
+    """A name with a part of more than 63 characters cannot be looked up."""
+    with pytest.raises(ClientError, match="cannot reach"):
+        Client(f"http://{'a' * 64}.example").cursor()
+
+
+def _request(sock: socket.socket) -> bytes:
+    """The next request with a JSON object; empty at the end."""
+    request = b""
+    while not request.endswith(b"}") and (data := sock.recv(65536)):
+        request += data
+    return request
+
+
+def in_thread(function: Callable[[], Any]) -> Any:
+    """What the function returns; fails if it does not end."""
+    results: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=lambda: results.put(function()), daemon=True).start()
+    return results.get(timeout=WAIT_SECONDS)
+
+
+def error_of(call: Callable[[], object]) -> ClientError | None:
+    try:
+        call()
+    except ClientError as error:
+        return error
+    return None
