@@ -14,6 +14,7 @@ from pushup.net.api.bodies import json_response, read_create, read_renew
 from pushup.net.api.grants import Grant
 from pushup.net.api.machine import Machine
 from pushup.net.api.refusals import Refusals
+from pushup.net.api.suggestions import shown_name
 from pushup.net.exchange import Exchange
 from pushup.net.request import Request
 from pushup.net.responses import Response
@@ -108,7 +109,7 @@ def _page_start(query: bytes) -> int:
         return 0
     if name != b"after":
         detail = "the only parameter of this call is `after`: the last channel's id on the page before"
-        raise BadRequest(detail, field=name.decode("latin-1"))
+        raise BadRequest(detail, field=shown_name(name.decode("latin-1")))
     if not (value.isdigit() and len(value) <= 18):
         raise BadRequest("after must be a channel's id", field="after")
     return int(value)

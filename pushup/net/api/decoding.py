@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Mapping
 from itertools import accumulate
@@ -12,7 +11,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from pushup.core.errors import BadRequest
-from pushup.net.api.suggestions import suggestion
+from pushup.net.api.suggestions import shown_name, suggestion
 
 NESTING_LIMIT = 64
 """Levels of arrays and objects in a body. A decoder's own limit is what is left of the stack, 970 levels or so, and
@@ -21,13 +20,32 @@ differs from place to place: what one node accepts, another could fail to read f
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _STEPS = bytes.maketrans(b"[{]}", array("b", (1, 1, -1, -1)).tobytes())
 
-# How msgspec's texts say where and what is wrong.
-_AT = re.compile(r" - at `\$\.?(.*)`$")
-_FIELD = re.compile(r"(unknown|required) field `(.*?)`")
-_BYTE = re.compile(r" \(byte ([0-9]+)\)$")
+# How msgspec's texts say where and what is wrong. They may contain names of the client's, of any length: these are cut
+# out between fixed texts, never searched for patterns.
+_AT = " - at `$"
+_UNKNOWN = "Object contains unknown field `"
+_MISSING = "Object missing required field `"
+_EXPECTED = "Expected `"
+_GOT = "`, got `"
 
-_FORM = re.compile(rb"[A-Za-z0-9_.%+\[\]-]+=|--[^\r\n]+\r\nContent-Disposition:", re.IGNORECASE).match
-_HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]").search
+PATH_LIMIT = 64
+"""Characters of a path to what is wrong, such as `.messages[99].channels[99]`. It contains no names of the client's."""
+
+_IN_JSON = {
+    "array": "a list",
+    "object": "an object",
+    "str": "a string",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "null",
+}
+"""msgspec's names of types in the words of JSON."""
+
+FORM_LIMIT_BYTES = 256
+"""The beginning of a body that is looked at to see whether it is a form."""
+
+_FORM_NAME = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.%+[]-"
 
 _GZIP = b"\x1f\x8b"
 """How a body that was compressed with gzip begins (RFC 1952)."""
@@ -70,7 +88,7 @@ class BodyDecoder(Generic[T]):
             value = self._decoder.decode(body)
         except UnicodeDecodeError as error:
             hint = "; send it without compression" if body.startswith(_GZIP) else ""
-            raise BadRequest(f"the body is not UTF-8: byte {error.start} is wrong{hint}") from None
+            raise BadRequest(f"the body has invalid UTF-8 at byte {error.start}{hint}") from None
         except msgspec.ValidationError as error:
             raise self._wrong_shape(str(error)) from None
         except msgspec.DecodeError as error:
@@ -83,42 +101,66 @@ class BodyDecoder(Generic[T]):
 
     def _wrong_shape(self, text: str) -> BadRequest:
         """JSON, but not of this shape."""
-        at, found = _AT.search(text), _FIELD.search(text)
-        path = at[1] if at else ""
-        detail = _AT.sub("", text)
-        if found:
+        text, path = _without_path(text)
+        if text.startswith((_UNKNOWN, _MISSING)):
+            is_missing = text.startswith(_MISSING)
+            name = shown_name(text[len(_MISSING if is_missing else _UNKNOWN) : -1])
             known = self._item_fields if path else self._fields
-            kind, name = found.groups()
-            detail = f"the field `{name}` is missing" if kind == "required" else _unknown_field(name, known)
-            path = f"{path}.{name}" if path else name
-        elif path in self._choices:
-            detail = f"{path} must be one of {', '.join(self._choices[path])}"
-        elif not path:
-            detail = f"{detail}; send JSON such as {self._example}"
-        return BadRequest(detail, field=path or None)
+            detail = f"the field `{name}` is missing" if is_missing else _unknown_field(name, known)
+            return BadRequest(detail, field=f"{path}.{name}" if path else name)
+        if path in self._choices:
+            return BadRequest(f"{path} must be one of {', '.join(self._choices[path])}", field=path)
+        detail = f"{path or 'the body'} {_mistake(text)}"
+        return BadRequest(detail if path else f"{detail}; send JSON such as {self._example}", field=path or None)
 
     def _not_json(self, body: bytes, text: str) -> str:
         """What is wrong with a body that is not JSON."""
         if not body.strip():
             return f"the body is empty; send JSON such as {self._example}"
-        if _FORM(body):
+        if _is_form(body):
             return f"this looks like form data; send JSON with Content-Type: application/json, such as {self._example}"
         if body.startswith(b"\xef\xbb\xbf"):
             return "the body is not valid JSON: it begins with a byte order mark; leave that out"
         if "truncated" in text:
-            if _HALF_PAIR(body):
+            if b"\\ud" in body.lower():
                 return (
                     "the body is not valid JSON: it ends too early, or has only half of a pair such as \\ud83d\\ude00"
                 )
             return "the body is not valid JSON: it ends too early; is a closing bracket or quotation mark missing?"
-        at = _BYTE.search(text)
-        found = body[int(at[1]) : int(at[1]) + 1] if at else b""
+        at = text.rpartition(" (byte ")[2].removesuffix(")")
+        found = body[int(at) : int(at) + 1] if at.isdigit() else b""
         hint = ""
         if found == b"'":
             hint = "; use double quotation marks"
         elif found in (b"T", b"F", b"N"):
             hint = "; JSON has true, false and null"
         return f"the body is not valid JSON: {text.removeprefix('JSON is malformed: ')}{hint}"
+
+
+def _without_path(text: str) -> tuple[str, str]:
+    """msgspec's text without its end, which says where the mistake is; and that, `` for the body as a whole."""
+    at = text.rfind(_AT, max(0, len(text) - PATH_LIMIT))
+    return (text, "") if at < 0 else (text[:at], text[at + len(_AT) : -1].removeprefix("."))
+
+
+def _mistake(text: str) -> str:
+    """What a value must be instead of what it is."""
+    if not text.startswith(_EXPECTED):
+        return "is out of range" if "out of range" in text else "has a wrong value"
+    expected, _, got = text[len(_EXPECTED) : -1].partition(_GOT)
+    kinds = expected.split(" | ")
+    wanted = " or ".join([_IN_JSON.get(kind, kind) for kind in kinds])
+    found = "a number with a fraction or an exponent" if got == "float" and "int" in kinds else _IN_JSON.get(got, got)
+    return f"must be {wanted}, not {found}"
+
+
+def _is_form(body: bytes) -> bool:
+    """Whether a body looks like `name=value`, or like the parts of a form."""
+    begin = body[:FORM_LIMIT_BYTES]
+    if begin.startswith(b"--"):
+        return b"\r\ncontent-disposition:" in begin.lower()
+    name, equals, _ = begin.partition(b"=")
+    return bool(equals and name) and not name.translate(None, _FORM_NAME)
 
 
 def _unknown_field(name: str, known: tuple[str, ...]) -> str:

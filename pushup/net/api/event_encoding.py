@@ -9,13 +9,15 @@ Events that go to many streams are encoded once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 
 from msgspec import Struct
 
 from pushup.core.answer import Answer
 from pushup.core.cursor import cursor_after
 from pushup.net.api.bodies import write
+
+MEDIA_RANGES_LIMIT = 32
+"""Media ranges of an `Accept` that are read, and parameters of each; browsers send up to eight."""
 
 RETRY_MILLISECONDS = 1000
 """How long a browser waits before it connects again."""
@@ -121,12 +123,11 @@ class EventEncodings:
         return None if content_type is None else self._all[content_type, chunked]
 
 
-@lru_cache(maxsize=64)
 def _preferred(accept: str) -> str | None:
     """The content type that has the highest quality in an `Accept` field (RFC 9110 §12.5.1)."""
     qualities: dict[str, float] = {}
-    for part in (accept or "*/*").lower().split(","):
-        media, *parameters = (text.strip() for text in part.split(";"))
+    for part in (accept or "*/*").lower().split(",", MEDIA_RANGES_LIMIT)[:MEDIA_RANGES_LIMIT]:
+        media, *parameters = [text.strip() for text in part.split(";", MEDIA_RANGES_LIMIT)[:MEDIA_RANGES_LIMIT]]
         qualities[media] = min([_quality(text) for text in parameters], default=1.0)
     best, found = 0.0, None
     for form in _FORMATS:

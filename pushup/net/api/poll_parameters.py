@@ -23,7 +23,7 @@ from pushup.net.api.bodies import check_name
 from pushup.net.api.decoding import BodyDecoder
 from pushup.net.api.limits import PollLimits
 from pushup.net.api.shapes import PollBody
-from pushup.net.api.suggestions import suggestion
+from pushup.net.api.suggestions import shown_name, suggestion
 
 REMEMBERED = 512
 """Query strings and selections remembered: clients that wait for the same next message send the same query string, one
@@ -42,6 +42,9 @@ _NOT_OF_STREAMS = ("timeout", "limit")
 
 IGNORED = "_"
 """A parameter that HTTP libraries add so that no cache answers. Its value is ignored."""
+
+TIME_LIMIT = 64
+"""Characters of a time; RFC 3339 with nanoseconds has 35."""
 
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII).fullmatch
 
@@ -106,7 +109,7 @@ class PollReader:
                     raise BadRequest(f"duplicate parameter {name!r}", field=name)
                 given[name] = value
             elif name != IGNORED:
-                is_of_polls = name in _NOT_OF_STREAMS
+                is_of_polls, name = name in _NOT_OF_STREAMS, shown_name(name)
                 text = _not_of_streams(name) if is_of_polls else _unknown_parameter(name, value, self._parameters)
                 raise BadRequest(text, field=name)
         return self._poll(
@@ -210,9 +213,9 @@ def _whole_number(given: dict[str, str], name: str) -> int | None:
 
 def _time(value: float | str, field: str) -> float:
     """Seconds since the epoch, of a time in seconds or RFC 3339."""
-    if isinstance(value, str) and not _NUMBER(value):
+    if isinstance(value, str) and (len(value) > TIME_LIMIT or not _NUMBER(value)):
         try:
-            moment = datetime.fromisoformat(value)
+            moment = datetime.fromisoformat(value[: TIME_LIMIT + 1])
         except ValueError:
             moment = None
         if moment is None or moment.tzinfo is None:

@@ -21,6 +21,9 @@ CONTENT_TYPE = b"text/javascript; charset=utf-8"
 CACHE_CONTROL = b"no-cache"
 """A browser may keep it, and asks each time whether it is still the same."""
 
+CODINGS_LIMIT = 16
+"""Codings of an `Accept-Encoding` that are read; browsers send four."""
+
 ANY_ORIGIN = (b"Access-Control-Allow-Origin", b"*")
 
 
@@ -34,8 +37,8 @@ class Script:
         headers: tuple[Header, ...] = ((b"ETag", self._tag), (b"Vary", b"Accept-Encoding, Origin"))
         if b"origin" in request.headers and not self._origins.may_read(request):
             headers = (*headers, ANY_ORIGIN)
-        known = [tag.strip() for tag in request.headers.get(b"if-none-match", b"").split(b",")]
-        if self._tag in known or b"*" in known:
+        known = request.headers.get(b"if-none-match", b"")
+        if self._tag in known or known == b"*":  # a tag has its quotation marks, and can be part of no other
             exchange.respond(Response(304, headers=headers, cache_control=CACHE_CONTROL))
             return
         body = self._plain
@@ -58,5 +61,5 @@ class Script:
 
 
 def _takes_gzip(accept_encoding: str) -> bool:
-    parts = [part.replace(" ", "").lower() for part in accept_encoding.split(",")]
+    parts = [part.replace(" ", "").lower() for part in accept_encoding.split(",", CODINGS_LIMIT)[:CODINGS_LIMIT]]
     return any(part.partition(";")[0] in ("gzip", "*") and not part.endswith(";q=0") for part in parts)

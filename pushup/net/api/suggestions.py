@@ -1,4 +1,4 @@
-"""The name that was probably meant by one that does not exist: "did you mean ...?" in error details."""
+"""Names that do not exist, as error details show them, and which was probably meant: "did you mean ...?"."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from difflib import get_close_matches
 from functools import lru_cache
 
 NAME_LIMIT = 40
-"""Characters of a name that is compared with others, which takes 0.1 ms at most; longer ones resemble none of ours."""
+"""Characters of a name that is compared with others, which takes 0.1 ms at most, and remembered; longer ones resemble
+none of ours."""
+
+SHOWN_NAME_LENGTH = 100
+"""Characters of a name that an error shows."""
 
 _SYNONYMS = {
     "data": ("body", "content", "message", "msg", "payload", "text", "value"),
@@ -23,13 +27,21 @@ _SYNONYMS = {
 """By our name for a thing, what other services call it."""
 
 
-@lru_cache(maxsize=256)
+def shown_name(name: str) -> str:
+    """A name of the client's as an error shows it."""
+    return name if len(name) <= SHOWN_NAME_LENGTH else name[:SHOWN_NAME_LENGTH] + "..."
+
+
 def suggestion(name: str, known: tuple[str, ...]) -> str | None:
     """The known name that was probably meant, if any is like it."""
-    name = name.lower().removesuffix("[]")
+    return _suggestion(name.lower().removesuffix("[]"), known) if len(name) <= NAME_LIMIT else None
+
+
+@lru_cache(maxsize=256)
+def _suggestion(name: str, known: tuple[str, ...]) -> str | None:
     if name in known:
         return name
     for right in known:
         if name in _SYNONYMS.get(right, ()):
             return right
-    return next(iter(get_close_matches(name, known, 1)), None) if len(name) <= NAME_LIMIT else None
+    return next(iter(get_close_matches(name, known, 1)), None)

@@ -98,16 +98,30 @@ MISTAKES = [
     mistake(MESSAGES, b'{"channels": ["news"], "data": 1,}', 400, "trailing comma"),
     mistake(MESSAGES, b'{"channels": ["news"], "data": None}', 400, "true, false and null"),
     mistake(MESSAGES, b"\xef\xbb\xbf{}", 400, "byte order mark"),
-    mistake(MESSAGES, b'{"channels": ["caf\xe9"], "data": 1}', 400, "not UTF-8", "byte 18"),
-    mistake(MESSAGES, gzip.compress(b"{}", mtime=0), 400, "not UTF-8", "without compression"),
+    mistake(MESSAGES, b'{"channels": ["caf\xe9"], "data": 1}', 400, "invalid UTF-8 at byte 18"),
+    mistake(MESSAGES, gzip.compress(b"{}", mtime=0), 400, "invalid UTF-8", "without compression"),
     # Bodies with another structure.
-    mistake(MESSAGES, [ONE], 400, "got `array`", 'such as {"channels"'),
-    mistake(MESSAGES, "hello", 400, "got `str`", 'such as {"channels"'),
+    mistake(MESSAGES, [ONE], 400, "the body must be an object, not a list; send", 'such as {"channels"'),
+    mistake(MESSAGES, "hello", 400, "must be an object, not a string", 'such as {"channels"'),
     mistake(MESSAGES, {}, 400, "the field `channels` is missing"),
     mistake(MESSAGES, {"channel": "news", "data": 1}, 400, "did you mean `channels`, a list?"),
     mistake(MESSAGES, {"messages": [{"channel": "news", "data": 1}]}, 400, "did you mean `channels`, a list?"),
     mistake("POST /v1/poll", {"channel": "news"}, 400, "did you mean `channels`, a list?"),
-    mistake(MESSAGES, {"channels": "news", "data": 1}, 400, "Expected `array`, got `str`"),
+    mistake(MESSAGES, {"channels": "news", "data": 1}, 400, "channels must be a list, not a string"),
+    mistake(
+        MESSAGES, {"messages": [ONE, {**ONE, "channels": [7]}]}, 400, "messages[1].channels[0] must be a string, not"
+    ),
+    mistake(MESSAGES, {**ONE, "ack_timeout": "5"}, 400, "ack_timeout must be a number, not a string"),
+    mistake(MESSAGES, b'{"channels": ["news"], "ack_timeout": 1e999}', 400, "ack_timeout is out of range"),
+    mistake(
+        "POST /v1/poll", {"channels": ["news"], "limit": 1.5}, 400, "a whole number or null, not a number with a frac"
+    ),
+    mistake(
+        "POST /v1/poll", {"channels": ["news"], "from": []}, 400, "from must be a number or a string or null, not a l"
+    ),
+    mistake(CHANNELS, {"ttl": True}, 400, "ttl must be a number or null, not true or false"),
+    mistake("POST /v1/poll", {"x" * 200: 1}, 400, "unknown field `" + "x" * 100 + "...`; the fields are channels"),
+    mistake("POST /v1/poll", {"` - at `$.channels": 1}, 400, "unknown field"),
     mistake(MESSAGES, {"channels": ["news"], "message": "hi"}, 400, "did you mean `data`?"),
     mistake(MESSAGES, {"channels": ["news"], "payload": "hi"}, 400, "did you mean `data`?"),
     mistake(MESSAGES, {"channels": ["news"]}, 400, "the field `data` is missing"),

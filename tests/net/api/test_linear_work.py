@@ -1,0 +1,169 @@
+"""What a client sends is read in time proportional to its size, whatever it is: no request stops the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from time import thread_time
+
+import pytest
+
+from pushup.backends.tickets import Tickets
+from pushup.core.cursor import parse_cursor
+from pushup.core.errors import PushUpError
+from pushup.net.api.bodies import check_name, read_create, read_publication, read_renew
+from pushup.net.api.event_encoding import EventEncodings
+from pushup.net.api.limits import PollLimits, PublicationLimits
+from pushup.net.api.poll_parameters import PollReader
+from pushup.net.api.request_log import shown_target
+from pushup.net.request import Request
+from tests.net.in_memory_node import InMemoryNode, RecordingExchange
+
+SMALL, MEDIUM, LARGE, PUBLICATION = 2 * 1024, 16 * 1024, 64 * 1024, 1024 * 1024
+"""Bytes sent. Quadratic work is found with a medium size; a large one would keep this test busy for minutes.
+
+Only a publication can be larger than `poll_body_limit_bytes`, 64 KiB; query strings and header fields are smaller.
+"""
+
+DETAIL_LIMIT = 500
+"""Characters of an error, whatever it is about."""
+
+ALLOWANCE = 3
+"""How many times longer than in proportion to its size the larger one may take."""
+
+FLOOR_SECONDS = 0.001
+"""Shorter times are not compared: they depend on the machine's caches."""
+
+PARTS = (
+    b"a", b"A", b"0", b"9", b".", b"-", b",", b";", b":", b"/", b"&", b"=", b"?", b"*", b"@", b"+", b" ", b"(", b"[",
+    b"{", b"'", b"`", b"%", b"%41", b"%25", b"%C3%A9", b"\xc3\xa9", b"\xf0\x9f\x98\x80", b"\\\\", b'\\"', b"\\n",
+    b"\\u0060", b"\\ud83d\\ude00", b" - at `$", b" - at `$.", b"unknown field `", b"required field `a`", b" (byte 1",
+    b"0.", b"1e1", b"a=", b"a=1&", b"_=&", b"channel=a&", b"cursor=", b"&cursor=", b"q=", b";q=0", b", ;", b"[]",
+    b'"a",', b"[1],", b'{"a":', b"://", b"a.", b"--\r\n", b"\\\\u", b"//", b"/v1/", b"channel/",
+)  # fmt: skip
+"""What a client repeats."""
+
+ENDS = (b"", b"\\n", b"!", b"`")
+"""What it ends with, so that a search from each place fails at the end."""
+
+JSON = (b"%b", b'{"%b":1}', b'{"channels":"%b"}', b'{"channels":["%b"],"data":1}', b'{"%b', b"--%b")
+PUBLICATIONS = (
+    b'{"channels":["a"],"data":%b}', b'{"channels":["a"],"data":"%b"}', b'{"channels":["a"],"data":["%b"]}',
+    b'{"ack":"%b"}', b'{"messages":[{"%b":1}]}', b'{"messages":[%b]}', b'{"channels":[%b],"data":1}',
+    b'{"ack_timeout":%b}',
+)  # fmt: skip
+POLLS = (
+    b'{"channels":["a"],"cursor":"%b"}', b'{"channels":["a"],"from":"%b"}', b'{"channels":["a"],"timeout":0.%b}',
+    b'{"channels":["a"],"limit":%b}', b'{"channels":["a"],"from":%b}',
+)  # fmt: skip
+QUERIES = (
+    b"%b", b"channel=%b", b"channel=a&%b", b"channel=a&cursor=%b", b"channel=a&from=%b", b"channel=a&timeout=%b",
+    b"channel=a&limit=%b", b"channel=a&from=2027-01-15T08:00:00.%b",
+)  # fmt: skip
+
+Read = Callable[[bytes], object]
+
+
+def get(target: bytes = b"/v1/poll", **headers: bytes) -> Request:
+    fields = {name.replace("_", "-").encode(): value for name, value in headers.items()}
+    return Request(b"GET", target, fields, keep_alive=True)
+
+
+def publish(**headers: bytes) -> Request:
+    fields = {name.replace("_", "-").encode(): value for name, value in headers.items()}
+    return Request(b"POST", b"/v1/messages", fields, keep_alive=True, body=b"{}")
+
+
+HEADS: dict[str, Callable[[bytes], Request]] = {
+    "path": lambda part: get(b"/" + part),
+    "absolute target": lambda part: get(b"http://" + part),
+    "path of a channel": lambda part: get(b"/v1/channels/" + part),
+    "page of channels": lambda part: get(b"/v1/channels?" + part),
+    "page after": lambda part: get(b"/v1/channels?after=" + part),
+    "Host": lambda part: get(host=part),
+    "Host after 1": lambda part: get(host=b"1" + part),
+    "Origin": lambda part: publish(origin=part, host=b"localhost"),
+    "Idempotency-Key": lambda part: publish(idempotency_key=part),
+    "Last-Event-ID": lambda part: get(b"/v1/events?channel=a", last_event_id=part),
+    "If-None-Match": lambda part: get(b"/v1/pushup.js", if_none_match=part),
+    "Accept-Encoding": lambda part: get(b"/v1/pushup.js", accept_encoding=part),
+}
+
+
+def readers() -> Iterator[tuple[str, Read]]:
+    """Everything that reads what a client sends, with the part at each place where a client can put it."""
+    limits = PublicationLimits(message_limit_bytes=10**9)
+    reader = PollReader(PollLimits())
+    bodies: dict[str, tuple[Read, tuple[bytes, ...]]] = {
+        "publication": (lambda body: read_publication(body, None, limits), (*JSON, *PUBLICATIONS)),
+        "poll": (reader.from_body, (*JSON, *POLLS)),
+        "create": (read_create, JSON),
+        "renew": (lambda body: read_renew("a", body), JSON),
+        "query": (reader.from_query, QUERIES),
+        "accept": (lambda text: EventEncodings().find(text.decode("latin-1"), chunked=True), (b"%b", b"1%b")),
+        "cursor": (lambda text: parse_cursor(text.decode("latin-1")), (b"%b", b"1%b")),
+        "ticket": (lambda text: Tickets(b"k" * 32).expires(text.decode("latin-1"), ("a",)), (b"%b", b"1%b")),
+        "name": (lambda text: check_name(text.decode("latin-1"), "channel"), (b"%b", b"1%b")),
+        "logged target": (shown_target, (b"/%b", b"/?%b", b"http://%b")),
+    }
+    for name, (read, places) in bodies.items():
+        for place in places:
+            yield f"{name} {place.decode()}", _at(place, read)
+    node = InMemoryNode(hosts=(), cors_origins=("https://a.example",))
+    for name, request in HEADS.items():
+        yield name, _asked(node, request)
+    with_key = InMemoryNode(publish_keys=("k" * 16,))
+    yield "Authorization", _asked(with_key, lambda part: publish(authorization=b"Bearer " + part))
+
+
+def _at(place: bytes, read: Read) -> Read:
+    return lambda part: read(place % part)
+
+
+def _asked(node: InMemoryNode, request: Callable[[bytes], Request]) -> Read:
+    def read(part: bytes) -> None:
+        exchange = RecordingExchange()
+        node.api(request(part), exchange)
+        for response in exchange.responses:
+            assert response.status < 400 or len(response.body) < 2 * DETAIL_LIMIT
+
+    return read
+
+
+READERS = dict(readers())
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_reading_takes_linear_time(name: str) -> None:
+    """Eight times as much of anything takes at most 24 times as long. So does the most of the worst, up to 1 MiB."""
+    read = READERS[name]
+    worst, most = (b"", b""), 0.0
+    for part, end in product(PARTS, ENDS):
+        taken = _check(read, part, end, SMALL, MEDIUM)
+        if taken >= most:
+            worst, most = (part, end), taken
+    _check(read, *worst, MEDIUM, PUBLICATION if name.startswith("publication") else LARGE)
+
+
+def _check(read: Read, part: bytes, end: bytes, size: int, larger: int) -> float:
+    """The seconds that the larger size takes. Up to three attempts: other programs may need the caches meanwhile."""
+    data = part * (larger // len(part)) + end
+    for _ in range(3):
+        taken = _seconds(read, data)
+        allowed = ALLOWANCE * (larger // size)
+        if taken <= allowed * FLOOR_SECONDS or taken <= allowed * _seconds(read, part * (size // len(part)) + end):
+            return taken
+    raise AssertionError(f"{larger} bytes of {part!r} and {end!r} take {taken:.3f} s, more than {allowed} times {size}")
+
+
+def _seconds(read: Read, data: bytes) -> float:
+    """The processor time of this thread; what an error says is of limited length."""
+    detail = ""
+    began = thread_time()
+    try:
+        read(data)
+    except PushUpError as error:
+        detail = f"{error.detail} {error.field}"
+    seconds = thread_time() - began
+    assert len(detail) <= DETAIL_LIMIT, detail[:DETAIL_LIMIT]
+    return seconds
