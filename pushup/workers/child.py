@@ -63,7 +63,7 @@ class ProcessStarter:
         arguments = [number, *[",".join(map(str, files)) for files in (theirs, listening)]]
         try:
             process = subprocess.Popen(  # noqa: S603  # ourselves
-                [sys.executable, "-m", MODULE, *map(str, arguments)],
+                [sys.executable, *_path_flags(), "-m", MODULE, *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[*theirs, *listening],
             )
@@ -78,6 +78,16 @@ class ProcessStarter:
             for _, their in sockets:
                 their.close()
         return WorkerProcess(process)
+
+
+def _path_flags() -> list[str]:
+    """Flags with which workers import from where this process does.
+
+    `-m` puts the current directory before the standard library. That is right only if this process was started by
+    `python -m pushup`, perhaps in a checkout, and wrong for the program `pushup`.
+    """
+    was_started_as_module = getattr(sys.modules["__main__"], "__spec__", None) is not None
+    return [] if was_started_as_module and not sys.flags.safe_path else ["-P"]
 
 
 def told(status: int) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+import pushup
 from tests.server.caller import Caller, data_of, poll_path
 from tests.server.conftest import Serve
 from tests.server.raw_client import WAIT_SECONDS, RawClient, get
@@ -27,6 +28,9 @@ MODULE = "pushup.cli.worker"
 
 CLIENTS = 40
 """So many connections are never all of one worker: one in 10**12 times."""
+
+MARK_RUN = "import os, pathlib\npathlib.Path(__file__).with_name(f'{os.getpid()}.was-run').touch()\n"
+"""A module that leaves a file for each process that runs it."""
 
 KEY = "a-publish-key-of-27-letters"
 OTHER_KEY = "another-publish-key-of-35-characters"
@@ -402,12 +406,44 @@ def test_two_servers_that_start_at_once_on_one_port(stack: ExitStack) -> None:
 
 
 @contextmanager
-def _started(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment()) as process:
+def _started(command: list[str], folder: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment(), cwd=folder
+    ) as process:
         try:
             yield process
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize("name", ["msgspec.py", "signal.py", "pushup/__init__.py"])
+def test_workers_run_no_code_of_the_current_directory(stack: ExitStack, tmp_path: Path, name: str) -> None:
+    """The program `pushup` does not have it in its path, until it looks for the authorizer there."""
+    wrong = tmp_path / name
+    wrong.parent.mkdir(exist_ok=True)
+    wrong.write_text(f"{MARK_RUN}raise SystemExit(1)\n")
+    address = f"127.0.0.1:{free_port()}"
+    (tmp_path / "mine.py").write_text("def may_poll(channels, headers):\n    return True\n")
+    flags = ["--workers", "2", "--listen", address, "--set", "authorizer=mine:may_poll"]
+    stack.enter_context(_started([str(Path(sys.executable).with_name("pushup")), "serve", *flags], tmp_path))
+    with Caller(address) as caller:
+        wait_until(lambda: _published(caller, "served"), "a worker to serve", 30)
+    assert not list(wrong.parent.glob("*.was-run"))
+
+
+def test_workers_run_the_code_of_the_current_directory_if_the_parent_does(stack: ExitStack, tmp_path: Path) -> None:
+    """`python -m pushup` in a checkout: all processes run the checkout."""
+    checkout = tmp_path / "pushup"
+    checkout.mkdir()
+    installed = Path(pushup.__file__).parent
+    (checkout / "__init__.py").write_text(f"{MARK_RUN}__path__.append({str(installed)!r})\n__version__ = '0'\n")
+    address = f"127.0.0.1:{free_port()}"
+    (checkout / "__main__.py").write_text((installed / "__main__.py").read_text())
+    command = [sys.executable, "-m", "pushup", "serve", "--workers", "2", "--listen", address]
+    stack.enter_context(_started(command, tmp_path))
+    with Caller(address) as caller:
+        wait_until(lambda: _published(caller, "served"), "a worker to serve", 30)
+    wait_until(lambda: len(list(checkout.glob("*.was-run"))) == 3, "the parent and both workers", 30)
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "many", "1.5"])
