@@ -67,6 +67,7 @@ class Metrics:
         self.refused_connections = 0
         self._refusals: dict[str, int] = {}
         self.failed_outputs = 0
+        self.failed_unsent = 0
         self.received_bytes = 0
         self.sent_bytes = 0
         self._answer_delay = Histogram(DELAY_BOUNDS_SECONDS)
@@ -98,6 +99,7 @@ class Metrics:
             ("connections_accepted", self.accepted_connections, "Connections accepted"),
             ("connections_refused", self.refused_connections, "Connections refused because of connections_limit"),
             ("output_failures", self.failed_outputs, "Connections closed because of output_limit_bytes"),
+            ("unsent_failures", self.failed_unsent, "Connections closed because of unsent_limit_bytes"),
             ("received_bytes", self.received_bytes, "Bytes received from clients"),
             ("sent_bytes", self.sent_bytes, "Bytes sent to clients"),
         )

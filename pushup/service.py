@@ -253,6 +253,7 @@ def _add_gauges(page: MetricsPage, node: Node[Holder], edge: Edge, broadcast: Br
     page.add(
         "waiting_requests_bytes", "Bytes that count against waiting_requests_limit_bytes", lambda: edge.waiting_bytes
     )
+    page.add("unsent_bytes", "Bytes that count against unsent_limit_bytes", lambda: edge.unsent_bytes)
     page.add("held_bytes", "Bytes that count against held_limit_bytes", lambda: polls.bytes)
     page.add("channels", "Open channels", lambda: len(node.state.channels))
     page.add("awaited_channels", "Channels that do not exist and that polls wait for", lambda: polls.awaited_count)

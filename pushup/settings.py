@@ -56,6 +56,7 @@ NOT_SETTINGS = re.compile(r"PUSHUP_(CONFIG|URL|KEY|KEY_FILE|SERVICE_.*|PORT|PORT
 
 MINIMUMS = (
     ("output_limit_bytes", ("answer_limit_bytes", "message_limit_bytes"), "a whole answer"),
+    ("unsent_limit_bytes", ("output_limit_bytes",), "the output of one client"),
     ("waiting_requests_limit_bytes", ("header_limit_bytes", "body_limit_bytes"), "a whole request"),
     ("waiting_limit_bytes", ("body_limit_bytes",), "a whole publication"),
     ("retention_bytes", ("message_limit_bytes",), "one message"),

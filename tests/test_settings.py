@@ -347,6 +347,8 @@ def test_limits_that_contradict_each_other() -> None:
             read_settings(flags={**flags, name: size})
     with pytest.raises(SettingsError, match="retention_bytes"):
         read_settings(flags={**flags, "retention_bytes": 399})
+    with pytest.raises(SettingsError, match=r"unsent_limit_bytes: must be at least output_limit_bytes \(1000\)"):
+        read_settings(flags={**flags, "unsent_limit_bytes": 999})
     with pytest.raises(SettingsError, match="waiting_requests_limit_bytes"):
         read_settings(flags={"waiting_requests_limit_bytes": "1MiB"})
     with pytest.raises(SettingsError, match=r"body_limit_bytes: must be at least poll_body_limit_bytes \(2097152\)"):

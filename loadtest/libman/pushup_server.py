@@ -12,13 +12,16 @@ from typing import Any
 import click
 
 from pushup.net.listener import Listener, open_socket
-from pushup.net.output_buffer import OutputBuffer
+from pushup.net.output_buffer import OutputBudget, OutputBuffer
 from pushup.net.wait.demultiplexer import Demultiplexer, Watched
 from pushup.net.wait.strategies import STRATEGIES
 from pushup.process import raise_file_limit
 
 NEVER_REACHED = 1 << 30
 """Limit of an output buffer. It holds one read at most, as nothing is read while it holds anything."""
+
+
+_budget = OutputBudget(NEVER_REACHED, lambda: None)
 
 
 class Echo:
@@ -40,8 +43,8 @@ class Echo:
             self.lost()
             return
         if sent < len(data):
-            self._output = OutputBuffer(NEVER_REACHED)
-            self._output.append(memoryview(data)[sent:])
+            self._output = OutputBuffer(self, NEVER_REACHED, _budget)
+            self._output.append(data, sent)
             self._demultiplexer.want(self, reading=False, writing=True)
 
     def writable(self) -> None:
@@ -53,6 +56,7 @@ class Echo:
             self.lost()
             return
         if not self._output.size:
+            self._output.discard()
             self._output = None
             self._demultiplexer.want(self, reading=True, writing=False)
 
@@ -63,6 +67,9 @@ class Echo:
         if self.socket.fileno() >= 0:
             self._demultiplexer.remove(self)
             self.socket.close()
+            if self._output is not None:
+                self._output.discard()
+                self._output = None
 
 
 _check: type[Watched] = Echo

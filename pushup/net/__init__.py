@@ -17,7 +17,7 @@
 | `input_budget` | how much all incomplete and waiting requests may take |
 | `http1`, `request` | bytes -> requests |
 | `known_heads` | the header fields of requests that came before, which need not be read again |
-| `output_buffer` | bytes that the kernel has not accepted yet |
+| `output_buffer` | bytes that the kernel has not accepted yet, and how many all clients may leave |
 | `responses` | answers, responses and errors -> bytes |
 | `errors`, `problems` | the errors of HTTP; the one table that gives each error its status, code and title |
 | `exchange` | the interface between the edge and the application: one open request |

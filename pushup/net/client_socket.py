@@ -46,7 +46,9 @@ class ClientSocket(ABC):
         self._enter(Phase.CLOSED)
         self._shared.forget(self)
         self.socket.close()
-        self._output = None
+        output, self._output = self._output, None
+        if output is not None:
+            output.discard()
 
     # Transitions. On the path of a poll the usual one is made without checking it against the table.
 
@@ -89,9 +91,9 @@ class ClientSocket(ABC):
             if sent == len(data):
                 return True
             self.since = shared.now
-            output = self._output = OutputBuffer(shared.limits.output_limit_bytes)
+            output = self._output = OutputBuffer(self, shared.limits.output_limit_bytes, shared.output_budget)
             self._want()
-        if not output.append(memoryview(data)[sent:]):
+        if not output.append(data, sent):
             shared.metrics.failed_outputs += 1
             self.lost()
         return False
@@ -110,5 +112,6 @@ class ClientSocket(ABC):
         if output.size:
             return False
         self._output = None
+        output.discard()
         self._want()
         return True

@@ -20,7 +20,9 @@ from pushup.net.input_budget import InputBudget
 from pushup.net.known_heads import KnownHeads
 from pushup.net.limits import EdgeLimits, RequestLimits
 from pushup.net.listener import Listener
+from pushup.net.output_buffer import OutputBudget
 from pushup.net.parser_pool import ParserPool
+from pushup.net.rarely import Rarely
 from pushup.net.request import Request
 from pushup.net.reserve import RESERVED_CONNECTIONS, Reserve
 from pushup.net.responses import ResponseWriter
@@ -76,8 +78,10 @@ class Edge:
             writer=ResponseWriter(),
             parsers=ParserPool(lambda: new_parser(lambda request: shared.application.admit(request))),
             input_budget=InputBudget(limits.waiting_requests_limit_bytes),
+            output_budget=OutputBudget(limits.unsent_limit_bytes, lambda: demultiplexer.soon(self._relieve)),
             forget=self._forget,
         )
+        self._rarely = Rarely(clock.seconds)
         self._reserve = Reserve(shared, new_parser, places=reserved_connections, seconds=clock.seconds)
         self._sweeping = LoopingCall(self._sweep)
         self._sweeping.clock = clock
@@ -116,6 +120,11 @@ class Edge:
     def waiting_bytes(self) -> int:
         """Bytes that count against `waiting_requests_limit_bytes`."""
         return self._shared.input_budget.used
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that count against `unsent_limit_bytes`."""
+        return self._shared.output_budget.used
 
     def drain(self) -> None:
         """From now on each response is the last of its connection. Idle connections end at once, unless a request has
@@ -156,6 +165,19 @@ class Edge:
 
     def _all(self) -> list[Connection]:
         return [*self._connections.values(), *self._reserve.connections]
+
+    def _relieve(self) -> None:
+        """The output budget is exceeded."""
+        shared = self._shared
+        closed = shared.output_budget.relieve()
+        shared.metrics.failed_unsent += closed
+        if closed and self._rarely.passes("unsent"):
+            _log.warn(
+                "closed {closed} connections of clients that do not read, because unsent_limit_bytes ({limit}) was "
+                "exceeded; they continue from their cursors (pushup_unsent_failures_total counts them)",
+                closed=closed,
+                limit=shared.limits.unsent_limit_bytes,
+            )
 
     def _sweep(self) -> None:
         shared = self._shared

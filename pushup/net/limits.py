@@ -12,6 +12,8 @@ class EdgeLimits(Struct, frozen=True, kw_only=True):
     """Maximum number of open connections; further ones get 503, except for operators (`reserve`)."""
     output_limit_bytes: int = 1024 * 1024
     """Maximum number of unsent bytes for one client; beyond it the connection is closed (Hsu §3.2)."""
+    unsent_limit_bytes: int = 256 * 1024 * 1024
+    """Maximum memory for the unsent bytes of all clients; beyond it those who cost most are disconnected."""
     request_timeout_seconds: float = 10.0
     """Maximum time from the first to the last byte of a request."""
     waiting_requests_limit_bytes: int = 64 * 1024 * 1024

@@ -60,6 +60,7 @@ class Reserve:
             writer=usual.writer,
             parsers=ParserPool(lambda: new_parser(self.admit)),
             input_budget=usual.input_budget,
+            output_budget=usual.output_budget,
             forget=self._forget,
         )
         self._shared.draining = True

@@ -8,6 +8,7 @@ from pushup.metrics import Metrics
 from pushup.net.exchange import Application
 from pushup.net.input_budget import InputBudget
 from pushup.net.limits import EdgeLimits
+from pushup.net.output_buffer import OutputBudget
 from pushup.net.parser_pool import ParserPool
 from pushup.net.responses import ResponseWriter
 from pushup.net.wait.demultiplexer import Demultiplexer, Watched
@@ -25,6 +26,7 @@ class Shared:
         "limits",
         "metrics",
         "now",
+        "output_budget",
         "parsers",
         "writer",
     )
@@ -39,6 +41,7 @@ class Shared:
         writer: ResponseWriter,
         parsers: ParserPool,
         input_budget: InputBudget,
+        output_budget: OutputBudget,
         forget: Callable[[Watched], None],
     ) -> None:
         """`forget` removes a connection from its edge and from the demultiplexer; its socket must still be open."""
@@ -49,6 +52,7 @@ class Shared:
         self.writer = writer
         self.parsers = parsers
         self.input_budget = input_budget
+        self.output_budget = output_budget
         self.forget = forget
         self.draining = False
         """Whether every response is the last of its connection, because the node is stopping."""

@@ -137,6 +137,30 @@ def test_promise_3_stuck_clients_delay_nobody_and_cost_their_output_buffer(serve
             assert client.read_response().status == 200
 
 
+def test_promise_3_stuck_streams_cost_one_budget_together(serve: Serve, stack: ExitStack) -> None:
+    """Streams that differ in one channel and read nothing are ended when all of them leave too much unread."""
+    stuck_clients, limit = 60, 4 * MIB
+    with serve(unsent_limit_bytes=limit) as server, server.caller() as caller:
+        server.expect_log("unsent_limit_bytes .4194304. was exceeded")
+        for number in range(stuck_clients):
+            client = stack.enter_context(server.connect(receive_buffer_bytes=4096))
+            client.send(get(f"/v1/events?channel=all&channel=own:{number}"))
+        reader = stack.enter_context(server.connect())
+        reader.send(get("/v1/events?channel=all"))
+        wait_until(lambda: server.metric("streams") == stuck_clients + 1, "all streams")
+        before, received = server.memory_bytes, 0
+        for number in range(300):
+            caller.publish(["all"], [number, "x" * 60_000])
+            while received < (number + 1) * 60_000:  # it gets each message at once
+                received += len(reader.socket.recv(65536))
+            if server.metric("unsent_failures_total") > 0.8 * stuck_clients:
+                break
+        else:
+            raise AssertionError("the kernel has accepted everything")
+        wait_until(lambda: server.metric("unsent_bytes") <= limit, "the end of slow streams")
+        assert server.memory_bytes - before < limit + 32 * MIB
+
+
 def test_promise_3_a_stuck_client_cannot_send_for_ever(serve: Serve) -> None:
     """Behind a held poll, only a limited number of requests are read; when it ends, the vanished client is dropped."""
     with serve() as server:
