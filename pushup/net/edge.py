@@ -38,7 +38,7 @@ _log = Logger()
 class Edge:
     """Makes a connection of each accepted socket, and ends it.
 
-    The order of calls: `start`, `listen` (for each address), `drain`, `stop_listening`, `close`.
+    The order of calls: `start`, `listen` (for each address), `begin_drain`, `drain`, `stop_listening`, `close`.
     """
 
     def __init__(
@@ -113,10 +113,14 @@ class Edge:
         """Bytes that count against `waiting_requests_limit_bytes`."""
         return self._shared.input_budget.used
 
-    def drain(self) -> None:
-        """From now on each response is the last of its connection. Idle connections end at once, unless a request has
-        arrived on them: one that was just accepted would be closed without an answer."""
+    def begin_drain(self) -> None:
+        """From now on each response is the last of its connection."""
         self._shared.draining = True
+
+    def drain(self) -> None:
+        """As `begin_drain`. Idle connections end at once, unless a request has arrived on them: one that was just
+        accepted would be closed without an answer."""
+        self.begin_drain()
         for connection in list(self._connections.values()):
             if connection.is_idle:
                 read(connection)
