@@ -31,7 +31,7 @@ from pushup.core.poll import Poll
 from pushup.core.slices import take_apart
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Holder, Subscription
-from pushup.drain import SLICE, Drain
+from pushup.drain import SLICE, Balancers, Drain
 from pushup.expiry import Expiry
 from pushup.metrics import Metrics
 from pushup.timer import Timer
@@ -82,6 +82,7 @@ class Node(HoldsState, Generic[H]):
         self._is_finding_end = self._must_find_end = False
         self._deadline_timer = Timer(clock, self._answer_due)
         self._expiry = Expiry(broadcast, state=lambda: self.state, clock=clock, soon=soon)
+        self._balancers = Balancers(clock)
         self._drain: Drain | None = None
         self._name = name
         self.addresses: tuple[str, ...] = ()
@@ -130,6 +131,18 @@ class Node(HoldsState, Generic[H]):
         if self._drain is not None:
             return Unavailable("this node is draining", retry_after=1)
         return self._broadcast.why_not_ready()
+
+    def answer_balancer(self, host: str) -> Unavailable | None:
+        """What `why_not_ready` says, for a load balancer at this address; a stop waits until it has noticed."""
+        self._balancers.asked(host)
+        if self._drain is not None:
+            self._drain.refused(host)
+        return self.why_not_ready()
+
+    @property
+    def has_balancer(self) -> bool:
+        """Whether a load balancer has recently asked whether this node is ready."""
+        return bool(self._balancers.recent())
 
     def submit(self, command: Command, on_outcome: OnOutcome) -> None:
         """Have every node carry out a command; `on_outcome` gets its outcome before any poll is answered with it."""
@@ -235,8 +248,17 @@ class Node(HoldsState, Generic[H]):
     # Stopping.
 
     def drain(self, seconds: float) -> Deferred[None]:
-        """Answer all held polls, spread evenly over `seconds`, and hold new ones briefly. Fires at the end."""
-        self._drain = Drain(self._clock, seconds, held=lambda: self.polls.count, answer=self._answer_latest)
+        """Answer all held polls, spread evenly over `seconds`, and hold new ones briefly. Fires at the end.
+
+        If none is held, it takes only until load balancers have noticed, and `seconds` at most.
+        """
+        self._drain = Drain(
+            self._clock,
+            seconds,
+            balancers=self._balancers.recent(),
+            held=lambda: self.polls.count,
+            answer=self._answer_latest,
+        )
         self._drain.start()
         return self._drain.done
 

@@ -120,10 +120,13 @@ class PushUpService(Service):
 
     async def _stop(self) -> None:
         """Answer held polls over the drain window, send what is left, and stop in the reverse order."""
-        held = self._node.polls.count
-        _log.info("draining {held} held polls, then stopping", held=held)
+        _log.info("draining {held} held polls, then stopping", held=self._node.polls.count)
+        if self._node.has_balancer:
+            self._edge.begin_drain()  # it may be sending a request on an idle connection, and cannot repeat each
+        else:
+            self._edge.drain()
+        await self._node.drain(self._settings.drain.drain_seconds)
         self._edge.drain()
-        await self._node.drain(self._settings.drain.drain_seconds if held else 0.0)
         self._edge.stop_listening()
         deadline = self._clock.seconds() + FLUSH_SECONDS
         while self._edge.connection_count and self._clock.seconds() < deadline:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 
 from pushup.broadcast import OnEnd
 from pushup.core.answer import Answer, Gap
@@ -16,7 +17,7 @@ from pushup.core.errors import UnknownChannel
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll, Selection
 from pushup.core.subscription import Subscription
-from pushup.drain import SLICE
+from pushup.drain import BALANCERS_LIMIT, RECENT_SECONDS, REFUSALS, SLICE, Balancers
 from pushup.expiry import EXPIRY_SECONDS
 from pushup.node import DEADLINE_STEP_SECONDS
 from tests.net.in_memory_node import AroundMemory, InMemoryNode, RecordingExchange, waiting_poll
@@ -453,3 +454,78 @@ def test_the_end_is_asked_for_once_at_a_time() -> None:
     node.turn()
     assert [len(exchange.answers) for exchange in exchanges] == [1, 0, 0]
     assert len(asking) == 2
+
+
+def drained(node: InMemoryNode, seconds: float = 8.0) -> list[Any]:
+    """Begin to drain; returns a list that has an element when the drain is over."""
+    done: list[Any] = []
+    node.node.drain(seconds).addCallback(done.append)
+    return done
+
+
+def test_a_node_without_a_balancer_stops_at_once() -> None:
+    """If it holds no poll: also when a balancer last asked long ago."""
+    assert drained(InMemoryNode())
+    node = InMemoryNode()
+    node.node.answer_balancer("10.0.0.1")
+    node.advance(RECENT_SECONDS + 1.0)
+    assert drained(node)
+
+
+def test_a_stop_waits_until_each_balancer_has_noticed() -> None:
+    """Each has to be refused a few times, whoever else asks meanwhile, and there is an end to the wait."""
+    node = InMemoryNode()
+    for host in ("10.0.0.1", "10.0.0.2"):
+        assert node.node.answer_balancer(host) is None
+    done = drained(node)
+    for _ in range(REFUSALS):
+        node.advance(0.5)
+        assert node.node.answer_balancer("10.0.0.1") is not None
+        node.node.answer_balancer("10.0.0.3")
+    node.advance(0.5)
+    assert not done
+    for refusal in range(REFUSALS):
+        assert not done, refusal
+        node.node.answer_balancer("10.0.0.2")
+        node.advance(0.25)
+    assert done == [None]
+    node.node.answer_balancer("10.0.0.2")
+    silent = InMemoryNode()
+    silent.node.answer_balancer("10.0.0.1")
+    done = drained(silent)
+    silent.advance(7.75)
+    assert not done
+    silent.advance(0.25)
+    assert done == [None]
+
+
+def test_polls_are_answered_over_the_whole_drain_although_balancers_have_noticed() -> None:
+    """Their clients should not reach the other nodes at once; a poll that came later does not lengthen the drain."""
+    node = InMemoryNode()
+    node.node.answer_balancer("10.0.0.1")
+    exchange = hold(node, waiting_poll(timeout=25.0))
+    done = drained(node)
+    for _ in range(2 * REFUSALS):
+        node.node.answer_balancer("10.0.0.1")
+        node.advance(1.0)
+    assert (len(exchange.answers), done) == (1, [])
+    node.advance(2.1)
+    assert done == [None]
+    empty = InMemoryNode()
+    empty.node.answer_balancer("10.0.0.1")
+    done = drained(empty)
+    late = hold(empty, waiting_poll(timeout=25.0))
+    for _ in range(REFUSALS):
+        empty.node.answer_balancer("10.0.0.1")
+    empty.advance(0.25)
+    assert (len(late.answers), done) == (1, [None])
+
+
+def test_few_balancers_are_remembered() -> None:
+    """Those that asked last; whoever asks under many addresses cannot use up memory."""
+    balancers = Balancers(Clock())
+    for number in range(2 * BALANCERS_LIMIT):
+        balancers.asked("10.0.0.1")
+        balancers.asked(str(number))
+    assert len(balancers.recent()) == BALANCERS_LIMIT
+    assert "10.0.0.1" in balancers.recent()

@@ -117,7 +117,7 @@ class _Node(HoldsState):
     def members(self) -> list[Any]:
         return []
 
-    def why_not_ready(self) -> None:
+    def answer_balancer(self, host: str) -> None:
         return None
 
     def wake(self) -> None:

@@ -40,7 +40,7 @@ _log = Logger()
 class Edge:
     """Makes a connection of each accepted socket, and ends it.
 
-    The order of calls: `start`, `listen` (for each address), `drain`, `stop_listening`, `close`.
+    The order of calls: `start`, `listen` (for each address), `begin_drain`, `drain`, `stop_listening`, `close`.
     """
 
     def __init__(
@@ -126,10 +126,14 @@ class Edge:
         """Bytes that count against `unsent_limit_bytes`."""
         return self._shared.output_budget.used
 
-    def drain(self) -> None:
-        """From now on each response is the last of its connection. Idle connections end at once, unless a request has
-        arrived on them: one that was just accepted would be closed without an answer."""
+    def begin_drain(self) -> None:
+        """From now on each response is the last of its connection."""
         self._shared.draining = True
+
+    def drain(self) -> None:
+        """As `begin_drain`. Idle connections end at once, unless a request has arrived on them: one that was just
+        accepted would be closed without an answer."""
+        self.begin_drain()
         for connection in self._all():
             if connection.is_idle:
                 read(connection)

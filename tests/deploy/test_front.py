@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import select
 import socket
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from http.client import HTTPException, RemoteDisconnected
@@ -239,6 +240,39 @@ def test_requests_go_to_the_remaining_nodes(cluster: Cluster, stack: ExitStack, 
     finally:
         cluster.start_part("node1")
     wait_until(lambda: cluster.server_states()["polls/node1"] == "UP", "HAProxy to use it again")
+
+
+def test_a_node_without_polls_stops_after_haproxy_has_noticed(cluster: Cluster, stack: ExitStack, channel: str) -> None:
+    """HAProxy sends it no more requests before it ends, so no publication fails, although none has a key."""
+    with ThreadPoolExecutor(5) as threads:
+        ended = Event()
+        publishers = [threads.submit(_publish_once_each, cluster, f"{channel}-{n}", ended) for n in range(4)]
+        try:
+            for name in ("node1", "node2"):
+                seen = {state := cluster.server_states()[f"polls/{name}"]}
+                stopping = threads.submit(cluster.stop_part, name)
+                while not state.startswith("DOWN"):
+                    state = cluster.server_states()[f"polls/{name}"]
+                    seen.add(state)
+                stopping.result()
+                cluster.start_part(name)
+                assert "NOLB" in seen, "it ended before HAProxy had seen that it is not ready"
+                wait_until(lambda name=name: cluster.server_states()[f"polls/{name}"] == "UP", "HAProxy to use it")  # type: ignore[misc]
+        finally:
+            ended.set()
+        statuses = sum((publisher.result() for publisher in publishers), Counter())
+    assert set(statuses) == {201}, statuses
+
+
+def _publish_once_each(cluster: Cluster, channel: str, ended: Event) -> Counter[int]:
+    """Publish until `ended`, without keys and over one connection; returns the statuses of the responses."""
+    statuses: Counter[int] = Counter()
+    with ExitStack() as stack:
+        inside = caller(cluster.urls["inside"], stack)
+        key = {"Authorization": f"Bearer {cluster.publish_key}"}
+        while not ended.wait(0.002):
+            statuses[inside.call("POST", "/v1/messages", {"channels": [channel], "data": 1}, key).status] += 1
+    return statuses
 
 
 def test_clients_do_not_notice_restarts(cluster: Cluster, stack: ExitStack, channel: str) -> None:

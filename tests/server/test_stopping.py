@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from pushup.drain import REFUSALS
 from tests.server.caller import poll_path
 from tests.server.conftest import Serve
 from tests.server.raw_client import WAIT_SECONDS, RawClient, get
@@ -165,6 +166,35 @@ def test_idle_server_stops_at_once(serve: Serve, number: signal.Signals) -> None
         server.signal(number)
         assert client.ends()
         client.close()
+        assert server.wait() == 0
+
+
+def test_a_balancer_has_to_notice_first(serve: Serve) -> None:
+    """An idle node that a balancer asks keeps its connections and publishes until it has refused a few times."""
+    with serve(drain_seconds="60s") as server, server.connect() as idle, server.connect() as publisher:
+
+        def readiness() -> int:
+            with server.connect() as balancer:
+                balancer.send(get("/readyz"))
+                return balancer.read_response().status
+
+        for client in (idle, publisher):
+            client.send(get("/healthz"))
+            assert client.read_response().status == 200
+        assert readiness() == 200
+        server.signal(signal.SIGTERM)
+        wait_until(lambda: any("draining" in line for line in server.log_lines()), "the drain")
+        body = b'{"channels": ["a"], "data": 1}'
+        for _ in range(REFUSALS - 1):
+            assert readiness() == 503
+        publisher.send(b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body))
+        publisher.send(body)
+        response = publisher.read_response()
+        assert (response.status, response.headers["connection"]) == (201, "close")
+        publisher.close()
+        assert readiness() == 503
+        assert idle.ends()
+        idle.close()
         assert server.wait() == 0
 
 

@@ -18,7 +18,7 @@ class OperatedNode(Protocol):
     """What these calls need of a node."""
 
     def members(self) -> list[Any]: ...
-    def why_not_ready(self) -> PushUpError | None: ...
+    def answer_balancer(self, host: str) -> PushUpError | None: ...
 
 
 class Operations:
@@ -33,7 +33,7 @@ class Operations:
         exchange.respond(json_response({"status": "alive"}))
 
     def readiness(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
-        error = self._node.why_not_ready()
+        error = self._node.answer_balancer(exchange.client.host)
         if error is None:
             exchange.respond(json_response({"status": "ready"}))
             return
