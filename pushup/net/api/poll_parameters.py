@@ -176,7 +176,7 @@ def _size(selection: Selection) -> int:
 
 
 def _not_of_streams(name: str) -> str:
-    return f"an event stream has no {name}; it goes on until one side ends it"
+    return f"an event stream takes no {name}; it lasts until one side ends it"
 
 
 def _unknown_parameter(name: str, value: str, known: tuple[str, ...]) -> str:
