@@ -31,7 +31,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """File that contains this address, for one with a password."""
     state_directory: str = ""
     """Directory on this machine where a node notes how far it has followed the log in Redis. So it notices if Redis was
-    put back to an earlier time while all nodes were stopped. Empty: it does not."""
+    rolled back while all nodes were stopped. Empty: it does not."""
     workers: int | Literal["auto"] = 1
     """Number of processes that serve clients on this machine; `auto`: one per processor (docs/operations.md)."""
     node_name: str = ""

@@ -206,9 +206,7 @@ def _read_secret_files(given: dict[str, dict[str, object]], origins: dict[str, s
         if not path:
             continue
         if values.get(name):
-            raise SettingsError(
-                f"{origins[setting]}: {setting}: {name} is set, too ({origins[name]}); remove one of the two"
-            )
+            raise SettingsError(f"{origins[setting]}: set either {setting} or {name} (from: {origins[name]}), not both")
         try:
             values[name] = read_secret(Path(str(path))) if wanted is str else read_secrets(Path(str(path)))
         except SecretFileError as error:

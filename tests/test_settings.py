@@ -417,7 +417,7 @@ def test_a_secret_and_its_file(tmp_path: Path, setting: str) -> None:
     file = in_file(tmp_path, f'{setting} = "{tmp_path}/secret"\n')
     with pytest.raises(SettingsError) as caught:
         read_settings(file, {f"PUSHUP_{name.upper()}": value})
-    for part in (str(file), setting, f"{name} is set, too (environment)"):
+    for part in (str(file), setting, f"set either {setting} or {name} (from: environment), not both"):
         assert part in str(caught.value)
     assert KEY not in str(caught.value)
 

@@ -25,7 +25,7 @@ def allowed_for(seconds: float, source: str) -> float:
 
 
 def not_logged_in() -> Unauthorized:
-    return Unauthorized("the application does not know you: log in first")
+    return Unauthorized("your application returned 401: the user is not logged in")
 
 
 def not_allowed() -> Forbidden:

@@ -91,7 +91,7 @@ class Edge:
         self._shared.demultiplexer.start()
         self._sweeping.start(SWEEP_SECONDS, now=True).addErrback(
             lambda failure: _log.failure(
-                "the sweep of connections failed: no connection times out any more; restart the process", failure
+                "the sweep of connections failed: connections no longer time out; restart the process", failure
             )
         )
 

@@ -9,6 +9,7 @@
 | `machine` | what is asked about all processes of a server |
 | `script` | `pushup.js` for web pages |
 | `poll_parameters` | the parameters of a poll |
+| `memo` | what was made of query strings, bounded in bytes |
 | `bodies` | the other JSON that clients send, and what they are sent |
 | `shapes` | the fields of this JSON |
 | `limits` | what one request can ask for |

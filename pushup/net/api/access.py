@@ -21,6 +21,8 @@ from pushup.net.request import Request
 KNOWN_HOSTS_LIMIT = 64
 """Accepted values of `Host` that are remembered; most clients send the same one."""
 
+KNOWN_HOST_BYTES = 255
+"""The longest `Host` that is remembered; names in the DNS are no longer."""
 
 SHOWN_HOST_LENGTH = 100
 """Characters of a `Host` that an error shows."""
@@ -69,7 +71,7 @@ class Access:
                 "or add the name to the setting hosts",
                 field="Host",
             )
-        if len(self._known_hosts) < KNOWN_HOSTS_LIMIT:
+        if len(self._known_hosts) < KNOWN_HOSTS_LIMIT and len(host) <= KNOWN_HOST_BYTES:
             self._known_hosts.add(host)
 
     def _is_allowed_host(self, host: str) -> bool:

@@ -47,6 +47,9 @@ ACK_LIMIT_SECONDS = 60.0
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]").search
 
 
+_LIST = 'a comma; write several channels as channel=a&channel=b, or as ["a", "b"] in JSON'
+_PATTERN = "*; patterns are not supported, so name each channel"
+
 _publication = BodyDecoder(
     PublicationBody,
     '{"channels": ["news"], "data": "hello"}',
@@ -145,6 +148,8 @@ def check_name(name: str, field: str) -> str:
         raise BadRequest(f"a channel's name must have 1 to {NAME_LIMIT_BYTES} bytes of UTF-8", field=field)
     if not name.isprintable() and _CONTROL(name):
         raise BadRequest("a channel's name must not contain control characters", field=field)
+    if "," in name or "*" in name:  # clients mean a list or a pattern, and would follow nothing
+        raise BadRequest(f"a channel's name must not contain {_LIST if ',' in name else _PATTERN}", field=field)
     return name
 
 

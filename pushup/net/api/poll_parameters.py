@@ -18,20 +18,28 @@ from urllib.parse import unquote_to_bytes
 
 from pushup.core.cursor import parse_cursor
 from pushup.core.errors import BadRequest
-from pushup.core.poll import Poll, Selection
+from pushup.core.poll import CHANNEL_OVERHEAD_BYTES, Poll, Selection
 from pushup.net.api.bodies import check_name
 from pushup.net.api.decoding import BodyDecoder
 from pushup.net.api.limits import PollLimits
+from pushup.net.api.memo import Memo
 from pushup.net.api.shapes import PollBody
 from pushup.net.api.suggestions import shown_name, suggestion
 
-REMEMBERED = 512
-"""Query strings and selections remembered: clients that wait for the same next message send the same query string, one
-soon after the other. Few enough to stay in the processor's cache."""
+REMEMBERED_BYTES = 256 * 1024
+"""The memory of remembered query strings, and of remembered selections. Clients that wait for the same next message
+send the same query string, one soon after the other. Some 500 fit, and stay in the processor's cache."""
 
-REMEMBERED_WITHOUT_CURSOR = 16 * 1024
-"""Query strings remembered without their cursors: a client that polls again changes nothing else. 500 B each. If all
-clients of a process poll channels of their own, and there were fewer, each would be read as a whole again."""
+REMEMBERED_WITHOUT_CURSOR_BYTES = 6 * 1024 * 1024
+"""The memory of query strings remembered without their cursors: a client that polls again changes nothing else. 12,000
+with one channel fit. If all clients of a process poll channels of their own, and fewer fitted, each query string would
+be read as a whole again."""
+
+POLL_BYTES = 240
+"""The memory of a poll and its selection, beside its names."""
+
+NAME_BYTES = 72
+"""The memory of a name in a selection, beside its characters."""
 
 _CURSOR_CHARACTERS = b"0123456789abcdefghijklmnopqrstuvwxyz-"
 
@@ -62,32 +70,30 @@ class PollReader:
         self._limits = limits
         self._parameters = tuple(name for name in _PARAMETERS if not (for_streams and name in _NOT_OF_STREAMS))
         self.body_limit_bytes = limits.poll_body_limit_bytes
-        self._polls: dict[bytes, Poll] = {}
-        self._without_cursor: dict[tuple[bytes, bytes], Poll] = {}
-        self._selections: dict[tuple[object, ...], Selection] = {}
+        self._polls: Memo[bytes, Poll] = Memo(REMEMBERED_BYTES)
+        # A stream that connects again sends its cursor as a header field, if it is a browser's.
+        self._without_cursor: Memo[bytes, Poll] = Memo(0 if for_streams else REMEMBERED_WITHOUT_CURSOR_BYTES)
+        self._selections: Memo[tuple[object, ...], Selection] = Memo(REMEMBERED_BYTES)
 
     def from_query(self, query: bytes) -> Poll:
         """Raises: BadRequest naming the parameter."""
         poll = self._polls.get(query)
         if poll is None:
             poll = self._from_query_with_new_cursor(query)
-            if len(self._polls) >= REMEMBERED:
-                self._polls.clear()
-            self._polls[query] = poll
+            self._polls.add(query, poll, len(query) + _size(poll.selection))
         return poll
 
     def _from_query_with_new_cursor(self, query: bytes) -> Poll:
         """As `_read`. If only the cursor is new, only that is read."""
         before, _, rest = query.partition(b"cursor=")
         cursor, _, after = rest.partition(b"&")
-        known = self._without_cursor.get((before, after))
+        key = before + b"cursor=&" + after
+        known = self._without_cursor.get(key)
         if known is not None and not cursor.translate(None, _CURSOR_CHARACTERS):
             return Poll(known.selection, parse_cursor(cursor.decode()), known.timeout)
         poll = self._read(query)
-        if before.endswith(b"&") or not before:  # else it is the end of a value
-            if len(self._without_cursor) >= REMEMBERED_WITHOUT_CURSOR:
-                self._without_cursor.clear()
-            self._without_cursor[before, after] = Poll(poll.selection, timeout=poll.timeout)
+        if known is None and (before.endswith(b"&") or not before):  # else it is the end of a value
+            self._without_cursor.add(key, Poll(poll.selection, timeout=poll.timeout), len(key) + _size(poll.selection))
         return poll
 
     def from_body(self, body: bytes) -> Poll:
@@ -159,14 +165,18 @@ class PollReader:
         key = (channels, limit, start, end)
         selection = self._selections.get(key)
         if selection is None:
-            if len(self._selections) >= REMEMBERED:
-                self._selections.clear()
-            selection = self._selections[key] = Selection(channels, limit, start, end)
+            selection = Selection(channels, limit, start, end)
+            self._selections.add(key, selection, _size(selection))
         return selection
 
 
+def _size(selection: Selection) -> int:
+    """The memory of a poll with this selection, approximately."""
+    return POLL_BYTES + selection.size - (CHANNEL_OVERHEAD_BYTES - NAME_BYTES) * len(selection.channels)
+
+
 def _not_of_streams(name: str) -> str:
-    return f"an event stream has no {name}; it goes on until one side ends it"
+    return f"an event stream takes no {name}; it lasts until one side ends it"
 
 
 def _unknown_parameter(name: str, value: str, known: tuple[str, ...]) -> str:

@@ -46,5 +46,5 @@ class Refusals:
             return
         self._metrics.refused(kind)
         if count := self._rarely.passes(kind):
-            more = f" ({count - 1} more since this was last logged)" if count > 1 else ""
+            more = f" ({count - 1} more since last logged)" if count > 1 else ""
             _log.info("refused a request from {client}: {detail}{more}", client=client, detail=error.detail, more=more)

@@ -195,7 +195,7 @@ def test_refusals_are_counted_and_rarely_logged(log_lines: list[str]) -> None:
     node.clock.advance(LOG_SECONDS)
     node.call("GET", "/healthz", Host="evil.example")
     assert len(log_lines) == 5
-    assert log_lines[-1].endswith("(29 more since this was last logged)")
+    assert log_lines[-1].endswith("(29 more since last logged)")
 
 
 def test_tls_at_a_plain_port_is_logged(log_lines: list[str]) -> None:

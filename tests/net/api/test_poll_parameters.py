@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import cast
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import pytest
 
@@ -13,7 +12,7 @@ from pushup.core.cursor import Cursor, Start
 from pushup.core.errors import BadRequest
 from pushup.core.poll import Poll
 from pushup.net.api.limits import PollLimits
-from pushup.net.api.poll_parameters import REMEMBERED, REMEMBERED_WITHOUT_CURSOR, PollReader
+from pushup.net.api.poll_parameters import PollReader
 
 LIMITS = PollLimits(poll_timeout_seconds=25, poll_timeout_limit_seconds=60, poll_channels_limit=3, poll_limit=100)
 
@@ -182,17 +181,6 @@ def test_equal_queries_are_one_poll(reader: PollReader) -> None:
         assert reader.from_query(query).selection is not first.selection
 
 
-def test_a_limited_number_of_polls_is_remembered(reader: PollReader) -> None:
-    """However many different polls arrive, memory is bounded and all are read correctly."""
-    for n in range(2 * REMEMBERED_WITHOUT_CURSOR + 10):
-        query = urlencode({"channel": f"c{n}", "cursor": f"e-{n}"}).encode()
-        assert values(reader.from_query(query))[0] == (f"c{n}",)
-        reader.from_body(b'{"channels": ["d%d"]}' % n)
-        first, *others = sorted(map(len, _stores(reader)), reverse=True)
-        assert first <= REMEMBERED_WITHOUT_CURSOR
-        assert max(others) <= REMEMBERED
-
-
 @pytest.mark.parametrize(
     "known",
     [
@@ -225,8 +213,3 @@ def _outcome(reader: PollReader, query: bytes) -> object:
         return str(error), error.field
     selection = poll.selection
     return poll.cursor, poll.timeout, selection.channels, selection.limit, selection.start, selection.end
-
-
-def _stores(reader: PollReader) -> list[dict[object, object]]:
-    stores = (reader._polls, reader._without_cursor, reader._selections)
-    return [cast("dict[object, object]", store) for store in stores]

@@ -10,6 +10,7 @@ import pytest
 from pushup.core.commands import Continue, Entry
 from pushup.core.limits import Limits
 from pushup.drain import SLICE
+from pushup.net.api.event_encoding import MEDIA_RANGES_LIMIT
 from pushup.net.api.limits import PollLimits
 from pushup.net.api.streaming import AGE_JITTER, StreamLimits
 from pushup.net.request import Request
@@ -129,6 +130,9 @@ def test_lines_of_json(node: InMemoryNode) -> None:
         ("text/html", None),
         ("application/json, text/event-stream;q=0", None),
         (",;,=", None),
+        ("," * (MEDIA_RANGES_LIMIT - 1) + "text/event-stream", b"text/event-stream"),
+        ("," * MEDIA_RANGES_LIMIT + "text/event-stream", None),  # else 14 KB of commas take 10 ms
+        ("text/event-stream" + ";" * 1000, b"text/event-stream"),
     ],
 )  # fmt: skip
 def test_accept(node: InMemoryNode, accept: str, content_type: bytes | None) -> None:

@@ -47,6 +47,17 @@ def must_not_have_control_characters(t: Trial) -> None:
         t.problem(client.call("GET", f"/v1/poll?channel={quote(name)}&timeout=0"), 400, "bad-request")
 
 
+@must("NAME-1")
+def must_not_have_commas_or_asterisks(t: Trial) -> None:
+    """A name with a comma or an asterisk gets 400 wherever there can be a name: a list or a pattern follows nothing."""
+    client = t.client()
+    for name in ("a,b", "user:*", "*"):
+        t.problem(client.call("POST", "/v1/messages", {"channels": [name], "data": 1}), 400, "bad-request", "channels")
+        t.problem(client.call("POST", "/v1/channels", {"name": name}), 400, "bad-request", "name")
+        for target in (f"poll?channel={quote(name)}&timeout=0", f"poll?channel={name}&timeout=0", f"channels/{name}"):
+            t.problem(client.call("GET", f"/v1/{target}"), 400, "bad-request", "channel")
+
+
 @must("NAME-2")
 def are_compared_by_bytes(t: Trial) -> None:
     """Upper and lower case are different names, and so are two ways to compose a character."""
