@@ -24,7 +24,7 @@ from pushup.core.answer import Answer
 from pushup.core.channel import Channel
 from pushup.core.commands import Ack, Command, Entry, Outcome, Published
 from pushup.core.cursor import Cursor
-from pushup.core.errors import Unavailable
+from pushup.core.errors import Overloaded, Unavailable
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll
@@ -140,6 +140,8 @@ class Node(HoldsState, Generic[H]):
     def _decided(self, on_outcome: OnOutcome, outcome: Outcome) -> None:
         if type(outcome) is Published:
             self._metrics.messages += outcome.count
+        elif isinstance(outcome, (Unavailable, Overloaded)):
+            self._metrics.publication_refused(outcome.kind or "other")
         on_outcome(outcome)
 
     def members(self) -> list[Member]:

@@ -1,11 +1,12 @@
-"""Bugs in leases, and in what a node says while it may lack a stable message."""
+"""Bugs in what a node says of itself: whether it knows every stable message, and whether it takes publications."""
 
 from __future__ import annotations
 
 from tests.planted_bugs.bug import Bug, Edit
-from tests.planted_bugs.redis import AT, LOSSES, STAND_IN
+from tests.planted_bugs.redis import AT, LOSSES
 
 LEASES = "tests/broadcast/redis/test_leases.py"
+REFUSALS = "tests/broadcast/redis/test_refusals.py"
 
 _BUGS = (
     Bug(
@@ -76,14 +77,7 @@ _BUGS = (
         "complete-with-expired-lease",
         "the list of nodes counts as complete although this node's own lease had ended",
         "survived all tests of 0009a58",
-        (
-            Edit(f"{AT}/report.lua", "lease and tonumber(lease) > time and 1 or 0", "lease and 1 or 0"),
-            Edit(
-                STAND_IN,
-                "complete = self.data.get(leases, {}).get(node, 0.0) > self.now()",
-                "complete = node in self.data.get(leases, {})",
-            ),
-        ),
+        (Edit(f"{AT}/report.lua", "lease and tonumber(lease) > time and 1 or 0", "lease and 1 or 0"),),
         test="tests/broadcast/redis/test_scripts.py::test_a_list_of_nodes_that_may_be_incomplete_says_so",
         why="the first report after a jump of the clock of Redis must be that of the node that confirms",
     ),
@@ -95,6 +89,42 @@ _BUGS = (
         needs=LOSSES,
         test="tests/broadcast/redis/test_broadcast.py::test_a_report_says_nothing_of_what_came_after_it_was_sent",
         why="a client must come with a new epoch's cursor while a reply is under way; not found in 200 seeds",
+    ),
+    Bug(
+        "ready-although-refused",
+        "a node is ready while Redis refuses its publications, because it is full for instance",
+        "an attack: a full Redis",
+        (
+            Edit(
+                f"{AT}/session.py",
+                "        self._outage.refused(str(reply))\n",
+                "        self._outage.refused(str(reply))\n        self._trouble = None\n",
+            ),
+        ),
+        test=REFUSALS,
+        why="publishers of the simulation try each node",
+    ),
+    Bug(
+        "refused-until-somebody-publishes",
+        "a node that is not ready because Redis was full waits for a publication to find out that it is not any more",
+        "circuit breakers without a probe",
+        (Edit(f"{AT}/session.py", "if self._trouble is not None and commands is self._commands:", "if False:"),),
+        test=REFUSALS,
+        why="not measured",
+    ),
+    Bug(
+        "works-again-without-a-proof",
+        "a node that has reconnected says that publishing works, although nothing was written yet",
+        "reading the log of a Redis whose disk was full",
+        (
+            Edit(
+                f"{AT}/session.py",
+                "        if not self._outage.lasts:\n            _log",
+                "        self._trouble = None\n        if not self._outage.over():\n            _log",
+            ),
+        ),
+        test=REFUSALS,
+        why="log lines are not a promise of the simulation",
     ),
 )
 

@@ -10,6 +10,7 @@ does what has to be done once for all (`first_node`), beside its reports: it may
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Callable
 
 import msgspec
 from msgspec import structs
@@ -89,13 +90,19 @@ class Reporting:
         self._pause: _Pause | None = None  # the last one before a report
         self._most_changes = 0  # with so many the next report comes early
 
-    async def run(self, commands: RedisLog, reading: RedisLog) -> None:
-        """Report until cancelled, or until the log cannot be read on: then close the connection that reads it."""
+    async def run(
+        self, commands: RedisLog, reading: RedisLog, on_report: Callable[[RedisLog], Awaitable[None]]
+    ) -> None:
+        """Report until cancelled, or until the log cannot be read on: then close the connection that reads it.
+
+        `on_report` is called after each report.
+        """
         stall = _Stall(reading, self._timeout, self._clock)
         self._lease.begin_anew()  # with whatever state recovery has left
         try:
             while not self._is_leaving:
                 await self._report(commands, reading, stall)
+                await on_report(commands)
                 self._most_changes = self._replica.follower.changed_count + SAVE_CHANGES
                 self._pause = _Pause(self._clock, REPORT_SECONDS)
                 await self._pause.over
