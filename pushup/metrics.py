@@ -66,6 +66,7 @@ class Metrics:
         self.accepted_connections = 0
         self.refused_connections = 0
         self._refusals: dict[str, int] = {}
+        self._refused_publications: dict[str, int] = {}
         self.failed_outputs = 0
         self.failed_unsent = 0
         self.received_bytes = 0
@@ -80,6 +81,10 @@ class Metrics:
     def refused(self, kind: str) -> None:
         """A request was refused because of its sender or destination; there are few kinds."""
         self._refusals[kind] = self._refusals.get(kind, 0) + 1
+
+    def publication_refused(self, kind: str) -> None:
+        """A publication, or another command, was refused by the broadcast; there are few kinds."""
+        self._refused_publications[kind] = self._refused_publications.get(kind, 0) + 1
 
     def delivered(self, answer: Answer, times: int, now: float) -> None:
         """An answer was sent to this number of polls; `now` is by the clock of the messages' times."""
@@ -117,6 +122,14 @@ class Metrics:
         for kind, count in self._refusals.items():
             refusals.add_metric((kind,), count)
         yield refusals
+        refused = CounterMetricFamily(
+            "pushup_publications_refused",
+            "Publications, and changes of channels, answered 503 because of the message log",
+            labels=("reason",),
+        )
+        for kind, count in self._refused_publications.items():
+            refused.add_metric((kind,), count)
+        yield refused
         yield from self._collect_backends()
 
     def _collect_backends(self) -> Iterator[Metric]:

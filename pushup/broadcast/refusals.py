@@ -13,43 +13,51 @@ RETRY_AFTER_SECONDS = 1
 
 def unreachable(specifics: str) -> Unavailable:
     """There is no usable connection to the log."""
-    return _unavailable("the message log cannot be reached", specifics)
+    return _unavailable("unreachable", "the message log cannot be reached", specifics)
 
 
 def loading() -> Unavailable:
     """This node has reached the log for the first time, and has not caught up yet."""
-    return _unavailable("this node is still loading the message log", "")
+    return _unavailable("loading", "this node is still loading the message log")
+
+
+def outdated() -> Unavailable:
+    """This node may lack messages of which publishers were told that they are stable."""
+    return _unavailable(
+        "outdated", "this node has not caught up with the message log, and may lack the newest messages"
+    )
 
 
 def unusable(specifics: str) -> Unavailable:
     """The log can be reached, but this node cannot follow it."""
-    return _unavailable("this node cannot follow the message log", specifics)
+    return _unavailable("unusable", "this node cannot follow the message log", specifics)
 
 
 def unwritable(specifics: str) -> Unavailable:
     """The disk accepts no entries."""
-    return _unavailable("the message log cannot be written", specifics)
+    return _unavailable("unwritable", "the message log cannot be written", specifics)
 
 
-def refused(specifics: str) -> Unavailable:
-    """The log answered this command with an error, so it was not carried out."""
-    return _unavailable("the message log refused this request", specifics)
+def refused(specifics: str, kind: str = "refused") -> Unavailable:
+    """The log answered this command with an error of this kind, so it was not carried out."""
+    return _unavailable(kind, "the message log refused this request", specifics)
 
 
 def replaced() -> Unavailable:
     """The command was meant for an epoch that is over, so it was not carried out."""
-    return _unavailable("the message log has started a new epoch; retry", "")
+    return _unavailable("new_epoch", "the message log has started a new epoch; retry")
 
 
 def unknown(specifics: str) -> Unavailable:
     """The command may or may not have been appended."""
-    return _unavailable("this may or may not have been published; retry with the same Idempotency-Key", specifics)
+    detail = "this may or may not have been published; retry with the same Idempotency-Key"
+    return _unavailable("unknown_outcome", detail, specifics)
 
 
 def stopping() -> Unavailable:
     """This node accepts no more commands."""
-    return _unavailable("the server is stopping", "")
+    return _unavailable("stopping", "the server is stopping")
 
 
-def _unavailable(detail: str, specifics: str) -> Unavailable:
-    return Unavailable(detail, retry_after=RETRY_AFTER_SECONDS, operator_detail=specifics)
+def _unavailable(kind: str, detail: str, specifics: str = "") -> Unavailable:
+    return Unavailable(detail, retry_after=RETRY_AFTER_SECONDS, operator_detail=specifics, kind=kind)

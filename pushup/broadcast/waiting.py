@@ -53,7 +53,7 @@ class WaitingRoom:
     def full(self) -> Overloaded:
         """The error for a publisher if there is no room."""
         detail = f"too many publications are waiting for the message log (waiting_limit_bytes = {self._limit})"
-        return Overloaded(detail, retry_after=RETRY_AFTER_SECONDS)
+        return Overloaded(detail, retry_after=RETRY_AFTER_SECONDS, kind="waiting_limit")
 
 
 def size_of(command: Command) -> int:

@@ -12,17 +12,24 @@ class PushUpError(Exception):
 
     `field` names the input at fault, where there is one; `retry_after` is in seconds.
     `operator_detail` says what exactly is wrong (a host, a path, another program's error). Only operators see it; it
-    is never part of what other clients get.
+    is never part of what other clients get. `kind` is a word for metrics; there are few.
     """
 
     def __init__(
-        self, detail: str, *, field: str | None = None, retry_after: int | None = None, operator_detail: str = ""
+        self,
+        detail: str,
+        *,
+        field: str | None = None,
+        retry_after: int | None = None,
+        operator_detail: str = "",
+        kind: str = "",
     ) -> None:
         super().__init__(detail)
         self.detail = detail
         self.field = field
         self.retry_after = retry_after
         self.operator_detail = operator_detail
+        self.kind = kind
 
 
 class BadRequest(PushUpError):

@@ -73,14 +73,17 @@ class Trouble(Struct, frozen=True, array_like=True):
     detail: str
     retry_after: int | None
     operator_detail: str
+    kind: str
 
     @classmethod
     def of(cls, error: PushUpError) -> Trouble:
-        return cls(error.detail, error.retry_after, error.operator_detail)
+        return cls(error.detail, error.retry_after, error.operator_detail, error.kind)
 
     @property
     def error(self) -> Unavailable:
-        return Unavailable(self.detail, retry_after=self.retry_after, operator_detail=self.operator_detail)
+        return Unavailable(
+            self.detail, retry_after=self.retry_after, operator_detail=self.operator_detail, kind=self.kind
+        )
 
 
 class Refused(Struct, frozen=True, tag="refused", array_like=True):

@@ -14,6 +14,7 @@ class ErrorCode(Enum):
     NO_PERMISSION = "NOPERM"
     AUTHENTICATION_REQUIRED = "NOAUTH"
     WRONG_PASSWORD = "WRONGPASS"  # noqa: S105  # no password, but what Redis says of one
+    NO_REPLICAS = "NOREPLICAS"  # fewer than min-replicas-to-write are connected
     NOT_PERSISTING = "MISCONF"  # Redis cannot write to its disk, and takes no writes meanwhile
     LOADING = "LOADING"
     OTHER = ""

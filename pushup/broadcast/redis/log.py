@@ -70,7 +70,7 @@ class _Script:
 
 SCRIPTS = tuple(map(_Script, ("append", "begin", "save", "load", "report", "switch", "vouch")))
 _APPEND, _BEGIN, _SAVE, _LOAD, _REPORT, _SWITCH, _VOUCH = SCRIPTS
-_MARK = _Script("mark")  # sent in full each time: few connections ever need it
+_MARK = _Script("mark")  # sent in full each time: it is rarely needed
 
 
 class _Voucher(Struct):
@@ -244,9 +244,13 @@ class RedisLog:
         """The end of the log, and how many replicas have received it; waits this long for the first."""
         # WAIT covers everything up to the last write of this connection, so it needs a write first. If that is
         # refused, WAIT would say nothing about the log.
-        end = tail_of(*await self.connection.ask("EVAL", _MARK.text, 1, self._state))
+        end = await self.mark()
         milliseconds = max(1, round(seconds * 1000))
         return end, int(await self.connection.ask("WAIT", 1, milliseconds, blocks=seconds))
+
+    async def mark(self) -> Tail:
+        """Write something that needs memory, as a publication does; returns the end of the log."""
+        return tail_of(*await self.connection.ask("EVAL", _MARK.text, 1, self._state))
 
     async def set_run(self) -> None:
         """Record that the log was found to be complete in this run."""

@@ -1,4 +1,5 @@
--- Write something, so that a WAIT by the same connection covers everything that the log contains now.
+-- Write something: a WAIT by the same connection then covers everything that the log contains now. If Redis takes no
+-- publications (it is full, or a replica), it refuses this as well.
 -- KEYS: state. Returns epoch, sequence, tag, run and version of the log's end.
-redis.call('HINCRBY', KEYS[1], 'waits', 1)
+redis.call('HSET', KEYS[1], 'waits', 1)
 return redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'tag', 'run', 'version')

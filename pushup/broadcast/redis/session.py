@@ -7,7 +7,6 @@ replicated state.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import count
@@ -24,7 +23,8 @@ from pushup.broadcast.pace import Pace, work_of
 from pushup.broadcast.redis.catch_up import CannotFollow, CatchUp
 from pushup.broadcast.redis.confirmations import Confirmations
 from pushup.broadcast.redis.errors import CannotConnect, EpochOver, ErrorReply, Lost
-from pushup.broadcast.redis.log import READ_SECONDS, Appended, RedisLog
+from pushup.broadcast.redis.lease import Lease
+from pushup.broadcast.redis.log import Appended, RedisLog
 from pushup.broadcast.redis.pending import Pending
 from pushup.broadcast.redis.replica import CannotApply, Diverged, Replica
 from pushup.broadcast.redis.reporting import Reporting
@@ -51,6 +51,7 @@ class Session:
         replica: Replica,
         catch_up: CatchUp,
         reporting: Reporting,
+        lease: Lease,
         pending: Pending,
         confirmations: Confirmations,
         outage: Outage,
@@ -58,12 +59,13 @@ class Session:
         clock: IReactorTime,
         random: Callable[[], float],
     ) -> None:
-        """`timeout`: seconds that Redis may be silent while nothing is published, on top of READ_SECONDS."""
+        """`timeout`: seconds that leaving may take."""
         self._node_id = node_id
         self._connect = connect
         self._replica = replica
         self._catch_up = catch_up
         self._reporting = reporting
+        self._lease = lease
         self._pending = pending
         self._confirmations = confirmations
         self._outage = outage
@@ -72,8 +74,7 @@ class Session:
         self._random = random
         self._numbers = count(1)
         self._commands: RedisLog | None = None  # while the log is followed
-        self._heard_at = -math.inf
-        # Why the log is not followed, if it is not.
+        # Why publications are refused. None: Redis has accepted something since the log is followed.
         self._trouble: Unavailable | None = refusals.unreachable("Redis has not been reached yet")
 
     def start(self) -> None:
@@ -103,10 +104,9 @@ class Session:
         return self._commands is not None
 
     def why_not_ready(self) -> Unavailable | None:
-        silent = self._clock.seconds() - self._heard_at
-        if self._replica.tag and silent <= READ_SECONDS + self._timeout:
-            return None
-        return self._trouble or refusals.unreachable(f"no reply from Redis for {silent:.0f} s")
+        if self._trouble is not None:
+            return self._trouble
+        return None if self._clock.seconds() < self._lease.current_until else refusals.outdated()
 
     def append(self, command: Command, on_outcome: OnOutcome) -> None:
         if self._commands is None:
@@ -125,17 +125,40 @@ class Session:
         self._pending.answered(tag)
         match reply:
             case int():
-                self._outage.over()
+                if self._trouble is not None:
+                    self._accepted()
             case Lost():
                 self._pending.tell(tag, refusals.unknown(str(reply)))
             case EpochOver():
                 self._pending.tell(tag, refusals.replaced())
                 self._reconnect(str(reply))
             case ErrorReply():
-                self._pending.tell(tag, refusals.refused(f"Redis: {reply}"))
-                self._outage.refused(str(reply))
-                if reply.ends_with_connection:
-                    self._reconnect(str(reply))
+                self._refused(reply)
+                assert self._trouble is not None
+                self._pending.tell(tag, self._trouble)
+
+    def _refused(self, reply: ErrorReply) -> None:
+        """Redis takes no publications, though the log is followed."""
+        self._trouble = refusals.refused(f"Redis: {reply}", reply.code.value or "refused")
+        self._outage.refused(str(reply))
+        if reply.ends_with_connection:
+            self._reconnect(str(reply))
+
+    def _accepted(self) -> None:
+        """Redis has carried out a publication, or what needs as much."""
+        if self._commands is not None:
+            self._trouble = None
+            self._outage.over()
+
+    async def _try_to_write(self, commands: RedisLog) -> None:
+        """After each report, while publications are refused: nobody sends any to a node that is not ready."""
+        if self._trouble is not None and commands is self._commands:
+            try:
+                await commands.mark()
+            except ErrorReply as error:
+                self._refused(error)
+            else:
+                self._accepted()
 
     def _reconnect(self, reason: str) -> None:
         if self._commands is not None:
@@ -164,10 +187,8 @@ class Session:
             except (ErrorReply, Diverged) as error:
                 self._failed(refusals.unusable(str(error)))
             except (CannotApply, CannotFollow, VersionTooNew) as error:
-                self._heard_at = -math.inf  # other nodes may be able to: clients should go there at once
                 self._failed(refusals.unusable(str(error)))
             except Exception as error:
-                self._heard_at = -math.inf
                 if self._failed(refusals.unusable(f"{type(error).__name__}: {error}")):
                     _log.failure("following the log in Redis failed; publishing is refused here until it works again")
             finally:
@@ -186,12 +207,10 @@ class Session:
         return self._outage.refused(trouble.operator_detail)
 
     def _accept_commands(self, reading: RedisLog, commands: RedisLog) -> None:
-        """This node has caught up: publications are appended from now on."""
-        self._heard_at = self._clock.seconds()
+        """This node has caught up: publications are appended from now on. Whether Redis takes them is seen then."""
         self._commands = commands
         self._confirmations.follows(reading.run)
-        self._trouble = None
-        if not self._outage.over():
+        if not self._outage.lasts:
             _log.info("following the log in Redis from {cursor}", cursor=self._replica.cursor)
 
     async def _follow(self, reading: RedisLog, commands: RedisLog) -> None:
@@ -201,13 +220,12 @@ class Session:
         """
         if not self._replica.stuck_at:
             self._accept_commands(reading, commands)
-        reporting = Deferred.fromCoroutine(self._reporting.run(commands, reading))
+        reporting = Deferred.fromCoroutine(self._reporting.run(commands, reading, self._try_to_write))
         pace = Pace(self._clock)
         try:
             while True:
                 last = self._replica.cursor
                 entries = await reading.read(last.epoch, last.sequence)
-                self._heard_at = self._clock.seconds()
                 for logged in entries:
                     if isinstance(logged.entry, Entry):
                         await pace.spend(work_of(logged.entry, self._replica.follower.time))
@@ -215,7 +233,6 @@ class Session:
                     self._reporting.applied()
         except CannotApply as error:
             if self._replica.stuck_at:
-                self._heard_at = -math.inf
                 self._failed(refusals.unusable(str(error)))
                 self._commands = None
                 # This node goes on reporting, so that the others know that it cannot read this entry either.

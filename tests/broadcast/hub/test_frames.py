@@ -78,7 +78,7 @@ def test_what_a_worker_says(message: ToParent) -> None:
     assert read_by_parent(body(message)) == message
 
 
-TROUBLE = Trouble("no", None, "disk full")
+TROUBLE = Trouble("no", None, "disk full", "unwritable")
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ class FollowingNode:
         """By this the clock of its machine is ahead of the right time."""
         self.limits = limits or Limits()
         self.soon: list[Callable[[], None]] = []
+        self.metrics = Metrics()
         self.connector = NodeConnector(redis)
         self.broadcast = RedisBroadcast(
             self.connector,
@@ -100,7 +101,7 @@ class FollowingNode:
             clock=clock,
             soon=self.soon.append,
             random=random,
-            metrics=Metrics(),
+            metrics=self.metrics,
             name=name,
         )
 
