@@ -16,9 +16,10 @@ from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.records import Tail
 from tests.simulation import inside
 from tests.simulation.observed_node import BUG
-from tests.simulation.plan import FAULT_SECONDS, WORKERS, Plan, Step, make_plan
+from tests.simulation.plan import WORKERS, make_plan
 from tests.simulation.redis_server import HOST as REDIS
 from tests.simulation.simulation import Simulation, simulate
+from tests.simulation.steps import FAULT_SECONDS, Plan, Step
 from tests.simulation.world import START
 
 ROOT = Path(__file__).parents[2]
