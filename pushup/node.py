@@ -18,7 +18,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from pushup import __version__
-from pushup.broadcast import Broadcast, HoldsState, OnConfirmation, OnOutcome
+from pushup.broadcast import Broadcast, HoldsState, OnConfirmation, OnOutcome, refusals
 from pushup.broadcast.members import Member
 from pushup.core.answer import Answer
 from pushup.core.channel import Channel
@@ -104,7 +104,9 @@ class Node(HoldsState, Generic[H]):
     def here(self) -> Cursor:
         """Where "from here on" begins. Raises: Unavailable."""
         if not self.state.cursor.epoch:
-            raise _not_loaded()
+            raise refusals.loading()
+        if self._clock.seconds() >= self._broadcast.current_until:
+            raise refusals.outdated()
         return self.state.cursor
 
     def channel(self, name: str) -> Channel:
@@ -152,16 +154,20 @@ class Node(HoldsState, Generic[H]):
         """Answer a poll now, or hold it: then `holder.answer` is called, unless the subscription is abandoned.
 
         It is held for its timeout, but not longer than `at_most` (seconds), nor past the end of its time range.
-        Raises: UnknownChannel; Unavailable before this node has a state, or while it does not know the cursor's epoch.
+        Raises: UnknownChannel; Unavailable before this node has a state, while it does not know the cursor's epoch, or
+        for a poll that asks what there is now, while it may lack something.
         """
         now = self._clock.seconds()
         epoch, cursor = self.state.cursor.epoch, poll.cursor
         if not epoch:
-            raise _not_loaded()
+            raise refusals.loading()
+        deadline = self._deadline(poll, now, at_most)
+        if now >= self._broadcast.current_until and (deadline <= now or not isinstance(cursor, Cursor)):
+            raise refusals.outdated()
         if isinstance(cursor, Cursor) and cursor.epoch != epoch and self._broadcast.awaits(cursor.epoch):
             # Answering from the epoch before would repeat what this client has seen.
             raise Unavailable("this node has not yet loaded the epoch of this cursor", retry_after=1)
-        result = self.polls.subscribe(poll, holder, now, self._deadline(poll, now, at_most))
+        result = self.polls.subscribe(poll, holder, now, deadline)
         if isinstance(result, Subscription):
             if result.deadline < self._deadline_timer.time:
                 self._deadline_timer.not_after(result.deadline)
@@ -275,7 +281,3 @@ class Node(HoldsState, Generic[H]):
             count += 1
         if last is not None:
             metrics.delivered(last, count, now())
-
-
-def _not_loaded() -> Unavailable:
-    return Unavailable("this node is still loading the message log", retry_after=1)

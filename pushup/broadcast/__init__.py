@@ -23,6 +23,7 @@ that appended the command.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -164,6 +165,14 @@ class Broadcast(Protocol):
         """
 
     @property
+    def current_until(self) -> float:
+        """Until when an answer made here contains all messages that are known to be stable, on the monotonic clock.
+
+        In the past, if it may lack some. What is asked meanwhile may wait for more, but is not told that there is
+        nothing else.
+        """
+
+    @property
     def waiting_bytes(self) -> int:
         """The size of all commands that wait."""
 
@@ -179,6 +188,8 @@ class Broadcast(Protocol):
 
 class OneNode:
     """What a broadcast of one node answers about others."""
+
+    current_until = math.inf
 
     def confirm(self, ack: Ack, cursor: Cursor, seconds: float, on_confirmation: OnConfirmation) -> None:
         # The only node has applied every entry that was acknowledged.

@@ -21,6 +21,11 @@ def loading() -> Unavailable:
     return _unavailable("this node is still loading the message log", "")
 
 
+def outdated() -> Unavailable:
+    """This node may lack messages of which publishers were told that they are stable."""
+    return _unavailable("this node has not caught up with the message log, and may lack the newest messages", "")
+
+
 def unusable(specifics: str) -> Unavailable:
     """The log can be reached, but this node cannot follow it."""
     return _unavailable("this node cannot follow the message log", specifics)

@@ -143,8 +143,8 @@ BUGS = (
         (
             Edit(
                 f"{REDIS}/session.py",
-                "if self._replica.tag and silent <= READ_SECONDS + self._timeout:",
-                "if self._replica.tag:",
+                "if self._clock.seconds() < self._lease.current_until else",
+                "if True else",
             ),
         ),
         test=f"{REDIS_TESTS}/test_broadcast.py",

@@ -221,7 +221,7 @@ def check_confirmation(simulation: Simulation) -> Callable[[Publication, str], N
         place = place_of(publication.ids[-1])
         if ack == "stable" and (simulation.kind == "redis" or simulation.parent is not None):
             for server in simulation.servers:
-                if _counts_as_living(server) and place_of(str(server.node.cursor)) < place:
+                if _says_all_is_known(server) and place_of(str(server.node.cursor)) < place:
                     raise BrokenPromise(
                         f"stable: {publication.name} ({publication.ids[-1]}), "
                         f"but {server.name} is at {server.node.cursor}"
@@ -247,6 +247,16 @@ def note_report(simulation: Simulation, node: str) -> None:
             if server.reported_at < simulation.world.now - LEASE_SECONDS and math.isfinite(server.reported_at):
                 simulation.world.reach("a lease ended while its node was alive")
             server.reported_at = simulation.world.now
+
+
+def _says_all_is_known(server: Server) -> bool:
+    """Whether it would tell a client now that there is nothing else; if it is paused, when it goes on."""
+    process = server.process
+    if process is None or not process.alive or not server.node.cursor.epoch:
+        return False
+    return process.reactor.seconds() < server.broadcast.current_until and (
+        server.parent is None or _counts_as_living(server)
+    )
 
 
 def _counts_as_living(server: Server) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -125,6 +126,11 @@ class HubBroadcast:
     def find_end(self, on_end: OnEnd) -> None:
         self._ends.append(on_end)
         self._link.send(frames.frame(frames.FindEnd()))
+
+    @property
+    def current_until(self) -> float:
+        # Whoever is attached counts for `stable`; a worker that is not is about to end.
+        return math.inf if self._link.is_open else -math.inf
 
     @property
     def waiting_bytes(self) -> int:

@@ -10,6 +10,7 @@ Redis carries publications, never polls: each node reads the log and answers its
 | `catch_up` | finds out the situation, and carries out what `recovery` decides |
 | `replica` | applies entries; notices one that does not follow the last (`Diverged`) |
 | `reporting` | four times a second: lease, members, whether reading is stuck |
+| `lease` | until when a node may say that there is nothing else |
 | `first_node`, `saving` | what one node does for all, such as saving the checkpoint |
 | `pending`, `confirmations` | publishers that wait until their entry is read back; until it is replicated or stable |
 | `log`, `records`, `replies` | the keys in Redis and the operations on them, the atomic ones as scripts; what is read |

@@ -18,6 +18,7 @@ from pushup.broadcast.outage import Outage
 from pushup.broadcast.redis.catch_up import CatchUp, EpochStarter
 from pushup.broadcast.redis.confirmations import Confirmations
 from pushup.broadcast.redis.connector import Connects
+from pushup.broadcast.redis.lease import Lease
 from pushup.broadcast.redis.limits import RedisLimits
 from pushup.broadcast.redis.log import open_log
 from pushup.broadcast.redis.pending import Pending
@@ -70,6 +71,7 @@ class RedisBroadcast:
         self._room = WaitingRoom(waiting_limits)
         self._pending = Pending(clock, self._timeout, self._room)
         self._confirmations = Confirmations(self._connect, clock)
+        self._lease = Lease()
         self._is_running = False
 
     def start(self, follower: Follower) -> None:
@@ -83,6 +85,7 @@ class RedisBroadcast:
             node_id=node_id,
             replica=replica,
             saving=saving,
+            lease=self._lease,
             confirmations=self._confirmations,
             outage=outage,
             limits=limits,
@@ -104,6 +107,7 @@ class RedisBroadcast:
                 clock=clock,
             ),
             reporting=self._reporting,
+            lease=self._lease,
             pending=self._pending,
             confirmations=self._confirmations,
             outage=outage,
@@ -163,6 +167,10 @@ class RedisBroadcast:
 
     def find_end(self, on_end: OnEnd) -> None:
         self._reporting.find_end(on_end)
+
+    @property
+    def current_until(self) -> float:
+        return self._lease.current_until
 
     @property
     def waiting_bytes(self) -> int:

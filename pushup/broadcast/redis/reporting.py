@@ -25,6 +25,7 @@ from pushup.broadcast.outage import Outage
 from pushup.broadcast.redis.confirmations import Confirmations
 from pushup.broadcast.redis.errors import ErrorReply, Lost
 from pushup.broadcast.redis.first_node import FirstNode
+from pushup.broadcast.redis.lease import Lease
 from pushup.broadcast.redis.log import LEASE_SECONDS, READ_SECONDS, RedisLog
 from pushup.broadcast.redis.records import LastEntry, NodeReport, Report
 from pushup.broadcast.redis.replica import Diverged, Replica
@@ -55,6 +56,7 @@ class Reporting:
         node_id: str,
         replica: Replica,
         saving: Saving,
+        lease: Lease,
         confirmations: Confirmations,
         outage: Outage,
         limits: Limits,
@@ -66,6 +68,7 @@ class Reporting:
         """
         self._node_id = node_id
         self._replica = replica
+        self._lease = lease
         self._confirmations = confirmations
         self._outage = outage
         self._limits = limits
@@ -89,6 +92,7 @@ class Reporting:
     async def run(self, commands: RedisLog, reading: RedisLog) -> None:
         """Report until cancelled, or until the log cannot be read on: then close the connection that reads it."""
         stall = _Stall(reading, self._timeout, self._clock)
+        self._lease.begin_anew()  # with whatever state recovery has left
         try:
             while not self._is_leaving:
                 await self._report(commands, reading, stall)
@@ -113,6 +117,8 @@ class Reporting:
 
     def applied(self) -> None:
         """An entry has been applied: report now if much has changed since the last report."""
+        if self._lease.is_behind:
+            self._lease.applied(self._replica.cursor)
         if self._pause is not None and self._replica.follower.changed_count >= self._most_changes:
             self._pause.end()
 
@@ -123,6 +129,7 @@ class Reporting:
     async def leave(self, commands: RedisLog) -> None:
         """Report no more, and end the lease at once."""
         self.stop()
+        self._lease.end()
         await commands.report(self._node_id, b"", 0)
 
     def awaits(self, epoch: str) -> bool:
@@ -166,6 +173,7 @@ class Reporting:
         asked_at = self._clock.seconds()
         asking = len(self._on_ends)  # others that ask while this report is under way may ask about later entries
         report = await commands.report(self._node_id, msgspec.json.encode(own), LEASE_SECONDS)
+        was_living = report.complete
         if not report.complete:
             self._incomplete_at = self._clock.seconds()
         elif self._clock.seconds() < self._incomplete_at + LEASE_SECONDS:
@@ -183,6 +191,8 @@ class Reporting:
         else:
             self._in_epoch_at = asked_at
             self._known_since(last.epoch, -math.inf)
+        if not self._is_leaving:
+            self._lease.renewed(asked_at, Cursor(tail.epoch, tail.sequence), replica.cursor, was_living=was_living)
         on_ends, self._on_ends = self._on_ends[:asking], self._on_ends[asking:]
         for on_end in on_ends:
             on_end(Cursor(tail.epoch, tail.sequence))

@@ -24,6 +24,7 @@ from pushup.broadcast.pace import Pace, work_of
 from pushup.broadcast.redis.catch_up import CannotFollow, CatchUp
 from pushup.broadcast.redis.confirmations import Confirmations
 from pushup.broadcast.redis.errors import CannotConnect, EpochOver, ErrorReply, Lost
+from pushup.broadcast.redis.lease import Lease
 from pushup.broadcast.redis.log import READ_SECONDS, Appended, RedisLog
 from pushup.broadcast.redis.pending import Pending
 from pushup.broadcast.redis.replica import CannotApply, Diverged, Replica
@@ -51,6 +52,7 @@ class Session:
         replica: Replica,
         catch_up: CatchUp,
         reporting: Reporting,
+        lease: Lease,
         pending: Pending,
         confirmations: Confirmations,
         outage: Outage,
@@ -64,6 +66,7 @@ class Session:
         self._replica = replica
         self._catch_up = catch_up
         self._reporting = reporting
+        self._lease = lease
         self._pending = pending
         self._confirmations = confirmations
         self._outage = outage
@@ -104,9 +107,9 @@ class Session:
 
     def why_not_ready(self) -> Unavailable | None:
         silent = self._clock.seconds() - self._heard_at
-        if self._replica.tag and silent <= READ_SECONDS + self._timeout:
-            return None
-        return self._trouble or refusals.unreachable(f"no reply from Redis for {silent:.0f} s")
+        if not self._replica.tag or silent > READ_SECONDS + self._timeout:
+            return self._trouble or refusals.unreachable(f"no reply from Redis for {silent:.0f} s")
+        return None if self._clock.seconds() < self._lease.current_until else self._trouble or refusals.outdated()
 
     def append(self, command: Command, on_outcome: OnOutcome) -> None:
         if self._commands is None:

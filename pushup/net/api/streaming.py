@@ -127,7 +127,7 @@ class Streaming:
     def _show(self, poll: Poll, exchange: Exchange, encoding: EventEncoding, grant: Grant) -> None:
         """Answer with the head of a stream. Raises: as `Stream.begin`."""
         stream = Stream(self, poll.selection, encoding, grant, 0.0)
-        result = self.node.poll(Poll(poll.selection, poll.cursor), stream, 0.0)
+        result = self.node.poll(poll, stream)
         if isinstance(result, Subscription):
             self.node.abandon(result)
         exchange.stream(stream, encoding.content_type, b"", chunked=encoding.is_chunked)

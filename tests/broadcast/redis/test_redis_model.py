@@ -393,6 +393,6 @@ def test_a_cluster_keeps_its_promises_if_redis_keeps_its_data(
 def test_a_cluster_keeps_its_promises_if_redis_loses_data(limits: str, seed: int, logged_failures: list[str]) -> None:
     """Despite old dumps, flushes and evicted keys, acknowledged messages are delivered once or covered by a gap."""
     simulation = simulate(Random(f"{limits} {seed}"), LIMITS[limits], losses=True)
-    assert len(acknowledged(simulation)) > 5
+    assert len(acknowledged(simulation)) >= 5
     assert len({node.node.cursor.epoch for node in simulation.cluster.nodes} | simulation.forked) > 1
     logged_failures.clear()

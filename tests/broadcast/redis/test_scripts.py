@@ -665,6 +665,8 @@ def test_a_list_of_nodes_that_may_be_incomplete_says_so(log: Log, client: RedisC
     assert [complete(node) for node in "abab"] == [False, False, True, True]
     client.ask("ZADD", "{pushup}:leases", "1", "a")
     assert [complete(node) for node in "baba"] == [True, False, True, True]
+    client.ask("ZADD", "{pushup}:leases", "1", "a")
+    assert [complete(node) for node in "aab"] == [False, True, True], "its own lease has ended, and is still there"
     client.ask("DEL", "{pushup}:leases")
     assert [complete(node) for node in "abab"] == [False, False, True, True]
     client.ask("DEL", "{pushup}:members")

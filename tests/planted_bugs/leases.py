@@ -1,0 +1,101 @@
+"""Bugs in leases, and in what a node says while it may lack a stable message."""
+
+from __future__ import annotations
+
+from tests.planted_bugs.bug import Bug, Edit
+from tests.planted_bugs.redis import AT, LOSSES, STAND_IN
+
+LEASES = "tests/broadcast/redis/test_leases.py"
+
+_BUGS = (
+    Bug(
+        "current-whatever-its-lease",
+        "a node that was cut off or stopped, or has just joined, says that there is nothing else",
+        "an attack: false `stable`",
+        (Edit(f"{AT}/broadcast.py", "        return self._lease.current_until\n", "        return float('inf')\n"),),
+        test=LEASES,
+        why="not measured",
+    ),
+    Bug(
+        "lease-counts-from-the-reply",
+        "a node takes its lease to begin when the reply to its report comes",
+        "leases by the holder's clock: the request's time is the bound",
+        (Edit(f"{AT}/reporting.py", "self._lease.renewed(asked_at,", "self._lease.renewed(self._clock.seconds(),"),),
+        test=f"{LEASES}::test_a_reply_that_took_long_says_little",
+        why="a reply must take longer than the margin; not measured",
+    ),
+    Bug(
+        "current-with-the-first-report",
+        "a node whose lease begins anew is current before it has applied what the log contained then",
+        "an attack: a node that joins at a round trip of 1 s",
+        (
+            Edit(
+                f"{AT}/lease.py",
+                "            self.begin_anew()\n        if self.is_behind",
+                "            pass\n        if self.is_behind",
+            ),
+        ),
+        test=f"{LEASES}::test_a_node_that_was_cut_off_is_current_when_it_has_caught_up",
+        why="not measured",
+    ),
+    Bug(
+        "current-after-reconnecting",
+        "a node that has loaded the log again is current although it has not reported since",
+        "an attack: a node that joins",
+        (
+            Edit(
+                f"{AT}/reporting.py", "        self._lease.begin_anew()  # with whatever state recovery has left\n", ""
+            ),
+        ),
+        test=f"{LEASES}::test_a_node_that_has_reconnected_reports_before_it_is_current",
+        why="its lease lasts, so Redis counts it; a second line of defence",
+    ),
+    Bug(
+        "current-after-leaving",
+        "a node that has given its lease up still says that there is nothing else",
+        "reading the code",
+        (Edit(f"{AT}/reporting.py", "        self._lease.end()\n", ""),),
+        test=f"{LEASES}::test_a_node_that_leaves_is_not_current",
+        why="the connections of a node that leaves have ended by then; not measured",
+    ),
+    Bug(
+        "held-only-if-it-has-a-timeout",
+        "a poll with a cursor and `timeout=0` is answered from the past",
+        "an attack: after SIGCONT",
+        (
+            Edit(
+                "pushup/node.py",
+                "(deadline <= now or not isinstance(cursor, Cursor))",
+                "not isinstance(cursor, Cursor)",
+            ),
+        ),
+        test="tests/net/api/test_outdated.py",
+        why="subscribers of the simulation ask with a timeout",
+    ),
+    Bug(
+        "complete-with-expired-lease",
+        "the list of nodes counts as complete although this node's own lease had ended",
+        "survived all tests of 0009a58",
+        (
+            Edit(f"{AT}/report.lua", "lease and tonumber(lease) > time and 1 or 0", "lease and 1 or 0"),
+            Edit(
+                STAND_IN,
+                "complete = self.data.get(leases, {}).get(node, 0.0) > self.now()",
+                "complete = node in self.data.get(leases, {})",
+            ),
+        ),
+        test="tests/broadcast/redis/test_scripts.py::test_a_list_of_nodes_that_may_be_incomplete_says_so",
+        why="the first report after a jump of the clock of Redis must be that of the node that confirms",
+    ),
+    Bug(
+        "in-epoch-at-reply-time",
+        "the reply to a report says where the log is when it comes, not when it was asked",
+        "survived all tests of 0009a58",
+        (Edit(f"{AT}/reporting.py", "self._in_epoch_at = asked_at", "self._in_epoch_at = self._clock.seconds()"),),
+        needs=LOSSES,
+        test="tests/broadcast/redis/test_broadcast.py::test_a_report_says_nothing_of_what_came_after_it_was_sent",
+        why="a client must come with a new epoch's cursor while a reply is under way; not found in 200 seeds",
+    ),
+)
+
+BUGS = tuple(bug._replace(kind="redis") for bug in _BUGS)
