@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.planted_bugs.bug import Bug, Edit
-from tests.planted_bugs.redis import AT, LOSSES, STAND_IN
+from tests.planted_bugs.redis import AT, LOSSES
 
 LEASES = "tests/broadcast/redis/test_leases.py"
 
@@ -76,14 +76,7 @@ _BUGS = (
         "complete-with-expired-lease",
         "the list of nodes counts as complete although this node's own lease had ended",
         "survived all tests of 0009a58",
-        (
-            Edit(f"{AT}/report.lua", "lease and tonumber(lease) > time and 1 or 0", "lease and 1 or 0"),
-            Edit(
-                STAND_IN,
-                "complete = self.data.get(leases, {}).get(node, 0.0) > self.now()",
-                "complete = node in self.data.get(leases, {})",
-            ),
-        ),
+        (Edit(f"{AT}/report.lua", "lease and tonumber(lease) > time and 1 or 0", "lease and 1 or 0"),),
         test="tests/broadcast/redis/test_scripts.py::test_a_list_of_nodes_that_may_be_incomplete_says_so",
         why="the first report after a jump of the clock of Redis must be that of the node that confirms",
     ),
