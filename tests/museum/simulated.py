@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from loadtest.history.events import Acknowledged, Answered
-from tests.simulation.plan import Plan, Step
 from tests.simulation.simulation import Result, Simulation, simulate
+from tests.simulation.steps import Plan, Step
 
 CLUSTER: dict[str, Any] = {
     "kind": "redis",

@@ -8,8 +8,8 @@ from pushup.core.commands import Continue
 from tests.museum.following import Follower
 from tests.museum.simulated import acknowledged, carry_out, publish, received_at, subscribe
 from tests.net.in_memory_node import InMemoryNode
-from tests.simulation.plan import Step
 from tests.simulation.simulation import Simulation
+from tests.simulation.steps import Step
 
 PATIENCE_SECONDS = 4.0
 """How long after its acknowledgement a message may take to a node that is ready all the time."""

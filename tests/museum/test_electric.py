@@ -10,7 +10,7 @@ from tests.museum.following import Follower
 from tests.museum.simulated import answers, carry_out, publish, subscribe
 from tests.net.in_memory_node import InMemoryNode
 from tests.net.in_memory_server import InMemoryServer
-from tests.simulation.plan import FAULT_SECONDS
+from tests.simulation.steps import FAULT_SECONDS
 
 SECONDS = 100
 TIMEOUT_SECONDS = 10.0

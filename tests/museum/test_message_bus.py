@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.museum.simulated import acknowledged, answers, carry_out, publish, subscribe
-from tests.simulation.plan import Step
+from tests.simulation.steps import Step
 
 
 @pytest.mark.usefixtures("faults_may_be_logged")

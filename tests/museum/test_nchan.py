@@ -10,7 +10,7 @@ from tests.museum.following import Follower
 from tests.museum.simulated import acknowledged, carry_out, publish, received_at, subscribe
 from tests.net.in_memory_node import InMemoryNode
 from tests.net.in_memory_server import InMemoryServer
-from tests.simulation.plan import Step
+from tests.simulation.steps import Step
 
 CHANNELS = 5_000
 ROUNDS = 2

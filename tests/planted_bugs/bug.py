@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.simulation.plan import Plan
+from tests.simulation.steps import Plan
 
 ROOT = Path(__file__).parents[2]
 

@@ -3,9 +3,12 @@
 | file | what it defines |
 |---|---|
 | `plan` | what a seed does: the cluster, the clients, the faults, each with its time |
+| `lease_plan` | plans around leases: nodes that are slow, stopped, cut off or joining |
+| `steps` | what a plan consists of |
 | `simulation` | one run: builds the cluster, carries out the plan, heals everything, checks the end |
 | `record` | what publishers and subscribers do and are told: kept, and judged (`loadtest/history`) |
 | `inside` | the few checks that look into the servers |
+| `probes` | no node answers from the past after `stable` |
 | `reach` | the dangerous states that a long run must have been in |
 | `seeds` | many runs, in several processes |
 | `shrink` | the smallest plan that breaks the same promise |

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from loadtest.history.clients import Follower, Publication
 from loadtest.history.events import Begun, BrokenPromise, PutBack
 from pushup.broadcast.epochs import order_of
 from pushup.broadcast.redis.broadcast import RedisBroadcast
-from pushup.broadcast.redis.log import SCRIPTS
+from pushup.broadcast.redis.log import LEASE_SECONDS, SCRIPTS
 from pushup.core.rules import LATEST_VERSION
 from pushup.core.snapshot import Snapshot
 from tests.core.random_entries import sorted_snapshot
@@ -226,6 +227,7 @@ def check_confirmation(simulation: Simulation) -> Callable[[Publication, str], N
                         f"but {server.name} is at {server.node.cursor}"
                     )
             simulation.world.reach("a publication was stable")
+            simulation.probes.stable(publication)
         if ack == "replicated":
             redis = simulation.redis
             assert redis is not None
@@ -242,6 +244,8 @@ def note_report(simulation: Simulation, node: str) -> None:
     """A report of this node has reached Redis."""
     for server in simulation.servers:
         if node == f"{server.name}.{server.starts}":
+            if server.reported_at < simulation.world.now - LEASE_SECONDS and math.isfinite(server.reported_at):
+                simulation.world.reach("a lease ended while its node was alive")
             server.reported_at = simulation.world.now
 
 

@@ -7,36 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
-FAULT_SECONDS = 40.0
-"""For this long there are faults."""
-
-NAMES = ("a", "b", "c", "tag:é")
-
-
-class Step(NamedTuple):
-    """Something that happens at a time, in seconds from the beginning.
-
-    `kind` names the method `do_<kind>` of `Simulation`, `arguments` are what that is called with.
-    """
-
-    at: float
-    kind: str
-    arguments: dict[str, Any]
-
-    def __str__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
-        return f"{self.at:8.3f} {self.kind}({shown})"
-
-
-class Plan(NamedTuple):
-    """A cluster and what happens to it."""
-
-    seed: str
-    setup: dict[str, Any]
-    steps: tuple[Step, ...]
-
+from tests.simulation.lease_plan import make_lease_plan
+from tests.simulation.steps import FAULT_SECONDS, NAMES, Plan, Step
 
 KINDS = ("redis", "redis", "redis", "redis", "redis", "journal", "journal", "memory")
 
@@ -52,9 +26,14 @@ LIMITS: dict[str, dict[str, Any]] = {
 WORKERS = "w"
 """Seeds that begin with this are of one machine with several workers."""
 
+LEASES = "l"
+"""Seeds that begin with this are about leases and reports."""
+
 
 def make_plan(seed: str) -> Plan:
     """The plan of a seed."""
+    if seed.startswith(LEASES):
+        return make_lease_plan(seed)
     return _workers_plan(seed) if seed.startswith(WORKERS) else _cluster_plan(seed)
 
 

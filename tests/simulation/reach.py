@@ -64,6 +64,17 @@ WORKER_STATES = (
 )
 """The same for a long run of machines with several workers."""
 
+LEASE_STATES = (
+    "a publication was stable",
+    "a node said what is the present after a publication was stable",
+    "a node refused to say what is the present",
+    "a lease ended while its node was alive",
+    "a node had yet to report when it was asked for the present",
+    "a stream ended in order",
+    "two faults at once",
+)
+"""The same for a long run of seeds about leases."""
+
 _APPEND, _BEGIN, _SAVE, _REPORT, _SWITCH = (SCRIPTS[number].sha.encode() for number in (0, 1, 2, 4, 5))
 
 

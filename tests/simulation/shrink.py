@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simulation.plan import Plan
 from tests.simulation.simulation import Result, simulate
+from tests.simulation.steps import Plan
 
 
 def shrink(

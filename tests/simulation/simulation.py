@@ -24,14 +24,17 @@ from pushup.settings import Settings
 from tests.simulation import inside, reach
 from tests.simulation.balancer import Balancer
 from tests.simulation.clients import HEARTBEAT_SECONDS, Publisher, Subscriber
+from tests.simulation.lease_plan import LEASE_WEIGHTS
 from tests.simulation.network import End, Network
 from tests.simulation.parent import HOST as PARENT
 from tests.simulation.parent import Parent
-from tests.simulation.plan import FAULT_SECONDS, LIMITS, NAMES, WEIGHTS, Plan, Step
+from tests.simulation.plan import LIMITS, WEIGHTS
+from tests.simulation.probes import Probes
 from tests.simulation.record import Record
 from tests.simulation.redis_server import HOST as REDIS
 from tests.simulation.redis_server import RedisServer
 from tests.simulation.server import Server, use_version
+from tests.simulation.steps import FAULT_SECONDS, NAMES, Plan, Step
 from tests.simulation.world import START, TURN_WORK, World
 
 HEAL_SECONDS = 40.0
@@ -121,7 +124,8 @@ class Simulation:
         """The names of all epochs that the log in Redis has had."""
         self._last_fault: float | None = None
         self._looks = 0
-        self._is_stopping = False
+        self.is_stopping = False
+        self.probes = Probes(self)
         self.checker.forgets = inside.may_forget(self)
         self.record.take(events.Begin(at=0.0, format=events.FORMAT, limits=settings.queue))
         kinds = {step.kind for step in plan.steps}
@@ -170,13 +174,13 @@ class Simulation:
         inside.check_held(self)
         inside.check_equal_now(self)
         inside.check_versions(self)
-        if not self._is_stopping:
+        if not self.is_stopping:
             self.world.later(0.5, self._look_inside)
 
     def _do(self, step: Step) -> None:
         is_told_by_client = step.kind in ("publish", "subscribe")
         self.world.tell(f"-- {step.kind}" if is_told_by_client else f"-- {step.kind} {step.arguments}")
-        if step.kind in WEIGHTS:
+        if step.kind in WEIGHTS or step.kind in LEASE_WEIGHTS:
             if self._last_fault is not None and step.at - self._last_fault < 2.0:
                 self.world.reach("two faults at once")
             self._last_fault = step.at
@@ -231,9 +235,10 @@ class Simulation:
 
     def _stop(self) -> None:
         """Stop the clients and then the servers, in good order."""
-        self._is_stopping = True
+        self.is_stopping = True
         for subscriber in self.subscribers.values():
             subscriber.leave()
+        self.probes.leave()
         self.balancer.process.die()
         self.world.run(self.world.now + 1.0)
         inside.check_nobody_waits(self)
@@ -460,7 +465,7 @@ class Simulation:
 
     def do_late(self, what: str, seconds: float, flush: bool) -> None:
         """The next append or save of a node is under way for so long; Redis may lose everything meanwhile."""
-        sha = {"append": SCRIPTS[0], "save": SCRIPTS[2]}[what].sha.encode()
+        sha = {"append": SCRIPTS[0], "save": SCRIPTS[2], "report": SCRIPTS[4]}[what].sha.encode()
 
         def hold_up(end: End, data: bytes) -> None:
             if end.peer.host == REDIS and sha in data:
@@ -473,6 +478,22 @@ class Simulation:
                     self.world.later(1.0, self.do_redis_flush)
 
         self.network.on_send = hold_up
+
+    def do_cut_off(self, node: int, seconds: float, how: str) -> None:
+        """A node cannot reach Redis for about as long as its lease lasts, and comes back."""
+        if how == "cut":
+            self.do_cut(node, REDIS, seconds)
+        else:
+            self.do_clog(node, REDIS, seconds, how)
+
+    def do_join_slowly(self, node: int, seconds: float, delay: float) -> None:
+        """A node starts anew, and its first reports are under way for long."""
+        self.do_slow_link(node, REDIS, seconds, delay)
+        self.do_kill(node, 0.0)
+
+    def do_late_report(self, seconds: float) -> None:
+        """The next report of a node is under way for so long."""
+        self.do_late("report", seconds, flush=False)
 
     def do_slow_link(self, node: int, other: str, seconds: float, delay: float) -> None:
         links = self.network.both(self._server(node).name, other)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 
 from tests.simulation import plan as plans
-from tests.simulation.plan import FAULT_SECONDS, LIMITS, WEIGHTS, Step, make_plan
+from tests.simulation.lease_plan import LEASE_WEIGHTS
+from tests.simulation.plan import LEASES, LIMITS, WEIGHTS, make_plan
 from tests.simulation.simulation import Simulation, simulate
+from tests.simulation.steps import FAULT_SECONDS, Step
 
 SEEDS = [str(seed) for seed in range(300)]
 
@@ -45,6 +47,18 @@ def test_every_fault_and_every_cluster_is_chosen() -> None:
             assert not any(step.kind.startswith("redis_") for step in plan.steps)
         if plan.setup["kind"] != "journal":
             assert not {"disk", "put_back", "kill_writing"} & {step.kind for step in plan.steps}
+
+
+def test_plans_about_leases() -> None:
+    """Every fault is chosen, can be carried out, and loses nothing."""
+    chosen = [make_plan(f"{LEASES}{seed}") for seed in range(50)]
+    assert {step.kind for plan in chosen for step in plan.steps} == {*LEASE_WEIGHTS, "publish", "subscribe"}
+    for plan in chosen:
+        times = [step.at for step in plan.steps]
+        assert times == sorted(times)
+        assert times[-1] <= FAULT_SECONDS
+        for step in plan.steps:
+            inspect.signature(getattr(Simulation, f"do_{step.kind}")).bind(None, **step.arguments)
 
 
 def test_leaving_out_a_step_changes_no_other(logged_failures: list[str]) -> None:

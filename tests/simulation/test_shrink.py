@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.plan import Plan, Step
 from tests.simulation.shrink import kind_of, shrink
 from tests.simulation.simulation import Result
+from tests.simulation.steps import Plan, Step
 
 
 def plan_of(*kinds: str) -> Plan:

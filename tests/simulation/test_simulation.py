@@ -16,9 +16,10 @@ from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.records import Tail
 from tests.simulation import inside
 from tests.simulation.observed_node import BUG
-from tests.simulation.plan import FAULT_SECONDS, WORKERS, Plan, Step, make_plan
+from tests.simulation.plan import LEASES, WORKERS, make_plan
 from tests.simulation.redis_server import HOST as REDIS
 from tests.simulation.simulation import Simulation, simulate
+from tests.simulation.steps import FAULT_SECONDS, Plan, Step
 from tests.simulation.world import START
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +37,11 @@ SAME_STORY_SEEDS = 60
 def test_seeds_of_machines_with_workers(batch: int, logged_failures: list[str]) -> None:
     """The same for one machine with several workers."""
     check_seeds([f"{WORKERS}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
+
+
+def test_seeds_about_leases(logged_failures: list[str]) -> None:
+    """Nodes that are slow, stopped, cut off or joining."""
+    check_seeds([f"{LEASES}{number}" for number in range(BATCH_SEEDS)], logged_failures)
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))

@@ -15,8 +15,8 @@ from tests.broadcast.redis.lua_scripts import Refusal
 NEED_MEMORY = frozenset(b"HSET HINCRBY XADD ZADD SET".split())
 """What Redis refuses when it is full."""
 
-CHANGE_ALWAYS = NEED_MEMORY | {b"RENAME"}
-CHANGE_IF_ANY = frozenset(b"HDEL DEL UNLINK ZREM ZREMRANGEBYSCORE XTRIM EXPIRE PERSIST FLUSHALL".split())
+CHANGE_ALWAYS = NEED_MEMORY | {b"RENAME", b"FLUSHALL"}
+CHANGE_IF_ANY = frozenset(b"HDEL DEL UNLINK ZREM ZREMRANGEBYSCORE XTRIM EXPIRE PERSIST".split())
 """Their reply is 0 if they change nothing."""
 
 WRITES = CHANGE_ALWAYS | CHANGE_IF_ANY
@@ -47,9 +47,9 @@ class Stream:
 class SortedSet(dict[bytes, float]):
     """Scores by member."""
 
-    def between(self, first: bytes, last: bytes) -> list[bytes]:
-        """The members with these scores, in their order."""
-        (low, low_open), (high, high_open) = _bound(first), _bound(last)
+    def between(self, first: tuple[float, bool], last: tuple[float, bool]) -> list[bytes]:
+        """The members with these scores, in their order. A bound is a score, and whether it is excluded."""
+        (low, low_open), (high, high_open) = first, last
         found = [
             (score, member)
             for member, score in self.items()
@@ -141,11 +141,10 @@ class Commands:
     def _exists(self, *keys: bytes) -> int:
         return sum(key in self._data for key in keys)
 
-    def _flushall(self) -> int:
-        count = len(self._data)
+    def _flushall(self) -> bytes:
         self._data.clear()
         self._data.expires.clear()
-        return count
+        return b"OK"
 
     def _rename(self, key: bytes, to: bytes) -> bytes:
         if key not in self._data:
@@ -242,7 +241,8 @@ class Commands:
         return self._zrangebyscore(key, b"-inf", b"+inf")
 
     def _zrangebyscore(self, key: bytes, first: bytes, last: bytes) -> list[bytes]:
-        found: list[bytes] = self._find(key, SortedSet).between(first, last)
+        bounds = _bound(first), _bound(last)
+        found: list[bytes] = self._find(key, SortedSet).between(*bounds)
         return found
 
     def _zcount(self, key: bytes, first: bytes, last: bytes) -> int:
