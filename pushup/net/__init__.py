@@ -16,6 +16,7 @@
 | `parser_pool` | the request parsers that connections share |
 | `input_budget` | how much all incomplete and waiting requests may take |
 | `http1`, `request` | bytes -> requests |
+| `request_line` | what llhttp leaves open in the first line |
 | `known_heads` | the header fields of requests that came before, which need not be read again |
 | `output_buffer` | bytes that the kernel has not accepted yet, and how many all clients may leave |
 | `responses` | answers, responses and errors -> bytes |

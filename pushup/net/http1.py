@@ -3,13 +3,12 @@
 llhttp checks the grammar, strictly. Requests are smuggled through the differences between two servers, so this module
 adds what llhttp leaves open: no HTTP/0.9 (llhttp accepts it, with a bare LF), one valid Host, no transfer coding but
 `chunked` and none in HTTP/1.0, nothing after the last request of a connection, and limits on everything that grows.
+Request lines: `request_line`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from typing import NoReturn
 
 from httptools import (
     HttpParserCallbackError,
@@ -24,6 +23,7 @@ from pushup.net.errors import ExpectationFailed, HeadersTooLarge, RequestTooLarg
 from pushup.net.known_heads import KnownHeads
 from pushup.net.limits import RequestLimits
 from pushup.net.request import FIELD_OVERHEAD_BYTES, Request
+from pushup.net.request_line import is_host, is_usual, path_of, pieces
 
 LENGTH_DIGITS = 20
 """Of a Content-Length. llhttp accepts any number of leading zeros, and Python converts at most 4,300 digits."""
@@ -34,15 +34,10 @@ TLS_HANDSHAKE = b"\x16\x03"
 PARSER_BYTES = 1600
 """The memory of a parser that has been fed a byte. Measured at 1,573 bytes."""
 
-
 _ONCE = frozenset((b"host", b"content-length", b"transfer-encoding", b"authorization", b"idempotency-key", b"origin"))
 """Fields that must not be repeated, because it would be open which value counts."""
 
 _RARE = frozenset((b"transfer-encoding", b"content-length", b"expect"))
-
-_HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?").fullmatch
-"""A host and port; may be empty (RFC 9112 §3.2, RFC 3986 §3.2.2). Never a comma, which joins repeated fields."""
-
 
 _NO_PARSER = HttpRequestParser(object())
 """In the place of llhttp's parser in a `RequestParser` that is not used any more."""
@@ -71,8 +66,9 @@ class RequestParser:
         self.wants_continue = False
         self.idle = True
         self.ended = False
-        self._error: PushUpError | None = None
         self._known_host = b""
+        self._in_line = False  # a request has begun, and its first line has not ended
+        self._after_space = False
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
         self._size = 0
@@ -96,16 +92,7 @@ class RequestParser:
             return requests
         if not self.idle:
             self._fed += len(data)
-        failure: Exception | None = None
-        while data:
-            try:
-                self._parser.feed_data(data)
-                break
-            except HttpParserUpgrade as upgrade:
-                data = self._without_upgrade() + data[upgrade.args[0] :]
-            except HttpParserError as error:
-                failure = self._failure(error, data)
-                break
+        failure = self._feed(data) if (is_first or not self._in_line) and is_usual(data) else self._feed_pieces(data)
         if failure is not None:
             raise failure  # here, so that it does not refer to llhttp's error, which refers to all our callers
         if not self.idle:
@@ -114,6 +101,33 @@ class RequestParser:
         elif is_first and len(requests) == 1 and not self.ended:
             self._known.remember(data, requests[0])
         return requests
+
+    def _feed(self, data: bytes) -> Exception | None:
+        """Let llhttp read; returns what is wrong."""
+        while data:
+            try:
+                self._parser.feed_data(data)
+                break
+            except HttpParserUpgrade as upgrade:
+                data = self._without_upgrade() + data[upgrade.args[0] :]
+            except HttpParserError as error:
+                return self._failure(error, data)
+        if not self.idle:
+            self._in_line = self._in_line and self._request is None
+            self._after_space = data.endswith(b" ")
+        return None
+
+    def _feed_pieces(self, data: bytes) -> Exception | None:
+        """The same for bytes that may have two spaces in a row in a request line, or end in one."""
+        for piece in pieces(data, self.body_left):
+            if not self.idle and self._in_line and self._after_space and piece.startswith(b" "):
+                return BadRequest("two spaces in a row in the request line; write one")
+            failure = self._feed(piece)
+            if failure is not None or self.ended:
+                return failure
+            if piece.endswith(b"\n"):
+                self._in_line = False
+        return None
 
     def _admits(self, request: Request) -> bool:
         """Whether a request whose head is known is accepted with its body. If not, llhttp has to say when."""
@@ -129,7 +143,8 @@ class RequestParser:
         if self.ended:
             return None
         if isinstance(error, HttpParserCallbackError):
-            return self._error or error
+            raised = error.__context__  # by a function below
+            return raised if isinstance(raised, PushUpError) else error
         if data.startswith(TLS_HANDSHAKE):
             return SpokeTls("this port expects plain HTTP, not TLS: use http://, or put a TLS proxy in front")
         if isinstance(error, HttpParserInvalidURLError) and not data.isascii():
@@ -144,7 +159,7 @@ class RequestParser:
     @property
     def body_left(self) -> int:
         """Bytes of the body that are still to come; 0 when that is unknown, as for a chunked body."""
-        return 0 if self._request is None else self._length - self._size
+        return 0 if self._request is None else max(0, self._length - self._size)
 
     @property
     def size(self) -> int:
@@ -154,7 +169,6 @@ class RequestParser:
     def discard(self) -> None:
         """Break the reference cycle with llhttp's parser. This one must not be fed again."""
         self._parser = _NO_PARSER
-        self._error = None
         self.requests = []
 
     def _without_upgrade(self) -> bytes:
@@ -187,6 +201,7 @@ class RequestParser:
         if self.ended:
             raise HttpParserError  # llhttp goes on after HTTP/1.0 with `Connection: keep-alive`
         self.idle = False
+        self._in_line = True
         self._target = b""
         self._headers = {}
         self._size = self._fed = self._kept = self._length = 0
@@ -195,7 +210,8 @@ class RequestParser:
     def on_url(self, part: bytes) -> None:
         self._target += part
         if len(self._target) > self._limits.target_limit_bytes:
-            self._fail(TargetTooLong(f"the request target exceeds {self._limits.target_limit_bytes} bytes"))
+            limit = self._limits.target_limit_bytes
+            raise TargetTooLong(f"the request target exceeds {limit} bytes; a POST takes many channels in its body")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._request is not None:
@@ -204,29 +220,32 @@ class RequestParser:
         headers = self._headers
         self._size += len(name) + len(value) + 4
         if self._size > self._limits.header_limit_bytes:
-            self._fail(self._headers_too_large())
+            raise self._headers_too_large()
         if name in headers:
             if name in _ONCE:
-                self._fail(BadRequest(f"duplicate header '{name.decode('latin-1')}'; send it once"))
+                raise BadRequest(f"duplicate header '{name.decode('latin-1')}'; send it once")
             value = headers[name] + b", " + value
         headers[name] = value
 
     def on_headers_complete(self) -> None:
         if self._size + len(self._target) > self._limits.header_limit_bytes:
-            self._fail(self._headers_too_large())
+            raise self._headers_too_large()
         headers, parser = self._headers, self._parser
         version = parser.get_http_version()
         if version == "1.1":
             host = headers.get(b"host")
-            if host is None or (host != self._known_host and not _HOST(host)):
-                self._fail(BadRequest("the Host header is missing" if host is None else "malformed Host header"))
+            if host is None or (host != self._known_host and not is_host(host)):
+                raise BadRequest("the Host header is missing" if host is None else "malformed Host header")
             self._known_host = host
         elif version != "1.0":
-            self._fail(BadRequest(f"unsupported HTTP version {version}; use HTTP/1.1"))
+            raise BadRequest(f"unsupported HTTP version {version}; use HTTP/1.1")
         method = parser.get_method()
         if method == b"CONNECT":
-            self._fail(BadRequest("CONNECT is not supported: this server is not a proxy"))
-        self._request = Request(method, self._target, headers, version == "1.1", is_1_0=version == "1.0")
+            raise BadRequest("CONNECT is not supported: this server is not a proxy")
+        target = self._target
+        if not target.startswith(b"/") and target != b"*":
+            target = path_of(target, headers)
+        self._request = Request(method, target, headers, version == "1.1", is_1_0=version == "1.0")
         self._size = 0
         if not _RARE.isdisjoint(headers):
             self._check_rare(self._request, version)
@@ -236,34 +255,28 @@ class RequestParser:
         headers = request.headers
         coding = headers.get(b"transfer-encoding")
         if coding is not None and (version == "1.0" or coding.lower() != b"chunked"):
-            self._fail(BadRequest("unsupported Transfer-Encoding; use chunked, with HTTP/1.1"))
+            raise BadRequest("unsupported Transfer-Encoding; use chunked, with HTTP/1.1")
         length = headers.get(b"content-length")
         if length is not None:
             if len(length) > LENGTH_DIGITS:
-                self._fail(BadRequest("malformed Content-Length header"))
+                raise BadRequest("malformed Content-Length header")
             self._length = int(length)
         if coding is not None or self._length:
-            self._body_limit = self._limit_of(request)
+            self._body_limit = min(self._admit(request), self._limits.body_limit_bytes)
             if self._length > self._body_limit:
-                self._fail(self._too_large())
+                raise self._too_large()
         expect = headers.get(b"expect")
         if expect is not None:
             if expect.lower() != b"100-continue":
-                self._fail(ExpectationFailed("unsupported Expect header; use 100-continue or omit it"))
+                raise ExpectationFailed("unsupported Expect header; use 100-continue or omit it")
             self.wants_continue = version == "1.1"
-
-    def _limit_of(self, request: Request) -> int:
-        try:
-            return min(self._admit(request), self._limits.body_limit_bytes)
-        except PushUpError as error:
-            self._fail(error)
 
     def on_body(self, part: bytes) -> None:
         self.wants_continue = False
         self._body += part
         self._size += len(part)
         if self._size > self._body_limit:
-            self._fail(self._too_large())
+            raise self._too_large()
 
     def on_message_complete(self) -> None:
         request = self._request
@@ -279,10 +292,6 @@ class RequestParser:
         self._request = None
         self._headers = {}
         self.idle = True
-
-    def _fail(self, error: PushUpError) -> NoReturn:
-        self._error = error
-        raise error
 
     def _headers_too_large(self) -> HeadersTooLarge:
         return HeadersTooLarge(f"the request headers exceed {self._limits.header_limit_bytes} bytes")

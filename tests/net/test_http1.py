@@ -17,6 +17,7 @@ quick = settings(max_examples=600, deadline=None, database=None, derandomize=Tru
 _lines = st.sampled_from(
     (b"GET / HTTP/1.1", b"POST /a?b HTTP/1.1", b"GET / HTTP/1.0",
      b"HEAD * HTTP/1.1", b"GET /" + b"x" * 29 + b" HTTP/1.1",
+     b"GET  / HTTP/1.1", b"POST /a  HTTP/1.1", b"GET http://a HTTP/1.1", b"GET http://b/ HTTP/1.0",
      b"GET /", b"GET / HTTP/2.0", b"CONNECT a:1 HTTP/1.1", b"PRI * HTTP/2.0", b"")
 )  # fmt: skip
 _fields = st.sampled_from(
@@ -24,11 +25,12 @@ _fields = st.sampled_from(
      b"X: y", b"Transfer-Encoding: gzip", b"Connection: close", b"Connection: keep-alive",
      b"Expect: 100-continue", b"Expect: x",
      b"Upgrade: h2c", b"Connection: upgrade", b"Y:" + b" " * 50 + b"z", b"Z: " + b"z" * 90, b"Host : b", b" folded",
-     b"E:")
+     b"E:", b"A  : b", b"X: A  H")
 )  # fmt: skip
 _bodies = st.sampled_from(
     (b"", b"abc", b"abcdef", b"3\r\nabc\r\n0\r\n\r\n", b"0\r\n\r\n", b"3;e=f\r\nabc\r\n0\r\nT: t\r\n\r\n",
      b"29\r\n" + b"y" * 41,
+     b"A  ", b"3\r\nA  \r\n0\r\n\r\n", b"3\r\n  H\r\n0\r\n\r\n",
      b"1\r\na\r\n" * 41 + b"0\r\n\r\n", b"0\r\n" + b"T: t\r\n" * 60 + b"\r\n", b"3\nabc", b"\r\n",
      b"0\r\nConnection: close\r\n\r\n")
 )  # fmt: skip

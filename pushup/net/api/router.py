@@ -79,7 +79,7 @@ class Router:
         Raises: UnknownResource, MethodNotAllowed, BadRequest.
         """
         target = request.target
-        path, _, query = (target if target.startswith(b"/") else _path_of(request)).partition(b"?")
+        path, _, query = (target if target.startswith(b"/") else _asterisk(request)).partition(b"?")
         argument: Any = query
         methods = self._exact.get(path)
         if methods is None:
@@ -107,18 +107,10 @@ def _channel_name(segment: bytes) -> str:
     return check_name(name, "channel")
 
 
-def _path_of(request: Request) -> bytes:
-    """The path and query of a target in a proxy's absolute form, or the `*` of OPTIONS (RFC 9112 §3.2).
-
-    Raises: BadRequest.
-    """
-    target = request.target
-    if target == b"*" and request.method == b"OPTIONS":
-        return target
-    scheme, colon, rest = target.partition(b"://")
-    if colon and scheme.lower() in (b"http", b"https"):
-        _, slash, path = rest.partition(b"/")
-        return slash + path
+def _asterisk(request: Request) -> bytes:
+    """The target `*` of OPTIONS (RFC 9112 §3.2.4). Raises: BadRequest."""
+    if request.target == b"*" and request.method == b"OPTIONS":
+        return request.target
     raise BadRequest("the request target is not a path; it must begin with /, such as /v1/poll")
 
 
