@@ -434,7 +434,7 @@ def test_a_poll_beyond_the_end_of_the_order_is_answered_lost() -> None:
     subscription = node.node.poll(Poll(Selection(("a",)), Cursor("e", 7)), exchange)
     assert isinstance(subscription, Subscription)
     node.turn()
-    assert [answer.gaps for answer in exchange.answers] == [(Gap("a", "lost"),)]
+    assert [answer.gaps for answer in exchange.answers] == [(Gap("a", "lost", "e-0"),)]
 
 
 def test_the_end_is_asked_for_once_at_a_time() -> None:

@@ -8,7 +8,11 @@ from pushup.core.channel import GapReason
 
 
 class Received(Struct, frozen=True):
-    """A message as one subscriber gets it; `channels`: those of its channels that were asked for; `time`: Unix time."""
+    """A message as one subscriber gets it; `time`: Unix time.
+
+    `channels`: those of its channels that were asked for and still keep it. To name one that has dropped it would say
+    that this channel's gap ends before it.
+    """
 
     id: str
     time: float
@@ -17,10 +21,15 @@ class Received(Struct, frozen=True):
 
 
 class Gap(Struct, frozen=True):
-    """Messages of this channel after the client's cursor may have been dropped."""
+    """Messages of this channel after the client's cursor may have been dropped.
+
+    `until`: the cursor of the last one that may be missing. No message up to there names the channel, and none after it
+    is missing.
+    """
 
     channel: str
     reason: GapReason
+    until: str
 
 
 class Answer(Struct, frozen=True):

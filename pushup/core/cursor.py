@@ -43,6 +43,11 @@ def cursor_after(message_id: str, cursor: str) -> str:
     return f"{cursor.rpartition('-')[0]}-{message_id.rpartition('-')[2]}"
 
 
+def sequence_in(cursor: str) -> int:
+    """The sequence in a cursor that this node has made."""
+    return int(cursor.rpartition("-")[2])
+
+
 _STARTS = {"": Start.EARLIEST, "earliest": Start.EARLIEST, "now": Start.NOW}
 
 

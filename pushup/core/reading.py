@@ -7,7 +7,7 @@ from heapq import merge
 from operator import attrgetter
 
 from pushup.core.answer import Answer, Gap, Received
-from pushup.core.channel import Channel
+from pushup.core.channel import Channel, GapReason
 from pushup.core.cursor import Cursor, Start
 from pushup.core.message import Message
 from pushup.core.past_epochs import NO_PAST, PastEpochs
@@ -47,18 +47,24 @@ def read(
     if isinstance(cursor, Start):
         after = last.sequence if cursor is Start.NOW else 0
     elif (cursor := past.translate(cursor, last.epoch)).epoch != last.epoch:
-        gaps = tuple(Gap(c.name, "lost") for c in channels)
         after = past.good_up_to(cursor.epoch)
+        gaps = tuple([_gap(c, "lost", last, max(c.dropped_sequence, after, 0)) for c in channels])
     else:
         after = cursor.sequence
         for n, channel in enumerate(channels):
-            if (channel.dropped_sequence if missed is None else missed[n]) > after:
-                gaps = (*gaps, Gap(channel.name, channel.reason))
+            end = channel.dropped_sequence if missed is None else missed[n]
+            if end > after:
+                gaps = (*gaps, _gap(channel, channel.reason, last, end))
             if channel.closed_sequence > after:
                 closed = (*closed, channel.name)
     messages, upto = _take(channels, selection, after, last.epoch, past, limit_bytes)
     sequence = max(after, last.sequence) if upto is None else upto
     return Answer(f"{last.epoch}-{sequence}", messages, upto is not None, gaps, closed)
+
+
+def _gap(channel: Channel, reason: GapReason, last: Cursor, end: int) -> Gap:
+    """The gap of a channel that keeps nothing up to the sequence `end`, and everything after it."""
+    return Gap(channel.name, reason, f"{last.epoch}-{end}")
 
 
 def _take(
@@ -69,6 +75,8 @@ def _take(
     size = upto = 0
     for message in channels[0].after(after, selection) if len(channels) == 1 else _merged(channels, selection, after):
         names = tuple([c.name for c in channels if c.name in message.channels])
+        if message.holders < len(message.channels):  # some have dropped it: their gaps do not end before it
+            names = tuple([c.name for c in channels if c.name in names and c.dropped_sequence < message.sequence])
         size += len(memoryview(message.data)) + RECEIVED_OVERHEAD_BYTES * len(names)
         if taken and (len(taken) >= selection.limit or size > limit_bytes):
             return tuple(taken), upto

@@ -66,6 +66,24 @@ def _other_reason(value: dict[str, Any]) -> None:
         gap["reason"] = "unknown"
 
 
+def _ends(by: int) -> Any:
+    """Each gap ends elsewhere."""
+
+    def move(value: dict[str, Any]) -> None:
+        for gap in value["gaps"]:
+            gap["until"] = _beside(gap["until"], by)
+
+    return move
+
+
+def _in_gaps(value: dict[str, Any]) -> None:
+    """Messages name the channels that have dropped them."""
+    for gap in value["gaps"]:
+        for message in value["messages"]:
+            if int(message["id"].rpartition("-")[2]) <= int(gap["until"].rpartition("-")[2]):
+                message["channels"].append(gap["channel"])
+
+
 def _wrapped(value: dict[str, Any]) -> None:
     for message in value["messages"]:
         message["data"] = [message["data"]]
@@ -137,6 +155,9 @@ FAULTS: dict[str, Fault] = {
     "reports no gaps": Fault(response=answers(_set(gaps=[]))),
     "reports false gaps": Fault(response=answers(_false_gap)),
     "gives another reason": Fault(response=answers(_other_reason)),
+    "names channels that have dropped a message": Fault(response=answers(_in_gaps)),
+    "ends gaps too early": Fault(response=answers(_ends(-1))),
+    "ends gaps too late": Fault(response=answers(_ends(1))),
     "reports no closings": Fault(response=answers(_set(closed=[]))),
     "reports false closings": Fault(response=answers(_set(closed=["other"]))),
     "gives messages another channel": Fault(response=answers(lambda value: _each(value, channels=["other"]))),
@@ -215,6 +236,7 @@ FAULTS: dict[str, Fault] = {
     "gives every event an id": Fault(stream=spoiled_streams.each(lambda e: e._replace(id=e.id or "e-1"))),
     "sends no events with names": Fault(stream=spoiled_streams.each(lambda e: None if e.name else e)),
     "sends no cursors on streams": Fault(stream=spoiled_streams.each(lambda e: e if e.name or e.is_message else None)),
+    "tells of closings late": Fault(stream=StreamFault(spoiled_streams.closings_last)),
     "sends no heartbeats": Fault(stream=StreamFault(spoiled_streams.without_heartbeats)),
     "begins streams late": Fault(stream=StreamFault(late_seconds=LATE_SECONDS)),
     "buffers streams": Fault(stream=StreamFault(buffers=True)),
@@ -336,6 +358,9 @@ NOTICED: dict[str, tuple[str, ...]] = {
         "delivery/loses-nothing-when-polls-end",
     ),
     "gives another reason": ("gaps/have-a-reason", "gaps/tell-of-*messages"),
+    "names channels that have dropped a message": ("gaps/end-where-they-say",),
+    "ends gaps too early": ("gaps/end-where-they-say",),
+    "ends gaps too late": ("gaps/end-where-they-say",),
     "reports no closings": ("gaps/tell-of-closed-channels", "gaps/end-held-*", "gaps/survive-*", "cluster/tells-of-*"),
     "reports false closings": ("gaps/are-not-for-newcomers", "polling/end-in-time"),
     "gives messages another channel": ("polling/see-only-their-channels", "polling/count-a-channel-once"),
@@ -557,7 +582,8 @@ NOTICED: dict[str, tuple[str, ...]] = {
         "streams/say-why-they-end",
         "streams/move-the-cursor-*",
     ),
-    "sends no cursors on streams": ("streams/begin-with-a-cursor",),
+    "sends no cursors on streams": ("streams/begin-with-a-cursor", "streams/end-gaps-at-an-id"),
+    "tells of closings late": ("streams/tell-of-closings-before-*",),
     "sends no heartbeats": ("streams/have-heartbeats",),
     "begins streams late": ("streams/begin-at-once",),
     "buffers streams": ("streams/begin-at-once", "streams/carry-messages-*"),

@@ -110,6 +110,23 @@ def one_behind() -> Spoil:
     return spoil
 
 
+def closings_last() -> Spoil:
+    """Closings come behind the messages, with the cursor that ends them."""
+    waiting: list[Event] = []
+
+    def spoil(event: Event) -> Iterable[Event]:
+        if event.name == "closed":
+            waiting.append(event)
+            return []
+        if event.is_message:
+            return [event]
+        came = [*waiting, event]
+        waiting.clear()
+        return came
+
+    return spoil
+
+
 def without_heartbeats() -> Spoil:
     """Cursors without a message come once, at the beginning."""
     seen: list[Event] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from pushup.core.answer import Answer
+from pushup.core.answer import Answer, Gap
 from pushup.core.commands import (
     ChannelState,
     Close,
@@ -258,28 +258,42 @@ class NaiveState:
         taken: list[NaiveMessage] = []
         size = 0
         for message in messages:
-            size += len(message.data) + RECEIVED_OVERHEAD_BYTES * len(set(names) & set(message.channels))
+            size += len(message.data) + RECEIVED_OVERHEAD_BYTES * len(message.keepers.intersection(names))
             if taken and (len(taken) == selection.limit or size > self.limits.answer_limit_bytes):
                 break
             taken.append(message)
         assert [(m.id, m.time, m.channels, bytes(m.data)) for m in answer.messages] == [
-            (f"{m.epoch}-{m.sequence}", m.time, tuple(n for n in names if n in m.channels), m.data) for m in taken
+            (f"{m.epoch}-{m.sequence}", m.time, tuple(n for n in names if n in m.keepers), m.data) for m in taken
         ]
         assert answer.more == (len(taken) < len(messages))
         end = taken[-1].sequence if answer.more else max(after or 0, self.last)
         assert answer.cursor == f"{self.epoch}-{end}"
-        if after is None or is_lost:
-            return
-        reported = {gap.channel: gap.reason for gap in answer.gaps}
+        reported = {gap.channel: gap for gap in answer.gaps}
         assert len(reported) == len(answer.gaps)
         assert set(reported) <= set(names)
+        for gap in answer.gaps:
+            self._assert_until(gap, after or 0, is_exact=not was_moved and (after or 0) >= self.floor)
+        if after is None or is_lost:
+            return
         for name in names:
             self._assert_gap(name, reported.get(name), selection, after, held, was_moved)
             closing = self.closings.get(name)
             assert (name in answer.closed) == (closing is not None and closing.sequence > after), name
 
+    def _assert_until(self, gap: Gap, after: int, *, is_exact: bool) -> None:
+        """Assert that the gap ends behind all that its channel has dropped, and before all that it keeps.
+
+        `is_exact`: right behind it.
+        """
+        epoch, _, until = gap.until.rpartition("-")
+        assert epoch == self.epoch
+        kept = [m.sequence for m in self.kept if gap.channel in m.keepers and m.sequence > after]
+        end = max([after, *[d.sequence for d in self.dropped(gap.channel, after)]])
+        assert end <= int(until) < min([self.last + 1, *kept]), f"{gap} at {after}"
+        assert int(until) == end or not is_exact, f"{gap} at {after}, and the last that was dropped is {end}"
+
     def _assert_gap(
-        self, name: str, reported: str | None, selection: Selection, after: int, held: bool, was_moved: bool
+        self, name: str, reported: Gap | None, selection: Selection, after: int, held: bool, was_moved: bool
     ) -> None:
         drops = self.dropped(name, after)
         if reported is None:
@@ -291,7 +305,7 @@ class NaiveState:
             assert drops or self.closings_of(name, after), f"{name} dropped nothing after {after}: a false gap"
         elif after >= self.floor:
             assert drops, f"{name} dropped no message after {after}: a false gap"
-            assert reported == drops[-1].reason
+            assert reported.reason == drops[-1].reason
 
     def select(self, names: tuple[str, ...], selection: Selection, after: int) -> list[NaiveMessage]:
         return [

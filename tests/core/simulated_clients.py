@@ -32,7 +32,11 @@ class Client:
     is_waiting: bool = False
 
     def take(self, answer: Answer, names: tuple[str, ...], since: int | None, naive: NaiveState) -> None:
-        """Assert that an answer covers everything between `since` and its own cursor, without duplicates."""
+        """Assert that an answer covers everything between `since` and its own cursor, without duplicates.
+
+        For each channel: its messages name it, or are in a gap, which ends before the first that names it. So a stream
+        may be left, or joined, at the cursor of any of its messages, or at the end of a gap.
+        """
         end = sequence_of(answer.cursor)
         got = ids(answer)
         assert got == sorted(set(got))
@@ -45,13 +49,15 @@ class Client:
         if since is None:
             return
         assert end >= since
-        gaps = {gap.channel for gap in answer.gaps}
+        gaps = {gap.channel: sequence_of(gap.until) for gap in answer.gaps}
+        named = {(sequence_of(message.id), name) for message in answer.messages for name in message.channels}
         for message in reversed(naive.published):
             if message.sequence <= since:
                 break
-            asked = set(message.channels) & set(names)
-            if asked and message.sequence <= end and self.selection.start <= message.time < self.selection.end:
-                assert message.sequence in self.received or asked <= gaps, f"message {message.sequence} is lost"
+            if message.sequence <= end and self.selection.start <= message.time < self.selection.end:
+                for name in set(message.channels) & set(names):
+                    is_named, is_missed = (message.sequence, name) in named, message.sequence <= gaps.get(name, since)
+                    assert is_named != is_missed, f"message {message.sequence} of {name}: {answer} after {since}"
         for name, sequence in reversed(naive.closed):
             if sequence <= since:
                 break

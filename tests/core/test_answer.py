@@ -12,6 +12,7 @@ from pushup.core.answer import Answer, Gap, Received
 from pushup.core.channel import Channel
 from pushup.core.cursor import Cursor, Start
 from pushup.core.message import Message
+from pushup.core.past_epochs import PastEpoch, PastEpochs
 from pushup.core.poll import Selection
 from pushup.core.reading import RECEIVED_OVERHEAD_BYTES, read
 
@@ -66,8 +67,9 @@ def test_an_answer_encodes_to_the_json_of_the_http_api() -> None:
         b'{"cursor":"e1-1","messages":[{"id":"e1-1","time":1.5,"channels":["b","a"],"data":{"q": 1.0}}],'
         b'"more":false,"gaps":[],"closed":[]}'
     )
-    assert msgspec.json.encode(Answer("e1-1", (), False, (Gap("a", "expired"),), ("b",))) == (
-        b'{"cursor":"e1-1","messages":[],"more":false,"gaps":[{"channel":"a","reason":"expired"}],"closed":["b"]}'
+    assert msgspec.json.encode(Answer("e1-1", (), False, (Gap("a", "expired", "e1-1"),), ("b",))) == (
+        b'{"cursor":"e1-1","messages":[],"more":false,'
+        b'"gaps":[{"channel":"a","reason":"expired","until":"e1-1"}],"closed":["b"]}'
     )
 
 
@@ -149,6 +151,35 @@ def test_a_cursor_before_a_dropped_message_gets_a_gap() -> None:
     assert ids(stream.ask("ab", 1)) == [2, 3, 4]
     stream.channels["b"].drop_oldest("evicted")
     assert gaps(stream.ask("ba", 1)) == [("b", "evicted"), ("a", "evicted")]
+
+
+def test_a_message_does_not_name_a_channel_that_has_dropped_it() -> None:
+    """Or it would say that the gap of this channel ends before it, and who starts there would miss what follows."""
+    stream = stream_of("bc", "c", "c")
+    stream.channels["c"].drop_oldest("evicted")
+    stream.channels["c"].drop_oldest("evicted")
+    for cursor in (0, Start.EARLIEST):
+        answer = stream.ask("bc", cursor)
+        assert [(m.id, m.channels) for m in answer.messages] == [("e1-1", ("b",)), ("e1-3", ("c",))]
+    assert stream.ask("bc", 0).gaps == (Gap("c", "evicted", "e1-2"),)
+    assert stream.ask("bc", 1).gaps == (Gap("c", "evicted", "e1-2"),)
+    assert stream.ask("bc", 2).gaps == ()
+
+
+def test_a_gap_ends_with_the_last_message_that_was_dropped() -> None:
+    """Of another epoch it ends there, too, or where the present one begins; on each page, even beyond that."""
+    stream = stream_of("a", "ab", "a", "b")
+    stream.channels["a"].drop_oldest("expired")
+    stream.channels["a"].drop_oldest("evicted")
+    assert stream.ask("ab", 0, limit=1).gaps == (Gap("a", "evicted", "e1-2"),)
+    assert stream.ask("abc", Cursor("e0", 9)).gaps == tuple(
+        Gap(name, "lost", until) for name, until in (("a", "e1-2"), ("b", "e1-0"), ("c", "e1-0"))
+    )
+    past = PastEpochs((PastEpoch("e0", 3),))
+    channels = [stream.channels[name] for name in "ab"]
+    answer = read(channels, Selection(("a", "b")), Cursor("e0", 4), Cursor(EPOCH, 4), 100_000, past=past)
+    assert answer.gaps == (Gap("a", "lost", "e1-3"), Gap("b", "lost", "e1-3"))
+    assert ids(answer) == [4]
 
 
 def test_every_page_that_starts_before_the_end_of_a_gap_reports_it() -> None:

@@ -29,7 +29,7 @@ def read(data: bytes, *, head: bool = False) -> Reply:
 def test_an_answer(writer: ResponseWriter) -> None:
     """The answer to a poll is a 200 with JSON, a length and a date, and must not be cached."""
     message = Received("e-8", 1.5, ("a",), Raw(b'{"b": 1.10}'))
-    reply = read(writer.answer(Answer("e-9", (message,), True, (Gap("a", "expired"),), ("c",)), None))
+    reply = read(writer.answer(Answer("e-9", (message,), True, (Gap("a", "expired", "e-7"),), ("c",)), None))
     assert reply.status == 200
     assert reply.headers == {
         "content-type": "application/json",
@@ -41,7 +41,7 @@ def test_an_answer(writer: ResponseWriter) -> None:
         "cursor": "e-9",
         "messages": [{"id": "e-8", "time": 1.5, "channels": ["a"], "data": {"b": 1.1}}],
         "more": True,
-        "gaps": [{"channel": "a", "reason": "expired"}],
+        "gaps": [{"channel": "a", "reason": "expired", "until": "e-7"}],
         "closed": ["c"],
     }
     assert b'{"b": 1.10}' in reply.body, "data is sent as it was written"

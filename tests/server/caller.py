@@ -109,3 +109,8 @@ def poll_path(*channels: str, **parameters: object) -> str:
 def data_of(answer: dict[str, Any]) -> list[Any]:
     """The data of the messages in an answer."""
     return [message["data"] for message in answer["messages"]]
+
+
+def gaps_of(answer: dict[str, Any]) -> list[tuple[str, str]]:
+    """The channel and the reason of each gap in an answer."""
+    return [(gap["channel"], gap["reason"]) for gap in answer["gaps"]]

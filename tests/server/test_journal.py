@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from pushup.broadcast.high_water import mark_path
-from tests.server.caller import Caller, data_of
+from tests.server.caller import Caller, data_of, gaps_of
 from tests.server.command_line import error_of
 from tests.server.conftest import Serve
 from tests.server.raw_client import post
@@ -109,7 +109,7 @@ def test_the_replicated_state_survives(serve: Serve, path: Path, number: signal.
         answer = caller.poll("a", "b", "gone", str(nameless["id"]), cursor=start, timeout=0)
         assert data_of(answer) == [[1, "é"], 2.5, 0, 1, 2]
         assert [m["id"] for m in answer["messages"]] == [first["id"], second["id"], *many["ids"]]
-        assert (answer["gaps"], answer["closed"]) == ([{"channel": "gone", "reason": "closed"}], ["gone"])
+        assert (gaps_of(answer), answer["closed"]) == ([("gone", "closed")], ["gone"])
         assert data_of(caller.poll("b", cursor=many["ids"][0], timeout=0)) == [1, 2]
         assert caller.publish(["a", "b"], [1, "é"], key="k") == first
         other = {"channels": ["a"], "data": "not this"}
@@ -129,7 +129,7 @@ def test_messages_expire_while_no_server_runs(serve: Serve, path: Path) -> None:
     time.sleep(1.1)
     with serve(*journal(path), retention_seconds="1s") as server, server.caller() as caller:
         wait_until(lambda: server.metric("cached_messages") == 0, "the old message to go")
-        assert caller.poll("a", cursor=cursor, timeout=0)["gaps"] == [{"channel": "a", "reason": "expired"}]
+        assert gaps_of(caller.poll("a", cursor=cursor, timeout=0)) == [("a", "expired")]
 
 
 # Put back, moved.
@@ -147,12 +147,12 @@ def test_a_journal_that_was_put_back_is_noticed(serve: Serve, path: Path) -> Non
         ids += [caller.publish(["a"], n)["id"] for n in range(10, 30)]
         end(server, signal.SIGKILL)
     _put_back(copy, path)
-    lost = [{"channel": "a", "reason": "lost"}]
+    lost = [("a", "lost")]
     with serve(*journal(path)) as server, server.caller() as caller:
         server.expect_log("an older copy was put in its place")
         for cursor in (start, ids[4], ids[9], ids[10], ids[29]):
             answer = caller.poll("a", cursor=cursor, timeout=0)
-            assert (answer["gaps"], answer["messages"]) == (lost, [])
+            assert (gaps_of(answer), answer["messages"]) == (lost, [])
         assert caller.call("GET", "/v1/channels/a").status == 200
         new = [caller.publish(["a"], n, key=f"k{n}")["id"] for n in range(30)]
         assert not set(new) & set(ids)
@@ -181,7 +181,7 @@ def test_a_journal_that_was_put_back_with_its_mark(serve: Serve, path: Path) -> 
     with serve(*journal(path)) as server, server.caller() as caller:
         new = [caller.publish(["a"], n)["id"] for n in range(10, 50)]
         assert not set(new) & set(ids)
-        assert caller.poll("a", cursor=ids[29], timeout=0)["gaps"] == [{"channel": "a", "reason": "lost"}]
+        assert gaps_of(caller.poll("a", cursor=ids[29], timeout=0)) == [("a", "lost")]
         assert [m["id"] for m in everything(caller, "a", cursor=ids[4])] == [*ids[5:10], *new]
         end(server, signal.SIGTERM)
 

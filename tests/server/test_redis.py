@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.caller import Caller, data_of, poll_path
+from tests.server.caller import Caller, data_of, gaps_of, poll_path
 from tests.server.certificates import write_certificate
 from tests.server.raw_client import WAIT_SECONDS
 from tests.server.redis_cluster import (
@@ -533,7 +533,7 @@ def test_all_are_restarted_and_so_is_redis(tmp_path: Path, channel: str, durable
                 assert cluster.next().publish([channel], "kept", key="k") == published
             else:
                 assert [data_of(answer) for answer in answers] == [[]] * 2
-                assert [answer["gaps"] for answer in answers] == [[{"channel": channel, "reason": "lost"}]] * 2
+                assert [gaps_of(answer) for answer in answers] == [[(channel, "lost")]] * 2
             assert place(cluster.wait_until_one()) > place(last)
 
 
@@ -569,9 +569,9 @@ def test_redis_is_put_back_while_all_nodes_are_stopped(tmp_path: Path, channel: 
             cluster = start(stack)
             issued = [cluster.publish([channel], n)["id"] for n in range(6, 9)]
             cluster.wait_until_one()
-            lost = [{"channel": channel, "reason": "lost"}]
+            lost = [(channel, "lost")]
             for caller in cluster.callers:
-                assert poll_in_the_end(caller, channel, cursor=after, timeout=0)["gaps"] == lost
+                assert gaps_of(poll_in_the_end(caller, channel, cursor=after, timeout=0)) == lost
                 gaps = poll_in_the_end(caller, channel, cursor=before, timeout=0)["gaps"]
                 assert gaps == (lost if has_marks else [])
             assert epoch_of(before) not in {epoch_of(id_) for id_ in issued}
@@ -670,7 +670,7 @@ def test_other_limits_take_effect_when_all_nodes_have_them(redis: RedisServer, t
         for caller in cluster.callers:
             answer = caller.poll(channel, cursor=start, timeout=0)
             assert data_of(answer) == [9, 10, 11]
-            assert answer["gaps"] == [{"channel": channel, "reason": "evicted"}]
+            assert gaps_of(answer) == [(channel, "evicted")]
 
 
 def test_password_user_and_database(tmp_path: Path, channel: str) -> None:

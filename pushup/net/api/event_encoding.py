@@ -13,7 +13,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from pushup.core.answer import Answer
-from pushup.core.cursor import cursor_after
+from pushup.core.cursor import cursor_after, sequence_in
 from pushup.net.api.bodies import write
 
 MEDIA_RANGES_LIMIT = 32
@@ -89,14 +89,17 @@ class EventEncoding:
         return self._chunk(self._form.event(b"error", b"", problem))
 
     def _events(self, answer: Answer) -> bytes:
+        """Gaps and closings come first: who continues at any later `id` is not told of them again."""
         event = self._form.event
         parts = [event(b"gap", b"", write(gap)) for gap in answer.gaps]
-        for message in answer.messages:
-            data = write(message)
+        parts += [event(b"closed", b"", write({"channel": name})) for name in answer.closed]
+        data_at = {cursor_after(message.id, answer.cursor): write(message) for message in answer.messages}
+        if answer.gaps:
+            data_at = _with_ends(answer, data_at)
+        for cursor, data in data_at.items():
             if b"\n" in data or b"\r" in data:  # between two tokens of JSON: in a string they are escaped
                 data = data.replace(b"\r", b" ").replace(b"\n", b" ")
-            parts.append(event(b"", cursor_after(message.id, answer.cursor).encode(), data))
-        parts += [event(b"closed", b"", write({"channel": name})) for name in answer.closed]
+            parts.append(event(b"", cursor.encode(), data))
         if not answer.tells_something:
             parts.append(self._form.heartbeat)
         if answer.gaps or answer.closed or not answer.messages:
@@ -105,6 +108,16 @@ class EventEncoding:
 
     def _chunk(self, data: bytes) -> bytes:
         return b"%x\r\n%b\r\n" % (len(data), data) if self.is_chunked else data
+
+
+def _with_ends(answer: Answer, data_at: dict[str, bytes]) -> dict[str, bytes]:
+    """The same with an event without data where a gap ends, if no message has that cursor.
+
+    A gap that reaches beyond the answer is reported again by the next.
+    """
+    last = sequence_in(answer.cursor)
+    ends = {gap.until: b"" for gap in answer.gaps if sequence_in(gap.until) < last}
+    return dict(sorted((ends | data_at).items(), key=lambda item: sequence_in(item[0])))
 
 
 class EventEncodings:

@@ -211,11 +211,15 @@ def test_gaps_come_before_what_follows_and_move_no_cursor(node: InMemoryNode) ->
         node.publish("a", data=n)
     stream = open_stream(node, "channel=a&cursor=e-2")
     events = take(stream)
-    assert events[0] == Event("gap", "", {"channel": "a", "reason": "evicted"})
+    assert events[0] == Event("gap", "", {"channel": "a", "reason": "evicted", "until": "e-5"})
     assert data_of(events) == list(range(5, 25))
     assert [e.event for e in take(open_stream(node, f"channel=a&cursor={cursor_of(events)}"))] == []
     lost = take(open_stream(node, "channel=b&cursor=z-2"))
-    assert lost == [Event("gap", "", {"channel": "b", "reason": "lost"}), Event("", "e-25", None)]
+    assert lost == [
+        Event("gap", "", {"channel": "b", "reason": "lost", "until": "e-0"}),
+        Event("", "e-0", None),
+        Event("", "e-25", None),
+    ]
 
 
 def test_a_closed_channel_is_told_and_the_cursor_passes_it(node: InMemoryNode) -> None:

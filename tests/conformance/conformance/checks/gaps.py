@@ -71,13 +71,14 @@ def are_not_reported_to_those_who_saw_all(t: Trial) -> None:
 
 @must("GAP-2", *GAPS)
 def have_a_reason(t: Trial) -> None:
-    """A gap has a channel that was asked for, and a reason."""
+    """A gap has a channel that was asked for, a reason, and its end."""
     client, name = t.client(), t.channel()
     cursor = client.publish(name, 1).cursor
     client.publish(name, 2)
     t.status(client.call("DELETE", f"/v1/channels/{name}"), 204)
     (gap,) = client.poll(name, cursor).value["gaps"]
-    t.same("the gap", gap, {"channel": name, "reason": "closed"})
+    t.same("the gap", gap, {"channel": name, "reason": "closed", "until": gap.get("until")})
+    t.true(isinstance(gap["until"], str), f"expected a cursor as until, and {gap} came")
 
 
 @must("GAP-3", *GAPS)
@@ -173,6 +174,24 @@ def keep_nothing_back(t: Trial) -> None:
     data, gaps, _ = _follow_to_end(t, client, (lossy, other), cursor)
     t.same("the gaps", gaps, {(lossy, "evicted")})
     t.true("here" in data, "expected the message of the other channel, and it did not come")
+
+
+@must("GAP-8", *GAPS)
+def end_where_they_say(t: Trial) -> None:
+    """A message that one channel has dropped may come on another; the gap ends at a cursor behind it."""
+    client, lossy, other = t.client(), t.channel(), t.channel()
+    cursor = client.publish(lossy, "seen").cursor
+    both = client.publish((lossy, other), "on both").cursor
+    client.publish(lossy, "dropped")
+    _fill(t, client, lossy)
+    answer = client.poll((lossy, other), cursor)
+    first = answer.value["messages"][0]
+    t.same("the message on both, and its channels", (first["data"], first["channels"]), ("on both", [other]))
+    (gap,) = answer.value["gaps"]
+    t.same("the gaps behind that message", client.poll((lossy, other), both).gaps, ((lossy, "evicted"),))
+    t.same("the gaps behind the end", client.poll((lossy, other), gap["until"]).gaps, ())
+    data, _, _ = _follow_to_end(t, client, (lossy,), gap["until"])
+    t.same("the messages behind the end", data, list(range(t.limits["retention_messages"])))
 
 
 @must("CUR-9", *GAPS)

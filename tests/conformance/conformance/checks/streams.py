@@ -206,8 +206,51 @@ def tell_of_gaps(t: Trial) -> None:
         client.publish_list((name, n) for n in range(at, min(at + 100, most)))
     for kind in KINDS:
         stream = t.client().stream(name, cursor, Accept=kind)
-        t.same("the gap", stream.named("gap"), Event("gap", "", {"channel": name, "reason": "evicted"}))
+        gap = stream.named("gap")
+        t.true(isinstance(gap.data, dict) and gap.data.get("until"), f"expected a gap with its end, and {gap} came")
+        told = {"channel": name, "reason": "evicted", "until": gap.data["until"]}
+        t.same("the gap", gap, Event("gap", "", told))
         t.same("the messages left", [stream.message() for _ in range(most)], list(range(most)))
+
+
+@must("STREAM-5", *GAPS)
+def end_gaps_at_an_id(t: Trial) -> None:
+    """A gap ends with the event whose id is its end: from an earlier id a client gets it again, from that one not."""
+    client, lossy, other, most = t.client(), t.channel(), t.channel(), t.limits["retention_messages"]
+    cursor = client.publish(lossy, "seen").cursor
+    client.publish((lossy, other), "on both")
+    client.publish(lossy, "dropped")
+    client.publish(other, "between")
+    for at in range(0, most, 100):
+        client.publish_list((lossy, n) for n in range(at, min(at + 100, most)))
+    for kind in KINDS:
+        stream = t.client().stream((lossy, other), cursor, Accept=kind)
+        until = stream.named("gap").data["until"]
+        while stream.cursor != until:
+            event = stream.next()
+            named = event.data["channels"] if event.is_message else []
+            t.true(lossy not in named, f"expected nothing of the channel before {until}, and {event} came")
+            gaps = client.poll((lossy, other), event.id or cursor).gaps
+            t.same(f"the gaps behind {event}", gaps, () if event.id == until else ((lossy, "evicted"),))
+        t.same("the messages left", [stream.message() for _ in range(most + 1)], ["between", *range(most)])
+
+
+@must("STREAM-5")
+def tell_of_closings_before_what_follows(t: Trial) -> None:
+    """A client that leaves the stream at a message, and goes on from there, has got each closing before, or gets it."""
+    client, names = t.client(), (t.channel(), t.channel())
+    cursor = client.publish(names, 1).cursor
+    client.publish(names[1], 2)
+    t.status(client.call("DELETE", f"/v1/channels/{names[0]}"), 204)
+    client.publish(names[1], 3)
+    for kind in KINDS:
+        stream, told = t.client().stream(names, cursor, Accept=kind), 0
+        for number in (2, 3):
+            while not (event := stream.next()).is_message:
+                told += event.name == "closed"
+            t.same("the message", event.data["data"], number)
+            again = client.poll(names, stream.cursor).closed
+            t.true(told or again == names[:1], f"expected the closing of {names[0]}, and it never came")
 
 
 @must("STREAM-5")
