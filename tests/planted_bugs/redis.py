@@ -91,6 +91,29 @@ _BUGS = (
         ),
         needs=(*RESTARTS, "cut", "cut_all", "clog", "redis_pause", "late"),
     ),
+    # Whose log it is.
+    Bug(
+        "follows-another-cluster",
+        "a node follows whatever log is at its address, and begins an epoch there",
+        "docs/reliability.md, which cluster a log belongs to",
+        (
+            Edit(
+                f"{AT}/recovery.py",
+                "    if now.cluster and tail.cluster and now.cluster != tail.cluster:",
+                "    if False:",
+            ),
+        ),
+        test="tests/broadcast/redis/test_clusters.py",
+        why="a simulation has one Redis",
+    ),
+    Bug(
+        "epoch-founds-a-cluster",
+        "an epoch that begins does not keep the name of its cluster",
+        "docs/reliability.md, which cluster a log belongs to",
+        (Edit(f"{AT}/log.py", "        name = cluster or changes.epoch\n", "        name = changes.epoch\n"),),
+        test="tests/broadcast/redis/test_clusters.py",
+        why="a simulation has one Redis",
+    ),
     # Following.
     Bug(
         "chain-not-checked",

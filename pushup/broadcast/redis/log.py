@@ -2,7 +2,7 @@
 
 | key | what it is |
 |---|---|
-| `{PREFIX}:state` | hash: the epoch and its run of Redis; the end of the log; the version; the checkpoint |
+| `{PREFIX}:state` | hash: cluster, epoch and its run of Redis; the end of the log; the version; the checkpoint |
 | `{PREFIX}:log` | stream: the entries, by their last sequence; trimmed some time after the checkpoint contains them |
 | `{PREFIX}:channels`, `:messages`, `:keys` | the checkpoint's bodies (`pushup.broadcast.checkpoint`) |
 | `{PREFIX}:loads` | until when saves wait for each node that reads the checkpoint (`loading`) |
@@ -36,7 +36,7 @@ from pushup.broadcast.redis.errors import EpochOver, ErrorReply, Incomplete, Los
 from pushup.broadcast.redis.loading import Loading
 from pushup.broadcast.redis.pieces import Count
 from pushup.broadcast.redis.records import LastEntry, Loaded, Report, SavedHead, Tail, Vouchers
-from pushup.broadcast.redis.replies import LogEntries, fields_of, info_of, log_entry, tail_of
+from pushup.broadcast.redis.replies import TAIL_FIELDS, LogEntries, fields_of, info_of, log_entry, tail_of
 from pushup.core.commands import Command, Entry
 from pushup.core.cursor import Cursor
 from pushup.core.snapshot import Changes, ChannelSnapshot
@@ -88,6 +88,7 @@ class RedisLog:
 
     def __init__(self, connection: RedisConnection, prefix: str) -> None:
         self.connection = connection
+        self.prefix = prefix
         key = f"{{{prefix}}}:".__add__  # the braces are a hash tag: Redis Cluster keeps all keys on one node
         self._state, self._log, self._vouchers = key("state"), key("log"), key("vouchers")
         self._loads, self._begin = key("loads"), key("begin")
@@ -141,7 +142,7 @@ class RedisLog:
         return LogEntries(epoch, rows)
 
     async def tail(self) -> Tail:
-        return tail_of(*await self.connection.ask("HMGET", self._state, "epoch", "sequence", "tag", "run", "version"))
+        return tail_of(*await self.connection.ask("HMGET", self._state, *TAIL_FIELDS))
 
     async def find(self, tail: Tail, last: Cursor, tag: bytes) -> LastEntry:
         """Look for the entry with this last sequence and tag in the log that ends with `tail`."""
@@ -170,10 +171,13 @@ class RedisLog:
         """
         return await Loading(self.connection.ask, _LOAD.sha, (*self._parts, self._loads), node).run()
 
-    async def begin(self, over: str, changes: Changes, channels: Iterable[ChannelSnapshot] | None = None) -> bool:
+    async def begin(
+        self, over: str, changes: Changes, channels: Iterable[ChannelSnapshot] | None = None, cluster: str = ""
+    ) -> bool:
         """Replace the epoch `over` by that of these changes; it is followed in this run.
 
         It has these channels, by default those of the changes. They are taken from the iterable and sent in pieces.
+        `cluster`: its name; empty if it is founded now, and named by this epoch.
         Returns False if another node has replaced it already, or the channels did not all arrive.
         """
         new, count = f"{self._begin}:{changes.epoch}", 0
@@ -183,7 +187,8 @@ class RedisLog:
             await self.connection.ask("HSET", new, *piece)
             await self.connection.ask("EXPIRE", new, BEGIN_SECONDS)
         head = encode(SavedHead(head_of(changes), changes.epoch, changes.limits))
-        words = (over, changes.epoch, changes.time, self.run, changes.version, head, count)
+        name = cluster or changes.epoch
+        words = (over, changes.epoch, changes.time, self.run, changes.version, head, count, name)
         return bool(await self._evaluate(_BEGIN, (*self._parts, self._vouchers, new), *words))
 
     async def switch(self, after: bytes, tag: str, command: Command, **fields: str | float) -> bool:
@@ -235,10 +240,8 @@ class RedisLog:
     async def report(self, node: str, member: bytes, lease: float) -> Report:
         """Renew this node's lease (seconds), with what others are told about it; b"" ends it."""
         reply = await self._evaluate(_REPORT, self._members, node, member, lease)
-        epoch, sequence, tag, run, version, saved, complete, time, *members = reply
-        return Report(
-            tail_of(epoch, sequence, tag, run, version), int(saved or 0), bool(complete), float(time), members
-        )
+        tail, (saved, complete, time, *members) = reply[: len(TAIL_FIELDS)], reply[len(TAIL_FIELDS) :]
+        return Report(tail_of(*tail), int(saved or 0), bool(complete), float(time), members)
 
     async def replicas(self, seconds: float) -> tuple[Tail, int]:
         """The end of the log, and how many replicas have received it; waits this long for the first."""

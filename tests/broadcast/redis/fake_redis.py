@@ -288,16 +288,18 @@ class FakeRedis:
         return [self._hget(state, b"run") or b"", list(self.data.get(members, {})), all_vouchers]
 
     def _begin(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
-        over, epoch, time, run, version, checkpoint, count = arguments
+        over, epoch, time, run, version, checkpoint, count, cluster = arguments
         channels = self.data.get(keys[6], {})
         if (self._hget(keys[0], b"epoch") or b"") != over or len(channels) != int(count):
             return 0
         self._deny_writes()
+        founded = b"%.6f" % self.now() if cluster == epoch else self._hget(keys[0], b"founded") or b"0"
         for key in keys:
             self.data.pop(key, None)
         new = {
             b"epoch": epoch, b"sequence": b"0", b"time": time, b"tag": epoch, b"run": run,
-            b"version": version, b"saved": b"0", b"checkpoint": checkpoint,
+            b"version": version, b"cluster": cluster, b"founded": founded,
+            b"saved": b"0", b"checkpoint": checkpoint,
         }  # fmt: skip
         self.data[keys[0]] = new
         if channels:
@@ -342,8 +344,7 @@ class FakeRedis:
                 leases[node] = self.now() + float(lease)
             if not leases:
                 del self.data[loads]
-        names = (b"epoch", b"sequence", b"tag", b"run", b"saved", b"checkpoint", b"parts", b"version")
-        return [*self._hmget(state, *names), self._parts((state, loads, *bodies))]
+        return [*self._hmget(state, *_TAIL, b"saved", b"checkpoint", b"parts"), self._parts((state, loads, *bodies))]
 
     def _is_loading(self, loads: bytes) -> bool:
         """Whether a node that reads the checkpoint has a lease."""
@@ -369,13 +370,12 @@ class FakeRedis:
         living = sorted(self.data.get(leases, {}).items(), key=lambda lease: (lease[1], lease[0]))
         shown = [self._hget(members, name) for name, _ in living]
         known = [text for text in shown if text is not None]
-        tail = self._hmget(state, b"epoch", b"sequence", b"tag", b"run", b"version", b"saved")
-        return [*tail, int(complete and shown == known), b"%.6f" % self.now(), *known]
+        return [*self._hmget(state, *_TAIL, b"saved"), int(complete and shown == known), b"%.6f" % self.now(), *known]
 
     def _mark(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
         self._deny_writes()
         self._hset(keys[0], b"waits", b"%d" % (int(self._hget(keys[0], b"waits") or 0) + 1))
-        return self._hmget(keys[0], b"epoch", b"sequence", b"tag", b"run", b"version")
+        return self._hmget(keys[0], *_TAIL)
 
     def _deny_writes(self) -> None:
         if self.denies:
@@ -383,6 +383,7 @@ class FakeRedis:
 
 
 _WRITES = (b"HSET",)
+_TAIL = (b"epoch", b"sequence", b"tag", b"run", b"version", b"cluster", b"founded")
 _BLOCKS = (b"XREAD", b"WAIT")
 
 

@@ -783,7 +783,7 @@ def test_cursors_of_an_unknown_epoch_are_refused(cluster: Cluster, node: Followi
 def test_a_cursor_of_an_epoch_that_never_arrives_is_lost(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
     """It gets a gap once the log was seen to be in another epoch after the cursor came."""
     began = int((START + 1) * 1000)
-    stray = f"{began:x}00-7"
+    stray = f"{began:x}000000-7"
     with pytest.raises(Unavailable):
         node.poll(poll("a", cursor=stray))
     cluster.redis.hangs = True

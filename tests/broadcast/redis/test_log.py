@@ -215,7 +215,7 @@ def test_entries_after_a_new_name_are_of_that_epoch(log: ReadLog) -> None:
     assert replies == [3]
     for entries in (log.now(log.log.read("e1", 0)), log.now(log.log.load()).entries):
         assert [str(Cursor(each.entry.epoch, each.last)) for each in entries] == ["e1-1", "e1-2", "e2-3"]
-    assert log.now(log.log.tail()) == Tail("e2", 3, b"t1", "another", LATEST_VERSION)
+    assert log.now(log.log.tail()) == Tail("e2", 3, b"t1", "another", LATEST_VERSION, "e1", log.redis.now())
 
 
 def test_only_one_entry_follows_another(log: ReadLog) -> None:

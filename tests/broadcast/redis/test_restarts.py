@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
-from twisted.internet.defer import Deferred, succeed
 
 from pushup.broadcast.epochs import next_epoch, order_of
 from pushup.broadcast.high_water import MARK_SECONDS, HighWater
@@ -16,14 +15,12 @@ from pushup.broadcast.redis.catch_up import VOUCH_SECONDS
 from pushup.core.commands import ChannelState, Create, Entry, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.state import ReplicatedState
-from tests.broadcast.redis.following_nodes import Cluster, FollowingNode, cluster_of
+from tests.broadcast.redis.following_nodes import Cluster, Disk, FollowingNode, Now, cluster_of
 from tests.core.builders import ids, poll, publish
 from tests.core.random_entries import sorted_snapshot
 from tests.net.observed_log import logged_at
 
 STATE = b"{pushup}:state"
-
-T = TypeVar("T")
 
 
 @pytest.fixture
@@ -341,7 +338,7 @@ def test_a_node_that_has_not_read_the_new_name_yet(cluster: Cluster) -> None:
     seen = late.state.cursor
     held = late.hold(poll("a", cursor=str(seen), timeout=60.0))
     blind(cluster, late)
-    new = next_epoch(seen.epoch, cluster.clock.seconds(), lambda: 0.0)
+    new = next_epoch(seen.epoch, cluster.clock.seconds(), lambda: 0.0, "")
     cluster.redis._switch(
         (STATE, b"{pushup}:log", b"{pushup}:vouchers"),
         (b"node0.1", b"s", b'{"type":"continue","epoch":"%s"}' % new.encode(), b"epoch", new.encode()),
@@ -463,28 +460,6 @@ def test_following_the_log_is_logged_at_first(cluster: Cluster) -> None:
 
 
 # The mark.
-
-
-class Disk:
-    """The disk of one machine; `data` is the mark on it."""
-
-    name = "the mark"
-
-    def __init__(self) -> None:
-        self.data: bytes | None = None
-
-    def read(self) -> bytes | None:
-        return self.data
-
-    def write(self, data: bytes) -> None:
-        self.data = data
-
-
-class Now:
-    """Makes blocking calls at once."""
-
-    def call(self, function: Callable[..., T], /, *args: Any) -> Deferred[T]:
-        return succeed(function(*args))
 
 
 def start_on(cluster: Cluster, disk: Disk) -> FollowingNode:
@@ -641,12 +616,12 @@ def test_what_a_mark_tells_a_new_node(durable: Cluster, disk: Disk, place: str, 
         "at the end": mark(end.epoch, end.sequence),
         "past its former name": mark(first, 2),
         "at its former name": mark(first, 1),
-        "later": mark("f" * 14, 1),
+        "later": mark("f" * 18, 1),
     }[place]
     start_on(durable, disk)
     durable.advance(VOUCH_SECONDS + 3.0)
     assert told(durable, str(end)) == [expected]
-    assert order_of(epoch_of(durable)) > order_of("f" * 14 if place == "later" else end.epoch)
+    assert order_of(epoch_of(durable)) > order_of("f" * 18 if place == "later" else end.epoch)
 
 
 def test_an_unreadable_mark_is_reported_and_ignored(durable: Cluster, disk: Disk, logged_failures: list[str]) -> None:
@@ -701,6 +676,7 @@ def test_one_machine_with_a_mark_is_enough(durable: Cluster, disk: Disk) -> None
         epoch_of(durable)
         assert told(durable, seen) == ["lost"] * 2
         durable.end()
-        disk.data = None
+        for each in order:
+            each.data = None
         durable.redis.data.clear()
         durable.clock.advance(1.0)
