@@ -5,9 +5,6 @@ from __future__ import annotations
 from tests.planted_bugs.bug import Bug, Edit
 
 AT = "pushup/broadcast/redis"
-STAND_IN = "tests/broadcast/redis/fake_redis.py"
-"""Where the scripts are rewritten in Python for the simulation. A bug in a script is planted in both."""
-
 RESTARTS = (
     "stop_all",
     "redis_old",
@@ -28,19 +25,13 @@ _BUGS = (
         "append-to-another-epoch",
         "an entry is appended whatever epoch the log is in by now",
         "fencing tokens that nobody checks",
-        (
-            Edit(f"{AT}/append.lua", "if state[1] ~= ARGV[1] or not", "if not"),
-            Edit(STAND_IN, 'if self._hget(state, b"epoch") != epoch or history', "if history"),
-        ),
+        (Edit(f"{AT}/append.lua", "if state[1] ~= ARGV[1] or not", "if not"),),
     ),
     Bug(
         "switch-after-any-entry",
         "two nodes that decide at the same time both rename the epoch",
         "decision 15: one atomic script",
-        (
-            Edit(f"{AT}/switch.lua", "if state[3] ~= ARGV[1] then", "if false then"),
-            Edit(STAND_IN, 'if self._hget(state, b"tag") != after:', "if False:"),
-        ),
+        (Edit(f"{AT}/switch.lua", "if state[3] ~= ARGV[1] then", "if false then"),),
         test="tests/broadcast/redis/test_log.py::test_only_one_entry_follows_another",
         why="rare; not found in 200 seeds",
     ),
@@ -48,10 +39,7 @@ _BUGS = (
         "begin-over-any-epoch",
         "a node begins an epoch although another node has begun one meanwhile",
         "decision 15",
-        (
-            Edit(f"{AT}/begin.lua", "(redis.call('HGET', KEYS[1], 'epoch') or '') ~= ARGV[1] or ", ""),
-            Edit(STAND_IN, '(self._hget(keys[0], b"epoch") or b"") != over or ', ""),
-        ),
+        (Edit(f"{AT}/begin.lua", "(redis.call('HGET', KEYS[1], 'epoch') or '') ~= ARGV[1] or ", ""),),
         test="tests/broadcast/redis/test_log.py",
         why="two nodes would have to decide in the same milliseconds; not found in 200 seeds",
     ),
@@ -65,7 +53,6 @@ _BUGS = (
                 "math.max(now[1] + now[2] / 1000000, tonumber(state[3]))",
                 "now[1] + now[2] / 1000000",
             ),
-            Edit(STAND_IN, "max(self.now(), float(time))", "self.now()"),
         ),
         needs=("redis_jump",),
     ),
@@ -312,14 +299,7 @@ _BUGS = (
         "save-over-another-save",
         "a save does not look whether another node has saved meanwhile",
         "lost updates",
-        (
-            Edit(f"{AT}/save.lua", "if state[1] ~= ARGV[1] or state[2] ~= ARGV[2] then", "if state[1] ~= ARGV[1] then"),
-            Edit(
-                STAND_IN,
-                'self._hmget(keys[0], b"epoch", b"saved") != [epoch, before]',
-                'self._hget(keys[0], b"epoch") != epoch',
-            ),
-        ),
+        (Edit(f"{AT}/save.lua", "if state[1] ~= ARGV[1] or state[2] ~= ARGV[2] then", "if state[1] ~= ARGV[1] then"),),
         test="tests/broadcast/redis/test_log.py::test_a_save_that_another_came_before_changes_nothing",
         why="two nodes must save on top of the same checkpoint; median above 200 seeds (151 once)",
     ),
@@ -327,14 +307,7 @@ _BUGS = (
         "save-into-another-epoch",
         "a save does not look whether another epoch has begun meanwhile",
         "fencing tokens that nobody checks",
-        (
-            Edit(f"{AT}/save.lua", "if state[1] ~= ARGV[1] or state[2] ~= ARGV[2] then", "if state[2] ~= ARGV[2] then"),
-            Edit(
-                STAND_IN,
-                'self._hmget(keys[0], b"epoch", b"saved") != [epoch, before]',
-                'self._hget(keys[0], b"saved") != before',
-            ),
-        ),
+        (Edit(f"{AT}/save.lua", "if state[1] ~= ARGV[1] or state[2] ~= ARGV[2] then", "if state[2] ~= ARGV[2] then"),),
         needs=LOSSES,
         test="tests/broadcast/redis/test_log.py::test_a_save_of_an_epoch_that_is_over_changes_nothing",
         why="both epochs must be at the same save; not found in 200 seeds",
@@ -345,7 +318,6 @@ _BUGS = (
         "PushUp 0.1: long turns: snapshots that are not atomic",
         (
             Edit(f"{AT}/save.lua", "if redis.call('ZCOUNT', KEYS[6], now, now + 60) > 0 then", "if false then"),
-            Edit(STAND_IN, "if self._is_loading(keys[5]):", "if False:"),
             Edit(f"{AT}/loading.py", "        if (await self._head())[5] != fields[5]:\n            return None\n", ""),
         ),
     ),
@@ -355,7 +327,6 @@ _BUGS = (
         "Redis with maxmemory-policy allkeys-lru",
         (
             Edit(f"{AT}/save.lua", "if state[3] ~= parts() then", "if false then"),
-            Edit(STAND_IN, 'if self._hget(keys[0], b"parts") != self._parts(keys):', "if False:"),
             Edit(f"{AT}/loading.py", "            is_whole=complete and chain", "            is_whole=chain"),
         ),
         needs=("redis_evict",),
@@ -443,10 +414,7 @@ _BUGS = (
         "replicated-without-a-write",
         "WAIT is asked by a connection that has written nothing, and is true at once",
         "Redis' documentation of WAIT",
-        (
-            Edit(f"{AT}/mark.lua", "redis.call('HINCRBY', KEYS[1], 'waits', 1)\n", "-- 'waits'\n"),
-            Edit("tests/simulation/redis_server.py", 'frozenset(b"PING INFO', 'frozenset(b"PING EVAL INFO'),
-        ),
+        (Edit(f"{AT}/mark.lua", "redis.call('HINCRBY', KEYS[1], 'waits', 1)\n", "-- 'waits'\n"),),
     ),
     Bug(
         "replicated-in-another-run",
@@ -551,7 +519,6 @@ _BUGS = (
                 "local ends = string.format('%.6f', time + ARGV[3])",
                 "local ends = string.format('%.6f', time + 0.1)",
             ),
-            Edit(STAND_IN, "until = self.now() + float(lease)", "until = self.now() + 0.1"),
         ),
     ),
 )

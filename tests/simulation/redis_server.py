@@ -1,20 +1,20 @@
 """A simulated Redis server behind the simulated network, and what is left of it after a restart.
 
-The commands are those of `FakeRedis`, which is compared with a real Redis. Every write is recorded with its time, so
-the data of any moment can be made again by replaying the writes until then. A file (AOF, RDB) or a replica is thus only
-a number: how many writes it contains.
+The commands are those of `FakeRedis`, which is compared with a real Redis. What each write changes is recorded with its
+time, so the data of any moment can be made again by repeating the changes until then. A file (AOF, RDB) or a replica is
+thus only a number: how many writes it contains.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import hiredis
 from twisted.internet.task import Clock
 
-from pushup.broadcast.redis.log import SCRIPTS
+from tests.broadcast.redis.commands import Data
 from tests.broadcast.redis.fake_redis import FakeRedis, encode_reply
 from tests.simulation.network import End, Network
 from tests.simulation.world import Process, World
@@ -24,8 +24,15 @@ FSYNC_SECONDS = 1.0
 """How often `appendfsync everysec` syncs."""
 
 READS = frozenset(b"PING INFO CONFIG SCRIPT HMGET HGET HSCAN XRANGE XREVRANGE XREAD WAIT ROLE".split())
-EVICT = b"EVICT"
-"""Stands for an eviction in the log of writes."""
+
+
+class Write(NamedTuple):
+    """What a command has changed."""
+
+    at: float
+    words: list[bytes]
+    effects: list[list[bytes]]
+    """The commands that lead to the same; for a script, those that it called."""
 
 
 class RedisServer:
@@ -38,8 +45,7 @@ class RedisServer:
         self.appendfsync = appendfsync
         self.offset_seconds = 0.0
         """By how much its clock is ahead."""
-        self.writes: list[tuple[float, list[bytes], str]] = []
-        """When each was made, its words, and the run in which it was."""
+        self.writes: list[Write] = []
         self.synced = 0
         """How many writes survive the loss of power."""
         self.dumps = [0]
@@ -48,39 +54,33 @@ class RedisServer:
         self.replica_paused = False
         self.replicated = 0
         """How many writes the replica has."""
-        self.replicas_before: list[tuple[float, list[tuple[float, list[bytes], str]]]] = []
+        self.replicas_before: list[tuple[float, list[Write]]] = []
         """When it started again, and the writes that the replica had until then."""
         self.asked_by = ""
         """The host whose command is carried out."""
         self.runs = 0
         self.promoted = False
         self.on_write: Callable[[list[bytes], Any], None] = lambda words, reply: None
-        """Called after each write, with its words and the reply; for counters and checks."""
-        self.start({})
+        """Called after each write or attempt at one, with its words and the reply; for counters and checks."""
+        self.start(Data())
 
     # What the faults and the checker use.
 
     @property
-    def data(self) -> dict[bytes, Any]:
+    def data(self) -> Data:
         return self.redis.data
 
-    def at(self, count: int) -> dict[bytes, Any]:
+    def at(self, count: int) -> Data:
         """What it had after so many writes."""
         return self.made_by(self.writes[:count])
 
-    def made_by(self, writes: list[tuple[float, list[bytes], str]]) -> dict[bytes, Any]:
+    def made_by(self, writes: list[Write]) -> Data:
         """What these writes lead to."""
-        scratch = self._made({})
-        for script in SCRIPTS:
-            scratch.execute([b"SCRIPT", b"LOAD", script.text])
-        for time, words, run in writes:
-            scratch.clock.rightNow, scratch.run = time, run
-            if words[0] == EVICT:
-                scratch.data.pop(words[1], None)
-            elif words[0] == b"FLUSHALL":
-                scratch.data.clear()
-            else:
-                scratch.execute(words)
+        scratch = self._made(Data())
+        for write in writes:
+            scratch.clock.rightNow = write.at
+            for words in write.effects:
+                scratch.carry_out(words)
         return scratch.data
 
     @property
@@ -89,7 +89,7 @@ class RedisServer:
         state = self.data[b"{pushup}:state"]
         return f"{state[b'epoch'].decode()}-{int(state[b'sequence'])}"
 
-    def start(self, data: dict[bytes, Any], *, promoted: bool = False) -> None:
+    def start(self, data: Data, *, promoted: bool = False) -> None:
         """Run, with this data."""
         self.runs += 1
         self.promoted = promoted
@@ -99,11 +99,11 @@ class RedisServer:
         self.network.listen(HOST, self.process, self._accept)
         self.process.later(FSYNC_SECONDS, self._sync)
 
-    def _made(self, data: dict[bytes, Any]) -> FakeRedis:
+    def _made(self, data: Data) -> FakeRedis:
         redis = FakeRedis(Clock())
         redis.run = f"run{self.runs}"
         redis.data = data
-        redis.info = {
+        redis.info |= {
             "aof_enabled": "0" if self.appendfsync == "none" else "1",
             "second_repl_offset": "1" if self.promoted else "-1",
         }
@@ -127,12 +127,10 @@ class RedisServer:
         self.start(data, promoted=promoted)
 
     def evict(self, key: bytes) -> None:
-        self._record([EVICT, key])
-        self.data.pop(key, None)
+        self.execute([b"DEL", key])
 
     def flush(self) -> None:
-        self._record([b"FLUSHALL"])
-        self.data.clear()
+        self.execute([b"FLUSHALL"])
 
     def dump(self) -> None:
         """Save a snapshot."""
@@ -155,18 +153,16 @@ class RedisServer:
         redis = self.redis
         redis.clock.rightNow = self.now()
         reply = redis.execute(words)
-        if words[0] not in READS and not isinstance(reply, Exception):
-            self._record(words)
+        if redis.effects:
+            self.writes.append(Write(self.now(), words, redis.effects))
             if self.appendfsync == "always":
                 self.synced = len(self.writes)
             if self.has_replica and not self.replica_paused:
                 self._replicate(len(self.writes))
+        if words[0] not in READS and not isinstance(reply, Exception):
             self.on_write(words, reply)
             self.wake()
         return reply
-
-    def _record(self, words: list[bytes]) -> None:
-        self.writes.append((self.now(), words, self.redis.run))
 
     def _replicate(self, count: int) -> None:
         def arrive() -> None:

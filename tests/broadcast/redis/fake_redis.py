@@ -1,21 +1,18 @@
-"""An in-memory Redis controlled by the test: the commands that PushUp uses, and its scripts rewritten in Python.
+"""An in-memory Redis controlled by the test. Its scripts are the real ones, in an embedded Lua.
 
 Connections are real `RedisConnection`s. The transport behind each keeps requests until they are executed, and replies
-until they are delivered, so that a test can stop anywhere in between. `test_scripts` checks that all this behaves like
-a real Redis.
+until they are delivered, so that a test can stop anywhere in between. `test_same_as_redis` checks that the commands and
+scripts do what they do in a real Redis.
 """
 
 from __future__ import annotations
 
 import copy
-import hashlib
-import math
-from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.resources import files
 from itertools import count
-from operator import itemgetter
 from typing import Any
 
 import hiredis
@@ -25,43 +22,26 @@ from twisted.python.failure import Failure
 
 from pushup.broadcast.redis.connection import RedisConnection
 from pushup.broadcast.redis.errors import CannotConnect
-from pushup.broadcast.redis.log import SCRIPTS
+from tests.broadcast.redis.commands import CHANGE_IF_ANY, NEED_MEMORY, WRITES, Commands, Data, Stream
+from tests.broadcast.redis.lua_scripts import Refusal, Scripts
+
+__all__ = ["TIMEOUT", "FakeRedis", "Link", "Refusal", "Stream", "encode_reply"]
 
 TIMEOUT = 5.0
 ENOUGH = 20_000
 """Steps after which there should be an end of them."""
 
-
-class Refusal(Exception):
-    """An error reply."""
+_lua = Scripts()
 
 
-@dataclass
-class Stream:
-    """Rows by the first part of their ids; the second part is always 0."""
-
-    rows: list[tuple[int, list[bytes]]] = field(default_factory=list)
-    last: int = 0
-
-    def add(self, id: bytes, fields: list[bytes]) -> None:  # noqa: A002
-        number = int(id.removesuffix(b"-0"))
-        if number <= self.last:
-            raise Refusal("ERR The ID specified in XADD is equal or smaller than the target stream top item")
-        self.rows.append((number, fields))
-        self.last = number
-
-    def trim(self, first: bytes) -> None:
-        self.rows = [row for row in self.rows if row[0] >= int(first)]
-
-
-class FakeRedis:
+class FakeRedis(Commands):
     """One server: its data, its connections, and the faults that a test can cause."""
 
     def __init__(self, clock: Clock) -> None:
+        super().__init__()
         self.clock = clock
         self.skew = 0.0
         """By so many seconds its clock is ahead."""
-        self.data: dict[bytes, Any] = {}
         self.runs = count(1)
         self.run = f"run{next(self.runs)}"
         self.scripts: dict[bytes, Callable[..., Any]] = {}
@@ -69,17 +49,21 @@ class FakeRedis:
         self.refuses = ""
         """Why no connection can be made, if so."""
         self.denies = ""
-        """What is said to whatever would write, if so."""
+        """Why it takes no writes, if so. With OOM, only those are refused that need memory, but not if a script has
+        written before."""
         self.hangs = False
         self.rate = 0
         """By a new connection so many bytes of replies come in a second; 0: all at once."""
-        self.info = {"aof_enabled": "0", "second_repl_offset": "-1"}
+        self.info = {"role": "master", "aof_enabled": "0", "connected_slaves": "0", "second_repl_offset": "-1"}
         self.appendfsync: bytes | None = b"everysec"
         self.replicas = 0
         self.follows = ""
         """The run of another server that it is a replica of, if it is one."""
         self.executed: list[bytes] = []
-        """The names of all commands carried out."""
+        """The names of all commands carried out, but for those of scripts."""
+        self.effects: list[list[bytes]] = []
+        """What the last command has changed: itself, or the commands of its script."""
+        self._has_written = False  # the script that runs
 
     @property
     def history(self) -> str:
@@ -106,7 +90,7 @@ class FakeRedis:
 
     # Faults.
 
-    def dump(self) -> dict[bytes, Any]:
+    def dump(self) -> Data:
         """A copy of all data, as it would be on disk."""
         return copy.deepcopy(self.data)
 
@@ -116,7 +100,7 @@ class FakeRedis:
         self.run = f"run{next(self.runs)}"
         self.scripts.clear()
         if data is not None:
-            self.data = copy.deepcopy(data)
+            self.data = Data(copy.deepcopy(data))
 
     def cut(self) -> None:
         """Close all connections."""
@@ -145,32 +129,50 @@ class FakeRedis:
     # Commands.
 
     def execute(self, words: list[bytes]) -> Any:
-        name = words[0].upper()
-        self.executed.append(name)
+        """The reply; an error is returned as a value."""
+        self.executed.append(words[0].upper())
+        self.effects = []
+        self._has_written = False
         try:
-            if self.denies and name in _WRITES:
-                raise Refusal(self.denies)
-            return getattr(self, "_" + name.decode().lower())(*words[1:])
+            return self._perform(words, by_script=False)
         except Refusal as error:
             return error
+
+    def run_script(self, name: str, keys: Sequence[bytes], arguments: Sequence[bytes]) -> Any:
+        """Run the script in this file, as somebody would who has loaded it."""
+        self._has_written = False
+        return self._run(
+            _lua.compile(files("pushup.broadcast.redis").joinpath(f"{name}.lua").read_bytes()), keys, arguments
+        )
+
+    def _perform(self, words: list[bytes], *, by_script: bool) -> Any:
+        """Raises: Refusal."""
+        name = words[0].upper()
+        if name not in WRITES:
+            return self.carry_out(words)
+        is_full = self.denies.startswith("OOM")
+        if self.denies and (not is_full or (name in NEED_MEMORY and not (by_script and self._has_written))):
+            raise Refusal(self.denies)
+        self._has_written = True
+        reply = self.carry_out(words)
+        if reply or name not in CHANGE_IF_ANY:
+            self.effects.append(words)
+        return reply
+
+    def _run(self, sha: bytes, keys: Sequence[bytes], arguments: Sequence[bytes]) -> Any:
+        return _lua.run(sha, keys, arguments, partial(self._perform, by_script=True))
 
     def now(self) -> float:
         return self.clock.seconds() + self.skew
 
-    def stream(self, key: bytes) -> Stream:
-        stream: Stream = self.data.setdefault(key, Stream())
-        return stream
-
-    def _rows(self, key: bytes, first: float = 0, last: float = math.inf) -> list[list[Any]]:
-        rows = self.data[key].rows if key in self.data else []
-        begin, end = bisect_left(rows, first, key=itemgetter(0)), bisect_right(rows, last, key=itemgetter(0))
-        return [[b"%d-0" % number, fields] for number, fields in rows[begin:end]]
-
     def _ping(self) -> bytes:
         return b"PONG"
 
-    def _info(self) -> bytes:
+    def _info(self, section: bytes = b"") -> bytes:
         info = {"run_id": self.run, "master_replid": self.history, **self.info}
+        if section:
+            assert section == b"replication"
+            info = {name: info[name] for name in REPLICATION if name in info}
         return "".join(f"{name}:{value}\r\n" for name, value in info.items()).encode()
 
     def _config(self, *words: bytes) -> list[bytes]:
@@ -181,10 +183,8 @@ class FakeRedis:
 
     def _script(self, verb: bytes, text: bytes) -> bytes:
         assert verb == b"LOAD"
-        (found,) = [script for script in SCRIPTS if script.text == text]
-        sha = found.sha.encode()
-        scripts = (self._append, self._begin, self._save, self._load, self._report, self._switch, self._vouch)
-        self.scripts[sha] = scripts[SCRIPTS.index(found)]
+        sha = _lua.compile(text)
+        self.scripts.setdefault(sha, partial(self._run, sha))
         return sha
 
     def _evalsha(self, sha: bytes, keys: bytes, *rest: bytes) -> Any:
@@ -193,197 +193,23 @@ class FakeRedis:
         return self.scripts[sha](rest[: int(keys)], rest[int(keys) :])
 
     def _eval(self, text: bytes, keys: bytes, *rest: bytes) -> Any:
-        assert b"'waits'" in text
-        assert int(keys) == len(rest)
-        return self._mark(rest, ())
-
-    def _hmget(self, key: bytes, *names: bytes) -> list[bytes | None]:
-        return [self.data.get(key, {}).get(name) for name in names]
-
-    def _hget(self, key: bytes, name: bytes) -> bytes | None:
-        return self._hmget(key, name)[0]
-
-    def _hset(self, key: bytes, *pairs: bytes) -> int:
-        self.data.setdefault(key, {}).update(zip(pairs[::2], pairs[1::2], strict=True))
-        return 0
-
-    def _expire(self, key: bytes, seconds: bytes) -> int:
-        """It does not expire here: nobody looks for it then."""
-        return int(key in self.data)
-
-    def _hdel(self, key: bytes, *names: bytes) -> int:
-        for name in names:
-            self.data.get(key, {}).pop(name, None)
-        if key in self.data and not self.data[key]:
-            del self.data[key]
-        return 0
-
-    def _hscan(self, key: bytes, place: bytes, option: bytes, most: bytes) -> list[Any]:
-        """At most this many, in an order that means nothing."""
-        assert option == b"COUNT"
-        by_name = self.data.get(key, {})
-        names = sorted(by_name, key=_hash)
-        begin, end = int(place), int(place) + int(most)
-        flat = [word for name in names[begin:end] for word in (name, by_name[name])]
-        return [b"%d" % end if end < len(names) else b"0", flat]
-
-    def _xrange(self, key: bytes, first: bytes, last: bytes, *most: bytes) -> list[list[Any]]:
-        assert last == b"+"
-        assert most[:1] in ((), (b"COUNT",))
-        return self._rows(key, _place(first))[: int(most[1]) if most else None]
-
-    def _xrevrange(self, key: bytes, last: bytes, first: bytes, *most: bytes) -> list[list[Any]]:
-        assert first == b"-"
-        assert most[0] == b"COUNT"
-        return self._rows(key, 0, _place(last))[::-1][: int(most[1])]
-
-    def _xread(self, *words: bytes) -> list[Any] | None:
-        assert words[:5:2] == (b"COUNT", b"BLOCK", b"STREAMS")
-        _, most, _, _, _, key, after = words
-        rows = self._rows(key, _place(after) + 1)[: int(most)]
-        return [[key, rows]] if rows else None
+        return self._run(_lua.compile(text), rest[: int(keys)], rest[int(keys) :])
 
     def _wait(self, wanted: bytes, milliseconds: bytes) -> int:
         assert wanted == b"1"
         return self.replicas
 
-    # The scripts.
 
-    def _append(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
-        state, log = keys
-        epoch, tag, width, command, history = arguments
-        if self._hget(state, b"epoch") != epoch or history != self.history.encode():
-            return 0
-        return self._add(state, log, tag, int(width), command)
+REPLICATION = (
+    "role",
+    "connected_slaves",
+    "master_replid",
+    "master_replid2",
+    "master_repl_offset",
+    "second_repl_offset",
+)
+"""Of INFO, the section of this name."""
 
-    def _add(self, state: bytes, log: bytes, tag: bytes, width: int, command: bytes, *fields: bytes) -> int:
-        """Append an entry; returns its last sequence."""
-        sequence, time, after = self._hmget(state, b"sequence", b"time", b"tag")
-        self._deny_writes()
-        assert sequence is not None
-        assert time is not None
-        assert after is not None
-        moment = b"%.6f" % max(self.now(), float(time))
-        last = int(sequence) + width
-        self.stream(log).add(b"%d-0" % last, [b"time", moment, b"after", after, b"tag", tag, b"command", command])
-        self._hset(state, b"sequence", b"%d" % last, b"time", moment, b"tag", tag, *fields)
-        return last
-
-    def _switch(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
-        state, log, vouchers = keys
-        after, tag, command, *fields = arguments
-        if self._hget(state, b"tag") != after:
-            return 0
-        self._add(state, log, tag, 1, command, *fields)
-        self.data.pop(vouchers, None)
-        return 1
-
-    def _vouch(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
-        state, members, vouchers = keys
-        node, voucher = arguments
-        if voucher:
-            self._deny_writes()
-            self._hset(vouchers, node, voucher)
-        all_vouchers = [word for pair in self.data.get(vouchers, {}).items() for word in pair]
-        return [self._hget(state, b"run") or b"", list(self.data.get(members, {})), all_vouchers]
-
-    def _begin(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
-        over, epoch, time, run, version, checkpoint, count, cluster = arguments
-        channels = self.data.get(keys[6], {})
-        if (self._hget(keys[0], b"epoch") or b"") != over or len(channels) != int(count):
-            return 0
-        self._deny_writes()
-        founded = b"%.6f" % self.now() if cluster == epoch else self._hget(keys[0], b"founded") or b"0"
-        for key in keys:
-            self.data.pop(key, None)
-        new = {
-            b"epoch": epoch, b"sequence": b"0", b"time": time, b"tag": epoch, b"run": run,
-            b"version": version, b"cluster": cluster, b"founded": founded,
-            b"saved": b"0", b"checkpoint": checkpoint,
-        }  # fmt: skip
-        self.data[keys[0]] = new
-        if channels:
-            self.data[keys[2]] = channels
-        new[b"parts"] = self._parts(keys)
-        return 1
-
-    def _save(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
-        epoch, before, saved, checkpoint, first, messages, first_message, idempotency, first_key, number = arguments[
-            :10
-        ]
-        if self._hmget(keys[0], b"epoch", b"saved") != [epoch, before]:
-            return 0
-        if self._is_loading(keys[5]):
-            return 0
-        if self._hget(keys[0], b"parts") != self._parts(keys):
-            return -1
-        for key, body, kept in ((keys[3], messages, first_message), (keys[4], idempotency, first_key)):
-            if body:
-                self.stream(key).add(saved + b"-0", [b"body", body])
-            if key in self.data:
-                self.stream(key).trim(kept)
-        end = 10 + 2 * int(number)
-        if arguments[10:end]:
-            self._hset(keys[2], *arguments[10:end])
-        self._hdel(keys[2], *arguments[end:])
-        if keys[1] in self.data:
-            self.stream(keys[1]).trim(first)
-        self._hset(keys[0], b"saved", saved, b"checkpoint", checkpoint, b"parts", self._parts(keys))
-        return 1
-
-    def _parts(self, keys: tuple[bytes, ...]) -> bytes:
-        return b"%d %d %d" % (len(self.data.get(keys[2], {})), len(self._rows(keys[3])), len(self._rows(keys[4])))
-
-    def _load(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
-        state, *bodies, loads = keys
-        node, lease = arguments
-        if not self.denies:  # else the script goes on without
-            leases = self.data.setdefault(loads, {})
-            leases.pop(node, None)
-            if float(lease) > 0:
-                leases[node] = self.now() + float(lease)
-            if not leases:
-                del self.data[loads]
-        return [*self._hmget(state, *_TAIL, b"saved", b"checkpoint", b"parts"), self._parts((state, loads, *bodies))]
-
-    def _is_loading(self, loads: bytes) -> bool:
-        """Whether a node that reads the checkpoint has a lease."""
-        leases = {node: until for node, until in self.data.get(loads, {}).items() if until > math.floor(self.now())}
-        self.data[loads] = leases
-        if not leases:
-            del self.data[loads]
-        return any(until <= math.floor(self.now()) + 60 for until in leases.values())
-
-    def _report(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
-        state, leases, members = keys
-        node, member, lease = arguments
-        complete = self.data.get(leases, {}).get(node, 0.0) > self.now()
-        if member:
-            self._hset(members, node, member)
-            until = self.now() + float(lease)
-            self.data.setdefault(leases, {})[node] = until
-            self.data[leases] = {name: min(end, until) for name, end in self.data[leases].items()}
-        gone = [name for name, until in self.data.get(leases, {}).items() if until <= self.now()]
-        for name in gone if member else [node, *gone]:
-            self._hdel(leases, name)
-            self._hdel(members, name)
-        living = sorted(self.data.get(leases, {}).items(), key=lambda lease: (lease[1], lease[0]))
-        shown = [self._hget(members, name) for name, _ in living]
-        known = [text for text in shown if text is not None]
-        return [*self._hmget(state, *_TAIL, b"saved"), int(complete and shown == known), b"%.6f" % self.now(), *known]
-
-    def _mark(self, keys: tuple[bytes, ...], arguments: tuple[bytes, ...]) -> Any:
-        self._deny_writes()
-        self._hset(keys[0], b"waits", b"%d" % (int(self._hget(keys[0], b"waits") or 0) + 1))
-        return self._hmget(keys[0], *_TAIL)
-
-    def _deny_writes(self) -> None:
-        if self.denies:
-            raise Refusal(self.denies)
-
-
-_WRITES = (b"HSET",)
-_TAIL = (b"epoch", b"sequence", b"tag", b"run", b"version", b"cluster", b"founded")
 _BLOCKS = (b"XREAD", b"WAIT")
 
 
@@ -489,15 +315,3 @@ def encode_reply(value: Any) -> bytes:
     if isinstance(value, bytes):
         return b"$%d\r\n%s\r\n" % (len(value), value)
     return b"*%d\r\n" % len(value) + b"".join(map(encode_reply, value))
-
-
-def _hash(name: bytes) -> bytes:
-    return hashlib.blake2b(name, digest_size=8).digest()
-
-
-def _place(text: bytes) -> int:
-    """The first sequence that a range bound includes, for ids that end with -0."""
-    if text == b"-":
-        return 0
-    number = int(text.lstrip(b"(").removesuffix(b"-0"))
-    return number + 1 if text.startswith(b"(") else number

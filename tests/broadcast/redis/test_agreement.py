@@ -163,7 +163,9 @@ def test_a_node_that_becomes_too_old_while_following(cluster: Cluster, logged_fa
     tail = cluster.redis.data[STATE][b"tag"]
     number = LATEST_VERSION + 1
     keys = (STATE, LOG, b"{pushup}:vouchers")
-    cluster.redis._switch(keys, (tail, b"s", msgspec.json.encode(Upgrade(number)), b"version", b"%d" % number))
+    cluster.redis.run_script(
+        "switch", keys, (tail, b"s", msgspec.json.encode(Upgrade(number)), b"version", b"%d" % number)
+    )
     held = cluster.redis.dump()
     cluster.settle()
     assert not node.follows
@@ -234,7 +236,10 @@ def test_limits_change_by_one_entry(cluster: Cluster) -> None:
 def append_unreadable(cluster: Cluster) -> None:
     """Append an entry that no node can read."""
     after = cluster.redis.data[STATE][b"tag"]
-    assert cluster.redis._switch((STATE, LOG, b"{pushup}:vouchers"), (after, b"odd", b'{"type":"strange"}')) == 1
+    assert (
+        cluster.redis.run_script("switch", (STATE, LOG, b"{pushup}:vouchers"), (after, b"odd", b'{"type":"strange"}'))
+        == 1
+    )
 
 
 def test_an_entry_that_no_node_can_read_ends_the_epoch(cluster: Cluster, logged_failures: list[str]) -> None:
@@ -326,10 +331,10 @@ def test_a_node_that_cannot_read_an_entry_notices_a_fork(logged_failures: list[s
         cluster.redis.data = dump
         command, history = msgspec.json.encode(publish("a")), cluster.redis.history.encode()
         for tag in (b"x.1", b"x.2"):
-            cluster.redis._append((STATE, LOG), (dump[STATE][b"epoch"], tag, b"1", command, history))
+            cluster.redis.run_script("append", (STATE, LOG), (dump[STATE][b"epoch"], tag, b"1", command, history))
         keys, other = (STATE, b"{pushup}:leases", b"{pushup}:members"), msgspec.json.encode(first)
         for _ in range(round(STUCK_RETRY_SECONDS) + 3):
-            cluster.redis._report(keys, (b"a", other, b"3"))
+            cluster.redis.run_script("report", keys, (b"a", other, b"3"))
             cluster.advance(1.0)
         is_back: bool = node.follows
         assert is_back

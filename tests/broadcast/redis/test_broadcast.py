@@ -501,10 +501,10 @@ def test_a_failed_attempt_leaves_no_connection(log: list[str], which: str) -> No
                 raise CannotConnect("too many clients")
             return await super().connect()
 
-        def _info(self) -> bytes:
+        def _info(self, section: bytes = b"") -> bytes:
             if which == "what it is like":
                 raise Refusal("NOPERM this user has no permissions to run the 'info' command")
-            return super()._info()
+            return super()._info(section)
 
     cluster = Cluster()
     redis = cluster.redis = Odd(cluster.clock)
@@ -684,7 +684,9 @@ def append_as_a_stranger(redis: FakeRedis, epoch: str, name: str = "stranger") -
     """Append as a node that the others do not know."""
     keys, history = (b"{pushup}:state", b"{pushup}:log"), redis.history.encode()
     command = msgspec.json.encode(publish("b"))
-    redis._append(keys, (epoch.encode(), b"%s.%d" % (name.encode(), len(redis.executed)), b"1", command, history))
+    redis.run_script(
+        "append", keys, (epoch.encode(), b"%s.%d" % (name.encode(), len(redis.executed)), b"1", command, history)
+    )
     redis.executed.append(b"APPEND")
 
 

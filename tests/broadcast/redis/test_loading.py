@@ -21,6 +21,7 @@ from pushup.core.commands import Command, Create, Entry, Expire
 from pushup.core.limits import Limits
 from pushup.core.snapshot import ChannelSnapshot
 from pushup.core.state import ReplicatedState
+from tests.broadcast.redis.commands import SortedSet
 from tests.broadcast.redis.fake_redis import FakeRedis
 from tests.broadcast.redis.following_nodes import START, Cluster, cluster_of
 from tests.core.builders import batch, draft, publish
@@ -123,10 +124,15 @@ def test_reading_begins_again_if_the_checkpoint_was_saved_all_the_same(cluster: 
     assert {node.state.cursor.epoch for node in cluster.nodes} == {epoch}
 
 
-def test_a_node_loads_although_redis_takes_no_writes(cluster: Cluster) -> None:
-    cluster.redis.denies = "MISCONF no disk"
+@pytest.mark.parametrize("why", ["MISCONF no disk", "OOM full"])
+def test_a_node_loads_although_redis_takes_no_writes(cluster: Cluster, logged_failures: list[str], why: str) -> None:
+    """If Redis is full, it can report, too; with MISCONF it cannot, and publishing is refused."""
+    cluster.redis.denies = why
     node = cluster.start()
     assert node.state.snapshot() == cluster.nodes[0].state.snapshot()
+    assert node.follows is (why == "OOM full")
+    assert [why in line for line in logged_failures] == ([] if node.follows else [True])
+    logged_failures.clear()
 
 
 class Asks:
@@ -476,7 +482,7 @@ def test_reports_come_no_faster_while_saves_have_to_wait() -> None:
     with cluster_of(1) as cluster:
         redis: FakeRedis = cluster.redis
         cluster.do(cluster.nodes[0], batch(*[draft("c") for _ in range(SAVE_CHANGES)]))
-        redis.data[b"{pushup}:loads"] = {b"other": redis.now() + 30}
+        redis.data[b"{pushup}:loads"] = SortedSet({b"other": redis.now() + 30})
         cluster.do(cluster.nodes[0], batch(*[draft("c") for _ in range(SAVE_CHANGES)]))
         redis.executed.clear()
         for _ in range(20):

@@ -12,6 +12,7 @@ import pytest
 from pushup.broadcast.epochs import next_epoch, order_of
 from pushup.broadcast.high_water import MARK_SECONDS, HighWater
 from pushup.broadcast.redis.catch_up import VOUCH_SECONDS
+from pushup.broadcast.redis.log import SCRIPTS
 from pushup.core.commands import ChannelState, Create, Entry, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.state import ReplicatedState
@@ -339,7 +340,8 @@ def test_a_node_that_has_not_read_the_new_name_yet(cluster: Cluster) -> None:
     held = late.hold(poll("a", cursor=str(seen), timeout=60.0))
     blind(cluster, late)
     new = next_epoch(seen.epoch, cluster.clock.seconds(), lambda: 0.0, "")
-    cluster.redis._switch(
+    cluster.redis.run_script(
+        "switch",
         (STATE, b"{pushup}:log", b"{pushup}:vouchers"),
         (b"node0.1", b"s", b'{"type":"continue","epoch":"%s"}' % new.encode(), b"epoch", new.encode()),
     )
@@ -370,17 +372,18 @@ def test_a_node_that_reconnects_reads_on(cluster: Cluster) -> None:
 
 def test_a_log_that_is_lost_while_a_node_is_about_to_load_it(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is nothing to load then, so an epoch begins."""
-    load, before = cluster.redis._load, cluster.nodes[0].state.cursor.epoch
-    times = itertools.count()
+    before = cluster.nodes[0].state.cursor.epoch
+    while cluster.nodes:
+        cluster.crash(cluster.nodes[0])
+    load = SCRIPTS[3].sha.encode()
+    carry_out, times = cluster.redis.scripts[load], itertools.count()
 
     def lose_first(*arguments: Any) -> Any:
         if next(times) == 0:
             cluster.redis.data.clear()
-        return load(*arguments)
+        return carry_out(*arguments)
 
-    while cluster.nodes:
-        cluster.crash(cluster.nodes[0])
-    monkeypatch.setattr(cluster.redis, "_load", lose_first)
+    monkeypatch.setitem(cluster.redis.scripts, load, lose_first)
     with logged_at("critical") as lines:
         cluster.start()
         cluster.advance(1.0)

@@ -320,11 +320,6 @@ def test_the_in_memory_redis_behaves_like_a_real_one(log: Log, fake: FakeRedis, 
     """Any sequence of operations has the same results on both, and leaves the same data."""
     link = fake.link()
     fake.run, _, fake.info["master_replid"] = log.log.run.partition(".")
-
-    def delete(key: bytes) -> int:
-        return int(fake.data.pop(key, None) is not None)
-
-    fake._del = delete  # type: ignore[attr-defined]  # only this test needs it
     pair = Pair(log, Log(link.connection, fake.settle), fake, Random(seed))
     assert pair.both("begin", lambda log: log.begin())
     for _ in range(800):
