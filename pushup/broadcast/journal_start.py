@@ -100,11 +100,11 @@ def _continue(file: JournalFile, state: ReplicatedState, name: str, limits: Limi
 
 
 def _begin_again(file: JournalFile, state: ReplicatedState, name: str, limits: Limits) -> ReplicatedState:
-    """An epoch that continues nothing: the open channels stay, messages and keys do not. O(all)."""
+    """An epoch that continues nothing: the open channels and the keys stay, messages do not. O(all)."""
     beginning = new_epoch(replace(state.snapshot(), version=LATEST_VERSION, limits=limits), name)
     file.start_over(beginning)
     empty = replace(empty_snapshot(name, limits), time=beginning.time, last_id=beginning.last_id)
-    return restore(replace(empty, channels=beginning.channels))
+    return restore(replace(empty, sequence=beginning.sequence, channels=beginning.channels, keys=beginning.keys))
 
 
 def _of_another_cluster(path: Path, found: str, marked: str) -> str:
@@ -119,8 +119,8 @@ def _of_another_cluster(path: Path, found: str, marked: str) -> str:
 def _tell_loss(path: Path, mark: Cursor, end: Cursor) -> None:
     _log.warn(
         "{path} ends at {end}, but this machine has followed it up to {mark}: an older copy was put in its place, or "
-        "the disk has lost writes. Nobody knows what is missing, so its messages and idempotency keys are dropped, and "
-        "every subscriber is told of a gap (lost); channels stay. If it was not meant to be put here: stop, put the "
+        "the disk has lost writes. Nobody knows what is missing, so its messages are dropped, and every subscriber is "
+        "told of a gap (lost); channels and idempotency keys stay. If it was not meant to be put here: stop, put the "
         "newer one here again, remove {mark_path}, and start",
         path=path,
         end=end,

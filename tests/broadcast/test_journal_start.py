@@ -92,10 +92,11 @@ def test_a_complete_journal_goes_on_under_a_new_name(
 def test_a_journal_that_ends_before_the_mark_begins_again(
     start: Start, state: Snapshot, path: Path, warnings: list[str], mark: Mark
 ) -> None:
-    """Its open channels stay, in an epoch that is later than journal and mark; the log says so."""
+    """Its open channels and keys stay, in an epoch that is later than journal and mark; the log says so."""
     again = start(mark)
-    assert (again.epoch, again.sequence, again.past_epochs) == (name_epoch(mark.epoch), 0, ())
-    assert (again.messages, again.keys, again.time, again.last_id) == ((), (), state.time, state.last_id)
+    assert (again.epoch, again.sequence, again.past_epochs) == (name_epoch(mark.epoch), state.sequence, ())
+    assert (again.messages, again.time, again.last_id) == ((), state.time, state.last_id)
+    assert again.keys == state.keys != ()
     (channel,) = again.channels
     assert (channel.name, channel.newest_sequence, channel.dropped_sequence) == ("a", 0, 0)
     (line,) = warnings
@@ -112,10 +113,10 @@ def test_a_journal_that_has_begun_again_does_so_once(
     assert epoch == "e2"
     warnings.clear()
     with closing(JournalFile(path)) as file:
-        file.append((Entry(epoch, 1, 11.0, publish("a")),))
+        file.append((Entry(epoch, 6, 11.0, publish("a")),))
     again = start(mark)
-    assert (again.epoch, again.past_epochs) == ("e3", (PastEpoch("e2", 1),))
-    assert [message.sequence for message in again.messages] == [1]
+    assert (again.epoch, again.past_epochs) == ("e3", (PastEpoch("e2", 6),))
+    assert [message.sequence for message in again.messages] == [6]
     assert warnings == []
 
 
@@ -219,8 +220,8 @@ def test_a_journal_notes_what_it_has_applied(path: Path) -> None:
     with logged_at("warn") as lines:
         node = JournaledReplica(path, clock=node.clock)
     node.file.close()
-    assert (node.cursor, len(lines)) == (Cursor("e2", 0), 1)
-    assert mark.read_bytes() == b'{"epoch":"e2","sequence":0,"cluster":"e1"}'
+    assert (node.cursor, len(lines)) == (Cursor("e2", 2), 1)
+    assert mark.read_bytes() == b'{"epoch":"e2","sequence":2,"cluster":"e1"}'
 
 
 def test_a_journal_notes_what_it_has_found(path: Path, logged_failures: list[str]) -> None:

@@ -101,6 +101,20 @@ _BUGS = (
         test="tests/broadcast/redis/test_clusters.py",
         why="a simulation has one Redis",
     ),
+    Bug(
+        "epoch-without-keys",
+        "an epoch that begins has no idempotency keys, so a publisher that tries again publishes again",
+        "one key, published twice after Redis and a node died",
+        (Edit(f"{AT}/catch_up.py", "all_keys(*states), cluster)", "(), cluster)"),),
+        needs=LOSSES,
+    ),
+    Bug(
+        "epoch-with-the-keys-of-the-log-only",
+        "an epoch that begins has the idempotency keys that are in Redis, and not those that Redis has lost",
+        "one key, published twice after Redis lost its last second",
+        (Edit(f"{AT}/catch_up.py", "(state,) if state is own else (own, state)", "(state,)"),),
+        needs=LOSSES,
+    ),
     # Following.
     Bug(
         "chain-not-checked",

@@ -20,7 +20,7 @@ from pushup.broadcast.redis.replica import Replica, restored
 from pushup.core.commands import Continue, Entry
 from pushup.core.cursor import Cursor
 from pushup.core.past_epochs import PastEpochs
-from pushup.core.slices import open_channels
+from pushup.core.slices import all_keys, open_channels
 from pushup.core.snapshot import Changes, new_epoch
 from pushup.core.state import ReplicatedState
 
@@ -74,11 +74,15 @@ class EpochStarter:
     async def begin(self, log: RedisLog, over: str, cluster: str, state: ReplicatedState, reason: str) -> None:
         """Replace the epoch `over` (empty: there is none) by a new one with the open channels of this state.
 
+        It also has the idempotency keys of this state, and those that this node knows.
+
         Unless another node has. If the state changes meanwhile, the epoch may have some channels as they were before.
         `cluster`: whose log it is; empty if it is founded now.
         """
         epoch = self._next(over, cluster)
-        if await log.begin(over, _beginning(state, epoch), open_channels(state), cluster):
+        own = self._replica.follower.state
+        states = (state,) if state is own else (own, state)
+        if await log.begin(over, _beginning(states, epoch), open_channels(state), all_keys(*states), cluster):
             _log.warn("{reason}; epoch {epoch} begins, and subscribers are told of gaps", reason=reason, epoch=epoch)
 
     async def continue_(self, log: RedisLog, loaded: Loaded, reason: str) -> None:
@@ -237,11 +241,14 @@ class CatchUp:
         return False
 
 
-def _beginning(state: ReplicatedState, epoch: str) -> Changes:
-    """What a new epoch begins with, but for its channels."""
-    nothing = ReplicatedState(state.limits, time=state.time)
-    nothing.rules.version, nothing.channels.last_id = state.version, state.channels.last_id
-    return new_epoch(nothing.snapshot(), epoch)
+def _beginning(states: tuple[ReplicatedState, ...], epoch: str) -> Changes:
+    """What a new epoch begins with after all these states, without its channels and keys."""
+    sequence = max(state.cursor.sequence for state in states)
+    nothing = ReplicatedState(states[-1].limits, sequence=sequence, time=max(state.time for state in states))
+    nothing.rules.version = states[-1].version
+    nothing.channels.last_id = max(state.channels.last_id for state in states)
+    first_key = min(state.keys.oldest_sequence or sequence for state in states)
+    return structs.replace(new_epoch(nothing.snapshot(), epoch), first_key=first_key)
 
 
 def _contents(loaded: Loaded | None) -> Contents:

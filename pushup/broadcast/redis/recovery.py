@@ -48,7 +48,7 @@ class Action(Enum):
     START_FROM_CHECKPOINT = "replace this node's state by the checkpoint, and apply the entries after it"
     REFUSE = "do not follow the log, and try again later"
 
-    BEGIN_EPOCH = "begin a new epoch with the channels of the log, or of this node if there is no log"
+    BEGIN_EPOCH = "begin a new epoch with the channels and keys of the log, or of this node if there is no log"
     CONTINUE_EPOCH = "continue the epoch in this run of Redis, under a new name"
 
     LOAD = "find out what is in Redis"

@@ -110,9 +110,9 @@ def test_the_names_of_the_keys(log: ReadLog) -> None:
     assert log.save(log.state())
     log.now(log.log.report("a", b"A", 100.0))
     log.now(log.log.vouch("a", ["a"]))
-    assert log.now(log.log.begin("e0", new_epoch(log.state().snapshot(), "e2"))) is False  # but its channels are there
+    assert log.now(log.log.begin("e0", new_epoch(log.state().snapshot(), "e2"))) is False  # but its content is there
     Deferred.fromCoroutine(log.log.load("b")).addErrback(lambda failure: None)
-    names = "state log channels messages keys leases members vouchers loads begin:e2"
+    names = "state log channels messages keys leases members vouchers loads begin:e2 begin:e2:keys"
     log.redis.step()
     assert {key.decode() for key in log.redis.data} == {"{pushup}:" + name for name in names.split()}
     log.redis.settle()

@@ -587,7 +587,7 @@ def test_time_does_not_go_back_in_a_new_epoch(log: Log) -> None:
     state = ReplicatedState(LIMITS, epoch="e0")
     state.apply(Entry("e0", 1, 4e9, Create("c")))
     assert log.now(log.log.begin("", new_epoch(state.snapshot(), "e1"))) is True
-    assert log.append(publish("a"), tag="t") == 1
+    assert log.append(publish("a"), tag="t") == 2
     assert [entry_of(logged).time for logged in log.entries()] == [4e9]
     assert log.state().message_count == 1
 
