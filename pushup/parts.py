@@ -92,7 +92,7 @@ def make_local_broadcast(
     """The same if it is of one machine; None if the order is in Redis."""
     kind, _, path = settings.server.broadcast.partition(":")
     if kind == "memory":
-        return MemoryBroadcast(epoch=_name_epoch(""), limits=settings.queue, steady_time=steady_time)
+        return MemoryBroadcast(epoch=_name_epoch("", ""), limits=settings.queue, steady_time=steady_time)
     if kind == "journal":
         return _make_journal(Path(path), settings, reactor, metrics, steady_time)
     return None
@@ -116,8 +116,8 @@ def _make_journal(
     )
 
 
-def _name_epoch(after: str) -> str:
-    return next_epoch(after, time.time(), random)
+def _name_epoch(after: str, cluster: str) -> str:
+    return next_epoch(after, time.time(), random, cluster)
 
 
 def _make_redis_broadcast(

@@ -67,7 +67,8 @@ class Parts:
         self._messages: list[MessageSnapshot] = []
         self._keys: list[tuple[str, Remembered]] = []
         # A save that seemed to fail may have succeeded; after the retry its messages and keys are stored twice.
-        self._next_message, self._next_key = head.first_message, head.first_key
+        self._next_message = head.first_message
+        self._names: set[str] = set()  # of the keys; several may have one sequence
 
     def add_channels(self, bodies: Iterable[bytes | str]) -> None:
         """Channels in any order; one that comes twice counts once. Raises: msgspec.DecodeError, UnicodeDecodeError."""
@@ -84,8 +85,8 @@ class Parts:
     def add_keys(self, bodies: Iterable[bytes | str]) -> None:
         """The next keys, in the order in which they were saved. Raises: as `add_channels`."""
         for key, remembered in chain.from_iterable(map(_keys.decode, bodies)):
-            if remembered.sequence >= self._next_key:
-                self._next_key = remembered.sequence + 1
+            if remembered.sequence >= self._head.first_key and key not in self._names:
+                self._names.add(key)
                 self._keys.append((key, remembered))
 
     def snapshot(self, limits: Limits) -> Snapshot:

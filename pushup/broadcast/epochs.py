@@ -1,4 +1,7 @@
-"""The names of epochs. They are ordered, so that a log that was put back to an earlier epoch is recognized."""
+"""The names of epochs. They are ordered, so that a log that was put back to an earlier epoch is recognized.
+
+A cluster is named by its first epoch, and keeps that name through all later ones.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,13 @@ def order_of(epoch: str) -> tuple[int, str]:
     return len(epoch), epoch
 
 
-def next_epoch(after: str, now: float, random: Callable[[], float]) -> str:
-    """A new name that is later than `after`: the time in hexadecimal milliseconds and two random digits.
+def next_epoch(after: str, now: float, random: Callable[[], float], cluster: str) -> str:
+    """A new name that is later than `after`: the time in hexadecimal milliseconds, four digits, and two random ones.
 
+    The four are those of the cluster's name; random if it has none yet (`cluster` is empty), which is this one then.
     `now`: seconds since the epoch, on the wall clock. Later even if that was set back. `random` returns a number in
     [0, 1). Names of 0.1 (eight hexadecimal digits) are earlier than all of these.
     """
-    began = max(int(now * 1000), int(after[:-2] or "0", 16) + 1)
-    return f"{began:x}{int(256 * random()):02x}"
+    began = max(int(now * 1000), int(after[:-6] or "0", 16) + 1)
+    lineage = cluster[-6:-2] or f"{int(65536 * random()):04x}"
+    return f"{began:x}{lineage:0>4}{int(256 * random()):02x}"

@@ -34,7 +34,15 @@ MARK_SECONDS = 1.0
 T = TypeVar("T")
 
 _log = Logger()
-_decode = msgspec.json.Decoder(Cursor).decode
+
+
+class Mark(Cursor, frozen=True):
+    """The last entry that this machine is known to have applied, and its cluster (empty: not known)."""
+
+    cluster: str = ""
+
+
+_decode = msgspec.json.Decoder(Mark).decode
 
 
 def lacks(mark: Cursor, end: Cursor, past: PastEpochs) -> bool:
@@ -117,20 +125,27 @@ class HighWater:
         self._helpers = helpers
         self._clock = clock
         self._timer = Timer(clock, self._write)
+        self.cluster = ""
+        """The cluster whose entries are noted."""
         self._noted: Cursor | None = None
-        self._written: Cursor | None = None
+        self._written: Mark | None = None
         self._is_writing = False
         self._next_at = -math.inf  # when it may be written again
         self._failed = False
         self._stopped: Deferred[None] | None = None
 
-    def read(self) -> Cursor | None:
+    @property
+    def name(self) -> str:
+        """What messages to the operator call it."""
+        return self._store.name
+
+    def read(self) -> Mark | None:
         """The mark: the last entry that this machine is known to have applied. None without a usable mark. Blocks."""
         try:
             data = self._store.read()
             mark = None if data is None else _decode(data)
             if mark is not None:
-                int(mark.epoch, 16)  # or it is not the name of an epoch
+                int(mark.epoch + mark.cluster, 16)  # or one of them is not the name of an epoch
         except (OSError, ValueError) as error:
             _log.error(
                 "{name} cannot be read ({error}); if the message log was put back to an earlier time, this start does "
@@ -140,6 +155,7 @@ class HighWater:
             )
             return None
         self._written = mark
+        self.cluster = "" if mark is None else mark.cluster
         return mark
 
     def begin(self, cursor: Cursor) -> None:
@@ -148,13 +164,14 @@ class HighWater:
         Call it with a new epoch before any client hears of that epoch. An older log is then always recognized.
         """
         self._noted = cursor
+        mark = self._mark(cursor)
         try:
-            self._store.write(msgspec.json.encode(cursor))
+            self._store.write(msgspec.json.encode(mark))
         except OSError as error:
             self._tell_failure(str(error))
             self._write_later()
         else:
-            self._written = cursor
+            self._written = mark
 
     def note(self, cursor: Cursor) -> None:
         """This entry has been applied; it is written now, or MARK_SECONDS after the last time."""
@@ -175,23 +192,26 @@ class HighWater:
         self._timer.stop()
         self._noted = None
 
+    def _mark(self, cursor: Cursor) -> Mark:
+        return Mark(cursor.epoch, cursor.sequence, self.cluster)
+
     def _write(self) -> None:
-        if self._noted is None or self._noted == self._written:
+        if self._noted is None or self._mark(self._noted) == self._written:
             if self._stopped is not None:
                 self._stopped.callback(None)
             return
         self._is_writing = True
         self._next_at = self._clock.seconds() + MARK_SECONDS
-        noted = self._noted
-        call = self._helpers.call(self._store.write, msgspec.json.encode(noted))
-        call.addCallbacks(lambda _: self._succeeded(noted), self._fail)
+        mark = self._mark(self._noted)
+        call = self._helpers.call(self._store.write, msgspec.json.encode(mark))
+        call.addCallbacks(lambda _: self._succeeded(mark), self._fail)
 
-    def _succeeded(self, noted: Cursor) -> None:
+    def _succeeded(self, mark: Mark) -> None:
         self._is_writing = self._failed = False
-        self._written = noted
+        self._written = mark
         if self._stopped is not None:
             self._write()
-        elif self._noted != noted:
+        elif self._noted is not None and self._mark(self._noted) != mark:
             self._write_later()
 
     def _fail(self, failure: Failure) -> None:

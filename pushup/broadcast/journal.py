@@ -18,13 +18,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from pushup.broadcast import Broadcast, Follower, OnEnd, OneNode, OnOutcome, refusals
-from pushup.broadcast.high_water import HighWater
+from pushup.broadcast.high_water import HighWater, Mark
 from pushup.broadcast.journal_file import JournalFile
 from pushup.broadcast.outage import Outage
 from pushup.broadcast.pace import ENTRY_UNITS, units_of
 from pushup.broadcast.waiting import WaitingLimits, WaitingRoom
 from pushup.core.commands import Command, Continue, Entry, Outcome
-from pushup.core.cursor import Cursor
 from pushup.core.errors import Unavailable
 from pushup.core.state import ReplicatedState
 
@@ -86,7 +85,7 @@ class Journal(OneNode):
 
     def __init__(
         self,
-        open_file: Callable[[Cursor | None], tuple[JournalFile, ReplicatedState]],
+        open_file: Callable[[Mark | None], tuple[JournalFile, ReplicatedState]],
         *,
         high_water: HighWater,
         waiting_limits: WaitingLimits,
@@ -116,6 +115,7 @@ class Journal(OneNode):
         self._file, state = self._open_file(self._high_water.read())
         self._follower = follower
         follower.start_from(state)
+        self._high_water.cluster = self._file.cluster
         self._high_water.begin(follower.cursor)
         self._begin_checkpoint()
         behind = follower.time - self._steady_time()

@@ -10,7 +10,7 @@ is retained and not on what was ever published.
 | `entries` | a group of entries (JSON), by the sequence of the first |
 | `channels` | a channel that is open or remembered, by name |
 | `messages`, `keys` | those that one save added, by the sequence of that save |
-| `state` | `checkpoint`: the checkpoint's head; `limits`: those under which its entries were applied |
+| `state` | `checkpoint`: the checkpoint's head; `limits`: those under which its entries were applied; `cluster` |
 
 An append is one self-committing statement, whatever the size of the group: sqlite3 releases Python's global lock for
 each statement and then waits for it again (5 ms, if the reactor is busy).
@@ -68,6 +68,8 @@ class JournalFile:
         Raises: JournalError.
         """
         self._path = path
+        self.cluster = ""
+        """The cluster whose journal it is, once `load` has found it; empty if it is of none yet."""
         if path.exists() and not os.access(path, os.W_OK):
             raise JournalError(f"{path} is not writable")
         try:
@@ -114,6 +116,8 @@ class JournalFile:
             state = dict(self._database.execute("SELECT name, value FROM state"))
             if not state:
                 return None
+            self.cluster = state.get(b"cluster", b"").decode()
+            int(self.cluster or "0", 16)  # or it is not the name of an epoch
             return read_checkpoint(
                 _head.decode(state[b"checkpoint"]),
                 _limits.decode(state[b"limits"]),
@@ -121,7 +125,7 @@ class JournalFile:
                 self._column("SELECT body FROM messages ORDER BY sequence"),
                 self._column("SELECT body FROM keys ORDER BY sequence"),
             )
-        except (msgspec.DecodeError, KeyError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, KeyError, ValueError) as error:
             raise JournalError(self.damaged(str(error))) from None
         except sqlite3.Error as error:
             raise self._error(error) from None
@@ -180,6 +184,14 @@ class JournalFile:
             execute("COMMIT")
         except sqlite3.Error as error:
             raise self._error(error) from None
+
+    def found(self, cluster: str) -> None:
+        """Make this the journal of this cluster. Raises: JournalError."""
+        try:
+            self._database.execute("INSERT OR REPLACE INTO state VALUES ('cluster', ?)", (cluster,))
+        except sqlite3.Error as error:
+            raise self._error(error) from None
+        self.cluster = cluster
 
     def start_over(self, changes: Changes) -> None:
         """Replace everything in the file by what a new epoch begins with. O(all).

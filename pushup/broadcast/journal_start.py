@@ -2,6 +2,7 @@
 
 | what is known at the start | how the order goes on | what subscribers are told |
 |---|---|---|
+| the journal and the mark are of different clusters | the server does not start | |
 | the file is new and empty | it begins | a cursor from before: `lost` |
 | the mark is beyond the end of the journal | a new epoch without messages | `lost` |
 | anything else | under a new name (`Continue`) | a cursor beyond the end of the journal: `lost` |
@@ -19,7 +20,7 @@ from msgspec.structs import replace
 from twisted.logger import Logger
 
 from pushup.broadcast.epochs import order_of
-from pushup.broadcast.high_water import lacks, mark_path
+from pushup.broadcast.high_water import Mark, lacks, mark_path
 from pushup.broadcast.journal_file import JournalError, JournalFile
 from pushup.core.commands import Command, Configure, Continue, Entry
 from pushup.core.cursor import Cursor
@@ -36,26 +37,30 @@ _log = Logger()
 def open_journal(
     path: Path,
     limits: Limits,
-    name_epoch: Callable[[str], str],
-    mark: Cursor | None,
+    name_epoch: Callable[[str, str], str],
+    mark: Mark | None,
     open_file: Callable[[Path], JournalFile] = JournalFile,
 ) -> tuple[JournalFile, ReplicatedState]:
     """Open a journal, or create it, and bring its checkpoint up to date.
 
-    `name_epoch` returns a new name for the order, later than the given one. `mark` is the last entry that this machine
+    `name_epoch` returns a new name for the order, later than the first given one, in the cluster that is the second one
+    (empty: it is founded now, and named by this epoch). `mark` is the last entry that this machine
     is known to have applied. Returns the file and its state, which goes on under these limits and records changes from
     now on. Raises: JournalError.
     """
     file = open_file(path)
     try:
         found = file.load()
-        marked = "" if mark is None else mark.epoch
-        state = restore(found or empty_snapshot(name_epoch(marked), limits))
+        marked, cluster = ("", "") if mark is None else (mark.epoch, mark.cluster)
+        if cluster and file.cluster and file.cluster != cluster:
+            raise JournalError(_of_another_cluster(path, file.cluster, cluster))
+        cluster = file.cluster or cluster
+        state = restore(found or empty_snapshot(name_epoch(marked, cluster), limits))
         state.note_changes()
         for entry in file.entries():
             state.apply(entry)
         end = state.cursor
-        name = name_epoch(max(end.epoch, marked, key=order_of))
+        name = name_epoch(max(end.epoch, marked, key=order_of), cluster)
         if found is None:
             file.save(state.changes())
         elif mark is not None and lacks(mark, end, state.past_epochs):
@@ -63,6 +68,8 @@ def open_journal(
             state = _begin_again(file, state, name, limits)
         else:
             state = _continue(file, state, name, limits)
+        if not file.cluster:
+            file.found(cluster or state.cursor.epoch)
     except OutOfOrder as error:
         file.close()
         raise JournalError(file.damaged(str(error))) from None
@@ -93,19 +100,28 @@ def _continue(file: JournalFile, state: ReplicatedState, name: str, limits: Limi
 
 
 def _begin_again(file: JournalFile, state: ReplicatedState, name: str, limits: Limits) -> ReplicatedState:
-    """An epoch that continues nothing: the open channels stay, messages and keys do not. O(all)."""
+    """An epoch that continues nothing: the open channels and the keys stay, messages do not. O(all)."""
     beginning = new_epoch(replace(state.snapshot(), version=LATEST_VERSION, limits=limits), name)
     file.start_over(beginning)
     empty = replace(empty_snapshot(name, limits), time=beginning.time, last_id=beginning.last_id)
-    return restore(replace(empty, channels=beginning.channels))
+    return restore(replace(empty, sequence=beginning.sequence, channels=beginning.channels, keys=beginning.keys))
+
+
+def _of_another_cluster(path: Path, found: str, marked: str) -> str:
+    mark = mark_path(path)
+    return (
+        f"{path} is the journal of cluster {found}, and {mark} the mark of cluster {marked}: they do not belong "
+        f"together, and nothing was changed. Put the journal of {marked} here again. To go on with this one, "
+        f"remove {mark}"
+    )
 
 
 def _tell_loss(path: Path, mark: Cursor, end: Cursor) -> None:
     _log.warn(
         "{path} ends at {end}, but this machine has followed it up to {mark}: an older copy was put in its place, or "
-        "the disk has lost writes. Nobody knows what is missing, so its messages and idempotency keys are dropped, and "
-        "every subscriber is told of a gap (lost); channels stay. If it is the journal of another server: stop, put it "
-        "here again, remove {mark_path}, and start",
+        "the disk has lost writes. Nobody knows what is missing, so its messages are dropped, and every subscriber is "
+        "told of a gap (lost); channels and idempotency keys stay. If it was not meant to be put here: stop, put the "
+        "newer one here again, remove {mark_path}, and start",
         path=path,
         end=end,
         mark=mark,

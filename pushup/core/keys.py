@@ -52,7 +52,7 @@ class Keys:
         self._remembered[key] = remembered
         for _ in range(2 if self._rules.version >= 2 else 1):
             if len(self._remembered) > self._rules.limits.keys_limit:
-                self._remembered.popitem(last=False)
+                self._forget_oldest()
 
     def restore(self, key: str, remembered: Remembered) -> None:
         """Add a key from a snapshot, newer than all that are here."""
@@ -61,8 +61,17 @@ class Keys:
     def expire(self, time: float, most: int) -> None:
         """Forget at most `most` keys used at `time` or before."""
         while most > 0 and (oldest := self.oldest_time) is not None and oldest <= time:
-            self._remembered.popitem(last=False)
+            self._forget_oldest()
             most -= 1
+
+    def _forget_oldest(self) -> None:
+        """Forget the oldest key, and with it those of its sequence: a checkpoint says only which sequence it begins at.
+
+        There are several if an epoch began with the keys of a log and of a node that knew other entries.
+        """
+        _, oldest = self._remembered.popitem(last=False)
+        while self.oldest_sequence == oldest.sequence:
+            self._remembered.popitem(last=False)
 
     def take_apart(self) -> Iterator[None]:
         """As that of `Channels`."""
@@ -73,6 +82,10 @@ class Keys:
     @property
     def oldest_sequence(self) -> int | None:
         return next(iter(self._remembered.values())).sequence if self._remembered else None
+
+    def names(self) -> list[str]:
+        """All keys, oldest first. O(their number), 0.01 us each."""
+        return list(self._remembered)
 
     def items(self, after: int = 0) -> list[tuple[str, Remembered]]:
         """Keys used after this sequence, oldest first. O(their number)."""

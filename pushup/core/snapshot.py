@@ -135,10 +135,13 @@ def empty_snapshot(epoch: str, limits: Limits) -> Snapshot:
 
 
 def new_epoch(state: Snapshot, epoch: str) -> Changes:
-    """What a new epoch begins with: the version, the limits and the open channels of this state, without messages."""
+    """What a new epoch begins with: all but the messages of this state, and its closed channels.
+
+    It begins at the same sequence, so that the keys are older than what comes, as they are everywhere else.
+    """
     return Changes(
         epoch=epoch,
-        sequence=0,
+        sequence=state.sequence,
         time=state.time,
         last_id=state.last_id,
         floor=0,
@@ -148,9 +151,9 @@ def new_epoch(state: Snapshot, epoch: str) -> Changes:
         channels=tuple([emptied(c) for c in state.channels if c.id]),
         forgotten=(),
         messages=(),
-        first_message=1,
-        keys=(),
-        first_key=1,
+        first_message=state.sequence + 1,
+        keys=tuple(state.keys),
+        first_key=state.keys[0][1].sequence if state.keys else state.sequence + 1,
     )
 
 

@@ -12,14 +12,13 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 
 from pushup.broadcast import HoldsState
-from pushup.broadcast.high_water import HighWater, MarkFile, mark_path
+from pushup.broadcast.high_water import HighWater, Mark, MarkFile, mark_path
 from pushup.broadcast.journal import Helpers, Journal
 from pushup.broadcast.journal_file import JournalError, JournalFile
 from pushup.broadcast.journal_start import open_journal
 from pushup.broadcast.members import Member
 from pushup.broadcast.waiting import WaitingLimits
 from pushup.core.commands import Command, Entry, Outcome, Publish, Published
-from pushup.core.cursor import Cursor
 from pushup.core.errors import Unavailable
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import Limits
@@ -142,7 +141,7 @@ class JournaledReplica(HoldsState):
         """By this the time of entries is ahead of the monotonic clock."""
         self.helpers = SteppedHelpers()
 
-        def open_file(mark: Cursor | None) -> tuple[JournalFile, ReplicatedState]:
+        def open_file(mark: Mark | None) -> tuple[JournalFile, ReplicatedState]:
             self.file, state = open_journal(path, limits or Limits(), name_epoch, mark)
             return self.file, state
 
@@ -222,7 +221,7 @@ class JournaledReplica(HoldsState):
         assert stopped.called
 
 
-def name_epoch(after: str) -> str:
+def name_epoch(after: str, cluster: str = "") -> str:
     """The epochs of tests are e1, e2, e3 ..."""
     return f"e{int(after[1:] or 0) + 1}"
 

@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from pushup.broadcast.high_water import MARK_SECONDS, HighWater, MarkFile, lacks, mark_path
+from pushup.broadcast.high_water import MARK_SECONDS, HighWater, Mark, MarkFile, lacks, mark_path
 from pushup.core.cursor import Cursor
 from pushup.core.past_epochs import REMEMBERED, PastEpoch, PastEpochs
 from tests.broadcast.stepped_helpers import SteppedHelpers
@@ -131,7 +131,7 @@ def test_the_beginning_is_written_at_once(machine: Machine) -> None:
 def test_a_node_that_applies_nothing_leaves_the_mark_as_it_is(machine: Machine, epoch: str | None) -> None:
     """It starts and stops while there is no log to follow, for instance."""
     machine.store.data = before = None if epoch is None else msgspec.json.encode(Cursor(epoch, 5))
-    assert machine.mark.read() == (None if epoch is None else Cursor(epoch, 5))
+    assert machine.mark.read() == (None if epoch is None else Mark(epoch, 5))
     machine.stop()
     assert machine.has_stopped()
     assert (machine.store.data, machine.helpers.made) == (before, [])
@@ -309,7 +309,7 @@ def test_the_next_process_reads_what_was_written(machine: Machine) -> None:
     machine.stop()
     machine.helpers.step()
     machine.start()
-    assert machine.mark.read() == Cursor("e1", 3)
+    assert machine.mark.read() == Mark("e1", 3)
     machine.note(3)
     machine.stop()
     assert machine.has_stopped()

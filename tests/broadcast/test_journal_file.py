@@ -17,10 +17,10 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
+from pushup.broadcast.high_water import Mark
 from pushup.broadcast.journal_file import JournalError, JournalFile
 from pushup.broadcast.journal_start import open_journal
 from pushup.core.commands import Close, Command, Continue, Create, Entry, Expire, Outcome, Published
-from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.past_epochs import REMEMBERED
@@ -43,7 +43,7 @@ def path(tmp_path: Path) -> Path:
 class Opened:
     """An open file and the state loaded from it; each entry is written before it is applied."""
 
-    def __init__(self, path: Path, limits: Limits | None = None, mark: Cursor | None = None) -> None:
+    def __init__(self, path: Path, limits: Limits | None = None, mark: Mark | None = None) -> None:
         self.limits = limits or Limits()
         self.file, self.state = open_journal(path, self.limits, name_epoch, mark)
         self.state.check()
@@ -399,7 +399,7 @@ def test_recovery_fails_while_the_file_cannot_be_written(path: Path) -> None:
                 opened.file.recover(after=1)
     assert opened.file.recover(after=0) == list(opened.file.entries())
     opened.close()
-    assert count(path, "state") == 2
+    assert count(path, "state") == 3
     change(path, "INSERT INTO state VALUES ('room', zeroblob(100000))")  # a server died while it tested for room
     opened = Opened(path)
     assert opened.state.message_count == 1
@@ -486,7 +486,7 @@ def test_expired_and_closed_rows_are_deleted(path: Path) -> None:
         opened.do(Expire(), time)
         opened.save()
     opened.close()
-    assert [count(path, table) for table in ("entries", "messages", "keys", "channels", "state")] == [0, 0, 0, 0, 2]
+    assert [count(path, table) for table in ("entries", "messages", "keys", "channels", "state")] == [0, 0, 0, 0, 3]
 
 
 def test_eviction_by_bytes_trims_the_file(path: Path) -> None:

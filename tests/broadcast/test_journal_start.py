@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pushup.broadcast.high_water import mark_path
+from pushup.broadcast.high_water import Mark, mark_path
 from pushup.broadcast.journal import RETRY_SECONDS
 from pushup.broadcast.journal_file import JournalError, JournalFile
 from pushup.broadcast.journal_start import open_journal
@@ -38,7 +38,7 @@ def path(tmp_path: Path) -> Path:
 def start(path: Path) -> Start:
     """Opens and closes the journal once; returns the state, which must be the one that the file has then."""
 
-    def start(mark: Cursor | None = None, limits: Limits | None = None) -> Snapshot:
+    def start(mark: Mark | None = None, limits: Limits | None = None) -> Snapshot:
         file, state = open_journal(path, limits or Limits(), name_epoch, mark)
         with closing(file):
             assert list(file.entries()) == []
@@ -77,25 +77,26 @@ def warnings() -> Iterator[list[str]]:
         yield lines
 
 
-@pytest.mark.parametrize("mark", [None, Cursor("e1", 5), Cursor("e1", 3)])
+@pytest.mark.parametrize("mark", [None, Mark("e1", 5), Mark("e1", 3)])
 def test_a_complete_journal_goes_on_under_a_new_name(
-    start: Start, state: Snapshot, warnings: list[str], mark: Cursor | None
+    start: Start, state: Snapshot, warnings: list[str], mark: Mark | None
 ) -> None:
     """Messages, keys and closings stay; it does so with each start, also if nothing came in between."""
     again = start(mark)
     assert again == after_restart(state)
-    assert start(Cursor(again.epoch, again.sequence)) == after_restart(again)
+    assert start(Mark(again.epoch, again.sequence)) == after_restart(again)
     assert warnings == []
 
 
-@pytest.mark.parametrize("mark", [Cursor("e1", 6), Cursor("e2", 1), Cursor("e9", 40), Cursor("d10", 1)])
+@pytest.mark.parametrize("mark", [Mark("e1", 6), Mark("e2", 1), Mark("e9", 40), Mark("d10", 1)])
 def test_a_journal_that_ends_before_the_mark_begins_again(
-    start: Start, state: Snapshot, path: Path, warnings: list[str], mark: Cursor
+    start: Start, state: Snapshot, path: Path, warnings: list[str], mark: Mark
 ) -> None:
-    """Its open channels stay, in an epoch that is later than journal and mark; the log says so."""
+    """Its open channels and keys stay, in an epoch that is later than journal and mark; the log says so."""
     again = start(mark)
-    assert (again.epoch, again.sequence, again.past_epochs) == (name_epoch(mark.epoch), 0, ())
-    assert (again.messages, again.keys, again.time, again.last_id) == ((), (), state.time, state.last_id)
+    assert (again.epoch, again.sequence, again.past_epochs) == (name_epoch(mark.epoch), state.sequence, ())
+    assert (again.messages, again.time, again.last_id) == ((), state.time, state.last_id)
+    assert again.keys == state.keys != ()
     (channel,) = again.channels
     assert (channel.name, channel.newest_sequence, channel.dropped_sequence) == ("a", 0, 0)
     (line,) = warnings
@@ -103,25 +104,25 @@ def test_a_journal_that_ends_before_the_mark_begins_again(
     assert f"remove {mark_path(path)}" in line
 
 
-@pytest.mark.parametrize("mark", [Cursor("e1", 30), Cursor("e2", 0)])
+@pytest.mark.parametrize("mark", [Mark("e1", 30), Mark("e2", 0)])
 def test_a_journal_that_has_begun_again_does_so_once(
-    start: Start, state: Snapshot, path: Path, mark: Cursor, warnings: list[str]
+    start: Start, state: Snapshot, path: Path, mark: Mark, warnings: list[str]
 ) -> None:
     """What was published since stays, also if the server died before the mark was written."""
-    epoch = start(Cursor("e1", 30)).epoch
+    epoch = start(Mark("e1", 30)).epoch
     assert epoch == "e2"
     warnings.clear()
     with closing(JournalFile(path)) as file:
-        file.append((Entry(epoch, 1, 11.0, publish("a")),))
+        file.append((Entry(epoch, 6, 11.0, publish("a")),))
     again = start(mark)
-    assert (again.epoch, again.past_epochs) == ("e3", (PastEpoch("e2", 1),))
-    assert [message.sequence for message in again.messages] == [1]
+    assert (again.epoch, again.past_epochs) == ("e3", (PastEpoch("e2", 6),))
+    assert [message.sequence for message in again.messages] == [6]
     assert warnings == []
 
 
 def test_a_new_journal_beside_a_mark(start: Start, warnings: list[str]) -> None:
     """It begins, with a later name than the old one, whose cursors it does not know."""
-    again = start(Cursor("e7", 30))
+    again = start(Mark("e7", 30))
     assert (again.epoch, again.sequence, again.past_epochs) == ("e8", 0, ())
     assert warnings == []
 
@@ -129,7 +130,7 @@ def test_a_new_journal_beside_a_mark(start: Start, warnings: list[str]) -> None:
 def test_an_empty_journal_that_was_put_back(start: Start, warnings: list[str]) -> None:
     """It is not new: it was started before anything was published."""
     start()
-    assert start(Cursor("e1", 1)).past_epochs == ()
+    assert start(Mark("e1", 1)).past_epochs == ()
     assert len(warnings) == 1
 
 
@@ -137,14 +138,65 @@ def test_other_limits_come_after_the_new_name(start: Start, state: Snapshot) -> 
     """Nothing takes a place under the old name: a cursor of what was lost there must not look valid."""
     limits = Limits(keys_limit=7)
     assert start(None, limits) == replace(after_restart(state), sequence=7, limits=limits)
-    assert start(Cursor("e2", 8), Limits()).limits == Limits()
+    assert start(Mark("e2", 8), Limits()).limits == Limits()
 
 
-@pytest.mark.parametrize("mark", [None, Cursor("e9", 1)])
-def test_a_journal_of_the_last_release(start: Start, state: Snapshot, path: Path, mark: Cursor | None) -> None:
-    """It has no version, no past epochs and no mark; if it has a mark, it was put back."""
+def test_a_journal_that_is_not_that_of_the_mark(start: Start, state: Snapshot, path: Path) -> None:
+    """The server does not start, and changes nothing; the error names both files, and what to do."""
+    before = path.read_bytes()
+    stray = Mark("e9", 1, "c2")
+    with pytest.raises(JournalError) as raised:
+        start(stray)
+    mark = mark_path(path)
+    assert str(raised.value) == (
+        f"{path} is the journal of cluster e1, and {mark} the mark of cluster c2: they do not belong together, and "
+        f"nothing was changed. Put the journal of c2 here again. To go on with this one, remove {mark}"
+    )
+    assert path.read_bytes() == before
+    assert start(None) == after_restart(state)
+
+
+def test_a_new_journal_is_of_the_cluster_of_its_mark(path: Path, start: Start, warnings: list[str]) -> None:
+    """It replaces one that was removed; and so are those that begin again."""
+    names: list[str] = []
+
+    def name(after: str, cluster: str) -> str:
+        names.append(cluster)
+        return name_epoch(after)
+
+    file, _ = open_journal(path, Limits(), name, Mark("e4", 1, "c2"))
+    file.close()
+    assert (file.cluster, {*names}) == ("c2", {"c2"})
+    with pytest.raises(JournalError):
+        start(Mark("e9", 1, "e1"))
+
+
+@pytest.mark.parametrize("mark", [None, Mark("e1", 9), Mark("e1", 9, "e1")])
+def test_a_journal_keeps_its_cluster(
+    start: Start, state: Snapshot, path: Path, mark: Mark | None, warnings: list[str]
+) -> None:
+    """Also if it begins again, and whether or not the mark says which it is."""
+    start(mark)
+    with closing(JournalFile(path)) as file:
+        file.load()
+        assert file.cluster == "e1"
+
+
+def test_a_name_that_is_none_is_damage(start: Start, state: Snapshot, path: Path) -> None:
+    """Epochs are named after it, and those names are numbers."""
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        database.execute("UPDATE state SET value = json_remove(value, '$.version', '$.past_epochs')")
+        database.execute("UPDATE state SET value = 'x' WHERE name = 'cluster'")
+    with pytest.raises(JournalError, match="is damaged"):
+        start()
+
+
+@pytest.mark.parametrize("mark", [None, Mark("e9", 1)])
+def test_a_journal_of_the_last_release(start: Start, state: Snapshot, path: Path, mark: Mark | None) -> None:
+    """It has no version, no past epochs, no cluster and no mark; if it has a mark, it was put back."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        fields = "'$.version', '$.past_epochs'"
+        database.execute(f"UPDATE state SET value = json_remove(value, {fields}) WHERE name = 'checkpoint'")
+        database.execute("DELETE FROM state WHERE name = 'cluster'")
     again = start(mark)
     assert again.version == LATEST_VERSION
     if mark is None:
@@ -157,19 +209,19 @@ def test_a_journal_notes_what_it_has_applied(path: Path) -> None:
     """The mark is written at the start, a second after an entry, and at a stop; the next start reads it."""
     node = JournaledReplica(path)
     mark = mark_path(path)
-    assert mark.read_bytes() == b'{"epoch":"e1","sequence":0}'
+    assert mark.read_bytes() == b'{"epoch":"e1","sequence":0,"cluster":"e1"}'
     node.publish(publish("a"))
     node.clock.advance(1.0)
-    assert mark.read_bytes() == b'{"epoch":"e1","sequence":1}'
+    assert mark.read_bytes() == b'{"epoch":"e1","sequence":1,"cluster":"e1"}'
     node.publish(publish("a"))
     node.stop_at_once()
-    assert mark.read_bytes() == b'{"epoch":"e1","sequence":2}'
-    mark.write_bytes(b'{"epoch":"e1","sequence":3}')
+    assert mark.read_bytes() == b'{"epoch":"e1","sequence":2,"cluster":"e1"}'
+    mark.write_bytes(b'{"epoch":"e1","sequence":3,"cluster":"e1"}')
     with logged_at("warn") as lines:
         node = JournaledReplica(path, clock=node.clock)
     node.file.close()
-    assert (node.cursor, len(lines)) == (Cursor("e2", 0), 1)
-    assert mark.read_bytes() == b'{"epoch":"e2","sequence":0}'
+    assert (node.cursor, len(lines)) == (Cursor("e2", 2), 1)
+    assert mark.read_bytes() == b'{"epoch":"e2","sequence":2,"cluster":"e1"}'
 
 
 def test_a_journal_notes_what_it_has_found(path: Path, logged_failures: list[str]) -> None:
@@ -180,7 +232,7 @@ def test_a_journal_notes_what_it_has_found(path: Path, logged_failures: list[str
     node.clock.advance(RETRY_SECONDS)
     node.helpers.run()
     node.clock.advance(1.0)
-    assert mark_path(path).read_bytes() == b'{"epoch":"e1","sequence":1}'
+    assert mark_path(path).read_bytes() == b'{"epoch":"e1","sequence":1,"cluster":"e1"}'
     node.file.close()
     logged_failures.clear()
 

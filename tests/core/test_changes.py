@@ -317,8 +317,8 @@ def test_an_empty_snapshot_is_that_of_a_new_state() -> None:
     assert empty_snapshot("e9", limits) == ReplicatedState(limits, epoch="e9").snapshot()
 
 
-def test_a_new_epoch_has_the_open_channels_and_nothing_in_them() -> None:
-    """Ids, times to live and limits go on; messages, keys, closings and gaps were of the epoch before."""
+def test_a_new_epoch_has_the_open_channels_and_the_keys() -> None:
+    """Ids, times to live, limits and the sequence go on; messages, closings and gaps were of the epoch before."""
     feed = Feed(retention_messages=1)
     for command in (Create("a", 50.0), Create("b"), Close("b"), Create("closed"), Close("closed")):
         feed.apply(command, 1.0)
@@ -330,8 +330,10 @@ def test_a_new_epoch_has_the_open_channels_and_nothing_in_them() -> None:
     after = apply_changes(empty_snapshot("e9", Limits()), changes)
     assert after == replace(
         empty_snapshot("e9", before.limits),
+        sequence=before.sequence,
         time=2.0,
         last_id=before.last_id,
+        keys=before.keys,
         channels=tuple(
             replace(c, newest_sequence=0, dropped_sequence=0, reason="expired", closed_sequence=0)
             for c in by_name(before.channels)
@@ -339,7 +341,10 @@ def test_a_new_epoch_has_the_open_channels_and_nothing_in_them() -> None:
         ),
     )
     assert [(c.name, c.ttl) for c in after.channels] == [("a", 50.0), ("b", 3600.0)]
-    assert (changes.forgotten, changes.first_message, changes.first_key) == ((), 1, 1)
+    assert [key for key, _ in before.keys] == ["k"]
+    assert (changes.forgotten, changes.first_message) == ((), before.sequence + 1)
+    assert changes.first_key == before.keys[0][1].sequence
+    assert new_epoch(replace(before, keys=()), "e9").first_key == before.sequence + 1
     assert new_epoch(replace(before, version=1), "e9").version == 1
 
 

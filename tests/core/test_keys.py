@@ -38,6 +38,19 @@ def test_the_oldest_key_is_forgotten_beyond_the_limit() -> None:
     assert keys.get("k1") is None
 
 
+def test_keys_of_one_sequence_are_forgotten_together() -> None:
+    """A checkpoint says only at which sequence the keys begin, and all nodes must have the same."""
+    for forget in ("expired", "pushed out"):
+        keys = Keys(Rules(Limits(keys_limit=4)))
+        for name, sequence in (("a", 1), ("b", 2), ("c", 2), ("d", 3)):
+            keys.restore(name, published(sequence, 10.0))
+        if forget == "expired":
+            keys.expire(10.0, 2)
+        else:
+            keys.add("e", published(4, 11.0))
+        assert state(keys)[0][:1] == ["d"]
+
+
 def test_keys_are_forgotten_up_to_a_time() -> None:
     """Keys from that time or earlier are forgotten, up to a given number; later ones stay."""
     keys = keys_of(10.0, 11.0, 11.0, 11.5)

@@ -78,6 +78,43 @@ _BUGS = (
         ),
         needs=(*RESTARTS, "cut", "cut_all", "clog", "redis_pause", "late"),
     ),
+    # Whose log it is.
+    Bug(
+        "follows-another-cluster",
+        "a node follows whatever log is at its address, and begins an epoch there",
+        "docs/reliability.md, which cluster a log belongs to",
+        (
+            Edit(
+                f"{AT}/recovery.py",
+                "    if now.cluster and tail.cluster and now.cluster != tail.cluster:",
+                "    if False:",
+            ),
+        ),
+        test="tests/broadcast/redis/test_clusters.py",
+        why="a simulation has one Redis",
+    ),
+    Bug(
+        "epoch-founds-a-cluster",
+        "an epoch that begins does not keep the name of its cluster",
+        "docs/reliability.md, which cluster a log belongs to",
+        (Edit(f"{AT}/log.py", "        name = cluster or changes.epoch\n", "        name = changes.epoch\n"),),
+        test="tests/broadcast/redis/test_clusters.py",
+        why="a simulation has one Redis",
+    ),
+    Bug(
+        "epoch-without-keys",
+        "an epoch that begins has no idempotency keys, so a publisher that tries again publishes again",
+        "one key, published twice after Redis and a node died",
+        (Edit(f"{AT}/catch_up.py", "all_keys(*states), cluster)", "(), cluster)"),),
+        needs=LOSSES,
+    ),
+    Bug(
+        "epoch-with-the-keys-of-the-log-only",
+        "an epoch that begins has the idempotency keys that are in Redis, and not those that Redis has lost",
+        "one key, published twice after Redis lost its last second",
+        (Edit(f"{AT}/catch_up.py", "(state,) if state is own else (own, state)", "(state,)"),),
+        needs=LOSSES,
+    ),
     # Following.
     Bug(
         "chain-not-checked",

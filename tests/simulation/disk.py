@@ -110,6 +110,7 @@ class _SimulatedFile(JournalFile):
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._path = path
+        self.cluster = ""
         self._disk = disk
         self._database = cast(sqlite3.Connection, _Database(disk))
         self._prepare()

@@ -331,6 +331,8 @@ def note_epoch(simulation: Simulation) -> None:
         return  # what the epoch begins with did not all arrive, or another node has begun it
     latest = max(epochs, key=lambda name: order.epoch(f"{name}-0"), default="")
     epochs.append(new)
+    if state[b"tag"] == state[b"epoch"]:
+        check_kept_keys(simulation)
     if latest and order.epoch(f"{new}-0") < order.epoch(f"{latest}-0"):
         server = next(server for server in simulation.servers if server.name == redis.asked_by)
         known = [json.loads(server.disk.mark)["epoch"]] if server.disk.mark is not None else []
@@ -338,6 +340,19 @@ def note_epoch(simulation: Simulation) -> None:
             if order_of(name) >= order_of(new):
                 raise BrokenPromise(f"epochs are ordered: {server.name} began {new}, and knew of {name}")
         simulation.record.take(Begun(at=simulation.record.now, epoch=new, after=latest))
+
+
+def check_kept_keys(simulation: Simulation) -> None:
+    """An epoch that has just begun has the idempotency keys of the server that began it."""
+    redis = simulation.redis
+    assert redis is not None
+    stream = redis.data.get(b"{pushup}:keys")
+    bodies = [fields[1] for _, fields in stream.rows] if stream is not None else []
+    kept = {key for body in bodies for key, _ in json.loads(body)}
+    server = next(server for server in simulation.servers if server.name == redis.asked_by)
+    missing = [key for key in server.node.state.keys.names() if key not in kept]
+    if missing:
+        raise BrokenPromise(f"keys are kept: {server.name} began an epoch without {missing}, which it knew")
 
 
 def before_last_save(redis: RedisServer) -> int | None:

@@ -28,11 +28,11 @@ def make_local_broadcast(
     """`kind`: memory or journal."""
     if kind == "memory":
         # By the true time, because the checker orders epochs by name, and this one knows of none before it.
-        epoch = next_epoch("", process.world.now, random)
+        epoch = next_epoch("", process.world.now, random, "")
         return MemoryBroadcast(epoch=epoch, limits=settings.queue, steady_time=steady_time)
 
-    def name_epoch(after: str) -> str:
-        return next_epoch(after, process.clock.wall(), random)
+    def name_epoch(after: str, cluster: str) -> str:
+        return next_epoch(after, process.clock.wall(), random, cluster)
 
     open_file = disk.open(process)
     return Journal(

@@ -1,16 +1,26 @@
--- Begin a new epoch: no entries and no messages, only channels, which have been put into a key of their own before.
--- KEYS: state, log, channels, messages, keys, vouchers, new channels.
+-- Begin a new epoch: no entries and no messages, only channels and keys, which have been put into keys of their own before.
+-- KEYS: state, log, channels, messages, keys, vouchers, new channels, new keys.
 -- ARGV: the epoch to replace ('' if there is none), the new one, its time, run, version of the state machine, checkpoint
--- (JSON), the number of channels.
--- Returns 1, or 0 if another node has replaced that epoch, or if the new channels are not all there any more.
-if (redis.call('HGET', KEYS[1], 'epoch') or '') ~= ARGV[1] or redis.call('HLEN', KEYS[7]) ~= tonumber(ARGV[7]) then
+-- (JSON), the number of channels, cluster, the sequence before its first entry, the number of bodies of keys.
+-- Returns 1, or 0 if another node has replaced that epoch, or if the new channels and keys are not all there any more.
+if (redis.call('HGET', KEYS[1], 'epoch') or '') ~= ARGV[1] or redis.call('HLEN', KEYS[7]) ~= tonumber(ARGV[7])
+  or redis.call('XLEN', KEYS[8]) ~= tonumber(ARGV[10]) then
   return 0
+end
+local now = redis.call('TIME')
+local founded = string.format('%.6f', now[1] + now[2] / 1000000)
+if ARGV[8] ~= ARGV[2] then  -- the cluster is named by another epoch
+  founded = redis.call('HGET', KEYS[1], 'founded') or 0
 end
 redis.call('UNLINK', unpack(KEYS, 1, 6))  -- as DEL, but large ones are freed in another thread
 if ARGV[7] ~= '0' then
   redis.call('RENAME', KEYS[7], KEYS[3])
   redis.call('PERSIST', KEYS[3])
 end
-redis.call('HSET', KEYS[1], 'epoch', ARGV[2], 'sequence', 0, 'time', ARGV[3], 'tag', ARGV[2], 'run', ARGV[4],
-  'version', ARGV[5], 'saved', 0, 'checkpoint', ARGV[6], 'parts', ARGV[7] .. ' 0 0')
+if ARGV[10] ~= '0' then
+  redis.call('RENAME', KEYS[8], KEYS[5])
+  redis.call('PERSIST', KEYS[5])
+end
+redis.call('HSET', KEYS[1], 'epoch', ARGV[2], 'sequence', ARGV[9], 'time', ARGV[3], 'tag', ARGV[2], 'run', ARGV[4],
+  'version', ARGV[5], 'cluster', ARGV[8], 'founded', founded, 'saved', ARGV[9], 'checkpoint', ARGV[6], 'parts', ARGV[7] .. ' 0 ' .. ARGV[10])
 return 1

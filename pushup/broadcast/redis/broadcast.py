@@ -104,6 +104,8 @@ class RedisBroadcast:
                 on_start=self._starting,
                 on_started=self._started,
                 mark=mark,
+                mark_name="" if self._high_water is None else self._high_water.name,
+                log_seen_at=self._reporting.log_seen_at,
                 clock=clock,
             ),
             reporting=self._reporting,
@@ -126,6 +128,8 @@ class RedisBroadcast:
     def _started(self) -> None:
         """It has replaced the state."""
         self._on_large()
+        if self._high_water is not None:
+            self._high_water.cluster = self._replica.cluster
         self._note_mark()
 
     def _note_mark(self) -> None:

@@ -11,15 +11,16 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from pushup.broadcast.epochs import next_epoch, order_of
+from pushup.broadcast.high_water import Mark
 from pushup.broadcast.pace import Pace, free, work_of
 from pushup.broadcast.redis.log import RedisLog
-from pushup.broadcast.redis.records import LastEntry, Loaded
+from pushup.broadcast.redis.records import LastEntry, Loaded, Tail
 from pushup.broadcast.redis.recovery import Action, Contents, Situation, decide
 from pushup.broadcast.redis.replica import Replica, restored
 from pushup.core.commands import Continue, Entry
 from pushup.core.cursor import Cursor
 from pushup.core.past_epochs import PastEpochs
-from pushup.core.slices import open_channels
+from pushup.core.slices import all_keys, open_channels
 from pushup.core.snapshot import Changes, new_epoch
 from pushup.core.state import ReplicatedState
 
@@ -29,6 +30,9 @@ every 2 s, and then may have much to load."""
 
 VOUCH_STEP_SECONDS = 0.25
 """How often to look whether they have."""
+
+FOUNDED_SECONDS = 10.0
+"""How far the clocks of two servers of Redis may be apart, of which one takes the other's place with no data."""
 
 _log = Logger()
 
@@ -45,7 +49,7 @@ class EpochStarter:
         *,
         node_id: str,
         replica: Replica,
-        mark: Cursor | None,
+        mark: Mark | None,
         wall: Callable[[], float],
         random: Callable[[], float],
     ) -> None:
@@ -59,18 +63,26 @@ class EpochStarter:
         self._wall = wall
         self._random = random
 
-    def _next(self, over: str) -> str:
-        """A name later than all that this node knows of, or it would be taken for a log that was put back."""
-        latest = max(over, self._replica.cursor.epoch, self._mark, key=order_of)
-        return next_epoch(latest, self._wall(), self._random)
+    def _next(self, over: str, cluster: str) -> str:
+        """A name in this cluster, later than all that this node knows of.
 
-    async def begin(self, log: RedisLog, over: str, state: ReplicatedState, reason: str) -> None:
+        Or it would be taken for a log that was put back.
+        """
+        latest = max(over, self._replica.cursor.epoch, self._mark, key=order_of)
+        return next_epoch(latest, self._wall(), self._random, cluster)
+
+    async def begin(self, log: RedisLog, over: str, cluster: str, state: ReplicatedState, reason: str) -> None:
         """Replace the epoch `over` (empty: there is none) by a new one with the open channels of this state.
 
+        It also has the idempotency keys of this state, and those that this node knows.
+
         Unless another node has. If the state changes meanwhile, the epoch may have some channels as they were before.
+        `cluster`: whose log it is; empty if it is founded now.
         """
-        epoch = self._next(over)
-        if await log.begin(over, _beginning(state, epoch), open_channels(state)):
+        epoch = self._next(over, cluster)
+        own = self._replica.follower.state
+        states = (state,) if state is own else (own, state)
+        if await log.begin(over, _beginning(states, epoch), open_channels(state), all_keys(*states), cluster):
             _log.warn("{reason}; epoch {epoch} begins, and subscribers are told of gaps", reason=reason, epoch=epoch)
 
     async def continue_(self, log: RedisLog, loaded: Loaded, reason: str) -> None:
@@ -79,7 +91,7 @@ class EpochStarter:
         if tail.version < 2:  # nodes of other releases could not read the entry
             await log.set_run()
             return
-        epoch = self._next(tail.epoch)
+        epoch = self._next(tail.epoch, tail.cluster)
         if await log.switch(tail.tag, f"{self._node_id}.{epoch}", Continue(epoch), epoch=epoch, run=log.run):
             _log.info("{reason}; epoch {old} goes on as {epoch}", reason=reason, old=tail.epoch, epoch=epoch)
 
@@ -96,12 +108,15 @@ class CatchUp:
         known_nodes: Callable[[], list[str]],
         on_start: Callable[[], None],
         on_started: Callable[[], None],
-        mark: Cursor | None,
+        mark: Mark | None,
+        mark_name: str,
+        log_seen_at: Callable[[], float],
         clock: IReactorTime,
     ) -> None:
         """`known_nodes`: those that were alive when this node last followed the log. `on_start` is called before the
         state is replaced by a checkpoint that was read, and `on_started` afterwards. `mark`: the last entry that this
-        machine is known to have applied.
+        machine is known to have applied; `mark_name`: its file. `log_seen_at`: when this node last saw
+        the log that it follows, in seconds by the clock of Redis (inf: never).
         """
         self._node_id = node_id
         self._replica = replica
@@ -110,6 +125,8 @@ class CatchUp:
         self._on_start = on_start
         self._on_started = on_started
         self._mark = mark
+        self._mark_name = mark_name
+        self._log_seen_at = log_seen_at
         self._clock = clock
         self._pace = Pace(clock)
 
@@ -129,6 +146,7 @@ class CatchUp:
                     assert loaded is not None
                     self._on_start()
                     await self._replica.start_from(loaded, self._pace)
+                    self._replica.cluster = loaded.tail.cluster
                     self._on_started()
                     snapshot = loaded.snapshot
                     # They are lists, as `Parts` has made them.
@@ -149,7 +167,7 @@ class CatchUp:
                     else:
                         situation = structs.replace(situation, others_vouch=vouch)
                 case Action.BEGIN_EPOCH:
-                    await self._begin_epoch(log, loaded, decision.reason)
+                    await self._begin_epoch(log, situation, loaded, decision.reason)
                     situation, loaded = await self._assess(log), None
                 case Action.CONTINUE_EPOCH:
                     assert loaded is not None
@@ -171,13 +189,27 @@ class CatchUp:
             tail=tail,
             is_same_run=log.is_run(tail.run),
             is_durable=log.durable,
+            cluster=self._own_cluster(tail),
+            place=f"{log.connection.server} (redis_prefix {log.prefix})",
+            mark=self._mark_name,
         )
 
-    async def _begin_epoch(self, log: RedisLog, loaded: Loaded | None, reason: str) -> None:
+    def _own_cluster(self, tail: Tail) -> str:
+        """The cluster that this node belongs to, empty if it may join whichever there is.
+
+        That is so if it has none; or if the other was founded after this node last saw its own log. Then that was
+        flushed, and a node that knew no cluster was the first to find nothing in its place.
+        """
+        if not self._replica.cluster:
+            return "" if self._mark is None else self._mark.cluster
+        return "" if tail.founded > self._log_seen_at() - FOUNDED_SECONDS else self._replica.cluster
+
+    async def _begin_epoch(self, log: RedisLog, situation: Situation, loaded: Loaded | None, reason: str) -> None:
+        cluster = situation.tail.cluster or situation.cluster
         if loaded is None:
-            await self._epochs.begin(log, "", self._replica.follower.state, reason)
+            await self._epochs.begin(log, "", cluster, self._replica.follower.state, reason)
         else:
-            await self._epochs.begin(log, loaded.tail.epoch, await self._state(loaded), reason)
+            await self._epochs.begin(log, loaded.tail.epoch, cluster, await self._state(loaded), reason)
 
     async def _state(self, loaded: Loaded) -> ReplicatedState:
         """The checkpoint with the entries applied, up to the first that cannot be."""
@@ -209,11 +241,14 @@ class CatchUp:
         return False
 
 
-def _beginning(state: ReplicatedState, epoch: str) -> Changes:
-    """What a new epoch begins with, but for its channels."""
-    nothing = ReplicatedState(state.limits, time=state.time)
-    nothing.rules.version, nothing.channels.last_id = state.version, state.channels.last_id
-    return new_epoch(nothing.snapshot(), epoch)
+def _beginning(states: tuple[ReplicatedState, ...], epoch: str) -> Changes:
+    """What a new epoch begins with after all these states, without its channels and keys."""
+    sequence = max(state.cursor.sequence for state in states)
+    nothing = ReplicatedState(states[-1].limits, sequence=sequence, time=max(state.time for state in states))
+    nothing.rules.version = states[-1].version
+    nothing.channels.last_id = max(state.channels.last_id for state in states)
+    first_key = min(state.keys.oldest_sequence or sequence for state in states)
+    return structs.replace(new_epoch(nothing.snapshot(), epoch), first_key=first_key)
 
 
 def _contents(loaded: Loaded | None) -> Contents:

@@ -89,6 +89,8 @@ class RedisConnection(protocol.Protocol):
         self._taken_at = 0.0
         self._deadline = Timer(clock, self._overdue)
         self._reason = ""
+        self.server = "Redis"
+        """Where it leads, for messages to the operator."""
         self.shook_hands = False
         """Whether a TLS handshake was completed."""
         self.was_refused = False

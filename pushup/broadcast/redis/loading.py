@@ -75,14 +75,15 @@ class Loading:
 
     async def _read(self, fields: list[Any]) -> Loaded | None:
         """The checkpoint with this head, and the entries after it; None if it was replaced meanwhile."""
-        saved = _saved_head.decode(fields[5])
+        saved = _saved_head.decode(fields[8])
         parts, chain = Parts(saved.head), Chain(saved)
         channels, messages, keys = self._bodies
         await self._read_hash(channels, parts.add_channels)
         await self._read_stream(messages, "-", 1, lambda rows: parts.add_messages(bodies_of(rows)))
         await self._read_stream(keys, "-", 1, lambda rows: parts.add_keys(bodies_of(rows)))
-        epoch, sequence, tag, run, _, _, expected, version, found = await self._head()
-        tail, complete = tail_of(epoch, sequence, tag, run, version), expected == found
+        *end, _, _, expected, found = await self._head()
+        tail = tail_of(*end)
+        complete = expected == found and bool(tail.cluster)
 
         def add_entries(rows: list[Any]) -> bool:
             for row in rows:
@@ -92,7 +93,7 @@ class Loading:
             return False
 
         await self._read_stream(self._log, f"({saved.head.sequence}-0", FIRST_CHANNELS, add_entries)
-        if (await self._head())[5] != fields[5]:
+        if (await self._head())[8] != fields[8]:
             return None
         return Loaded(
             tail=tail,

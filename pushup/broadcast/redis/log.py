@@ -2,11 +2,11 @@
 
 | key | what it is |
 |---|---|
-| `{PREFIX}:state` | hash: the epoch and its run of Redis; the end of the log; the version; the checkpoint |
+| `{PREFIX}:state` | hash: cluster, epoch and its run of Redis; the end of the log; the version; the checkpoint |
 | `{PREFIX}:log` | stream: the entries, by their last sequence; trimmed some time after the checkpoint contains them |
 | `{PREFIX}:channels`, `:messages`, `:keys` | the checkpoint's bodies (`pushup.broadcast.checkpoint`) |
 | `{PREFIX}:loads` | until when saves wait for each node that reads the checkpoint (`loading`) |
-| `{PREFIX}:begin:{EPOCH}` | the channels of an epoch that is about to begin |
+| `{PREFIX}:begin:{EPOCH}`, `:begin:{EPOCH}:keys` | channels and keys of an epoch that is about to begin |
 | `{PREFIX}:leases`, `:members` | until when each node counts as alive, and what is known of it |
 | `{PREFIX}:vouchers` | after a restart of Redis: which nodes have found all that they know in the log (`recovery`) |
 
@@ -34,11 +34,12 @@ from pushup.broadcast.redis.connection import RedisConnection, Reply
 from pushup.broadcast.redis.connector import Connects
 from pushup.broadcast.redis.errors import EpochOver, ErrorReply, Incomplete, Lost
 from pushup.broadcast.redis.loading import Loading
-from pushup.broadcast.redis.pieces import Count
+from pushup.broadcast.redis.pieces import PIECE_OF_EPOCH, Count, keys_in_pieces
 from pushup.broadcast.redis.records import LastEntry, Loaded, Report, SavedHead, Tail, Vouchers
-from pushup.broadcast.redis.replies import LogEntries, fields_of, info_of, log_entry, tail_of
+from pushup.broadcast.redis.replies import TAIL_FIELDS, LogEntries, fields_of, info_of, log_entry, tail_of
 from pushup.core.commands import Command, Entry
 from pushup.core.cursor import Cursor
+from pushup.core.keys import Remembered
 from pushup.core.snapshot import Changes, ChannelSnapshot
 
 READ_SECONDS = 1.0
@@ -50,11 +51,8 @@ LEASE_SECONDS = 3.0
 BATCH = 128
 """The most entries read at a time."""
 
-CHANNELS_AT_ONCE = 512
-"""Channels of a new epoch that are encoded and sent at a time: 2 ms of work."""
-
 BEGIN_SECONDS = 60
-"""How long the channels of a new epoch stay in Redis if the node that sends them does not get to begin it."""
+"""How long the channels and keys of a new epoch stay in Redis if the node that sends them does not get to begin it."""
 
 Appended = int | EpochOver | ErrorReply | Lost
 """The reply to an append: the last sequence of the entry, or why it has none (after `Lost` it may have one)."""
@@ -88,6 +86,7 @@ class RedisLog:
 
     def __init__(self, connection: RedisConnection, prefix: str) -> None:
         self.connection = connection
+        self.prefix = prefix
         key = f"{{{prefix}}}:".__add__  # the braces are a hash tag: Redis Cluster keeps all keys on one node
         self._state, self._log, self._vouchers = key("state"), key("log"), key("vouchers")
         self._loads, self._begin = key("loads"), key("begin")
@@ -141,7 +140,7 @@ class RedisLog:
         return LogEntries(epoch, rows)
 
     async def tail(self) -> Tail:
-        return tail_of(*await self.connection.ask("HMGET", self._state, "epoch", "sequence", "tag", "run", "version"))
+        return tail_of(*await self.connection.ask("HMGET", self._state, *TAIL_FIELDS))
 
     async def find(self, tail: Tail, last: Cursor, tag: bytes) -> LastEntry:
         """Look for the entry with this last sequence and tag in the log that ends with `tail`."""
@@ -170,21 +169,37 @@ class RedisLog:
         """
         return await Loading(self.connection.ask, _LOAD.sha, (*self._parts, self._loads), node).run()
 
-    async def begin(self, over: str, changes: Changes, channels: Iterable[ChannelSnapshot] | None = None) -> bool:
+    async def begin(
+        self,
+        over: str,
+        changes: Changes,
+        channels: Iterable[ChannelSnapshot] | None = None,
+        keys: Iterable[tuple[str, Remembered]] | None = None,
+        cluster: str = "",
+    ) -> bool:
         """Replace the epoch `over` by that of these changes; it is followed in this run.
 
-        It has these channels, by default those of the changes. They are taken from the iterable and sent in pieces.
-        Returns False if another node has replaced it already, or the channels did not all arrive.
+        It has these channels and keys, by default those of the changes. They are taken from the iterables and sent in
+        pieces.
+        `cluster`: its name; empty if it is founded now, and named by this epoch.
+        Returns False if another node has replaced it already, or the channels and keys did not all arrive.
         """
         new, count = f"{self._begin}:{changes.epoch}", 0
         channels = iter(changes.channels if channels is None else channels)
-        while piece := [word for c in islice(channels, CHANNELS_AT_ONCE) for word in (c.name, encode(c))]:
+        while piece := [word for c in islice(channels, PIECE_OF_EPOCH) for word in (c.name, encode(c))]:
             count += len(piece) // 2
             await self.connection.ask("HSET", new, *piece)
             await self.connection.ask("EXPIRE", new, BEGIN_SECONDS)
+        new_keys, bodies = f"{new}:keys", 0
+        for body in keys_in_pieces(changes.keys if keys is None else keys):
+            bodies += 1
+            await self.connection.ask("XADD", new_keys, f"{body[-1][1].sequence}-0", "body", encode(body))
+            await self.connection.ask("EXPIRE", new_keys, BEGIN_SECONDS)
         head = encode(SavedHead(head_of(changes), changes.epoch, changes.limits))
-        words = (over, changes.epoch, changes.time, self.run, changes.version, head, count)
-        return bool(await self._evaluate(_BEGIN, (*self._parts, self._vouchers, new), *words))
+        name = cluster or changes.epoch
+        names = (*self._parts, self._vouchers, new, new_keys)
+        words = (over, changes.epoch, changes.time, self.run, changes.version, head, count, name)
+        return bool(await self._evaluate(_BEGIN, names, *words, changes.sequence, bodies))
 
     async def switch(self, after: bytes, tag: str, command: Command, **fields: str | float) -> bool:
         """Append a command right after the entry with the tag `after`, and change these fields of the state with it.
@@ -235,10 +250,8 @@ class RedisLog:
     async def report(self, node: str, member: bytes, lease: float) -> Report:
         """Renew this node's lease (seconds), with what others are told about it; b"" ends it."""
         reply = await self._evaluate(_REPORT, self._members, node, member, lease)
-        epoch, sequence, tag, run, version, saved, complete, time, *members = reply
-        return Report(
-            tail_of(epoch, sequence, tag, run, version), int(saved or 0), bool(complete), float(time), members
-        )
+        tail, (saved, complete, time, *members) = reply[: len(TAIL_FIELDS)], reply[len(TAIL_FIELDS) :]
+        return Report(tail_of(*tail), int(saved or 0), bool(complete), float(time), members)
 
     async def replicas(self, seconds: float) -> tuple[Tail, int]:
         """The end of the log, and how many replicas have received it; waits this long for the first."""

@@ -18,7 +18,8 @@ from pushup.core.snapshot import Snapshot
 class Tail(Struct, frozen=True):
     """The end of the log: its last sequence and the tag of that entry. `epoch` is empty if there is no log.
 
-    `run`: that of Redis in which the epoch is followed; `version`: of the state machine.
+    `run`: that of Redis in which the epoch is followed; `version`: of the state machine; `cluster`: whose log it is
+    (empty: Redis has lost that); `founded`: when that was founded, in seconds by the clock of Redis (0: not here).
     """
 
     epoch: str
@@ -26,6 +27,8 @@ class Tail(Struct, frozen=True):
     tag: bytes
     run: str = ""
     version: int = 1
+    cluster: str = ""
+    founded: float = 0.0
 
     def includes(self, cursor: Cursor) -> bool:
         """Whether the log has reached the entry at this cursor."""

@@ -2,6 +2,8 @@
 
 The first rule that applies decides:
 
+0. The log is of another cluster than this node, which has followed its own before, or has its mark: refuse, and touch
+   nothing. A log of no cluster is a new one, or was flushed: it is this node's.
 1. The log has a version of the state machine that this release does not know: refuse, and touch nothing.
 2. There is no log: begin an epoch.
 3. The epoch is followed in this run of Redis, and the log contains the last entry that this node has applied: read on.
@@ -46,7 +48,7 @@ class Action(Enum):
     START_FROM_CHECKPOINT = "replace this node's state by the checkpoint, and apply the entries after it"
     REFUSE = "do not follow the log, and try again later"
 
-    BEGIN_EPOCH = "begin a new epoch with the channels of the log, or of this node if there is no log"
+    BEGIN_EPOCH = "begin a new epoch with the channels and keys of the log, or of this node if there is no log"
     CONTINUE_EPOCH = "continue the epoch in this run of Redis, under a new name"
 
     LOAD = "find out what is in Redis"
@@ -81,8 +83,9 @@ class Situation(Struct, frozen=True, kw_only=True):
     `has_state`: this node knows which entry it has applied last; `last_entry`: what the log says of that entry (UNKNOWN
     without a state); `seen`: that entry, or the mark on this node's disk; None if there is neither. `tail`: the end of
     the log; `is_same_run`: its epoch is followed in the run of Redis that this node is connected to; `is_durable`:
-    the storage of this Redis survives restarts complete. `others_vouch`: every node vouches (True), or somebody did not
-    in time (False).
+    the storage of this Redis survives restarts complete. `cluster`: this node's (empty: it has none yet); `place`:
+    where the log is; `mark`: the name of the file with this node's mark (empty: it has none). `others_vouch`: every
+    node vouches (True), or somebody did not in time (False).
     """
 
     has_state: bool
@@ -91,6 +94,9 @@ class Situation(Struct, frozen=True, kw_only=True):
     tail: Tail
     is_same_run: bool
     is_durable: bool
+    cluster: str = ""
+    place: str = ""
+    mark: str = ""
     contents: Contents | None = None
     others_vouch: bool | None = None
 
@@ -104,6 +110,8 @@ class Situation(Struct, frozen=True, kw_only=True):
 def decide(now: Situation) -> Decision:
     """The next step to where the log can be read on from."""
     tail, contents = now.tail, now.contents
+    if now.cluster and tail.cluster and now.cluster != tail.cluster:
+        return Decision(Action.REFUSE, _of_another_cluster(now))
     if tail.version > LATEST_VERSION:
         return Decision(
             Action.REFUSE,
@@ -112,7 +120,7 @@ def decide(now: Situation) -> Decision:
         )
     if not tail.epoch:
         return Decision(Action.BEGIN_EPOCH, "there is no message log in Redis")
-    if now.is_same_run and now.last_entry is LastEntry.CONTAINED:
+    if now.is_same_run and now.last_entry is LastEntry.CONTAINED and tail.cluster:
         return Decision(Action.READ_ON, "the log contains the last entry that this node has applied")
     if contents is None:
         return Decision(Action.LOAD, "what is in Redis is not known yet")
@@ -124,6 +132,15 @@ def decide(now: Situation) -> Decision:
     if not now.is_same_run:
         return _after_restart(now)
     return Decision(Action.START_FROM_CHECKPOINT, "the log is complete, and this node does not know its newest entries")
+
+
+def _of_another_cluster(now: Situation) -> str:
+    join = f"stop it, remove {now.mark}, and start it" if now.mark else "restart it"
+    return (
+        f"the message log at {now.place} is that of cluster {now.tail.cluster}, and this node belongs to cluster "
+        f"{now.cluster}; nothing was changed. Check the address in `broadcast`, and redis_prefix. If this node is to "
+        f"join that cluster, {join}. If that log is a copy, to be a cluster of its own, see `pushup new-cluster`"
+    )
 
 
 def _after_restart(now: Situation) -> Decision:

@@ -41,6 +41,8 @@ class Replica:
         self.follower = follower
         self.tag = b""
         """The tag of the last entry applied. Empty: the state is not known (none was loaded, or applying failed)."""
+        self.cluster = ""
+        """The cluster whose log this node has followed; empty until it has followed one."""
         self.stuck_at = ""
         """The place of the next entry, if this node cannot apply it."""
         self._on_applied = on_applied

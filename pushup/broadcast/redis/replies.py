@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,10 +14,30 @@ from pushup.core.commands import Command, Draft, Entry, Publish
 _command = msgspec.json.Decoder(Command)
 
 
+_is_name = re.compile(rb"[0-9a-f]{1,32}").fullmatch
+
+TAIL_FIELDS = ("epoch", "sequence", "tag", "run", "version", "cluster", "founded")
+"""The fields of the state that `tail_of` takes; the scripts that return the end of the log name the same."""
+
+
 def tail_of(
-    epoch: bytes | None, sequence: bytes | None, tag: bytes | None, run: bytes | None, version: bytes | None
+    epoch: bytes | None,
+    sequence: bytes | None,
+    tag: bytes | None,
+    run: bytes | None,
+    version: bytes | None,
+    cluster: bytes | None,
+    founded: bytes | None,
 ) -> Tail:
-    return Tail((epoch or b"").decode(), int(sequence or 0), tag or b"", (run or b"").decode(), int(version or 1))
+    return Tail(
+        (epoch or b"").decode(),
+        int(sequence or 0),
+        tag or b"",
+        (run or b"").decode(),
+        int(version or 1),
+        cluster.decode() if cluster is not None and _is_name(cluster) else "",
+        float(founded or 0),
+    )
 
 
 class LogEntries:

@@ -1,7 +1,7 @@
 -- Renew a node's lease; returns which nodes are alive, and where the log ends.
 -- KEYS: state, leases, members. ARGV: the node's id, what the others are shown of it (JSON; '' when it leaves), lease in
 -- seconds.
--- Returns epoch, sequence, tag, run, version, saved, 1 or 0, the time (seconds), and what each living node has reported.
+-- Returns epoch, sequence, tag, run, version, cluster, founded, saved, 1 or 0, the time (seconds), and what each living node has reported.
 -- 1: no living node can be missing, unless Redis has lost more than this node's lease. For that, the node's last report
 -- must still be there.
 local now = redis.call('TIME')
@@ -25,7 +25,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', time)) do
   redis.call('ZREM', KEYS[2], id)
   redis.call('HDEL', KEYS[3], id)
 end
-local reply = redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'tag', 'run', 'version', 'saved')
+local reply = redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'tag', 'run', 'version', 'cluster', 'founded', 'saved')
 for _, id in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
   local member = redis.call('HGET', KEYS[3], id)
   if member then
@@ -34,6 +34,6 @@ for _, id in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
     complete = 0
   end
 end
-table.insert(reply, 7, complete)
-table.insert(reply, 8, string.format('%.6f', time))
+table.insert(reply, 9, complete)
+table.insert(reply, 10, string.format('%.6f', time))
 return reply

@@ -77,6 +77,7 @@ class Reporting:
         self._clock = clock
         self._is_leaving = False
         self._in_epoch_at = -math.inf  # when the report was sent that last found the log in this node's epoch
+        self._log_seen_at = math.inf
         # Epochs, and since when this node knows that clients have cursors of them; -inf for those that it has followed.
         self._epochs: dict[str, float] = {}
         self._redis_ahead: float | None = None  # by this the clock of Redis is ahead of the monotonic one
@@ -189,6 +190,8 @@ class Reporting:
         nodes = sorted((_node_report.decode(text) for text in report.members), key=lambda node: node.id)
         self._note(nodes)
         tail = report.tail
+        if tail.cluster != replica.cluster:
+            raise Diverged(f"the log is that of cluster {tail.cluster or '(none)'} by now, not of {replica.cluster}")
         if not commands.is_run(tail.run):
             raise Diverged("the log is followed in another run of Redis")
         if tail.epoch != last.epoch and await commands.find(tail, last, tag) is LastEntry.CONTAINED:
@@ -197,6 +200,7 @@ class Reporting:
             raise Diverged(f"the log ends at {tail.epoch}-{tail.sequence} and does not contain {last}")
         else:
             self._in_epoch_at = asked_at
+            self._log_seen_at = report.time
             self._known_since(last.epoch, -math.inf)
         if not self._is_leaving:
             self._lease.renewed(asked_at, Cursor(tail.epoch, tail.sequence), replica.cursor, was_living=was_living)
@@ -217,6 +221,10 @@ class Reporting:
 
     def _has_acted(self, _: None) -> None:
         self._acting = None
+
+    def log_seen_at(self) -> float:
+        """When a report last found the log that this node follows, in seconds by the clock of Redis; inf: never."""
+        return self._log_seen_at
 
     def known_nodes(self) -> list[str]:
         """The nodes that were alive when this one last reported, or shortly before."""

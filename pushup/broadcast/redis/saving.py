@@ -58,4 +58,4 @@ class Saving:
 
     async def begin_epoch(self, log: RedisLog, over: str, reason: str) -> None:
         """Give the log up, which is in the epoch `over`, and begin another with this node's channels."""
-        await self._epochs.begin(log, over, self._replica.follower.state, reason)
+        await self._epochs.begin(log, over, self._replica.cluster, self._replica.follower.state, reason)

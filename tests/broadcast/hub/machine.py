@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pushup.broadcast import Broadcast, Follower, HoldsState
-from pushup.broadcast.high_water import HighWater, MarkFile, mark_path
+from pushup.broadcast.high_water import HighWater, Mark, MarkFile, mark_path
 from pushup.broadcast.hub.broadcast import HubBroadcast
 from pushup.broadcast.hub.hub import Hub
 from pushup.broadcast.journal import Journal
@@ -221,7 +221,7 @@ class JournaledMachine(Machine):
         self.helpers = SteppedHelpers()
         self.limits = Limits(retention_seconds=20.0, channel_ttl_seconds=10.0)
 
-        def open_file(mark: Cursor | None) -> tuple[JournalFile, ReplicatedState]:
+        def open_file(mark: Mark | None) -> tuple[JournalFile, ReplicatedState]:
             self.file, state = open_journal(path, self.limits, name_epoch, mark)
             return self.file, state
 

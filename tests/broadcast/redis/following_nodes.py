@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from pushup.broadcast.high_water import HighWater
@@ -31,6 +31,30 @@ from tests.broadcast.redis.fake_redis import TIMEOUT, FakeRedis
 from tests.core.builders import publish
 
 START = 1_795_219_200.0
+
+T = TypeVar("T")
+
+
+class Disk:
+    """The disk of one machine; `data` is the mark on it."""
+
+    name = "the mark"
+
+    def __init__(self) -> None:
+        self.data: bytes | None = None
+
+    def read(self) -> bytes | None:
+        return self.data
+
+    def write(self, data: bytes) -> None:
+        self.data = data
+
+
+class Now:
+    """Makes blocking calls at once."""
+
+    def call(self, function: Callable[..., T], /, *args: Any) -> Deferred[T]:
+        return succeed(function(*args))
 
 
 class Poller:

@@ -110,9 +110,9 @@ def test_the_names_of_the_keys(log: ReadLog) -> None:
     assert log.save(log.state())
     log.now(log.log.report("a", b"A", 100.0))
     log.now(log.log.vouch("a", ["a"]))
-    assert log.now(log.log.begin("e0", new_epoch(log.state().snapshot(), "e2"))) is False  # but its channels are there
+    assert log.now(log.log.begin("e0", new_epoch(log.state().snapshot(), "e2"))) is False  # but its content is there
     Deferred.fromCoroutine(log.log.load("b")).addErrback(lambda failure: None)
-    names = "state log channels messages keys leases members vouchers loads begin:e2"
+    names = "state log channels messages keys leases members vouchers loads begin:e2 begin:e2:keys"
     log.redis.step()
     assert {key.decode() for key in log.redis.data} == {"{pushup}:" + name for name in names.split()}
     log.redis.settle()
@@ -215,7 +215,7 @@ def test_entries_after_a_new_name_are_of_that_epoch(log: ReadLog) -> None:
     assert replies == [3]
     for entries in (log.now(log.log.read("e1", 0)), log.now(log.log.load()).entries):
         assert [str(Cursor(each.entry.epoch, each.last)) for each in entries] == ["e1-1", "e1-2", "e2-3"]
-    assert log.now(log.log.tail()) == Tail("e2", 3, b"t1", "another", LATEST_VERSION)
+    assert log.now(log.log.tail()) == Tail("e2", 3, b"t1", "another", LATEST_VERSION, "e1", log.redis.now())
 
 
 def test_only_one_entry_follows_another(log: ReadLog) -> None:

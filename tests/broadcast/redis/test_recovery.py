@@ -15,7 +15,7 @@ from pushup.core.past_epochs import PastEpoch, PastEpochs
 from pushup.core.rules import LATEST_VERSION
 
 NO_LOG = Tail("", 0, b"")
-TAIL = Tail("e5", 20, b"t20", version=LATEST_VERSION)
+TAIL = Tail("e5", 20, b"t20", version=LATEST_VERSION, cluster="c1")
 
 NEW = Situation(has_state=False, last_entry=LastEntry.UNKNOWN, seen=None, tail=TAIL, is_same_run=True, is_durable=False)
 """A node that was started just now, and has no mark."""
@@ -36,7 +36,16 @@ TWICE = Contents(Cursor("e7", 30), PastEpochs((PastEpoch("e5", 9), PastEpoch("e6
 REPLACED = Contents(Cursor("e6", 20), PastEpochs(), is_whole=True)
 """The epoch `e6` has begun, and continues nothing."""
 
+OTHER = structs.replace(TAIL, cluster="c2")
+"""The log of another cluster."""
+
+HERE = structs.replace(OLD, cluster="c1", place="redis.internal:6379 (redis_prefix pushup)")
+"""The same, of this cluster."""
+
 NOT_KNOWN = "not known yet"
+STRANGER = (
+    "the message log at redis.internal:6379 (redis_prefix pushup) is that of cluster c2, and this node belongs to c"
+)
 COMPLETE = "the log is complete, and this node does not know its newest entries"
 LOST = "Redis has lost acknowledged entries, up to e5-"
 PART = "Redis has lost a part of the message log (was a key deleted or evicted?)"
@@ -56,6 +65,22 @@ def with_a_hole(contents: Contents) -> Contents:
 
 
 CASES: dict[str, tuple[Situation, Action, str]] = {
+    # 0. The log is that of another cluster.
+    "another cluster": (case(HERE, tail=OTHER), Action.REFUSE, STRANGER),
+    "the same, at a node without a mark": (case(HERE, tail=OTHER), Action.REFUSE, ", restart it. If that"),
+    "another cluster, at a node with a mark": (
+        case(HERE, has_state=False, mark="/m/a.mark", tail=OTHER), Action.REFUSE, "stop it, remove /m/a.mark, and"),
+    "another cluster, whose version this release does not know": (
+        case(HERE, tail=structs.replace(OTHER, version=LATEST_VERSION + 1)), Action.REFUSE, STRANGER),
+    "another cluster, whose log is said to contain the last entry": (
+        case(HERE, tail=OTHER, last_entry=LastEntry.CONTAINED), Action.REFUSE, STRANGER),
+    "another cluster, after a restart, with a part missing": (
+        case(HERE, with_a_hole(LOG), tail=OTHER, is_same_run=False), Action.REFUSE, STRANGER),
+    "this cluster": (case(HERE, last_entry=LastEntry.CONTAINED), Action.READ_ON, "contains"),
+    "a node of no cluster": (case(NEW, tail=OTHER), Action.LOAD, NOT_KNOWN),
+    "a node of this cluster, and Redis is empty": (case(HERE, tail=NO_LOG), Action.BEGIN_EPOCH, "no message log"),
+    "Redis has lost whose log it is": (
+        case(HERE, last_entry=LastEntry.CONTAINED, tail=structs.replace(TAIL, cluster="")), Action.LOAD, NOT_KNOWN),
     # 1. The log has a newer version of the state machine than this release knows.
     "a version that this release does not know": (
         case(OLD, last_entry=LastEntry.CONTAINED, tail=structs.replace(TAIL, version=LATEST_VERSION + 1)),
@@ -182,11 +207,12 @@ def all_situations() -> list[Situation]:
             is_same_run=same,
             is_durable=durable,
             others_vouch=vouch,
-            tail=structs.replace(TAIL, epoch=each.end.epoch if each else epoch, version=version),
+            tail=structs.replace(TAIL, epoch=each.end.epoch if each else epoch, version=version, cluster=found),
+            cluster=cluster,
         )
-        for each, has_state, last, last_entry, same, durable, vouch, epoch, version in product(
+        for each, has_state, last, last_entry, same, durable, vouch, epoch, version, (cluster, found) in product(
             (None, *contents), (True, False), seen, LastEntry, (True, False), (True, False), (None, True, False),
-            ("", "e5"), (1, LATEST_VERSION, LATEST_VERSION + 1),
+            ("", "e5"), (1, LATEST_VERSION, LATEST_VERSION + 1), (("c1", "c1"), ("", "c1"), ("c1", ""), ("c1", "c2")),
         )
         if has_state or last_entry is LastEntry.UNKNOWN  # without a state there is no last entry to look for
         if last is not None or not has_state
@@ -209,10 +235,13 @@ def test_invariants_of_every_decision() -> None:
         action, contents = decision.action, now.contents
         reached.add(action)
         assert decision.reason
-        assert (action is Action.REFUSE) == (now.tail.version > LATEST_VERSION)
+        is_strange = (now.cluster, now.tail.cluster) == ("c1", "c2")
+        assert (action is Action.REFUSE) == (is_strange or now.tail.version > LATEST_VERSION)
+        assert ("cluster" in decision.reason) == is_strange
         if action is Action.READ_ON:
             assert now.is_same_run
             assert now.last_entry is LastEntry.CONTAINED
+            assert now.tail.cluster
         lacks = contents is not None and now.seen is not None and contents.lacks(now.seen)
         missing = now.last_entry is LastEntry.MISSING
         if action in (Action.START_FROM_CHECKPOINT, Action.CONTINUE_EPOCH):

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
-from twisted.internet.defer import Deferred, succeed
 
 from pushup.broadcast.epochs import next_epoch, order_of
 from pushup.broadcast.high_water import MARK_SECONDS, HighWater
 from pushup.broadcast.redis.catch_up import VOUCH_SECONDS
 from pushup.broadcast.redis.log import SCRIPTS
+from pushup.broadcast.redis.pieces import PIECE_OF_EPOCH
 from pushup.core.commands import ChannelState, Create, Entry, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.state import ReplicatedState
-from tests.broadcast.redis.following_nodes import Cluster, FollowingNode, cluster_of
+from tests.broadcast.redis.following_nodes import Cluster, Disk, FollowingNode, Now, cluster_of
 from tests.core.builders import ids, poll, publish
 from tests.core.random_entries import sorted_snapshot
 from tests.net.observed_log import logged_at
 
 STATE = b"{pushup}:state"
-
-T = TypeVar("T")
 
 
 @pytest.fixture
@@ -342,7 +340,7 @@ def test_a_node_that_has_not_read_the_new_name_yet(cluster: Cluster) -> None:
     seen = late.state.cursor
     held = late.hold(poll("a", cursor=str(seen), timeout=60.0))
     blind(cluster, late)
-    new = next_epoch(seen.epoch, cluster.clock.seconds(), lambda: 0.0)
+    new = next_epoch(seen.epoch, cluster.clock.seconds(), lambda: 0.0, "")
     cluster.redis.run_script(
         "switch",
         (STATE, b"{pushup}:log", b"{pushup}:vouchers"),
@@ -465,29 +463,72 @@ def test_following_the_log_is_logged_at_first(cluster: Cluster) -> None:
     assert [line.partition(";")[0] for line in lines] == ["publishing works again"] * 3
 
 
+# Idempotency keys.
+
+
+def test_a_node_that_dies_with_redis_costs_no_key(cluster: Cluster) -> None:
+    """Redis has lost nothing, and nobody can prove it: an epoch begins, and nothing is published a second time."""
+    first = cluster.publish(cluster.nodes[0], "a", key="k")
+    seen = cluster.nodes[0].cursor
+    cluster.crash(cluster.nodes[1])
+    cluster.redis.restart()
+    cluster.advance(VOUCH_SECONDS + 4.0)
+    assert told(cluster, seen) == ["lost"]
+    assert cluster.publish(cluster.nodes[0], "a", key="k") == first
+    new = cluster.start()
+    assert cluster.publish(new, "a", key="k") == first
+    assert new.state.message_count == 0
+
+
+def test_the_keys_of_a_node_and_of_the_log_are_kept(cluster: Cluster) -> None:
+    """Also if they have the same sequences, because Redis has lost the end of the log and got another one."""
+    node = cluster.nodes[0]
+    cluster.publish(node, "a", key="before")
+    cluster.advance(2.0)
+    dump = cluster.redis.dump()
+    lost = [cluster.publish(node, "a", key=f"lost{n}") for n in range(3)]
+    for each in cluster.nodes:
+        each.connector.is_cut_off = True
+    cluster.redis.restart(dump)
+    state = cluster.redis.data[STATE]
+    for n in range(2):
+        words = msgspec.json.encode(publish("a", key=f"other{n}"))
+        cluster.redis.run_script(
+            "append",
+            (STATE, b"{pushup}:log"),
+            (state[b"epoch"], b"s%d" % n, b"1", words, cluster.redis.history.encode()),
+        )
+    for each in cluster.nodes:
+        each.connector.is_cut_off = False
+    cluster.advance(10.0)
+    epoch = epoch_of(cluster)
+    new = cluster.start()
+    for each in (node, new):
+        names = [f"lost{n}" for n in range(3)] + [f"other{n}" for n in range(2)]
+        found = {name: each.state.keys.get(name) for name in ["before", *names]}
+        assert all(found.values())
+        assert found["other0"].sequence == found["lost0"].sequence  # type: ignore[union-attr]
+        assert cluster.publish(each, "a", key="lost2") == lost[2]
+    assert cluster.publish(new, "a").sequence > lost[2].sequence
+    cluster.advance(3.0)
+    assert epoch_of(cluster) == epoch
+
+
+def test_many_keys_are_kept_in_pieces(cluster: Cluster) -> None:
+    """Each is sent in its turn, and all are there before the epoch begins."""
+    node = cluster.nodes[0]
+    outcomes = [node.append(publish("a", key=f"k{n}")) for n in range(3 * PIECE_OF_EPOCH // 2)]
+    cluster.advance(2.0)
+    cluster.redis.data.clear()
+    cluster.advance(5.0)
+    epoch_of(cluster)
+    assert len(cluster.redis.data[b"{pushup}:keys"].rows) == 2
+    new = cluster.start()
+    assert new.state.keys.names() == node.state.keys.names() == [f"k{n}" for n in range(3 * PIECE_OF_EPOCH // 2)]
+    assert cluster.publish(new, "a", key="k700") == outcomes[700][0]
+
+
 # The mark.
-
-
-class Disk:
-    """The disk of one machine; `data` is the mark on it."""
-
-    name = "the mark"
-
-    def __init__(self) -> None:
-        self.data: bytes | None = None
-
-    def read(self) -> bytes | None:
-        return self.data
-
-    def write(self, data: bytes) -> None:
-        self.data = data
-
-
-class Now:
-    """Makes blocking calls at once."""
-
-    def call(self, function: Callable[..., T], /, *args: Any) -> Deferred[T]:
-        return succeed(function(*args))
 
 
 def start_on(cluster: Cluster, disk: Disk) -> FollowingNode:
@@ -644,12 +685,12 @@ def test_what_a_mark_tells_a_new_node(durable: Cluster, disk: Disk, place: str, 
         "at the end": mark(end.epoch, end.sequence),
         "past its former name": mark(first, 2),
         "at its former name": mark(first, 1),
-        "later": mark("f" * 14, 1),
+        "later": mark("f" * 18, 1),
     }[place]
     start_on(durable, disk)
     durable.advance(VOUCH_SECONDS + 3.0)
     assert told(durable, str(end)) == [expected]
-    assert order_of(epoch_of(durable)) > order_of("f" * 14 if place == "later" else end.epoch)
+    assert order_of(epoch_of(durable)) > order_of("f" * 18 if place == "later" else end.epoch)
 
 
 def test_an_unreadable_mark_is_reported_and_ignored(durable: Cluster, disk: Disk, logged_failures: list[str]) -> None:
@@ -704,6 +745,7 @@ def test_one_machine_with_a_mark_is_enough(durable: Cluster, disk: Disk) -> None
         epoch_of(durable)
         assert told(durable, seen) == ["lost"] * 2
         durable.end()
-        disk.data = None
+        for each in order:
+            each.data = None
         durable.redis.data.clear()
         durable.clock.advance(1.0)

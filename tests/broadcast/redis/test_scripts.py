@@ -296,18 +296,22 @@ def _sorted(report: Any) -> Any:
 
 
 def _without_times(value: Any) -> Any:
+    if isinstance(value, Tail):
+        return replace(value, founded=0.0)
     if isinstance(value, LogEntry):
         return replace(value, entry=replace(entry_of(value), time=0.0))
     if isinstance(value, Loaded):
         return (
-            replace(value, entries=_without_times(value.entries), saved=None, snapshot=None),
+            replace(
+                value, tail=_without_times(value.tail), entries=_without_times(value.entries), saved=None, snapshot=None
+            ),
             (value.saved.head.sequence, value.saved.tag),
             sorted((c.name, c.id) for c in value.snapshot.channels),
             [(m.sequence, bytes(m.data)) for m in value.snapshot.messages],
             value.snapshot.keys,
         )
     if isinstance(value, Report):
-        return replace(value, time=0.0)
+        return replace(value, tail=_without_times(value.tail), time=0.0)
     return [_without_times(each) for each in value] if isinstance(value, list) else value
 
 
@@ -448,7 +452,7 @@ def test_nothing_is_appended_after_a_restart(tmp_path: Path) -> None:
         server.start()
         with server.client() as client:
             log = Log(Blocking(client))
-            assert log.tail() == Tail("e1", 1, b"t0", old.run, LATEST_VERSION)
+            assert log.tail() == Tail("e1", 1, b"t0", old.run, LATEST_VERSION, "e1", log.tail().founded)
             assert not log.log.is_run(old.run)
             log.log._history, now = old._history, log.log._history  # as a node would that has not noticed
             assert isinstance(log.append(publish("a"), tag="t1"), EpochOver)
@@ -466,7 +470,7 @@ def test_the_epoch_goes_on_under_a_new_name(log: Log, client: RedisClient) -> No
     assert vouchers.are_all
     assert log.now(log.log.switch(b"t0", "s", Continue("e2"), epoch="e2", run=log.log.run)) is True
     assert log.now(log.log.switch(b"t0", "z", Continue("e3"), epoch="e3", run="z")) is False
-    assert log.tail() == Tail("e2", 2, b"s", log.log.run, LATEST_VERSION)
+    assert log.tail() == Tail("e2", 2, b"s", log.log.run, LATEST_VERSION, "e1", log.tail().founded)
     assert client.ask("EXISTS", "{pushup}:vouchers") == 0
     assert isinstance(log.append(publish("a"), tag="t1"), EpochOver)
     assert log.append(publish("b"), epoch="e2", tag="t2") == 3
@@ -478,14 +482,23 @@ def test_the_epoch_goes_on_under_a_new_name(log: Log, client: RedisClient) -> No
 
 
 def test_an_epoch_begins_with_its_run_and_version(log: Log, client: RedisClient) -> None:
-    """Those of the node that begins it; what was vouched for before means nothing."""
+    """Those of the node that begins it; what was vouched for before means nothing. So has it a cluster."""
     log.now(log.log.vouch("n", ["n"]))
     assert log.begin()
-    assert log.tail() == Tail("e1", 0, b"e1", log.log.run, LATEST_VERSION)
+    assert log.tail() == Tail("e1", 0, b"e1", log.log.run, LATEST_VERSION, "e1", log.tail().founded)
     assert client.ask("EXISTS", "{pushup}:vouchers") == 0
+    founded = log.tail().founded
     changes = replace(new_epoch(ReplicatedState(LIMITS, epoch="").snapshot(), "e2"), version=1)
-    assert log.now(log.log.begin("e1", changes)) is True
-    assert log.tail().version == 1
+    assert log.now(log.log.begin("e1", changes, cluster="c1")) is True
+    assert (log.tail().version, log.tail().cluster) == (1, "c1")
+    assert (log.load().tail, log.now(log.log.report("n", b"N", 100)).tail) == (log.tail(), log.tail())
+    assert log.tail().founded == founded > 1e9
+    changes = replace(changes, epoch="e3")
+    assert log.now(log.log.begin("e2", changes)) is True
+    assert log.tail().founded > founded
+    client.ask("DEL", "{pushup}:state")
+    assert log.now(log.log.begin("", changes, cluster="c1")) is True
+    assert log.tail().founded == 0.0, "somewhere else"
 
 
 def test_of_two_nodes_that_save_one_succeeds(log: Log) -> None:
@@ -574,7 +587,7 @@ def test_time_does_not_go_back_in_a_new_epoch(log: Log) -> None:
     state = ReplicatedState(LIMITS, epoch="e0")
     state.apply(Entry("e0", 1, 4e9, Create("c")))
     assert log.now(log.log.begin("", new_epoch(state.snapshot(), "e1"))) is True
-    assert log.append(publish("a"), tag="t") == 1
+    assert log.append(publish("a"), tag="t") == 2
     assert [entry_of(logged).time for logged in log.entries()] == [4e9]
     assert log.state().message_count == 1
 
@@ -679,6 +692,7 @@ def test_the_number_of_replicas_comes_with_the_end_of_the_log(log: Log, client: 
     log.append(publish("a"), tag="t")
     end, replicas = log.now(log.log.replicas(0.01))
     assert ((end.epoch, end.sequence, end.tag), replicas) == (("e1", 1, b"t"), 0)
+    assert end == log.tail()
     waited = client.ask("INFO", "commandstats").count(b"cmdstat_wait:calls=1,")
     client.ask("CONFIG", "SET", "maxmemory", "1")
     try:
