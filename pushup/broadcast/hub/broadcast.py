@@ -88,8 +88,7 @@ class HubBroadcast:
         self._last_outcome: Outcome | None = None
         self._is_stopped = False
         self._trouble: Unavailable | None = refusals.loading()
-        self._silence = Silence(clock, BEAT_SECONDS)
-        self._arrivals = 0  # on the link, at the last look
+        self._silence, self._arrivals = Silence(clock, BEAT_SECONDS), 0  # arrivals on the link at the last look
         self._is_hanging = False  # the parent
         self._ahead = 0.0
         self._members: tuple[Member, ...] = ()
@@ -266,10 +265,10 @@ class HubBroadcast:
             self._tell(number, refusals.unknown(reason))
 
     def _tell(self, number: int, outcome: Outcome) -> None:
-        """Answer the publisher of this command, unless a parent that was hanging answers too late."""
-        if number not in self._waiting:
-            return
-        on_outcome, size = self._waiting.pop(number)
+        """Answer the publisher of this command."""
+        if (waiting := self._waiting.pop(number, None)) is None:
+            return  # a parent that was hanging answers too late
+        on_outcome, size = waiting
         self._room.leave(size)
         try:
             on_outcome(outcome)

@@ -26,7 +26,7 @@ class FindEnd(Struct, frozen=True, tag="find end", array_like=True):
 
 
 class Confirm(Struct, frozen=True, tag="confirm", array_like=True):
-    """A worker asks to be told when all workers have applied what has a place in the order by now."""
+    """A worker asks to be told when all that serve clients have applied what has a place in the order by now."""
 
     number: int
 
@@ -38,7 +38,7 @@ class Passed(Struct, frozen=True, tag="passed", array_like=True):
 
 
 class Present(Struct, frozen=True, tag="present", array_like=True):
-    """What a worker tells the others about itself."""
+    """What a worker reports about itself, once a second. The first one says that it has restored the state."""
 
     member: Member
 
@@ -114,15 +114,15 @@ class Mark(Struct, frozen=True, tag="mark", array_like=True):
 
 
 class Confirmed(Struct, frozen=True, tag="confirmed", array_like=True):
-    """All workers have, and there are so many."""
+    """All that serve have, and there are so many."""
 
     number: int
     workers: int
 
 
 class Beat(Struct, frozen=True, tag="beat", array_like=True):
-    """Once a second: by how much the order's time is ahead of the machine's uptime, why commands are refused, if they
-    are, and all workers."""
+    """Once a second, to workers that serve or may begin to: by how much the order's time is ahead of the machine's
+    uptime, why commands are refused, if they are, and all workers."""
 
     ahead: float
     trouble: Trouble | None

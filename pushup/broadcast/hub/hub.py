@@ -36,12 +36,13 @@ _log = Logger()
 
 
 class Attached(Struct, eq=False):
-    """A worker: its link, and what it last told about itself."""
+    """A worker: its link, and what it last reported about itself."""
 
     name: str
     link: Link
     turns: Turns
     member: Member | None = None
+    """None until it has restored the state. With its first report it begins to count for `stable`, then to serve."""
 
 
 class _Confirming(Struct):
@@ -151,7 +152,9 @@ class Hub(HoldsState):
             case frames.Passed(number):
                 self._passed(worker, number)
             case frames.Present(member):
-                worker.member = member
+                is_new, worker.member = worker.member is None, member
+                if is_new:
+                    self._beat()  # behind all that was `stable` without it; with this it serves
 
     def _decided(self, worker: Attached, number: int, outcome: Outcome) -> None:
         """A worker's command has its outcome: that of the entry that was just passed on, or a refusal."""
@@ -163,9 +166,9 @@ class Hub(HoldsState):
 
     def _confirm(self, worker: Attached, number: int) -> None:
         mark = next(self._marks)
-        waiting = {*self._workers}
+        waiting = {each for each in self._workers if each.member is not None}
         self._confirming[mark] = _Confirming(worker, number, waiting, len(waiting))
-        for each in tuple(self._workers):
+        for each in tuple(waiting):
             self._send(each, frames.Mark(mark))
 
     def _passed(self, worker: Attached, number: int) -> None:
@@ -181,10 +184,11 @@ class Hub(HoldsState):
 
     def _beat(self) -> None:
         trouble = self._broadcast.why_not_ready()
-        members = tuple([worker.member for worker in self._workers if worker.member is not None])
+        serving = [worker for worker in self._workers if worker.member is not None]
+        members = tuple([worker.member for worker in serving if worker.member is not None])
         told = None if trouble is None else frames.Trouble.of(trouble)
         beat = frames.frame(frames.Beat(self._broadcast.now() - self._uptime(), told, members))
-        for worker in self._workers:
+        for worker in serving:
             worker.link.send(beat)
 
     # Handing the state over to new workers.
@@ -215,7 +219,6 @@ class Hub(HoldsState):
         if is_last:
             self._workers += self._loading
             self._handed_over()
-            self._beat()
         else:
             self._is_pausing = True
             self._clock.callLater(0, self._go_on)

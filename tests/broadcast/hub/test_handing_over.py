@@ -9,8 +9,9 @@ from twisted.internet.defer import Deferred
 
 from pushup.broadcast import pace
 from pushup.broadcast.hub import broadcast, frames
+from pushup.broadcast.hub.hub import BEAT_SECONDS
 from pushup.core import transfer
-from pushup.core.commands import Close, Published
+from pushup.core.commands import Close, Confirmation, Published
 from pushup.core.state import ReplicatedState
 from pushup.link import LENGTH_BYTES
 from tests.broadcast.hub.machine import EPOCH, Machine, Worker
@@ -272,6 +273,48 @@ def test_restoring_takes_turns(machine: Machine) -> None:
     assert turns > 3
     machine.run()
     assert (len(worker.node.applied), worker.serves, worker.equals_hub()) == (1, True, True)
+
+
+@pytest.mark.usefixtures("slow_to_restore")
+def test_stable_does_not_wait_for_a_worker_that_restores(machine: Machine) -> None:
+    """It answers no polls yet. It counts before it does."""
+    (asking,) = machine.start()
+    new = restoring(machine)
+    machine.hub_publishes(publish("meanwhile"))
+    confirmed = asking.confirm()
+    while not confirmed:
+        machine.turn()
+        assert new.states == 0, "not waited for"
+    assert confirmed == [Confirmation("stable", nodes=1)]
+    machine.run()
+    assert (new.serves, new.equals_hub()) == (True, True)
+    again = asking.confirm()
+    machine.run()
+    assert again == [Confirmation("stable", nodes=2)]
+
+
+def test_a_worker_serves_only_once_it_counts(machine: Machine) -> None:
+    """However many beats the others get before its report arrives; and then it has what was stable without it."""
+    (asking,) = machine.start()
+    new = machine.begin()
+    new.hub_end.is_reading = False
+    for _ in range(3):
+        machine.advance(BEAT_SECONDS)
+    machine.hub_publishes(publish("meanwhile"))
+    confirmed = asking.confirm()
+    machine.run()
+    assert (confirmed, new.states) == ([Confirmation("stable", nodes=1)], 0)
+    assert new.broadcast.why_not_ready() is not None
+    new.end.is_reading = False
+    new.hub_end.is_reading = True
+    machine.hub_publishes(publish("once it counts"))
+    machine.run()
+    again = asking.confirm()
+    machine.run()
+    assert (again, new.states) == ([], 0)
+    new.end.is_reading = True
+    machine.run()
+    assert (again, new.states, new.equals_hub()) == ([Confirmation("stable", nodes=2)], 1, True)
 
 
 @pytest.mark.usefixtures("slow_to_restore")

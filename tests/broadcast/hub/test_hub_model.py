@@ -9,6 +9,8 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
+from pushup.broadcast import pace
+from pushup.broadcast.hub import broadcast
 from pushup.core import transfer
 from pushup.core.commands import Confirmation, Continue, Outcome, Published
 from pushup.core.cursor import Cursor
@@ -45,9 +47,8 @@ class Play:
             self.asked.append((worker, worker.append(next(self.commands)[1])))
 
     def continue_(self) -> None:
-        if self.serving and self.random.random() < 0.1:
-            worker = self.random.choice(self.serving)
-            self.asked.append((worker, worker.append(Continue(name_epoch(worker.node.cursor.epoch)))))
+        if self.random.random() < 0.1:
+            self.machine.hub_publishes(Continue(name_epoch(self.machine.hub.cursor.epoch)))
 
     def confirm(self) -> None:
         if self.serving:
@@ -71,6 +72,12 @@ class Play:
             worker = self.random.choice(self.alive)
             self.random.choice((worker.end, worker.hub_end)).carry(self.random.choice((1, 60, 5000)))
 
+    def block(self) -> None:
+        """What a worker says does not get to the parent for a while."""
+        if self.alive:
+            end = self.random.choice(self.alive).hub_end
+            end.is_reading = not end.is_reading
+
     def pass_time(self) -> None:
         self.machine.clock.rightNow += self.random.choice((0.01, 0.1, 0.3, 1.0))
 
@@ -87,11 +94,13 @@ class Play:
 
     def play(self, more: list[Callable[[], None]]) -> None:
         """`more` that can happen."""
-        often = [self.append, self.append, self.carry, self.carry, self.carry, self.turn, self.turn]
-        seldom = [self.begin, self.confirm, self.pass_time, self.die, self.continue_]
+        often = [self.append, self.append, self.carry, self.carry, self.carry, self.turn, self.turn, self.confirm]
+        seldom = [self.begin, self.block, self.pass_time, self.pass_time, self.die, self.continue_]
         for _ in range(STEPS):
             self.random.choice(often * 3 + seldom + more)()
             self.check()
+        for worker in self.alive:
+            worker.hub_end.is_reading = True
 
     def end(self) -> None:
         """Everything has come to rest: all are answered, and equal."""
@@ -112,26 +121,29 @@ class Play:
 
 @pytest.fixture
 def random(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Random:
-    """With it, the size of pieces is chosen."""
+    """With it, the size of pieces is chosen, and how many turns it takes to restore them."""
     random = Random(request.node.name)
+    monkeypatch.setattr(pace, "TURN_UNITS", random.choice((2, 20, 1500)))
+    monkeypatch.setattr(broadcast, "STEP_UNITS", random.choice((1, 500)))
     monkeypatch.setattr(transfer, "PIECE", random.choice((1, 3, 20)))
     monkeypatch.setattr(transfer, "LAST", random.choice((0, 5, 50)))
     return random
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_with_a_broadcast_in_memory(random: Random, seed: int) -> None:
-    """All publishers are answered once, and all workers are equal."""
+def test_with_a_broadcast_in_memory(random: Random, seed: int, logged_failures: list[str]) -> None:
+    """All publishers are answered once, and all workers are equal. None waits for a parent that is not heard."""
     play = Play(random, Machine())
     play.play([])
     play.machine.run()
     play.machine.advance(10.0)
     play.end()
-    assert not any(
-        isinstance(outcome, Unavailable) and not worker.end.is_lost
-        for worker, outcomes in play.asked
-        for outcome in outcomes
-    )
+    assert all(worker.broadcast.why_not_ready() is None for worker in play.alive)
+    assert all("has not responded for" in line for line in logged_failures)
+    logged_failures.clear()
+    for worker, (outcome,) in play.asked:
+        if isinstance(outcome, Unavailable) and not worker.end.is_lost:
+            assert "has not responded for" in outcome.operator_detail
 
 
 @pytest.mark.parametrize("seed", range(25))
