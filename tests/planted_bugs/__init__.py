@@ -4,13 +4,15 @@
 |---|---|
 | `bug` | a bug as a change of text, and a copy of the source to make it in |
 | `core`, `server`, `journal`, `redis`, `leases` | the bugs, by where they are |
-| `found_by_tests` | those that only a test can find |
+| `found_by_tests`, `workers` | those that only a test can find; of a server with workers |
 | `hunting` | tries one bug |
 | `hunt` | what runs in the copy: seeds until a promise is broken |
 """
 
 from __future__ import annotations
 
-from tests.planted_bugs import core, found_by_tests, journal, leases, redis, server
+from tests.planted_bugs import core, found_by_tests, journal, leases, redis, server, workers
 
-BUGS = (*core.BUGS, *server.BUGS, *journal.BUGS, *redis.BUGS, *leases.BUGS, *found_by_tests.BUGS)
+BUGS = (
+    *core.BUGS, *server.BUGS, *journal.BUGS, *redis.BUGS, *leases.BUGS, *found_by_tests.BUGS, *workers.BUGS,
+)  # fmt: skip

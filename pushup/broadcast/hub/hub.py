@@ -42,7 +42,7 @@ class Attached(Struct, eq=False):
     link: Link
     turns: Turns
     member: Member | None = None
-    """None until it has restored the state. From its first report on it counts for `stable`; then it serves."""
+    """None until it has restored the state. With its first report it begins to count for `stable`, then to serve."""
 
 
 class _Confirming(Struct):

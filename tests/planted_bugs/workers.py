@@ -1,0 +1,84 @@
+"""Defences of a server with workers, each switched off, and the test that notices it."""
+
+from __future__ import annotations
+
+from tests.planted_bugs.bug import Bug, Edit
+
+HUB = "pushup/broadcast/hub"
+FOUND_IN = "the second attack"
+NO_PROCESSES = "the simulation has no crew, no ports and no parent that hangs"
+
+BUGS = (
+    Bug(
+        "port-is-not-held",
+        "a second server takes the port of a first whose workers do not listen at that moment",
+        FOUND_IN,
+        (
+            Edit(
+                "pushup/workers/parent.py",
+                "        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)\n",
+                "",
+            ),
+        ),
+        test="tests/workers/test_parent.py",
+        why=NO_PROCESSES,
+    ),
+    Bug(
+        "a-pause-is-silence",
+        "the time in which nobody ran counts as silence of the others",
+        FOUND_IN,
+        (Edit("pushup/link.py", "min(now - self._looked_at, self._most)", "now - self._looked_at"),),
+        test="tests/workers/test_crew.py",
+        why=NO_PROCESSES,
+    ),
+    Bug(
+        "beats-alone-break-the-silence",
+        "a parent whose beats are behind many entries is taken for one that hangs",
+        "",
+        (Edit(f"{HUB}/broadcast.py", "            self._silence.end()\n", ""),),
+        test="tests/broadcast/hub/test_hub_broadcast.py",
+        why=NO_PROCESSES,
+    ),
+    Bug(
+        "publishers-wait-for-a-hanging-parent",
+        "publications under way are not answered when the parent is noticed to hang",
+        FOUND_IN,
+        (
+            Edit(
+                f"{HUB}/broadcast.py",
+                "            self._refuse(refusals.unreachable(reason), reason)\n",
+                "            self._trouble = refusals.unreachable(reason)\n",
+            ),
+        ),
+        test="tests/broadcast/hub/test_hub_broadcast.py",
+        why=NO_PROCESSES,
+    ),
+    Bug(
+        "restoring-counts",
+        "stable waits for a worker that is restoring the state",
+        FOUND_IN,
+        (
+            Edit(
+                f"{HUB}/hub.py",
+                "waiting = {each for each in self._workers if each.member is not None}",
+                "waiting = {*self._workers}",
+            ),
+        ),
+        test="tests/broadcast/hub/test_handing_over.py",
+        why="it is late, and not wrong",
+    ),
+    Bug(
+        "serves-before-it-counts",
+        "a worker serves clients before the parent waits for it",
+        "",
+        (
+            Edit(
+                f"{HUB}/hub.py",
+                "serving = [worker for worker in self._workers if worker.member is not None]",
+                "serving = [*self._workers]",
+            ),
+        ),
+        test="tests/broadcast/hub/test_hub_model.py",
+        why="its first report takes no time there",
+    ),
+)
