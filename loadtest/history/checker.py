@@ -192,10 +192,9 @@ class Checker:
 
     def _answered(self, follower: Follower, event: events.Answered) -> None:
         before, after = follower.cursor, _cursor(event.cursor)
-        gaps = {gap.channel: gap.reason for gap in event.gaps}
-        step = Step(before, after, gaps, event.at)
-        if not set(gaps) <= set(follower.channels):
-            raise BrokenPromise(f"{follower.name} was told of gaps on channels it did not ask for: {gaps}")
+        step = Step(before, after, event.gaps, event.at)
+        if not set(step.gaps) <= set(follower.channels):
+            raise BrokenPromise(f"{follower.name} was told of gaps on channels it did not ask for: {step.gaps}")
         if "-" in before and not step.tells_of_loss:
             self._check_progress(follower, step)
         self.order.learn(after, [_cursor(message.id) for message in event.messages])
@@ -226,8 +225,11 @@ class Checker:
         publication, number = self._message[data]
         if publication.refused:
             raise BrokenPromise(f"refused: {follower.name} received {data}, whose publication was refused")
-        expected = [c for c in follower.channels if c in publication.channels[number]]
-        if list(message.channels) != expected:
+        published = [c for c in follower.channels if c in publication.channels[number]]
+        expected = [c for c in published if not self._is_in_gap(step, c, id_)]
+        if "-" not in step.before or step.tells_of_loss:  # no gap tells which of its channels had dropped it
+            expected = [c for c in published if c in message.channels]
+        if list(message.channels) != expected or not expected:
             raise BrokenPromise(f"{follower.name} received {data} on {list(message.channels)} instead of {expected}")
         self._note(id_, data, follower.name)
         place = self.order.place
@@ -237,6 +239,10 @@ class Checker:
         if place(id_) > place(step.after):
             raise BrokenPromise(f"{follower.name} received {id_}, which is after its new cursor {step.after}")
         follower.received[data] = id_
+
+    def _is_in_gap(self, step: Step, channel: str, id_: str) -> bool:
+        """Whether this step tells of a gap on the channel that ends at the message or behind it."""
+        return channel in step.ends and self.order.place(id_) <= self.order.place(step.ends[channel])
 
     def _ends_an_order(self, step: Step) -> bool:
         """Whether it tells of a loss, and what comes after it has other places than what came before."""
@@ -346,7 +352,8 @@ class Checker:
     def _check_covered(self, follower: Follower, publication: Publication, number: int, wanted: set[str]) -> None:
         """`wanted`: the channels of the message that it follows."""
         first, place_of = follower.steps[0], self.order.place
-        place = place_of(publication.ids[number])
+        id_ = publication.ids[number]
+        place = place_of(id_)
         if publication.began_at < first.at and place <= place_of(first.after):
             return  # from before its time
         for step in follower.steps[1:] if "-" not in first.before else follower.steps:
@@ -358,7 +365,8 @@ class Checker:
             if place_of(step.before) < place <= place_of(step.after) or self._passes_by_name(
                 step, publication.ids[number]
             ):
-                if wanted & set(step.gaps):
+                is_covered = [c in step.gaps and (c not in step.ends or self._is_in_gap(step, c, id_)) for c in wanted]
+                if any(is_covered):
                     return
                 break
         if self._nobody_can_know(follower, publication, place):

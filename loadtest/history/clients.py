@@ -25,10 +25,12 @@ class Publication:
 class Step:
     """One answer that a subscriber got."""
 
-    def __init__(self, before: str, after: str, gaps: dict[str, str], at: float) -> None:
+    def __init__(self, before: str, after: str, gaps: tuple[events.Gap, ...], at: float) -> None:
         self.before = before
         self.after = after
-        self.gaps = gaps
+        self.gaps = {gap.channel: gap.reason for gap in gaps}
+        self.ends = {gap.channel: gap.until for gap in gaps if gap.until and gap.reason != "lost"}
+        """Where gaps end, as cursors; those with a loss are about another order than the messages behind them."""
         self.at = at
 
     @property

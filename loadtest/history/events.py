@@ -97,10 +97,11 @@ class Delivered(Struct, frozen=True):
 
 
 class Gap(Struct, frozen=True):
-    """A gap in an answer."""
+    """A gap in an answer. `until`: the cursor of its end; empty if the server did not say."""
 
     channel: str
     reason: str
+    until: str = ""
 
 
 class Answered(_Event, frozen=True, tag="answered"):

@@ -13,6 +13,8 @@ export interface Gap {
   channel: string;
   /** `expired`, `evicted`, `closed`, `lost`, or another that a newer server knows. */
   reason: string;
+  /** The cursor after which nothing is missing on the channel. */
+  until: string;
 }
 
 /** A problem document (RFC 9457). */

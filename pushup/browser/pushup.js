@@ -13,10 +13,10 @@
  * @typedef {import("./pushup.d.ts").State} State
  * @typedef {import("./pushup.d.ts").Options} Options
  * @typedef {import("./pushup.d.ts").SubscriptionOptions} SubscriptionOptions
- * @typedef {{cursor: string, messages: Message[], gaps: Gap[], closed: string[]}} Entry
- *   what happened from one cursor to the next
- * @typedef {Entry & {channels: Set<string>, open: Set<string>}} Node
- *   an entry, what was asked for, and the channels with a gap that may reach beyond it: they have had no message since
+ * @typedef {{cursor: string, messages: Message[], gaps: Gap[], closed: string[], open?: string[]}} Entry
+ *   what happened from one cursor to the next; open: channels of which something was told before that is about this, too
+ * @typedef {Entry & {channels: Set<string>}} Node
+ *   an entry, and what was asked for
  * @typedef {object} Purpose
  * @property {() => Request | null} plan
  * @property {(request: Request, entry: Entry) => void} take
@@ -171,7 +171,8 @@ async function stream(connection, signal) {
   if (!reader || !/^text\/event-stream/i.test(response.headers.get("Content-Type") ?? ""))
     throw new Trouble("not a stream");
   const parser = new EventParser();
-  const none = () => /** @type {Entry} */ ({ cursor: "", messages: [], gaps: [], closed: [] });
+  const open = new Map(); // the channels of gaps and closings that may reach beyond the last cursor; where gaps end
+  const none = () => /** @type {Entry} */ ({ cursor: "", messages: [], gaps: [], closed: [], open: [...open.keys()] });
   for (let entry = none(); ;) {
     const { done, value } = await reader.read();
     signal.throwIfAborted();
@@ -183,9 +184,12 @@ async function stream(connection, signal) {
       if (event === "ticket") connection.ticket = content.ticket;
       if (event === "gap") entry.gaps.push(content);
       if (event === "closed") entry.closed.push(content.channel);
+      if (event === "gap" || event === "closed") open.set(content.channel, content.until);
       if (event || !id) continue;
       if (content) entry.messages.push(content);
       connection.taken(signal, { ...entry, cursor: id });
+      const isOver = !content && ![...open.values()].includes(id); // everything that was told of has been sent
+      for (const [channel, until] of open) if (isOver || until === id) open.delete(channel);
       entry = none();
     }
     connection.begin();
@@ -462,9 +466,7 @@ class Feed {
 
   /** Begins a new chain, or none. @param {string} [cursor] */
   start(cursor) {
-    const none = new Set();
-    this.#chain =
-      cursor === undefined ? [] : [{ cursor, messages: [], gaps: [], closed: [], channels: none, open: none }];
+    this.#chain = cursor === undefined ? [] : [{ cursor, messages: [], gaps: [], closed: [], channels: new Set() }];
     this.#size = 1;
   }
 
@@ -473,9 +475,7 @@ class Feed {
     if (from !== this.cursor) this.start(from);
     if (entry.cursor === from) return;
     const chain = this.#chain;
-    const open = new Set([...chain[chain.length - 1].open, ...entry.gaps.map((gap) => gap.channel)]);
-    for (const message of entry.messages) for (const channel of message.channels) open.delete(channel);
-    chain.push({ ...entry, channels: new Set(channels), open });
+    chain.push({ ...entry, channels: new Set(channels) });
     this.#size += 1 + entry.messages.length;
     while (this.#size > FEED_LIMIT && chain.length > 2) {
       this.#size -= 1 + /** @type {Node} */ (chain.shift()).messages.length;
@@ -494,9 +494,10 @@ class Feed {
       const seen = here || last === undefined ? -1 : node.messages.findIndex(({ id }) => id === last);
       if (!here && seen < 0) continue;
       const before = here ? node : chain[index - 1];
-      if (!before || (before !== taken && [...channels].some((channel) => before.open.has(channel)))) return null;
+      if (!before) return null;
       if (here) node = chain[index + 1];
       if (!node) return undefined;
+      if (before !== taken && node.open?.some((channel) => channels.has(channel))) return null;
       if (![...channels].every((channel) => node.channels.has(channel))) return null;
       return { node, entry: here ? node : { ...node, messages: node.messages.slice(seen + 1) } };
     }
@@ -679,6 +680,7 @@ class Subscription {
   channels;
   /** @type {string | undefined} up to here everything was handled; undefined until the server has said where it is */
   cursor;
+  begin = "now"; // or "earliest": no gaps are told then, so the shared request does not begin there
   /** @type {string | undefined} the id of the last message, if it is known */
   last;
   /** @type {Node | undefined} of the feed, if that is where the position comes from */
@@ -708,7 +710,8 @@ class Subscription {
     this.#options = { ...client.options, ...options };
     this.#key = options.name ?? JSON.stringify([...this.channels].sort());
     const { cursor } = options;
-    if (cursor && cursor !== "now") this.start(cursor);
+    if (cursor === "earliest") this.begin = cursor;
+    else if (cursor && cursor !== "now") this.start(cursor);
     else if (!cursor) this.cursor = client.stored(this.#key);
   }
 
@@ -716,7 +719,7 @@ class Subscription {
   add(channel) {
     if (this.channels.has(channel)) return;
     this.channels = new Set(this.channels).add(channel);
-    this.last = undefined; // says nothing about the new channel
+    this.last = this.node = undefined; // they say nothing about the new channel
     this.complete = false;
     if (this.reason) this.retry();
     this.#client.touch();
@@ -918,6 +921,7 @@ export class PushUp {
     lead.offer(lists.length ? lists : null);
     base.refresh();
     own.refresh();
+    for (const sub of this.#active()) if (!sub.busy && sub.next()) void sub.pump(); // it has joined within the feed
     for (const sub of this.#subscriptions) sub.show(this.#stateOf(sub));
     const shown = JSON.stringify([base.shown(), base.request.channels]);
     if (lead.state === "leading" && shown !== this.#shown) lead.announce();
@@ -1036,7 +1040,7 @@ export class PushUp {
     const now = this.now();
     const sub = this.#active().find((each) => this.#isLost(each) && now >= each.askAt);
     if (!sub || this.#asleep) return null;
-    return { kind: "own", channels: [...sub.channels].sort(), cursor: sub.cursor ?? "now", sub };
+    return { kind: "own", channels: [...sub.channels].sort(), cursor: sub.cursor ?? sub.begin, sub };
   }
 
   /** Whether a subscription has to ask for itself, sooner or later. @param {Subscription} sub */
@@ -1077,7 +1081,7 @@ export class PushUp {
 
   /** @param {Request} request @param {Entry & {more?: boolean}} entry */
   #takeOwn({ sub, cursor, channels }, entry) {
-    if (!sub || (sub.cursor ?? "now") !== cursor || sub.busy || String([...sub.channels].sort()) !== String(channels))
+    if (!sub || (sub.cursor ?? sub.begin) !== cursor || sub.busy || String([...sub.channels].sort()) !== String(channels))
       return;
     sub.suspect = false;
     const longest = this.#isCovered(sub) ? SELDOM : BACKOFF[1];

@@ -303,8 +303,8 @@ test("one subscription that is refused does not stop the others, in its tab and 
 test("a permission that is revoked stops the subscriptions that need it, in all tabs, and no others", async () => {
   const w = scene();
   const pages = [w.page(), w.page()];
-  const fine = pages.map((page) => page.subscribe(["a"], { cursor: "earliest" }));
-  const refused = pages.map((page) => page.subscribe(["a", "b"], { cursor: "earliest" }));
+  const fine = pages.map((page) => page.subscribe(["a"], { cursor: w.service.cursor(0) }));
+  const refused = pages.map((page) => page.subscribe(["a", "b"], { cursor: w.service.cursor(0) }));
   await w.run(10);
   assert.equal(w.network.log.filter(({ asked }) => asked.timeout === 0).length, 0); // nobody had to catch up
   w.service.forbidden.add("b");
@@ -715,8 +715,28 @@ test("a gap that the shared request told before a subscription joined it is told
       [6, 7],
     ],
   );
-  assert.deepEqual(second.gaps, [{ channel: "a", reason: "evicted" }]);
+  assert.deepEqual(second.gaps, [{ channel: "a", reason: "evicted", until: w.service.cursor(5) }]);
 });
+
+for (const cursor of [0, "earliest"]) {
+  test(`a tab that joins within an answer misses nothing silently, when another began at ${cursor}`, async () => {
+    const w = scene({ keep: 1 });
+    w.service.publish(["b", "c"], 1);
+    w.publish("c", 2, 3); // of c, 3 is kept, and 1 on b only
+    await w.run(1);
+    const start = cursor === 0 ? w.service.cursor(0) : cursor;
+    const page = w.page();
+    const first = page.subscribe(["b", "c"], { cursor: start });
+    await w.run(1);
+    const others = [1, 2].map((at) => page.subscribe(["b", "c"], { cursor: w.service.cursor(at) }));
+    await w.run(1);
+    w.publish("c", 4);
+    await w.run(5);
+    assert.deepEqual([first, ...others].map(({ messages }) => messages), [[1, 3, 4], [3, 4], [3, 4]]);
+    const gap = { channel: "c", reason: "evicted", until: w.service.cursor(2) };
+    assert.deepEqual([first, ...others].map(({ gaps }) => gaps), [cursor === 0 ? [gap] : [], [gap], []]);
+  });
+}
 
 test("a gap without a handler is an error", async () => {
   const w = scene({ keep: 1 });

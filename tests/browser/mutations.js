@@ -8,7 +8,7 @@ export const MUTATIONS = [
     "if (![...channels].every((channel) => node.channels.has(channel))) return null;",
     "",
   ],
-  ["a gap that was told before a subscription joined is not its own", "before.open.has(channel)", "false", 250],
+  ["a gap that was told before a subscription joined is not its own", "node.open?.some((channel) => channels.has(channel))", "false", 250],
   [
     "the message at which a subscription joins comes again",
     "node.messages.slice(seen + 1)",

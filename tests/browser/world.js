@@ -175,7 +175,11 @@ export class Service {
     const position = cursor in ends ? { epoch: this.epoch, sequence: ends[cursor] } : this.position(cursor);
     const lost = position.epoch !== this.epoch;
     const from = lost ? this.wiped : position.sequence;
-    const gaps = lost ? channels.map((channel) => ({ channel, reason: "lost" })) : [];
+    const gap = (channel, reason) => {
+      const dropped = this.messages.slice(from, node.applied).filter((m) => m.channels.includes(channel) && !m.kept.has(channel));
+      return { channel, reason, until: this.cursor(dropped.at(-1)?.sequence ?? from) };
+    };
+    const gaps = lost ? channels.map((channel) => gap(channel, "lost")) : [];
     const found = [];
     for (let sequence = from + 1; sequence <= node.applied && found.length <= limit; sequence++) {
       const message = this.messages[sequence - 1];
@@ -184,7 +188,7 @@ export class Service {
       if (cursor !== "earliest") {
         for (const channel of asked) {
           if (!kept.includes(channel) && !gaps.some((gap) => gap.channel === channel))
-            gaps.push({ channel, reason: "evicted" });
+            gaps.push(gap(channel, "evicted"));
         }
       }
       if (kept.length) found.push({ message, asked: kept });
@@ -385,8 +389,12 @@ export class Network {
       for (;;) {
         const answer = service.look(node, { channels: asked.channels, cursor }, 20);
         let text = answer.gaps.map((gap) => `event: gap\ndata: ${JSON.stringify(gap)}\n\n`).join("");
-        for (const message of answer.messages) {
-          text += `id: ${service.cursor(message.sequence)}\ndata: ${JSON.stringify(message)}\n\n`;
+        const place = (at) => service.position(at).sequence;
+        const ends = answer.gaps.map((gap) => gap.until).filter((until) => place(until) < place(answer.cursor));
+        const ids = [...new Set([...ends, ...answer.messages.map(({ sequence }) => service.cursor(sequence))])];
+        for (const id of ids.sort((one, other) => place(one) - place(other))) {
+          const message = answer.messages.find(({ sequence }) => sequence === place(id));
+          text += message ? `id: ${id}\ndata: ${JSON.stringify(message)}\n\n` : `id: ${id}\n\n`;
         }
         if (text && answer.cursor !== service.cursor(answer.messages.at(-1)?.sequence ?? -1))
           text += `id: ${answer.cursor}\n\n`;
