@@ -2,7 +2,7 @@
 
 llhttp checks the grammar, strictly. Requests are smuggled through the differences between two servers, so this module
 adds what llhttp leaves open: no HTTP/0.9 (llhttp accepts it, with a bare LF), one valid Host, no transfer coding but
-`chunked` and none in HTTP/1.0, nothing after the last request of a connection, limits (and `request_line`).
+`chunked` and none in HTTP/1.0, nothing after the last request, limits on all that grows, and `request_line`.
 """
 
 from __future__ import annotations
