@@ -2,8 +2,7 @@
 
 llhttp checks the grammar, strictly. Requests are smuggled through the differences between two servers, so this module
 adds what llhttp leaves open: no HTTP/0.9 (llhttp accepts it, with a bare LF), one valid Host, no transfer coding but
-`chunked` and none in HTTP/1.0, nothing after the last request of a connection, and limits on everything that grows.
-Request lines: `request_line`.
+`chunked` and none in HTTP/1.0, nothing after the last request, limits on all that grows, and `request_line`.
 """
 
 from __future__ import annotations
@@ -120,13 +119,14 @@ class RequestParser:
     def _feed_pieces(self, data: bytes) -> Exception | None:
         """The same for bytes that may have two spaces in a row in a request line, or end in one."""
         for piece in pieces(data, self.body_left):
-            if not self.idle and self._in_line and self._after_space and piece.startswith(b" "):
-                return BadRequest("two spaces in a row in the request line; write one")
+            is_first_line = self.idle or self._in_line  # a request begins with a line, or behind a body
+            is_wrong = b"  " in piece or (self._after_space and not self.idle and piece.startswith(b" "))
             failure = self._feed(piece)
             if failure is not None or self.ended:
                 return failure
-            if piece.endswith(b"\n"):
-                self._in_line = False
+            if is_first_line and is_wrong:
+                return BadRequest("two spaces in a row in the request line; write one")
+            self._in_line = self._in_line and not piece.endswith(b"\n")
         return None
 
     def _admits(self, request: Request) -> bool:
@@ -163,7 +163,7 @@ class RequestParser:
 
     @property
     def size(self) -> int:
-        """Its memory in bytes with the incomplete request, approximately."""
+        """Its memory in bytes with the incomplete request."""
         return PARSER_BYTES + self._kept + FIELD_OVERHEAD_BYTES * len(self._headers)
 
     def discard(self) -> None:

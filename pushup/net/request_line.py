@@ -15,9 +15,6 @@ _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9
 
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#]*)(.*)").fullmatch
 
-_PAIR = re.compile(rb" (?= )(?:(?<=\A )|(?<=[A-Z] )|(?= H)|(?= \Z))")
-"""The first of two spaces that may follow a method or precede a version."""
-
 
 def is_host(host: bytes) -> bool:
     """Whether this is a valid Host."""
@@ -50,16 +47,19 @@ def is_usual(data: bytes) -> bool:
 
 
 def pieces(data: bytes, left: int) -> list[bytes]:
-    """The data, cut before each line in which two spaces may be part of a request line, between these, and before the
-    last line if that is incomplete. So each piece ends with a line, or contains no line end. O(bytes).
+    """The data, cut so that a line with two spaces in a row is a piece of its own, and so is an incomplete last line.
+    O(bytes).
 
     `left`: how many of the first bytes are certainly of a body; these are one piece.
     """
     if left >= len(data):
         return [data]
     cuts = [0, left]
-    for pair in _PAIR.finditer(data):
-        cuts += (_line_before(data, cuts[-1], pair.end()), pair.end())
+    at = data.find(b"  ", left)
+    while at >= 0:
+        end = data.find(b"\n", at) + 1 or len(data)
+        cuts += (_line_before(data, cuts[-1], at), end)
+        at = data.find(b"  ", end)
     cuts += (_line_before(data, cuts[-1], len(data)), len(data))
     return [data[begin:end] for begin, end in pairwise(cuts) if begin < end]
 
