@@ -1,6 +1,8 @@
-"""What pyproject.toml cannot say: a wheel is compiled if there is a C compiler (docs/decisions/0019-compiled.md).
+"""What pyproject.toml cannot say: a wheel is compiled if there is a C compiler (docs/decisions/0019-compiled.md), and
+contains the name of its commit, for `pushup --version`.
 
-PUSHUP_COMPILE=0: never. PUSHUP_COMPILE=1: the build fails if it cannot be compiled.
+PUSHUP_COMPILE=0: never. PUSHUP_COMPILE=1: the build fails if it cannot be compiled. PUSHUP_COMMIT: the commit, where
+git does not know it.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import os
 import platform
 import shlex
 import shutil
+import subprocess
 import sys
 import sysconfig
 import tomllib
@@ -16,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from setuptools import setup
+from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
 HERE = Path(__file__).parent
 
@@ -63,6 +68,37 @@ def extensions() -> list[Any]:
         return []
 
 
+def commit() -> str:
+    """The commit of this source, with `-dirty` if it has been changed; empty if unknown."""
+    known = os.environ.get("PUSHUP_COMMIT", "")
+    if known or not (HERE / ".git").exists():
+        unpacked = HERE / "pushup" / "commit"  # in an sdist
+        return known or (unpacked.read_text().strip() if unpacked.exists() else "")
+    describe = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        return subprocess.run(describe, cwd=HERE, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603  # no input
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def write_commit(directory: str) -> None:
+    if found := commit():
+        (Path(directory) / "pushup" / "commit").write_text(f"{found}\n")
+
+
+class BuildWithCommit(build_py):
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            write_commit(self.build_lib)
+
+
+class SdistWithCommit(sdist):
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        super().make_release_tree(base_dir, files)
+        write_commit(base_dir)
+
+
 os.chdir(HERE)
 reason = "PUSHUP_COMPILE=0" if WANTED == "0" else why_not_compiled()
 if reason is not None and WANTED == "1":
@@ -74,6 +110,7 @@ if builds:
     hint = "compiling; if that fails, PUSHUP_COMPILE=0 installs PushUp without"
     sys.stderr.write(f"pushup: {hint if reason is None else f'not compiled: {reason}'}\n")
 setup(
+    cmdclass={"build_py": BuildWithCommit, "sdist": SdistWithCommit},
     ext_modules=extensions() if builds and reason is None else [],
     setup_requires=["mypy==2.4.1", "msgspec>=0.19"] if reason is None else [],
 )

@@ -255,7 +255,7 @@ class Cluster:
             packages = " ".join(PACKAGES[program] for program in missing)
             raise ClusterError(f"not installed: {', '.join(missing)}. On Debian: apt-get install {packages}")
         if "example" not in self._without and not (find_spec("flask") and find_spec("gunicorn")):
-            raise ClusterError("not installed: flask, gunicorn. Run: pip install 'pushup[example]'")
+            raise ClusterError("not installed: flask, gunicorn. Run: pip install '.[example]'")
         self.folder = self._kept_folder or Path(tempfile.mkdtemp(prefix="pushup-cluster-"))
         self.folder.mkdir(parents=True, exist_ok=True)
         if "haproxy" not in self._without and self._front == "http":

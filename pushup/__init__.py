@@ -24,7 +24,7 @@
 | `supervisor` | notifies systemd |
 | `logs`, `log_options` | the log, and its levels and formats |
 | `metrics` | the counters, and their Prometheus text |
-| `form` | whether this PushUp is compiled |
+| `form` | the commit of this build, and whether it is compiled |
 | `clock` | the monotonic clock for waiting, the steady time of messages |
 | `timer` | one reactor timer for many deadlines |
 | `tls` | TLS connections to other servers |

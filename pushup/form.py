@@ -1,9 +1,18 @@
-"""Which form of PushUp runs: compiled, or interpreted (docs/decisions/0019-compiled.md)."""
+"""Which build of PushUp runs: of which commit, and compiled or interpreted (docs/decisions/0019-compiled.md)."""
 
 from __future__ import annotations
 
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+
+
+def build() -> str:
+    """Such as `commit 3f2a51c, compiled`; a checkout, and a build that does not know its commit, say only the form."""
+    try:
+        commit = Path(__file__).with_name("commit").read_text().strip()  # setup.py writes it
+    except OSError:
+        return form()
+    return f"commit {commit}, {form()}"
 
 
 def form() -> str:

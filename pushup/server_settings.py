@@ -116,7 +116,7 @@ def _broadcast_mistake(broadcast: str, *, is_secret: bool) -> str | None:
     except ValueError as error:
         return f"the file's content is {forms}" if is_secret else f"{without_password(broadcast)!r}: {error}"
     if address.tls and find_spec("OpenSSL") is None:
-        return "rediss:// needs the extra packages for TLS: pip install 'pushup[tls]'"
+        return "rediss:// needs the extra packages for TLS: pip install '.[tls]' in a checkout of PushUp"
     return None
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pushup.backends.function_authorizer import load
+from pushup.broadcast.journal_file import ROOM_BYTES
 from pushup.net.listener import parse_address
 from pushup.secret_files import is_open_to_all
 from pushup.settings import Settings
@@ -65,14 +66,22 @@ def _journal_trouble(path: Path) -> str | None:
         return f"cannot write a journal to {path}: {trouble}"
     try:
         with path.open("r+b") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
                 return f"cannot write a journal to {path}: it is not a regular file"
+            is_new = not status.st_size
     except FileNotFoundError:
-        pass
+        is_new = True
     except IsADirectoryError:
         return f"cannot write a journal to {path}: it is a directory; append a file name"
     except OSError as error:
         return f"cannot write a journal to {path}: {_reason(error)} (as {_who()})"
+    if is_new:  # one with content can be served from while the disk is full
+        try:
+            with tempfile.TemporaryFile(dir=path.parent, prefix=".pushup-") as file:
+                file.write(bytes(ROOM_BYTES))
+        except OSError as error:
+            return f"cannot create a journal at {path}: {_reason(error)}"
     return None
 
 

@@ -172,7 +172,7 @@ def _check(locusts: Mapping[Case, subprocess.Popen[bytes]]) -> None:
     for (number, method), process in locusts.items():
         if process.poll():
             name = f"locust for {method.name} with {number} connections"
-            raise RuntimeError(f"{name} has failed. If locust is missing, run: pip install 'pushup[loadtest]'")
+            raise RuntimeError(f"{name} has failed. If locust is missing, run: pip install '.[loadtest]'")
 
 
 def _file(folder: Path, case: Case) -> Path:

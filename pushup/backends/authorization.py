@@ -73,7 +73,7 @@ def _url_mistake(url: str) -> str | None:
     if not is_plain or parts.scheme not in ("http", "https") or not host or port == 0:
         return f"{url!r} is not of the form http://host:port/path"
     if parts.scheme == "https" and find_spec("OpenSSL") is None:
-        return "https needs the extra packages for TLS: pip install 'pushup[tls]'"
+        return "https needs the extra packages for TLS: pip install '.[tls]' in a checkout of PushUp"
     return None
 
 

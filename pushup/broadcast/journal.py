@@ -20,6 +20,7 @@ from twisted.python.failure import Failure
 from pushup.broadcast import Broadcast, Follower, OnEnd, OneNode, OnOutcome, refusals
 from pushup.broadcast.high_water import HighWater, Mark
 from pushup.broadcast.journal_file import JournalFile
+from pushup.broadcast.journal_start import NotSaved, warn_if_behind
 from pushup.broadcast.outage import Outage
 from pushup.broadcast.pace import ENTRY_UNITS, units_of
 from pushup.broadcast.waiting import WaitingLimits, WaitingRoom
@@ -47,9 +48,6 @@ SAVE_BYTES = 4 * 1024 * 1024
 
 RETRY_SECONDS = 1.0
 """How often a failed disk is retried."""
-
-BEHIND_SECONDS = 1.0
-"""A clock that is behind the journal by at least this is logged at the start."""
 
 T = TypeVar("T")
 
@@ -108,23 +106,22 @@ class Journal(OneNode):
         self._busy = False
         self._outage = Outage(clock, "publishing is refused: {}".format)
         self._trouble: Unavailable | None = None  # why commands are refused, if they are
+        self._first: tuple[Command, ...] = ()  # what could not be written at the start
         self._retry: IDelayedCall | None = None
         self._stopped: Deferred[None] | None = None  # while stopping: fires when nothing is left to do
 
     def start(self, follower: Follower) -> None:
-        self._file, state = self._open_file(self._high_water.read())
         self._follower = follower
+        try:
+            self._file, state = self._open_file(self._high_water.read())
+        except NotSaved as error:
+            self._file, state, self._first = error.file, error.state, error.commands
+            self._refuse(str(error))
         follower.start_from(state)
         self._high_water.cluster = self._file.cluster
         self._high_water.begin(follower.cursor)
         self._begin_checkpoint()
-        behind = follower.time - self._steady_time()
-        if behind >= BEHIND_SECONDS:
-            _log.warn(
-                "the clock is {behind:.0f} s behind the last entry of the journal; until then nothing expires "
-                "and new messages get the time of that entry; check the clock",
-                behind=behind,
-            )
+        warn_if_behind(follower.time - self._steady_time())
 
     def why_not_ready(self) -> Unavailable | None:
         return self._trouble or (None if self._stopped is None else refusals.stopping())
@@ -261,16 +258,21 @@ class Journal(OneNode):
         """Refuse all waiting commands, and retry until the disk works and shows which entries it has."""
         self._busy = False
         reason = failure.getErrorMessage()
-        self._outage.refused(reason)
-        trouble = self._trouble = refusals.unwritable(reason)
+        trouble = self._refuse(reason)
         while self._group:
             self._tell(self._group, refusals.unknown(reason))
         while self._waiting:
             self._tell(self._waiting, trouble)
+        if self._stopped is not None:
+            self._start_next()
+
+    def _refuse(self, reason: str) -> Unavailable:
+        """Refuse commands from now on, and look again soon; returns why."""
+        self._outage.refused(reason)
+        trouble = self._trouble = refusals.unwritable(reason)
         if self._stopped is None:
             self._retry = self._clock.callLater(RETRY_SECONDS, self._recover)
-        else:
-            self._start_next()
+        return trouble
 
     def _not_applied(self, failure: Failure) -> None:
         """An entry on disk could not be applied, because of a bug: no other entry may take its sequence."""
@@ -289,6 +291,9 @@ class Journal(OneNode):
             self._follower.apply(entry)
         self._high_water.note(self._follower.cursor)
         self._trouble = None
+        if self._first and self._first[0] != Continue(self._follower.cursor.epoch):
+            for command in self._first:
+                self.append(command, lambda outcome: None)
         self._outage.over()
 
 

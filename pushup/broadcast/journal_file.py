@@ -108,11 +108,13 @@ class JournalFile:
             raise JournalError(self.damaged(found.decode(errors="replace").splitlines()[-1]))
 
     def load(self) -> Snapshot | None:
-        """The checkpoint; None if the file is new.
+        """The checkpoint; None if the file is new. A write that has failed is rolled back.
 
         Raises: JournalError.
         """
         try:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
             state = dict(self._database.execute("SELECT name, value FROM state"))
             if not state:
                 return None

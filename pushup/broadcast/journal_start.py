@@ -9,6 +9,9 @@
 
 In the last case the journal is complete, or an older copy was put back together with its mark, or with one that could
 not be read: nobody can know. A subscriber who had not reached the end of that copy is told nothing then.
+
+If in the last case the journal can be read but not written, because the disk is full, the order keeps its old name
+until the disk works (`NotSaved`).
 """
 
 from __future__ import annotations
@@ -28,10 +31,26 @@ from pushup.core.errors import OutOfOrder, VersionTooNew
 from pushup.core.limits import Limits
 from pushup.core.restoration import restore
 from pushup.core.rules import LATEST_VERSION
-from pushup.core.snapshot import empty_snapshot, new_epoch
+from pushup.core.snapshot import Snapshot, empty_snapshot, new_epoch
 from pushup.core.state import ReplicatedState
 
+BEHIND_SECONDS = 1.0
+"""A clock that is behind the journal by at least this is logged at the start."""
+
 _log = Logger()
+
+
+class NotSaved(JournalError):
+    """The journal was read but cannot be written. `file` is open, and `state` is what it contains.
+
+    When it can be written, these `commands` come first.
+    """
+
+    def __init__(self, reason: str, file: JournalFile, state: ReplicatedState, commands: tuple[Command, ...]) -> None:
+        super().__init__(reason)
+        self.file = file
+        self.state = state
+        self.commands = commands
 
 
 def open_journal(
@@ -46,7 +65,7 @@ def open_journal(
     `name_epoch` returns a new name for the order, later than the first given one, in the cluster that is the second one
     (empty: it is founded now, and named by this epoch). `mark` is the last entry that this machine
     is known to have applied. Returns the file and its state, which goes on under these limits and records changes from
-    now on. Raises: JournalError.
+    now on. Raises: NotSaved, which leaves the file open; JournalError.
     """
     file = open_file(path)
     try:
@@ -55,10 +74,7 @@ def open_journal(
         if cluster and file.cluster and file.cluster != cluster:
             raise JournalError(_of_another_cluster(path, file.cluster, cluster))
         cluster = file.cluster or cluster
-        state = restore(found or empty_snapshot(name_epoch(marked, cluster), limits))
-        state.note_changes()
-        for entry in file.entries():
-            state.apply(entry)
+        state = _followed(file, found or empty_snapshot(name_epoch(marked, cluster), limits))
         end = state.cursor
         name = name_epoch(max(end.epoch, marked, key=order_of), cluster)
         if found is None:
@@ -76,6 +92,8 @@ def open_journal(
     except VersionTooNew as error:
         file.close()
         raise JournalError(f"{path} was written by a newer PushUp: {error}") from None
+    except NotSaved:
+        raise
     except JournalError:
         file.close()
         raise
@@ -90,12 +108,26 @@ def _continue(file: JournalFile, state: ReplicatedState, name: str, limits: Limi
         file.save(state.changes())
         state = restore(replace(state.snapshot(), version=LATEST_VERSION))
         state.note_changes()
-    commands: list[Command] = [Continue(name)]
+    commands: tuple[Command, ...] = (Continue(name),)
     if state.limits != limits:
-        commands.append(Configure(limits))
+        commands += (Configure(limits),)
     for command in commands:
         state.apply(Entry(state.cursor.epoch, state.cursor.sequence + 1, state.time, command))
-    file.save(state.changes())
+    try:
+        file.save(state.changes())
+    except JournalError as error:
+        found = file.load()
+        assert found is not None
+        raise NotSaved(str(error), file, _followed(file, found), commands) from None
+    return state
+
+
+def _followed(file: JournalFile, checkpoint: Snapshot) -> ReplicatedState:
+    """The state after all entries of the file. Raises: JournalError, OutOfOrder, VersionTooNew."""
+    state = restore(checkpoint)
+    state.note_changes()
+    for entry in file.entries():
+        state.apply(entry)
     return state
 
 
@@ -127,3 +159,13 @@ def _tell_loss(path: Path, mark: Cursor, end: Cursor) -> None:
         mark=mark,
         mark_path=mark_path(path),
     )
+
+
+def warn_if_behind(seconds: float) -> None:
+    """Log that the clock is this many seconds behind the last entry of the journal, if that is much."""
+    if seconds >= BEHIND_SECONDS:
+        _log.warn(
+            "the clock is {behind:.0f} s behind the last entry of the journal; until then nothing expires "
+            "and new messages get the time of that entry; check the clock",
+            behind=seconds,
+        )

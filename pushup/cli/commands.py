@@ -7,11 +7,11 @@ import click
 from pushup import __version__
 from pushup.cli.client_commands import channel, poll, publish
 from pushup.cli.server_commands import check_config, serve
-from pushup.form import form
+from pushup.form import build
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, message=f"%(prog)s, version %(version)s, {form()}", prog_name="pushup")
+@click.version_option(__version__, message=f"%(prog)s, version %(version)s, {build()}", prog_name="pushup")
 def main() -> None:
     """PushUp: publish messages, and deliver them to browsers by long polling."""
 

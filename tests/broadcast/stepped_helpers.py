@@ -135,6 +135,7 @@ class JournaledReplica(HoldsState):
         steady_ahead: float = 0.0,
         mark_helpers: Helpers | None = None,
         waiting_limit_bytes: int = WaitingLimits().waiting_limit_bytes,
+        file: Callable[[Path], JournalFile] = JournalFile,
     ) -> None:
         self.clock = clock or make_clock()
         self.steady_ahead = steady_ahead
@@ -142,7 +143,7 @@ class JournaledReplica(HoldsState):
         self.helpers = SteppedHelpers()
 
         def open_file(mark: Mark | None) -> tuple[JournalFile, ReplicatedState]:
-            self.file, state = open_journal(path, limits or Limits(), name_epoch, mark)
+            self.file, state = open_journal(path, limits or Limits(), name_epoch, mark, file)
             return self.file, state
 
         self.journal = Journal(

@@ -11,7 +11,6 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from pushup.broadcast.journal import (
-    BEHIND_SECONDS,
     GROUP_BYTES,
     GROUP_LIMIT,
     GROUP_UNITS,
@@ -21,6 +20,7 @@ from pushup.broadcast.journal import (
     SAVE_SECONDS,
 )
 from pushup.broadcast.journal_file import JournalFile
+from pushup.broadcast.journal_start import BEHIND_SECONDS
 from pushup.broadcast.waiting import size_of
 from pushup.core.commands import (
     Close,

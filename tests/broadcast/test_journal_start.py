@@ -16,11 +16,12 @@ from pushup.broadcast.journal_file import JournalError, JournalFile
 from pushup.broadcast.journal_start import open_journal
 from pushup.core.commands import Close, Command, Entry, Upgrade
 from pushup.core.cursor import Cursor
+from pushup.core.errors import Unavailable
 from pushup.core.limits import Limits
 from pushup.core.past_epochs import PastEpoch
 from pushup.core.restoration import restore
 from pushup.core.rules import LATEST_VERSION
-from pushup.core.snapshot import Snapshot
+from pushup.core.snapshot import Changes, Snapshot
 from tests.broadcast.stepped_helpers import JournaledReplica, SteppedHelpers, after_restart, name_epoch
 from tests.core.builders import publish
 from tests.core.random_entries import sorted_snapshot
@@ -260,6 +261,94 @@ def test_a_journal_whose_mark_cannot_be_written_works(path: Path, logged_failure
     node.stop_at_once()
     assert len(logged_failures) == 1
     assert "journal.mark cannot be written" in logged_failures[0]
+    logged_failures.clear()
+
+
+class FullDisk(JournalFile):
+    """A journal that can be read, and written as soon as `full` is false."""
+
+    full = True
+    after_write = False
+    """Whether a save takes place before it fails."""
+
+    def save(self, changes: Changes) -> None:
+        if self.after_write or not self.full:
+            super().save(changes)
+        self._check()
+
+    def append(self, entries: tuple[Entry, ...]) -> int:
+        self._check()
+        return super().append(entries)
+
+    def recover(self, after: int) -> list[Entry]:
+        self._check()
+        return super().recover(after)
+
+    def _check(self) -> None:
+        if self.full:
+            raise JournalError("the disk is full: journal cannot grow")
+
+
+class FullDiskAfterWriting(FullDisk):
+    after_write = True
+
+
+@pytest.mark.parametrize("kind", [FullDisk, FullDiskAfterWriting])
+@pytest.mark.parametrize("limits", [Limits(), Limits(retention_messages=77)])
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_start_while_the_disk_is_full(
+    state: Snapshot, path: Path, logged_failures: list[str], kind: type[FullDisk], limits: Limits, *, marked: bool
+) -> None:
+    """Polls get what the journal has, publications are refused, and the order goes on when there is space."""
+    if marked:
+        mark_path(path).write_text('{"epoch":"e1","sequence":5}')
+    files: list[FullDisk] = []
+
+    def open_file(path: Path) -> FullDisk:
+        files.append(kind(path))
+        return files[-1]
+
+    node = JournaledReplica(path, limits=limits, file=open_file)
+    (node.file,) = files
+    with closing(node.file):
+        assert [message.sequence for message in node.state.snapshot().messages] == [1, 4, 5]
+        for _ in range(2):
+            assert isinstance(node.append(publish("a"))[0], Unavailable)
+            trouble = node.journal.why_not_ready()
+            assert trouble is not None
+            assert "the disk is full" in trouble.operator_detail
+            node.clock.advance(RETRY_SECONDS)
+            node.helpers.run()
+        node.file.full = False
+        node.clock.advance(RETRY_SECONDS)
+        node.helpers.run()
+        assert node.journal.why_not_ready() is None
+        after = node.publish(publish("a"))
+        assert (node.state.cursor.epoch, node.state.limits) == ("e2", limits)
+        node.stop_at_once()
+    again = JournaledReplica(path, limits=limits)
+    with closing(again.file):
+        assert again.state.snapshot().messages[-1].sequence == after.sequence
+        assert sorted_snapshot(again.state).messages == sorted_snapshot(node.state).messages
+        assert again.state.cursor.epoch == "e3"
+    assert "publishing is refused: the disk is full: journal cannot grow" in "".join(logged_failures)
+    logged_failures.clear()
+
+
+def test_a_stop_while_the_disk_is_full_since_the_start(state: Snapshot, path: Path, logged_failures: list[str]) -> None:
+    """Nothing is written, and the next start finds what this one found."""
+    files: list[FullDisk] = []
+
+    def open_file(path: Path) -> FullDisk:
+        files.append(FullDisk(path))
+        return files[-1]
+
+    before = path.read_bytes()
+    JournaledReplica(path, file=open_file).stop_at_once()
+    assert path.read_bytes() == before
+    again = JournaledReplica(path)
+    with closing(again.file):
+        assert again.state.snapshot() == after_restart(state)
     logged_failures.clear()
 
 

@@ -8,6 +8,16 @@ from deploy.front import HERE
 from pushup.supervisor import EXTEND_SECONDS, STEP_SECONDS
 
 
+def test_no_key_leaves_its_file() -> None:
+    """Neither through the environment nor through a core dump, which the watchdog's SIGABRT would write."""
+    lines = (HERE / "pushup.service").read_text().splitlines()
+    assert "LimitCORE=0" in lines
+    settings = [line for line in lines if not line.startswith("#")]
+    assert [line for line in settings if re.search("KEY|EnvironmentFile", line)] == [
+        "Environment=PUSHUP_PUBLISH_KEYS_FILE=/etc/pushup.keys"
+    ]
+
+
 def test_the_unit_watches_the_server() -> None:
     """systemd waits until the server is ready, and restarts one that gives no sign of life."""
     unit = dict(re.findall(r"(?m)^(\w+)=(.*)$", (HERE / "pushup.service").read_text()))

@@ -22,7 +22,7 @@ import pytest
 
 from pushup.broadcast.high_water import mark_path
 from tests.server.caller import Caller, data_of, gaps_of
-from tests.server.command_line import error_of
+from tests.server.command_line import error_of, run
 from tests.server.conftest import Serve
 from tests.server.raw_client import post
 from tests.server.server_process import Server, wait_until
@@ -514,6 +514,48 @@ def test_a_server_on_a_full_disk_stops_gracefully(serve: Serve, disk: Disk) -> N
             disk._ballast.unlink()
     with serve(*journal(disk.path)) as server, server.caller() as caller:
         assert [m["id"] for m in everything(caller, "a", cursor=start)] == ids
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+@pytest.mark.parametrize("last", [signal.SIGTERM, signal.SIGKILL])
+def test_a_start_on_a_full_disk(serve: Serve, tmp_path: Path, last: signal.Signals) -> None:
+    """Polls get what the journal has, and publishing is refused until there is space; cursors stay valid."""
+    with _mounted(tmp_path / "disk") as directory:
+        disk = FullDisk(directory)
+        flags = journal(disk.path)
+        with serve(*flags) as server, server.caller() as caller:
+            start = caller.cursor()
+            ids = [caller.publish(["a"], n)["id"] for n in range(20)]
+            end(server, last)
+        disk.fill(server)
+        with serve(*flags) as server, server.caller() as caller, server.caller() as reader:
+            server.expect_log("publishing is refused: the disk is full|journal.mark cannot be written")
+            assert [m["id"] for m in everything(reader, "a", cursor=start)] == ids
+            reader.begin_poll("a", cursor=ids[-1], timeout=20)
+            assert caller.call("POST", "/v1/messages", {"channels": ["a"], "data": 1}).status == 503
+            reply = caller.call("GET", "/readyz")
+            assert (reply.status, "the disk is full" in reply.text) == (503, True)
+            assert "the disk is full" not in run("check-config", *journal(disk.path)).stderr
+            disk.make_room(server)
+            wait_until(lambda: caller.call("GET", "/readyz").status == 200, "the server to be ready")
+            ids.append(caller.publish(["a"], "after")["id"])
+            answer = reader.answer()
+            assert (answer["gaps"], [m["id"] for m in answer["messages"]]) == ([], ids[-1:])
+            assert [m["id"] for m in everything(caller, "a", cursor=start)] == ids
+            end(server, signal.SIGTERM)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_a_new_journal_on_a_full_disk(tmp_path: Path) -> None:
+    """There is nothing to serve from: neither `check-config` nor a start succeeds, and both say why."""
+    with _mounted(tmp_path / "disk") as directory:
+        disk = FullDisk(directory)
+        with (directory / "ballast").open("wb", buffering=0) as file:
+            file.write(bytes(7 * 1024 * 1024 + 900 * 1024))  # room for an empty file, or for a small one
+        flags = journal(disk.path)
+        for command in (("check-config", *flags), ("serve", "--listen", "127.0.0.1:0", *flags)):
+            assert "cannot create a journal" in error_of(*command)
+            assert not disk.path.exists()
 
 
 # Unusable files.

@@ -42,8 +42,8 @@ def built(form: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(ROOT / name, source)
     shutil.copytree(ROOT / "pushup", source / "pushup")
     assert compileall.compile_dir(source / "pushup", quiet=1)  # the compiled files must not be in the wheel
-    compile_ = {"PUSHUP_COMPILE": "1" if form == "compiled" else "0"}
-    _run(sys.executable, "-m", "build", "--outdir", str(source.parent / "dist"), str(source), env=compile_)
+    environment = {"PUSHUP_COMPILE": "1" if form == "compiled" else "0", "PUSHUP_COMMIT": COMMIT}
+    _run(sys.executable, "-m", "build", "--outdir", str(source.parent / "dist"), str(source), env=environment)
     return source.parent / "dist"
 
 
@@ -62,8 +62,51 @@ def test_the_wheel_contains_every_file_of_the_package(form: str, built: Path) ->
     else:
         assert wheel.name == f"pushup-{__version__}-py3-none-any.whl"
     files = (path for path in (ROOT / "pushup").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    assert names == {str(path.relative_to(ROOT)) for path in files}
+    assert names == {str(path.relative_to(ROOT)) for path in files} | {"pushup/commit"}
     assert {"pushup/py.typed", "pushup/broadcast/redis/append.lua"} <= names
+
+
+COMMIT = "0123456789ab"
+
+SETUP = """
+import runpy, sys, setuptools
+setuptools.setup = lambda **options: None
+module = runpy.run_path("setup.py")
+module["write_commit"](sys.argv[1])
+"""
+"""What setup.py does to a build, without the build."""
+
+
+def test_a_build_names_its_commit(tmp_path: Path) -> None:
+    """As git knows it, or PUSHUP_COMMIT; a build from an sdist has that of the sdist, and without git there is none."""
+    source = tmp_path / "source"
+    (source / "pushup").mkdir(parents=True)
+    for name in ("pyproject.toml", "setup.py", "pushup/form.py"):
+        shutil.copy(ROOT / name, source / name)
+
+    def built_by(**environment: str) -> str:
+        """What the built package says about itself, without its form."""
+        target = tmp_path / "target"
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source / "pushup", target / "pushup")
+        _run(sys.executable, "-c", SETUP, target, cwd=source, env={"PUSHUP_COMPILE": "0", **environment})
+        said = _run(sys.executable, "-c", "import form; print(form.build())", cwd=target / "pushup")
+        return said.removesuffix("interpreted\n")
+
+    assert built_by() == ""
+    assert built_by(PUSHUP_COMMIT="abc") == "commit abc, "
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    _run(*git, "init", "--quiet", cwd=source)
+    _run(*git, "add", ".", cwd=source)
+    _run(*git, "commit", "--quiet", "-m", "one", cwd=source)
+    one = _run("git", "rev-parse", "--short=12", "HEAD", cwd=source).strip()
+    assert built_by() == f"commit {one}, "
+    (source / "pyproject.toml").write_text("")
+    assert built_by() == f"commit {one}-dirty, "
+    shutil.rmtree(source / ".git")
+    assert built_by() == ""
+    (source / "pushup" / "commit").write_text(f"{one}\n")  # as in an sdist
+    assert built_by() == f"commit {one}, "
 
 
 @pytest.mark.long
@@ -86,7 +129,8 @@ def test_the_installed_wheel_serves(form: str, built: Path, tmp_path: Path) -> N
 
     where = _run(python, "-c", "import pushup; print(pushup.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(environment)
-    assert _run(environment / "bin" / "pushup", "--version", cwd=tmp_path) == f"pushup, version {__version__}, {form}\n"
+    said = _run(environment / "bin" / "pushup", "--version", cwd=tmp_path)
+    assert said == f"pushup, version {__version__}, commit {COMMIT}, {form}\n"
     _run(python, "-c", "import pushup.broadcast.redis.log", cwd=tmp_path)  # this reads the Lua scripts
 
     with running(tmp_path / "log", (), python=python) as server, server.caller() as caller:
