@@ -38,9 +38,10 @@ class Write(NamedTuple):
 class RedisServer:
     """The server at one address, over all its restarts. The steps of a simulation decide what happens to it."""
 
-    def __init__(self, world: World, network: Network, *, appendfsync: str) -> None:
+    def __init__(self, world: World, network: Network, *, appendfsync: str, host: str = HOST) -> None:
         """`appendfsync`: always, everysec, or none (snapshots only)."""
         self.world = world
+        self.host = host
         self.network = network
         self.appendfsync = appendfsync
         self.offset_seconds = 0.0
@@ -93,15 +94,15 @@ class RedisServer:
         """Run, with this data."""
         self.runs += 1
         self.promoted = promoted
-        self.process = Process(self.world, HOST)
+        self.process = Process(self.world, self.host)
         self.redis = self._made(data)
         self.clients: list[_Client] = []
-        self.network.listen(HOST, self.process, self._accept)
+        self.network.listen(self.host, self.process, self._accept)
         self.process.later(FSYNC_SECONDS, self._sync)
 
     def _made(self, data: Data) -> FakeRedis:
         redis = FakeRedis(Clock())
-        redis.run = f"run{self.runs}"
+        redis.run = f"run{self.runs}" if self.host == HOST else f"{self.host}-run{self.runs}"
         redis.data = data
         redis.info |= {
             "aof_enabled": "0" if self.appendfsync == "none" else "1",
@@ -152,6 +153,7 @@ class RedisServer:
     def execute(self, words: list[bytes]) -> Any:
         redis = self.redis
         redis.clock.rightNow = self.now()
+        redis.info["connected_slaves"] = str(int(self.has_replica))
         reply = redis.execute(words)
         if redis.effects:
             self.writes.append(Write(self.now(), words, redis.effects))

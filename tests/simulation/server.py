@@ -60,7 +60,8 @@ def use_version(version: int) -> None:
 class SimulatedConnector:
     """Connects a server to Redis."""
 
-    def __init__(self, process: Process, network: Network, timeout: float) -> None:
+    def __init__(self, process: Process, network: Network, timeout: float, host: Callable[[], str]) -> None:
+        self._host = host
         self._process = process
         self._network = network
         self._timeout = timeout
@@ -68,7 +69,7 @@ class SimulatedConnector:
     async def connect(self) -> RedisConnection:
         made: Deferred[End | None] = Deferred()
         self._network.connect(
-            self._process.name, self._process, redis_server.HOST, made.callback, lambda: made.callback(None)
+            self._process.name, self._process, self._host(), made.callback, lambda: made.callback(None)
         )
         end = await made
         if end is None:
@@ -108,6 +109,8 @@ class Server:
             parent.clock if parent is not None else Clock(world, drift=world.random("drift", name).uniform(-1e-4, 1e-4))
         )
         self.disk = Disk(world, name)
+        self.redis_host = redis_server.HOST
+        """Where the address of its Redis leads to now."""
         self.version: int | None = None
         """The latest version of the state machine that it knows from its next start on; None: that of this release."""
         self.runs_version: int | None = None
@@ -283,7 +286,7 @@ class Server:
         if self.kind != "redis":
             return make_local_broadcast(self.kind, process, self.disk, settings, self._steady_time, random)
         return RedisBroadcast(
-            SimulatedConnector(process, self.network, settings.redis.redis_timeout_seconds),
+            SimulatedConnector(process, self.network, settings.redis.redis_timeout_seconds, lambda: self.redis_host),
             node_id=f"{self.name}.{self.starts}",
             limits=settings.queue,
             redis_limits=settings.redis,

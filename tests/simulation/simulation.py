@@ -26,6 +26,7 @@ from tests.simulation.balancer import Balancer
 from tests.simulation.clients import HEARTBEAT_SECONDS, Publisher, Subscriber
 from tests.simulation.lease_plan import LEASE_WEIGHTS
 from tests.simulation.network import End, Network
+from tests.simulation.other_cluster import OtherCluster
 from tests.simulation.parent import HOST as PARENT
 from tests.simulation.parent import Parent
 from tests.simulation.plan import LIMITS, WEIGHTS
@@ -115,6 +116,7 @@ class Simulation:
             if setup["old_nodes"]:
                 server.version = OLD_VERSION
             server.start()
+        self.other = OtherCluster(self.world, self.network, self.servers[0]) if "other_cluster" in setup else None
         self.balancer = Balancer(self.world, self.network, [server.name for server in self.servers])
         self.publishers = [Publisher(self.world, self.network, f"p{n}", self.record) for n in range(3)]
         self.subscribers: dict[int, Subscriber] = {}
@@ -239,6 +241,8 @@ class Simulation:
         for subscriber in self.subscribers.values():
             subscriber.leave()
         self.probes.leave()
+        if self.other is not None:
+            self.other.stop()
         self.balancer.process.die()
         self.world.run(self.world.now + 1.0)
         inside.check_nobody_waits(self)
@@ -559,6 +563,25 @@ class Simulation:
         """The replica takes over."""
         assert self.redis is not None
         self._restart_redis(self.redis.replicated, seconds, promoted=True)
+
+    def do_redis_replica_restart(self, seconds: float) -> None:
+        """The replica is restarted as the primary: it does not say that it was promoted."""
+        assert self.redis is not None
+        self._may_lose()
+        self._restart_redis(self.redis.replicated, seconds)
+
+    def do_other_redis(self, node: int, seconds: float) -> None:
+        """A server's address of Redis leads to that of another cluster for a while."""
+        assert self.other is not None
+        self.other.lead_here(self._server(node), seconds)
+
+    def do_other_state_directory(self, node: int) -> None:
+        """A server starts again with the state directory of another cluster."""
+        assert self.other is not None
+        server = self._server(node)
+        server.kill()
+        self.other.give_state_directory(server)
+        server.start_again()
 
     def do_drain_and_failover(self, node: int, seconds: float) -> None:
         assert self.redis is not None
