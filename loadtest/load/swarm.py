@@ -245,17 +245,20 @@ class Swarm:
         cpu = self._cpu()
         own = time.process_time()
         began = self._since = time.time()
+        planned = 0
         if window:
             self._window, self._closes = window, began + seconds
             self._fill()
         else:
-            for number in range(max(1, round(seconds / interval))):
+            planned = max(1, round(seconds / interval))
+            for number in range(planned):
                 due = began + number * interval
                 self._loop.at(due, partial(self._publish, due))
         self._loop.run_until(began + seconds)
         self._window = 0
         end = time.time() + drain
-        while time.time() < end and self.delivered + self.repeated < self.expected:
+        # Not all may have been published, if this process did not run for a while.
+        while time.time() < end and (self.published < planned or self.delivered + self.repeated < self.expected):
             self._loop.run_until(min(end, time.time() + 0.05))
         took = time.time() - began
         after = self._cpu()

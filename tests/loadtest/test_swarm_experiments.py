@@ -170,3 +170,16 @@ def test_peers_do_the_same_work() -> None:
             assert float(row[3]) > 0 or "a second" in str(row[0]), row
             assert 0 <= float(row[6]) <= 1.001 * float(row[3]), row
             assert (row[9], row[10]) == ("" if str(row[0]).startswith("publish") else 100.0, 0), row
+
+
+def test_a_swarm_that_is_late_publishes_everything() -> None:
+    """If this machine stops it while a message is due, the message is published and counted afterwards."""
+    with running() as server:
+        swarm = Swarm([server.address], [server.address], subscribers=5)
+        try:
+            swarm.begin()
+            swarm._loop.at(time.time() + 0.05, lambda: time.sleep(0.7))
+            measured = swarm.measure(interval=0.1, seconds=0.5, drain=10.0)
+        finally:
+            swarm.close()
+    assert (measured.published, measured.expected, measured.delivered) == (5, 25, 25)

@@ -95,8 +95,8 @@ _BUGS = (
         (
             Edit(
                 START,
-                "    commands: list[Command] = [Continue(name)]\n",
-                "    commands: list[Command] = []\n",
+                "    commands: tuple[Command, ...] = (Continue(name),)\n",
+                "    commands: tuple[Command, ...] = ()\n",
             ),
         ),
     ),
