@@ -3,7 +3,7 @@
 | file | what it defines |
 |---|---|
 | `bug` | a bug as a change of text, and a copy of the source to make it in |
-| `core`, `server`, `journal`, `redis`, `leases` | the bugs, by where they are |
+| `core`, `server`, `journal`, `redis`, `leases`, `reports` | the bugs, by where they are |
 | `found_by_tests` | those that only a test can find |
 | `hunting` | tries one bug |
 | `hunt` | what runs in the copy: seeds until a promise is broken |
@@ -11,6 +11,6 @@
 
 from __future__ import annotations
 
-from tests.planted_bugs import core, found_by_tests, journal, leases, redis, server
+from tests.planted_bugs import core, found_by_tests, journal, leases, redis, reports, server
 
-BUGS = (*core.BUGS, *server.BUGS, *journal.BUGS, *redis.BUGS, *leases.BUGS, *found_by_tests.BUGS)
+BUGS = (*core.BUGS, *server.BUGS, *journal.BUGS, *redis.BUGS, *leases.BUGS, *reports.BUGS, *found_by_tests.BUGS)

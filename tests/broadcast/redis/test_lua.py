@@ -52,3 +52,15 @@ def test_a_lease_without_what_its_node_has_reported(redis: FakeRedis) -> None:
     redis.data = {LEASES: SortedSet({b"m": redis.now() + 2, b"n": redis.now() + 2}), MEMBERS: {b"n": b"N"}}
     complete, _, *members = redis.run_script("report", (STATE, LEASES, MEMBERS), (b"n", b"N", b"3"))[6:]
     assert (complete, members) == (0, [b"N"])
+
+
+@pytest.mark.parametrize(("before", "after"), [(b"5", b"1000000000.250000"), (b"1000000009.5", b"1000000009.500000")])
+def test_the_time_of_an_entry(redis: FakeRedis, before: bytes, after: bytes) -> None:
+    """That of Redis with its fraction, and never before the entry before; also of one that renames the epoch."""
+    redis.clock.advance(0.25)
+    redis.data = {STATE: {b"epoch": b"e", b"sequence": b"1", b"time": before, b"tag": b"t"}}
+    assert redis.run_script("append", (STATE, LOG), (b"e", b"u", b"1", b"{}", redis.history.encode())) == 2
+    assert redis.data[STATE][b"time"] == after
+    redis.data = {STATE: {b"epoch": b"e", b"sequence": b"1", b"time": before, b"tag": b"t"}}
+    assert redis.run_script("switch", (STATE, LOG, VOUCHERS), (b"t", b"u", b"{}")) == 1
+    assert redis.data[STATE][b"time"] == after
