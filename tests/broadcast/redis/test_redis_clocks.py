@@ -10,6 +10,7 @@ from pushup.broadcast.epochs import next_epoch, order_of
 from pushup.broadcast.redis.log import LEASE_SECONDS
 from pushup.broadcast.redis.reporting import EPOCHS_LIMIT, REPORT_SECONDS
 from pushup.core.commands import Confirmation
+from pushup.core.cursor import Cursor
 from pushup.core.errors import Unavailable
 from pushup.core.poll import Poll, Selection
 from pushup.node import DEADLINE_STEP_SECONDS
@@ -326,3 +327,34 @@ def test_clients_do_not_change_between_two_epochs_of_which_none_knows_the_other(
     assert one.state.cursor.epoch == other.state.cursor.epoch
     assert [gaps(node.poll(poll("a", cursor=cursor))) for node in cluster.nodes] == [[("a", "lost")]] * 2
     logged_failures.clear()
+
+
+def test_a_report_that_was_long_on_its_way(cluster: Cluster) -> None:
+    """The time of Redis is taken to be that of the reply, so it is never ahead, however late Redis got the question."""
+    node = cluster.start()
+    cluster.advance(1.0)
+    link = cluster.redis.links[-1]
+    link.stuck = True
+    cluster.advance(2.0)
+    assert link.requests
+    link.stuck = False
+    cluster.settle()
+    assert node.broadcast.now() <= cluster.redis.now()
+
+
+def test_who_asks_for_the_end_during_a_report_is_told_by_the_next(cluster: Cluster) -> None:
+    """The log may have grown since that report was carried out."""
+    node = cluster.start()
+    cluster.advance(1.0)
+    link = cluster.redis.links[-1]
+    link.stuck = True
+    cluster.advance(0.5)
+    link.stuck = False
+    assert link.execute_next()
+    told: list[Cursor] = []
+    node.broadcast.find_end(told.append)
+    while link.deliver():
+        pass
+    assert told == []
+    cluster.advance(0.5)
+    assert len(told) == 1

@@ -1,0 +1,66 @@
+"""What the scripts leave in Redis, where no node would notice soon."""
+
+from __future__ import annotations
+
+import pytest
+from twisted.internet.task import Clock
+
+from tests.broadcast.redis.commands import SortedSet, Stream
+from tests.broadcast.redis.fake_redis import FakeRedis
+
+STATE, LOG, CHANNELS, MESSAGES, KEYS, LOADS, LEASES, MEMBERS, VOUCHERS, NEW = (
+    b"{p}:" + name for name in b"state log channels messages keys loads leases members vouchers begin:e".split()
+)
+
+
+@pytest.fixture
+def redis() -> FakeRedis:
+    clock = Clock()
+    clock.advance(1e9)
+    return FakeRedis(clock)
+
+
+def test_a_save_removes_what_is_over(redis: FakeRedis) -> None:
+    """Channels that were forgotten, and messages and keys before the first that are kept."""
+    redis.data = {
+        STATE: {b"epoch": b"e", b"saved": b"2", b"parts": b"2 1 1"},
+        CHANNELS: {b"a": b"A", b"b": b"B"},
+        MESSAGES: Stream([(2, [b"body", b"old"])], 2),
+        KEYS: Stream([(2, [b"body", b"old"])], 2),
+    }
+    words = b"e 2 5 checkpoint 1 messages 3 keys 4 1 c C a".split()
+    assert redis.run_script("save", (STATE, LOG, CHANNELS, MESSAGES, KEYS, LOADS), words) == 1
+    assert redis.data[CHANNELS] == {b"b": b"B", b"c": b"C"}
+    assert redis.data[MESSAGES].rows == [(5, [b"body", b"messages"])]
+    assert redis.data[KEYS].rows == [(5, [b"body", b"keys"])]
+
+
+def test_a_new_epoch_leaves_nothing_of_the_one_before(redis: FakeRedis) -> None:
+    """Its vouchers are about another log. The channels that were sent for it stay, although they would have expired."""
+    for key in (CHANNELS, VOUCHERS, NEW):
+        redis.execute([b"HSET", key, b"a", b"A"])
+    redis.execute([b"EXPIRE", NEW, b"60"])
+    redis.execute([b"HSET", STATE, b"epoch", b"e"])
+    words = [*b"e e2 1000000000 run 2 checkpoint 1".split()]
+    assert redis.run_script("begin", (STATE, LOG, CHANNELS, MESSAGES, KEYS, VOUCHERS, NEW), words) == 1
+    assert set(redis.data) == {STATE, CHANNELS}
+    assert not redis.data.expires
+
+
+def test_a_lease_without_what_its_node_has_reported(redis: FakeRedis) -> None:
+    """The list of living nodes may lack one then."""
+    redis.data = {LEASES: SortedSet({b"m": redis.now() + 2, b"n": redis.now() + 2}), MEMBERS: {b"n": b"N"}}
+    complete, _, *members = redis.run_script("report", (STATE, LEASES, MEMBERS), (b"n", b"N", b"3"))[6:]
+    assert (complete, members) == (0, [b"N"])
+
+
+@pytest.mark.parametrize(("before", "after"), [(b"5", b"1000000000.250000"), (b"1000000009.5", b"1000000009.500000")])
+def test_the_time_of_an_entry(redis: FakeRedis, before: bytes, after: bytes) -> None:
+    """That of Redis with its fraction, and never before the entry before; also of one that renames the epoch."""
+    redis.clock.advance(0.25)
+    redis.data = {STATE: {b"epoch": b"e", b"sequence": b"1", b"time": before, b"tag": b"t"}}
+    assert redis.run_script("append", (STATE, LOG), (b"e", b"u", b"1", b"{}", redis.history.encode())) == 2
+    assert redis.data[STATE][b"time"] == after
+    redis.data = {STATE: {b"epoch": b"e", b"sequence": b"1", b"time": before, b"tag": b"t"}}
+    assert redis.run_script("switch", (STATE, LOG, VOUCHERS), (b"t", b"u", b"{}")) == 1
+    assert redis.data[STATE][b"time"] == after
