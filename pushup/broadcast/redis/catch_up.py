@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
 from msgspec import structs
@@ -12,6 +13,7 @@ from twisted.logger import Logger
 
 from pushup.broadcast.epochs import next_epoch, order_of
 from pushup.broadcast.pace import Pace, free, work_of
+from pushup.broadcast.redis.errors import Malformed
 from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.records import LastEntry, Loaded
 from pushup.broadcast.redis.recovery import Action, Contents, Situation, decide
@@ -149,7 +151,7 @@ class CatchUp:
                     else:
                         situation = structs.replace(situation, others_vouch=vouch)
                 case Action.BEGIN_EPOCH:
-                    await self._begin_epoch(log, loaded, decision.reason)
+                    await self._begin_epoch(log, loaded, situation.tail.epoch, decision.reason)
                     situation, loaded = await self._assess(log), None
                 case Action.CONTINUE_EPOCH:
                     assert loaded is not None
@@ -161,8 +163,11 @@ class CatchUp:
         replica = self._replica
         has_state = bool(replica.tag)
         tail = await log.tail()
-        last_entry = await log.find(tail, replica.cursor, replica.tag) if has_state else LastEntry.UNKNOWN
-        if last_entry is LastEntry.CONTAINED and replica.stuck_at:
+        last_entry = LastEntry.UNKNOWN
+        if has_state:
+            with suppress(Malformed):  # then the log is not whole
+                last_entry = await log.find(tail, replica.cursor, replica.tag)
+        if last_entry is LastEntry.CONTAINED and (replica.stuck_at or replica.is_in_doubt):
             last_entry = LastEntry.UNKNOWN  # the entry after it cannot be read; the checkpoint may be past that
         return Situation(
             has_state=has_state,
@@ -173,9 +178,9 @@ class CatchUp:
             is_durable=log.durable,
         )
 
-    async def _begin_epoch(self, log: RedisLog, loaded: Loaded | None, reason: str) -> None:
+    async def _begin_epoch(self, log: RedisLog, loaded: Loaded | None, over: str, reason: str) -> None:
         if loaded is None:
-            await self._epochs.begin(log, "", self._replica.follower.state, reason)
+            await self._epochs.begin(log, over, self._replica.follower.state, reason)
         else:
             await self._epochs.begin(log, loaded.tail.epoch, await self._state(loaded), reason)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from pushup.broadcast.redis.errors import Malformed
 from pushup.broadcast.redis.records import LogEntry, Tail, Unreadable
 from pushup.core.commands import Command, Draft, Entry, Publish
 
@@ -16,7 +17,16 @@ _command = msgspec.json.Decoder(Command)
 def tail_of(
     epoch: bytes | None, sequence: bytes | None, tag: bytes | None, run: bytes | None, version: bytes | None
 ) -> Tail:
-    return Tail((epoch or b"").decode(), int(sequence or 0), tag or b"", (run or b"").decode(), int(version or 1))
+    name, followed = (epoch or b"").decode(errors="replace"), (run or b"").decode(errors="replace")
+    return Tail(name, number(sequence or b"0"), tag or b"", followed, number(version or b"1"))
+
+
+def number(text: bytes) -> int:
+    """A number in the state; -1, which no log leads to, if it is none."""
+    try:
+        return int(text)
+    except ValueError:
+        return -1
 
 
 class LogEntries:
@@ -39,6 +49,15 @@ class LogEntries:
 
 
 def log_entry(epoch: str, place: bytes, fields: list[bytes]) -> LogEntry:
+    """Raises: Malformed."""
+    try:
+        return _log_entry(epoch, place, fields)
+    except (KeyError, ValueError) as error:
+        text = f"the stream has an entry {place.decode()} that PushUp did not write ({error!r})"
+        raise Malformed(text) from None
+
+
+def _log_entry(epoch: str, place: bytes, fields: list[bytes]) -> LogEntry:
     last = int(place.partition(b"-")[0])
     values = fields_of(fields)
     try:
