@@ -20,6 +20,10 @@ def next_epoch(after: str, now: float, random: Callable[[], float], cluster: str
     `now`: seconds since the epoch, on the wall clock. Later even if that was set back. `random` returns a number in
     [0, 1). Names of 0.1 (eight hexadecimal digits) are earlier than all of these.
     """
-    began = max(int(now * 1000), int(after[:-6] or "0", 16) + 1)
+    try:
+        later = int(after[:-6] or "0", 16) + 1
+    except ValueError:
+        later = 0  # no epoch has such a name
+    began = max(int(now * 1000), later)
     lineage = cluster[-6:-2] or f"{int(65536 * random()):04x}"
     return f"{began:x}{lineage:0>4}{int(256 * random()):02x}"

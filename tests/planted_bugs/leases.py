@@ -6,6 +6,7 @@ from tests.planted_bugs.bug import Bug, Edit
 from tests.planted_bugs.redis import AT, LOSSES
 
 LEASES = "tests/broadcast/redis/test_leases.py"
+DAMAGE = "tests/broadcast/redis/test_damage.py"
 REFUSALS = "tests/broadcast/redis/test_refusals.py"
 
 _BUGS = (
@@ -125,6 +126,30 @@ _BUGS = (
         ),
         test=REFUSALS,
         why="log lines are not a promise of the simulation",
+    ),
+    Bug(
+        "read-on-at-a-stray-entry",
+        "a node that cannot go on reading looks at its last entry only, finds it, and reads on, again and again",
+        "an attack: XADD to the stream",
+        (Edit(f"{AT}/catch_up.py", "(replica.stuck_at or replica.is_in_doubt)", "replica.stuck_at"),),
+        test=DAMAGE,
+        why="steps of the simulation remove, and do not damage",
+    ),
+    Bug(
+        "saved-somewhere-else",
+        "a save goes on from where the state says that the checkpoint is, and not from where the checkpoint is",
+        "an attack: HINCRBY of `saved`",
+        (Edit(f"{AT}/save.lua", " or string.match(state[4] or '', '\"sequence\":(%d+)') ~= state[2] then", " then"),),
+        test=DAMAGE,
+        why="steps of the simulation remove, and do not damage",
+    ),
+    Bug(
+        "holes-in-a-chain",
+        "a chain of entries counts as unbroken although sequences are missing in it",
+        "an attack: HINCRBY of `sequence`",
+        (Edit(f"{AT}/records.py", "self._is_unbroken &= is_next and logged", "self._is_unbroken &= logged"),),
+        test=DAMAGE,
+        why="steps of the simulation remove, and do not damage",
     ),
 )
 

@@ -340,7 +340,7 @@ _BUGS = (
         "nobody looks whether a key of the checkpoint was evicted",
         "Redis with maxmemory-policy allkeys-lru",
         (
-            Edit(f"{AT}/save.lua", "if state[3] ~= parts() then", "if false then"),
+            Edit(f"{AT}/save.lua", "if state[3] ~= parts() or", "if false or"),
             Edit(f"{AT}/loading.py", "            is_whole=complete and chain", "            is_whole=chain"),
         ),
         needs=("redis_evict",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
 from msgspec import structs
@@ -13,6 +14,7 @@ from twisted.logger import Logger
 from pushup.broadcast.epochs import next_epoch, order_of
 from pushup.broadcast.high_water import Mark
 from pushup.broadcast.pace import Pace, free, work_of
+from pushup.broadcast.redis.errors import Malformed
 from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.records import LastEntry, Loaded, Tail
 from pushup.broadcast.redis.recovery import Action, Contents, Situation, decide
@@ -179,8 +181,11 @@ class CatchUp:
         replica = self._replica
         has_state = bool(replica.tag)
         tail = await log.tail()
-        last_entry = await log.find(tail, replica.cursor, replica.tag) if has_state else LastEntry.UNKNOWN
-        if last_entry is LastEntry.CONTAINED and replica.stuck_at:
+        last_entry = LastEntry.UNKNOWN
+        if has_state:
+            with suppress(Malformed):  # then the log is not whole
+                last_entry = await log.find(tail, replica.cursor, replica.tag)
+        if last_entry is LastEntry.CONTAINED and (replica.stuck_at or replica.is_in_doubt):
             last_entry = LastEntry.UNKNOWN  # the entry after it cannot be read; the checkpoint may be past that
         return Situation(
             has_state=has_state,
@@ -207,7 +212,7 @@ class CatchUp:
     async def _begin_epoch(self, log: RedisLog, situation: Situation, loaded: Loaded | None, reason: str) -> None:
         cluster = situation.tail.cluster or situation.cluster
         if loaded is None:
-            await self._epochs.begin(log, "", cluster, self._replica.follower.state, reason)
+            await self._epochs.begin(log, situation.tail.epoch, cluster, self._replica.follower.state, reason)
         else:
             await self._epochs.begin(log, loaded.tail.epoch, cluster, await self._state(loaded), reason)
 

@@ -17,6 +17,7 @@ class ErrorCode(Enum):
     NO_REPLICAS = "NOREPLICAS"  # fewer than min-replicas-to-write are connected
     NOT_PERSISTING = "MISCONF"  # Redis cannot write to its disk, and takes no writes meanwhile
     LOADING = "LOADING"
+    WRONG_TYPE = "WRONGTYPE"  # a key of ours holds something else
     OTHER = ""
 
 
@@ -32,6 +33,11 @@ class ErrorReply(Exception):
         """Whether a new connection solves it: it leads to the new master, and loads the scripts."""
         return self.code in (ErrorCode.READ_ONLY, ErrorCode.NO_SCRIPT)
 
+    @property
+    def is_about_the_data(self) -> bool:
+        """Whether what is in Redis may be the reason: a script failed at it, or a key is of another type."""
+        return self.code in (ErrorCode.OTHER, ErrorCode.WRONG_TYPE)
+
 
 class EpochOver(Exception):
     """The command was meant for an epoch that is over."""
@@ -46,6 +52,10 @@ class Lost(Exception):
 
 class CannotConnect(Exception):
     """There is no usable Redis at the address; the text says why."""
+
+
+class Malformed(Exception):
+    """Something in Redis is not as PushUp writes it; the text says what."""
 
 
 class Incomplete(Exception):

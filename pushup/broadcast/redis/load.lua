@@ -1,6 +1,7 @@
 -- The head of the checkpoint that a node is about to read in pieces; and have saves wait until it has.
 -- KEYS: state, channels, messages, keys, loads. ARGV: the node's id, seconds for which saves wait; 0 when it has read all.
--- Returns the state's fields. `parts` says how many bodies there should be, and the last field, how many there are.
+-- Returns the state's fields. `parts` says how many bodies there should be, and the next to last field, how many there
+-- are. The last is the time of the last entry in whole seconds, '' if it is no number.
 local now = redis.call('TIME')
 local time = now[1] + now[2] / 1000000
 redis.pcall('ZREM', KEYS[5], ARGV[1])
@@ -11,4 +12,6 @@ end
 local state = redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'tag', 'run', 'version', 'cluster', 'founded', 'saved',
   'checkpoint', 'parts')
 state[11] = redis.call('HLEN', KEYS[2]) .. ' ' .. redis.call('XLEN', KEYS[3]) .. ' ' .. redis.call('XLEN', KEYS[4])
+local written_at = redis.call('HGET', KEYS[1], 'time')
+state[12] = written_at and tonumber(written_at) and string.format('%.0f', written_at) or ''
 return state

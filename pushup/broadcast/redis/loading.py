@@ -14,9 +14,10 @@ import msgspec
 from twisted.internet.defer import Deferred
 
 from pushup.broadcast.checkpoint import Parts
+from pushup.broadcast.redis.errors import Malformed
 from pushup.broadcast.redis.pieces import PIECE_BYTES, Count
 from pushup.broadcast.redis.records import Chain, Loaded, SavedHead
-from pushup.broadcast.redis.replies import bodies_of, log_entry, tail_of
+from pushup.broadcast.redis.replies import bodies_of, log_entry, number, tail_of
 
 FIRST_CHANNELS = 128
 """Channels or entries in the first piece; bodies of messages and keys, which are large, come one at a time at first."""
@@ -51,10 +52,7 @@ class Loading:
         self._pieces = 0
 
     async def run(self) -> Loaded | None:
-        """What is in Redis; None if there is no log.
-
-        Raises: ErrorReply, Lost, msgspec.DecodeError, UnicodeDecodeError.
-        """
+        """What is in Redis; None if there is no log, or no checkpoint that can be read. Raises: ErrorReply, Lost."""
         try:
             while True:
                 fields = await self._head()
@@ -64,6 +62,8 @@ class Loading:
                 if loaded is not None:
                     return loaded
                 self._larger *= LARGER
+        except (msgspec.DecodeError, ValueError, KeyError, IndexError):
+            return None
         finally:
             # Not waited for: the connection may have ended, and the lease ends by itself.
             self._head(0.0).addErrback(lambda failure: None)
@@ -81,15 +81,25 @@ class Loading:
         await self._read_hash(channels, parts.add_channels)
         await self._read_stream(messages, "-", 1, lambda rows: parts.add_messages(bodies_of(rows)))
         await self._read_stream(keys, "-", 1, lambda rows: parts.add_keys(bodies_of(rows)))
-        *end, _, _, expected, found = await self._head()
+        *end, saved_at, _, expected, found, time = await self._head()
         tail = tail_of(*end)
-        complete = expected == found and bool(tail.cluster)
+        complete = (
+            expected == found
+            and bool(tail.cluster)
+            and number(saved_at or b"") == saved.head.sequence
+            and number(time or b"") >= 0
+        )
 
         def add_entries(rows: list[Any]) -> bool:
             for row in rows:
-                if chain.sequence >= tail.sequence:
+                try:
+                    logged = log_entry(chain.epoch, *row)
+                except Malformed:
+                    chain.break_off()
                     return True
-                chain.add(log_entry(chain.epoch, *row))
+                if chain.sequence >= tail.sequence:
+                    return True  # it was appended meanwhile
+                chain.add(logged)
             return False
 
         await self._read_stream(self._log, f"({saved.head.sequence}-0", FIRST_CHANNELS, add_entries)

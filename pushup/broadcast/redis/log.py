@@ -36,7 +36,7 @@ from pushup.broadcast.redis.errors import EpochOver, ErrorReply, Incomplete, Los
 from pushup.broadcast.redis.loading import Loading
 from pushup.broadcast.redis.pieces import PIECE_OF_EPOCH, Count, keys_in_pieces
 from pushup.broadcast.redis.records import LastEntry, Loaded, Report, SavedHead, Tail, Vouchers
-from pushup.broadcast.redis.replies import TAIL_FIELDS, LogEntries, fields_of, info_of, log_entry, tail_of
+from pushup.broadcast.redis.replies import TAIL_FIELDS, LogEntries, fields_of, info_of, log_entry, number, tail_of
 from pushup.core.commands import Command, Entry
 from pushup.core.cursor import Cursor
 from pushup.core.keys import Remembered
@@ -53,6 +53,9 @@ BATCH = 128
 
 BEGIN_SECONDS = 60
 """How long the channels and keys of a new epoch stay in Redis if the node that sends them does not get to begin it."""
+
+_TYPES = ("hash", "stream", "hash", "stream", "stream", "zset", "zset", "hash", "hash")
+"""Of the state, the log, the channels, messages, keys, loads, leases, members and vouchers."""
 
 Appended = int | EpochOver | ErrorReply | Lost
 """The reply to an append: the last sequence of the entry, or why it has none (after `Lost` it may have one)."""
@@ -139,6 +142,16 @@ class RedisLog:
         self._count.had(len(rows), sum(len(fields[-1]) for _, fields in rows))
         return LogEntries(epoch, rows)
 
+    async def wrong_types(self) -> str:
+        """Which of the keys hold what PushUp cannot have written, and what to do; empty if none does."""
+        types = dict(zip((*self._parts, self._loads, *self._members[1:], self._vouchers), _TYPES, strict=True))
+        replies = await gatherResults([self.connection.ask("TYPE", key) for key in types])
+        wrong = [key for key, reply in zip(types, replies, strict=True) if reply.decode() not in ("none", types[key])]
+        if not wrong:
+            return ""
+        cost = "every subscriber is then told of gaps" if set(wrong) & {*self._parts} else "nothing is lost by that"
+        return f"{', '.join(wrong)}: not of the type that PushUp uses; remove it with DEL ({cost})"
+
     async def tail(self) -> Tail:
         return tail_of(*await self.connection.ask("HMGET", self._state, *TAIL_FIELDS))
 
@@ -165,7 +178,6 @@ class RedisLog:
         """What a new node starts from, in pieces; None if there is no log. Saves wait meanwhile. O(all).
 
         `node`: the id of the node that loads.
-        Raises: msgspec.DecodeError, UnicodeDecodeError.
         """
         return await Loading(self.connection.ask, _LOAD.sha, (*self._parts, self._loads), node).run()
 
@@ -251,7 +263,7 @@ class RedisLog:
         """Renew this node's lease (seconds), with what others are told about it; b"" ends it."""
         reply = await self._evaluate(_REPORT, self._members, node, member, lease)
         tail, (saved, complete, time, *members) = reply[: len(TAIL_FIELDS)], reply[len(TAIL_FIELDS) :]
-        return Report(tail_of(*tail), int(saved or 0), bool(complete), float(time), members)
+        return Report(tail_of(*tail), number(saved or b"0"), bool(complete), float(time), members)
 
     async def replicas(self, seconds: float) -> tuple[Tail, int]:
         """The end of the log, and how many replicas have received it; waits this long for the first."""

@@ -105,7 +105,9 @@ class Chain:
         self._is_unbroken = True
 
     def add(self, logged: LogEntry) -> None:
-        self._is_unbroken &= logged.after == self._tag
+        entry = logged.entry
+        is_next = not isinstance(entry, Entry) or entry.sequence == self.sequence + 1
+        self._is_unbroken &= is_next and logged.after == self._tag
         self.sequence, self._tag = logged.last, logged.tag
         self.entries.append(logged)
         if logged.new_name:
@@ -114,7 +116,11 @@ class Chain:
 
     def leads_to(self, tail: Tail) -> bool:
         """Whether each entry follows the one before, from the checkpoint to this end of the log."""
-        return self._is_unbroken and (self.sequence, self._tag) == (tail.sequence, tail.tag)
+        return self._is_unbroken and (self.epoch, self.sequence, self._tag) == (tail.epoch, tail.sequence, tail.tag)
+
+    def break_off(self) -> None:
+        """What comes next is no entry."""
+        self._is_unbroken = False
 
 
 class Loaded(Struct, frozen=True):

@@ -45,6 +45,8 @@ class Replica:
         """The cluster whose log this node has followed; empty until it has followed one."""
         self.stuck_at = ""
         """The place of the next entry, if this node cannot apply it."""
+        self.is_in_doubt = False
+        """Whether what follows in the log is not as it should be: all that is in Redis has to be looked at."""
         self._on_applied = on_applied
         self._failed = b""  # the tag of an entry that could not be applied to a state that was loaded for it
         self._problem = ""  # why
@@ -63,7 +65,7 @@ class Replica:
             self.tag = logged.after
             raise
         self.tag = logged.tag
-        self.stuck_at = ""
+        self.stuck_at, self.is_in_doubt = "", False
         self._on_applied(logged.tag, outcome)
 
     async def start_from(self, loaded: Loaded, pace: Pace) -> None:
@@ -78,6 +80,7 @@ class Replica:
         except CannotApply:
             state, applied = await self._rebuild(loaded, pace)  # up to the entry that has failed
         self.follower.start_from(state)
+        self.is_in_doubt = False
         self.tag = applied[-1][0] if applied else loaded.saved.tag.encode()
         for tag, outcome in applied:
             self._on_applied(tag, outcome)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from pushup.broadcast.redis.errors import Malformed
 from pushup.broadcast.redis.records import LogEntry, Tail, Unreadable
 from pushup.core.commands import Command, Draft, Entry, Publish
 
@@ -30,14 +31,22 @@ def tail_of(
     founded: bytes | None,
 ) -> Tail:
     return Tail(
-        (epoch or b"").decode(),
-        int(sequence or 0),
+        (epoch or b"").decode(errors="replace"),
+        number(sequence or b"0"),
         tag or b"",
-        (run or b"").decode(),
-        int(version or 1),
+        (run or b"").decode(errors="replace"),
+        number(version or b"1"),
         cluster.decode() if cluster is not None and _is_name(cluster) else "",
-        float(founded or 0),
+        float(number(founded or b"0")),
     )
+
+
+def number(text: bytes) -> int:
+    """A number in the state; -1, which no log leads to, if it is none."""
+    try:
+        return int(text)
+    except ValueError:
+        return -1
 
 
 class LogEntries:
@@ -60,6 +69,15 @@ class LogEntries:
 
 
 def log_entry(epoch: str, place: bytes, fields: list[bytes]) -> LogEntry:
+    """Raises: Malformed."""
+    try:
+        return _log_entry(epoch, place, fields)
+    except (KeyError, ValueError) as error:
+        text = f"the stream has an entry {place.decode()} that PushUp did not write ({error!r})"
+        raise Malformed(text) from None
+
+
+def _log_entry(epoch: str, place: bytes, fields: list[bytes]) -> LogEntry:
     last = int(place.partition(b"-")[0])
     values = fields_of(fields)
     try:

@@ -24,7 +24,7 @@ from pushup.broadcast.epochs import order_of
 from pushup.broadcast.members import Member
 from pushup.broadcast.outage import Outage
 from pushup.broadcast.redis.confirmations import Confirmations
-from pushup.broadcast.redis.errors import ErrorReply, Lost
+from pushup.broadcast.redis.errors import ErrorReply, Lost, Malformed
 from pushup.broadcast.redis.first_node import FirstNode
 from pushup.broadcast.redis.lease import Lease
 from pushup.broadcast.redis.log import LEASE_SECONDS, READ_SECONDS, RedisLog
@@ -118,6 +118,7 @@ class Reporting:
         """The log cannot be read on, unless this was cancelled."""
         if failure.check(CancelledError):
             return
+        self._replica.is_in_doubt |= bool(failure.check(Diverged, Malformed))
         reason = failure.getErrorMessage()
         if not failure.check(Lost, ErrorReply, Diverged) and self._outage.refused(reason):
             _log.failure("reporting to the other nodes failed; this node reconnects to Redis", failure)
@@ -194,6 +195,8 @@ class Reporting:
             raise Diverged(f"the log is that of cluster {tail.cluster or '(none)'} by now, not of {replica.cluster}")
         if not commands.is_run(tail.run):
             raise Diverged("the log is followed in another run of Redis")
+        if tail.epoch != last.epoch and (tail.sequence, tail.tag) == (last.sequence, tag):
+            raise Diverged(f"the log is in epoch {tail.epoch} by now, and no entry says so")
         if tail.epoch != last.epoch and await commands.find(tail, last, tag) is LastEntry.CONTAINED:
             pass  # the epoch goes on under a new name, which this node has yet to read
         elif not tail.includes(last) or (tail.sequence == last.sequence and tail.tag != tag):
@@ -210,6 +213,8 @@ class Reporting:
         self._confirmations.reported(self.members, complete=report.complete)
         if not replica.stuck_at:
             stall.check(report, replica.cursor.sequence)
+        if not 0 <= report.saved <= tail.sequence:
+            raise Diverged(f"the checkpoint is at {report.saved}, and the log ends at {tail.sequence}")
         follower = replica.follower
         if report.saved > follower.changes_known_after:
             follower.note_changes(min(report.saved, follower.cursor.sequence))

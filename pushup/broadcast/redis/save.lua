@@ -7,7 +7,7 @@
 local function parts()
   return redis.call('HLEN', KEYS[3]) .. ' ' .. redis.call('XLEN', KEYS[4]) .. ' ' .. redis.call('XLEN', KEYS[5])
 end
-local state = redis.call('HMGET', KEYS[1], 'epoch', 'saved', 'parts')
+local state = redis.call('HMGET', KEYS[1], 'epoch', 'saved', 'parts', 'checkpoint')
 if state[1] ~= ARGV[1] or state[2] ~= ARGV[2] then
   return 0
 end
@@ -17,7 +17,7 @@ redis.call('ZREMRANGEBYSCORE', KEYS[6], '-inf', now)
 if redis.call('ZCOUNT', KEYS[6], now, now + 60) > 0 then
   return 0
 end
-if state[3] ~= parts() then
+if state[3] ~= parts() or string.match(state[4] or '', '"sequence":(%d+)') ~= state[2] then
   return -1
 end
 -- If Redis is out of memory, it refuses a script whose first write needs memory. This one frees some.

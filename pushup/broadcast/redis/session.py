@@ -22,7 +22,7 @@ from pushup.broadcast.outage import Outage
 from pushup.broadcast.pace import Pace, work_of
 from pushup.broadcast.redis.catch_up import CannotFollow, CatchUp
 from pushup.broadcast.redis.confirmations import Confirmations
-from pushup.broadcast.redis.errors import CannotConnect, EpochOver, ErrorReply, Lost
+from pushup.broadcast.redis.errors import CannotConnect, EpochOver, ErrorReply, Lost, Malformed
 from pushup.broadcast.redis.lease import Lease
 from pushup.broadcast.redis.log import Appended, RedisLog
 from pushup.broadcast.redis.pending import Pending
@@ -141,7 +141,8 @@ class Session:
         """Redis takes no publications, though the log is followed."""
         self._trouble = refusals.refused(f"Redis: {reply}", reply.code.value or "refused")
         self._outage.refused(str(reply))
-        if reply.ends_with_connection:
+        self._replica.is_in_doubt |= reply.is_about_the_data
+        if reply.ends_with_connection or reply.is_about_the_data:
             self._reconnect(str(reply))
 
     def _accepted(self) -> None:
@@ -178,13 +179,16 @@ class Session:
                     raise CannotConnect("Redis was restarted or replaced while this node was connecting")
                 if not self._replica.tag and not self._outage.lasts:
                     self._trouble = refusals.loading()
+                if wrong := await logs[0].wrong_types():
+                    raise CannotFollow(wrong)
                 await self._catch_up.run(logs[0])
                 await self._follow(*logs)
             except CancelledError:
                 return
             except (CannotConnect, Lost) as error:
                 self._failed(refusals.unreachable(str(error)))
-            except (ErrorReply, Diverged) as error:
+            except (ErrorReply, Diverged, Malformed) as error:
+                self._replica.is_in_doubt |= not isinstance(error, ErrorReply)
                 self._failed(refusals.unusable(str(error)))
             except (CannotApply, CannotFollow, VersionTooNew) as error:
                 self._failed(refusals.unusable(str(error)))

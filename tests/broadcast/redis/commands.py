@@ -163,6 +163,10 @@ class Commands:
         self._data.expires[key] = self.now() + int(seconds)
         return 1
 
+    def _type(self, key: bytes) -> bytes:
+        kinds = {bytes: b"string", dict: b"hash", SortedSet: b"zset", Stream: b"stream"}
+        return kinds[type(self._data[key])] if key in self._data else b"none"
+
     def _persist(self, key: bytes) -> int:
         return int(self._data.expires.pop(key, None) is not None)
 

@@ -20,6 +20,7 @@ from pushup.broadcast.redis.errors import CannotConnect, ErrorReply
 from pushup.broadcast.redis.lease import MARGIN_SECONDS
 from pushup.broadcast.redis.limits import RedisLimits
 from pushup.broadcast.redis.log import LEASE_SECONDS, SCRIPTS, RedisLog
+from pushup.broadcast.redis.records import Tail
 from pushup.broadcast.redis.reporting import REPORT_SECONDS
 from pushup.broadcast.redis.saving import SAVE_CHANGES
 from pushup.broadcast.waiting import WaitingLimits, size_of
@@ -619,17 +620,22 @@ def test_the_publisher_of_an_entry_that_fails_is_answered_when_it_was_applied(cl
     assert [type(outcome) for outcome in outcomes] == [Published]
 
 
-def test_a_log_that_cannot_be_followed_for_an_unknown_reason(cluster: Cluster, log: list[str]) -> None:
+def test_a_log_that_cannot_be_followed_for_an_unknown_reason(
+    cluster: Cluster, log: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nodes are not ready, say why, log it once, and go on when it has passed."""
-    state = cluster.redis.data[b"{pushup}:state"]
-    version, state[b"version"] = state[b"version"], b"odd"
+
+    async def tail(self: RedisLog) -> Tail:
+        raise ValueError("odd")
+
+    monkeypatch.setattr(RedisLog, "tail", tail)
     cluster.redis.cut()
     cluster.advance(5.0)
     for node in cluster.nodes:
         assert not node.follows
-        assert "ValueError: invalid literal" in shown(node.broadcast.why_not_ready())
+        assert "ValueError: odd" in shown(node.broadcast.why_not_ready())
     assert len(log) == 3 * len(cluster.nodes)  # that the connection has ended, the reason, and where it was found
-    state[b"version"] = version
+    monkeypatch.undo()
     cluster.advance(3.0)
     assert is_consistent(cluster)
 
