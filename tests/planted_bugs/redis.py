@@ -115,6 +115,14 @@ _BUGS = (
         (Edit(f"{AT}/catch_up.py", "(state,) if state is own else (own, state)", "(state,)"),),
         needs=LOSSES,
     ),
+    Bug(
+        "durable-although-there-was-a-replica",
+        "a replica that is started as a primary passes as the server that syncs each write",
+        "primary and a node lost together",
+        (Edit(f"{AT}/durability.py", "and not self.is_disproved", ""),),
+        test="tests/broadcast/redis/test_restarts.py",
+        why="a promoted replica of the simulation says that it was one",
+    ),
     # Following.
     Bug(
         "chain-not-checked",

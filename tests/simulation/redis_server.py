@@ -152,6 +152,7 @@ class RedisServer:
     def execute(self, words: list[bytes]) -> Any:
         redis = self.redis
         redis.clock.rightNow = self.now()
+        redis.info["connected_slaves"] = str(int(self.has_replica))
         reply = redis.execute(words)
         if redis.effects:
             self.writes.append(Write(self.now(), words, redis.effects))

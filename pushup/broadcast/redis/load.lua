@@ -8,7 +8,7 @@ if tonumber(ARGV[2]) > 0 then
   -- If Redis takes no writes, it takes no saves either.
   redis.pcall('ZADD', KEYS[5], string.format('%.6f', time + ARGV[2]), ARGV[1])
 end
-local state = redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'tag', 'run', 'version', 'cluster', 'founded', 'saved',
+local state = redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'tag', 'run', 'version', 'cluster', 'founded', 'replicated', 'saved',
   'checkpoint', 'parts')
-state[11] = redis.call('HLEN', KEYS[2]) .. ' ' .. redis.call('XLEN', KEYS[3]) .. ' ' .. redis.call('XLEN', KEYS[4])
+state[12] = redis.call('HLEN', KEYS[2]) .. ' ' .. redis.call('XLEN', KEYS[3]) .. ' ' .. redis.call('XLEN', KEYS[4])
 return state

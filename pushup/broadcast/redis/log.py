@@ -95,8 +95,10 @@ class RedisLog:
         self.run = ""
         """Identifies this run of Redis: it changes with a restart, and when another server takes over. The process'
         `run_id` and, after a full stop, the id of its replication history."""
-        self.durable = False
-        """Whether acknowledged writes survive a restart of Redis: each is synced to its append-only file."""
+        self.syncs_each_write = False
+        """Whether each write is synced to the append-only file before it is acknowledged."""
+        self.replica_seen = ""
+        """Why there may be a replica, if so."""
         self._count = Count(BATCH, BATCH)
         self._append_to = ("EVALSHA", _APPEND.sha, 2, self._state, self._log)
 
@@ -111,15 +113,21 @@ class RedisLog:
         info = info_of(replies[-1])
         self.run = f"{info['run_id']}.{info['master_replid']}"
         self._history = info["master_replid"]
-        self.durable = await self._is_durable(info)
+        self.syncs_each_write = await self._syncs_each_write(info)
+        if self.connection.is_from_sentinel:
+            self.replica_seen = "Redis was found through a Sentinel"
+        elif info.get("connected_slaves", "0") != "0":
+            self.replica_seen = "Redis has a replica"
+        elif info.get("second_repl_offset", "-1") != "-1":
+            self.replica_seen = "Redis was a replica itself"
 
-    async def _is_durable(self, info: dict[str, str]) -> bool:
-        if info.get("aof_enabled") != "1" or info.get("second_repl_offset", "-1") != "-1":
-            return False  # a promoted replica may never have received the last writes
+    async def _syncs_each_write(self, info: dict[str, str]) -> bool:
+        if info.get("aof_enabled") != "1":
+            return False
         try:
             reply = await self.connection.ask("CONFIG", "GET", "appendfsync")
         except ErrorReply:
-            return False  # hosted Redis often forbids CONFIG
+            return True  # hosted Redis often forbids CONFIG; then the declaration has to do
         return bool(reply == [b"appendfsync", b"always"])
 
     def append(self, epoch: str, tag: str, command: Command, on_appended: Callable[[Appended], None]) -> None:
@@ -247,9 +255,12 @@ class RedisLog:
             raise Incomplete("Redis has lost a part of the checkpoint (was a key deleted or evicted?)")
         return bool(reply)
 
-    async def report(self, node: str, member: bytes, lease: float) -> Report:
-        """Renew this node's lease (seconds), with what others are told about it; b"" ends it."""
-        reply = await self._evaluate(_REPORT, self._members, node, member, lease)
+    async def report(self, node: str, member: bytes, lease: float, *, was_replicated: bool = False) -> Report:
+        """Renew this node's lease (seconds), with what others are told about it; b"" ends it.
+
+        `was_replicated`: this node knows of a replica. That is noted in Redis, for all that come after it.
+        """
+        reply = await self._evaluate(_REPORT, self._members, node, member, lease, int(was_replicated))
         tail, (saved, complete, time, *members) = reply[: len(TAIL_FIELDS)], reply[len(TAIL_FIELDS) :]
         return Report(tail_of(*tail), int(saved or 0), bool(complete), float(time), members)
 

@@ -16,7 +16,7 @@ _command = msgspec.json.Decoder(Command)
 
 _is_name = re.compile(rb"[0-9a-f]{1,32}").fullmatch
 
-TAIL_FIELDS = ("epoch", "sequence", "tag", "run", "version", "cluster", "founded")
+TAIL_FIELDS = ("epoch", "sequence", "tag", "run", "version", "cluster", "founded", "replicated")
 """The fields of the state that `tail_of` takes; the scripts that return the end of the log name the same."""
 
 
@@ -28,6 +28,7 @@ def tail_of(
     version: bytes | None,
     cluster: bytes | None,
     founded: bytes | None,
+    replicated: bytes | None,
 ) -> Tail:
     return Tail(
         (epoch or b"").decode(),
@@ -37,6 +38,7 @@ def tail_of(
         int(version or 1),
         cluster.decode() if cluster is not None and _is_name(cluster) else "",
         float(founded or 0),
+        replicated is not None,
     )
 
 
