@@ -19,6 +19,7 @@ Redis carries publications, never polls: each node reads the log and answers its
 | `begin.lua` | begins a new epoch |
 | `load.lua` | reads the head of the checkpoint, and has saves wait until its parts were read |
 | `mark.lua` | writes a mark, so that WAIT covers everything in the log |
+| `new_cluster.lua` | gives the log to a cluster of another name (`pushup new-cluster`) |
 | `report.lua` | renews a node's lease, and lists the living nodes |
 | `save.lua` | brings the checkpoint up to date, and trims the log |
 | `switch.lua` | appends an entry that changes how the log is followed |

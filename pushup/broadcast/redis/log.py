@@ -36,7 +36,7 @@ from pushup.broadcast.redis.errors import EpochOver, ErrorReply, Incomplete, Los
 from pushup.broadcast.redis.loading import Loading
 from pushup.broadcast.redis.pieces import PIECE_OF_EPOCH, Count, keys_in_pieces
 from pushup.broadcast.redis.records import LastEntry, Loaded, Report, SavedHead, Tail, Vouchers
-from pushup.broadcast.redis.replies import TAIL_FIELDS, LogEntries, fields_of, info_of, log_entry, tail_of
+from pushup.broadcast.redis.replies import TAIL_FIELDS, LogEntries, fields_of, info_of, log_entry, replica_in, tail_of
 from pushup.core.commands import Command, Entry
 from pushup.core.cursor import Cursor
 from pushup.core.keys import Remembered
@@ -68,7 +68,7 @@ class _Script:
 
 SCRIPTS = tuple(map(_Script, ("append", "begin", "save", "load", "report", "switch", "vouch")))
 _APPEND, _BEGIN, _SAVE, _LOAD, _REPORT, _SWITCH, _VOUCH = SCRIPTS
-_MARK = _Script("mark")  # sent in full each time: few connections ever need it
+_MARK, _NEW_CLUSTER = _Script("mark"), _Script("new_cluster")  # sent in full: few connections ever need them
 
 
 class _Voucher(Struct):
@@ -114,12 +114,7 @@ class RedisLog:
         self.run = f"{info['run_id']}.{info['master_replid']}"
         self._history = info["master_replid"]
         self.syncs_each_write = await self._syncs_each_write(info)
-        if self.connection.is_from_sentinel:
-            self.replica_seen = "Redis was found through a Sentinel"
-        elif info.get("connected_slaves", "0") != "0":
-            self.replica_seen = "Redis has a replica"
-        elif info.get("second_repl_offset", "-1") != "-1":
-            self.replica_seen = "Redis was a replica itself"
+        self.replica_seen = replica_in(info) or "a Sentinel knows Redis" * self.connection.is_from_sentinel
 
     async def _syncs_each_write(self, info: dict[str, str]) -> bool:
         if info.get("aof_enabled") != "1":
@@ -187,8 +182,7 @@ class RedisLog:
     ) -> bool:
         """Replace the epoch `over` by that of these changes; it is followed in this run.
 
-        It has these channels and keys, by default those of the changes. They are taken from the iterables and sent in
-        pieces.
+        It has these channels and keys, by default those of the changes; they are sent in pieces.
         `cluster`: its name; empty if it is founded now, and named by this epoch.
         Returns False if another node has replaced it already, or the channels and keys did not all arrive.
         """
@@ -271,6 +265,11 @@ class RedisLog:
         end = tail_of(*await self.connection.ask("EVAL", _MARK.text, 1, self._state))
         milliseconds = max(1, round(seconds * 1000))
         return end, int(await self.connection.ask("WAIT", 1, milliseconds, blocks=seconds))
+
+    async def new_cluster(self, name: str) -> str | None:
+        """Give the log to a cluster of this name. Returns the former one, '' without a log, None if a node lives."""
+        former = await self.connection.ask("EVAL", _NEW_CLUSTER.text, 2, *self._members[:2], name)
+        return None if former == 0 else former.decode()
 
     async def set_run(self) -> None:
         """Record that the log was found to be complete in this run."""

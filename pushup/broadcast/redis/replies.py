@@ -80,6 +80,13 @@ def info_of(text: bytes) -> dict[str, str]:
     return {name: value for name, _, value in lines}
 
 
+def replica_in(info: dict[str, str]) -> str:
+    """The replica that this shows, if any."""
+    if info.get("connected_slaves", "0") != "0":
+        return "Redis has a replica"
+    return "Redis was a replica itself" if info.get("second_repl_offset", "-1") != "-1" else ""
+
+
 def fields_of(flat: list[bytes]) -> dict[bytes, bytes]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
