@@ -156,7 +156,7 @@ BUGS = (
         (
             Edit(
                 "pushup/broadcast/epochs.py",
-                'max(int(now * 1000), int(after[:-2] or "0", 16) + 1)',
+                'max(int(now * 1000), int(after[:-6] or "0", 16) + 1)',
                 "int(now * 1000)",
             ),
         ),
