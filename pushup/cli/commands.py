@@ -6,7 +6,7 @@ import click
 
 from pushup import __version__
 from pushup.cli.client_commands import channel, poll, publish
-from pushup.cli.server_commands import check_config, serve
+from pushup.cli.server_commands import check_config, new_cluster, serve
 from pushup.form import build
 
 
@@ -16,5 +16,5 @@ def main() -> None:
     """PushUp: publish messages, and deliver them to browsers by long polling."""
 
 
-for command in (serve, check_config, publish, poll, channel):
+for command in (serve, check_config, new_cluster, publish, poll, channel):
     main.add_command(command)

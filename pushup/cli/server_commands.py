@@ -86,6 +86,23 @@ def check_config(**given: Any) -> None:
         raise click.ClickException("\n".join(found))
 
 
+@click.command("new-cluster")
+@_settings_options
+def new_cluster(**given: Any) -> None:
+    """Give the message log in Redis a new cluster name, because it is a copy of another cluster's.
+
+    Run it on the copy before any node, with the settings of a node; it refuses while nodes are alive. Then remove the
+    marks (*.mark in state_directory) that were copied with it.
+    """
+    settings = _read(**given)
+    if not settings.server.broadcast.startswith("redis"):
+        raise click.ClickException("broadcast: only a log in Redis can be given a new name; a journal: remove its mark")
+
+    from pushup.cli.new_cluster import rename
+
+    click.echo(rename(settings))
+
+
 def _read(config: Path | None, others: tuple[str, ...], **flags: Any) -> Settings:
     """The settings from all places. Exits if they cannot be used, and says why."""
     from pushup.settings import SettingsError

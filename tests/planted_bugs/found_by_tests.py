@@ -180,7 +180,7 @@ BUGS = (
         "PushUp 0.1: long turns",
         (
             Edit(
-                f"{REDIS}/loading.py", "        if (await self._head())[5] != fields[5]:\n            return None\n", ""
+                f"{REDIS}/loading.py", "        if (await self._head())[9] != fields[9]:\n            return None\n", ""
             ),
         ),
         test=f"{REDIS_TESTS}/test_loading.py",

@@ -44,6 +44,7 @@ class RedisCluster:
             "redis_timeout_seconds": TIMEOUT_SECONDS,
             "node_name": f"node{len(self.nodes)}",
             "drain_seconds": 0.1,
+            "redis_durable": "true",  # it counts only where it is so
             **settings,
         }
         flags = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -900,3 +903,35 @@ def test_nodes_and_redis_are_killed_while_messages_go_round(tmp_path: Path, chan
 def _kill(server: Server) -> None:
     server.signal(signal.SIGKILL)
     server.wait()
+
+
+def test_a_copy_of_a_log_becomes_a_cluster_of_its_own(tmp_path: Path, channel: str) -> None:
+    """Not while a node is alive. The nodes of the original then refuse it, also by their marks."""
+    state = tmp_path / "state"
+    with RedisServer(tmp_path / "redis") as server:
+
+        def rename() -> subprocess.CompletedProcess[str]:
+            words = [sys.executable, "-m", "pushup", "new-cluster", "--broadcast", server.url]
+            return subprocess.run(words, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False)
+
+        assert "there is no message log" in rename().stderr
+        with cluster_at(server, tmp_path, 1) as cluster:
+            cluster.publish([channel], 1)
+            assert "a node is alive" in rename().stderr
+        with ExitStack() as stack:
+            RedisCluster(server, tmp_path, stack).start(state_directory=state)
+        (mark,) = state.glob("*.mark")
+        name = json.loads(mark.read_bytes())["cluster"]
+        said: list[str] = []
+
+        def is_renamed() -> bool:
+            said.append(rename().stdout)  # not before the lease of the last node has ended
+            return bool(said[-1])
+
+        wait_until(is_renamed, "the new name")
+        assert f"The message log of cluster {name} is that of cluster " in said[-1]
+        with ExitStack() as stack:
+            node = RedisCluster(server, tmp_path, stack).start(state_directory=state, ready=False)
+            node.expect_log("this node belongs to cluster")
+            wait_until(lambda: any("belongs to cluster" in line for line in node.log_lines()), "the refusal")
+            assert any(f"remove {mark}" in line for line in node.log_lines())

@@ -94,7 +94,7 @@ class Simulation:
             queue=Limits(**LIMITS[setup["limits"]]),
             drain=DrainLimits(drain_seconds=1.0),
             stream=StreamLimits(stream_heartbeat_seconds=HEARTBEAT_SECONDS, stream_seconds=40.0),
-            redis=structs.replace(Settings().redis, redis_timeout_seconds=REDIS_SETTINGS_SECONDS),
+            redis=structs.replace(Settings().redis, redis_timeout_seconds=REDIS_SETTINGS_SECONDS, redis_durable=True),
         )
         self.jumps_alone = {step.kind for step in plan.steps if step.kind in WEIGHTS} == {"jump"}
         self.parent: Parent | None = None

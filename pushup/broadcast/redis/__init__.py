@@ -8,6 +8,7 @@ Redis carries publications, never polls: each node reads the log and answers its
 | `session` | connects, follows the log and appends to it; reconnects after a failure |
 | `recovery` | what a node does when it has connected, e.g. if Redis has lost entries: a decision, without I/O |
 | `catch_up` | finds out the situation, and carries out what `recovery` decides |
+| `durability` | whether a restart of Redis loses nothing |
 | `replica` | applies entries; notices one that does not follow the last (`Diverged`) |
 | `reporting` | four times a second: lease, members, whether reading is stuck |
 | `lease` | until when a node may say that there is nothing else |
@@ -19,6 +20,7 @@ Redis carries publications, never polls: each node reads the log and answers its
 | `begin.lua` | begins a new epoch |
 | `load.lua` | reads the head of the checkpoint, and has saves wait until its parts were read |
 | `mark.lua` | writes a mark, so that WAIT covers everything in the log |
+| `new_cluster.lua` | gives the log to a cluster of another name (`pushup new-cluster`) |
 | `report.lua` | renews a node's lease, and lists the living nodes |
 | `save.lua` | brings the checkpoint up to date, and trims the log |
 | `switch.lua` | appends an entry that changes how the log is followed |

@@ -11,6 +11,7 @@ local founded = redis.call('TIME')[1]
 if ARGV[8] ~= ARGV[2] then  -- the cluster is named by another epoch
   founded = redis.call('HGET', KEYS[1], 'founded') or 0
 end
+local replicated = redis.call('HGET', KEYS[1], 'replicated')
 redis.call('UNLINK', unpack(KEYS, 1, 6))  -- as DEL, but large ones are freed in another thread
 if ARGV[7] ~= '0' then
   redis.call('RENAME', KEYS[7], KEYS[3])
@@ -22,4 +23,7 @@ if ARGV[10] ~= '0' then
 end
 redis.call('HSET', KEYS[1], 'epoch', ARGV[2], 'sequence', ARGV[9], 'time', ARGV[3], 'tag', ARGV[2], 'run', ARGV[4],
   'version', ARGV[5], 'cluster', ARGV[8], 'founded', founded, 'saved', ARGV[9], 'checkpoint', ARGV[6], 'parts', ARGV[7] .. ' 0 ' .. ARGV[10])
+if replicated then
+  redis.call('HSET', KEYS[1], 'replicated', 1)
+end
 return 1

@@ -18,6 +18,7 @@ from pushup.broadcast.outage import Outage
 from pushup.broadcast.redis.catch_up import CatchUp, EpochStarter
 from pushup.broadcast.redis.confirmations import Confirmations
 from pushup.broadcast.redis.connector import Connects
+from pushup.broadcast.redis.durability import Durability
 from pushup.broadcast.redis.lease import Lease
 from pushup.broadcast.redis.limits import RedisLimits
 from pushup.broadcast.redis.log import open_log
@@ -70,6 +71,7 @@ class RedisBroadcast:
         self._connect = partial(open_log, connector, redis_limits.redis_prefix)
         self._room = WaitingRoom(waiting_limits)
         self._pending = Pending(clock, self._timeout, self._room)
+        self._durability = Durability(declared=redis_limits.redis_durable)
         self._confirmations = Confirmations(self._connect, clock)
         self._lease = Lease()
         self._is_running = False
@@ -88,6 +90,7 @@ class RedisBroadcast:
             lease=self._lease,
             confirmations=self._confirmations,
             outage=outage,
+            durability=self._durability,
             limits=limits,
             timeout=self._timeout,
             clock=clock,
@@ -105,6 +108,7 @@ class RedisBroadcast:
                 on_started=self._started,
                 mark=mark,
                 mark_name="" if self._high_water is None else self._high_water.name,
+                durability=self._durability,
                 log_seen_at=self._reporting.log_seen_at,
                 clock=clock,
             ),

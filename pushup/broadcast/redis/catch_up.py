@@ -14,6 +14,7 @@ from twisted.logger import Logger
 from pushup.broadcast.epochs import next_epoch, order_of
 from pushup.broadcast.high_water import Mark
 from pushup.broadcast.pace import Pace, free, work_of
+from pushup.broadcast.redis.durability import Durability
 from pushup.broadcast.redis.errors import Malformed
 from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.records import LastEntry, Loaded, Tail
@@ -112,6 +113,7 @@ class CatchUp:
         on_started: Callable[[], None],
         mark: Mark | None,
         mark_name: str,
+        durability: Durability,
         log_seen_at: Callable[[], float],
         clock: IReactorTime,
     ) -> None:
@@ -128,6 +130,7 @@ class CatchUp:
         self._on_started = on_started
         self._mark = mark
         self._mark_name = mark_name
+        self._durability = durability
         self._log_seen_at = log_seen_at
         self._clock = clock
         self._pace = Pace(clock)
@@ -181,6 +184,7 @@ class CatchUp:
         replica = self._replica
         has_state = bool(replica.tag)
         tail = await log.tail()
+        self._durability.note(log, tail)
         last_entry = LastEntry.UNKNOWN
         if has_state:
             with suppress(Malformed):  # then the log is not whole
@@ -193,7 +197,7 @@ class CatchUp:
             seen=replica.cursor if has_state else self._mark,
             tail=tail,
             is_same_run=log.is_run(tail.run),
-            is_durable=log.durable,
+            is_durable=self._durability.holds(log),
             cluster=self._own_cluster(tail),
             place=f"{log.connection.server} (redis_prefix {log.prefix})",
             mark=self._mark_name,
@@ -240,7 +244,7 @@ class CatchUp:
             vouchers = await log.vouch(self._node_id, known)
             if log.is_run(vouchers.run):
                 return None
-            if vouchers.are_all or (log.durable and not vouchers.members):
+            if vouchers.are_all or (self._durability.holds(log) and not vouchers.members):
                 return True
             await deferLater(self._clock, VOUCH_STEP_SECONDS, lambda: None)
         return False

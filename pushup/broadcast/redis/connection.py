@@ -91,6 +91,8 @@ class RedisConnection(protocol.Protocol):
         self._reason = ""
         self.server = "Redis"
         """Where it leads, for messages to the operator."""
+        self.is_from_sentinel = False
+        """Whether a Sentinel has said where."""
         self.shook_hands = False
         """Whether a TLS handshake was completed."""
         self.was_refused = False

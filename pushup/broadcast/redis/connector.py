@@ -49,7 +49,7 @@ class Connector:
         address = self.address
         host, port = await self._ask_sentinels() if address.master else address.hosts[0]
         connection = await self._open(host, port, tls=address.tls)
-        connection.server = f"{host}:{port}"
+        connection.server, connection.is_from_sentinel = f"{host}:{port}", bool(address.master)
         try:
             if address.password:
                 await connection.ask("AUTH", *([address.user] if address.user else []), address.password)

@@ -9,9 +9,9 @@ if tonumber(ARGV[2]) > 0 then
   -- If Redis takes no writes, it takes no saves either.
   redis.pcall('ZADD', KEYS[5], string.format('%.6f', time + ARGV[2]), ARGV[1])
 end
-local state = redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'tag', 'run', 'version', 'cluster', 'founded', 'saved',
+local state = redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'tag', 'run', 'version', 'cluster', 'founded', 'replicated', 'saved',
   'checkpoint', 'parts')
-state[11] = redis.call('HLEN', KEYS[2]) .. ' ' .. redis.call('XLEN', KEYS[3]) .. ' ' .. redis.call('XLEN', KEYS[4])
+state[12] = redis.call('HLEN', KEYS[2]) .. ' ' .. redis.call('XLEN', KEYS[3]) .. ' ' .. redis.call('XLEN', KEYS[4])
 local written_at = redis.call('HGET', KEYS[1], 'time')
-state[12] = written_at and tonumber(written_at) and string.format('%.0f', written_at) or ''
+state[13] = written_at and tonumber(written_at) and string.format('%.0f', written_at) or ''
 return state

@@ -75,7 +75,7 @@ class Loading:
 
     async def _read(self, fields: list[Any]) -> Loaded | None:
         """The checkpoint with this head, and the entries after it; None if it was replaced meanwhile."""
-        saved = _saved_head.decode(fields[8])
+        saved = _saved_head.decode(fields[9])
         parts, chain = Parts(saved.head), Chain(saved)
         channels, messages, keys = self._bodies
         await self._read_hash(channels, parts.add_channels)
@@ -103,7 +103,7 @@ class Loading:
             return False
 
         await self._read_stream(self._log, f"({saved.head.sequence}-0", FIRST_CHANNELS, add_entries)
-        if (await self._head())[8] != fields[8]:
+        if (await self._head())[9] != fields[9]:
             return None
         return Loaded(
             tail=tail,

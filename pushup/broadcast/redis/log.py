@@ -36,7 +36,16 @@ from pushup.broadcast.redis.errors import EpochOver, ErrorReply, Incomplete, Los
 from pushup.broadcast.redis.loading import Loading
 from pushup.broadcast.redis.pieces import PIECE_OF_EPOCH, Count, keys_in_pieces
 from pushup.broadcast.redis.records import LastEntry, Loaded, Report, SavedHead, Tail, Vouchers
-from pushup.broadcast.redis.replies import TAIL_FIELDS, LogEntries, fields_of, info_of, log_entry, number, tail_of
+from pushup.broadcast.redis.replies import (
+    TAIL_FIELDS,
+    LogEntries,
+    fields_of,
+    info_of,
+    log_entry,
+    number,
+    replica_in,
+    tail_of,
+)
 from pushup.core.commands import Command, Entry
 from pushup.core.cursor import Cursor
 from pushup.core.keys import Remembered
@@ -71,7 +80,7 @@ class _Script:
 
 SCRIPTS = tuple(map(_Script, ("append", "begin", "save", "load", "report", "switch", "vouch")))
 _APPEND, _BEGIN, _SAVE, _LOAD, _REPORT, _SWITCH, _VOUCH = SCRIPTS
-_MARK = _Script("mark")  # sent in full each time: it is rarely needed
+_MARK, _NEW_CLUSTER = _Script("mark"), _Script("new_cluster")  # sent in full: they are rarely needed
 
 
 class _Voucher(Struct):
@@ -98,8 +107,10 @@ class RedisLog:
         self.run = ""
         """Identifies this run of Redis: it changes with a restart, and when another server takes over. The process'
         `run_id` and, after a full stop, the id of its replication history."""
-        self.durable = False
-        """Whether acknowledged writes survive a restart of Redis: each is synced to its append-only file."""
+        self.syncs_each_write = False
+        """Whether each write is synced to the append-only file before it is acknowledged."""
+        self.replica_seen = ""
+        """Why there may be a replica, if so."""
         self._count = Count(BATCH, BATCH)
         self._append_to = ("EVALSHA", _APPEND.sha, 2, self._state, self._log)
 
@@ -114,15 +125,16 @@ class RedisLog:
         info = info_of(replies[-1])
         self.run = f"{info['run_id']}.{info['master_replid']}"
         self._history = info["master_replid"]
-        self.durable = await self._is_durable(info)
+        self.syncs_each_write = await self._syncs_each_write(info)
+        self.replica_seen = replica_in(info) or "a Sentinel knows Redis" * self.connection.is_from_sentinel
 
-    async def _is_durable(self, info: dict[str, str]) -> bool:
-        if info.get("aof_enabled") != "1" or info.get("second_repl_offset", "-1") != "-1":
-            return False  # a promoted replica may never have received the last writes
+    async def _syncs_each_write(self, info: dict[str, str]) -> bool:
+        if info.get("aof_enabled") != "1":
+            return False
         try:
             reply = await self.connection.ask("CONFIG", "GET", "appendfsync")
         except ErrorReply:
-            return False  # hosted Redis often forbids CONFIG
+            return True  # hosted Redis often forbids CONFIG; then the declaration has to do
         return bool(reply == [b"appendfsync", b"always"])
 
     def append(self, epoch: str, tag: str, command: Command, on_appended: Callable[[Appended], None]) -> None:
@@ -191,8 +203,7 @@ class RedisLog:
     ) -> bool:
         """Replace the epoch `over` by that of these changes; it is followed in this run.
 
-        It has these channels and keys, by default those of the changes. They are taken from the iterables and sent in
-        pieces.
+        It has these channels and keys, by default those of the changes; they are sent in pieces.
         `cluster`: its name; empty if it is founded now, and named by this epoch.
         Returns False if another node has replaced it already, or the channels and keys did not all arrive.
         """
@@ -259,9 +270,12 @@ class RedisLog:
             raise Incomplete("Redis has lost a part of the checkpoint (was a key deleted or evicted?)")
         return bool(reply)
 
-    async def report(self, node: str, member: bytes, lease: float) -> Report:
-        """Renew this node's lease (seconds), with what others are told about it; b"" ends it."""
-        reply = await self._evaluate(_REPORT, self._members, node, member, lease)
+    async def report(self, node: str, member: bytes, lease: float, *, was_replicated: bool = False) -> Report:
+        """Renew this node's lease (seconds), with what others are told about it; b"" ends it.
+
+        `was_replicated`: this node knows of a replica. That is noted in Redis, for all that come after it.
+        """
+        reply = await self._evaluate(_REPORT, self._members, node, member, lease, int(was_replicated))
         tail, (saved, complete, time, *members) = reply[: len(TAIL_FIELDS)], reply[len(TAIL_FIELDS) :]
         return Report(tail_of(*tail), number(saved or b"0"), bool(complete), float(time), members)
 
@@ -276,6 +290,11 @@ class RedisLog:
     async def mark(self) -> Tail:
         """Write something that needs memory, as a publication does; returns the end of the log."""
         return tail_of(*await self.connection.ask("EVAL", _MARK.text, 1, self._state))
+
+    async def new_cluster(self, name: str) -> str | None:
+        """Give the log to a cluster of this name. Returns the former one, '' without a log, None if a node lives."""
+        former = await self.connection.ask("EVAL", _NEW_CLUSTER.text, 2, *self._members[:2], name)
+        return None if former == 0 else former.decode()
 
     async def set_run(self) -> None:
         """Record that the log was found to be complete in this run."""

@@ -20,6 +20,7 @@ class Tail(Struct, frozen=True):
 
     `run`: that of Redis in which the epoch is followed; `version`: of the state machine; `cluster`: whose log it is
     (empty: Redis has lost that); `founded`: when that was founded, in seconds by the clock of Redis (0: not here).
+    `was_replicated`: a node has seen a replica of this Redis, or a Sentinel.
     """
 
     epoch: str
@@ -29,6 +30,7 @@ class Tail(Struct, frozen=True):
     version: int = 1
     cluster: str = ""
     founded: float = 0.0
+    was_replicated: bool = False
 
     def includes(self, cursor: Cursor) -> bool:
         """Whether the log has reached the entry at this cursor."""

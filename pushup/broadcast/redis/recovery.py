@@ -12,10 +12,11 @@ The first rule that applies decides:
 5. A part of the log is missing: begin an epoch.
 6. This node, or the mark that it keeps on its own disk, knows entries that the log does not contain: begin an epoch,
    because acknowledged entries are lost. (Not if the log is in a later epoch that continues nothing: all were told.)
-7. Redis was restarted or replaced since the epoch was last followed. Is the log complete? Yes, if the same storage came
-   back that syncs each write, or if every node vouches that may have acknowledged something: go on, under a new name of
-   the epoch. If it is not known yet: wait for the others to vouch. If they do not: begin an epoch. A node that was
-   started just now waits even if each write is synced, and then goes on: another one, whose mark is newer, may start.
+7. Redis was restarted or replaced since the epoch was last followed. Is the log complete? Yes, if there is but one
+   storage, which syncs each write (`durability`), or if every node vouches that may have acknowledged something: go
+   on, under a new name of the epoch. If it is not known yet: wait for the others to vouch. If they do not: begin an
+   epoch. A node that was started just now waits even if each write is synced, and then goes on: another one, whose
+   mark is newer, may start.
 8. Otherwise (this node is new, was away for long, or another node has begun an epoch): start from the checkpoint.
 
 To *begin an epoch* makes the cursors of the old one invalid, and every client is told of gaps. So it is done only if

@@ -17,7 +17,7 @@ _command = msgspec.json.Decoder(Command)
 
 _is_name = re.compile(rb"[0-9a-f]{1,32}").fullmatch
 
-TAIL_FIELDS = ("epoch", "sequence", "tag", "run", "version", "cluster", "founded")
+TAIL_FIELDS = ("epoch", "sequence", "tag", "run", "version", "cluster", "founded", "replicated")
 """The fields of the state that `tail_of` takes; the scripts that return the end of the log name the same."""
 
 
@@ -29,6 +29,7 @@ def tail_of(
     version: bytes | None,
     cluster: bytes | None,
     founded: bytes | None,
+    replicated: bytes | None,
 ) -> Tail:
     return Tail(
         (epoch or b"").decode(errors="replace"),
@@ -38,6 +39,7 @@ def tail_of(
         number(version or b"1"),
         cluster.decode() if cluster is not None and _is_name(cluster) else "",
         float(number(founded or b"0")),
+        replicated is not None,
     )
 
 
@@ -94,6 +96,13 @@ def _log_entry(epoch: str, place: bytes, fields: list[bytes]) -> LogEntry:
 def info_of(text: bytes) -> dict[str, str]:
     lines = (line.partition(":") for line in text.decode().splitlines())
     return {name: value for name, _, value in lines}
+
+
+def replica_in(info: dict[str, str]) -> str:
+    """The replica that this shows, if any."""
+    if info.get("connected_slaves", "0") != "0":
+        return "Redis has a replica"
+    return "Redis was a replica itself" if info.get("second_repl_offset", "-1") != "-1" else ""
 
 
 def fields_of(flat: list[bytes]) -> dict[bytes, bytes]:

@@ -1,7 +1,8 @@
 -- Renew a node's lease; returns which nodes are alive, and where the log ends.
 -- KEYS: state, leases, members. ARGV: the node's id, what the others are shown of it (JSON; '' when it leaves), lease in
--- seconds.
--- Returns epoch, sequence, tag, run, version, cluster, founded, saved, 1 or 0, the time (seconds), and what each living node has reported.
+-- seconds, 1 if it knows of a replica or a Sentinel.
+-- Returns epoch, sequence, tag, run, version, cluster, founded, replicated, saved, 1 or 0, the time (seconds), and what
+-- each living node has reported.
 -- 1: no living node can be missing, unless Redis has lost more than this node's lease. For that, the node's last report
 -- must still be there.
 local now = redis.call('TIME')
@@ -25,7 +26,12 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', time)) do
   redis.call('ZREM', KEYS[2], id)
   redis.call('HDEL', KEYS[3], id)
 end
-local reply = redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'tag', 'run', 'version', 'cluster', 'founded', 'saved')
+local info = redis.call('INFO', 'replication')
+if redis.call('HGET', KEYS[1], 'epoch') and (ARGV[4] == '1' or not string.find(info, 'connected_slaves:0', 1, true)
+    or not string.find(info, 'second_repl_offset:-1', 1, true)) then
+  redis.call('HSET', KEYS[1], 'replicated', 1)  -- for good: a replica has it as well
+end
+local reply = redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'tag', 'run', 'version', 'cluster', 'founded', 'replicated', 'saved')
 for _, id in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
   local member = redis.call('HGET', KEYS[3], id)
   if member then
@@ -34,6 +40,6 @@ for _, id in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
     complete = 0
   end
 end
-table.insert(reply, 9, complete)
-table.insert(reply, 10, string.format('%.6f', time))
+table.insert(reply, 10, complete)
+table.insert(reply, 11, string.format('%.6f', time))
 return reply

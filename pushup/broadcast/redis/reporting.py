@@ -24,6 +24,7 @@ from pushup.broadcast.epochs import order_of
 from pushup.broadcast.members import Member
 from pushup.broadcast.outage import Outage
 from pushup.broadcast.redis.confirmations import Confirmations
+from pushup.broadcast.redis.durability import Durability
 from pushup.broadcast.redis.errors import ErrorReply, Lost, Malformed
 from pushup.broadcast.redis.first_node import FirstNode
 from pushup.broadcast.redis.lease import Lease
@@ -60,6 +61,7 @@ class Reporting:
         lease: Lease,
         confirmations: Confirmations,
         outage: Outage,
+        durability: Durability,
         limits: Limits,
         timeout: float,
         clock: IReactorTime,
@@ -72,6 +74,7 @@ class Reporting:
         self._lease = lease
         self._confirmations = confirmations
         self._outage = outage
+        self._durability = durability
         self._limits = limits
         self._timeout = timeout
         self._clock = clock
@@ -181,8 +184,11 @@ class Reporting:
         own = self._own_report()
         asked_at = self._clock.seconds()
         asking = len(self._on_ends)  # others that ask while this report is under way may ask about later entries
-        report = await commands.report(self._node_id, msgspec.json.encode(own), LEASE_SECONDS)
+        report = await commands.report(
+            self._node_id, msgspec.json.encode(own), LEASE_SECONDS, was_replicated=self._durability.is_disproved
+        )
         was_living = report.complete
+        self._durability.note(commands, report.tail)
         if not report.complete:
             self._incomplete_at = self._clock.seconds()
         elif self._clock.seconds() < self._incomplete_at + LEASE_SECONDS:

@@ -95,6 +95,7 @@ class FollowingNode:
         name: str,
         waiting_limit_bytes: int = WaitingLimits().waiting_limit_bytes,
         timeout: float = TIMEOUT,
+        redis_durable: bool = True,
         random: Callable[[], float] = lambda: 0.0,
         high_water: HighWater | None = None,
         on_large: Callable[[], None] = lambda: None,
@@ -110,7 +111,7 @@ class FollowingNode:
             self.connector,
             node_id=name,  # so that a seed always has the same nodes
             limits=self.limits,
-            redis_limits=RedisLimits(redis_timeout_seconds=timeout),
+            redis_limits=RedisLimits(redis_timeout_seconds=timeout, redis_durable=redis_durable),
             waiting_limits=WaitingLimits(waiting_limit_bytes=waiting_limit_bytes),
             clock=clock,
             wall=lambda: clock.seconds() + self.wall_ahead,

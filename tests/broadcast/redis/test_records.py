@@ -30,14 +30,14 @@ def test_what_the_log_has_reached(epoch: str, sequence: int, includes: bool) -> 
 
 def test_the_end_of_no_log() -> None:
     """Redis has none of its fields. A log without a version was written by a release before 0.2."""
-    assert tail_of(None, None, None, None, None, None, None) == Tail("", 0, b"", "", 1, "")
-    assert tail_of(b"e1", b"5", b"t", None, None, None, None) == Tail("e1", 5, b"t", "", 1) == Tail("e1", 5, b"t")
+    assert tail_of(None, None, None, None, None, None, None, None) == Tail("", 0, b"", "", 1, "")
+    assert tail_of(b"e1", b"5", b"t", None, None, None, None, None) == Tail("e1", 5, b"t", "", 1) == Tail("e1", 5, b"t")
 
 
 def test_what_is_no_name_is_no_cluster() -> None:
     """Epochs are named after it, and those names are numbers."""
     names = (b"e1", b"1a1fb6718005d0a1b", b"", b"E1", b"x", b"e1 ", b"\xff", b"0" * 33)
-    assert [tail_of(b"e1", b"5", b"t", None, None, name, None).cluster for name in names] == [
+    assert [tail_of(b"e1", b"5", b"t", None, None, name, None, None).cluster for name in names] == [
         "e1", "1a1fb6718005d0a1b", *[""] * 6
     ]  # fmt: skip
 

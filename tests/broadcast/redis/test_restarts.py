@@ -247,6 +247,51 @@ def test_a_replica_takes_over(cluster: Cluster, lost: bool) -> None:
     assert told(cluster, seen) == ["lost" if lost else "nothing"] * 2
 
 
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize("seen_by", ["nobody", "report", "connection", "another node"])
+def test_a_replica_that_is_started_as_a_primary(declared: bool, seen_by: str, logged_failures: list[str]) -> None:
+    """It looks like the server that was there before. Primary and a node are lost, and entries that only these had."""
+    with cluster_of(0) as cluster, logged_at("warn") as lines:
+        redis = cluster.redis
+        redis.info["aof_enabled"], redis.appendfsync = "1", b"always"
+        one, other = (cluster.start(redis_durable=declared) for _ in range(2))
+        cluster.advance(1.0)
+        if seen_by in ("connection", "another node", "report"):
+            redis.info["connected_slaves"] = "1"
+        if seen_by == "connection":
+            redis.cut()
+        cluster.advance(5.0)
+        redis.info["connected_slaves"] = "0"
+        dump = redis.dump()
+        if seen_by == "another node":
+            cluster.crash(other)
+            other = cluster.start(redis_durable=declared)
+            cluster.advance(1.0)
+            dump = redis.dump()
+        other.connector.is_cut_off = True
+        for connection in other.connector.made:
+            connection.abort("cut off")
+        cluster.advance(0.2)
+        seen = other.cursor
+        cluster.publish(one, "a")
+        cluster.crash(one)
+        redis.restart(dump)
+        other.connector.is_cut_off = False
+        cluster.advance(3.0)
+        trusts = declared and seen_by == "nobody"
+        assert other.follows == trusts
+        cluster.advance(VOUCH_SECONDS + 2.0)
+        assert other.follows
+        assert told(cluster, seen) == ["nothing" if trusts else "lost"], (
+            "that nothing is lost is believed once declared"
+        )
+        assert sum("redis_durable is ignored" in line for line in lines) <= 3, "once at each node"
+        assert any("redis_durable is ignored" in line for line in lines) == (declared and not trusts)
+        again = redis.data[STATE].get(b"replicated")
+        assert again == (None if seen_by == "nobody" else b"1"), "for good"
+    logged_failures.clear()
+
+
 @pytest.mark.parametrize("leave", [True, False])
 def test_a_durable_redis_needs_nobody(cluster: Cluster, leave: bool) -> None:
     """The epoch goes on with a new node only, and has a new name all the same.

@@ -726,7 +726,7 @@ def test_the_properties_of_redis_are_read_on_connecting(log: Log, client: RedisC
     """Its run, and whether acknowledged writes survive it, as with an append-only file that is always synced."""
     info = dict(line.split(":", 1) for line in client.ask("INFO").decode().splitlines() if ":" in line)
     assert log.log.run == f"{info['run_id']}.{info['master_replid']}"
-    assert not log.log.durable
+    assert not log.log.syncs_each_write
     try:
         for appendonly, appendfsync, durable in (
             ("yes", "everysec", False),
@@ -735,7 +735,7 @@ def test_the_properties_of_redis_are_read_on_connecting(log: Log, client: RedisC
         ):
             client.ask("CONFIG", "SET", "appendonly", appendonly, "appendfsync", appendfsync)
             log.now(log.log.prepare())
-            assert log.log.durable is durable
+            assert log.log.syncs_each_write is durable
     finally:
         client.ask("CONFIG", "SET", "appendonly", "no", "appendfsync", "everysec")
 

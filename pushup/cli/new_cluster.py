@@ -1,0 +1,56 @@
+"""Gives a copied log in Redis the name of a cluster of its own."""
+
+from __future__ import annotations
+
+import time
+from random import random
+from typing import Any
+
+import click
+from twisted.internet.defer import Deferred
+
+from pushup.broadcast.epochs import next_epoch
+from pushup.broadcast.redis.address import parse_address
+from pushup.broadcast.redis.connector import Connector
+from pushup.broadcast.redis.errors import CannotConnect, ErrorReply, Lost
+from pushup.broadcast.redis.log import open_log
+from pushup.settings import Settings
+
+
+def rename(settings: Settings) -> str:
+    """Rename it; returns what to tell the operator. Raises: ClickException."""
+    from twisted.internet import reactor as any_reactor
+
+    reactor: Any = any_reactor
+    timeout = settings.redis.redis_timeout_seconds
+    connector = Connector(
+        parse_address(settings.server.broadcast), reactor=reactor, timeout=timeout, name="new-cluster"
+    )
+    results: list[str | Exception] = []
+
+    async def run() -> None:
+        try:
+            results.append(await _rename(connector, settings.redis.redis_prefix))
+        except (CannotConnect, ErrorReply, Lost, click.ClickException) as error:
+            results.append(error)
+        finally:
+            reactor.stop()
+
+    reactor.callWhenRunning(lambda: Deferred.fromCoroutine(run()))
+    reactor.run()
+    (result,) = results
+    if isinstance(result, Exception):
+        raise result if isinstance(result, click.ClickException) else click.ClickException(f"Redis: {result}")
+    return result
+
+
+async def _rename(connector: Connector, prefix: str) -> str:
+    log = await open_log(connector, prefix)
+    name = next_epoch("", time.time(), random, "")
+    former = await log.new_cluster(name)
+    log.connection.abort("done")
+    if former is None:
+        raise click.ClickException("a node is alive; stop all nodes of this log, and try again after 3 s")
+    if not former:
+        raise click.ClickException(f"there is no message log with redis_prefix {prefix}")
+    return f"The message log of cluster {former} is that of cluster {name} now. Remove the marks of its nodes."
