@@ -120,11 +120,11 @@ class RequestParser:
         """The same for bytes that may have two spaces in a row in a request line, or end in one."""
         for piece in pieces(data, self.body_left):
             is_first_line = self.idle or self._in_line  # a request begins with a line, or behind a body
-            is_wrong = b"  " in piece or (self._after_space and not self.idle and piece.startswith(b" "))
-            failure = self._feed(piece)
+            continues = not self.idle and self._in_line and self._after_space and piece.startswith(b" ")
+            failure = None if continues else self._feed(piece)
             if failure is not None or self.ended:
                 return failure
-            if is_first_line and is_wrong:
+            if continues or (is_first_line and b"  " in piece):
                 return BadRequest("two spaces in a row in the request line; write one")
             self._in_line = self._in_line and not piece.endswith(b"\n")
         return None
