@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from twisted.internet.defer import FirstError, gatherResults
+from twisted.internet.defer import Deferred, FirstError, gatherResults
 
 from pushup.broadcast.checkpoint import encode, head_of
 from pushup.broadcast.epochs import order_of
@@ -118,10 +118,7 @@ class RedisLog:
         """Load the scripts into Redis, and find out its run and durability. Raises: ErrorReply, Lost."""
         asked = [self.connection.ask("SCRIPT", "LOAD", script.text) for script in SCRIPTS]
         asked.append(self.connection.ask("INFO"))  # all in one round trip
-        try:
-            replies = await gatherResults(asked, consumeErrors=True)
-        except FirstError as error:
-            error.subFailure.raiseException()
+        replies = await _all(asked)
         info = info_of(replies[-1])
         self.run = f"{info['run_id']}.{info['master_replid']}"
         self._history = info["master_replid"]
@@ -157,7 +154,7 @@ class RedisLog:
     async def wrong_types(self) -> str:
         """Which of the keys hold what PushUp cannot have written, and what to do; empty if none does."""
         types = dict(zip((*self._parts, self._loads, *self._members[1:], self._vouchers), _TYPES, strict=True))
-        replies = await gatherResults([self.connection.ask("TYPE", key) for key in types])
+        replies = await _all([self.connection.ask("TYPE", key) for key in types])
         wrong = [key for key, reply in zip(types, replies, strict=True) if reply.decode() not in ("none", types[key])]
         if not wrong:
             return ""
@@ -318,6 +315,14 @@ async def open_log(connector: Connects, prefix: str) -> RedisLog:
         connection.abort("preparing the connection failed")
         raise
     return log
+
+
+async def _all(asked: list[Deferred[Any]]) -> list[Any]:
+    """The replies, or the first error."""
+    try:
+        return await gatherResults(asked, consumeErrors=True)
+    except FirstError as error:
+        error.subFailure.raiseException()
 
 
 def _appended(on_appended: Callable[[Appended], None], reply: Reply) -> None:
