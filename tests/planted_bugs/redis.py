@@ -485,7 +485,7 @@ _BUGS = (
             Edit(
                 f"{AT}/broadcast.py",
                 "            self._high_water.cluster = self._replica.cluster\n        self._note_mark()\n",
-                "        self._on_large()\n",
+                "            self._high_water.cluster = self._replica.cluster\n",
             ),
         ),
     ),
