@@ -21,7 +21,7 @@ from pushup.backends.limited_service import ServiceLimits
 from pushup.backends.tickets import Tickets
 from pushup.broadcast import Broadcast
 from pushup.broadcast.epochs import next_epoch
-from pushup.broadcast.high_water import HighWater, MarkFile, mark_path
+from pushup.broadcast.high_water import HighWater, MarkFile, lock_file, mark_path
 from pushup.broadcast.hub.broadcast import HubBroadcast
 from pushup.broadcast.journal import Journal
 from pushup.broadcast.journal_start import open_journal
@@ -164,8 +164,17 @@ def _make_high_water(settings: Settings, reactor: Any, metrics: Metrics, worker:
     limits = ServiceLimits(at_most=1, queue_limit=1, deadline_seconds=MARK_TIMEOUT_SECONDS)
     helpers = HelperPool("redis_mark", limits, reactor=reactor, counters=metrics.backend("redis_mark"))
     name = quote(settings.redis.redis_prefix, safe="")
-    file = f"{name}.mark" if worker == 1 else f"{name}.{worker}.mark"
-    return HighWater(MarkFile(directory / file), helpers, reactor)
+    path = directory / (f"{name}.mark" if worker == 1 else f"{name}.{worker}.mark")
+    try:
+        lock = lock_file(path.with_suffix(".lock"))
+    except BlockingIOError:
+        raise SettingsError(
+            f"state_directory: {directory} is in use by another server, perhaps one that is still stopping; give each "
+            "server a directory of its own"
+        ) from None
+    except OSError as error:
+        raise SettingsError(f"state_directory: cannot write to {directory}: {error.strerror}") from None
+    return HighWater(MarkFile(path, lock), helpers, reactor)
 
 
 def make_authorization(settings: AuthorizationSettings, reactor: Any, metrics: Metrics) -> Authorization | None:

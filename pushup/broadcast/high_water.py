@@ -10,11 +10,12 @@ crash it may be a second behind. It can prove that entries are missing (`lacks`)
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import IO, Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -69,6 +70,20 @@ def mark_path(path: Path) -> Path:
     return path.with_name(path.name + ".mark")
 
 
+def lock_file(path: Path) -> IO[bytes]:
+    """Lock this file, and create it if it is missing. The lock lasts until the result is closed, or this process ends.
+
+    Raises: BlockingIOError if another process has locked it; other OSErrors.
+    """
+    file = path.open("ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
 class Store(Protocol):
     """Where the mark is kept. Both methods block."""
 
@@ -90,9 +105,13 @@ class Helpers(Protocol):
 
 
 class MarkFile(Struct, frozen=True):
-    """A mark in a file, which is replaced as a whole."""
+    """A mark in a file, which is replaced as a whole.
+
+    `lock`: an open file that keeps others out (`lock_file`); None if something else does, as a journal for its mark.
+    """
 
     path: Path
+    lock: IO[bytes] | None = None
 
     @property
     def name(self) -> str:

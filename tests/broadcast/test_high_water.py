@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from pushup.broadcast.high_water import MARK_SECONDS, HighWater, Mark, MarkFile, lacks, mark_path
+from pushup.broadcast.high_water import MARK_SECONDS, HighWater, Mark, MarkFile, lacks, lock_file, mark_path
 from pushup.core.cursor import Cursor
 from pushup.core.past_epochs import REMEMBERED, PastEpoch, PastEpochs
 from tests.broadcast.stepped_helpers import SteppedHelpers
@@ -397,3 +397,12 @@ def test_a_mark_file_that_cannot_be_written(tmp_path: Path) -> None:
     assert file.read() == b"first"
     with pytest.raises(OSError, match="No such file"):
         MarkFile(tmp_path / "nowhere" / "mark").write(b"first")
+
+
+def test_a_file_is_locked_by_one(tmp_path: Path) -> None:
+    """Until the first one closes it."""
+    first = lock_file(tmp_path / "lock")
+    with pytest.raises(BlockingIOError):
+        lock_file(tmp_path / "lock")
+    first.close()
+    lock_file(tmp_path / "lock").close()

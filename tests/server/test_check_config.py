@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from pushup.broadcast.high_water import lock_file
 from tests.server.command_line import error_of, run
 from tests.server.server_process import clean_environment, running
 
@@ -202,6 +203,14 @@ def test_all_errors_are_reported(tmp_path: Path) -> None:
     assert [line.removeprefix("Error: ").partition(":")[0] for line in said.splitlines()] == [
         "broadcast", "listen", "authorizer",
     ]  # fmt: skip
+
+
+def test_a_state_directory_of_another_server_is_refused(tmp_path: Path) -> None:
+    """Two nodes would put each other's mark back."""
+    arguments = ("--broadcast", "redis://127.0.0.1:1", "--set", f"state_directory={tmp_path}")
+    with lock_file(tmp_path / "pushup.lock"):
+        error = error_of("serve", "--listen", "127.0.0.1:0", *arguments)
+    assert f"state_directory: {tmp_path} is in use by another server" in error
 
 
 def test_a_state_directory_is_created_or_refused(tmp_path: Path) -> None:
