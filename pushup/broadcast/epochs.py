@@ -27,3 +27,8 @@ def next_epoch(after: str, now: float, random: Callable[[], float], cluster: str
     began = max(int(now * 1000), later)
     lineage = cluster[-6:-2] or f"{int(65536 * random()):04x}"
     return f"{began:x}{lineage:0>4}{int(256 * random()):02x}"
+
+
+def is_of_one_cluster(epoch: str, other: str) -> bool:
+    """Whether both may be epochs of one cluster: their names have the same four digits of it."""
+    return epoch[-6:-2] == other[-6:-2]

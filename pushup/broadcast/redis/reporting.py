@@ -20,7 +20,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from pushup.broadcast import OnEnd
-from pushup.broadcast.epochs import order_of
+from pushup.broadcast.epochs import is_of_one_cluster, order_of
 from pushup.broadcast.members import Member
 from pushup.broadcast.outage import Outage
 from pushup.broadcast.redis.confirmations import Confirmations
@@ -41,6 +41,10 @@ REPORT_SECONDS = 0.25
 
 LATELY_SECONDS = 2 * REPORT_SECONDS
 """A node that has seen this lately that the log is in its epoch is not cut off."""
+
+OUTDATED_SECONDS = 600.0
+"""How long clients with a cursor of a later epoch of this cluster are sent elsewhere. By then an operator has ended a
+split; and if that epoch is gone, or the cursor was made up, its client gets an answer."""
 
 EPOCHS_LIMIT = 64
 """Maximum number of epochs that a node remembers: those it has followed, and those of which clients have cursors."""
@@ -150,6 +154,9 @@ class Reporting:
         It is not if this node has followed it before, or if the log was seen to be in this node's epoch after a client
         came with a cursor of the other one. If that has an earlier name, it is enough to have seen it lately: only a
         node that is cut off can have missed it, and only if the clock that named this node's epoch was ahead.
+
+        If it has a later name and is of this cluster, this node's log is outdated: there are two primaries. Another
+        node follows the later epoch, so for OUTDATED_SECONDS this one reports no loss to its clients.
         """
         replica, now = self._replica, self._clock.seconds()
         if epoch == replica.cursor.epoch or replica.follower.state.past_epochs.good_up_to(epoch) >= 0:
@@ -158,6 +165,8 @@ class Reporting:
             is_full = len(self._epochs) >= EPOCHS_LIMIT and epoch not in self._epochs
             if is_full or now <= self._in_epoch_at + LATELY_SECONDS:
                 return False
+        elif is_of_one_cluster(epoch, replica.cursor.epoch) and now < self._known_since(epoch, now) + OUTDATED_SECONDS:
+            return True
         return self._known_since(epoch, now) >= self._in_epoch_at
 
     def _known_since(self, epoch: str, now: float) -> float:

@@ -190,12 +190,13 @@ def test_a_new_epoch_is_later_although_the_clock_was_set(
 
 @pytest.mark.parametrize("ahead", [HOUR, -HOUR])
 def test_a_later_epoch_is_awaited_whatever_the_clocks_say(cluster: Cluster, ahead: float) -> None:
-    """Until the log is seen to be in this node's epoch, by a report that was sent after the client came."""
+    """Until the log is seen to be in this node's epoch, by a report that was sent after the client came. The epoch may
+    be of any cluster but this node's."""
     node = cluster.nodes[0]
     for other in cluster.nodes:
         other.wall_ahead = ahead
     cluster.redis.skew = -ahead
-    later = next_epoch(node.state.cursor.epoch, cluster.clock.seconds() + 100 * HOUR, lambda: 0.0, "")
+    later = next_epoch(node.state.cursor.epoch, cluster.clock.seconds() + 100 * HOUR, lambda: 0.0, "abcdef12")
     assert not node.broadcast.awaits(node.state.cursor.epoch)
     assert node.broadcast.awaits(later)
     cluster.redis.hangs = True
@@ -285,7 +286,7 @@ def test_cursors_of_many_epochs_that_are_made_up_keep_nobody_from_an_answer(clus
 def test_epochs_that_a_node_has_not_heard_of_for_long_are_forgotten(cluster: Cluster) -> None:
     """Those with a later name than its own; then they are awaited again. Hearing of one twice takes no room."""
     node = cluster.nodes[0]
-    later = [f"f{number:020x}" for number in range(EPOCHS_LIMIT + 1)]
+    later = [f"f{number:014x}abcd00" for number in range(EPOCHS_LIMIT + 1)]
     assert node.broadcast.awaits(later[0])
     cluster.advance(2 * REPORT_SECONDS)
     cluster.redis.hangs = True
