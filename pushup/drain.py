@@ -95,7 +95,8 @@ class Drain:
         self._unaware.pop(host, None)
         if self._is_empty and not self._unaware and self._next is not None and self._next.active():
             self.end = self._clock.seconds()
-            self._next.reset(0.0)
+            self._next.cancel()
+            self._step(0)
 
     def hold_seconds(self, timeout: float, random: float) -> float:
         """How long to hold a poll that arrives now; `random` is in [0, 1)."""

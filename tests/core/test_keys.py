@@ -41,7 +41,7 @@ def test_the_oldest_key_is_forgotten_beyond_the_limit() -> None:
 def test_keys_of_one_sequence_are_forgotten_together() -> None:
     """A checkpoint says only at which sequence the keys begin, and all nodes must have the same."""
     for forget in ("expired", "pushed out"):
-        keys = Keys(Rules(Limits(keys_limit=4)))
+        keys = Keys(Rules(Limits(keys_limit=3)))
         for name, sequence in (("a", 1), ("b", 2), ("c", 2), ("d", 3)):
             keys.restore(name, published(sequence, 10.0))
         if forget == "expired":

@@ -16,8 +16,8 @@ _BUGS = (
         (
             Edit(
                 f"{AT}/reporting.py",
-                "msgspec.json.encode(own), LEASE_SECONDS)",
-                "msgspec.json.encode(own), 10 * LEASE_SECONDS)",
+                "msgspec.json.encode(own), LEASE_SECONDS,",
+                "msgspec.json.encode(own), 10 * LEASE_SECONDS,",
             ),
         ),
         test="tests/broadcast/redis/test_leases.py::test_a_node_that_is_cut_off_is_current_for_less_than_its_lease",
@@ -347,7 +347,7 @@ _BUGS = (
         "begun-with-some-channels",
         "an epoch begins although its channels did not all arrive",
         "reading the code",
-        (Edit(f"{AT}/begin.lua", " or redis.call('HLEN', KEYS[7]) ~= tonumber(ARGV[7]) then", " then"),),
+        (Edit(f"{AT}/begin.lua", " or redis.call('HLEN', KEYS[7]) ~= tonumber(ARGV[7])\n", "\n"),),
         test="tests/broadcast/redis/test_loading.py::test_an_epoch_begins_with_all_of_its_channels_or_not_at_all",
         why=WHY,
     ),
@@ -393,7 +393,13 @@ _BUGS = (
         "durable-although-nodes-died",
         "if Redis syncs each write, nodes that died with it need not vouch",
         "reading the code",
-        (Edit(f"{AT}/catch_up.py", "(log.durable and not vouchers.members)", "log.durable"),),
+        (
+            Edit(
+                f"{AT}/catch_up.py",
+                "(self._durability.holds(log) and not vouchers.members)",
+                "self._durability.holds(log)",
+            ),
+        ),
         test="tests/broadcast/redis/test_restarts.py::test_a_durable_redis_needs_nobody",
         why=WHY,
     ),

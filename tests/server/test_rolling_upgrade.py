@@ -154,7 +154,7 @@ class Upgrade:
 
     def version(self) -> int:
         with self.cluster.redis.client() as client:
-            return int(client.ask("HGET", "{pushup}:state", "version"))
+            return int(client.ask("HGET", "{pushup}:2:state", "version"))
 
     def lifetime(self, server: Server, name: str) -> float:
         """How long a new channel lives, seconds."""
@@ -214,11 +214,11 @@ def check_that_it_touches_nothing(upgrade: Upgrade) -> None:
     with upgrade.cluster.redis.client() as client:
 
         def contents() -> list[Any]:
-            state = client.ask("HGETALL", "{pushup}:state")
-            return [state, client.ask("XLEN", "{pushup}:log"), client.ask("HLEN", "{pushup}:members")]
+            state = client.ask("HGETALL", "{pushup}:2:state")
+            return [state, client.ask("XLEN", "{pushup}:2:log"), client.ask("HLEN", "{pushup}:2:members")]
 
         fields = "saved", "sequence"
-        wait_until(lambda: len(set(client.ask("HMGET", "{pushup}:state", *fields))) == 1, "the last save")
+        wait_until(lambda: len(set(client.ask("HMGET", "{pushup}:2:state", *fields))) == 1, "the last save")
         before = contents()
         old = upgrade.cluster.start(ready=False)
         needed = f"version {NEXT_VERSION} of the state machine"

@@ -600,9 +600,9 @@ class Simulation:
         redis = self.redis
         assert redis is not None
         self._may_lose()
-        state = redis.data.get(b"{pushup}:state")
+        state = redis.data.get(b"{pushup}:2:state")
         if state is not None and redis.process.alive:
-            keys = [b"{pushup}:state", b"{pushup}:log"]
+            keys = [b"{pushup}:2:state", b"{pushup}:2:log"]
             sha = SCRIPTS[0].sha.encode()
             words = [
                 b"EVALSHA",
@@ -642,7 +642,7 @@ class Simulation:
     def do_redis_evict(self, key: str) -> None:
         assert self.redis is not None
         self._may_lose()
-        self.redis.evict(b"{pushup}:" + key.encode())
+        self.redis.evict(b"{pushup}:2:" + key.encode())
 
     def do_redis_flush(self) -> None:
         assert self.redis is not None

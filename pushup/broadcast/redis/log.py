@@ -2,13 +2,14 @@
 
 | key | what it is |
 |---|---|
-| `{PREFIX}:state` | hash: cluster, epoch and its run of Redis; the end of the log; the version; the checkpoint |
-| `{PREFIX}:log` | stream: the entries, by their last sequence; trimmed some time after the checkpoint contains them |
-| `{PREFIX}:channels`, `:messages`, `:keys` | the checkpoint's bodies (`pushup.broadcast.checkpoint`) |
-| `{PREFIX}:loads` | until when saves wait for each node that reads the checkpoint (`loading`) |
-| `{PREFIX}:begin:{EPOCH}`, `:begin:{EPOCH}:keys` | channels and keys of an epoch that is about to begin |
-| `{PREFIX}:leases`, `:members` | until when each node counts as alive, and what is known of it |
-| `{PREFIX}:vouchers` | after a restart of Redis: which nodes have found all that they know in the log (`recovery`) |
+| `{PREFIX}:state` | string: the layout of these keys; `2` is part of the names of all others |
+| `{PREFIX}:2:state` | hash: cluster, epoch and its run of Redis; the end of the log; the version; the checkpoint |
+| `{PREFIX}:2:log` | stream: the entries, by their last sequence; trimmed some time after the checkpoint contains them |
+| `{PREFIX}:2:channels`, `:messages`, `:keys` | the checkpoint's bodies (`pushup.broadcast.checkpoint`) |
+| `{PREFIX}:2:loads` | until when saves wait for each node that reads the checkpoint (`loading`) |
+| `{PREFIX}:2:begin:{EPOCH}`, `:begin:{EPOCH}:keys` | channels and keys of an epoch that is about to begin |
+| `{PREFIX}:2:leases`, `:members` | until when each node counts as alive, and what is known of it |
+| `{PREFIX}:2:vouchers` | after a restart of Redis: which nodes have found all that they know in the log (`recovery`) |
 
 Each entry carries a *tag* of its own and that of the previous entry, so the log is a chain. A node can tell whether the
 next entry really follows the last one it applied, even if Redis has lost the end of the log and the sequences were used
@@ -57,6 +58,9 @@ READ_SECONDS = 1.0
 LEASE_SECONDS = 3.0
 """How long a node counts as alive after its last report."""
 
+LAYOUT = "2"
+"""The number of the layout of the keys, which is part of their names. A node of another layout refuses the log."""
+
 BATCH = 128
 """The most entries read at a time."""
 
@@ -99,7 +103,9 @@ class RedisLog:
     def __init__(self, connection: RedisConnection, prefix: str) -> None:
         self.connection = connection
         self.prefix = prefix
-        key = f"{{{prefix}}}:".__add__  # the braces are a hash tag: Redis Cluster keeps all keys on one node
+        # The braces are a hash tag: Redis Cluster keeps all keys on one node.
+        key = f"{{{prefix}}}:{LAYOUT}:".__add__
+        self._layout = f"{{{prefix}}}:state"  # where layout 1 had its state, so that older releases refuse the log
         self._state, self._log, self._vouchers = key("state"), key("log"), key("vouchers")
         self._loads, self._begin = key("loads"), key("begin")
         self._parts = (self._state, self._log, key("channels"), key("messages"), key("keys"))
@@ -151,8 +157,20 @@ class RedisLog:
         self._count.had(len(rows), sum(len(fields[-1]) for _, fields in rows))
         return LogEntries(epoch, rows)
 
-    async def wrong_types(self) -> str:
-        """Which of the keys hold what PushUp cannot have written, and what to do; empty if none does."""
+    async def trouble(self) -> str:
+        """Why the keys that are in Redis cannot be used, and what to do; empty if they can."""
+        try:
+            layout = (await self.connection.ask("GET", self._layout) or LAYOUT.encode()).decode(errors="replace")
+        except ErrorReply as error:
+            if not str(error).startswith("WRONGTYPE"):
+                raise
+            layout = "1"
+        if layout != LAYOUT:
+            return (
+                f"the message log has layout {layout}, and this release uses layout {LAYOUT}; nothing was changed. Use "
+                f"the release that wrote it, or another redis_prefix, or remove its keys ({{{self.prefix}}}:*): every "
+                "subscriber is then told of gaps"
+            )
         types = dict(zip((*self._parts, self._loads, *self._members[1:], self._vouchers), _TYPES, strict=True))
         replies = await _all([self.connection.ask("TYPE", key) for key in types])
         wrong = [key for key, reply in zip(types, replies, strict=True) if reply.decode() not in ("none", types[key])]
@@ -217,9 +235,9 @@ class RedisLog:
             await self.connection.ask("EXPIRE", new_keys, BEGIN_SECONDS)
         head = encode(SavedHead(head_of(changes), changes.epoch, changes.limits))
         name = cluster or changes.epoch
-        names = (*self._parts, self._vouchers, new, new_keys)
+        names = (*self._parts, self._vouchers, new, new_keys, self._layout)
         words = (over, changes.epoch, changes.time, self.run, changes.version, head, count, name)
-        return bool(await self._evaluate(_BEGIN, names, *words, changes.sequence, bodies))
+        return bool(await self._evaluate(_BEGIN, names, *words, changes.sequence, bodies, LAYOUT))
 
     async def switch(self, after: bytes, tag: str, command: Command, **fields: str | float) -> bool:
         """Append a command right after the entry with the tag `after`, and change these fields of the state with it.

@@ -179,8 +179,8 @@ class Session:
                     raise CannotConnect("Redis was restarted or replaced while this node was connecting")
                 if not self._replica.tag and not self._outage.lasts:
                     self._trouble = refusals.loading()
-                if wrong := await logs[0].wrong_types():
-                    raise CannotFollow(wrong)
+                if trouble := await logs[0].trouble():
+                    raise CannotFollow(trouble)
                 await self._catch_up.run(logs[0])
                 await self._follow(*logs)
             except CancelledError:

@@ -170,6 +170,10 @@ class Commands:
     def _persist(self, key: bytes) -> int:
         return int(self._data.expires.pop(key, None) is not None)
 
+    def _get(self, key: bytes) -> bytes | None:
+        found: bytes = self._find(key, bytes)
+        return found if key in self._data else None
+
     def _set(self, key: bytes, value: bytes) -> bytes:
         self._remove(key)
         self._data[key] = value

@@ -22,7 +22,7 @@ from tests.broadcast.redis.following_nodes import Cluster, FollowingNode, cluste
 from tests.core.builders import ids, poll, publish
 from tests.core.random_entries import sorted_snapshot
 
-STATE, LOG, MEMBERS = b"{pushup}:state", b"{pushup}:log", b"{pushup}:members"
+STATE, LOG, MEMBERS = b"{pushup}:2:state", b"{pushup}:2:log", b"{pushup}:2:members"
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_before_that_nodes_can_be_replaced_by_older_ones(old: Cluster) -> None:
     assert is_one(old)
 
 
-@pytest.mark.parametrize("key", [b"{pushup}:leases", MEMBERS])
+@pytest.mark.parametrize("key", [b"{pushup}:2:leases", MEMBERS])
 def test_the_version_stays_while_a_node_may_be_unknown(old: Cluster, key: bytes) -> None:
     """Redis has lost the list of nodes: those that are silent may still be alive."""
     start_0_1(old)
@@ -162,7 +162,7 @@ def test_a_node_that_becomes_too_old_while_following(cluster: Cluster, logged_fa
     node = cluster.nodes[0]
     tail = cluster.redis.data[STATE][b"tag"]
     number = LATEST_VERSION + 1
-    keys = (STATE, LOG, b"{pushup}:vouchers")
+    keys = (STATE, LOG, b"{pushup}:2:vouchers")
     cluster.redis.run_script(
         "switch", keys, (tail, b"s", msgspec.json.encode(Upgrade(number)), b"version", b"%d" % number)
     )
@@ -237,7 +237,7 @@ def append_unreadable(cluster: Cluster) -> None:
     """Append an entry that no node can read."""
     after = cluster.redis.data[STATE][b"tag"]
     assert (
-        cluster.redis.run_script("switch", (STATE, LOG, b"{pushup}:vouchers"), (after, b"odd", b'{"type":"strange"}'))
+        cluster.redis.run_script("switch", (STATE, LOG, b"{pushup}:2:vouchers"), (after, b"odd", b'{"type":"strange"}'))
         == 1
     )
 
@@ -332,7 +332,7 @@ def test_a_node_that_cannot_read_an_entry_notices_a_fork(logged_failures: list[s
         command, history = msgspec.json.encode(publish("a")), cluster.redis.history.encode()
         for tag in (b"x.1", b"x.2"):
             cluster.redis.run_script("append", (STATE, LOG), (dump[STATE][b"epoch"], tag, b"1", command, history))
-        keys, other = (STATE, b"{pushup}:leases", b"{pushup}:members"), msgspec.json.encode(first)
+        keys, other = (STATE, b"{pushup}:2:leases", b"{pushup}:2:members"), msgspec.json.encode(first)
         for _ in range(round(STUCK_RETRY_SECONDS) + 3):
             cluster.redis.run_script("report", keys, (b"a", other, b"3"))
             cluster.advance(1.0)
@@ -433,9 +433,9 @@ def test_a_checkpoint_that_is_older_than_remembered_is_loaded_and_saved_again(cl
     assert saver.state.changes_known_after == 2
     held = [node.hold(poll("a", cursor=node.cursor, timeout=60.0)) for node in cluster.nodes]
     for key in (b"channels", b"messages", b"keys"):
-        cluster.redis.data.pop(b"{pushup}:" + key, None)
-        if b"{pushup}:" + key in dump:
-            cluster.redis.data[b"{pushup}:" + key] = dump[b"{pushup}:" + key]
+        cluster.redis.data.pop(b"{pushup}:2:" + key, None)
+        if b"{pushup}:2:" + key in dump:
+            cluster.redis.data[b"{pushup}:2:" + key] = dump[b"{pushup}:2:" + key]
     state = cluster.redis.data[STATE]
     state |= {name: dump[STATE][name] for name in (b"saved", b"checkpoint", b"parts")}
     cluster.publish(cluster.nodes[1], "b")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -9,16 +10,20 @@ from typing import Any
 import msgspec
 import pytest
 
+from pushup.broadcast.epochs import order_of
 from pushup.broadcast.high_water import HighWater, Mark
-from pushup.broadcast.redis.catch_up import FOUNDED_SECONDS
+from pushup.broadcast.redis.catch_up import FOUNDED_SECONDS, VOUCH_SECONDS
+from pushup.broadcast.redis.reporting import OUTDATED_SECONDS
 from pushup.core.commands import Published
+from pushup.core.errors import Unavailable
 from tests.broadcast.redis.fake_redis import FakeRedis
-from tests.broadcast.redis.following_nodes import Cluster, Disk, FollowingNode, Now
+from tests.broadcast.redis.following_nodes import Cluster, Disk, FollowingNode, Now, Poller
 from tests.core.builders import gaps, ids, poll, publish
 from tests.net.observed_log import logged_at
 
-STATE = b"{pushup}:state"
-KEPT = (STATE, b"{pushup}:log", b"{pushup}:channels", b"{pushup}:messages", b"{pushup}:keys")
+STATE = b"{pushup}:2:state"
+LAYOUT_KEY = b"{pushup}:state"
+KEPT = (STATE, b"{pushup}:2:log", b"{pushup}:2:channels", b"{pushup}:2:messages", b"{pushup}:2:keys")
 """All but who is there."""
 
 
@@ -115,7 +120,7 @@ def test_an_address_that_leads_to_another_cluster_for_a_while(here: Place, other
     assert "Redis (redis_prefix pushup)" in line
     assert "restart it" in line
     assert other.content() == before
-    assert b"{pushup}:vouchers" not in other.redis.data
+    assert b"{pushup}:2:vouchers" not in other.redis.data
     here.publish(here.nodes[1], "a")
     here.lead_to(node, here.redis)
     here.advance(4.0)
@@ -189,6 +194,33 @@ def test_a_new_node_that_is_the_first_after_a_flush(here: Place) -> None:
     here.advance(5.0)
     assert all(follows(node) for node in here.nodes)
     assert {node.broadcast._replica.cluster for node in here.nodes} == {here.name}
+
+
+def test_two_primaries_tell_a_client_that_changes_nodes_once(here: Place, other: Place) -> None:
+    """The node whose log is outdated sends it elsewhere, and answers again when nobody can be there any longer."""
+    old, new = here.nodes
+    promoted = other.redis = FakeRedis(here.clock)
+    promoted.data.update(copy.deepcopy(dict(here.redis.data)))
+    promoted.run = "promoted"
+    here.lead_to(new, promoted)
+    here.advance(VOUCH_SECONDS + 5.0)
+    assert old.follows
+    assert new.follows
+    assert order_of(new.state.cursor.epoch) > order_of(old.state.cursor.epoch)
+
+    def cursor_at(node: FollowingNode, cursor: str) -> str:
+        answer = node.poll(poll("a", cursor=cursor))
+        assert gaps(answer) == [("a", "lost")]
+        return answer.cursor
+
+    told = cursor_at(new, str(old.cursor))
+    for _ in range(3):
+        here.advance(10.0)
+        with pytest.raises(Unavailable):
+            old.node.poll(poll("a", cursor=told), Poller())
+        assert gaps(new.poll(poll("a", cursor=told))) == []
+    here.advance(OUTDATED_SECONDS)
+    cursor_at(old, told)
 
 
 def test_an_older_copy_of_the_log_is_of_the_same_cluster(here: Place) -> None:
@@ -274,3 +306,22 @@ def test_whatever_happens_each_log_stays_with_its_cluster(
     for node, home in homes.items():
         assert follows(node)
         assert node.state.message_count == counts[home]
+
+
+@pytest.mark.parametrize("found", ["older", "newer"])
+def test_a_log_of_another_layout_is_refused(here: Place, found: str) -> None:
+    """Nothing is changed, and the log says what to do. An older release finds a text where it keeps its state."""
+    assert here.redis.data[LAYOUT_KEY] == b"2"
+    here.redis.data[LAYOUT_KEY] = {b"epoch": b"1"} if found == "older" else b"3"
+    before = here.redis.dump()
+    with logged_at("error") as lines:
+        for connection in here.nodes[0].connector.made:
+            connection.abort("reconnect")
+        here.advance(3.0)
+    assert not here.nodes[0].follows
+    assert any(f"has layout {1 if found == 'older' else 3}, and this release uses layout 2" in line for line in lines)
+    unchanged = {key: value for key, value in here.redis.dump().items() if key in KEPT}
+    assert unchanged == {key: value for key, value in before.items() if key in KEPT}
+    here.redis.data[LAYOUT_KEY] = b"2"
+    here.advance(5.0)
+    assert here.nodes[0].follows

@@ -17,7 +17,7 @@ from pushup.core.cursor import Cursor
 from tests.broadcast.redis.fake_redis import FakeRedis
 
 ACCEPTED = Confirmation("accepted")
-STATE = b"{pushup}:state"
+STATE = b"{pushup}:2:state"
 
 
 def member(name: str, sequence: int, epoch: str = "e1") -> Member:
@@ -152,14 +152,13 @@ def test_a_node_that_stops_while_it_asks_logs_nothing(logged_failures: list[str]
 
 def test_an_unexpected_reply_about_replicas_is_logged(publishers: Publishers, logged_failures: list[str]) -> None:
     """The publisher is told what was reached, and the next one is answered again."""
-    publishers.redis.data[STATE][b"sequence"] = b"odd"
+    publishers.redis.replicas = b"odd"  # type: ignore[assignment]
     received = publishers.confirm("replicated", seconds=1.0)
     publishers.advance(1.2)
     assert received == [ACCEPTED]
     assert ["asking Redis about its replicas failed" in line for line in logged_failures] == [True]
     logged_failures.clear()
     assert publishers.redis.links == []
-    publishers.redis.data[STATE][b"sequence"] = b"9"
     publishers.redis.replicas = 1
     again = publishers.confirm("replicated")
     publishers.advance(0.1)

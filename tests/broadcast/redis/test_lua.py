@@ -8,8 +8,9 @@ from twisted.internet.task import Clock
 from tests.broadcast.redis.commands import SortedSet, Stream
 from tests.broadcast.redis.fake_redis import FakeRedis
 
-STATE, LOG, CHANNELS, MESSAGES, KEYS, LOADS, LEASES, MEMBERS, VOUCHERS, NEW = (
-    b"{p}:" + name for name in b"state log channels messages keys loads leases members vouchers begin:e".split()
+STATE, LOG, CHANNELS, MESSAGES, KEYS, LOADS, LEASES, MEMBERS, VOUCHERS, NEW, NEW_KEYS, LAYOUT = (
+    b"{p}:" + name
+    for name in b"state log channels messages keys loads leases members vouchers begin:e begin:e:keys layout".split()
 )
 
 
@@ -23,7 +24,7 @@ def redis() -> FakeRedis:
 def test_a_save_removes_what_is_over(redis: FakeRedis) -> None:
     """Channels that were forgotten, and messages and keys before the first that are kept."""
     redis.data = {
-        STATE: {b"epoch": b"e", b"saved": b"2", b"parts": b"2 1 1"},
+        STATE: {b"epoch": b"e", b"saved": b"2", b"parts": b"2 1 1", b"checkpoint": b'{"sequence":2}'},
         CHANNELS: {b"a": b"A", b"b": b"B"},
         MESSAGES: Stream([(2, [b"body", b"old"])], 2),
         KEYS: Stream([(2, [b"body", b"old"])], 2),
@@ -41,16 +42,17 @@ def test_a_new_epoch_leaves_nothing_of_the_one_before(redis: FakeRedis) -> None:
         redis.execute([b"HSET", key, b"a", b"A"])
     redis.execute([b"EXPIRE", NEW, b"60"])
     redis.execute([b"HSET", STATE, b"epoch", b"e"])
-    words = [*b"e e2 1000000000 run 2 checkpoint 1".split()]
-    assert redis.run_script("begin", (STATE, LOG, CHANNELS, MESSAGES, KEYS, VOUCHERS, NEW), words) == 1
-    assert set(redis.data) == {STATE, CHANNELS}
+    words = b"e e2 1000000000 run 2 checkpoint 1 e 5 0 2".split()
+    keys = (STATE, LOG, CHANNELS, MESSAGES, KEYS, VOUCHERS, NEW, NEW_KEYS, LAYOUT)
+    assert redis.run_script("begin", keys, words) == 1
+    assert set(redis.data) == {STATE, CHANNELS, LAYOUT}
     assert not redis.data.expires
 
 
 def test_a_lease_without_what_its_node_has_reported(redis: FakeRedis) -> None:
     """The list of living nodes may lack one then."""
     redis.data = {LEASES: SortedSet({b"m": redis.now() + 2, b"n": redis.now() + 2}), MEMBERS: {b"n": b"N"}}
-    complete, _, *members = redis.run_script("report", (STATE, LEASES, MEMBERS), (b"n", b"N", b"3"))[6:]
+    complete, _, *members = redis.run_script("report", (STATE, LEASES, MEMBERS), (b"n", b"N", b"3", b"0"))[9:]
     assert (complete, members) == (0, [b"N"])
 
 
