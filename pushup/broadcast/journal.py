@@ -120,7 +120,7 @@ class Journal(OneNode):
         follower.start_from(state)
         self._high_water.cluster = self._file.cluster
         self._high_water.begin(follower.cursor)
-        self._begin_checkpoint()
+        self._begin_checkpoint(state.changes_known_after)  # not the end, if the start could not be saved
         warn_if_behind(follower.time - self._steady_time())
 
     def why_not_ready(self) -> Unavailable | None:
@@ -247,8 +247,8 @@ class Journal(OneNode):
     def _saved(self, result: None) -> None:
         self._begin_checkpoint()
 
-    def _begin_checkpoint(self) -> None:
-        self._follower.note_changes()
+    def _begin_checkpoint(self, after: int | None = None) -> None:
+        self._follower.note_changes(after)
         self._saved_at = self._clock.seconds()
         self._unsaved_bytes = 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,7 +16,7 @@ from pushup.broadcast import HoldsState
 from pushup.broadcast.high_water import HighWater, Mark, MarkFile, mark_path
 from pushup.broadcast.journal import Helpers, Journal
 from pushup.broadcast.journal_file import JournalError, JournalFile
-from pushup.broadcast.journal_start import open_journal
+from pushup.broadcast.journal_start import NotSaved, open_journal
 from pushup.broadcast.members import Member
 from pushup.broadcast.waiting import WaitingLimits
 from pushup.core.commands import Command, Entry, Outcome, Publish, Published
@@ -23,7 +24,7 @@ from pushup.core.errors import Unavailable
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import Limits
 from pushup.core.past_epochs import REMEMBERED, PastEpoch
-from pushup.core.snapshot import Snapshot
+from pushup.core.snapshot import Changes, Snapshot
 from pushup.core.state import ReplicatedState
 
 T = TypeVar("T")
@@ -109,7 +110,8 @@ class SteppedHelpers:
         """Make the oldest call, but die before its outcome is reported."""
         call = self.calls.popleft()
         if call.result is not None or call.name != "close":
-            call.function(*call.arguments)
+            with suppress(JournalError):
+                call.function(*call.arguments)
 
     def _fail(self, call: Call, error: Exception) -> None:
         assert call.result is not None, "it was given up already"
@@ -121,6 +123,33 @@ class AtOnce:
 
     def call(self, function: Callable[..., T], /, *args: Any) -> Deferred[T]:
         return maybeDeferred(function, *args)
+
+
+class FullDisk(JournalFile):
+    """A journal that can be read, and written once `full` is false."""
+
+    def __init__(self, path: Path, *, after_write: bool = False, full: bool = True) -> None:
+        """`after_write`: a save takes place before it fails."""
+        self.after_write = after_write
+        self.full = full
+        super().__init__(path)
+
+    def save(self, changes: Changes) -> None:
+        if self.after_write or not self.full:
+            super().save(changes)
+        self._check()
+
+    def append(self, entries: tuple[Entry, ...]) -> int:
+        self._check()
+        return super().append(entries)
+
+    def recover(self, after: int) -> list[Entry]:
+        self._check()
+        return super().recover(after)
+
+    def _check(self) -> None:
+        if self.full:
+            raise JournalError("the disk is full: journal cannot grow")
 
 
 class JournaledReplica(HoldsState):
@@ -143,7 +172,11 @@ class JournaledReplica(HoldsState):
         self.helpers = SteppedHelpers()
 
         def open_file(mark: Mark | None) -> tuple[JournalFile, ReplicatedState]:
-            self.file, state = open_journal(path, limits or Limits(), name_epoch, mark, file)
+            try:
+                self.file, state = open_journal(path, limits or Limits(), name_epoch, mark, file)
+            except NotSaved as error:
+                self.file = error.file
+                raise
             return self.file, state
 
         self.journal = Journal(

@@ -23,7 +23,7 @@ from pushup.core.errors import UnknownChannel
 from pushup.core.limits import Limits
 from pushup.core.poll import Poll, Selection
 from pushup.core.state import ReplicatedState
-from tests.broadcast.stepped_helpers import JournaledReplica, make_clock
+from tests.broadcast.stepped_helpers import FullDisk, JournaledReplica, make_clock
 from tests.core.builders import ids, publish, sequence_of
 from tests.core.random_entries import NAMES, random_commands, sorted_snapshot
 
@@ -82,13 +82,19 @@ class Simulation:
         self.clients: list[Client] = []
         self.names = NAMES[:3] if limits.strict_channels else NAMES  # few, so that most of them are open
         self.commands = random_commands(random, names=self.names)
-        self.crashes = self.torn = self.found = self.lost = 0
+        self.crashes = self.torn = self.found = self.lost = self.full = 0
         self.path = directory / "0"
         self.node = self.start()
 
     def start(self) -> JournaledReplica:
-        """Start the next server."""
-        return JournaledReplica(self.path, limits=self.limits, clock=self.clock)
+        """Start the next server, sometimes on a full disk."""
+        return JournaledReplica(self.path, limits=self.limits, clock=self.clock, file=self.open_disk)
+
+    def open_disk(self, path: Path) -> FullDisk:
+        is_full = self.crashes > 0 and self.random.random() < 0.2  # a new file cannot begin on a full disk
+        self.full += is_full
+        self.disk = FullDisk(path, full=is_full, after_write=self.random.random() < 0.2)
+        return self.disk
 
     def step(self) -> None:
         random, node = self.random, self.node
@@ -101,6 +107,7 @@ class Simulation:
         elif kind < 0.85:
             self.poll(self.client())
         elif kind < 0.90:
+            self.disk.full = self.disk.full and random.random() < 0.5
             self.clock.advance(random.choice((0.25, RETRY_SECONDS, RETRY_SECONDS)))
         elif kind < 0.92:
             self.trouble()
@@ -125,7 +132,7 @@ class Simulation:
     def trouble(self) -> None:
         """Let the disk fail or be too slow, in one way or another."""
         helpers = self.node.helpers
-        if helpers.calls and helpers.calls[0].result is not None:
+        if helpers.calls and helpers.calls[0].result is not None and not self.disk.full:
             self.random.choice((helpers.fail, helpers.fail_after_effect, helpers.give_up))()
 
     def follow(self) -> None:
@@ -221,15 +228,17 @@ class Simulation:
         """Assert that the new server has the whole order, and the unacknowledged group completely or not at all."""
         state = self.node.state
         self.node.check()
-        if unknown and state.cursor.sequence > self.order.cursor.sequence + 1:  # the new name takes one place
+        is_named = self.disk.after_write or not self.disk.full  # the new name takes one place
+        if unknown and state.cursor.sequence > self.order.cursor.sequence + is_named:
             self.found += 1
             for entry in unknown:
                 self.feed(entry)
         elif unknown:
             self.lost += 1
-        self.go_on()
+        if is_named:
+            self.go_on()
+            assert list(self.node.file.entries()) == []
         assert sorted_snapshot(state) == sorted_snapshot(self.order)
-        assert list(self.node.file.entries()) == []
 
     def go_on(self) -> None:
         """The order goes on under the name that the new server gave it."""
@@ -264,6 +273,7 @@ def test_a_crash_loses_nothing_acknowledged(tmp_path: Path, limits: str, seed: i
     assert simulation.crashes > 20
     assert simulation.torn
     assert simulation.found
+    assert simulation.full
     assert simulation.lost
     assert len(simulation.messages) > 10
     assert sum(client.got for client in simulation.clients) > 10

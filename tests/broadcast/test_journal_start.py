@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,15 @@ from pushup.core.limits import Limits
 from pushup.core.past_epochs import PastEpoch
 from pushup.core.restoration import restore
 from pushup.core.rules import LATEST_VERSION
-from pushup.core.snapshot import Changes, Snapshot
-from tests.broadcast.stepped_helpers import JournaledReplica, SteppedHelpers, after_restart, name_epoch
+from pushup.core.snapshot import Snapshot
+from tests.broadcast.stepped_helpers import (
+    START,
+    FullDisk,
+    JournaledReplica,
+    SteppedHelpers,
+    after_restart,
+    name_epoch,
+)
 from tests.core.builders import publish
 from tests.core.random_entries import sorted_snapshot
 from tests.net.observed_log import logged_at
@@ -64,7 +72,7 @@ def state(path: Path) -> Snapshot:
             publish("a"),
         ]
         for number, command in enumerate(commands, 1):
-            entry = Entry("e1", number, 10.0, command)
+            entry = Entry("e1", number, START, command)  # so that nothing expires in these tests
             state.apply(entry)
             file.append((entry,))
             if number == 3:
@@ -114,7 +122,7 @@ def test_a_journal_that_has_begun_again_does_so_once(
     assert epoch == "e2"
     warnings.clear()
     with closing(JournalFile(path)) as file:
-        file.append((Entry(epoch, 6, 11.0, publish("a")),))
+        file.append((Entry(epoch, 6, START + 1, publish("a")),))
     again = start(mark)
     assert (again.epoch, again.past_epochs) == ("e3", (PastEpoch("e2", 6),))
     assert [message.sequence for message in again.messages] == [6]
@@ -264,52 +272,17 @@ def test_a_journal_whose_mark_cannot_be_written_works(path: Path, logged_failure
     logged_failures.clear()
 
 
-class FullDisk(JournalFile):
-    """A journal that can be read, and written as soon as `full` is false."""
-
-    full = True
-    after_write = False
-    """Whether a save takes place before it fails."""
-
-    def save(self, changes: Changes) -> None:
-        if self.after_write or not self.full:
-            super().save(changes)
-        self._check()
-
-    def append(self, entries: tuple[Entry, ...]) -> int:
-        self._check()
-        return super().append(entries)
-
-    def recover(self, after: int) -> list[Entry]:
-        self._check()
-        return super().recover(after)
-
-    def _check(self) -> None:
-        if self.full:
-            raise JournalError("the disk is full: journal cannot grow")
-
-
-class FullDiskAfterWriting(FullDisk):
-    after_write = True
-
-
-@pytest.mark.parametrize("kind", [FullDisk, FullDiskAfterWriting])
+@pytest.mark.parametrize("after_write", [False, True])
 @pytest.mark.parametrize("limits", [Limits(), Limits(retention_messages=77)])
 @pytest.mark.parametrize("marked", [False, True])
 def test_a_start_while_the_disk_is_full(
-    state: Snapshot, path: Path, logged_failures: list[str], kind: type[FullDisk], limits: Limits, *, marked: bool
+    state: Snapshot, path: Path, logged_failures: list[str], limits: Limits, *, after_write: bool, marked: bool
 ) -> None:
     """Polls get what the journal has, publications are refused, and the order goes on when there is space."""
     if marked:
         mark_path(path).write_text('{"epoch":"e1","sequence":5}')
-    files: list[FullDisk] = []
-
-    def open_file(path: Path) -> FullDisk:
-        files.append(kind(path))
-        return files[-1]
-
-    node = JournaledReplica(path, limits=limits, file=open_file)
-    (node.file,) = files
+    node = JournaledReplica(path, limits=limits, file=partial(FullDisk, after_write=after_write))
+    assert isinstance(node.file, FullDisk)
     with closing(node.file):
         assert [message.sequence for message in node.state.snapshot().messages] == [1, 4, 5]
         for _ in range(2):
@@ -328,7 +301,7 @@ def test_a_start_while_the_disk_is_full(
         node.stop_at_once()
     again = JournaledReplica(path, limits=limits)
     with closing(again.file):
-        assert again.state.snapshot().messages[-1].sequence == after.sequence
+        assert [message.sequence for message in again.state.snapshot().messages] == [1, 4, 5, after.sequence]
         assert sorted_snapshot(again.state).messages == sorted_snapshot(node.state).messages
         assert again.state.cursor.epoch == "e3"
     assert "publishing is refused: the disk is full: journal cannot grow" in "".join(logged_failures)
@@ -337,14 +310,8 @@ def test_a_start_while_the_disk_is_full(
 
 def test_a_stop_while_the_disk_is_full_since_the_start(state: Snapshot, path: Path, logged_failures: list[str]) -> None:
     """Nothing is written, and the next start finds what this one found."""
-    files: list[FullDisk] = []
-
-    def open_file(path: Path) -> FullDisk:
-        files.append(FullDisk(path))
-        return files[-1]
-
     before = path.read_bytes()
-    JournaledReplica(path, file=open_file).stop_at_once()
+    JournaledReplica(path, file=FullDisk).stop_at_once()
     assert path.read_bytes() == before
     again = JournaledReplica(path)
     with closing(again.file):
