@@ -22,7 +22,7 @@ from pushup.net.errors import ExpectationFailed, HeadersTooLarge, RequestTooLarg
 from pushup.net.known_heads import KnownHeads
 from pushup.net.limits import RequestLimits
 from pushup.net.request import FIELD_OVERHEAD_BYTES, Request
-from pushup.net.request_line import is_host, is_usual, path_of, pieces
+from pushup.net.request_line import has_two_spaces, is_host, is_usual, path_of, pieces
 
 LENGTH_DIGITS = 20
 """Of a Content-Length. llhttp accepts any number of leading zeros, and Python converts at most 4,300 digits."""
@@ -119,12 +119,13 @@ class RequestParser:
     def _feed_pieces(self, data: bytes) -> Exception | None:
         """The same for bytes that may have two spaces in a row in a request line, or end in one."""
         for piece in pieces(data, self.body_left):
-            is_first_line = self.idle or self._in_line  # a request begins with a line, or behind a body
+            left = self.body_left
+            is_first_line = self.idle or self._in_line or 0 < left < len(piece)  # it may share its line with a body
             continues = not self.idle and self._in_line and self._after_space and piece.startswith(b" ")
             failure = None if continues else self._feed(piece)
             if failure is not None or self.ended:
                 return failure
-            if continues or (is_first_line and b"  " in piece):
+            if continues or (is_first_line and has_two_spaces(piece[left:])):
                 return BadRequest("two spaces in a row in the request line; write one")
             self._in_line = self._in_line and not piece.endswith(b"\n")
         return None
@@ -209,8 +210,8 @@ class RequestParser:
 
     def on_url(self, part: bytes) -> None:
         self._target += part
-        if len(self._target) > self._limits.target_limit_bytes:
-            limit = self._limits.target_limit_bytes
+        limit = self._limits.target_limit_bytes
+        if len(self._target) > limit:
             raise TargetTooLong(f"the request target exceeds {limit} bytes; a POST takes many channels in its body")
 
     def on_header(self, name: bytes, value: bytes) -> None:

@@ -40,6 +40,25 @@ def test_an_ambiguous_request_is_refused(name: str) -> None:
         assert requests == []
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        post(b"Content-Length: 7", b'{"a":1}'),
+        post(b"Content-Length: 7", b"a  \nb  "),
+        chunked(b"3\r\nabc\r\n0\r\n\r\n"),
+    ],
+    ids=["Content-Length", "lines", "chunked"],
+)
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_ambiguous_request_is_refused_behind_a_body(name: str, before: bytes) -> None:
+    """It is the same whether the bytes of its first line come alone, or behind those of another request's body."""
+    data = REFUSED[name] + SMUGGLED
+    for parts in ([before + data], [before, data], [before[:-2], before[-2:] + data], in_bytes(before + data)):
+        requests, error = read(parts)
+        assert error is not None
+        assert [request.target for request in requests] == [b"/"]
+
+
 @pytest.mark.parametrize("name", READ)
 def test_an_unusual_but_unambiguous_request_is_read(name: str) -> None:
     """It is read as RFC 9112 says, and the next request begins right after it."""

@@ -17,6 +17,7 @@ from pushup.net.api.limits import PollLimits, PublicationLimits
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.request_log import shown_target
 from pushup.net.request import Request
+from pushup.net.request_line import pieces
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
 
 SMALL, MEDIUM, LARGE, PUBLICATION = 2 * 1024, 16 * 1024, 64 * 1024, 1024 * 1024
@@ -104,6 +105,7 @@ def readers() -> Iterator[tuple[str, Read]]:
         "cursor": (lambda text: parse_cursor(text.decode("latin-1")), (b"%b", b"1%b")),
         "ticket": (lambda text: Tickets(b"k" * 32).expires(text.decode("latin-1"), ("a",)), (b"%b", b"1%b")),
         "name": (lambda text: check_name(text.decode("latin-1"), "channel"), (b"%b", b"1%b")),
+        "request lines": (lambda data: pieces(data, 0), (b"%b", b"A  %b", b"A /  A%b")),
         "logged target": (shown_target, (b"/%b", b"/?%b", b"http://%b")),
     }
     for name, (read, places) in bodies.items():
