@@ -189,11 +189,10 @@ class RequestParser:
 
     def _check_fed(self) -> None:
         """Limit what llhttp keeps of a field or a trailer that does not end."""
-        limits = self._limits
         if self._request is None:
-            if self._fed > limits.header_limit_bytes:
+            if self._fed > self._limits.header_limit_bytes:
                 raise self._headers_too_large()
-        elif self._fed > limits.header_limit_bytes + 2 * self._body_limit:
+        elif self._fed > self._limits.header_limit_bytes + 2 * self._body_limit:
             raise self._too_large()
 
     # Called by httptools. It turns an exception in here into an HttpParserCallbackError.

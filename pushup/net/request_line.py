@@ -67,8 +67,8 @@ def pieces(data: bytes, left: int) -> list[bytes]:
 
 
 def has_two_spaces(piece: bytes) -> bool:
-    """Whether this piece, if it begins with a request line, has two spaces in a row in it. With several lines it cannot:
-    `pieces` would have cut it.
+    """Whether this piece, which begins with a request line, has two spaces in that line. `pieces` never leaves such a
+    line in a piece with others.
     """
     return b"  " in piece and b"\n" not in piece[:-1]
 

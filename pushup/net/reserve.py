@@ -88,9 +88,13 @@ class Reserve:
     def _make_room(self) -> None:
         """End the oldest connection whose request is not being answered, or else the oldest."""
         connections = list(self._connections.values())
-        oldest = next((one for one in connections if one.phase is not Phase.OPEN), connections[0])
-        if oldest.is_idle:
-            read(oldest)  # its request may have arrived: many connections are accepted in one turn
+        for oldest in connections:
+            if oldest.is_idle:
+                read(oldest)  # its request may have arrived: many connections are accepted in one turn
+            if oldest.phase is not Phase.OPEN:
+                break
+        else:
+            oldest = connections[0]
         if oldest.phase is Phase.IDLE:
             oldest.refuse(self._error(), None)
         oldest.lost()

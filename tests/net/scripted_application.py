@@ -44,7 +44,7 @@ class ScriptedApplication:
             subscription: Subscription[Any] = Subscription(Selection(("a",)), (), 0, 0.0, exchange)
             self.held.append((exchange, subscription))
             exchange.hold(subscription)
-        elif request.target == b"/later":
+        elif request.target.endswith(b"later"):
             self.later.append(exchange)
         elif request.target == b"/stream":
             self.stream(exchange)

@@ -10,12 +10,13 @@ from pushup.net.edge import SWEEP_SECONDS
 from pushup.net.limits import EdgeLimits
 from pushup.net.rarely import LOG_SECONDS
 from pushup.net.reserve import OPERATOR_PATHS, RESERVED_CONNECTIONS
+from pushup.net.responses import Response
 from pushup.net.timeouts import LINGER_SECONDS
 from tests.net.in_memory import InMemoryDemultiplexer, InMemorySocket
 from tests.net.in_memory_node import InMemoryNode
 from tests.net.in_memory_server import START, Client, InMemoryServer, make_clock
 from tests.net.observed_log import logged_at
-from tests.net.scripted_application import get
+from tests.net.scripted_application import get, serve
 
 LIMIT = 3
 MOST = LIMIT + RESERVED_CONNECTIONS
@@ -142,6 +143,29 @@ def test_a_crowd_that_comes_at_once(server: InMemoryServer) -> None:
     assert [client.reply().status for client in clients] == expected
     assert server.metrics.refused_connections == expected.count(503)
     assert server.edge.connection_count == MOST
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, RESERVED_CONNECTIONS + 2])
+def test_a_probe_that_is_answered_later_keeps_its_place(place: int) -> None:
+    """With several workers, metrics come from the parent. The next oldest connection makes room."""
+    server = serve(limits=EdgeLimits(connections_limit=1))
+    server.connect()
+    requests = [b""] * (RESERVED_CONNECTIONS + 3)
+    requests[place] = get(b"/metrics?later")
+    clients = connect_together(server, requests)
+    (exchange,) = server.application.later
+    exchange.respond(Response(200, b"all"))
+    assert clients[place].reply().body == b"all"
+    closed = [number for number, client in enumerate(clients) if client.closed()]
+    assert closed == [number for number in range(4) if number != place][:3]
+
+
+def test_the_oldest_probe_makes_room_if_all_are_answered_later() -> None:
+    """Else operators who ask a server whose parent hangs could keep the next one out."""
+    server = serve(limits=EdgeLimits(connections_limit=1))
+    server.connect()
+    clients = connect_together(server, [get(b"/metrics?later")] * (RESERVED_CONNECTIONS + 1))
+    assert [client.closed() for client in clients] == [True] + [False] * RESERVED_CONNECTIONS
 
 
 def test_room_again(server: InMemoryServer) -> None:
