@@ -27,7 +27,7 @@ class Durability:
     def note(self, log: RedisLog, end: Tail) -> None:
         """This is what the connection shows, and the end of the log that was read through it."""
         reason = log.replica_seen or ("a node has seen a replica before" if end.was_replicated else "")
-        if reason:
+        if reason and not self.is_disproved:
             self.is_disproved = True
             if self._declared:
                 _log.warn(
