@@ -153,8 +153,8 @@ class Node(HoldsState, Generic[H]):
     def _decided(self, on_outcome: OnOutcome, outcome: Outcome) -> None:
         if type(outcome) is Published:
             self._metrics.messages += outcome.count
-        elif isinstance(outcome, (Unavailable, Overloaded)):
-            self._metrics.publication_refused(outcome.kind or "other")
+        elif isinstance(outcome, (Unavailable, Overloaded)) and outcome.kind:  # or it is an outcome of the state
+            self._metrics.publication_refused(outcome.kind)
         on_outcome(outcome)
 
     def members(self) -> list[Member]:

@@ -13,7 +13,7 @@ from pushup.broadcast import OnEnd
 from pushup.core.answer import Answer, Gap
 from pushup.core.commands import ChannelState, Create, Draft, Outcome, Publish, Published
 from pushup.core.cursor import Cursor
-from pushup.core.errors import UnknownChannel
+from pushup.core.errors import Overloaded, UnknownChannel
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll, Selection
 from pushup.core.subscription import Subscription
@@ -174,6 +174,17 @@ def test_an_unknown_channel_is_an_error() -> None:
     with pytest.raises(UnknownChannel):
         node.node.poll(waiting_poll(), RecordingExchange())
     assert node.polls.count == 0
+
+
+def test_a_limit_of_the_state_is_no_refusal_by_the_broadcast() -> None:
+    """The command was carried out, and this is its outcome."""
+    node = InMemoryNode(limits=Limits(channels_limit=1))
+    node.publish("a")
+    outcomes: list[Outcome] = []
+    node.node.submit(Create("b", 5.0), outcomes.append)
+    assert isinstance(outcomes[0], Overloaded)
+    refused = [metric for metric in node.metrics.collect() if metric.name == "pushup_publications_refused"]
+    assert [metric.samples for metric in refused] == [[]]
 
 
 def test_shared_state_expires_by_itself() -> None:

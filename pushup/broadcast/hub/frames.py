@@ -96,7 +96,9 @@ class Refused(Struct, frozen=True, tag="refused", array_like=True):
     @property
     def error(self) -> PushUpError:
         trouble = self.trouble
-        return Overloaded(trouble.detail, retry_after=trouble.retry_after) if self.is_overload else trouble.error
+        if self.is_overload:
+            return Overloaded(trouble.detail, retry_after=trouble.retry_after, kind=trouble.kind)
+        return trouble.error
 
 
 class End(Struct, frozen=True, tag="end", array_like=True):

@@ -132,9 +132,9 @@ def test_errors_are_told_with_all_they_say() -> None:
     refused = Refused(1, Trouble.of(error), is_overload=False).error
     assert type(refused) is Unavailable
     assert (refused.detail, refused.retry_after, refused.operator_detail) == ("refused", 3, "/var/lib: disk full")
-    full = Refused(1, Trouble.of(Overloaded("full", retry_after=2)), is_overload=True).error
+    full = Refused(1, Trouble.of(Overloaded("full", retry_after=2, kind="limit")), is_overload=True).error
     assert type(full) is Overloaded
-    assert (full.detail, full.retry_after) == ("full", 2)
+    assert (full.detail, full.retry_after, full.kind) == ("full", 2, "limit")
 
 
 def test_the_end_is_a_place() -> None:
