@@ -29,18 +29,25 @@ def rename(settings: Settings) -> str:
     results: list[str | Exception] = []
 
     async def run() -> None:
+        result: str | Exception
         try:
-            results.append(await _rename(connector, settings.redis.redis_prefix))
-        except (CannotConnect, ErrorReply, Lost, click.ClickException) as error:
-            results.append(error)
-        finally:
+            result = await _rename(connector, settings.redis.redis_prefix)
+        except Exception as error:
+            result = error
+        if reactor.running:  # or it was interrupted
+            results.append(result)
             reactor.stop()
 
     reactor.callWhenRunning(lambda: Deferred.fromCoroutine(run()))
     reactor.run()
+    if not results:
+        raise click.Abort
     (result,) = results
+    if isinstance(result, click.ClickException):
+        raise result
     if isinstance(result, Exception):
-        raise result if isinstance(result, click.ClickException) else click.ClickException(f"Redis: {result}")
+        known = isinstance(result, (CannotConnect, ErrorReply, Lost))
+        raise click.ClickException(f"Redis: {result}" if known else f"Redis: {type(result).__name__}: {result}")
     return result
 
 

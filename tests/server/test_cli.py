@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -173,6 +176,37 @@ def test_a_stream_that_is_refused(server: Server, channel: str) -> None:
     assert "404" in error_of("poll", "--stream", "4711", PUSHUP_URL=server.url)
     ended = run("poll", "--stream", "--once", channel, PUSHUP_URL=server.url)
     assert (ended.returncode, "--once" in ended.stderr) == (2, True)
+
+
+def test_new_cluster_is_interrupted() -> None:
+    """While Redis does not reply."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        broadcast = f"redis://127.0.0.1:{silent.getsockname()[1]}"
+        with subprocess.Popen(
+            [sys.executable, "-m", "pushup", "new-cluster", "--broadcast", broadcast],
+            env=clean_environment({}),
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as renaming:
+            with silent.accept()[0]:
+                renaming.send_signal(signal.SIGINT)
+                _, errors = renaming.communicate(timeout=20)
+    assert (renaming.returncode, errors) == (1, "Aborted!\n")
+
+
+def test_new_cluster_reports_what_redis_cannot_be() -> None:
+    """Such as a program that replies to every command, but not as Redis does."""
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
+
+        def reply() -> None:
+            with listening.accept()[0] as sock, suppress(ConnectionResetError):
+                while request := sock.recv(65536):
+                    sock.sendall(b"+OK\r\n" * request.count(b"*"))
+
+        replying = pool.submit(reply)
+        error = error_of("new-cluster", "--broadcast", f"redis://127.0.0.1:{listening.getsockname()[1]}")
+        assert error.startswith("Error: Redis: ")
+        replying.result(timeout=20)
 
 
 def test_channels(server: Server, channel: str) -> None:
