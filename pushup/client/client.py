@@ -292,7 +292,7 @@ def _read(response: http.client.HTTPResponse) -> dict[str, Any]:
 def _pause(trouble: int) -> float:
     """Seconds until the next try, after this many failures in a row before the last one."""
     first, longest = RETRY_SECONDS
-    pause: float = min(longest, first * 2**trouble) * random.uniform(0.5, 1.0)  # noqa: S311  # no secret
+    pause: float = min(longest, first * 2 ** min(trouble, 16)) * random.uniform(0.5, 1.0)  # noqa: S311  # no secret
     return pause
 
 

@@ -172,7 +172,7 @@ class Crew:
         number, lived = worker.number, self._clock.seconds() - worker.started_at
         failures = self._failures[number] = 0 if lived >= STEADY_SECONDS else self._failures.get(number, 0) + 1
         shortest, longest = RETRY_SECONDS
-        pause = min(shortest * 2 ** (failures - 1), longest) if failures else 0.0
+        pause = min(shortest * 2 ** min(failures - 1, 16), longest) if failures else 0.0
         if status == 0 and not worker.is_killed:
             _log.info("worker {number} has stopped, and is being replaced", number=number)
         elif times := self._rarely.passes(f"worker {number}"):

@@ -167,6 +167,21 @@ def test_a_follower_is_stopped_while_it_waits_before_a_retry(monkeypatch: pytest
     assert in_thread(lambda: list(client.follow(["a"], on_trouble=lambda error, pause: client.stop()))) == []
 
 
+def test_a_follower_that_fails_very_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pause has a limit also after 1,024 failures, when 2 to that power is no float."""
+    monkeypatch.setattr(client_module, "RETRY_SECONDS", (1e-9, 1e-9))
+    client = Client(f"http://127.0.0.1:{free_port()}")
+    troubles: list[Exception] = []
+
+    def on_trouble(error: Exception, pause: float) -> None:
+        troubles.append(error)
+        if len(troubles) == 1100:
+            client.stop()
+
+    assert in_thread(lambda: list(client.follow(["a"], on_trouble=on_trouble))) == []
+    assert len(troubles) == 1100
+
+
 def test_a_publication_over_a_connection_that_was_idle(serve: Serve) -> None:
     """The server has closed it: the publication is sent again, with the same key, and published once."""
     with serve(idle_timeout_seconds="1s") as server, Client(server.url) as client, server.caller() as caller:

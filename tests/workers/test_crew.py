@@ -11,7 +11,7 @@ from msgspec import structs
 
 from pushup.link import Link, framed
 from pushup.settings import Settings
-from pushup.workers import control
+from pushup.workers import control, crew
 from pushup.workers.crew import (
     ABORT_SECONDS,
     CHECK_SECONDS,
@@ -135,6 +135,19 @@ def test_the_pause_doubles(logged_failures: list[str]) -> None:
     expected = (RETRY_SECONDS[0], 1.0, 2.0, 4.0, 8.0, 16.0, LAST, LAST, LAST)
     assert all(pause <= found < pause + 0.2 for pause, found in zip(expected, pauses, strict=True)), pauses
     assert numbers(ship) == [1, *[2] * 10]
+    logged_failures.clear()
+
+
+def test_the_pause_has_a_limit_however_often_a_worker_has_died(
+    monkeypatch: pytest.MonkeyPatch, logged_failures: list[str]
+) -> None:
+    """Also after 1,024 times, when 2 to that power is no float."""
+    monkeypatch.setattr(crew, "RETRY_SECONDS", (1e-9, 1e-9))
+    ship = Ship()
+    for count in range(2, 1100):
+        ship.started[-1].dies()
+        ship.advance(0.1)
+        assert len(ship.started) == count + 1
     logged_failures.clear()
 
 
