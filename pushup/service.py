@@ -121,6 +121,8 @@ class PushUpService(Service):
     async def _stop(self) -> None:
         """Answer held polls over the drain window, send what is left, and stop in the reverse order."""
         _log.info("draining {held} held polls, then stopping", held=self._node.polls.count)
+        if self._worker is not None and self._edge.connection_count:
+            self._node.answer_balancer("")  # stands for those whose checks reached other workers; it never notices
         if self._node.has_balancer:
             self._edge.begin_drain()  # it may be sending a request on an idle connection, and cannot repeat each
         else:

@@ -20,7 +20,7 @@ import pytest
 import pushup
 from tests.server.caller import Caller, data_of, poll_path
 from tests.server.conftest import Serve
-from tests.server.raw_client import WAIT_SECONDS, RawClient, get
+from tests.server.raw_client import WAIT_SECONDS, RawClient, get, post
 from tests.server.redis_server import RedisServer, free_port
 from tests.server.server_process import Server, clean_environment, wait_until
 
@@ -291,6 +291,28 @@ def test_sigterm_drains_all_workers(serve: Serve, stack: ExitStack) -> None:
         assert server.wait() == 0
         assert time.monotonic() - began > 0.9
         assert not any(worker.is_running() for worker in workers)
+
+
+def test_idle_connections_of_workers_that_no_balancer_has_asked(serve: Serve, stack: ExitStack) -> None:
+    """Its checks may have reached another worker: what it sends on a connection that was idle is still answered."""
+    with serve("--workers", "2", drain_seconds="60s") as server:
+        idle = [stack.enter_context(server.connect()) for _ in range(CLIENTS)]
+        for client in idle:
+            client.send(get("/healthz"))
+            assert client.read_response().status == 200
+        server.signal(signal.SIGTERM)
+        wait_until(lambda: sum("draining" in line for line in server.log_lines()) >= 2, "both workers to drain")
+        for client in idle:
+            client.send(post("/v1/messages", {"channels": ["a"], "data": 1}))
+            response = client.read_response()
+            assert (response.status, response.headers["connection"]) == (201, "close")
+
+
+def test_workers_without_connections_stop_at_once(serve: Serve) -> None:
+    """No balancer can be using them."""
+    with serve("--workers", "2", drain_seconds="60s") as server:
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
 
 
 def test_a_worker_that_gets_sigterm_is_replaced(serve: Serve, stack: ExitStack) -> None:
