@@ -8,7 +8,6 @@ long as reading is faster than changing.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import count, islice
 from typing import TypeVar
@@ -100,7 +99,7 @@ class Incoming:
     def __init__(self) -> None:
         self._channels: dict[str, ChannelSnapshot] = {}
         self._messages: list[MessageSnapshot] = []
-        self._keys: list[tuple[str, Remembered]] = []
+        self._keys: dict[str, Remembered] = {}  # by sequence; several may have one, in more than one piece
 
     def add(self, piece: Piece | Changes) -> None:
         """Take the next piece."""
@@ -110,8 +109,9 @@ class Incoming:
             self._channels.pop(name, None)
         last_message = self._messages[-1].sequence if self._messages else 0
         self._messages += [m for m in piece.messages if m.sequence > last_message]
-        last_key = self._keys[-1][1].sequence if self._keys else 0
-        self._keys += [item for item in piece.keys if item[1].sequence > last_key]
+        for key, remembered in piece.keys:
+            self._keys.pop(key, None)  # what is read again comes again in full
+            self._keys[key] = remembered
 
     def snapshot(self, last: Changes) -> Snapshot:
         """The state as of the last piece, which was added as well; its channels are in any order.
@@ -119,7 +119,6 @@ class Incoming:
         Its messages are this list, not a copy: that of a million takes 7 ms. So those that were dropped meanwhile are
         among them. All their channels have dropped them, and `Restoration` leaves them out.
         """
-        keys = bisect_left(self._keys, last.first_key, key=lambda item: item[1].sequence)
         return Snapshot(
             epoch=last.epoch,
             sequence=last.sequence,
@@ -131,7 +130,7 @@ class Incoming:
             limits=last.limits,
             channels=list(self._channels.values()),
             messages=self._messages,
-            keys=self._keys[keys:],
+            keys=[item for item in self._keys.items() if item[1].sequence >= last.first_key],
         )
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from pushup.core import transfer
 from pushup.core.commands import Command, Configure, Continue, Entry
+from pushup.core.keys import Remembered
 from pushup.core.restoration import restore
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
@@ -136,6 +137,21 @@ def test_the_last_piece_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(piece.channels) + piece.sequence - since <= transfer.LAST
     assert 1 <= rounds < transfer.ROUNDS
     assert sorted_snapshot(restore(incoming.snapshot(piece))) == sorted_snapshot(feed.state)
+
+
+def test_keys_of_one_sequence_in_two_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a new epoch may have them, which begins with the keys of a log and of a node."""
+    monkeypatch.setattr(transfer, "PIECE", 2)
+    feed = Feed()
+    names = ["before", "one", "two", "three", "after"]
+    for name, sequence in zip(names, (1, 2, 2, 2, 3), strict=True):
+        feed.state.keys.restore(name, Remembered(EPOCH, sequence, 1, 1000.0))
+    feed.state.note_changes()
+    outgoing, incoming = Outgoing(feed.state), Incoming()
+    while not isinstance(piece := outgoing.next(), Changes):
+        incoming.add(piece)
+    incoming.add(piece)
+    assert [key for key, _ in incoming.snapshot(piece).keys] == names
 
 
 def test_keys_that_are_read_twice_are_there_once() -> None:
