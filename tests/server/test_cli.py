@@ -182,15 +182,17 @@ def test_new_cluster_is_interrupted() -> None:
     """While Redis does not reply."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         broadcast = f"redis://127.0.0.1:{silent.getsockname()[1]}"
-        with subprocess.Popen(
-            [sys.executable, "-m", "pushup", "new-cluster", "--broadcast", broadcast],
-            env=clean_environment({}),
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as renaming:
-            with silent.accept()[0]:
-                renaming.send_signal(signal.SIGINT)
-                _, errors = renaming.communicate(timeout=20)
+        with (
+            subprocess.Popen(
+                [sys.executable, "-m", "pushup", "new-cluster", "--broadcast", broadcast],
+                env=clean_environment({}),
+                stderr=subprocess.PIPE,
+                text=True,
+            ) as renaming,
+            silent.accept()[0],
+        ):
+            renaming.send_signal(signal.SIGINT)
+            _, errors = renaming.communicate(timeout=20)
     assert (renaming.returncode, errors) == (1, "Aborted!\n")
 
 
