@@ -119,7 +119,7 @@ _BUGS = (
         "durable-although-there-was-a-replica",
         "a replica that is started as a primary passes as the server that syncs each write",
         "primary and a node lost together",
-        (Edit(f"{AT}/durability.py", "and not self.is_disproved", ""),),
+        (Edit(f"{AT}/durability.py", "log.syncs_each_write and not self.is_disproved", "log.syncs_each_write"),),
         test="tests/broadcast/redis/test_restarts.py",
         why="a promoted replica of the simulation says that it was one",
     ),
