@@ -279,8 +279,10 @@ class Cluster:
         return self._part("redis", command, lambda: _redis_answers(self.ports["redis"]))
 
     def _node(self, name: str) -> Part:
-        broadcast = self.redis_url if self._broadcast == OWN_REDIS else self._broadcast
-        settings = [part for key, value in self._settings.items() for part in ("--set", f"{key}={value}")]
+        is_own = self._broadcast == OWN_REDIS
+        broadcast = self.redis_url if is_own else self._broadcast
+        wanted = {"redis_durable": "true", **self._settings} if is_own else self._settings  # see `_redis`
+        settings = [part for key, value in wanted.items() for part in ("--set", f"{key}={value}")]
         command = [
             sys.executable, "-m", "pushup", "serve", "--listen", self.address(name), "--broadcast", broadcast,
             *settings,

@@ -264,7 +264,7 @@ def _here(text: str, name: str, at: Mapping[str, str], folder: Path) -> str:
     for there, here in {
         "/usr/local/etc/haproxy": str(HERE), "/etc/pushup.toml": str(HERE / "pushup.toml"),
         "/certificate.sh": str(HERE / "certificate.sh"), "/certificate/": f"{folder}/",
-        "/run/haproxy/": f"{folder}/", "/var/lib/example": str(folder),
+        "/run/haproxy/": f"{folder}/", "/var/lib/example": str(folder), "/var/lib/pushup": str(folder / name),
     }.items():  # fmt: skip
         text = text.replace(there, here)
     return text

@@ -7,7 +7,8 @@ if (redis.call('HGET', KEYS[1], 'epoch') or '') ~= ARGV[1] or redis.call('HLEN',
   or redis.call('XLEN', KEYS[8]) ~= tonumber(ARGV[10]) then
   return 0
 end
-local founded = redis.call('TIME')[1]
+local now = redis.call('TIME')
+local founded = string.format('%.6f', now[1] + now[2] / 1000000)
 if ARGV[8] ~= ARGV[2] then  -- the cluster is named by another epoch
   founded = redis.call('HGET', KEYS[1], 'founded') or 0
 end

@@ -38,9 +38,17 @@ def tail_of(
         (run or b"").decode(errors="replace"),
         number(version or b"1"),
         cluster.decode() if cluster is not None and _is_name(cluster) else "",
-        float(number(founded or b"0")),
+        _seconds(founded or b"0"),
         replicated is not None,
     )
+
+
+def _seconds(text: bytes) -> float:
+    """A time in the state; 0 if it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
 
 
 def number(text: bytes) -> int:

@@ -24,8 +24,9 @@ SEEDS = 5
 STEPS = 2000
 MARK = files("pushup.broadcast.redis").joinpath("mark.lua").read_bytes()
 NAMES = ("append", "begin", "save", "load", "report", "switch", "vouch")
-STATE, LOG, CHANNELS, MESSAGES, KEYS, LOADS, LEASES, MEMBERS, VOUCHERS, NEW = (
-    b"{p}:" + name for name in b"state log channels messages keys loads leases members vouchers begin:e".split()
+STATE, LOG, CHANNELS, MESSAGES, KEYS, LOADS, LEASES, MEMBERS, VOUCHERS, NEW, NEW_KEYS, LAYOUT = (
+    b"{p}:" + name
+    for name in b"state log channels messages keys loads leases members vouchers begin:e begin:e:keys layout".split()
 )
 HASHES, STREAMS, SETS = (STATE, CHANNELS, MEMBERS, VOUCHERS, NEW), (LOG, MESSAGES, KEYS), (LOADS, LEASES)
 EVERY = (*HASHES, *STREAMS, *SETS)
@@ -164,14 +165,17 @@ class Pair:
         count = len(self.fake.data.get(NEW, b"")) if self.random.random() < 0.8 else 1
         over = self.state(b"epoch") if STATE in self.fake.data else b""
         time = b"%.6f" % (self.fake.now() + self.random.choice((-100, 5000)))
-        arguments = [over, b"e" + self.number(), time, b"run", b"2", b"checkpoint", b"%d" % count]
-        return [STATE, LOG, CHANNELS, MESSAGES, KEYS, VOUCHERS, NEW], arguments
+        epoch, sequence = b"e" + self.number(), self.state(b"sequence")
+        checkpoint = b'{"sequence":%b}' % sequence
+        arguments = [over, epoch, time, b"run", b"2", checkpoint, b"%d" % count, epoch, sequence, b"0", b"2"]
+        return [STATE, LOG, CHANNELS, MESSAGES, KEYS, VOUCHERS, NEW, NEW_KEYS, LAYOUT], arguments
 
     def save(self) -> tuple[list[bytes], list[bytes]]:
         random, sequence = self.random, self.state(b"sequence")
         changed = [word for name in random.sample((b"a", b"b", b"c"), random.randrange(3)) for word in (name, b"body")]
         bodies = [word for _ in range(2) for word in (random.choice((b"", b"body")), self.number(30))]
-        head = [self.state(b"epoch"), self.state(b"saved"), sequence, b"checkpoint", self.number(40)]
+        checkpoint = b'{"sequence":%b}' % sequence
+        head = [self.state(b"epoch"), self.state(b"saved"), sequence, checkpoint, self.number(40)]
         forgotten = random.choice(([], [b"a"], [b"b", b"none"]))
         arguments = [*head, *bodies, b"%d" % (len(changed) // 2), *changed, *forgotten]
         return [STATE, LOG, CHANNELS, MESSAGES, KEYS, LOADS], arguments
@@ -182,7 +186,7 @@ class Pair:
 
     def report(self) -> tuple[list[bytes], list[bytes]]:
         member, lease = self.random.choice((b"", b"M", b"N")), self.random.choice((b"1000.0", b"2000", b"-1", b"0"))
-        return [STATE, LEASES, MEMBERS], [self.random.choice((b"l", b"m", b"n")), member, lease]
+        return [STATE, LEASES, MEMBERS], [self.random.choice((b"l", b"m", b"n")), member, lease, b"0"]
 
     def switch(self) -> tuple[list[bytes], list[bytes]]:
         fields = self.random.choice(([b"epoch", b"e" + self.number(), b"run", b"r"], [b"version", b"2"]))
