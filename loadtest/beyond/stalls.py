@@ -190,7 +190,11 @@ def _backlog(sizes: Sizes, store: Store) -> Iterator[Row]:
         time.sleep(SETTLE_SECONDS)
         resume = partial(os.kill, node.server.pid, signal.SIGCONT)
         name = f"backlog, {sizes.publications} x {_messages(sizes)} messages on {sizes.batch} channels"
-        yield _watch(node, name, resume, "/v1/cursor", lambda seen: json.loads(seen.body)["cursor"] == end)
+
+        def has_caught_up(seen: Seen) -> bool:  # until then it may answer 503 (ACK-2)
+            return seen.status == 200 and json.loads(seen.body)["cursor"] == end
+
+        yield _watch(node, name, resume, "/v1/cursor", has_caught_up)
 
 
 def _expiry(sizes: Sizes, store: Store) -> Iterator[Row]:

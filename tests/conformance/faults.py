@@ -571,7 +571,8 @@ NOTICED: dict[str, tuple[str, ...]] = {
     "gives messages of streams a name": ("streams/have-messages-as-in-answers", "streams/are-server-sent-events"),
     "changes messages of streams": ("streams/have-messages-as-in-answers", "streams/carry-any-json"),
     "gives every event an id": (
-        "streams/tell-of-*",
+        "streams/tell-of-gaps",
+        "streams/tell-of-closings",
         "streams/hand-out-tickets",
         "streams/say-why-they-end",
     ),

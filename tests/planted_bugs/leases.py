@@ -98,8 +98,8 @@ _BUGS = (
         (
             Edit(
                 f"{AT}/session.py",
-                "        self._outage.refused(str(reply))\n",
-                "        self._outage.refused(str(reply))\n        self._trouble = None\n",
+                "        self._outage.refused(reply.reason)\n",
+                "        self._outage.refused(reply.reason)\n        self._trouble = None\n",
             ),
         ),
         test=REFUSALS,

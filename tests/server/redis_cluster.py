@@ -72,8 +72,8 @@ class RedisCluster:
             wait_until(lambda n=number: self.ready(n), f"node {number} to be ready")  # type: ignore[misc]
 
     def cursors(self) -> list[str]:
-        """The nodes' addresses."""
-        return [caller.cursor() for caller in self.callers]
+        """The nodes' cursors. A node that has just connected again says 503 until it has caught up."""
+        return [_cursor_in_the_end(caller) for caller in self.callers]
 
     def wait_until_one(self) -> str:
         """Wait until all nodes have applied the same entries; returns their cursor."""
@@ -188,6 +188,20 @@ def poll_in_the_end(caller: Caller, *channels: str, **parameters: object) -> dic
     wait_until(is_answered, "an answer")
     assert replies[-1].status == 200, replies[-1]
     value: dict[str, Any] = replies[-1].value
+    return value
+
+
+def _cursor_in_the_end(caller: Caller) -> str:
+    """The current cursor of a node, once it knows what there is now."""
+    replies: list[Reply] = []
+
+    def is_answered() -> bool:
+        replies.append(caller.call("GET", "/v1/cursor"))
+        return replies[-1].status != 503
+
+    wait_until(is_answered, "a cursor")
+    assert replies[-1].status == 200, replies[-1]
+    value: str = replies[-1].value["cursor"]
     return value
 
 

@@ -55,9 +55,12 @@ class Nodes(Cluster):
         broadcast: str = LINKED,
         links: Mapping[str, str] | None = None,
         environments: Mapping[str, dict[str, str]] | None = None,
+        is_durable: bool = False,
     ) -> None:
+        """`is_durable`: as an operator would, declare that Redis syncs each write, and has no replica."""
         without = ("example",) if nodes > 1 else ("example", "haproxy")
-        super().__init__(nodes=nodes, broadcast=broadcast, settings=SETTINGS, without=without, folder=folder)
+        settings = {**SETTINGS, "redis_durable": "true"} if is_durable else SETTINGS
+        super().__init__(nodes=nodes, broadcast=broadcast, settings=settings, without=without, folder=folder)
         self._links = links or {}
         self._environments = environments or {}
 

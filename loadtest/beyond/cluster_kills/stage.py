@@ -105,7 +105,7 @@ def staged(
                 spare.replicate(redis)
             links = stack.enter_context(closing(Links(redis.port, ports[2:])))
             urls = {name: f"redis://127.0.0.1:{port}" for name, port in zip(names, ports[2:], strict=True)}
-            cluster = Nodes(folder, nodes=NODES, links=urls, environments=environments)
+            cluster = Nodes(folder, nodes=NODES, links=urls, environments=environments, is_durable=not with_spare)
         stack.enter_context(cluster)
         fronts = ["inside"] * len(cluster.nodes) if "haproxy" in cluster.parts else []
         target = Target([cluster.address(name) for name in (*fronts, *cluster.nodes)], cluster.publish_key)

@@ -29,6 +29,13 @@ class ErrorReply(Exception):
         self.code = _CODES.get(text.partition(" ")[0], ErrorCode.OTHER)
 
     @property
+    def reason(self) -> str:
+        """The text, without the script that Redis names at its end unless that may be the reason: if Redis takes no
+        writes, it says so of whichever script comes first."""
+        text = str(self)
+        return text if self.is_about_the_data else text.partition(" script: ")[0]
+
+    @property
     def ends_with_connection(self) -> bool:
         """Whether a new connection solves it: it leads to the new master, and loads the scripts."""
         return self.code in (ErrorCode.READ_ONLY, ErrorCode.NO_SCRIPT)

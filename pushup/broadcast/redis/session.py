@@ -139,8 +139,8 @@ class Session:
 
     def _refused(self, reply: ErrorReply) -> None:
         """Redis takes no publications, though the log is followed."""
-        self._trouble = refusals.refused(f"Redis: {reply}", reply.code.value or "refused")
-        self._outage.refused(str(reply))
+        self._trouble = refusals.refused(f"Redis: {reply.reason}", reply.code.value or "refused")
+        self._outage.refused(reply.reason)
         self._replica.is_in_doubt |= reply.is_about_the_data
         if reply.ends_with_connection or reply.is_about_the_data:
             self._reconnect(str(reply))

@@ -26,3 +26,10 @@ def test_the_first_word_is_the_code(text: str, code: ErrorCode, ends: bool) -> N
     """The text is kept; only some errors are solved by a new connection."""
     error = ErrorReply(text)
     assert (str(error), error.code, error.ends_with_connection) == (text, code, ends)
+
+
+def test_the_reason_names_the_script_only_where_that_may_be_it() -> None:
+    """So one outage has one reason, whichever script Redis refuses."""
+    assert ErrorReply("OOM not allowed. script: c055ce, on @user_script:12.").reason == "OOM not allowed."
+    failed = "ERR attempt to index a nil value script: c055ce, on @user_script:12."
+    assert ErrorReply(failed).reason == failed
