@@ -259,7 +259,8 @@ def test_replicated_is_when_a_replica_has_it(redis: RedisServer, tmp_path: Path,
 
 def test_while_redis_is_gone_polls_wait_and_publishing_is_refused(cluster: RedisCluster, channel: str) -> None:
     """503 at once with a reason, cached messages are served, held polls wait; then all resume in the same epoch."""
-    chain = Chain(cluster, channel, cursor=cluster.wait_until_one())
+    start = cluster.wait_until_one()
+    chain = Chain(cluster, channel, cursor=start)
     cluster.publish([channel], "before")
     dump = cluster.redis.dump()
     cluster.wait_until_one()
@@ -270,7 +271,7 @@ def test_while_redis_is_gone_polls_wait_and_publishing_is_refused(cluster: Redis
     for caller in cluster.callers:
         wait_until(lambda c=caller: try_to_publish(c, [channel], "refused").status == 503, "refusal")  # type: ignore[misc]
         assert UNKNOWN not in refused(caller, channel)
-        assert data_of(caller.poll(channel, timeout=0)) == ["before"]
+        assert data_of(caller.poll(channel, cursor=start, timeout=5)) == ["before"]
         assert caller.call("GET", "/healthz").status == 200
     cluster.redis.roll_back(dump)
     publish_in_the_end(cluster.callers[0], [channel], "after")
@@ -297,7 +298,7 @@ def test_a_redis_that_hangs_is_seen_by_readyz_and_publishers(cluster: RedisClust
             assert cluster.ready(0)
             assert UNKNOWN in refused(cluster.callers[0], channel)
             wait_until(lambda: not any(cluster.ready(n) for n in range(3)), "all to be not ready")
-            assert data_of(cluster.callers[2].poll(channel, timeout=0)) == []
+            assert data_of(cluster.callers[2].poll(channel, cursor=start, timeout=0.5)) == []
             refused(cluster.callers[2], channel)
         finally:
             cluster.redis.signal(signal.SIGCONT)
