@@ -154,7 +154,8 @@ def test_a_journal_that_was_put_back_is_noticed(serve: Serve, path: Path) -> Non
             answer = caller.poll("a", cursor=cursor, timeout=0)
             assert (gaps_of(answer), answer["messages"]) == (lost, [])
         assert caller.call("GET", "/v1/channels/a").status == 200
-        new = [caller.publish(["a"], n, key=f"k{n}")["id"] for n in range(30)]
+        assert caller.publish(["a"], 0, key="k0")["id"] == ids[0], "keys are kept"
+        new = [caller.publish(["a"], n, key=f"new{n}")["id"] for n in range(30)]
         assert not set(new) & set(ids)
         last = caller.cursor()
         (line,) = [line for line in server.log_lines() if "an older copy was put in its place" in line]
