@@ -5,7 +5,7 @@
 # |---|---|---|
 # | make check | after each change | lint, types, every test that needs no process |
 # | make test | before each commit | that, and the tests with real processes |
-# | make test-all | CI | that, the experiments, containers, whatever takes long; it measures coverage |
+# | make test-all | CI | that, many more random runs, the experiments, containers; it measures coverage |
 
 PYTHON ?= python3
 VENV := .venv
@@ -35,6 +35,9 @@ need = @for program in $(1); do command -v $$program > /dev/null || missing="$$m
 	[ -z "$$missing" ] || { $(APT_INSTALL) $(2); } || \
 	{ echo "Missing:$$missing. Install these first: $(2)"; exit 1; }
 
+# Where this is set (container images do), each of the thousand processes that tests start would compile PushUp anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run check check-inside check-browser compiled test-compiled check-types coverage test test-all cluster lint clean FORCE
 
 run: $(VENV)/run.stamp
@@ -43,7 +46,7 @@ run: $(VENV)/run.stamp
 check: lint check-inside check-browser
 
 check-inside: $(VENV)/test.stamp
-	$(PYTEST) -m "not processes"
+	$(PYTEST) -m "not processes and not thorough"
 
 # pushup.js; `make test` runs these too, by tests/browser/test_browser.py.
 check-browser:
@@ -60,28 +63,29 @@ compiled: $(VENV)/test.stamp
 	$(call need,git gcc,git gcc libc6-dev)
 	$(BIN)/python deploy/compiled.py $(VENV)/compiled
 
-# What decides about bytes and messages, and the simulation. With TESTS=tests, everything that needs no process.
+# What decides about bytes and messages, and the simulation; in CI, everything that needs no process.
+COMPILED_TESTS := not processes and not interpreted and not thorough
 TESTS := tests/core tests/net tests/simulation tests/test_node.py tests/test_compiled.py
 test-compiled: compiled
-	cd $(VENV)/compiled && PUSHUP_FORM=compiled $(CURDIR)/$(PYTEST) -m "not processes and not interpreted" $(TESTS)
+	cd $(VENV)/compiled && PUSHUP_FORM=compiled $(CURDIR)/$(PYTEST) -m "$(COMPILED_TESTS)" $(TESTS)
 
 # Of core and broadcast; the threshold is in pyproject.toml.
 coverage: $(VENV)/test.stamp
-	$(PYTEST) -m "not processes" --cov --cov-report term
+	$(PYTEST) -m "not processes and not thorough" --cov --cov-report term
 
 test: WORKERS = $$(($(CORES) + 1))
 test: lint
 	$(call need,$(TEST_PROGRAMS),$(TEST_PACKAGES))
-	$(PYTEST) -m "not long and not containers"
+	$(PYTEST) -m "not long and not containers and not thorough"
 	@$(MAKE) --no-print-directory test-compiled
 
-# In three parts, for coverage is measured without processes. All are run before it fails. A test with processes that fails
-# is run once more, alone (.ci/again.py).
+# In three parts, for coverage is measured without processes. All are run before it fails. Only the compiled part has the
+# tests marked `thorough`. A test with processes that fails is run once more, alone (.ci/again.py).
 test-all: WORKERS = $$(($(CORES) + 1))
 test-all: lint
 	$(call need,$(TEST_PROGRAMS) $(BROWSER_PROGRAMS),$(TEST_PACKAGES) $(BROWSER_PACKAGES))
 	@$(MAKE) --no-print-directory coverage || failed="make coverage"; \
-	$(MAKE) --no-print-directory test-compiled TESTS=tests || failed="$$failed, make test-compiled"; \
+	$(MAKE) --no-print-directory test-compiled TESTS=tests COMPILED_TESTS="not processes and not interpreted" || failed="$$failed, make test-compiled"; \
 	$(BIN)/python .ci/again.py $(PYTEST) -m processes || failed="$$failed, pytest -m processes"; \
 	[ -z "$$failed" ] || { echo "failed, see above: $${failed#, }"; exit 1; }
 

@@ -34,6 +34,9 @@ SHARED = {"_shared_cluster": "session", "_shared_server": "module", "shared": "m
 """Fixtures that start much for many tests, and their scope. With several workers one of them runs all these tests, or
 each would start them for itself."""
 
+RANDOM = ("seed", "batch")
+"""Parameters of random tests. Only the first value is part of `make check`; the others are marked `thorough`."""
+
 ONE_AT_A_TIME = ("long", "containers")
 """Markers of tests that would be in each other's way: experiments measure."""
 
@@ -72,7 +75,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.xdist_group(marker))
         if isinstance(item, pytest.Function):
-            strategy = str(item.callspec.params.get("wait_strategy", "")) if hasattr(item, "callspec") else ""
+            parameters = item.callspec.params if hasattr(item, "callspec") else {}
+            if any(str(parameters.get(name, 0)) != "0" for name in RANDOM) and not item.get_closest_marker("interpreted"):
+                item.add_marker("thorough")
+            strategy = str(parameters.get("wait_strategy", ""))
             for fixture in SHARED.keys() & set(item.fixturenames):
                 group = path.stem + strategy if SHARED[fixture] == "module" else fixture.strip("_")
                 item.add_marker(pytest.mark.xdist_group(group))

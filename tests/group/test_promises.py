@@ -116,6 +116,7 @@ BROKEN: dict[str, tuple[Patch, tuple[Order, ...], tuple[Atomicity, ...]]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("promise", BROKEN)
 def test_a_broken_core_breaks_its_promise(promise: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The simulation notices, and says which promise; for the same proposals, the core as it is keeps all."""

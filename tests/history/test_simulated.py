@@ -106,6 +106,7 @@ def places(history: list[Event], least: int) -> list[tuple[int, int]]:
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("change", "least", "promises"),
     [

@@ -58,4 +58,3 @@ class OtherCluster:
         self.server.is_over = True
         self.server.kill()
         self.redis.stop()
-        self.server.forget()

@@ -777,6 +777,8 @@ def simulate(plan: Plan, observe: Callable[[Simulation], None] | None = None) ->
         use_version(LATEST_VERSION)
         for server in simulation.servers:
             server.forget()
+        if simulation.other is not None:
+            simulation.other.server.forget()
         if simulation.parent is not None:
             simulation.parent.disk.close()
     return Result(

@@ -25,10 +25,10 @@ from tests.simulation.world import START
 ROOT = Path(__file__).parents[2]
 
 FIRST_SEED = 0
-BATCHES = 8
-WORKER_BATCHES = 4
-BATCH_SEEDS = 25
-"""These are the seeds of `make check`; `python -m tests.simulation --seeds 20000` runs many more."""
+BATCHES = 20
+WORKER_BATCHES = 10
+BATCH_SEEDS = 10
+"""One batch is part of `make check`, all are of CI; `python -m tests.simulation --seeds 20000` runs many more."""
 
 LEASE_SEEDS = 10
 """Of these, each takes three times as long."""
