@@ -7,6 +7,8 @@ export interface Message<Data = any> {
   /** Those of the message's channels that the subscription has. */
   channels: string[];
   data: Data;
+  /** The name that its publisher gave it, if any. */
+  event?: string;
 }
 
 export interface Gap {

@@ -95,6 +95,7 @@ def _print(value: object) -> None:
     required=True,
     help="JSON; other text is published as a string. With - each line of standard input is a message.",
 )
+@click.option("--event", help="A name for the message, which subscribers receive with it.")
 @click.option("--idempotency-key", help="Publish only once, even if this is run again with the same key.")
 @click.option(
     "--ack",
@@ -103,7 +104,13 @@ def _print(value: object) -> None:
 )
 @_client_options
 def publish(
-    channels: tuple[str, ...], data: str, idempotency_key: str | None, ack: str | None, url: str, key: str | None
+    channels: tuple[str, ...],
+    data: str,
+    event: str | None,
+    idempotency_key: str | None,
+    ack: str | None,
+    url: str,
+    key: str | None,
 ) -> None:
     """Publish a message on one or more CHANNELS."""
     with _errors_shown():
@@ -115,7 +122,7 @@ def publish(
             except ValueError:
                 value = line.rstrip("\n")
             key_of_one = f"{key_of_all}-{number}" if data == "-" else key_of_all
-            _print(client.publish(list(channels), value, idempotency_key=key_of_one, ack=ack))
+            _print(client.publish(list(channels), value, event=event, idempotency_key=key_of_one, ack=ack))
 
 
 @click.command()

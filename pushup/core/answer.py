@@ -5,10 +5,11 @@ from __future__ import annotations
 from msgspec import Raw, Struct
 
 from pushup.core.channel import GapReason
+from pushup.core.message import Attributes
 
 
-class Received(Struct, frozen=True):
-    """A message as one subscriber gets it; `time`: Unix time.
+class Received(Attributes, frozen=True):
+    """A message as one subscriber gets it, its attributes among its fields; `time`: Unix time.
 
     `channels`: those of its channels that were asked for and still keep it. To name one that has dropped it would say
     that this channel's gap ends before it.

@@ -9,17 +9,23 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Literal
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, json
 
 from pushup.core.errors import PushUpError
 from pushup.core.limits import Limits
+from pushup.core.message import Attributes
 
 
-class Draft(Struct, frozen=True, gc=False):
+class Draft(Struct, frozen=True, omit_defaults=True, gc=False):
     """A message that has no place in the order yet; `channels` are distinct names or ids."""
 
     channels: tuple[str, ...]
     data: Raw
+    attributes: Attributes | None = None
+
+    def copy(self) -> Draft:
+        """One with its own data, which may be part of a larger buffer that should be freed."""
+        return Draft(self.channels, self.data.copy(), self.attributes)
 
 
 class Publish(Struct, frozen=True, tag="publish"):
@@ -44,6 +50,8 @@ class Publish(Struct, frozen=True, tag="publish"):
             names = [name.encode() for name in draft.channels]
             sizes = (len(memoryview(draft.data)), *map(len, names))
             digest.update(b"%b:%b%b" % (repr(sizes).encode(), b"".join(names), draft.data))
+            if draft.attributes is not None:
+                digest.update(json.encode(draft.attributes))
         return digest.hexdigest()
 
 

@@ -1,4 +1,9 @@
-"""A message: one published value, stored once however many channels it was published to (docs/architecture.md)."""
+"""A message: one published value, stored once however many channels it was published to (docs/architecture.md).
+
+What a publisher may add to channels and data is one value, `Attributes`. It travels whole, from the body of a
+publication through the log or the journal into every cache. Another attribute is added here, and checked in
+`net.api.bodies`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,18 @@ from msgspec import Raw, Struct
 
 MESSAGE_OVERHEAD_BYTES = 1024
 """What a message takes besides its data: the object, its place in two trees, its names. Measured: 0.6-1.0 KiB."""
+
+
+class Attributes(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+    """What a message may have. Where clients see a message, they are fields of it."""
+
+    event: str = ""
+    """A name for clients that dispatch on one."""
+
+
+def attributes_of(given: Attributes) -> Attributes | None:
+    """Those of something that has them among its fields; None if it has none, as most."""
+    return Attributes(event=given.event) if given.event else None
 
 
 class Message(Struct, eq=False, gc=False):
@@ -22,6 +39,7 @@ class Message(Struct, eq=False, gc=False):
     time: float
     channels: tuple[str, ...]
     data: Raw
+    attributes: Attributes | None = None
     holders: int = 0
     size: int = 0
 

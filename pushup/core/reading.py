@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from heapq import merge
 from operator import attrgetter
 
+from msgspec.structs import asdict
+
 from pushup.core.answer import Answer, Gap, Received
 from pushup.core.channel import Channel, GapReason
 from pushup.core.cursor import Cursor, Start
@@ -82,7 +84,11 @@ def _take(
             return tuple(taken), upto
         upto = message.sequence
         epoch = now if upto > past.sequence else past.at(upto, now)
-        taken.append(Received(f"{epoch}-{upto}", message.time, names, message.data))
+        if message.attributes is None:
+            taken.append(Received(f"{epoch}-{upto}", message.time, names, message.data))
+        else:
+            attributes = asdict(message.attributes)
+            taken.append(Received(f"{epoch}-{upto}", message.time, names, message.data, **attributes))
     return tuple(taken), None
 
 

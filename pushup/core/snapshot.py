@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pushup.core.channel import Channel, GapReason
 from pushup.core.keys import Remembered
 from pushup.core.limits import Limits
-from pushup.core.message import Message
+from pushup.core.message import Attributes, Message
 from pushup.core.past_epochs import PastEpoch
 from pushup.core.rules import LATEST_VERSION
 
@@ -47,21 +47,22 @@ class ChannelSnapshot(Struct, frozen=True, gc=False):
         return channel
 
 
-class MessageSnapshot(Struct, frozen=True, gc=False):
+class MessageSnapshot(Struct, frozen=True, omit_defaults=True, gc=False):
     """A cached message; each of its open channels keeps it, unless it has dropped this sequence."""
 
     sequence: int
     time: float
     channels: tuple[str, ...]
     data: Raw
+    attributes: Attributes | None = None
 
     @classmethod
     def of(cls, m: Message) -> MessageSnapshot:
-        return cls(m.sequence, m.time, m.channels, m.data)
+        return cls(m.sequence, m.time, m.channels, m.data, m.attributes)
 
     def restore(self) -> Message:
         """That message, with a copy of its data, which may be part of a larger buffer that should be freed."""
-        return Message(self.sequence, self.time, self.channels, self.data.copy())
+        return Message(self.sequence, self.time, self.channels, self.data.copy(), self.attributes)
 
 
 class Changes(Struct, frozen=True):

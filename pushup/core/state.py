@@ -195,7 +195,8 @@ class ReplicatedState:
         channels = [find(name) or open_(name, None, time) for name in draft.channels]
         if len(channels) > 1:
             channels = list(dict.fromkeys(channels))  # a channel may be given by its name and by its id
-        self.cache.add(Message(sequence, time, tuple([c.name for c in channels]), draft.data), channels)
+        names = tuple([c.name for c in channels])
+        self.cache.add(Message(sequence, time, names, draft.data, draft.attributes), channels)
         for channel in channels:
             channel.expires = time + channel.ttl
             self._changes.note(channel.name)

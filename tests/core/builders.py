@@ -13,6 +13,7 @@ from pushup.core.commands import Command, Draft, Entry, Outcome, Publish
 from pushup.core.cursor import Cursor, Start, parse_cursor
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import HoldLimits, Limits
+from pushup.core.message import Attributes
 from pushup.core.poll import Poll, Selection
 from pushup.core.restoration import restore
 from pushup.core.state import ReplicatedState
@@ -21,8 +22,8 @@ from pushup.core.subscription import Subscription
 EPOCH = "e1"
 
 
-def draft(*channels: str, data: str = "1") -> Draft:
-    return Draft(channels, Raw(data.encode()))
+def draft(*channels: str, data: str = "1", event: str = "") -> Draft:
+    return Draft(channels, Raw(data.encode()), Attributes(event=event) if event else None)
 
 
 def publish(*channels: str, data: str = "1", key: str | None = None) -> Publish:

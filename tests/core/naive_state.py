@@ -26,10 +26,14 @@ from pushup.core.commands import (
 from pushup.core.cursor import Cursor
 from pushup.core.errors import BadRequest, ChannelExists, KeyReused, Overloaded, UnknownChannel
 from pushup.core.limits import Limits
-from pushup.core.message import MESSAGE_OVERHEAD_BYTES
+from pushup.core.message import MESSAGE_OVERHEAD_BYTES, Attributes
 from pushup.core.poll import Selection
 from pushup.core.reading import RECEIVED_OVERHEAD_BYTES
 from pushup.core.snapshot import Snapshot
+
+
+def _event(attributes: Attributes | None) -> str:
+    return attributes.event if attributes is not None else ""
 
 
 @dataclass
@@ -39,6 +43,7 @@ class NaiveMessage:
     time: float
     channels: tuple[str, ...]
     data: bytes
+    event: str
     keepers: set[str]
 
 
@@ -165,7 +170,9 @@ class NaiveState:
             channels = tuple(dict.fromkeys(self.resolve(n) or self._open(n, None) for n in draft.channels))
             for name in channels:
                 self.open[name].expires = entry.time + self.open[name].ttl
-            message = NaiveMessage(self.epoch, sequence, entry.time, channels, bytes(draft.data), set(channels))
+            message = NaiveMessage(
+                self.epoch, sequence, entry.time, channels, bytes(draft.data), _event(draft.attributes), set(channels)
+            )
             self.published.append(message)
             self.kept.append(message)
             self._evict(channels, len(message.data) + MESSAGE_OVERHEAD_BYTES)
@@ -224,8 +231,8 @@ class NaiveState:
         assert {c.name: (c.id, c.ttl, c.expires) for c in snapshot.channels if c.id} == {
             name: (c.id, c.ttl, c.expires) for name, c in self.open.items()
         }
-        assert [(m.sequence, m.time, m.channels, bytes(m.data)) for m in snapshot.messages] == [
-            (m.sequence, m.time, m.channels, m.data) for m in self.kept
+        assert [(m.sequence, m.time, m.channels, bytes(m.data), _event(m.attributes)) for m in snapshot.messages] == [
+            (m.sequence, m.time, m.channels, m.data, m.event) for m in self.kept
         ]
         assert [(key, kept.outcome) for key, kept in snapshot.keys] == [(k, v[0]) for k, v in self.keys.items()]
         assert snapshot.last_id == self.last_id
@@ -262,8 +269,9 @@ class NaiveState:
             if taken and (len(taken) == selection.limit or size > self.limits.answer_limit_bytes):
                 break
             taken.append(message)
-        assert [(m.id, m.time, m.channels, bytes(m.data)) for m in answer.messages] == [
-            (f"{m.epoch}-{m.sequence}", m.time, tuple(n for n in names if n in m.keepers), m.data) for m in taken
+        assert [(m.id, m.time, m.channels, bytes(m.data), m.event) for m in answer.messages] == [
+            (f"{m.epoch}-{m.sequence}", m.time, tuple(n for n in names if n in m.keepers), m.data, m.event)
+            for m in taken
         ]
         assert answer.more == (len(taken) < len(messages))
         end = taken[-1].sequence if answer.more else max(after or 0, self.last)

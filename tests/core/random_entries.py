@@ -30,7 +30,11 @@ def random_commands(random: Random, *, names: tuple[str, ...] = NAMES) -> Iterat
     """An endless series of commands of all kinds, each with the seconds since the previous one."""
     while True:
         drafts = [
-            draft(*random.sample(names, random.choice((1, 1, 2, len(names)))), data=f'"{"x" * random.randrange(40)}"')
+            draft(
+                *random.sample(names, random.choice((1, 1, 2, len(names)))),
+                data=f'"{"x" * random.randrange(40)}"',
+                event=random.choice(("", "", "e1", "e2")),
+            )
             for _ in range(random.choice((1, 1, 1, 2, 5)))
         ]
         name, ttl = random.choice(names), random.choice((None, None, 0.5, 6.0))

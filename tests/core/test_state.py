@@ -122,6 +122,7 @@ def test_a_repeated_key_returns_the_first_outcome_and_publishes_nothing() -> Non
     [
         batch(draft("a", data="2"), draft("b", data="1"), key="k"),
         batch(draft("a", data="1"), key="k"),
+        batch(draft("a", data="1", event="e"), draft("b", data="1"), key="k"),
         batch(draft("a", data="1"), draft("b", data="1"), draft("b", data="1"), key="k"),
         batch(draft("b", data="1"), draft("a", data="1"), key="k"),
         batch(draft("a", "b", data="1"), draft("b", data="1"), key="k"),

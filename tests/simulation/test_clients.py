@@ -7,7 +7,7 @@ import json
 import pytest
 
 from loadtest.history.events import BrokenPromise, Failed, GivenUp, Refused
-from tests.simulation.clients import ATTEMPTS, Publisher, Subscriber
+from tests.simulation.clients import ATTEMPTS, Publisher, Subscriber, attributes_of
 from tests.simulation.http import Message, Reader
 from tests.simulation.network import End, Network
 from tests.simulation.record import Record
@@ -85,8 +85,13 @@ def test_a_publication_that_is_acknowledged_or_wrong(setting: Setting) -> None:
     first, second = setting.record.checker.publications.values()
     assert (first.ids, second.ids, second.refused) == (("e1-1",), (), True)
     assert [message.json for message in setting.requests] == [
-        {"channels": ["a", "b"], "data": "p.1/0", "ack": "stable", "ack_timeout": 3.0},
-        {"messages": [{"channels": ["a"], "data": "p.2/0"}, {"channels": ["b"], "data": "p.2/1"}]},
+        {"channels": ["a", "b"], "data": "p.1/0", **attributes_of("p.1/0"), "ack": "stable", "ack_timeout": 3.0},
+        {
+            "messages": [
+                {"channels": ["a"], "data": "p.2/0", **attributes_of("p.2/0")},
+                {"channels": ["b"], "data": "p.2/1", **attributes_of("p.2/1")},
+            ]
+        },
     ]
 
 
@@ -162,7 +167,7 @@ def test_a_message_that_comes_late(setting: Setting, seconds: float, in_time: bo
     setting.reply = CREATED
     Publisher(setting.world, setting.network, "p", setting.record).publish("balancer", [("a",)], "k", "accepted")
     setting.run(1)
-    message = {"id": "e1-1", "time": 0.0, "channels": ["a"], "data": "p.1/0"}
+    message = {"id": "e1-1", "time": 0.0, "channels": ["a"], "data": "p.1/0", **attributes_of("p.1/0")}
     setting.reply = reply(200, {"cursor": "e1-1", "messages": [message], "gaps": [], "closed": []})
     setting.seconds = seconds
     setting.subscribe().prompt_from = 0.0

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from pushup.broadcast.members import Member
-from pushup.core.commands import Command, Draft, Entry, Publish
+from pushup.core.commands import Command, Entry, Publish
 from pushup.core.cursor import Cursor
 from pushup.core.errors import Overloaded, PushUpError, Unavailable
 from pushup.core.snapshot import Changes
@@ -166,4 +166,4 @@ def _own(command: Command) -> Command:
     """The command with copies of its messages, which would keep the whole frame alive."""
     if type(command) is not Publish:
         return command
-    return Publish(tuple([Draft(draft.channels, draft.data.copy()) for draft in command.messages]), command.key)
+    return Publish(tuple([draft.copy() for draft in command.messages]), command.key)

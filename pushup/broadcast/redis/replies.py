@@ -10,7 +10,7 @@ import msgspec
 
 from pushup.broadcast.redis.errors import Malformed
 from pushup.broadcast.redis.records import LogEntry, Tail, Unreadable
-from pushup.core.commands import Command, Draft, Entry, Publish
+from pushup.core.commands import Command, Entry, Publish
 
 _command = msgspec.json.Decoder(Command)
 
@@ -96,7 +96,7 @@ def _log_entry(epoch: str, place: bytes, fields: list[bytes]) -> LogEntry:
         return LogEntry(Unreadable(f"{epoch}-{last}", str(error)), last, values[b"tag"], values[b"after"])
     if type(command) is Publish and len(command.messages) > 1:
         # Copied, so that a message that stays in the cache does not keep the text of all alive.
-        command = Publish(tuple([Draft(draft.channels, draft.data.copy()) for draft in command.messages]), command.key)
+        command = Publish(tuple([draft.copy() for draft in command.messages]), command.key)
     entry = Entry(epoch, last - command.width + 1, float(values[b"time"]), command)
     return LogEntry(entry, last, values[b"tag"], values[b"after"])
 

@@ -2,6 +2,7 @@
 
     {"channels": ["author:John", "tag:c++"], "data": <any JSON>}          one message
     {"messages": [{"channels": [...], "data": ...}, ...]}                 several, all or nothing
+    {..., "event": "answer"}                                              of each message; optional
     {..., "ack": "stable", "ack_timeout": 5}                              the acknowledgement to wait for; optional
     {"name": "tag:c++", "ttl": 3600}                                      create; both optional
     {"ttl": 3600}                                                         renew; optional
@@ -21,6 +22,7 @@ from msgspec import UNSET, Raw
 from pushup.core.channels import is_id
 from pushup.core.commands import Ack, Confirmation, Create, Draft, Publish, Published, Renew
 from pushup.core.errors import BadRequest
+from pushup.core.message import Attributes, attributes_of
 from pushup.net.api.decoding import BodyDecoder
 from pushup.net.api.limits import PublicationLimits
 from pushup.net.api.shapes import (
@@ -44,6 +46,13 @@ TTL_LIMIT_SECONDS = 366 * 86400.0
 ACK_LIMIT_SECONDS = 60.0
 """The most that a publisher can wait."""
 
+EVENT_LIMIT = 64
+"""Characters of a message's `event`."""
+
+RESERVED_EVENTS = frozenset({"closed", "cursor", "error", "gap", "open", "ticket"})
+"""Names of events that streams send themselves, or that browsers' `EventSource` fires."""
+
+_EVENT = re.compile(r"[A-Za-z0-9_.:/-]+").fullmatch
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]").search
 
 
@@ -82,23 +91,25 @@ def read_publication(body: bytes, key: str | None, limits: PublicationLimits) ->
     if given.messages is not UNSET:
         if given.channels is not UNSET or given.data is not UNSET:
             raise BadRequest("give either `messages`, or `channels` and `data`, not both", field="messages")
+        if given.event:
+            raise BadRequest("each message has its own `event`; write it in `messages`", field="event")
         if not given.messages:
             raise BadRequest("`messages` is empty", field="messages")
         if len(given.messages) > limits.batch_limit:
             raise BadRequest(f"a publication can have at most {limits.batch_limit} messages", field="messages")
-        drafts = tuple(_draft(m.channels, m.data, f"messages[{i}].", limits) for i, m in enumerate(given.messages))
+        drafts = tuple(_draft(m.channels, m.data, m, f"messages[{i}].", limits) for i, m in enumerate(given.messages))
         _check_size(drafts, limits, field="messages")
         return Publication(Publish(drafts, key), True, given.ack, given.ack_timeout)
     if given.channels is UNSET:
         raise BadRequest("the field `channels` is missing", field="channels")
     if given.data is UNSET:
         raise BadRequest("the field `data` is missing", field="data")
-    drafts = (_draft(given.channels, given.data, "", limits),)
+    drafts = (_draft(given.channels, given.data, given, "", limits),)
     _check_size(drafts, limits, field="channels")
     return Publication(Publish(drafts, key), False, given.ack, given.ack_timeout)
 
 
-def _draft(channels: tuple[str, ...], data: Raw, at: str, limits: PublicationLimits) -> Draft:
+def _draft(channels: tuple[str, ...], data: Raw, given: Attributes, at: str, limits: PublicationLimits) -> Draft:
     if not channels:
         raise BadRequest("a message needs at least one channel", field=at + "channels")
     if len(channels) > limits.message_channels_limit:
@@ -109,7 +120,16 @@ def _draft(channels: tuple[str, ...], data: Raw, at: str, limits: PublicationLim
         raise MessageTooLarge(
             f"the data of a message can have at most {limits.message_limit_bytes} bytes", field=at + "data"
         )
-    return Draft(tuple(dict.fromkeys(channels)), data.copy())
+    if given.event:
+        _check_event(given.event, at + "event")
+    return Draft(tuple(dict.fromkeys(channels)), data.copy(), attributes_of(given))
+
+
+def _check_event(event: str, field: str) -> None:
+    if len(event) > EVENT_LIMIT or not _EVENT(event):
+        raise BadRequest(f"an event's name has 1 to {EVENT_LIMIT} letters, digits or any of _.:/-", field=field)
+    if event in RESERVED_EVENTS:
+        raise BadRequest(f"PushUp's own events are called {event}; choose another name", field=field)
 
 
 def _check_size(drafts: tuple[Draft, ...], limits: PublicationLimits, field: str) -> None:

@@ -7,17 +7,18 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from pushup.core.answer import Answer
 from pushup.core.commands import Ack
+from pushup.core.message import Attributes
 
 ACK_SECONDS = 5.0
 """How long a publisher waits for a stronger acknowledgement, unless it says so."""
 
 
-class MessageBody(Struct, forbid_unknown_fields=True):
+class MessageBody(Attributes, frozen=True):
     channels: tuple[str, ...]
     data: Raw
 
 
-class PublicationBody(Struct, forbid_unknown_fields=True):
+class PublicationBody(Attributes, frozen=True):
     ack: Ack = "accepted"
     ack_timeout: float = ACK_SECONDS
     channels: tuple[str, ...] | UnsetType = UNSET

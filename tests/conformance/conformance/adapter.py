@@ -54,12 +54,13 @@ class Published(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A message as a subscriber gets it; `channels` is empty where the server does not say."""
+    """A message as a subscriber gets it; `channels` is empty where the server does not say, `event` if it has none."""
 
     data: Any
     id: str = ""
     channels: tuple[str, ...] = ()
     time: float = 0.0
+    event: str = ""
 
 
 @dataclass(frozen=True)

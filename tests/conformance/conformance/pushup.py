@@ -106,4 +106,4 @@ class PushUp:
 
 def read_message(value: Any) -> Message:
     """A message of an answer, or the data of an event. Raises: KeyError, TypeError."""
-    return Message(value["data"], value["id"], tuple(value["channels"]), value["time"])
+    return Message(value["data"], value["id"], tuple(value["channels"]), value["time"], value.get("event", ""))

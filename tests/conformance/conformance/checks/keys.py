@@ -62,6 +62,15 @@ def compare_text(t: Trial) -> None:
         t.status(client.call("POST", "/v1/messages", body, Idempotency_Key=key), status)
 
 
+@must("KEY-2", *KEYS)
+def compare_events(t: Trial) -> None:
+    """Another event is another publication."""
+    client, name, key = t.client(), t.channel(), t.name()
+    for event, status in (("a", 201), ("b", 422), ("", 422), ("a", 201)):
+        body = {"channels": [name], "data": 1, "event": event}
+        t.status(client.call("POST", "/v1/messages", body, Idempotency_Key=key), status)
+
+
 @must("KEY-4", *KEYS)
 def publish_once_at_the_same_time(t: Trial) -> None:
     """Eight publishers with one key at the same moment publish once, and all get the same id."""

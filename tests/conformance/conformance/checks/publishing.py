@@ -289,3 +289,29 @@ def is_found_at_once(t: Trial) -> None:
         name = t.channel()
         publisher.publish(name, n)
         t.same("the messages", reader.poll(name).data, [n])
+
+
+@must("PUB-12", "POLL-2")
+def delivers_events_of_messages(t: Trial) -> None:
+    """Each message comes with its own `event`; one without has no such field."""
+    client, name = t.client(), t.channel()
+    client.call("POST", "/v1/messages", {"channels": [name], "data": 0, "event": "chat/said_1.0:x-y"})
+    drafts = [
+        {"channels": [name], "data": n, **event} for n, event in ((1, {}), (2, {"event": "b"}), (3, {"event": ""}))
+    ]
+    t.status(client.call("POST", "/v1/messages", {"messages": drafts}), 201)
+    t.same("the events", [m.event for m in client.poll(name).messages], ["chat/said_1.0:x-y", "", "b", ""])
+    raw = client.call("GET", f"/v1/poll?channel={name}").json["messages"]
+    t.same("the messages with an `event`", ["event" in message for message in raw], [True, False, True, False])
+
+
+@must("PUB-12")
+def refuses_other_events(t: Trial) -> None:
+    """Of other characters, too long, a name that is taken, or one for several messages."""
+    client, name = t.client(), t.channel()
+    for event in ("two words", "a\nb", "é", "x" * 65, "closed", "cursor", "error", "gap", "open", "ticket", 1):
+        body = {"channels": [name], "data": 1, "event": event}
+        t.problem(client.call("POST", "/v1/messages", body), 400, "bad-request", "event")
+        t.problem(client.call("POST", "/v1/messages", {"messages": [body]}), 400, "bad-request", "messages[0].event")
+    body = {"messages": [{"channels": [name], "data": 1}], "event": "a"}
+    t.problem(client.call("POST", "/v1/messages", body), 400, "bad-request", "event")
