@@ -213,4 +213,16 @@ BUGS = (
         "batch split: a cursor within a publication",
         (Edit(STATE, "        sequence += command.width\n", "        sequence += 1\n"),),
     ),
+    Bug(
+        "attributes-forgotten-by-a-snapshot",
+        "a message that comes from a checkpoint has lost its event",
+        "as snapshot-without-a-field",
+        (Edit("pushup/core/snapshot.py", "m.data, m.attributes)", "m.data)"),),
+    ),
+    Bug(
+        "attributes-forgotten-by-a-copy",
+        "the messages of a batch lose their events where its data is copied out of a larger buffer",
+        "fields that are added to a message, and not to each place that copies it",
+        (Edit("pushup/core/commands.py", "self.data.copy(), self.attributes)", "self.data.copy())"),),
+    ),
 )
