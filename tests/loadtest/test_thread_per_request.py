@@ -166,7 +166,7 @@ def _alike(value: Any, name: str = "") -> Any:
     if name in ("time", "expires") or (name == "id" and isinstance(value, int)):
         return type(value)()
     if name in ("cursor", "id", "ids"):
-        return re.sub(r"^[0-9a-f]{8,13}-", "E-", value)
+        return re.sub(r"^[0-9a-f]{8,20}-", "E-", value)
     return value
 
 

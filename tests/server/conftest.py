@@ -97,7 +97,7 @@ def stack() -> Iterator[ExitStack]:
 def channel(request: pytest.FixtureRequest) -> str:
     """The name of a channel that only this test uses."""
     name: str = request.node.name
-    return name
+    return name.replace(",", "")
 
 
 def _set(settings: Mapping[str, object]) -> tuple[str, ...]:

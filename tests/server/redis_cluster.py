@@ -20,8 +20,9 @@ TIMEOUT_SECONDS = 2.0
 EXPECTED = (
     r"Redis: .*; publishing is refused until it is back",
     r"; epoch \w+ begins, and subscribers are told of gaps",
+    r"redis_durable is ignored: Redis has a replica",
 )
-"""What nodes log when Redis is gone or has lost something."""
+"""What nodes log when Redis is gone, has lost something, or has a replica."""
 
 
 class RedisCluster:

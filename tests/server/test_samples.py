@@ -46,6 +46,7 @@ NOT_RUN = {
     "docs/http.md: from pushup.client": "tests/server/test_client.py runs it",
     "docs/recipes/": "tests/server/test_recipes.py goes through each",
     "docs/http.md: $ curl -N": "it has no end; tests/net/api/test_streaming.py and test_cli.py read such streams",
+    "docs/operations.md: pushup new-cluster": "tests/server/test_redis.py and test_cli.py run it",
     "README.md: make run": "it is how one gets here: CI begins with it",
     "README.md: make cluster": "tests/deploy/test_local.py runs what it runs",
     "docs/architecture.md: pushup/": "a list of folders",

@@ -55,8 +55,9 @@ def may_be_lines_of_json(t: Trial) -> None:
     t.same("the types", [media_type(stream.head) for stream in streams], list(KINDS))
     client.publish(name, {"a": "b\nc"})
     client.publish(name, None)
+    messages = [[stream.named("") for _ in range(2)] for stream in streams]  # before they are dropped
     t.status(client.call("DELETE", f"/v1/channels/{name}"), 204)
-    texts, lines = ([stream.named(event) for event in ("", "", "closed")] for stream in streams)
+    texts, lines = ([*events, stream.named("closed")] for events, stream in zip(messages, streams, strict=True))
     t.same("the lines", lines, texts)
 
 
