@@ -5,7 +5,7 @@ The Prometheus text is made from them when `/metrics` is requested.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 
 import psutil
@@ -14,6 +14,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 
 from pushup.core.answer import Answer
+from pushup.core.channel import DropReason
+from pushup.core.refusals import Refusal
 
 DELAY_BOUNDS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the answer delay histogram. A longer delay means that the message was read from the cache."""
@@ -66,7 +68,9 @@ class Metrics:
         self.accepted_connections = 0
         self.refused_connections = 0
         self._refusals: dict[str, int] = {}
-        self._refused_publications: dict[str, int] = {}
+        self._refused_publications = {refusal.kind: 0 for refusal in Refusal if refusal.is_of_commands}
+        self.dropped: Mapping[DropReason, int] = {}
+        """Messages dropped by the state of this node, by reason."""
         self.failed_outputs = 0
         self.failed_unsent = 0
         self.received_bytes = 0
@@ -116,20 +120,21 @@ class Metrics:
             buckets=self._answer_delay.buckets,
             sum_value=self._answer_delay.sum,
         )
-        refusals = CounterMetricFamily(
-            "pushup_refusals", "Requests refused because of their sender or destination", labels=("kind",)
+        by_reason = (
+            ("refusals", "kind", self._refusals, "Requests refused because of their sender or destination"),
+            (
+                "publications_refused",
+                "reason",
+                self._refused_publications,
+                "Publications, and changes of channels, answered 503 because of the message log",
+            ),
+            ("messages_dropped", "reason", self.dropped, "Messages that are no longer kept"),
         )
-        for kind, count in self._refusals.items():
-            refusals.add_metric((kind,), count)
-        yield refusals
-        refused = CounterMetricFamily(
-            "pushup_publications_refused",
-            "Publications, and changes of channels, answered 503 because of the message log",
-            labels=("reason",),
-        )
-        for kind, count in self._refused_publications.items():
-            refused.add_metric((kind,), count)
-        yield refused
+        for name, label, counts, text in by_reason:
+            family = CounterMetricFamily(f"pushup_{name}", text, labels=(label,))
+            for reason, count in counts.items():
+                family.add_metric((reason,), count)
+            yield family
         yield from self._collect_backends()
 
     def _collect_backends(self) -> Iterator[Metric]:
