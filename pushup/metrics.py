@@ -7,6 +7,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
+from typing import get_args
 
 import psutil
 from prometheus_client import CollectorRegistry, generate_latest
@@ -14,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 
 from pushup.core.answer import Answer
-from pushup.core.channel import DropReason
+from pushup.core.channel import DropReason, GapReason
 from pushup.core.refusals import Refusal
 
 DELAY_BOUNDS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -64,9 +65,9 @@ class Metrics:
         self.messages = 0
         self.deliveries = 0
         self.answers = 0
-        self.gaps = 0
         self.accepted_connections = 0
         self.refused_connections = 0
+        self._gaps = dict.fromkeys(get_args(GapReason), 0)
         self._refusals: dict[str, int] = {}
         self._refused_publications = {refusal.kind: 0 for refusal in Refusal if refusal.is_of_commands}
         self.dropped: Mapping[DropReason, int] = {}
@@ -93,7 +94,8 @@ class Metrics:
     def delivered(self, answer: Answer, times: int, now: float) -> None:
         """An answer was sent to this number of polls; `now` is by the clock of the messages' times."""
         self.answers += times
-        self.gaps += times * len(answer.gaps)
+        for gap in answer.gaps:
+            self._gaps[gap.reason] += times
         if answer.messages:
             self.deliveries += times * len(answer.messages)
             self._answer_delay.observe(now - answer.messages[-1].time, times)
@@ -104,7 +106,6 @@ class Metrics:
             ("messages", self.messages, "Messages published through this node"),
             ("deliveries", self.deliveries, "Messages delivered, counted once per subscriber"),
             ("answers", self.answers, "Polls answered"),
-            ("gaps", self.gaps, "Gaps reported to clients"),
             ("connections_accepted", self.accepted_connections, "Connections accepted"),
             ("connections_refused", self.refused_connections, "Connections refused because of connections_limit"),
             ("output_failures", self.failed_outputs, "Connections closed because of output_limit_bytes"),
@@ -121,6 +122,7 @@ class Metrics:
             sum_value=self._answer_delay.sum,
         )
         by_reason = (
+            ("gaps", "reason", self._gaps, "Gaps reported to clients"),
             ("refusals", "kind", self._refusals, "Requests refused because of their sender or destination"),
             (
                 "publications_refused",

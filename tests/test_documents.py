@@ -56,6 +56,7 @@ GAPS = {*get_args(GapReason)}
             r"^    Problem:\n      type: object(?s:.*?)enum: \[((?s:.*?))\]",
             {kind.code for kind in PROBLEM_TYPES.values()},
         ),
+        ("docs/operations.md", r"^\| `pushup_gaps_total` \|.*?: (.*?)\.", GAPS),
         ("docs/operations.md", r"^\| `pushup_messages_dropped_total` \|.*?: (.*?)\.", {*get_args(DropReason)}),
         (
             "docs/operations.md",

@@ -211,6 +211,18 @@ def test_dropped_messages_are_counted_by_reason() -> None:
     assert dropped() == {"expired": 1, "evicted": 2, "closed": 3}
 
 
+def test_gaps_are_counted_by_reason() -> None:
+    """Once for each poll and channel."""
+    node = InMemoryNode(limits=Limits(retention_messages=1))
+    for _ in range(2):
+        node.node.submit(publication("a", "b"), lambda outcome: None)
+    for cursor, channels in ((Cursor("e", 0), ("a", "b")), (Cursor("other", 1), ("a",)), (Cursor("e", 0), ("a",))):
+        assert isinstance(node.node.poll(Poll(Selection(channels), cursor), RecordingExchange()), Answer)
+    (metric,) = [each for each in node.metrics.collect() if each.name == "pushup_gaps"]
+    counted = {sample.labels["reason"]: sample.value for sample in metric.samples}
+    assert counted == {"expired": 0, "evicted": 3, "closed": 0, "lost": 1}
+
+
 def test_shared_state_expires_by_itself() -> None:
     """Messages, keys and channels expire when they are due, by entries, without any request."""
     node = InMemoryNode(limits=Limits(retention_seconds=10.0, channel_ttl_seconds=30.0))
