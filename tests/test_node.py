@@ -185,7 +185,7 @@ def test_a_limit_of_the_state_is_no_refusal_by_the_broadcast() -> None:
     node.node.submit(Create("b", 5.0), outcomes.append)
     assert isinstance(outcomes[0], Overloaded)
     refused = [metric for metric in node.metrics.collect() if metric.name == "pushup_publications_refused"]
-    assert [sample.value for metric in refused for sample in metric.samples] == [0] * 9
+    assert {sample.value for metric in refused for sample in metric.samples} == {0}
 
 
 def test_dropped_messages_are_counted_by_reason() -> None:
