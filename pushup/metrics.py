@@ -5,8 +5,9 @@ The Prometheus text is made from them when `/metrics` is requested.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
+from typing import get_args
 
 import psutil
 from prometheus_client import CollectorRegistry, generate_latest
@@ -14,6 +15,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 
 from pushup.core.answer import Answer
+from pushup.core.channel import DropReason, GapReason
+from pushup.core.refusals import Refusal
 
 DELAY_BOUNDS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the answer delay histogram. A longer delay means that the message was read from the cache."""
@@ -62,11 +65,13 @@ class Metrics:
         self.messages = 0
         self.deliveries = 0
         self.answers = 0
-        self.gaps = 0
         self.accepted_connections = 0
         self.refused_connections = 0
+        self._gaps = dict.fromkeys(get_args(GapReason), 0)
         self._refusals: dict[str, int] = {}
-        self._refused_publications: dict[str, int] = {}
+        self._refused_publications = {refusal.kind: 0 for refusal in Refusal if refusal.is_of_commands}
+        self.dropped: Mapping[DropReason, int] = {}
+        """Messages dropped by the state of this node, by reason."""
         self.failed_outputs = 0
         self.failed_unsent = 0
         self.received_bytes = 0
@@ -89,7 +94,8 @@ class Metrics:
     def delivered(self, answer: Answer, times: int, now: float) -> None:
         """An answer was sent to this number of polls; `now` is by the clock of the messages' times."""
         self.answers += times
-        self.gaps += times * len(answer.gaps)
+        for gap in answer.gaps:
+            self._gaps[gap.reason] += times
         if answer.messages:
             self.deliveries += times * len(answer.messages)
             self._answer_delay.observe(now - answer.messages[-1].time, times)
@@ -100,7 +106,6 @@ class Metrics:
             ("messages", self.messages, "Messages published through this node"),
             ("deliveries", self.deliveries, "Messages delivered, counted once per subscriber"),
             ("answers", self.answers, "Polls answered"),
-            ("gaps", self.gaps, "Gaps reported to clients"),
             ("connections_accepted", self.accepted_connections, "Connections accepted"),
             ("connections_refused", self.refused_connections, "Connections refused because of connections_limit"),
             ("output_failures", self.failed_outputs, "Connections closed because of output_limit_bytes"),
@@ -116,20 +121,22 @@ class Metrics:
             buckets=self._answer_delay.buckets,
             sum_value=self._answer_delay.sum,
         )
-        refusals = CounterMetricFamily(
-            "pushup_refusals", "Requests refused because of their sender or destination", labels=("kind",)
+        by_reason = (
+            ("gaps", "reason", self._gaps, "Gaps reported to clients"),
+            ("refusals", "kind", self._refusals, "Requests refused because of their sender or destination"),
+            (
+                "publications_refused",
+                "reason",
+                self._refused_publications,
+                "Publications, and changes of channels, answered 503 because of the message log",
+            ),
+            ("messages_dropped", "reason", self.dropped, "Messages that are no longer kept"),
         )
-        for kind, count in self._refusals.items():
-            refusals.add_metric((kind,), count)
-        yield refusals
-        refused = CounterMetricFamily(
-            "pushup_publications_refused",
-            "Publications, and changes of channels, answered 503 because of the message log",
-            labels=("reason",),
-        )
-        for kind, count in self._refused_publications.items():
-            refused.add_metric((kind,), count)
-        yield refused
+        for name, label, counts, text in by_reason:
+            family = CounterMetricFamily(f"pushup_{name}", text, labels=(label,))
+            for reason, count in counts.items():
+                family.add_metric((reason,), count)
+            yield family
         yield from self._collect_backends()
 
     def _collect_backends(self) -> Iterator[Metric]:

@@ -18,16 +18,17 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from pushup import __version__
-from pushup.broadcast import Broadcast, HoldsState, OnConfirmation, OnOutcome, refusals
+from pushup.broadcast import Broadcast, HoldsState, OnConfirmation, OnOutcome
 from pushup.broadcast.members import Member
 from pushup.core.answer import Answer
 from pushup.core.channel import Channel
 from pushup.core.commands import Ack, Command, Entry, Outcome, Published
 from pushup.core.cursor import Cursor
-from pushup.core.errors import Overloaded, Unavailable
+from pushup.core.errors import PushUpError
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll
+from pushup.core.refusals import Refusal
 from pushup.core.slices import take_apart
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Holder, Subscription
@@ -70,6 +71,7 @@ class Node(HoldsState, Generic[H]):
     ) -> None:
         self.state = ReplicatedState(limits)
         """For others to read; `apply` and `start_from` change it."""
+        metrics.dropped = self.state.cache.dropped
         self.polls: HeldPolls[H] = HeldPolls(self.state, hold_limits)
         """For others to read; `poll` adds a poll and `abandon` removes it."""
         self._broadcast = broadcast
@@ -105,9 +107,9 @@ class Node(HoldsState, Generic[H]):
     def here(self) -> Cursor:
         """Where "from here on" begins. Raises: Unavailable."""
         if not self.state.cursor.epoch:
-            raise refusals.loading()
+            raise Refusal.LOADING()
         if self._clock.seconds() >= self._broadcast.current_until:
-            raise refusals.outdated()
+            raise Refusal.OUTDATED()
         return self.state.cursor
 
     def channel(self, name: str) -> Channel:
@@ -128,13 +130,13 @@ class Node(HoldsState, Generic[H]):
         """Whether this node is about to stop."""
         return self._drain is not None
 
-    def why_not_ready(self) -> Unavailable | None:
+    def why_not_ready(self) -> PushUpError | None:
         """Why load balancers should send no new clients here; None if they may."""
         if self._drain is not None:
-            return Unavailable("this node is draining", retry_after=1)
+            return Refusal.DRAINING()
         return self._broadcast.why_not_ready()
 
-    def answer_balancer(self, host: str) -> Unavailable | None:
+    def answer_balancer(self, host: str) -> PushUpError | None:
         """What `why_not_ready` says, for a load balancer at this address; a stop waits until it has noticed."""
         self._balancers.asked(host)
         if self._drain is not None:
@@ -153,7 +155,7 @@ class Node(HoldsState, Generic[H]):
     def _decided(self, on_outcome: OnOutcome, outcome: Outcome) -> None:
         if type(outcome) is Published:
             self._metrics.messages += outcome.count
-        elif isinstance(outcome, (Unavailable, Overloaded)) and outcome.kind:  # or it is an outcome of the state
+        elif isinstance(outcome, PushUpError) and outcome.kind:  # or it is an outcome of the state
             self._metrics.publication_refused(outcome.kind)
         on_outcome(outcome)
 
@@ -175,13 +177,13 @@ class Node(HoldsState, Generic[H]):
         now = self._clock.seconds()
         epoch, cursor = self.state.cursor.epoch, poll.cursor
         if not epoch:
-            raise refusals.loading()
+            raise Refusal.LOADING()
         deadline = self._deadline(poll, now, at_most)
         if now >= self._broadcast.current_until and (deadline <= now or not isinstance(cursor, Cursor)):
-            raise refusals.outdated()
+            raise Refusal.OUTDATED()
         if isinstance(cursor, Cursor) and cursor.epoch != epoch and self._broadcast.awaits(cursor.epoch):
             # Answering from the epoch before would repeat what this client has seen.
-            raise Unavailable("this node has not yet loaded the epoch of this cursor", retry_after=1)
+            raise Refusal.UNKNOWN_EPOCH()
         result = self.polls.subscribe(poll, holder, now, deadline)
         if isinstance(result, Subscription):
             if result.deadline < self._deadline_timer.time:
@@ -240,6 +242,7 @@ class Node(HoldsState, Generic[H]):
         """Continue from another state. Held polls stay; those for which it has something new are answered."""
         if self.state.message_count or len(self.state.channels):
             self._soon(partial(self._take_apart, take_apart(self.state)))
+        state.cache.dropped = self.state.cache.dropped
         self.state = state
         self.polls.use(state)
         self._deliver_soon()

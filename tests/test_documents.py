@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import pytest
 from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
+from pushup.broadcast.redis.errors import ErrorCode
+from pushup.core.channel import DropReason, GapReason
+from pushup.core.refusals import Refusal
 from pushup.metrics import Metrics, MetricsPage
+from pushup.net.problems import PROBLEM_TYPES
 from pushup.settings import Settings
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -33,6 +38,44 @@ def test_every_metric_is_documented() -> None:
     assert len(families) > 5
     for family in families:
         assert f"`{family.name}" in text, family.name
+
+
+GAPS = {*get_args(GapReason)}
+
+
+@pytest.mark.parametrize(
+    ("page", "place", "reasons"),
+    [
+        ("docs/http.md", r"^\| `gaps` \|.*?cursor `until`\.(.*)", GAPS),
+        ("docs/protocol.md", r"\*\*GAP-2\*\* `reason`(.*)", GAPS),
+        ("docs/openapi.yaml", r"^    Gap:(?s:.*?)reason: .*enum: \[(.*?)\]", GAPS),
+        ("docs/client.md", r"`reason` is (.*?)\.", GAPS),
+        ("pushup/browser/pushup.d.ts", r"interface Gap \{(?s:.*?)/\*\*(.*?)\*/", GAPS),
+        (
+            "docs/openapi.yaml",
+            r"^    Problem:\n      type: object(?s:.*?)enum: \[((?s:.*?))\]",
+            {kind.code for kind in PROBLEM_TYPES.values()},
+        ),
+        ("docs/operations.md", r"^\| `pushup_gaps_total` \|.*?: (.*?)\.", GAPS),
+        ("docs/operations.md", r"^\| `pushup_messages_dropped_total` \|.*?: (.*?)\.", {*get_args(DropReason)}),
+        (
+            "docs/operations.md",
+            r"^\| `pushup_refusals_total` \|.*?: (.*)",
+            {t.refusal for t in PROBLEM_TYPES.values()} - {""},
+        ),
+        (
+            "docs/operations.md",
+            r"^\| `pushup_publications_refused_total` \|.*?: (.*)",
+            {refusal.kind for refusal in Refusal if refusal.is_of_commands} | {code.value for code in ErrorCode} - {""},
+        ),
+    ],
+)
+def test_every_reason_is_documented(page: str, place: str, reasons: set[str]) -> None:
+    """Why requests are refused, messages dropped and gaps told: the words of the code, and no others."""
+    found = re.search(place, (DOCS.parent / page).read_text(), re.MULTILINE)
+    assert found is not None
+    words = re.findall(r"[\w:-]+" if page.endswith(".yaml") else r"`([\w-]+)`", found[1])
+    assert {word.removeprefix("urn:pushup:") for word in words} == reasons
 
 
 def test_every_file_named_in_the_papers_page_exists() -> None:

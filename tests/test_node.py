@@ -11,11 +11,12 @@ from twisted.internet.task import Clock
 
 from pushup.broadcast import OnEnd
 from pushup.core.answer import Answer, Gap
-from pushup.core.commands import ChannelState, Create, Draft, Outcome, Publish, Published
+from pushup.core.commands import ChannelState, Close, Create, Draft, Outcome, Publish, Published
 from pushup.core.cursor import Cursor
 from pushup.core.errors import Overloaded, UnknownChannel
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll, Selection
+from pushup.core.restoration import restore
 from pushup.core.subscription import Subscription
 from pushup.drain import BALANCERS_LIMIT, RECENT_SECONDS, REFUSALS, SLICE, Balancers
 from pushup.expiry import EXPIRY_SECONDS
@@ -184,7 +185,42 @@ def test_a_limit_of_the_state_is_no_refusal_by_the_broadcast() -> None:
     node.node.submit(Create("b", 5.0), outcomes.append)
     assert isinstance(outcomes[0], Overloaded)
     refused = [metric for metric in node.metrics.collect() if metric.name == "pushup_publications_refused"]
-    assert [metric.samples for metric in refused] == [[]]
+    assert {sample.value for metric in refused for sample in metric.samples} == {0}
+
+
+def test_dropped_messages_are_counted_by_reason() -> None:
+    """Each once, though it is on two channels; and when the node goes on from another state, from what was counted."""
+    node = InMemoryNode(limits=Limits(retention_seconds=10.0, retention_messages=3))
+
+    def dropped() -> dict[str, float]:
+        (metric,) = [each for each in node.metrics.collect() if each.name == "pushup_messages_dropped"]
+        return {sample.labels["reason"]: sample.value for sample in metric.samples}
+
+    assert dropped() == {"expired": 0, "evicted": 0, "closed": 0}
+    for _ in range(5):
+        node.node.submit(publication("a", "b"), lambda outcome: None)
+    assert dropped() == {"expired": 0, "evicted": 2, "closed": 0}
+    node.publish("c")
+    node.node.submit(Close("a"), lambda outcome: None)
+    assert dropped()["closed"] == 0, "b has them"
+    node.node.submit(Close("b"), lambda outcome: None)
+    assert dropped() == {"expired": 0, "evicted": 2, "closed": 3}
+    node.node.start_from(restore(node.state.snapshot()))
+    assert dropped() == {"expired": 0, "evicted": 2, "closed": 3}
+    node.advance(12.0)
+    assert dropped() == {"expired": 1, "evicted": 2, "closed": 3}
+
+
+def test_gaps_are_counted_by_reason() -> None:
+    """Once for each poll and channel."""
+    node = InMemoryNode(limits=Limits(retention_messages=1))
+    for _ in range(2):
+        node.node.submit(publication("a", "b"), lambda outcome: None)
+    for cursor, channels in ((Cursor("e", 0), ("a", "b")), (Cursor("other", 1), ("a",)), (Cursor("e", 0), ("a",))):
+        assert isinstance(node.node.poll(Poll(Selection(channels), cursor), RecordingExchange()), Answer)
+    (metric,) = [each for each in node.metrics.collect() if each.name == "pushup_gaps"]
+    counted = {sample.labels["reason"]: sample.value for sample in metric.samples}
+    assert counted == {"expired": 0, "evicted": 3, "closed": 0, "lost": 1}
 
 
 def test_shared_state_expires_by_itself() -> None:

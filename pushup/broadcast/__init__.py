@@ -17,7 +17,6 @@ that appended the command.
 | `high_water` | how far this machine has followed the order, in a file of its own: it shows what is missing |
 | `pace` | how long applying and restoring may go on before everything else gets its turn |
 | `waiting` | how many bytes of commands may wait |
-| `refusals` | what publishers are told when a command is refused |
 | `outage` | the log lines while publishing is refused |
 """
 
@@ -30,7 +29,7 @@ from typing import Protocol
 from pushup.broadcast.members import Member
 from pushup.core.commands import Ack, Command, Confirmation, Entry, Outcome
 from pushup.core.cursor import Cursor
-from pushup.core.errors import Unavailable
+from pushup.core.errors import PushUpError
 from pushup.core.limits import Limits
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
@@ -182,7 +181,7 @@ class Broadcast(Protocol):
     def members(self) -> list[Member]:
         """The nodes known to be alive; empty for a broadcast of one node."""
 
-    def why_not_ready(self) -> Unavailable | None:
+    def why_not_ready(self) -> PushUpError | None:
         """Why a command appended now would be refused, or why this node is behind; None if neither is the case."""
 
 

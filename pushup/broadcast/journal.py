@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from pushup.broadcast import Broadcast, Follower, OnEnd, OneNode, OnOutcome, refusals
+from pushup.broadcast import Broadcast, Follower, OnEnd, OneNode, OnOutcome
 from pushup.broadcast.high_water import HighWater, Mark
 from pushup.broadcast.journal_file import JournalFile
 from pushup.broadcast.journal_start import NotSaved, warn_if_behind
@@ -25,7 +25,8 @@ from pushup.broadcast.outage import Outage
 from pushup.broadcast.pace import ENTRY_UNITS, units_of
 from pushup.broadcast.waiting import WaitingLimits, WaitingRoom
 from pushup.core.commands import Command, Continue, Entry, Outcome
-from pushup.core.errors import Unavailable
+from pushup.core.errors import PushUpError
+from pushup.core.refusals import Refusal
 from pushup.core.state import ReplicatedState
 
 GROUP_LIMIT = 256
@@ -105,7 +106,7 @@ class Journal(OneNode):
         self._group: deque[_Waiting] = deque()  # those being written
         self._busy = False
         self._outage = Outage(clock, "publishing is refused: {}".format)
-        self._trouble: Unavailable | None = None  # why commands are refused, if they are
+        self._trouble: PushUpError | None = None  # why commands are refused, if they are
         self._first: tuple[Command, ...] = ()  # what could not be written at the start
         self._retry: IDelayedCall | None = None
         self._stopped: Deferred[None] | None = None  # while stopping: fires when nothing is left to do
@@ -123,8 +124,8 @@ class Journal(OneNode):
         self._begin_checkpoint(state.changes_known_after)  # not the end, if the start could not be saved
         warn_if_behind(follower.time - self._steady_time())
 
-    def why_not_ready(self) -> Unavailable | None:
-        return self._trouble or (None if self._stopped is None else refusals.stopping())
+    def why_not_ready(self) -> PushUpError | None:
+        return self._trouble or (None if self._stopped is None else Refusal.STOPPING())
 
     def now(self) -> float:
         return max(self._follower.time, self._steady_time())
@@ -137,7 +138,7 @@ class Journal(OneNode):
         if self._trouble:
             on_outcome(self._trouble)
         elif self._stopped is not None:
-            on_outcome(refusals.stopping())
+            on_outcome(Refusal.STOPPING())
         elif size := self._room.enter(command):
             self._waiting.append(_Waiting(command, on_outcome, size))
             self._start_next()
@@ -260,16 +261,16 @@ class Journal(OneNode):
         reason = failure.getErrorMessage()
         trouble = self._refuse(reason)
         while self._group:
-            self._tell(self._group, refusals.unknown(reason))
+            self._tell(self._group, Refusal.UNKNOWN_OUTCOME(reason))
         while self._waiting:
             self._tell(self._waiting, trouble)
         if self._stopped is not None:
             self._start_next()
 
-    def _refuse(self, reason: str) -> Unavailable:
+    def _refuse(self, reason: str) -> PushUpError:
         """Refuse commands from now on, and look again soon; returns why."""
         self._outage.refused(reason)
-        trouble = self._trouble = refusals.unwritable(reason)
+        trouble = self._trouble = Refusal.UNWRITABLE(reason)
         if self._stopped is None:
             self._retry = self._clock.callLater(RETRY_SECONDS, self._recover)
         return trouble

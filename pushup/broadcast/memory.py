@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pushup.broadcast import Broadcast, Follower, OnEnd, OneNode, OnOutcome
 from pushup.core.commands import Command, Continue, Entry
-from pushup.core.errors import Unavailable
+from pushup.core.errors import PushUpError
 from pushup.core.limits import Limits
 from pushup.core.state import ReplicatedState
 
@@ -48,7 +48,7 @@ class MemoryBroadcast(OneNode):
     def waiting_bytes(self) -> int:
         return 0
 
-    def why_not_ready(self) -> Unavailable | None:
+    def why_not_ready(self) -> PushUpError | None:
         return None
 
 

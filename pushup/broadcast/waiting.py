@@ -9,15 +9,14 @@ from __future__ import annotations
 from msgspec import Struct
 
 from pushup.core.commands import Command, Publish
-from pushup.core.errors import Overloaded
+from pushup.core.errors import PushUpError
+from pushup.core.refusals import Refusal
 
 COMMAND_BYTES = 3 * 1024
 """Memory per waiting command besides its data, including its publisher's connection: 2 to 3 KiB."""
 
 NAME_BYTES = 100
 """Memory of a channel's name besides its characters, and of a message besides its data."""
-
-RETRY_AFTER_SECONDS = 1
 
 
 class WaitingLimits(Struct, frozen=True, kw_only=True):
@@ -50,10 +49,10 @@ class WaitingRoom:
         self.bytes -= size
         assert self.bytes >= 0
 
-    def full(self) -> Overloaded:
+    def full(self) -> PushUpError:
         """The error for a publisher if there is no room."""
-        detail = f"too many publications are waiting for the message log (waiting_limit_bytes = {self._limit})"
-        return Overloaded(detail, retry_after=RETRY_AFTER_SECONDS, kind="waiting_limit")
+        refusal = Refusal.WAITING_LIMIT
+        return refusal(detail=f"{refusal.detail} (waiting_limit_bytes = {self._limit})")
 
 
 def size_of(command: Command) -> int:

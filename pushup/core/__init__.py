@@ -26,4 +26,5 @@ Below is the replicated state, a pure function of the entries; above it the poll
 | `time_tree` | things by the time they are due |
 | `by_sequence` | things by sequence, in a table that grows without a pause |
 | `limits`, `errors` | the bounds; what can go wrong |
+| `refusals` | why commands and polls are refused that are in order |
 """

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import get_args
 
 from pushup.core.by_sequence import BySequence
 from pushup.core.change_log import ChangeLog
-from pushup.core.channel import Channel, GapReason
+from pushup.core.channel import Channel, DropReason
 from pushup.core.message import Message
 from pushup.core.rules import Rules
 
@@ -22,6 +23,8 @@ class Cache:
         # Messages are only ever appended; the channels' trees are for finding them.
         self._messages: BySequence[Message] = BySequence()
         self.bytes = 0
+        self.dropped: dict[DropReason, int] = dict.fromkeys(get_args(DropReason), 0)
+        """Messages dropped so far; a node replaces this, to go on counting when it changes states."""
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -56,7 +59,7 @@ class Cache:
             channel.keep(message)
             evicted = 0
             while len(channel.messages or ()) > limits.retention_messages and not (is_bounded and evicted == 2):
-                self._release(channel.drop_oldest("evicted"))
+                self._release(channel.drop_oldest("evicted"), "evicted")
                 evicted += 1
         enough = self.bytes - 2 * message.size if is_bounded else 0
         while self.bytes > limits.retention_bytes and self.bytes > enough and len(self._messages) > 1:
@@ -83,7 +86,7 @@ class Cache:
     def drop_channel(self, channel: Channel) -> None:
         """Drop all messages of a channel that is being closed. O(k)."""
         for message in channel.drop_all("closed"):
-            self._release(message)
+            self._release(message, "closed")
 
     def take_apart(self) -> Iterator[None]:
         """As that of `Channels`."""
@@ -91,19 +94,20 @@ class Cache:
             self._messages.remove(self._messages.oldest.sequence)
             yield
 
-    def _drop_oldest(self, reason: GapReason) -> None:
+    def _drop_oldest(self, reason: DropReason) -> None:
         """Drop the oldest message, which is also the oldest of each channel that still keeps it."""
         message = self._messages.oldest
         for name in message.channels:
             channel = self._find(name)
             if channel is not None and channel.messages and channel.messages[0] is message:
                 self._changes.note(name)
-                self._release(channel.drop_oldest(reason))
+                self._release(channel.drop_oldest(reason), reason)
 
-    def _release(self, message: Message) -> None:
+    def _release(self, message: Message, reason: DropReason) -> None:
         if message.holders == 0:
             self._messages.remove(message.sequence)
             self.bytes -= message.size
+            self.dropped[reason] += 1
 
     def check(self) -> None:
         """Assert the invariants: every message is kept by as many channels as it says, and the bytes add up."""

@@ -14,7 +14,11 @@ from sortedcontainers import SortedKeyList
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES, Message
 from pushup.core.poll import Selection
 
-GapReason = Literal["expired", "evicted", "closed", "lost"]
+DropReason = Literal["expired", "evicted", "closed"]
+"""Why a message is dropped: `pushup_messages_dropped_total` counts by these, and the gap says the same."""
+
+GapReason = Literal[DropReason, "lost"]
+"""Why a client gets a gap. `lost`: the order itself has lost entries."""
 
 LIST_LIMIT = 2048
 """Up to this many messages a list serves as the tree: they arrive in order. Dropping the oldest takes 0.2 us then. In a
@@ -84,7 +88,7 @@ class Channel(Struct, eq=False, gc=False):
         self.second_newest_sequence = self.newest_sequence
         self.newest_sequence = self.latest_sequence = message.sequence
 
-    def drop_oldest(self, reason: GapReason) -> Message:
+    def drop_oldest(self, reason: DropReason) -> Message:
         """Drop the oldest message, and remember that it existed. O(log n)."""
         assert self.messages
         message = self.messages.pop(0)
@@ -96,7 +100,7 @@ class Channel(Struct, eq=False, gc=False):
             self.messages = None
         return message
 
-    def drop_all(self, reason: GapReason) -> Sequence[Message]:
+    def drop_all(self, reason: DropReason) -> Sequence[Message]:
         """Drop all messages, and remember that they existed; returns them. O(k)."""
         messages = self.messages
         if messages is None:

@@ -12,7 +12,7 @@ class PushUpError(Exception):
 
     `field` names the input at fault, where there is one; `retry_after` is in seconds.
     `operator_detail` says what exactly is wrong (a host, a path, another program's error). Only operators see it; it
-    is never part of what other clients get. `kind` is a word for metrics; there are few.
+    is never part of what other clients get. `kind`: the reason, as a word for metrics (`refusals`).
     """
 
     def __init__(

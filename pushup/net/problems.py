@@ -1,4 +1,4 @@
-"""Errors as HTTP responses (RFC 9457): the one table of their statuses, codes and titles."""
+"""Errors as HTTP responses (RFC 9457): the one table of their statuses, codes, titles and labels."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from pushup.core.errors import (
 )
 from pushup.net.errors import (
     ExpectationFailed,
+    ForbiddenOrigin,
     HeadersTooLarge,
     InternalError,
     MessageTooLarge,
@@ -28,6 +29,7 @@ from pushup.net.errors import (
     NotAcceptable,
     RequestTimeout,
     RequestTooLarge,
+    SpokeTls,
     TargetTooLong,
     TicketExpired,
     UnknownResource,
@@ -36,18 +38,24 @@ from pushup.net.responses import Header, Response
 
 
 class ProblemType(NamedTuple):
-    """What all errors of one kind have in common: the HTTP status, the code for programs, the title for people."""
+    """What all errors of one kind have in common: the HTTP status, the code for programs, the title for people.
+
+    `refusal`: its label in `pushup_refusals_total`, if it says that this client may not do this.
+    """
 
     status: int
     code: str
     title: str
+    refusal: str = ""
 
 
 PROBLEM_TYPES: dict[type[PushUpError], ProblemType] = {
     BadRequest: ProblemType(400, "bad-request", "Bad request"),
-    Unauthorized: ProblemType(401, "unauthorized", "Authentication required"),
+    SpokeTls: ProblemType(400, "bad-request", "Bad request", "tls"),
+    Unauthorized: ProblemType(401, "unauthorized", "Authentication required", "unauthorized"),
     TicketExpired: ProblemType(401, "ticket-expired", "Ticket expired"),
-    Forbidden: ProblemType(403, "forbidden", "Forbidden"),
+    Forbidden: ProblemType(403, "forbidden", "Forbidden", "forbidden"),
+    ForbiddenOrigin: ProblemType(403, "forbidden", "Forbidden", "origin"),
     UnknownResource: ProblemType(404, "unknown-resource", "Resource not found"),
     UnknownChannel: ProblemType(404, "unknown-channel", "Channel not found"),
     MethodNotAllowed: ProblemType(405, "method-not-allowed", "Method not allowed"),
@@ -58,7 +66,7 @@ PROBLEM_TYPES: dict[type[PushUpError], ProblemType] = {
     RequestTooLarge: ProblemType(413, "request-too-large", "Request body too large"),
     TargetTooLong: ProblemType(414, "target-too-long", "Request target too long"),
     ExpectationFailed: ProblemType(417, "expectation-failed", "Expectation failed"),
-    MisdirectedRequest: ProblemType(421, "misdirected-request", "Misdirected request"),
+    MisdirectedRequest: ProblemType(421, "misdirected-request", "Misdirected request", "host"),
     KeyReused: ProblemType(422, "idempotency-key-reused", "Idempotency key already used"),
     HeadersTooLarge: ProblemType(431, "headers-too-large", "Request headers too large"),
     InternalError: ProblemType(500, "internal-error", "Internal server error"),

@@ -8,6 +8,9 @@ from msgspec import Struct
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 
+NOT_ADDED_UP = frozenset(("pushup_messages_dropped",))
+"""Counters that get the label, too: every worker drops the same messages, from its own copy of the state."""
+
 
 class Sample(Struct, array_like=True):
     """One value, with its name and labels."""
@@ -51,11 +54,12 @@ def _merged(pages: Mapping[str, list[Family]], *, with_gauges: bool) -> dict[str
     sums: dict[tuple[str, tuple[tuple[str, str], ...]], Sample] = {}
     for process, page in pages.items():
         for family in page:
-            if family.type == "gauge" and not with_gauges:
+            is_of_each = family.type == "gauge" or family.name in NOT_ADDED_UP
+            if is_of_each and not with_gauges:
                 continue
             total = merged.setdefault(family.name, Family(family.name, family.type, family.text, []))
             for sample in family.samples:
-                if family.type == "gauge":
+                if is_of_each:
                     total.samples.append(Sample(sample.name, {**sample.labels, "worker": process}, sample.value))
                     continue
                 key = sample.name, tuple(sorted(sample.labels.items()))

@@ -39,7 +39,7 @@ def test_every_error_has_a_problem_type(kind: type[PushUpError]) -> None:
     """Each error or one of its base classes is in the table, and determines the problem."""
     listed = [ancestor for ancestor in kind.__mro__ if ancestor in PROBLEM_TYPES]
     assert listed, f"{kind.__name__} is missing from PROBLEM_TYPES"
-    status, code, title = PROBLEM_TYPES[listed[0]]
+    status, code, title, _ = PROBLEM_TYPES[listed[0]]
     response = problem(_error(kind))
     assert (response.status, response.content_type) == (status, b"application/problem+json")
     wanted = {"type": f"urn:pushup:{code}", "title": title, "status": status, "detail": "the reason", "field": "data"}
@@ -82,8 +82,8 @@ def test_the_documentation_matches_the_table() -> None:
     text = HTTP_DOCUMENT.read_text()
     _, _, table = text.partition("| status | `type`")
     rows = re.findall(r"^\| ([0-9]{3}) \| `([a-z-]+)` \| (.*?) \|", table, re.MULTILINE)
-    documented = [ProblemType(int(status), code, title) for status, code, title in rows]
-    assert sorted(documented) == sorted(PROBLEM_TYPES.values())
+    documented = [(int(status), code, title) for status, code, title in rows]
+    assert sorted(documented) == sorted({kind[:3] for kind in PROBLEM_TYPES.values()})
     titles = {kind.code: kind.title for kind in PROBLEM_TYPES.values()}
     examples = re.findall(r'"type": "urn:pushup:([a-z-]+)", "title": "(.*?)"', text)
     assert examples

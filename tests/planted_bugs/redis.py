@@ -63,10 +63,10 @@ _BUGS = (
         (
             Edit(
                 f"{AT}/session.py",
-                "                self._pending.tell(tag, refusals.unknown(str(reply)))\n            case EpochOver():",
+                "                self._pending.tell(tag, Refusal.UNKNOWN_OUTCOME(str(reply)))\n            case EpochOver():",
                 "                _, on_outcome, _ = self._pending._waiting[tag]\n"
                 "                self._pending._waiting[tag] = (0.0, lambda outcome: None, 0)\n"
-                "                self._pending.tell(tag, refusals.unknown(str(reply)))\n"
+                "                self._pending.tell(tag, Refusal.UNKNOWN_OUTCOME(str(reply)))\n"
                 "                self._clock.callLater(1.0, lambda: self.append(self._last_command, on_outcome))\n"
                 "            case EpochOver():",
             ),

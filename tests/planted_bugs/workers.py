@@ -46,8 +46,8 @@ BUGS = (
         (
             Edit(
                 f"{HUB}/broadcast.py",
-                "            self._refuse(refusals.unreachable(reason), reason)\n",
-                "            self._trouble = refusals.unreachable(reason)\n",
+                "            self._refuse(Refusal.UNREACHABLE(reason), reason)\n",
+                "            self._trouble = Refusal.UNREACHABLE(reason)\n",
             ),
         ),
         test="tests/broadcast/hub/test_hub_broadcast.py",

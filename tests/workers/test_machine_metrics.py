@@ -7,7 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.parser import text_string_to_metric_families
 
 from pushup.metrics import Metrics, MetricsPage
-from pushup.workers.machine_metrics import Family, Sample, counters, families, one_page
+from pushup.workers.machine_metrics import NOT_ADDED_UP, Family, Sample, counters, families, one_page
 
 
 def counter(name: str, value: float, **labels: str) -> Family:
@@ -51,6 +51,17 @@ def test_each_gauge_gets_the_name_of_its_process() -> None:
     """Beside its other labels; processes keep their order."""
     page = one_page({"2": [gauge("polls", 3, pool="x")], "1": [gauge("polls", 4, pool="x")], "parent": []})
     assert lines(page) == ['polls{pool="x",worker="2"} 3.0', 'polls{pool="x",worker="1"} 4.0']
+
+
+def test_each_worker_drops_the_same_messages() -> None:
+    """So their counts are not added up, and those of workers that have ended say nothing."""
+    pages = {name: [counter("pushup_messages_dropped", 5, reason="expired")] for name in ("1", "2")}
+    assert lines(one_page(pages)) == [
+        'pushup_messages_dropped_total{reason="expired",worker="1"} 5.0',
+        'pushup_messages_dropped_total{reason="expired",worker="2"} 5.0',
+    ]
+    assert counters(pages.values()) == []
+    assert {metric.name for metric in Metrics().collect()} >= NOT_ADDED_UP
 
 
 def test_histograms_are_added_up() -> None:

@@ -15,7 +15,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from pushup.broadcast import Broadcast, Follower, OnConfirmation, OnEnd, OnOutcome, refusals
+from pushup.broadcast import Broadcast, Follower, OnConfirmation, OnEnd, OnOutcome
 from pushup.broadcast.epochs import order_of
 from pushup.broadcast.hub import frames
 from pushup.broadcast.hub.hub import BEAT_SECONDS
@@ -25,7 +25,8 @@ from pushup.broadcast.pace import Pace, free, work_of
 from pushup.broadcast.waiting import WaitingLimits, WaitingRoom
 from pushup.core.commands import Ack, Command, Confirmation, Entry, Outcome
 from pushup.core.cursor import Cursor
-from pushup.core.errors import Unavailable
+from pushup.core.errors import PushUpError
+from pushup.core.refusals import Refusal
 from pushup.core.restoration import Restoration
 from pushup.core.snapshot import Changes
 from pushup.core.transfer import Incoming
@@ -88,7 +89,7 @@ class HubBroadcast:
         self._incoming: Incoming | None = Incoming()  # until there is a state
         self._last_outcome: Outcome | None = None
         self._is_stopped = False
-        self._trouble: Unavailable | None = refusals.loading()
+        self._trouble: PushUpError | None = Refusal.LOADING()
         self._silence, self._arrivals = Silence(clock, BEAT_SECONDS), 0  # arrivals on the link at the last look
         self._is_hanging = False  # the parent
         self._ahead = 0.0
@@ -103,7 +104,7 @@ class HubBroadcast:
     async def stop(self) -> None:
         """Leave. Publishers whose outcome has not come by now are told that it is not known."""
         self._is_stopped = True
-        self._leave(refusals.stopping(), "this worker has stopped")
+        self._leave(Refusal.STOPPING(), "this worker has stopped")
         self._link.close()
 
     def append(self, command: Command, on_outcome: OnOutcome) -> None:
@@ -162,7 +163,7 @@ class HubBroadcast:
     def members(self) -> list[Member]:
         return list(self._members)
 
-    def why_not_ready(self) -> Unavailable | None:
+    def why_not_ready(self) -> PushUpError | None:
         return self._trouble
 
     # What the parent says.
@@ -186,8 +187,8 @@ class HubBroadcast:
             case frames.Told(number):
                 assert self._last_outcome is not None
                 self._tell(number, self._last_outcome)
-            case frames.Refused(number):
-                self._tell(number, message.error)
+            case frames.Refused(number, trouble):
+                self._tell(number, trouble.error)
             case frames.Part(piece):
                 assert self._incoming is not None
                 self._incoming.add(piece)
@@ -262,13 +263,13 @@ class HubBroadcast:
             _log.error(
                 "{reason}; publishing is refused until it does. If it does not, restart the server", reason=reason
             )
-            self._refuse(refusals.unreachable(reason), reason)
+            self._refuse(Refusal.UNREACHABLE(reason), reason)
 
-    def _refuse(self, trouble: Unavailable, reason: str) -> None:
+    def _refuse(self, trouble: PushUpError, reason: str) -> None:
         """Refuse commands from now on, and answer the publishers that wait: their outcome is not known."""
         self._trouble = trouble
         for number in list(self._waiting):
-            self._tell(number, refusals.unknown(reason))
+            self._tell(number, Refusal.UNKNOWN_OUTCOME(reason))
 
     def _tell(self, number: int, outcome: Outcome) -> None:
         """Answer the publisher of this command."""
@@ -292,10 +293,10 @@ class HubBroadcast:
     def _ended(self, reason: str) -> None:
         """The link has ended: nobody knows what becomes of the commands under way."""
         if not self._is_stopped:
-            self._leave(refusals.unreachable(f"the parent process: {reason}"), reason)
+            self._leave(Refusal.UNREACHABLE(f"the parent process: {reason}"), reason)
             self._on_lost(reason)
 
-    def _leave(self, trouble: Unavailable, reason: str) -> None:
+    def _leave(self, trouble: PushUpError, reason: str) -> None:
         if self._reporting.running:
             self._reporting.stop()
         self._refuse(trouble, reason)

@@ -8,7 +8,8 @@ from msgspec import Struct
 from pushup.broadcast.members import Member
 from pushup.core.commands import Command, Entry, Publish
 from pushup.core.cursor import Cursor
-from pushup.core.errors import Overloaded, PushUpError, Unavailable
+from pushup.core.errors import PushUpError
+from pushup.core.refusals import Refusal
 from pushup.core.snapshot import Changes
 from pushup.core.transfer import Piece
 from pushup.link import framed
@@ -68,22 +69,19 @@ class Told(Struct, frozen=True, tag="told", array_like=True):
 
 
 class Trouble(Struct, frozen=True, array_like=True):
-    """Why commands are refused: the fields of an error."""
+    """Why commands are refused: what a `Refusal` says."""
 
-    detail: str
-    retry_after: int | None
-    operator_detail: str
     kind: str
+    detail: str
+    operator_detail: str
 
     @classmethod
     def of(cls, error: PushUpError) -> Trouble:
-        return cls(error.detail, error.retry_after, error.operator_detail, error.kind)
+        return cls(error.kind, error.detail, error.operator_detail)
 
     @property
-    def error(self) -> Unavailable:
-        return Unavailable(
-            self.detail, retry_after=self.retry_after, operator_detail=self.operator_detail, kind=self.kind
-        )
+    def error(self) -> PushUpError:
+        return Refusal[self.kind.upper()](self.operator_detail, detail=self.detail)
 
 
 class Refused(Struct, frozen=True, tag="refused", array_like=True):
@@ -91,14 +89,6 @@ class Refused(Struct, frozen=True, tag="refused", array_like=True):
 
     number: int
     trouble: Trouble
-    is_overload: bool
-
-    @property
-    def error(self) -> PushUpError:
-        trouble = self.trouble
-        if self.is_overload:
-            return Overloaded(trouble.detail, retry_after=trouble.retry_after, kind=trouble.kind)
-        return trouble.error
 
 
 class End(Struct, frozen=True, tag="end", array_like=True):

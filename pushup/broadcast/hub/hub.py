@@ -23,7 +23,7 @@ from pushup.broadcast.hub.turns import Turns
 from pushup.broadcast.members import Member
 from pushup.broadcast.pace import units_of
 from pushup.core.commands import Entry, Outcome
-from pushup.core.errors import Overloaded, PushUpError, Unavailable
+from pushup.core.errors import PushUpError
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
 from pushup.core.transfer import Outgoing
@@ -100,7 +100,7 @@ class Hub(HoldsState):
             self._beating.stop()
         await self._broadcast.stop()
 
-    def why_not_ready(self) -> Unavailable | None:
+    def why_not_ready(self) -> PushUpError | None:
         """Why commands are refused, if they are."""
         return self._broadcast.why_not_ready()
 
@@ -162,7 +162,7 @@ class Hub(HoldsState):
             self._send(worker, frames.Told(number))
         else:
             assert isinstance(outcome, PushUpError)
-            self._send(worker, frames.Refused(number, frames.Trouble.of(outcome), isinstance(outcome, Overloaded)))
+            self._send(worker, frames.Refused(number, frames.Trouble.of(outcome)))
 
     def _confirm(self, worker: Attached, number: int) -> None:
         mark = next(self._marks)

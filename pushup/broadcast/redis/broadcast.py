@@ -30,7 +30,7 @@ from pushup.broadcast.redis.session import Session
 from pushup.broadcast.waiting import WaitingLimits, WaitingRoom
 from pushup.core.commands import Ack, Command, Outcome
 from pushup.core.cursor import Cursor
-from pushup.core.errors import Unavailable
+from pushup.core.errors import PushUpError
 from pushup.core.limits import Limits
 
 
@@ -190,7 +190,7 @@ class RedisBroadcast:
     def members(self) -> list[Member]:
         return self._reporting.members
 
-    def why_not_ready(self) -> Unavailable | None:
+    def why_not_ready(self) -> PushUpError | None:
         return self._session.why_not_ready()
 
     @property

@@ -9,9 +9,10 @@ from __future__ import annotations
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from pushup.broadcast import OnOutcome, refusals
+from pushup.broadcast import OnOutcome
 from pushup.broadcast.waiting import WaitingRoom
 from pushup.core.commands import Command, Outcome
+from pushup.core.refusals import Refusal
 from pushup.timer import Timer
 
 _log = Logger()
@@ -64,7 +65,7 @@ class Pending:
         """Answer all publishers: their outcomes are not known."""
         self._deadline.stop()
         for tag in list(self._waiting):
-            self.tell(tag, refusals.unknown("the server stopped before the entry was read back from Redis"))
+            self.tell(tag, Refusal.UNKNOWN_OUTCOME("the server stopped before the entry was read back from Redis"))
 
     def abort(self) -> None:
         """Stop without answering anybody."""
@@ -78,4 +79,5 @@ class Pending:
             if deadline > now:
                 self._deadline.not_after(deadline)
                 return
-            self.tell(tag, refusals.unknown(f"the entry was not read back from Redis within {self._timeout:g} s"))
+            why = f"the entry was not read back from Redis within {self._timeout:g} s"
+            self.tell(tag, Refusal.UNKNOWN_OUTCOME(why))

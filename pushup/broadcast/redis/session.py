@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from pushup.broadcast import OnOutcome, refusals
+from pushup.broadcast import OnOutcome
 from pushup.broadcast.outage import Outage
 from pushup.broadcast.pace import Pace, work_of
 from pushup.broadcast.redis.catch_up import CannotFollow, CatchUp
@@ -29,7 +29,8 @@ from pushup.broadcast.redis.pending import Pending
 from pushup.broadcast.redis.replica import CannotApply, Diverged, Replica
 from pushup.broadcast.redis.reporting import Reporting
 from pushup.core.commands import Command, Entry
-from pushup.core.errors import Unavailable, VersionTooNew
+from pushup.core.errors import PushUpError, VersionTooNew
+from pushup.core.refusals import Refusal
 
 RETRY_SECONDS = (0.1, 2.0)
 """The pause after a failure: the first, and the longest. It doubles each time, and up to half of it is left out."""
@@ -75,7 +76,7 @@ class Session:
         self._numbers = count(1)
         self._commands: RedisLog | None = None  # while the log is followed
         # Why publications are refused. None: Redis has accepted something since the log is followed.
-        self._trouble: Unavailable | None = refusals.unreachable("Redis has not been reached yet")
+        self._trouble: PushUpError | None = Refusal.UNREACHABLE("Redis has not been reached yet")
 
     def start(self) -> None:
         self._running = Deferred.fromCoroutine(self._run())
@@ -103,17 +104,17 @@ class Session:
         """Whether commands can be appended now."""
         return self._commands is not None
 
-    def why_not_ready(self) -> Unavailable | None:
+    def why_not_ready(self) -> PushUpError | None:
         if self._trouble is not None:
             return self._trouble
-        return None if self._clock.seconds() < self._lease.current_until else refusals.outdated()
+        return None if self._clock.seconds() < self._lease.current_until else Refusal.OUTDATED()
 
     def append(self, command: Command, on_outcome: OnOutcome) -> None:
         if self._commands is None:
-            on_outcome(self._trouble or refusals.stopping())
+            on_outcome(self._trouble or Refusal.STOPPING())
             return
         if self._commands.connection.lost.called:  # the other one has yet to end
-            on_outcome(refusals.unreachable("a connection to Redis has ended"))
+            on_outcome(Refusal.UNREACHABLE("a connection to Redis has ended"))
             return
         name = f"{self._node_id}.{next(self._numbers)}"
         tag = name.encode()
@@ -128,9 +129,9 @@ class Session:
                 if self._trouble is not None:
                     self._accepted()
             case Lost():
-                self._pending.tell(tag, refusals.unknown(str(reply)))
+                self._pending.tell(tag, Refusal.UNKNOWN_OUTCOME(str(reply)))
             case EpochOver():
-                self._pending.tell(tag, refusals.replaced())
+                self._pending.tell(tag, Refusal.NEW_EPOCH())
                 self._reconnect(str(reply))
             case ErrorReply():
                 self._refused(reply)
@@ -139,7 +140,7 @@ class Session:
 
     def _refused(self, reply: ErrorReply) -> None:
         """Redis takes no publications, though the log is followed."""
-        self._trouble = refusals.refused(f"Redis: {reply.reason}", reply.code.value or "refused")
+        self._trouble = Refusal.REFUSED(f"Redis: {reply.reason}", kind=reply.code.value)
         self._outage.refused(reply.reason)
         self._replica.is_in_doubt |= reply.is_about_the_data
         if reply.ends_with_connection or reply.is_about_the_data:
@@ -178,7 +179,7 @@ class Session:
                 if logs[0].run != logs[1].run:
                     raise CannotConnect("Redis was restarted or replaced while this node was connecting")
                 if not self._replica.tag and not self._outage.lasts:
-                    self._trouble = refusals.loading()
+                    self._trouble = Refusal.LOADING()
                 if trouble := await logs[0].trouble():
                     raise CannotFollow(trouble)
                 await self._catch_up.run(logs[0])
@@ -186,14 +187,14 @@ class Session:
             except CancelledError:
                 return
             except (CannotConnect, Lost) as error:
-                self._failed(refusals.unreachable(str(error)))
+                self._failed(Refusal.UNREACHABLE(str(error)))
             except (ErrorReply, Diverged, Malformed) as error:
                 self._replica.is_in_doubt |= not isinstance(error, ErrorReply)
-                self._failed(refusals.unusable(str(error)))
+                self._failed(Refusal.UNUSABLE(str(error)))
             except (CannotApply, CannotFollow, VersionTooNew) as error:
-                self._failed(refusals.unusable(str(error)))
+                self._failed(Refusal.UNUSABLE(str(error)))
             except Exception as error:
-                if self._failed(refusals.unusable(f"{type(error).__name__}: {error}")):
+                if self._failed(Refusal.UNUSABLE(f"{type(error).__name__}: {error}")):
                     _log.failure("following the log in Redis failed; publishing is refused here until it works again")
             finally:
                 self._commands = None
@@ -205,7 +206,7 @@ class Session:
             await deferLater(self._clock, wait * (0.5 + self._random() / 2), lambda: None)
             wait = min(2 * wait, longest)
 
-    def _failed(self, trouble: Unavailable) -> bool:
+    def _failed(self, trouble: PushUpError) -> bool:
         """The log is not followed; returns whether that was logged."""
         self._trouble = trouble
         return self._outage.refused(trouble.operator_detail)
@@ -237,7 +238,7 @@ class Session:
                     self._reporting.applied()
         except CannotApply as error:
             if self._replica.stuck_at:
-                self._failed(refusals.unusable(str(error)))
+                self._failed(Refusal.UNUSABLE(str(error)))
                 self._commands = None
                 # This node goes on reporting, so that the others know that it cannot read this entry either.
                 await deferLater(self._clock, STUCK_RETRY_SECONDS, lambda: None)

@@ -6,21 +6,12 @@ from collections.abc import Callable
 
 from twisted.logger import Logger
 
-from pushup.core.errors import Forbidden, PushUpError, Unauthorized
+from pushup.core.errors import PushUpError
 from pushup.metrics import Metrics
 from pushup.net.api.grants import NOTHING, Grant
-from pushup.net.errors import ForbiddenOrigin, MisdirectedRequest, SpokeTls
 from pushup.net.exchange import Client, Exchange
-from pushup.net.problems import problem
+from pushup.net.problems import problem, problem_type
 from pushup.net.rarely import Rarely
-
-_KINDS: dict[type[PushUpError], str] = {
-    Unauthorized: "unauthorized",
-    Forbidden: "forbidden",
-    ForbiddenOrigin: "origin",
-    MisdirectedRequest: "host",
-    SpokeTls: "tls",
-}
 
 _log = Logger()
 
@@ -41,8 +32,8 @@ class Refusals:
 
     def note(self, error: PushUpError, client: Client) -> None:
         """Count and log an error, if it is of a kind that refuses access."""
-        kind = _KINDS.get(type(error))
-        if kind is None:
+        kind = problem_type(type(error)).refusal
+        if not kind:
             return
         self._metrics.refused(kind)
         if count := self._rarely.passes(kind):

@@ -33,8 +33,8 @@ from pushup.broadcast.hub.frames import (
 from pushup.broadcast.members import Member
 from pushup.core.commands import Close, Command, Configure, Continue, Create, Entry, Expire, Renew, Upgrade
 from pushup.core.cursor import Cursor
-from pushup.core.errors import Overloaded, Unavailable
 from pushup.core.limits import Limits
+from pushup.core.refusals import Refusal
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
 from pushup.core.transfer import Outgoing, Piece
@@ -78,14 +78,14 @@ def test_what_a_worker_says(message: ToParent) -> None:
     assert read_by_parent(body(message)) == message
 
 
-TROUBLE = Trouble("no", None, "disk full", "unwritable")
+TROUBLE = Trouble("unwritable", "no", "disk full")
 
 
 @pytest.mark.parametrize(
     "message",
     [
         Told(1),
-        Refused(2, TROUBLE, is_overload=True),
+        Refused(2, TROUBLE),
         End("e1", 3),
         Mark(4),
         Confirmed(5, 2),
@@ -126,15 +126,14 @@ def test_what_is_kept_of_a_message_does_not_keep_its_frame() -> None:
         assert sys.getrefcount(received) == before
 
 
-def test_errors_are_told_with_all_they_say() -> None:
-    """A refusal as `Unavailable`, with the operator's details; a full waiting room as `Overloaded`."""
-    error = Unavailable("refused", retry_after=3, operator_detail="/var/lib: disk full")
-    refused = Refused(1, Trouble.of(error), is_overload=False).error
-    assert type(refused) is Unavailable
-    assert (refused.detail, refused.retry_after, refused.operator_detail) == ("refused", 3, "/var/lib: disk full")
-    full = Refused(1, Trouble.of(Overloaded("full", retry_after=2, kind="limit")), is_overload=True).error
-    assert type(full) is Overloaded
-    assert (full.detail, full.retry_after, full.kind) == ("full", 2, "limit")
+@pytest.mark.parametrize("refusal", Refusal)
+def test_errors_are_told_with_all_they_say(refusal: Refusal) -> None:
+    """With the operator's details, and a sentence that says more than that of the table."""
+    for error in (refusal(), refusal("/var/lib: disk full", detail="not now")):
+        told = Trouble.of(error).error
+        assert type(told) is type(error)
+        assert vars(told) == vars(error)
+    assert vars(error)["detail"] == "not now"
 
 
 def test_the_end_is_a_place() -> None:

@@ -105,7 +105,7 @@ def test_refused_publications_are_counted_by_reason(cluster: Cluster, lines: lis
     }
     assert counted["OOM"] == 2
     assert counted["unreachable"] >= 1
-    assert set(counted) <= {"OOM", "MISCONF", "refused", "unreachable", "unusable"}
+    assert {reason for reason in counted if counted[reason]} <= {"OOM", "MISCONF", "refused", "unreachable", "unusable"}
     assert sum(counted.values()) == 6
 
 

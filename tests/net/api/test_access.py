@@ -13,6 +13,7 @@ from pushup.metrics import Metrics, MetricsPage
 from pushup.net.api.access import KNOWN_HOSTS_LIMIT, Access
 from pushup.net.api.grants import NOTHING, Grant, Right
 from pushup.net.api.origins import Origins
+from pushup.net.api.refusals import Refusals
 from pushup.net.api.request_log import RequestLog
 from pushup.net.errors import SpokeTls
 from pushup.net.exchange import Client
@@ -196,6 +197,18 @@ def test_refusals_are_counted_and_rarely_logged(log_lines: list[str]) -> None:
     node.call("GET", "/healthz", Host="evil.example")
     assert len(log_lines) == 5
     assert log_lines[-1].endswith("(29 more since last logged)")
+
+
+def test_what_an_authorizer_makes_of_a_refusal_counts(log_lines: list[str]) -> None:
+    """As what it is derived from."""
+
+    class Banned(Forbidden):
+        pass
+
+    metrics = Metrics()
+    Refusals(metrics, lambda: 0.0).note(Banned("for a week"), Client("192.0.2.7:1"))
+    assert counted(metrics) == {"forbidden": 1}
+    assert len(log_lines) == 1
 
 
 def test_tls_at_a_plain_port_is_logged(log_lines: list[str]) -> None:
