@@ -99,7 +99,7 @@ _BUGS = (
         "docs/reliability.md, which cluster a log belongs to",
         (Edit(f"{AT}/log.py", "        name = cluster or changes.epoch\n", "        name = changes.epoch\n"),),
         test="tests/broadcast/redis/test_clusters.py",
-        why="no simulated node is told of a loss by a cluster with another name",
+        why="not measured",
     ),
     Bug(
         "epoch-without-keys",
