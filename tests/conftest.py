@@ -76,7 +76,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.xdist_group(marker))
         if isinstance(item, pytest.Function):
             parameters = item.callspec.params if hasattr(item, "callspec") else {}
-            if any(str(parameters.get(name, 0)) != "0" for name in RANDOM) and not item.get_closest_marker("interpreted"):
+            if any(str(parameters.get(name, 0)) != "0" for name in RANDOM) and not item.get_closest_marker(
+                "interpreted"
+            ):
                 item.add_marker("thorough")
             strategy = str(parameters.get("wait_strategy", ""))
             for fixture in SHARED.keys() & set(item.fixturenames):
