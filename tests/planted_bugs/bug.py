@@ -38,7 +38,7 @@ class Bug(NamedTuple):
     `what`: what goes wrong, in one sentence; `source`: where it comes from. The simulation has to find it, unless
     `test` names the test that does: a file or a node id of pytest; `why` then says why the simulation cannot.
     `kind`: the only broadcast that it can be seen with, or empty; `needs`: steps of which a plan must have one, or none.
-    Other seeds count, and need not be run.
+    Other seeds count, and need not be run. `family`: what the names of its seeds begin with (`tests/simulation/plan.py`).
     """
 
     name: str
@@ -49,6 +49,7 @@ class Bug(NamedTuple):
     needs: tuple[str, ...] = ()
     test: str = ""
     why: str = ""
+    family: str = ""
 
     def may_show(self, plan: Plan) -> bool:
         """Whether a run of this plan can differ from one without the bug."""

@@ -33,7 +33,7 @@ def hunt(bug: Bug, first: int, most: int) -> dict[str, object]:
     """Run at most so many seeds. Those that cannot show the bug count, and are not run."""
     signal.signal(signal.SIGVTALRM, _hang)
     for number in range(1, most + 1):
-        seed = str(first + number - 1)
+        seed = f"{bug.family}{first + number - 1}"
         if not bug.may_show(make_plan(seed)):
             continue
         signal.setitimer(signal.ITIMER_VIRTUAL, SEED_SECONDS)

@@ -140,7 +140,7 @@ _BUGS = (
         "a save goes on from where the state says that the checkpoint is, and not from where the checkpoint is",
         "an attack: HINCRBY of `saved`",
         (Edit(f"{AT}/save.lua", " or string.match(state[4] or '', '\"sequence\":(%d+)') ~= state[2] then", " then"),),
-        test=DAMAGE,
+        test=f"{DAMAGE}::test_a_checkpoint_that_is_not_where_the_state_says",
         why="steps of the simulation remove, and do not damage",
     ),
     Bug(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.planted_bugs.bug import Bug, Edit
+from tests.simulation.plan import STRANGERS
 
 AT = "pushup/broadcast/redis"
 RESTARTS = (
@@ -90,8 +91,7 @@ _BUGS = (
                 "    if False:",
             ),
         ),
-        test="tests/broadcast/redis/test_clusters.py",
-        why="a simulation has one Redis",
+        family=STRANGERS,
     ),
     Bug(
         "epoch-founds-a-cluster",
@@ -99,7 +99,7 @@ _BUGS = (
         "docs/reliability.md, which cluster a log belongs to",
         (Edit(f"{AT}/log.py", "        name = cluster or changes.epoch\n", "        name = changes.epoch\n"),),
         test="tests/broadcast/redis/test_clusters.py",
-        why="a simulation has one Redis",
+        why="not measured",
     ),
     Bug(
         "epoch-without-keys",
@@ -120,8 +120,8 @@ _BUGS = (
         "a replica that is started as a primary passes as the server that syncs each write",
         "primary and a node lost together",
         (Edit(f"{AT}/durability.py", "log.syncs_each_write and not self.is_disproved", "log.syncs_each_write"),),
-        test="tests/broadcast/redis/test_restarts.py",
-        why="a promoted replica of the simulation says that it was one",
+        family=STRANGERS,
+        needs=("lost_together",),
     ),
     # Following.
     Bug(

@@ -11,8 +11,8 @@ from pathlib import Path
 from twisted.logger import globalLogBeginner
 
 from loadtest.history.file import write_history
-from tests.simulation.plan import LEASES, WORKERS, make_plan
-from tests.simulation.reach import LEASE_STATES, STATES, WORKER_STATES
+from tests.simulation.plan import LEASES, STRANGERS, WORKERS, make_plan
+from tests.simulation.reach import LEASE_STATES, STATES, STRANGER_STATES, WORKER_STATES
 from tests.simulation.seeds import run_seeds
 from tests.simulation.shrink import kind_of, shrink
 from tests.simulation.simulation import Result, simulate
@@ -49,6 +49,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--workers", action="store_true", help="one machine with several workers: seeds w0, w1, ...")
     parser.add_argument("--leases", action="store_true", help="slow, stopped and joining nodes: seeds l0, l1, ...")
+    parser.add_argument("--strangers", action="store_true", help="another cluster beside this one: seeds s0, s1, ...")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--seed", help="tell the story of this one")
     parser.add_argument("--digests", action="store_true", help="print a line for each seed: the seed and its digest")
@@ -59,11 +60,18 @@ def main() -> int:
     if options.seed is not None:
         return tell_story(options.seed, whole=options.whole, history=options.history)
     began, broken, reached, alarms = time.monotonic(), Counter[str](), Counter[str](), Counter[str]()
-    family = WORKERS if options.workers else LEASES if options.leases else ""
+    family = ""
+    states: tuple[str, ...] = STATES
+    if options.workers:
+        family, states = WORKERS, WORKER_STATES
+    elif options.leases:
+        family, states = LEASES, LEASE_STATES
+    elif options.strangers:
+        family, states = STRANGERS, STRANGER_STATES
     seeds = [f"{family}{n}" for n in range(options.first, options.first + options.seeds)]
     if options.digests:
         return print_digests(seeds, options.jobs)
-    longest, states = 0, WORKER_STATES if options.workers else LEASE_STATES if options.leases else STATES
+    longest = 0
     for number, run in enumerate(run_seeds(seeds, options.jobs), 1):
         reached.update(run.reached)
         alarms.update(run.without_loss)

@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.simulation.lease_plan import make_lease_plan
 from tests.simulation.steps import FAULT_SECONDS, NAMES, Plan, Step
+from tests.simulation.stranger_plan import make_stranger_plan
 
 KINDS = ("redis", "redis", "redis", "redis", "redis", "journal", "journal", "memory")
 
@@ -29,11 +30,16 @@ WORKERS = "w"
 LEASES = "l"
 """Seeds that begin with this are about leases and reports."""
 
+STRANGERS = "s"
+"""Seeds that begin with this have another cluster beside this one."""
+
 
 def make_plan(seed: str) -> Plan:
     """The plan of a seed."""
     if seed.startswith(LEASES):
         return make_lease_plan(seed)
+    if seed.startswith(STRANGERS):
+        return make_stranger_plan(seed)
     return _workers_plan(seed) if seed.startswith(WORKERS) else _cluster_plan(seed)
 
 

@@ -75,6 +75,19 @@ LEASE_STATES = (
 )
 """The same for a long run of seeds about leases."""
 
+STRANGER_STATES = (
+    "a node refused to follow the log of another cluster",
+    "a node had the mark of another cluster, and refused to follow",
+    "a node of the other cluster refused to follow this log",
+    "a replica without entries that a node had applied was restarted as the primary",
+    "Redis came back while no node was alive",
+    "a publication was stable",
+    "a publication was replicated",
+    "a key was tried again after its publication had succeeded",
+    "two faults at once",
+)
+"""The same for a long run of seeds with another cluster."""
+
 _APPEND, _BEGIN, _SAVE, _REPORT, _SWITCH = (SCRIPTS[number].sha.encode() for number in (0, 1, 2, 4, 5))
 
 
@@ -131,3 +144,15 @@ def redis_came_back(simulation: Simulation) -> None:
         same_epoch = cursor.epoch.encode() == state.get(b"epoch")
         if server.is_running and same_epoch and cursor.sequence > int(state.get(b"sequence", 0)):
             reach("Redis came back without entries that a node had applied")
+
+
+def replica_takes_over(simulation: Simulation) -> None:
+    """Called when all that is left of Redis is what the replica has."""
+    redis = simulation.redis
+    assert redis is not None
+    state = redis.at(redis.replicated).get(b"{pushup}:2:state", {})
+    known = [server.node.cursor for server in simulation.servers if server.is_running]
+    if any(
+        cursor.epoch.encode() == state.get(b"epoch") and cursor.sequence > int(state[b"sequence"]) for cursor in known
+    ):
+        simulation.world.reach("a replica without entries that a node had applied was restarted as the primary")

@@ -36,6 +36,7 @@ from tests.simulation.redis_server import HOST as REDIS
 from tests.simulation.redis_server import RedisServer
 from tests.simulation.server import Server, use_version
 from tests.simulation.steps import FAULT_SECONDS, NAMES, Plan, Step
+from tests.simulation.stranger_plan import STRANGER_WEIGHTS
 from tests.simulation.world import START, TURN_WORK, World
 
 HEAL_SECONDS = 40.0
@@ -116,7 +117,10 @@ class Simulation:
             if setup["old_nodes"]:
                 server.version = OLD_VERSION
             server.start()
-        self.other = OtherCluster(self.world, self.network, self.servers[0]) if "other_cluster" in setup else None
+        self.other: OtherCluster | None = None
+        if "other_cluster" in setup:
+            assert self.redis is not None
+            self.other = OtherCluster(self.world, self.network, self.servers[0], self.redis)
         self.balancer = Balancer(self.world, self.network, [server.name for server in self.servers])
         self.publishers = [Publisher(self.world, self.network, f"p{n}", self.record) for n in range(3)]
         self.subscribers: dict[int, Subscriber] = {}
@@ -136,6 +140,8 @@ class Simulation:
         self.jump_counts = self.kind == "journal" and not kinds.isdisjoint(opens_again)
         self.checker.confirmed = inside.check_confirmation(self)
         reach.watch(self)
+        if self.other is not None:
+            self.other.watch()
         if self.parent is not None:
             self.jump_counts = not kinds.isdisjoint({"parent_kill", "parent_stop"})
         elif self.kind == "journal":
@@ -180,9 +186,9 @@ class Simulation:
             self.world.later(0.5, self._look_inside)
 
     def _do(self, step: Step) -> None:
-        is_told_by_client = step.kind in ("publish", "subscribe")
+        is_told_by_client = step.kind in ("publish", "subscribe", "stranger")
         self.world.tell(f"-- {step.kind}" if is_told_by_client else f"-- {step.kind} {step.arguments}")
-        if step.kind in WEIGHTS or step.kind in LEASE_WEIGHTS:
+        if step.kind in WEIGHTS or step.kind in LEASE_WEIGHTS or step.kind in STRANGER_WEIGHTS:
             if self._last_fault is not None and step.at - self._last_fault < 2.0:
                 self.world.reach("two faults at once")
             self._last_fault = step.at
@@ -193,6 +199,8 @@ class Simulation:
         self.world.tell("== all faults end")
         self.network.heal()
         self.network.on_send = lambda end, data: None
+        if self.other is not None:
+            self.other.heal()
         if self.parent is not None:
             self.parent.disk.failing, self.parent.disk.slow = "", 0.0
             if self.parent.process is not None:
@@ -234,6 +242,8 @@ class Simulation:
                 raise BrokenPromise(f"live again: {name} could not be published after all faults had ended")
         for subscriber in self.subscribers.values():
             inside.check_read_to_end(self, subscriber)
+        if self.other is not None:
+            self.other.check()
 
     def _stop(self) -> None:
         """Stop the clients and then the servers, in good order."""
@@ -518,7 +528,8 @@ class Simulation:
         redis = self.redis
         assert redis is not None
         has_all = count >= len(redis.writes) and redis.appendfsync == "always"
-        if promoted or not has_all:  # else it is known that nothing is missing
+        is_durable = not self.plan.setup["replica"]  # with a replica it cannot be proven (docs/reliability.md)
+        if promoted or not has_all or not is_durable:  # else it is known that nothing is missing
             self._may_lose()
         redis.stop()
 
@@ -565,23 +576,58 @@ class Simulation:
         self._restart_redis(self.redis.replicated, seconds, promoted=True)
 
     def do_redis_replica_restart(self, seconds: float) -> None:
-        """The replica is restarted as the primary: it does not say that it was promoted."""
-        assert self.redis is not None
-        self._may_lose()
-        self._restart_redis(self.redis.replicated, seconds)
+        """Redis is lost, and its replica is restarted as the primary, which has none itself.
+
+        It looks as if it had always been alone, and syncs each write.
+        """
+        redis = self.redis
+        assert redis is not None
+        if redis.has_replica:
+            redis.has_replica = False
+            reach.replica_takes_over(self)
+            self._may_lose()
+            self._restart_redis(redis.replicated, seconds)
+
+    def do_lost_together(self, node: int, seconds: float) -> None:
+        """Redis is lost with the only node that had its last entries, and the replica lacks them."""
+        redis, server = self.redis, self._server(node)
+        assert redis is not None
+        if not redis.has_replica or not server.is_up:
+            return
+        redis.replica_paused = True
+        for other in self.servers:
+            if other is not server:
+                self.do_cut(self.servers.index(other), REDIS, 0.6)
+        for name in NAMES[:2]:
+            self.publishers[0].publish(server.name, [(name,)], None, "accepted")
+
+        def lose() -> None:
+            if redis.process.alive:
+                self.do_redis_replica_restart(0.1)
+                server.kill()
+                self.world.later(seconds, server.start_again)
+
+        self.world.later(0.4, lose)
+
+    def do_stranger(self, channel: str, key: bool) -> None:
+        """Somebody publishes in the other cluster."""
+        assert self.other is not None
+        self.other.publish(channel, key=key)
 
     def do_other_redis(self, node: int, seconds: float) -> None:
         """A server's address of Redis leads to that of another cluster for a while."""
         assert self.other is not None
         self.other.lead_here(self._server(node), seconds)
 
-    def do_other_state_directory(self, node: int) -> None:
-        """A server starts again with the state directory of another cluster."""
+    def do_other_node(self, seconds: float) -> None:
+        """The other cluster's server is led to this Redis for a while."""
         assert self.other is not None
-        server = self._server(node)
-        server.kill()
-        self.other.give_state_directory(server)
-        server.start_again()
+        self.other.lead_there(seconds)
+
+    def do_other_state_directory(self, node: int, seconds: float, removed: bool) -> None:
+        """A server starts again with the state directory of another cluster, until an operator has read its log."""
+        assert self.other is not None
+        self.other.give_state_directory(self._server(node), seconds, removed=removed)
 
     def do_drain_and_failover(self, node: int, seconds: float) -> None:
         assert self.redis is not None

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import inspect
 
+import pytest
+
 from tests.simulation import plan as plans
 from tests.simulation.lease_plan import LEASE_WEIGHTS
-from tests.simulation.plan import LEASES, LIMITS, WEIGHTS, make_plan
+from tests.simulation.plan import LEASES, LIMITS, STRANGERS, WEIGHTS, make_plan
 from tests.simulation.simulation import Simulation, simulate
 from tests.simulation.steps import FAULT_SECONDS, Step
+from tests.simulation.stranger_plan import STRANGER_WEIGHTS
 
 SEEDS = [str(seed) for seed in range(300)]
 
@@ -49,10 +52,15 @@ def test_every_fault_and_every_cluster_is_chosen() -> None:
             assert not {"disk", "put_back", "kill_writing"} & {step.kind for step in plan.steps}
 
 
-def test_plans_about_leases() -> None:
-    """Every fault is chosen, can be carried out, and loses nothing."""
-    chosen = [make_plan(f"{LEASES}{seed}") for seed in range(50)]
-    assert {step.kind for plan in chosen for step in plan.steps} == {*LEASE_WEIGHTS, "publish", "subscribe"}
+@pytest.mark.parametrize(
+    ("family", "weights"),
+    [(LEASES, LEASE_WEIGHTS), (STRANGERS, {**STRANGER_WEIGHTS, "stranger": 0})],
+    ids=["leases", "strangers"],
+)
+def test_plans_of_their_own(family: str, weights: dict[str, float]) -> None:
+    """Every fault is chosen, and can be carried out."""
+    chosen = [make_plan(f"{family}{seed}") for seed in range(50)]
+    assert {step.kind for plan in chosen for step in plan.steps} == {*weights, "publish", "subscribe"}
     for plan in chosen:
         times = [step.at for step in plan.steps]
         assert times == sorted(times)

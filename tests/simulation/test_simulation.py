@@ -16,7 +16,7 @@ from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.records import Tail
 from tests.simulation import inside
 from tests.simulation.observed_node import BUG
-from tests.simulation.plan import LEASES, WORKERS, make_plan
+from tests.simulation.plan import LEASES, STRANGERS, WORKERS, make_plan
 from tests.simulation.redis_server import HOST as REDIS
 from tests.simulation.simulation import Simulation, simulate
 from tests.simulation.steps import FAULT_SECONDS, Plan, Step
@@ -33,6 +33,8 @@ BATCH_SEEDS = 10
 LEASE_SEEDS = 10
 """Of these, each takes three times as long."""
 
+STRANGER_SEEDS = 10
+
 SAME_STORY_SEEDS = 60
 
 
@@ -45,6 +47,11 @@ def test_seeds_of_machines_with_workers(batch: int, logged_failures: list[str]) 
 def test_seeds_about_leases(logged_failures: list[str]) -> None:
     """Nodes that are slow, stopped, cut off or joining."""
     check_seeds([f"{LEASES}{number}" for number in range(LEASE_SEEDS)], logged_failures)
+
+
+def test_seeds_with_strangers(logged_failures: list[str]) -> None:
+    """Another cluster is taken for one's own, and a replica for the server that syncs each write."""
+    check_seeds([f"{STRANGERS}{number}" for number in range(STRANGER_SEEDS)], logged_failures)
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))

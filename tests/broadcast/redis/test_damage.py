@@ -10,6 +10,7 @@ import pytest
 from tests.broadcast.redis.commands import Data, SortedSet, Stream
 from tests.broadcast.redis.following_nodes import Cluster
 from tests.core.builders import poll, publish
+from tests.core.random_entries import sorted_snapshot
 
 PREFIX = b"{pushup}:2:"
 STATE = PREFIX + b"state"
@@ -60,8 +61,12 @@ def recovers(cluster: Cluster, seconds: float = 30.0) -> bool:
 
 
 def check_clients(cluster: Cluster, cursor: str, last: str) -> None:
-    """Who was at `cursor` gets the message after it, or a gap, on every node."""
-    for node in [*cluster.nodes, cluster.start()]:
+    """Who was at `cursor` gets the message after it, or a gap, on every node; a new one has what the others have."""
+    cluster.start()
+    cluster.advance(2.0)  # an epoch may have begun just now
+    nodes = cluster.nodes
+    for node in nodes:
+        assert sorted_snapshot(node.state) == sorted_snapshot(nodes[0].state)
         answer = node.poll(poll("a", cursor=cursor))
         assert answer.gaps or [message.id for message in answer.messages] == [last], answer
 
@@ -89,6 +94,22 @@ def test_a_damaged_field(field: bytes, way: str, log: list[str]) -> None:
         cluster.start()
     assert recovers(cluster), log
     check_clients(cluster, cursor, last)
+    cluster.end()
+
+
+@pytest.mark.parametrize("way", ["+1", "-1"])
+def test_a_checkpoint_that_is_not_where_the_state_says(way: str, log: list[str]) -> None:
+    """A save that went on from there would leave the entry between out, and a node that starts later would lack it."""
+    cluster = Cluster(2)
+    cluster.publish(cluster.nodes[0], "a")
+    cluster.advance(2.5)
+    cursor = cluster.nodes[0].cursor
+    last = cluster.publish(cluster.nodes[0], "a")
+    assert int(cluster.redis.data[STATE][b"saved"]) == last.sequence - 1, "the last one is not saved yet"
+    damage(cluster.redis.data, b"saved", way)
+    assert recovers(cluster), log
+    cluster.advance(2.5)
+    check_clients(cluster, cursor, f"{last.epoch}-{last.sequence}")
     cluster.end()
 
 
