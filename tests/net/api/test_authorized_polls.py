@@ -11,12 +11,12 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
 from pushup.backends.authorization import Authorization
+from pushup.backends.decision import Decision
 from pushup.backends.tickets import Tickets
 from pushup.core.errors import BadRequest, Forbidden, Overloaded, PushUpError, Unauthorized, Unavailable
 from pushup.core.limits import Limits
-from pushup.core.subscription import Subscription
 from pushup.drain import SLICE
-from pushup.net.api.authorized_polls import AuthorizedPolls
+from pushup.net.api.authorized_polls import AuthorizedPolls, GrantedPoll
 from pushup.net.api.bodies import write
 from pushup.net.problems import problem_type
 from pushup.net.responses import Response
@@ -34,15 +34,19 @@ class Application:
 
     def __init__(self) -> None:
         self.asked: list[tuple[tuple[str, ...], dict[bytes, bytes]]] = []
-        self.decisions: list[Deferred[float | None]] = []
+        self.decisions: list[Deferred[Decision]] = []
         self.cancelled = 0
+        self.subject = ""
+        """Whom it names when it allows a poll."""
         self.at_once: Callable[[tuple[str, ...]], float | Exception] | None = None
 
-    def __call__(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[float | None]:
+    def __call__(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[Decision]:
         self.asked.append((channels, dict(headers)))
         if self.at_once is not None:
             decision = self.at_once(channels)
-            return fail(decision) if isinstance(decision, Exception) else succeed(decision)
+            return (
+                fail(decision) if isinstance(decision, Exception) else succeed(Decision(True, decision, self.subject))
+            )
         self.decisions.append(Deferred(self._cancel))
         return self.decisions[-1]
 
@@ -56,7 +60,7 @@ class Application:
         self.cancelled += 1
 
     def allow(self, number: int = -1) -> None:
-        self.decisions[number].callback(float(SECONDS))
+        self.decisions[number].callback(Decision(True, float(SECONDS), self.subject))
 
     def refuse(self, error: Exception) -> None:
         self.decisions[-1].errback(error)
@@ -90,9 +94,14 @@ class AuthorizedNode(InMemoryNode):
             headers["pushup_ticket"] = ticket
         return self.begin("GET", f"/v1/poll?{query}", **headers)
 
-    def ticket(self, *channels: str) -> str:
+    def ticket(self, *channels: str, subject: str = "", issued_at: int = 0) -> str:
         """A ticket that is valid from now on."""
-        return self.tickets.seal(channels, int(self.wall()) + SECONDS)
+        return self.tickets.seal(channels, issued_at=issued_at, expires=int(self.wall()) + SECONDS, subject=subject)
+
+    def expiry(self, ticket: str, *channels: str) -> float | None:
+        """When a ticket for these channels expires; None if it is not one."""
+        grant = self.tickets.open(ticket, channels)
+        return None if grant is None else grant.valid_until
 
     def is_quiet(self) -> bool:
         """Whether no poll is held, on any channel."""
@@ -145,7 +154,7 @@ def test_a_poll_waits_for_the_decision() -> None:
     body = body_of(exchange)
     assert [message["data"] for message in body["messages"]] == [1]
     assert list(body) == ["cursor", "messages", "more", "gaps", "closed", "ticket"]
-    assert node.tickets.expires(body["ticket"], ("a", "b")) == node.clock.seconds() + SECONDS
+    assert node.expiry(body["ticket"], "a", "b") == node.clock.seconds() + SECONDS
 
 
 def test_a_poll_in_a_body() -> None:
@@ -169,7 +178,7 @@ def test_a_decision_at_once() -> None:
     node.application.at_once = lambda channels: Forbidden("no")
     assert problem_of(node.begin_poll("channel=a&timeout=0")) == (403, "forbidden")
     held = node.begin_poll("channel=a&timeout=5", node.ticket("a"))
-    assert isinstance(held.held, Subscription)
+    assert isinstance(held.held, GrantedPoll)
 
 
 def test_the_ticket_comes_with_the_answer_to_a_held_poll() -> None:
@@ -177,12 +186,12 @@ def test_the_ticket_comes_with_the_answer_to_a_held_poll() -> None:
     node = AuthorizedNode()
     exchange = node.begin_poll("channel=a&timeout=20")
     node.application.allow()
-    assert isinstance(exchange.held, Subscription)
+    assert isinstance(exchange.held, GrantedPoll)
     assert node.polls.count == 1
     node.publish("a", data="hello")
     body = body_of(exchange)
     assert body["messages"][0]["data"] == "hello"
-    assert node.tickets.expires(body["ticket"], ("a",)) is not None
+    assert node.expiry(body["ticket"], "a") is not None
     assert node.is_quiet()
 
 
@@ -220,7 +229,7 @@ def test_equal_answers_stay_one_object() -> None:
     assert len({id(exchange.answers[0]) for exchange in exchanges}) == 1
 
 
-@pytest.mark.parametrize("ticket", ["", "x", "1800000060." + "A" * 32])
+@pytest.mark.parametrize("ticket", ["", "x", "1800000060." + "A" * 32, "1800000000.1800000060.." + "A" * 32])
 def test_a_bad_ticket_is_treated_as_none(ticket: str) -> None:
     """A poll with an invalid ticket is authorized again."""
     node = AuthorizedNode()
@@ -252,7 +261,7 @@ def test_asked_again_when_the_ticket_has_expired() -> None:
     node.clock.advance(0.001)
     body = body_of(node.begin_poll("channel=a&timeout=0", ticket))
     assert len(node.application.asked) == 2
-    assert node.tickets.expires(body["ticket"], ("a",)) == node.clock.seconds() + SECONDS
+    assert node.expiry(body["ticket"], "a") == node.clock.seconds() + SECONDS
 
 
 # Refusals.
@@ -386,7 +395,7 @@ def test_a_held_poll_ends_with_its_ticket(wall_ahead: float) -> None:
     node = AuthorizedNode(wall_ahead=wall_ahead)
     node.clock.advance(0.3)
     ticket = node.ticket("a")
-    expires = int(ticket.partition(".")[0])
+    expires = int(ticket.split(".")[1])
     node.clock.advance(SECONDS - 10)
     exchange = node.begin_poll("channel=a&timeout=50", ticket)
     node.clock.advance(expires - node.wall() - 0.001)
@@ -404,7 +413,7 @@ def test_a_new_ticket_ends_a_held_poll_too() -> None:
     node.clock.advance(5.0)
     node.application.allow()
     node.clock.advance(SECONDS - 1)
-    assert isinstance(exchange.held, Subscription)
+    assert isinstance(exchange.held, GrantedPoll)
     node.clock.advance(1)
     assert problem_of(exchange) == (401, "ticket-expired")
 
@@ -416,7 +425,7 @@ def test_a_jump_of_the_clock_of_tickets(jump: float, is_valid: bool) -> None:
     ticket = node.ticket("a")
     exchange = node.begin_poll("channel=a&timeout=20", ticket)
     node.wall_ahead = jump
-    assert isinstance(node.begin_poll("channel=a&timeout=20", ticket).held, Subscription) is is_valid
+    assert isinstance(node.begin_poll("channel=a&timeout=20", ticket).held, GrantedPoll) is is_valid
     node.clock.advance(20.0)
     assert exchange.held is None
     assert bool(exchange.answers) is is_valid
@@ -476,7 +485,7 @@ def test_each_poll_ends_with_its_own_ticket() -> None:
     node = AuthorizedNode()
     ends = {}
     for seconds in (30, 10, 20):
-        ticket = node.tickets.seal(("a",), int(node.clock.seconds()) + seconds)
+        ticket = node.tickets.seal(("a",), issued_at=0, expires=int(node.clock.seconds()) + seconds, subject="")
         ends[seconds] = node.begin_poll("channel=a&timeout=100", ticket)
     for second in range(1, 31):
         node.clock.advance(1.0)
