@@ -38,7 +38,7 @@ def checked(decision: Decision, source: str) -> Decision:
     if seconds is not None:
         if not 0 < seconds < math.inf:
             raise no_decision(f"{source} allowed a number of seconds that is not finite and above 0")
-        seconds = min(seconds, TICKET_LIMIT_SECONDS)
+        seconds = float(min(seconds, TICKET_LIMIT_SECONDS))
     if any(category(letter) in ("Cc", "Cs") for letter in subject) or len(subject.encode()) > SUBJECT_LIMIT_BYTES:
         raise no_decision(
             f"{source} gave a subject that cannot be used; "

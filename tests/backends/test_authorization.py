@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import re
 import string
@@ -11,6 +12,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
+from msgspec import structs
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionLost
 from twisted.internet.task import Clock
@@ -27,7 +29,7 @@ from pushup.backends.service_requestor import RETRY_SECONDS, ServiceRequestor
 from pushup.backends.tickets import Tickets
 from pushup.backends.url_authorizer import URL_LIMIT_BYTES, UrlAuthorizer
 from pushup.core.errors import BadRequest, Forbidden, Overloaded, PushUpError, Unauthorized, Unavailable
-from pushup.core.grant import Grant
+from pushup.core.grant import SUBJECT_LIMIT_BYTES, Grant, Scope
 from pushup.metrics import BackendCounters
 from tests.backends.outcomes import Outcome
 from tests.backends.stepped_agent import SteppedAgent, one_header_each
@@ -124,6 +126,19 @@ def test_a_decision_becomes_a_ticket() -> None:
     assert node.expires(ticket, CHANNELS) == expires
     assert node.expires(ticket, ("b", "a", "b")) == expires
     assert node.expires(ticket, ("a",)) is None
+
+
+def test_a_grant() -> None:
+    """A decision is a grant to read these channels, as of the moment at which the application was asked."""
+    node = Authorized()
+    outcome = node.ask()
+    node.clock.advance(3.5)
+    node.asked.decisions[-1].callback(Decision(True, 60.0, "mei"))
+    grant: Grant = outcome.result
+    scope = Scope(frozenset(CHANNELS))
+    known = Grant({"read": scope}, "mei", "", START, START + 63)
+    assert node.authorization.grant_of(grant.new_ticket, CHANNELS) == known
+    assert grant == structs.replace(known, new_ticket=grant.new_ticket)
 
 
 def test_a_ticket_expires() -> None:
@@ -365,6 +380,32 @@ def test_an_allowing_reply(status: int, body: bytes, seconds: float | None) -> N
     assert Web().replied(status, body).result == Decision(True, seconds)
 
 
+LONGEST = "é" * (SUBJECT_LIMIT_BYTES // 2) + "x"
+
+
+@pytest.mark.parametrize("subject", ["", "7", "Zoë@example.org", "a b, c.d", LONGEST])
+def test_who_it_is(subject: str) -> None:
+    """A reply and a function may name the user."""
+    allowed = {"allow": True, "subject": subject}
+    assert Web().replied(200, json.dumps(allowed).encode()).result == Decision(True, None, subject)
+    assert Function(lambda channels, headers: allowed).ask().result == Decision(True, None, subject)
+    assert Function(lambda channels, headers: {**allowed, "seconds": 5}).ask().result == Decision(True, 5, subject)
+    assert isinstance(Function(lambda channels, headers: {**allowed, "allow": False}).ask().error, Forbidden)
+
+
+@pytest.mark.parametrize("subject", [LONGEST + "x", "a\n", "\0", "\x85", "\ud800", 7, None, ["7"]])
+def test_who_it_cannot_be(subject: object) -> None:
+    """What is no short text without control characters is no decision; the log says what was expected."""
+    allowed = {"allow": True, "subject": subject}
+    for error in (
+        Web().replied(200, json.dumps(allowed).encode()).error,
+        Function(lambda channels, headers: allowed).ask().error,
+    ):
+        assert isinstance(error, Unavailable)
+        assert error.detail == NO_ANSWER
+        assert "subject" in error.operator_detail or "unexpected" in error.operator_detail
+
+
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"allow": true}'])
 def test_a_denying_status(body: bytes) -> None:
     """401 and 403 deny the poll, whatever the body."""
@@ -511,7 +552,7 @@ def test_a_function_that_allows(value: object, seconds: float | None) -> None:
     """True allows the poll, and a number allows it for that many seconds, up to a day."""
     result = Function(lambda channels, headers: value).ask().result
     assert result == Decision(True, seconds)
-    assert type(result) is type(seconds)
+    assert type(result.seconds) is type(seconds)
 
 
 def test_a_function_that_denies() -> None:
