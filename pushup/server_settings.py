@@ -18,8 +18,8 @@ from pushup.secret_files import MIN_KEY_LENGTH, named_key
 
 _HOST_NAME = re.compile(r"\*|[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?").fullmatch
 
-_KEY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,63}").fullmatch
-_KEY_NAME_RULE = "a name has at most 64 letters, digits, and _ . : @ -, and begins with a letter, a digit or _"
+_KEY_NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.:@-]{{0,{MIN_KEY_LENGTH - 2}}}").fullmatch
+"""Shorter than a key, so that two keys on one line are an error: names are shown, keys are not."""
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
@@ -101,13 +101,16 @@ def _keys_mistake(keys: tuple[str, ...]) -> str | None:
     for number, text in enumerate(keys, 1):
         name, key = named_key(text)
         if name and not _KEY_NAME(name):
-            return f"the name of key {number} of {len(keys)} is not valid; {_KEY_NAME_RULE}"
+            return (
+                f"the name of key {number} of {len(keys)} is not valid; a name has at most {MIN_KEY_LENGTH - 1} "
+                "letters, digits and _ . : @ -; write each key on its own, as NAME KEY or KEY"
+            )
         if names.setdefault(key, name) != name:
-            return f"key {number} of {len(keys)} was given before under another name; requests with it have one name"
+            return f"key {number} of {len(keys)} stands there twice, with different names; remove one of them"
         if len(key) < MIN_KEY_LENGTH or not key.isascii() or not key.isprintable() or " " in key:
             return (
                 f"key {number} of {len(keys)} is not valid; a key has at least {MIN_KEY_LENGTH} characters, "
-                "printable ASCII without spaces; its name, if it has one, stands before it: NAME KEY"
+                "printable ASCII without spaces, and may have a name before it: NAME KEY"
             )
     return None
 

@@ -471,7 +471,7 @@ def test_tickets_are_as_documented(serve: Serve, stack: ExitStack) -> None:
     first, field = POLL_WITH_TICKET.splitlines()
     answer = caller.call("GET", poll_path("author:John", timeout=0)).value
     name, _, value = field.partition(": ")
-    assert re.fullmatch(r"[0-9]+\.[A-Za-z]+\.\.\.", value)
+    assert re.fullmatch(r"[0-9]+\.[0-9]+\.[A-Za-z0-9=]+\.[A-Za-z]+\.\.\.", value)
     target = first.split()[1].replace("k3f9-41", answer["cursor"]) + "&timeout=0"
     assert "ticket" not in caller.call("GET", target, headers={name: answer["ticket"]}).value
     assert backend.count == 2
