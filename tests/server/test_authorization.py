@@ -107,6 +107,23 @@ def test_a_held_poll_ends_with_its_ticket(serve: Serve, backend: WebBackend) -> 
         assert server.metric("held_polls") == 0
 
 
+def test_a_ticket_says_who(serve: Serve, backend: WebBackend) -> None:
+    """It carries the subject that the application named, on any node; one of a form before this one is none."""
+    with serve(authorize_url=backend.url, ticket_key=KEY) as server, server.caller() as caller:
+        before = int(time.time())
+        backend.answer = lambda question: Verdict(body=b'{"allow": true, "subject": "mei"}')
+        ticket = poll(caller, "a").value["ticket"]
+        grant = Tickets(KEY.encode()).open(ticket, ("a",))
+        assert grant is not None
+        assert grant.subject == "mei"
+        assert before <= grant.issued_at <= time.time()
+        assert "ticket" not in poll(caller, "a", ticket=ticket).value
+        assert "ticket" in poll(caller, "a", ticket=f"{int(grant.valid_until)}.{ticket[-32:]}").value
+        assert backend.count == 2
+        backend.answer = lambda question: Verdict(body=b'{"allow": true, "subject": "a\\u0000"}')
+        assert problem_of(poll(caller, "a")) == (503, "unavailable")
+
+
 @one_strategy
 def test_connections_to_the_application_are_reused(serve: Serve, backend: WebBackend) -> None:
     """Consecutive questions use the same connection."""
