@@ -291,7 +291,7 @@ BUGS = (
             ),
         ),
         test="tests/net/api/test_held_by_subject.py",
-        why="no client of the simulation needs the application's leave",
+        why="simulated clients need no authorization",
     ),
     Bug(
         "issued-when-it-was-answered",
@@ -305,6 +305,6 @@ BUGS = (
             ),
         ),
         test="tests/backends/test_authorization.py",
-        why="no client of the simulation needs the application's leave",
+        why="simulated clients need no authorization",
     ),
 )
