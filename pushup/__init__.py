@@ -12,6 +12,7 @@
 | `workers/` | several processes behind the addresses of one server |
 | `node` | joins state, clock and broadcast |
 | `drain` | answers the held polls of a stopping node over some time |
+| `held_by_subject` | the held polls and streams of each user |
 | `expiry` | lets what is due in the shared state expire |
 | `parts` | the parts that the settings choose: the broadcast, and who authorizes polls |
 | `process` | file descriptors, and the garbage collector |

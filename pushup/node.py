@@ -34,6 +34,7 @@ from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Holder, Subscription
 from pushup.drain import SLICE, Balancers, Drain
 from pushup.expiry import Expiry
+from pushup.held_by_subject import HeldBySubject
 from pushup.metrics import Metrics
 from pushup.timer import Timer
 
@@ -89,6 +90,8 @@ class Node(HoldsState, Generic[H]):
         self._name = name
         self.addresses: tuple[str, ...] = ()
         """The addresses it listens on; empty until it does."""
+        self.held_by_subject = HeldBySubject(soon)
+        """The polls and streams of each subject, which add and discard themselves."""
 
     def start(self) -> None:
         """Follow the broadcast. Raises: what `Broadcast.start` does."""

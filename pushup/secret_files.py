@@ -38,7 +38,7 @@ def read_secret(path: Path) -> str:
 
 
 def read_secrets(path: Path) -> tuple[str, ...]:
-    """The keys in a file, one per line; `#` starts a comment, and empty lines are ignored.
+    """The keys in a file, one per line, with their names; `#` starts a comment, and empty lines are ignored.
 
     Raises: SecretFileError, also when there is no key: a file that is just being written must not open a server to all.
     """
@@ -46,6 +46,12 @@ def read_secrets(path: Path) -> tuple[str, ...]:
     if not found:
         raise SecretFileError(f"{path} contains no key")
     return found
+
+
+def named_key(text: str) -> tuple[str, str]:
+    """The name and the key in `NAME KEY`; a key alone has no name. No key contains a space, so this is unambiguous."""
+    name, _, key = text.strip().rpartition(" ")
+    return name.strip(), key
 
 
 def is_open_to_all(path: Path) -> bool:

@@ -14,9 +14,12 @@ from pushup.log_options import FORMATS, LEVELS
 from pushup.net.api.origins import canonical_origin
 from pushup.net.listener import is_public
 from pushup.net.wait.strategies import STRATEGIES
-from pushup.secret_files import MIN_KEY_LENGTH
+from pushup.secret_files import MIN_KEY_LENGTH, named_key
 
 _HOST_NAME = re.compile(r"\*|[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?").fullmatch
+
+_KEY_NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.:@-]{{0,{MIN_KEY_LENGTH - 2}}}").fullmatch
+"""Shorter than a key, so that two keys on one line are an error: names are shown, keys are not."""
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
@@ -39,7 +42,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     wait_strategy: str = "epoll" if "epoll" in STRATEGIES else "reactor"
     """How to wait for sockets: `epoll`, or `reactor` where there is no epoll."""
     publish_keys: tuple[str, ...] = ()
-    """Keys that allow publishing, sent as `Authorization: Bearer <key>`. Empty: everyone who reaches the server may."""
+    """Keys that allow publishing, sent as `Authorization: Bearer <key>`. `NAME KEY` gives one a name.
+    Empty: everyone who reaches the server may."""
     publish_keys_file: str = ""
     """File that contains these keys, one per line; `#` starts a comment."""
     allow_public_without_keys: bool = False
@@ -93,11 +97,20 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 
 
 def _keys_mistake(keys: tuple[str, ...]) -> str | None:
-    for number, key in enumerate(keys, 1):
+    names: dict[str, str] = {}
+    for number, text in enumerate(keys, 1):
+        name, key = named_key(text)
+        if name and not _KEY_NAME(name):
+            return (
+                f"the name of key {number} of {len(keys)} is not valid; a name has at most {MIN_KEY_LENGTH - 1} "
+                "letters, digits and _ . : @ -; write each key on its own, as NAME KEY or KEY"
+            )
+        if names.setdefault(key, name) != name:
+            return f"key {number} of {len(keys)} stands there twice, with different names; remove one of them"
         if len(key) < MIN_KEY_LENGTH or not key.isascii() or not key.isprintable() or " " in key:
             return (
                 f"key {number} of {len(keys)} is not valid; a key has at least {MIN_KEY_LENGTH} characters, "
-                "printable ASCII without spaces"
+                "printable ASCII without spaces, and may have a name before it: NAME KEY"
             )
     return None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import fields
 
-from pushup.secret_files import SIZE_LIMIT_BYTES
+from pushup.secret_files import SIZE_LIMIT_BYTES, named_key
 from pushup.settings import SECRET_FILES, Settings, SettingsError, read_settings, shown_settings
 
 KEY = "sixteen-characters-at-least"
@@ -134,6 +134,13 @@ def test_values_of_toml(tmp_path: Path) -> None:
         ("authorize_url", "http://127.0.0.1:5000/#may-poll"),
         ("publish_keys", "short"),
         ("publish_keys", "sixteen characters at least"),
+        ("publish_keys", f"{KEY} {KEY}"),
+        ("publish_keys", f"two names {KEY}"),
+        ("publish_keys", "a-name short"),
+        ("publish_keys", f"-name {KEY}"),
+        ("publish_keys", f"näme {KEY}"),
+        ("publish_keys", f"one {KEY}, two {KEY}"),
+        ("publish_keys", f"one {KEY}, {KEY}"),
         ("publish_keys", "sixteen-characters-ät-least"),
     ],
 )
@@ -386,6 +393,21 @@ def test_errors_do_not_reveal_keys(tmp_path: Path) -> None:
 
 
 # Secrets in separate files.
+
+
+def test_keys_with_names(tmp_path: Path) -> None:
+    """A name stands before its key, in a list, in text and in a file; two keys may have one name."""
+    keys = (f"ci {KEY}-1", f"name.of:15@char {KEY}-2", f"{KEY}-3", f"ci   {KEY}-4")
+    (tmp_path / "keys").write_text("\n".join(f" {key}  # comment" for key in keys))
+    for settings in (
+        read_settings(flags={"publish_keys": keys}),
+        read_settings(environment={"PUSHUP_PUBLISH_KEYS": ",".join(keys)}),
+        read_settings(flags={"publish_keys_file": str(tmp_path / "keys")}),
+    ):
+        assert settings.server.publish_keys == keys
+    assert [named_key(key) for key in keys] == [
+        ("ci", f"{KEY}-1"), ("name.of:15@char", f"{KEY}-2"), ("", f"{KEY}-3"), ("ci", f"{KEY}-4"),
+    ]  # fmt: skip
 
 
 def test_keys_and_addresses_from_files(tmp_path: Path) -> None:

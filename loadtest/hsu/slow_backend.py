@@ -116,8 +116,8 @@ class _Good:
         self._publisher = Connection(self.loop, server.address, lambda connection, status, body: None)
         self._channels = [f"good:{number}" for number in range(GOOD_CLIENTS)]
         for channel in self._channels:
-            headers = f"PushUp-Ticket: {tickets.seal((channel,), int(time.time()) + 3600)}\r\n"
-            self._follow(server, channel, headers)
+            ticket = tickets.seal((channel,), issued_at=0, expires=int(time.time()) + 3600, subject="")
+            self._follow(server, channel, f"PushUp-Ticket: {ticket}\r\n")
 
     def measure(self, seconds: float) -> list[float]:
         """Publish for `seconds`; returns the delays from publication to response, in seconds."""

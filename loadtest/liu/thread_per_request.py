@@ -105,6 +105,9 @@ class _Node(HoldsState):
     def channel(self, name: str) -> Channel:
         return self.state.channels.get(name)
 
+    def name_of(self, channel: str) -> str:
+        raise AssertionError("grants are for all channels here")
+
     def channels(self, after: int, most: int) -> list[Channel]:
         return self.state.channels.page(after, most)
 

@@ -12,9 +12,10 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from pushup.backends.decision import TICKET_LIMIT_SECONDS
+from pushup.backends.decision import TICKET_LIMIT_SECONDS, Decision
 from pushup.backends.tickets import Tickets
 from pushup.core.errors import Forbidden, Unauthorized, Unavailable
+from pushup.core.grant import Grant, to_read
 from pushup.secret_files import MIN_KEY_LENGTH
 
 EARLY = 0.15
@@ -80,12 +81,11 @@ def _url_mistake(url: str) -> str | None:
 class Authorizer(Protocol):
     """Asks the application."""
 
-    def __call__(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[float | None]:
+    def __call__(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[Decision]:
         """Ask whether the client with these header fields (names in lower case) may poll all these channels.
 
-        If so, fires with the number of seconds for which it may; None: the default. Fails with Unauthorized or
-        Forbidden if not; with Unavailable or Overloaded if the application did not decide; with BadRequest if it
-        cannot be asked about this poll.
+        Fires with the decision if so. Fails with Unauthorized or Forbidden if not; with Unavailable or Overloaded if
+        the application did not decide; with BadRequest if it cannot be asked about this poll.
         """
 
     def stop(self) -> Deferred[None] | None:
@@ -127,21 +127,23 @@ class Authorization:
         """Ask no more."""
         await maybeDeferred(self._authorizer.stop)
 
-    def expires(self, ticket: str, channels: tuple[str, ...]) -> int | None:
-        """When this ticket for these channels expires, in seconds since the epoch; None if it is not valid now.
+    def grant_of(self, ticket: str, channels: tuple[str, ...]) -> Grant | None:
+        """The grant in this ticket for these channels; None if it is not valid now.
 
         O(channels log channels), 4 us for one.
         """
-        expires = self._tickets.expires(ticket, channels) if ticket else None
-        return expires if expires is not None and expires > self._wall() else None
+        grant = self._tickets.open(ticket, channels) if ticket else None
+        return grant if grant is not None and grant.valid_until > self._wall() else None
 
-    def ask(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[tuple[str, int]]:
-        """Ask the application; fires with a ticket and when it expires, and fails as `Authorizer` does."""
+    def ask(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[Grant]:
+        """Ask the application; fires with a grant that has a ticket, and fails as `Authorizer` does."""
         return Deferred.fromCoroutine(self._decide(channels, headers))
 
-    async def _decide(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> tuple[str, int]:
+    async def _decide(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Grant:
+        # The application may have looked at its users at any moment since now: a logout a moment later is not in it.
+        issued_at = int(self._wall())
         try:
-            seconds = await self._authorizer(channels, headers)
+            decision = await self._authorizer(channels, headers)
         except (Unauthorized, Forbidden):
             self._log_success()
             raise
@@ -149,13 +151,15 @@ class Authorization:
             self._log_failure(error)
             raise
         self._log_success()
-        return self._seal(channels, self._ticket_seconds if seconds is None else seconds)
+        return self._grant(channels, decision, issued_at)
 
-    def _seal(self, channels: tuple[str, ...], seconds: float) -> tuple[str, int]:
-        now = self._wall()
+    def _grant(self, channels: tuple[str, ...], decision: Decision, issued_at: int) -> Grant:
+        now, subject = self._wall(), decision.subject
+        seconds = self._ticket_seconds if decision.seconds is None else decision.seconds
         lifetime = seconds * (1 - EARLY * self._random())
         expires = max(int(now + lifetime), int(now) + 1)  # whole seconds, and valid for a moment at least
-        return self._tickets.seal(channels, expires), expires
+        ticket = self._tickets.seal(channels, issued_at=issued_at, expires=expires, subject=subject)
+        return to_read(channels, subject=subject, issued_at=issued_at, valid_until=expires, new_ticket=ticket)
 
     # Only changes are logged, not every poll: once when authorization starts to fail, once when it works again.
 

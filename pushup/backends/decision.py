@@ -4,32 +4,51 @@ from __future__ import annotations
 
 import math
 from typing import NoReturn
+from unicodedata import category
 
+from msgspec import Struct
 from twisted.python.failure import Failure
 
 from pushup.backends.limited_service import RETRY_AFTER_SECONDS
 from pushup.core.errors import Forbidden, Overloaded, Unauthorized, Unavailable
+from pushup.core.grant import SUBJECT_LIMIT_BYTES
 
 TICKET_LIMIT_SECONDS = 86_400.0
 """The longest lifetime of a ticket, whatever the application says: a ticket cannot be revoked."""
 
 
-def allowed_for(seconds: float, source: str) -> float:
-    """The seconds that `source` (authorize_url or the authorizer) allows, at most a day.
+class Decision(Struct, forbid_unknown_fields=True):
+    """What an application says in JSON, or a function as a dict: `{"allow": true, "seconds": 60, "subject": "7"}`."""
 
-    Raises: Unavailable when this is not a duration.
+    allow: bool
+    seconds: float | None = None
+    """None: the default."""
+    subject: str = ""
+    """Who the user is, whatever the application calls its users; empty: it does not say."""
+
+
+def checked(decision: Decision, source: str) -> Decision:
+    """A decision that `source` (authorize_url or the authorizer) has made: allowed, for at most a day.
+
+    Raises: Forbidden; Unavailable when the seconds are not a duration or the subject cannot be one.
     """
-    if not 0 < seconds < math.inf:
-        raise no_decision(f"{source} allowed a number of seconds that is not finite and above 0")
-    return float(min(seconds, TICKET_LIMIT_SECONDS))
+    if not decision.allow:
+        raise Forbidden("the application does not allow you to poll these channels")
+    seconds, subject = decision.seconds, decision.subject
+    if seconds is not None:
+        if not 0 < seconds < math.inf:
+            raise no_decision(f"{source} allowed a number of seconds that is not finite and above 0")
+        seconds = float(min(seconds, TICKET_LIMIT_SECONDS))
+    if any(category(letter) in ("Cc", "Cs") for letter in subject) or len(subject.encode()) > SUBJECT_LIMIT_BYTES:
+        raise no_decision(
+            f"{source} gave a subject that cannot be used; "
+            f"expected at most {SUBJECT_LIMIT_BYTES} bytes of UTF-8 without control characters"
+        )
+    return Decision(True, seconds, subject)
 
 
 def not_logged_in() -> Unauthorized:
     return Unauthorized("your application returned 401: the user is not logged in")
-
-
-def not_allowed() -> Forbidden:
-    return Forbidden("the application does not allow you to poll these channels")
 
 
 def no_decision(operator_detail: str, cause: BaseException | None = None) -> Unavailable:

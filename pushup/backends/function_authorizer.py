@@ -1,9 +1,10 @@
 """Asks the operator's own function who may poll what. It may block: it is called in a helper pool.
 
-    def may_poll(channels: tuple[str, ...], headers: dict[str, str]) -> bool | float: ...
+    def may_poll(channels: tuple[str, ...], headers: dict[str, str]) -> bool | float | dict: ...
 
 `headers` has the client's header fields, with names in lower case. True allows the poll, a number allows it for this
-many seconds, False or a `PermissionError` refuses it. `pushup.core.errors.Unauthorized` tells the client to log in.
+many seconds, False or a `PermissionError` refuses it; a dict is what `authorize_url` answers (`decision.Decision`).
+`pushup.core.errors.Unauthorized` tells the client to log in.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import cast
 
+import msgspec
 from twisted.internet.defer import Deferred
 
 from pushup.backends.authorization import Authorizer
-from pushup.backends.decision import allowed_for, call_failed, no_decision, not_allowed
+from pushup.backends.decision import Decision, call_failed, checked, no_decision
 from pushup.backends.helper_pool import HelperPool
 from pushup.core.errors import PushUpError
 
@@ -33,7 +35,7 @@ class FunctionAuthorizer:
         self._function = function
         self._pool = pool
 
-    def __call__(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[float | None]:
+    def __call__(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[Decision]:
         text = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
         return self._pool.call(_call, self._function, channels, text).addCallbacks(_decision, call_failed)
 
@@ -56,17 +58,20 @@ def _call(function: AuthorizerFunction, channels: tuple[str, ...], headers: dict
         return no_decision(f"the authorizer raised {type(error).__name__}", error)
 
 
-def _decision(returned: object) -> float | None:
-    if returned is True:
-        return None
-    if returned is False:
-        raise not_allowed()
+def _decision(returned: object) -> Decision:
     if isinstance(returned, PushUpError):
         raise returned
+    if isinstance(returned, bool):
+        return checked(Decision(returned), "the authorizer")
     if isinstance(returned, int | float):
-        return allowed_for(returned, "the authorizer")
+        return checked(Decision(True, returned), "the authorizer")
+    if isinstance(returned, dict):
+        try:
+            return checked(msgspec.convert(returned, Decision), "the authorizer")
+        except msgspec.ValidationError as error:
+            raise no_decision(f"the authorizer returned an unexpected dict: {error}") from None
     what = "None" if returned is None else f"a {type(returned).__name__}"
-    raise no_decision(f"the authorizer returned {what}; expected True, False or a number of seconds")
+    raise no_decision(f"the authorizer returned {what}; expected True, False, a number of seconds or a dict")
 
 
 def load(path: str) -> AuthorizerFunction:

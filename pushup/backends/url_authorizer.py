@@ -4,6 +4,7 @@
 |---|---|
 | 204, 200 `{"allow": true}` | allowed |
 | 200 `{"allow": true, "seconds": 60}` | allowed, for this many seconds |
+| 200 `{"allow": true, "subject": "7"}` | allowed, to this user |
 | 200 `{"allow": false}`, 403 | not allowed |
 | 401 | not allowed: the client has to log in first |
 | anything else, such as a redirect to a login form, the form itself, or an error | none: the client gets 503 |
@@ -15,12 +16,11 @@ from collections.abc import Mapping
 from urllib.parse import quote, urlsplit
 
 import msgspec
-from msgspec import Struct
 from twisted.internet.defer import Deferred, fail
 
 from pushup import __version__
 from pushup.backends.authorization import Authorizer
-from pushup.backends.decision import allowed_for, call_failed, no_decision, not_allowed, not_logged_in
+from pushup.backends.decision import Decision, call_failed, checked, no_decision, not_logged_in
 from pushup.backends.service_requestor import Reply, ServiceRequestor
 from pushup.core.errors import BadRequest
 
@@ -40,7 +40,7 @@ class UrlAuthorizer:
         self._url = f"{parts.scheme}://{parts.netloc}{parts.path or '/'}?{query}"
         self._requestor = requestor
 
-    def __call__(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[float | None]:
+    def __call__(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[Decision]:
         url = self._url + "&".join("channel=" + quote(channel, safe="") for channel in channels)
         if len(url) > URL_LIMIT_BYTES:
             detail = f"too many channels to authorize in one poll: their URL is longer than {URL_LIMIT_BYTES} bytes"
@@ -57,36 +57,33 @@ class UrlAuthorizer:
         self._requestor.renew_connections()
 
 
-class _Body(Struct, forbid_unknown_fields=True):
-    allow: bool
-    seconds: float | None = None
+_decoder = msgspec.json.Decoder(Decision)
 
 
-_decoder = msgspec.json.Decoder(_Body)
-
-
-def _decision(reply: Reply) -> float | None:
+def _decision(reply: Reply) -> Decision:
     match reply.status:
         case 401:
             raise not_logged_in()
         case 403:
-            raise not_allowed()
+            decision = Decision(allow=False)
         case 204:
-            return None
+            decision = Decision(allow=True)
         case 200:
-            pass
+            decision = _decoded(reply.body)
         case status:
             raise no_decision(f"authorize_url answered {status}; expected 200, 204, 401 or 403")
+    return checked(decision, "authorize_url")
+
+
+def _decoded(body: bytes) -> Decision:
+    """Raises: Unavailable."""
     try:
-        body = _decoder.decode(reply.body)
+        return _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise no_decision(
             f"authorize_url answered 200 with an unexpected body ({error}); "
             'expected {"allow": true}, {"allow": true, "seconds": 60} or {"allow": false}'
         ) from None
-    if not body.allow:
-        raise not_allowed()
-    return None if body.seconds is None else allowed_for(body.seconds, "authorize_url")
 
 
 _check: type[Authorizer] = UrlAuthorizer

@@ -25,6 +25,7 @@ Below is the replicated state, a pure function of the entries; above it the poll
 | `reading` | how a poll's answer is made of the state; decides who gets a gap |
 | `time_tree` | things by the time they are due |
 | `by_sequence` | things by sequence, in a table that grows without a pause |
+| `grant` | what a request may do, and on whose behalf |
 | `limits`, `errors` | the bounds; what can go wrong |
 | `refusals` | why commands and polls are refused that are in order |
 """

@@ -5,8 +5,6 @@ from __future__ import annotations
 import socket
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from twisted.internet.defer import Deferred
-
 from pushup.core.answer import Answer
 from pushup.core.errors import PushUpError
 from pushup.core.subscription import Subscription
@@ -14,17 +12,21 @@ from pushup.net.request import Request
 from pushup.net.responses import Header, Response, ResponseOptions
 
 
-class Streamed(Protocol):
-    """What writes the stream that answers a request."""
-
-    def drained(self) -> None:
-        """The kernel has accepted everything; called after a `write` that returned False."""
+class Cancellable(Protocol):
+    """What somebody waits for who may leave. A Deferred is one."""
 
     def cancel(self) -> None:
         """The client has left, or lags too far behind: the connection is closed."""
 
 
-Held: TypeAlias = Subscription[Any] | Deferred[Any] | Streamed
+class Streamed(Cancellable, Protocol):
+    """What writes the stream that answers a request."""
+
+    def drained(self) -> None:
+        """The kernel has accepted everything; called after a `write` that returned False."""
+
+
+Held: TypeAlias = Subscription[Any] | Cancellable
 """What an open request waits for: a message, or the authorization to wait for one; or what writes its stream."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import re
 import string
@@ -11,6 +12,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
+from msgspec import structs
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionLost
 from twisted.internet.task import Clock
@@ -19,7 +21,7 @@ from zope.interface import implementer
 
 from pushup import __version__
 from pushup.backends.authorization import EARLY, Authorization, Authorizer
-from pushup.backends.decision import TICKET_LIMIT_SECONDS
+from pushup.backends.decision import TICKET_LIMIT_SECONDS, Decision
 from pushup.backends.function_authorizer import FunctionAuthorizer, load
 from pushup.backends.helper_pool import HelperPool
 from pushup.backends.limited_service import ServiceLimits
@@ -27,6 +29,7 @@ from pushup.backends.service_requestor import RETRY_SECONDS, ServiceRequestor
 from pushup.backends.tickets import Tickets
 from pushup.backends.url_authorizer import URL_LIMIT_BYTES, UrlAuthorizer
 from pushup.core.errors import BadRequest, Forbidden, Overloaded, PushUpError, Unauthorized, Unavailable
+from pushup.core.grant import SUBJECT_LIMIT_BYTES, Grant, Scope
 from pushup.metrics import BackendCounters
 from tests.backends.outcomes import Outcome
 from tests.backends.stepped_agent import SteppedAgent, one_header_each
@@ -44,9 +47,9 @@ class ManualAuthorizer:
 
     def __init__(self) -> None:
         self.questions: list[tuple[tuple[str, ...], Mapping[bytes, bytes]]] = []
-        self.decisions: list[Deferred[float | None]] = []
+        self.decisions: list[Deferred[Decision]] = []
 
-    def __call__(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[float | None]:
+    def __call__(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[Decision]:
         self.questions.append((channels, headers))
         self.decisions.append(Deferred())
         return self.decisions[-1]
@@ -75,12 +78,17 @@ class Authorized:
     def ask(self) -> Outcome:
         return Outcome(self.authorization.ask(CHANNELS, {b"cookie": b"c"}))
 
-    def allowed(self, seconds: float | None) -> tuple[str, int]:
+    def allowed(self, seconds: float | None, subject: str = "") -> tuple[str, float]:
         """The ticket and its expiry after a positive decision."""
         outcome = self.ask()
-        self.asked.decisions[-1].callback(seconds)
-        ticket: tuple[str, int] = outcome.result
-        return ticket
+        self.asked.decisions[-1].callback(Decision(True, seconds, subject))
+        grant: Grant = outcome.result
+        return grant.new_ticket, grant.valid_until
+
+    def expires(self, ticket: str, channels: tuple[str, ...] = CHANNELS) -> float | None:
+        """When a ticket that is valid now expires."""
+        grant = self.authorization.grant_of(ticket, channels)
+        return None if grant is None else grant.valid_until
 
     def failed(self, error: Exception) -> BaseException:
         """The error that the request for authorization ends with."""
@@ -115,10 +123,22 @@ def test_a_decision_becomes_a_ticket() -> None:
     ticket, expires = node.allowed(None)
     assert node.asked.questions == [(CHANNELS, {b"cookie": b"c"})]
     assert expires == START + 120
-    assert Tickets(KEY).expires(ticket, CHANNELS) == expires
-    assert node.authorization.expires(ticket, CHANNELS) == expires
-    assert node.authorization.expires(ticket, ("b", "a", "b")) == expires
-    assert node.authorization.expires(ticket, ("a",)) is None
+    assert node.expires(ticket, CHANNELS) == expires
+    assert node.expires(ticket, ("b", "a", "b")) == expires
+    assert node.expires(ticket, ("a",)) is None
+
+
+def test_a_grant() -> None:
+    """A decision is a grant to read these channels, as of the moment at which the application was asked."""
+    node = Authorized()
+    outcome = node.ask()
+    node.clock.advance(3.5)
+    node.asked.decisions[-1].callback(Decision(True, 60.0, "mei"))
+    grant: Grant = outcome.result
+    scope = Scope(frozenset(CHANNELS))
+    known = Grant({"read": scope}, "mei", "", START, START + 63)
+    assert node.authorization.grant_of(grant.new_ticket, CHANNELS) == known
+    assert grant == structs.replace(known, new_ticket=grant.new_ticket)
 
 
 def test_a_ticket_expires() -> None:
@@ -126,15 +146,17 @@ def test_a_ticket_expires() -> None:
     node = Authorized()
     ticket, expires = node.allowed(60.0)
     node.clock.advance(59.999)
-    assert node.authorization.expires(ticket, CHANNELS) == expires
+    assert node.expires(ticket, CHANNELS) == expires
     node.clock.advance(0.001)
-    assert node.authorization.expires(ticket, CHANNELS) is None
+    assert node.expires(ticket, CHANNELS) is None
 
 
-@pytest.mark.parametrize("ticket", ["", "nonsense", f"{int(START) + 60}." + "A" * 32])
+@pytest.mark.parametrize(
+    "ticket", ["", "nonsense", f"{int(START) + 60}." + "A" * 32, f"{int(START)}.{int(START) + 60}.." + "A" * 32]
+)
 def test_an_invalid_ticket(ticket: str) -> None:
     """An empty ticket, or one that was not sealed with this key, is not accepted."""
-    assert Authorized().authorization.expires(ticket, CHANNELS) is None
+    assert Authorized().expires(ticket, CHANNELS) is None
 
 
 @pytest.mark.parametrize(
@@ -154,7 +176,7 @@ def test_how_long_a_ticket_lasts(seconds: float | None, lasting: float) -> None:
     node = Authorized()
     ticket, expires = node.allowed(seconds)
     assert expires == START + lasting
-    assert node.authorization.expires(ticket, CHANNELS) == expires
+    assert node.expires(ticket, CHANNELS) == expires
 
 
 def test_a_part_of_a_second() -> None:
@@ -163,7 +185,7 @@ def test_a_part_of_a_second() -> None:
     node.clock.advance(0.75)
     ticket, expires = node.allowed(0.5)
     assert expires == START + 1
-    assert node.authorization.expires(ticket, CHANNELS) == expires
+    assert node.expires(ticket, CHANNELS) == expires
 
 
 def test_tickets_expire_early_by_a_random_part() -> None:
@@ -355,7 +377,33 @@ def test_too_long_a_url() -> None:
 )
 def test_an_allowing_reply(status: int, body: bytes, seconds: float | None) -> None:
     """204, and 200 with `allow`, allow the poll for the seconds that the reply gives, up to a day."""
-    assert Web().replied(status, body).result == seconds
+    assert Web().replied(status, body).result == Decision(True, seconds)
+
+
+LONGEST = "é" * (SUBJECT_LIMIT_BYTES // 2) + "x"
+
+
+@pytest.mark.parametrize("subject", ["", "7", "Zoë@example.org", "a b, c.d", LONGEST])
+def test_who_it_is(subject: str) -> None:
+    """A reply and a function may name the user."""
+    allowed = {"allow": True, "subject": subject}
+    assert Web().replied(200, json.dumps(allowed).encode()).result == Decision(True, None, subject)
+    assert Function(lambda channels, headers: allowed).ask().result == Decision(True, None, subject)
+    assert Function(lambda channels, headers: {**allowed, "seconds": 5}).ask().result == Decision(True, 5, subject)
+    assert isinstance(Function(lambda channels, headers: {**allowed, "allow": False}).ask().error, Forbidden)
+
+
+@pytest.mark.parametrize("subject", [LONGEST + "x", "a\n", "\0", "\x85", "\ud800", 7, None, ["7"]])
+def test_who_it_cannot_be(subject: object) -> None:
+    """What is no short text without control characters is no decision; the log says what was expected."""
+    allowed = {"allow": True, "subject": subject}
+    for error in (
+        Web().replied(200, json.dumps(allowed).encode()).error,
+        Function(lambda channels, headers: allowed).ask().error,
+    ):
+        assert isinstance(error, Unavailable)
+        assert error.detail == NO_ANSWER
+        assert "subject" in error.operator_detail or "unexpected" in error.operator_detail
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"allow": true}'])
@@ -503,8 +551,8 @@ def test_the_arguments_of_the_function() -> None:
 def test_a_function_that_allows(value: object, seconds: float | None) -> None:
     """True allows the poll, and a number allows it for that many seconds, up to a day."""
     result = Function(lambda channels, headers: value).ask().result
-    assert result == seconds
-    assert type(result) is type(seconds)
+    assert result == Decision(True, seconds)
+    assert type(result.seconds) is type(seconds)
 
 
 def test_a_function_that_denies() -> None:

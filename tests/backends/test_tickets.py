@@ -3,45 +3,62 @@
 from __future__ import annotations
 
 import re
+from base64 import urlsafe_b64encode
+from collections.abc import Collection, Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pushup.backends.tickets import Tickets
+from pushup.core.grant import SUBJECT_LIMIT_BYTES, Grant, Scope
 
 TICKETS = Tickets(b"a key of all nodes")
 EXPIRES = 1_800_000_120
 CHANNELS = ("author:John", "tag:c++")
-TICKET = TICKETS.seal(CHANNELS, EXPIRES)
+ISSUED_AT = 1_800_000_000
+
+
+def seal(channels: Iterable[str], expires: int = EXPIRES, subject: str = "", tickets: Tickets = TICKETS) -> str:
+    return tickets.seal(channels, issued_at=ISSUED_AT, expires=expires, subject=subject)
+
+
+def expiry(ticket: str, channels: Collection[str], tickets: Tickets = TICKETS) -> float | None:
+    """When a ticket for these channels expires; None if it is not one."""
+    grant = tickets.open(ticket, channels)
+    return None if grant is None else grant.valid_until
+
+
+TICKET = seal(CHANNELS)
 
 names = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=20)
 channel_sets = st.lists(names, min_size=1, max_size=6)
 expiries = st.integers(0, 10**12 - 1)
+subjects = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=SUBJECT_LIMIT_BYTES // 4)
 
 
 @given(channel_sets, expiries)
 def test_a_ticket_is_valid_for_its_channels(channels: list[str], expires: int) -> None:
     """Whatever the channels and the time, the ticket gives its expiry."""
-    assert TICKETS.expires(TICKETS.seal(channels, expires), channels) == expires
+    assert expiry(seal(channels, expires), channels) == expires
 
 
 @given(channel_sets, st.randoms(use_true_random=False))
 def test_order_and_repetition_do_not_matter(channels: list[str], draw: object) -> None:
     """A ticket is for a set of channels, in whatever order and however often a poll names them."""
-    ticket = TICKETS.seal(channels, EXPIRES)
+    ticket = seal(channels)
     shuffled = [*channels, *channels]
     draw.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert TICKETS.expires(ticket, shuffled) == EXPIRES
-    assert TICKETS.seal(shuffled, EXPIRES) == ticket
+    assert expiry(ticket, shuffled) == EXPIRES
+    assert seal(shuffled) == ticket
 
 
 @given(channel_sets, channel_sets)
 def test_a_ticket_for_other_channels(channels: list[str], others: list[str]) -> None:
     """A ticket is not valid for any other set of channels, whether fewer or more."""
-    ticket = TICKETS.seal(channels, EXPIRES)
+    ticket = seal(channels)
     for other in (others, channels[1:], [*channels, *others]):
-        assert (TICKETS.expires(ticket, other) == EXPIRES) == (set(other) == set(channels))
+        assert (expiry(ticket, other) == EXPIRES) == (set(other) == set(channels))
 
 
 @pytest.mark.parametrize(
@@ -50,40 +67,52 @@ def test_a_ticket_for_other_channels(channels: list[str], others: list[str]) -> 
 )
 def test_names_are_not_concatenated(channels: tuple[str, ...]) -> None:
     """Names with the same concatenation are different channels, and one of several names is not all of them."""
-    given_names = Tickets(b"k").seal(("author:", "John"), 1)
-    assert Tickets(b"k").expires(given_names, ("author", ":John")) is None
+    assert expiry(seal(("author:", "John")), ("author", ":John")) is None
     if channels != ("author:John\ntag:c++",):  # no name has a line end
-        assert TICKETS.expires(TICKET, channels) is None
+        assert expiry(TICKET, channels) is None
 
 
 @given(st.binary(min_size=1), st.binary(min_size=1))
 def test_another_key(key: bytes, other: bytes) -> None:
     """A ticket sealed with another key is not valid; one sealed with the same key is."""
-    ticket = Tickets(key).seal(CHANNELS, EXPIRES)
+    ticket = seal(CHANNELS, tickets=Tickets(key))
     same = key.rstrip(b"\0") == other.rstrip(b"\0")  # HMAC pads short keys with zeros
     if max(len(key), len(other)) <= 64:
-        assert (Tickets(other).expires(ticket, CHANNELS) == EXPIRES) == same
-    assert Tickets(bytes(key)).expires(ticket, CHANNELS) == EXPIRES
+        assert (expiry(ticket, CHANNELS, Tickets(other)) == EXPIRES) == same
+    assert expiry(ticket, CHANNELS, Tickets(bytes(key))) == EXPIRES
 
 
 @given(st.integers(0, len(TICKET) - 1), st.characters(codec="latin-1"))
 def test_a_changed_character(place: int, character: str) -> None:
     """A ticket with one character changed is invalid, or means the same as before."""
     changed = TICKET[:place] + character + TICKET[place + 1 :]
-    assert (TICKETS.expires(changed, CHANNELS) == EXPIRES) == (changed == TICKET)
+    assert (expiry(changed, CHANNELS) == EXPIRES) == (changed == TICKET)
 
 
-@given(expiries)
-def test_a_changed_expiry(expires: int) -> None:
-    """The expiry of a ticket cannot be extended: another time needs another seal."""
-    _, seal = TICKET.split(".")
-    assert (TICKETS.expires(f"{expires}.{seal}", CHANNELS) is not None) == (expires == EXPIRES)
+@given(expiries, expiries, st.text("ab", max_size=2))
+def test_other_times_and_subjects(issued_at: int, expires: int, subject: str) -> None:
+    """Neither the times of a ticket nor its subject can be changed: others need another seal."""
+    name, made = urlsafe_b64encode(subject.encode()).decode(), TICKET.rpartition(".")[2]
+    is_same = (issued_at, expires, subject) == (ISSUED_AT, EXPIRES, "")
+    assert (TICKETS.open(f"{issued_at}.{expires}.{name}.{made}", CHANNELS) is not None) == is_same
+    assert expiry(f"{ISSUED_AT}.{expires}..{made}", CHANNELS) == (EXPIRES if expires == EXPIRES else None)
+    assert expiry(f"{issued_at}.{EXPIRES}..{made}", CHANNELS) == (EXPIRES if issued_at == ISSUED_AT else None)
+    assert expiry(f"{ISSUED_AT}.{EXPIRES}.{name}.{made}", CHANNELS) == (None if subject else EXPIRES)
+
+
+@given(channel_sets, st.integers(0, 10**12 - 1), expiries, subjects)
+def test_a_ticket_is_a_grant(channels: list[str], issued_at: int, expires: int, subject: str) -> None:
+    """It gives back what was sealed: the right to read exactly these channels, for whom, since when and until when."""
+    ticket = TICKETS.seal(channels, issued_at=issued_at, expires=expires, subject=subject)
+    scope = Scope(frozenset(channels))
+    assert TICKETS.open(ticket, channels) == Grant({"read": scope}, subject, issued_at=issued_at, valid_until=expires)
+    assert re.fullmatch(r"[A-Za-z0-9_=.-]+", ticket)
 
 
 @given(st.text())
 def test_any_text(text: str) -> None:
     """Text that is not a ticket is not valid, and does no harm."""
-    assert TICKETS.expires(text, CHANNELS) is None
+    assert expiry(text, CHANNELS) is None
 
 
 @pytest.mark.parametrize(
@@ -112,16 +141,25 @@ def test_any_text(text: str) -> None:
 )
 def test_near_misses(ticket: str) -> None:
     """A ticket is exactly what was sealed, with nothing before, within or after it."""
-    assert TICKETS.expires(ticket, CHANNELS) is None
+    assert expiry(ticket, CHANNELS) is None
 
 
 def test_the_format() -> None:
     """A ticket needs no escaping in a header field or in JSON, and its length does not depend on the channels."""
-    many = TICKETS.seal([f"channel {n}" for n in range(1000)], EXPIRES)
-    assert re.fullmatch(r"1800000120\.[A-Za-z0-9_-]{32}", TICKET)
+    many = seal([f"channel {n}" for n in range(1000)])
+    assert re.fullmatch(r"1800000000\.1800000120\.\.[A-Za-z0-9_-]{32}", TICKET)
     assert len(many) == len(TICKET)
 
 
 def test_the_seal_is_the_same_on_every_node_and_in_every_version() -> None:
-    """Nodes of different versions seal alike: this ticket was sealed by the first version."""
-    assert Tickets(b"key").seal(("b", "a", "é"), 1_800_000_000) == "1800000000.MaRP-1rPq4XeYn-Xw_niGAuHA53ibY-0"
+    """Nodes of different versions seal alike. A ticket of the form before this one is not valid."""
+    ticket = seal(("b", "a", "é"), 1_800_000_060, "mei", Tickets(b"key"))
+    assert ticket == "1800000000.1800000060.bWVp.24Z39zRa2Upi8PMn-P_hTGDR0YGp93fJ"
+    assert expiry("1800000000.MaRP-1rPq4XeYn-Xw_niGAuHA53ibY-0", ("b", "a", "é"), Tickets(b"key")) is None
+
+
+def test_the_longest_subject() -> None:
+    """It fits into a ticket."""
+    grant = TICKETS.open(seal(CHANNELS, subject="x" * SUBJECT_LIMIT_BYTES), CHANNELS)
+    assert grant is not None
+    assert grant.subject == "x" * SUBJECT_LIMIT_BYTES

@@ -279,4 +279,32 @@ BUGS = (
         test="tests/net/test_known_heads.py",
         why="simulated clients send each request in one piece",
     ),
+    Bug(
+        "answered-poll-stays-with-its-subject",
+        "a poll that was answered is still found by its user, and is answered again when the user's polls are ended",
+        "every index beside the one that counts",
+        (
+            Edit(
+                "pushup/net/api/authorized_polls.py",
+                "    def answer(self, answer: Answer) -> None:\n        self._release()\n",
+                "    def answer(self, answer: Answer) -> None:\n",
+            ),
+        ),
+        test="tests/net/api/test_held_by_subject.py",
+        why="simulated clients need no authorization",
+    ),
+    Bug(
+        "issued-when-it-was-answered",
+        "a decision that was made before a logout and arrived after it counts as made after it",
+        "tokens that are stamped when they are sealed",
+        (
+            Edit(
+                "pushup/backends/authorization.py",
+                "            decision = await self._authorizer(channels, headers)\n",
+                "            decision = await self._authorizer(channels, headers)\n            issued_at = int(self._wall())\n",
+            ),
+        ),
+        test="tests/backends/test_authorization.py",
+        why="simulated clients need no authorization",
+    ),
 )

@@ -38,7 +38,11 @@ def backend() -> Iterator[WebBackend]:
 
 def sealed(*channels: str, seconds: int = 600) -> dict[str, str]:
     """A header field with a ticket that any server with KEY accepts."""
-    return {"PushUp-Ticket": Tickets(KEY.encode()).seal(channels, int(time.time()) + seconds)}
+    return {
+        "PushUp-Ticket": Tickets(KEY.encode()).seal(
+            channels, issued_at=0, expires=int(time.time()) + seconds, subject=""
+        )
+    }
 
 
 def poll(caller: Caller, *channels: str, ticket: str = "", **parameters: object) -> Reply:
@@ -94,13 +98,30 @@ def test_a_held_poll_ends_with_its_ticket(serve: Serve, backend: WebBackend) -> 
     with serve(authorize_url=backend.url, ticket_key=KEY) as server, server.caller() as caller:
         cursor = caller.cursor()
         headers = sealed("a", seconds=4)  # time enough for the poll to arrive before
-        expires = int(headers["PushUp-Ticket"].partition(".")[0])
+        expires = int(headers["PushUp-Ticket"].split(".")[1])
         reply = caller.call("GET", poll_path("a", cursor=cursor, timeout=20), headers=headers)
         assert problem_of(reply) == (401, "ticket-expired")
         assert time.time() >= expires
         caller.publish(["a"], "after")
         assert data_of(poll(caller, "a", cursor=cursor).value) == ["after"]
         assert server.metric("held_polls") == 0
+
+
+def test_a_ticket_says_who(serve: Serve, backend: WebBackend) -> None:
+    """It carries the subject that the application named, on any node; one of a form before this one is none."""
+    with serve(authorize_url=backend.url, ticket_key=KEY) as server, server.caller() as caller:
+        before = int(time.time())
+        backend.answer = lambda question: Verdict(body=b'{"allow": true, "subject": "mei"}')
+        ticket = poll(caller, "a").value["ticket"]
+        grant = Tickets(KEY.encode()).open(ticket, ("a",))
+        assert grant is not None
+        assert grant.subject == "mei"
+        assert before <= grant.issued_at <= time.time()
+        assert "ticket" not in poll(caller, "a", ticket=ticket).value
+        assert "ticket" in poll(caller, "a", ticket=f"{int(grant.valid_until)}.{ticket[-32:]}").value
+        assert backend.count == 2
+        backend.answer = lambda question: Verdict(body=b'{"allow": true, "subject": "a\\u0000"}')
+        assert problem_of(poll(caller, "a")) == (503, "unavailable")
 
 
 @one_strategy
@@ -257,7 +278,7 @@ def test_a_ticket_lasts_at_most_a_day(serve: Serve, backend: WebBackend) -> None
     backend.answer = lambda question: allowed(1e15)
     with serve(authorize_url=backend.url) as server, server.caller() as caller:
         ticket = poll(caller, "a").value["ticket"]
-        assert 0.8 * 86_400 < int(ticket.partition(".")[0]) - time.time() <= 86_400
+        assert 0.8 * 86_400 < int(ticket.split(".")[1]) - time.time() <= 86_400
 
 
 def test_concurrent_questions_are_limited(serve: Serve, backend: WebBackend, stack: ExitStack) -> None:

@@ -119,7 +119,9 @@ RUDE = [
 
 def sealed(*channels: str) -> dict[str, str]:
     """A header field with a ticket that is valid for an hour."""
-    return {"PushUp-Ticket": Tickets(KEY.encode()).seal(channels, int(time.time()) + 3600)}
+    return {
+        "PushUp-Ticket": Tickets(KEY.encode()).seal(channels, issued_at=0, expires=int(time.time()) + 3600, subject="")
+    }
 
 
 def busy(server: Server) -> float:

@@ -472,7 +472,7 @@ def test_tickets_are_as_documented(serve: Serve, stack: ExitStack) -> None:
     first, field = POLL_WITH_TICKET.splitlines()
     answer = caller.call("GET", poll_path("author:John", timeout=0)).value
     name, _, value = field.partition(": ")
-    assert re.fullmatch(r"[0-9]+\.[A-Za-z]+\.\.\.", value)
+    assert re.fullmatch(r"[0-9]+\.[0-9]+\.[A-Za-z0-9=]+\.[A-Za-z]+\.\.\.", value)
     target = first.split()[1].replace("k3f9-41", answer["cursor"]) + "&timeout=0"
     assert "ticket" not in caller.call("GET", target, headers={name: answer["ticket"]}).value
     assert backend.count == 2
@@ -481,7 +481,8 @@ def test_tickets_are_as_documented(serve: Serve, stack: ExitStack) -> None:
 def test_a_ticket_that_ends_is_as_documented(serve: Serve) -> None:
     """A poll that is held when its ticket expires gets exactly this response."""
     with serve(authorizer="string:capwords", ticket_key="sixteen-characters-or-more") as server:
-        ticket = Tickets(b"sixteen-characters-or-more").seal(("a",), int(time.time()) + 4)
+        expires = int(time.time()) + 4
+        ticket = Tickets(b"sixteen-characters-or-more").seal(("a",), issued_at=0, expires=expires, subject="")
         with server.caller() as caller:
             reply = caller.call("GET", poll_path("a", cursor="now"), headers={"PushUp-Ticket": ticket})
         assert (reply.status, reply.value) == (401, json.loads(TICKET_EXPIRED))

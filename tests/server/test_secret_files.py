@@ -30,7 +30,7 @@ def secret(path: Path, text: str, mode: int = 0o600) -> Path:
 def test_publish_with_a_key_from_a_file(serve: Serve, tmp_path: Path) -> None:
     """Server and client read the key from one file; it is not in their arguments, environment or logs, nor
     in the output of check-config."""
-    file = secret(tmp_path / "keys", f"# of the application\n{KEY}\n")
+    file = secret(tmp_path / "keys", f"# of the application\nmailer {KEY}\n")
     with serve(publish_keys_file=file) as server:
         told = run("publish", "a", "-d", "1", "--key-file", str(file), PUSHUP_URL=server.url)
         assert told.returncode == 0, told.stderr

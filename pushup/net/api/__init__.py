@@ -16,7 +16,6 @@
 | `decoding` | JSON -> values, and what is wrong with a body in plain words |
 | `suggestions` | "did you mean ...?" |
 | `access` | request -> grant |
-| `grants` | what a request may do |
 | `origins` | which web pages may use this server (CORS) |
 | `authorized_polls` | a poll's grant, when the application decides who may poll |
 | `refusals` | errors -> responses; who was refused is counted and logged |

@@ -10,13 +10,17 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Iterable
 from ipaddress import ip_address
+from typing import Protocol
 
+from pushup.core.channels import unknown_channel
 from pushup.core.errors import Forbidden, Unauthorized
-from pushup.net.api.grants import NOTHING, Grant, Right
+from pushup.core.grant import EVERYTHING, NOTHING, Grant, Right, Scope
 from pushup.net.api.origins import Origins
 from pushup.net.errors import ForbiddenOrigin, MisdirectedRequest
 from pushup.net.request import Request
+from pushup.secret_files import named_key
 
 KNOWN_HOSTS_LIMIT = 64
 """Accepted values of `Host` that are remembered; most clients send the same one."""
@@ -27,14 +31,23 @@ KNOWN_HOST_BYTES = 255
 SHOWN_HOST_LENGTH = 100
 """Characters of a `Host` that an error shows."""
 
+UNNAMED = "publish_keys"
+"""The name of a key that was given none: that of its setting."""
+
 _SENT_FOR_OTHERS = frozenset((b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via", b"origin"))
 """Header fields of requests that a proxy, or a browser for a script, sends on behalf of somebody else."""
 
 
-_WITH_KEY = Grant(frozenset(("publish", "inspect", "see details")))
-_WITHOUT_KEYS = Grant(frozenset(("publish", "inspect", "see details locally")))
-_WITHOUT_KEYS_FOR_OTHERS = Grant(frozenset(("publish", "inspect")))
-_WITHOUT_KEYS_FOREIGN_PAGE = Grant(frozenset(("inspect",)))
+_OF_KEYS: dict[Right, Scope] = {"publish": EVERYTHING, "operate": EVERYTHING, "see details": EVERYTHING}
+_WITHOUT_KEYS = Grant({"publish": EVERYTHING, "operate": EVERYTHING, "see details locally": EVERYTHING})
+_WITHOUT_KEYS_FOR_OTHERS = Grant({"publish": EVERYTHING, "operate": EVERYTHING})
+_WITHOUT_KEYS_FOREIGN_PAGE = Grant({"operate": EVERYTHING})
+
+
+class Names(Protocol):
+    """What is needed of a node."""
+
+    def name_of(self, channel: str, /) -> str: ...
 
 
 class Access:
@@ -48,8 +61,9 @@ class Access:
         self.use_publish_keys(publish_keys)
 
     def use_publish_keys(self, keys: tuple[str, ...]) -> None:
-        """Replace the publish keys."""
-        self._keys = tuple(key.encode() for key in keys)
+        """Replace the publish keys, which may have names (`secret_files.named_key`)."""
+        named = [named_key(text) for text in keys]
+        self._keys = tuple((key.encode(), Grant(_OF_KEYS, key_name=name or UNNAMED)) for name, key in named)
         self._known_hosts: set[bytes] = set()
 
     def check_host(self, request: Request) -> None:
@@ -86,7 +100,7 @@ class Access:
         """What the request may do beyond the calls that require no right."""
         if self._keys:
             key = _bearer_token(request)
-            return _WITH_KEY if key and self._is_key(key) else NOTHING
+            return self._of_key(key) if key else NOTHING
         if _SENT_FOR_OTHERS.isdisjoint(request.headers):
             return _WITHOUT_KEYS
         return _WITHOUT_KEYS_FOR_OTHERS if self._origins.may_publish(request) else _WITHOUT_KEYS_FOREIGN_PAGE
@@ -108,10 +122,28 @@ class Access:
             raise Unauthorized("send a publish key: Authorization: Bearer <key>")
         raise Forbidden("this publish key is unknown")
 
-    def _is_key(self, text: str) -> bool:
-        given = text.strip().encode("latin-1")
+    def _of_key(self, text: str) -> Grant:
+        given, found = text.strip().encode("latin-1"), NOTHING
         # Compare with all keys, each in constant time, so that the time taken tells nothing about any of them.
-        return any([hmac.compare_digest(given, key) for key in self._keys])  # noqa: C419
+        for key, grant in self._keys:
+            if hmac.compare_digest(given, key):
+                found = grant
+        return found
+
+
+def check_channels(grant: Grant, right: Right, channels: Iterable[str], node: Names) -> None:
+    """Check that a grant has this right for these channels.
+
+    Unless it is for all channels, it is for names: whoever may use a number may not use the channel that has this id.
+    Raises: Forbidden; UnknownChannel for the id of a channel with a name, which is what an unknown id gets.
+    """
+    channels = tuple(channels)
+    if not grant.allows(right, channels):
+        raise Forbidden(f"you may not {right} here: not all of these channels are allowed")
+    if grant.rights[right] is not EVERYTHING:
+        for channel in channels:
+            if node.name_of(channel) != channel:
+                raise unknown_channel(channel)
 
 
 def _bearer_token(request: Request) -> str:

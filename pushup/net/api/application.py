@@ -13,11 +13,11 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from pushup.core.errors import PushUpError
+from pushup.core.grant import NOTHING, READS_EVERYTHING, Grant
 from pushup.core.subscription import Subscription
 from pushup.net.api.access import Access
 from pushup.net.api.authorized_polls import AuthorizedPolls
 from pushup.net.api.channels import ChannelNode, Channels
-from pushup.net.api.grants import NOTHING, Grant
 from pushup.net.api.limits import PublicationLimits
 from pushup.net.api.machine import Machine
 from pushup.net.api.operations import OperatedNode, Operations
@@ -79,6 +79,7 @@ class Api:
         self._access = access
         self._origins = origins
         self._refusals = refusals
+        self._anyone = READS_EVERYTHING if authorized_polls is None else NOTHING
         self._body_limit_bytes = polls.body_limit_bytes
         self._admitted: _Admitted | None = None  # most requests are complete when they are admitted, and called next
         polling = Polling(node, polls, authorized_polls)
@@ -99,12 +100,12 @@ class Api:
                 Call("GET", "/v1/cursor", polling.cursor),
                 Call("GET", "/v1/pushup.js", Script(origins).show),
                 Call("POST", "/v1/messages", publishing.publish, "publish", publication_limit_bytes),
-                Call("GET", "/v1/channels", channels.list_page, "inspect"),
+                Call("GET", "/v1/channels", channels.list_page, "operate"),
                 Call("POST", "/v1/channels", channels.create, "publish"),
-                Call("GET", "/v1/channels/{channel}", channels.show, "inspect"),
+                Call("GET", "/v1/channels/{channel}", channels.show, "operate"),
                 Call("DELETE", "/v1/channels/{channel}", channels.close, "publish"),
                 Call("POST", "/v1/channels/{channel}/renew", channels.renew, "publish"),
-                Call("GET", "/v1/nodes", operations.nodes, "inspect"),
+                Call("GET", "/v1/nodes", operations.nodes, "operate"),
                 Call("GET", "/healthz", operations.health),
                 Call("GET", "/readyz", operations.readiness),
                 Call("GET", "/metrics", operations.metrics),
@@ -143,7 +144,7 @@ class Api:
         """Raises: PushUpError."""
         self._access.check_host(request)
         call, argument = self._router.find(request)
-        grant = NOTHING if call.requires is None else self._access.require(call.requires, request)
+        grant = self._anyone if call.requires is None else self._access.require(call.requires, request)
         return _Admitted(request, call, argument, grant)
 
     def refuse(self, error: PushUpError, request: Request | None, exchange: Exchange) -> None:

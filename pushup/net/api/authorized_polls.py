@@ -8,20 +8,21 @@ no poll is held for longer.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
 
 from pushup.core.answer import Answer
-from pushup.core.channels import unknown_channel
-from pushup.core.errors import Overloaded
+from pushup.core.errors import Overloaded, PushUpError
+from pushup.core.grant import Grant
 from pushup.core.poll import Poll
-from pushup.core.subscription import Holder
+from pushup.core.subscription import Holder, Subscription
+from pushup.held_by_subject import HeldBySubject, HeldOnGrant
+from pushup.net.api.access import Names, check_channels
 from pushup.net.api.bodies import json_response
-from pushup.net.api.grants import Grant, Right
 from pushup.net.api.shapes import AnswerWithTicket
 from pushup.net.errors import TicketExpired
-from pushup.net.exchange import Exchange
+from pushup.net.exchange import Cancellable, Exchange
 from pushup.net.problems import problem
 from pushup.net.request import Request
 
@@ -30,39 +31,41 @@ TICKET_HEADER = b"pushup-ticket"
 RETRY_AFTER_SECONDS = 2
 """When a poll that was refused because of too many others may be tried again; some of those are answered by then."""
 
-_POLL: frozenset[Right] = frozenset(("poll",))
-
 T = TypeVar("T")
 
 
 class Authorization(Protocol):
     """Decides who may poll what."""
 
-    def expires(self, ticket: str, channels: tuple[str, ...]) -> int | None:
-        """When the ticket for polls of these channels expires; None if it does not allow them."""
+    def grant_of(self, ticket: str, channels: tuple[str, ...]) -> Grant | None:
+        """The grant in a ticket for polls of these channels; None if it does not allow them now."""
 
-    def ask(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[tuple[str, int]]:
+    def ask(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[Grant]:
         """Ask whether the client with these header fields may poll these channels.
 
-        Fires with a ticket and when it expires, in whole seconds since the epoch; fails with a PushUpError.
+        Fires with a grant that has a ticket; fails with a PushUpError.
         """
 
 
-class Names(Protocol):
+class GrantingNode(Names, Protocol):
     """What is needed of a node."""
 
-    def name_of(self, channel: str) -> str: ...
+    @property
+    def held_by_subject(self) -> HeldBySubject: ...
+    def abandon(self, subscription: Subscription[Any], /) -> None: ...
 
 
 class AuthorizedPolls:
     """Gives polls their grants."""
 
-    def __init__(self, node: Names, authorization: Authorization, wall: Callable[[], float], limit_bytes: int) -> None:
+    def __init__(
+        self, node: GrantingNode, authorization: Authorization, wall: Callable[[], float], limit_bytes: int
+    ) -> None:
         """`wall` returns seconds since the epoch, as in tickets.
 
         `limit_bytes`: the memory that all requests together may take while the application is asked about them.
         """
-        self._node = node
+        self.node = node
         self._authorization = authorization
         self._wall = wall
         self._limit_bytes = limit_bytes
@@ -76,9 +79,9 @@ class AuthorizedPolls:
         a channel is unknown.
         """
         channels = poll.selection.channels
-        expires = self._authorization.expires(request.header(TICKET_HEADER), channels)
-        if expires is not None:
-            return self._granted(("", expires), channels)
+        grant = self._authorization.grant_of(request.header(TICKET_HEADER), channels)
+        if grant is not None:
+            return self._granted(grant, channels)
         size = request.size + poll.selection.size
         if self._asking_bytes + size > self._limit_bytes:
             raise Overloaded(
@@ -109,30 +112,52 @@ class AuthorizedPolls:
         self._asking_bytes -= size
         return result
 
-    def _granted(self, decision: tuple[str, int], channels: tuple[str, ...]) -> Grant:
+    def _granted(self, grant: Grant, channels: tuple[str, ...]) -> Grant:
         """Raises: UnknownChannel."""
-        for channel in channels:
-            if self._node.name_of(channel) != channel:
-                # The application has allowed a number, not the channel whose id it is. The client learns no more
-                # than when no channel had this id.
-                raise unknown_channel(channel)
-        new_ticket, expires = decision
-        return Grant(_POLL, channels, valid_until=expires, new_ticket=new_ticket)
+        check_channels(grant, "read", channels, self.node)
+        return grant
 
 
 class GrantedPoll:
     """Answers a poll while its grant is valid; after that the client has to poll again."""
 
-    __slots__ = ("_authorized_polls", "_exchange", "_grant")
+    __slots__ = ("_authorized_polls", "_exchange", "_subscription", "grant")
 
     def __init__(self, exchange: Exchange, grant: Grant, authorized_polls: AuthorizedPolls) -> None:
         self._exchange = exchange
-        self._grant = grant
+        self.grant = grant
         self._authorized_polls = authorized_polls
+        self._subscription: Subscription[Any] | None = None  # while it is held
+
+    def hold(self, subscription: Subscription[Any]) -> None:
+        """There is nothing to answer yet."""
+        self._subscription = subscription
+        self._authorized_polls.node.held_by_subject.add(self)
+        self._exchange.hold(self)
+
+    def cancel(self) -> None:
+        """The client has left; one whose poll was answered is ignored."""
+        subscription = self._release()
+        if subscription is not None:
+            self._authorized_polls.node.abandon(subscription)
+
+    def end(self, error: PushUpError) -> None:
+        """Answer with an error before there is something to answer; ignored if it is not held any longer."""
+        if self._subscription is not None:
+            self.cancel()
+            self._exchange.respond(problem(error))
+
+    def _release(self) -> Subscription[Any] | None:
+        """No longer held; returns what it waited in."""
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            self._authorized_polls.node.held_by_subject.discard(self)
+        return subscription
 
     def answer(self, answer: Answer) -> None:
-        ticket = self._grant.new_ticket
-        if self._authorized_polls.seconds_left(self._grant) <= 0:
+        self._release()
+        ticket = self.grant.new_ticket
+        if self._authorized_polls.seconds_left(self.grant) <= 0:
             # The answer is not lost: the client's cursor has not moved.
             self._exchange.respond(problem(TicketExpired("poll again, without this ticket")))
         elif ticket:
@@ -142,4 +167,4 @@ class GrantedPoll:
             self._exchange.answer(answer)
 
 
-_check: type[Holder] = GrantedPoll
+_check: tuple[type[Holder], type[Cancellable], type[HeldOnGrant]] = (GrantedPoll, GrantedPoll, GrantedPoll)

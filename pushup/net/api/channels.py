@@ -10,8 +10,9 @@ from msgspec import Struct
 from pushup.core.channel import Channel
 from pushup.core.commands import Close, Command, Outcome
 from pushup.core.errors import BadRequest, PushUpError
+from pushup.core.grant import Grant
+from pushup.net.api.access import Names, check_channels
 from pushup.net.api.bodies import json_response, read_create, read_renew
-from pushup.net.api.grants import Grant
 from pushup.net.api.machine import Machine
 from pushup.net.api.refusals import Refusals
 from pushup.net.api.suggestions import shown_name
@@ -23,7 +24,7 @@ PAGE_LIMIT = 1000
 """Channels in one list; about 3 ms of work."""
 
 
-class ChannelNode(Protocol):
+class ChannelNode(Names, Protocol):
     """What these calls need of a node."""
 
     def submit(self, command: Command, on_outcome: Callable[[Outcome], None], /) -> None: ...
@@ -52,12 +53,16 @@ class Channels:
         self._refusals = refusals
 
     def create(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
-        self._submit(read_create(request.body), exchange, grant, lambda outcome: json_response(outcome, 201))
+        command = read_create(request.body)
+        check_channels(grant, "publish", (command.name or "",), self._node)
+        self._submit(command, exchange, grant, lambda outcome: json_response(outcome, 201))
 
     def renew(self, request: Request, name: str, exchange: Exchange, grant: Grant) -> None:
+        check_channels(grant, "publish", (name,), self._node)
         self._submit(read_renew(name, request.body), exchange, grant, json_response)
 
     def close(self, request: Request, name: str, exchange: Exchange, grant: Grant) -> None:
+        check_channels(grant, "publish", (name,), self._node)
         self._submit(Close(name), exchange, grant, lambda outcome: Response(204))
 
     def list_page(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:

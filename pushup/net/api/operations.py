@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from pushup.core.errors import PushUpError
+from pushup.core.grant import Grant
 from pushup.net.api.access import Access
 from pushup.net.api.bodies import json_response
-from pushup.net.api.grants import Grant
 from pushup.net.api.machine import Machine
 from pushup.net.exchange import Exchange
 from pushup.net.request import Request
@@ -38,7 +38,7 @@ class Operations:
             exchange.respond(json_response({"status": "ready"}))
             return
         reason = error.detail
-        if error.operator_detail and self._access.grant(request).shows_details_to(exchange.client):
+        if error.operator_detail and self._access.grant(request).shows_details(is_local=exchange.client.is_local):
             reason = f"{reason}: {error.operator_detail}"
         exchange.respond(json_response({"status": "not ready", "reason": reason}, 503))
 

@@ -14,11 +14,11 @@ from twisted.internet.defer import Deferred
 
 from pushup.core.answer import Answer
 from pushup.core.cursor import Cursor
+from pushup.core.grant import EVERYTHING, Grant
 from pushup.core.poll import Poll
 from pushup.core.subscription import Holder, Subscription
 from pushup.net.api.authorized_polls import AuthorizedPolls, GrantedPoll
 from pushup.net.api.bodies import json_response
-from pushup.net.api.grants import Grant
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.exchange import Exchange
 from pushup.net.request import Request
@@ -42,23 +42,24 @@ class Polling:
         self._authorized_polls = authorized_polls
 
     def poll_by_query(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
-        return self._poll(self._reader.from_query(query), request, exchange)
+        return self._poll(self._reader.from_query(query), request, exchange, grant)
 
     def poll_by_body(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
-        return self._poll(self._reader.from_body(request.body), request, exchange)
+        return self._poll(self._reader.from_body(request.body), request, exchange, grant)
 
     def cursor(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
         exchange.respond(json_response({"cursor": str(self._node.here)}))
 
-    def _poll(self, poll: Poll, request: Request, exchange: Exchange) -> Deferred[None] | None:
-        authorized_polls = self._authorized_polls
-        if authorized_polls is None:
+    def _poll(self, poll: Poll, request: Request, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
+        if grant.rights.get("read") is EVERYTHING:
             result = self._node.poll(poll, exchange)
             if isinstance(result, Subscription):
                 exchange.hold(result)
             else:
                 exchange.answer(result)
             return None
+        authorized_polls = self._authorized_polls
+        assert authorized_polls is not None  # or everybody may read everything
         granted = partial(self._poll_granted, poll, exchange, authorized_polls)
         return authorized_polls.when_granted(poll, request, exchange, granted)
 
@@ -66,6 +67,6 @@ class Polling:
         granted = GrantedPoll(exchange, grant, authorized_polls)
         result = self._node.poll(poll, granted, authorized_polls.seconds_left(grant))
         if isinstance(result, Subscription):
-            exchange.hold(result)
+            granted.hold(result)
         else:
             granted.answer(result)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from twisted.logger import Logger
 
 from pushup.core.errors import PushUpError
+from pushup.core.grant import NOTHING, Grant
 from pushup.metrics import Metrics
-from pushup.net.api.grants import NOTHING, Grant
 from pushup.net.exchange import Client, Exchange
 from pushup.net.problems import problem, problem_type
 from pushup.net.rarely import Rarely
@@ -28,7 +28,8 @@ class Refusals:
         """Answer a request with an error, and with its details if the grant allows that."""
         client = exchange.client
         self.note(error, client)
-        exchange.respond(problem(error, for_operator=bool(error.operator_detail) and grant.shows_details_to(client)))
+        for_operator = bool(error.operator_detail) and grant.shows_details(is_local=client.is_local)
+        exchange.respond(problem(error, for_operator=for_operator))
 
     def note(self, error: PushUpError, client: Client) -> None:
         """Count and log an error, if it is of a kind that refuses access."""

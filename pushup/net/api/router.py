@@ -11,8 +11,8 @@ from urllib.parse import unquote_to_bytes
 from twisted.internet.defer import Deferred
 
 from pushup.core.errors import BadRequest
+from pushup.core.grant import Grant, Right
 from pushup.net.api.bodies import check_name
-from pushup.net.api.grants import Grant, Right
 from pushup.net.errors import MethodNotAllowed, UnknownResource
 from pushup.net.exchange import Exchange
 from pushup.net.request import Request

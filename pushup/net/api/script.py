@@ -10,7 +10,7 @@ import hashlib
 from functools import cached_property
 from importlib.resources import files
 
-from pushup.net.api.grants import Grant
+from pushup.core.grant import Grant
 from pushup.net.api.origins import Origins
 from pushup.net.exchange import Exchange
 from pushup.net.request import Request

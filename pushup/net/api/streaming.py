@@ -23,11 +23,12 @@ from twisted.internet.defer import Deferred
 from pushup.core.answer import Answer
 from pushup.core.cursor import Cursor, Start, parse_cursor
 from pushup.core.errors import BadRequest, PushUpError
+from pushup.core.grant import EVERYTHING, Grant
 from pushup.core.poll import Poll, Selection
 from pushup.core.subscription import Holder, Subscription
+from pushup.held_by_subject import HeldBySubject, HeldOnGrant
 from pushup.net.api.authorized_polls import AuthorizedPolls
 from pushup.net.api.event_encoding import EventEncoding, EventEncodings
-from pushup.net.api.grants import NOTHING, Grant
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.polling import PolledNode
 from pushup.net.errors import NotAcceptable
@@ -55,6 +56,8 @@ class StreamedNode(PolledNode, Protocol):
 
     @property
     def is_draining(self) -> bool: ...
+    @property
+    def held_by_subject(self) -> HeldBySubject: ...
 
 
 class Streaming:
@@ -92,10 +95,10 @@ class Streaming:
     def stream_by_query(
         self, request: Request, query: bytes, exchange: Exchange, grant: Grant
     ) -> Deferred[None] | None:
-        return self._stream(self._reader.from_query(query), request, exchange)
+        return self._stream(self._reader.from_query(query), request, exchange, grant)
 
     def stream_by_body(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
-        return self._stream(self._reader.from_body(request.body), request, exchange)
+        return self._stream(self._reader.from_body(request.body), request, exchange, grant)
 
     def next_poll(self, selection: Selection, answer: Answer) -> Poll:
         """The poll that continues after an answer."""
@@ -109,16 +112,17 @@ class Streaming:
         """How long this grant is still valid."""
         return math.inf if self._authorized_polls is None else self._authorized_polls.seconds_left(grant)
 
-    def _stream(self, poll: Poll, request: Request, exchange: Exchange) -> Deferred[None] | None:
+    def _stream(self, poll: Poll, request: Request, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
         encoding = self._encodings.find(request.header(b"accept"), chunked=not request.is_1_0)
         if encoding is None:
             raise NotAcceptable("events come as text/event-stream or as application/x-ndjson", field="Accept")
         poll = Poll(poll.selection, _cursor(poll, request), self._heartbeat_seconds, stays=True)
         begin = partial(self._show if request.method == b"HEAD" else self._begin, poll, exchange, encoding)
-        if self._authorized_polls is not None:
-            return self._authorized_polls.when_granted(poll, request, exchange, begin)
-        begin(NOTHING)
-        return None
+        if grant.rights.get("read") is EVERYTHING:
+            begin(grant)
+            return None
+        assert self._authorized_polls is not None  # or everybody may read everything
+        return self._authorized_polls.when_granted(poll, request, exchange, begin)
 
     def _begin(self, poll: Poll, exchange: Exchange, encoding: EventEncoding, grant: Grant) -> None:
         ends_at = self.seconds() + self._most_seconds * (1 - AGE_JITTER * self._random())
@@ -138,8 +142,8 @@ class Stream:
     """One open stream."""
 
     __slots__ = (
-        "_encoding", "_ends_at", "_exchange", "_grant", "_is_behind", "_next", "_selection", "_streaming",
-        "_subscription",
+        "_encoding", "_ends_at", "_exchange", "_is_behind", "_next", "_selection", "_streaming", "_subscription",
+        "grant",
     )  # fmt: skip
 
     def __init__(
@@ -148,7 +152,7 @@ class Stream:
         self._streaming = streaming
         self._selection = selection
         self._encoding = encoding
-        self._grant = grant
+        self.grant = grant
         self._ends_at = ends_at
         self._exchange: Exchange | None = None  # while it is open
         self._subscription: Subscription[Any] | None = None
@@ -168,8 +172,9 @@ class Stream:
         else:
             told = ""
         self._streaming.count += 1
+        node.held_by_subject.add(self)
         self._exchange, encoding = exchange, self._encoding
-        first = encoding.start(told, self._grant.new_ticket)
+        first = encoding.start(told, self.grant.new_ticket)
         if not isinstance(result, Subscription):
             first += encoding.answer(result)
         is_sent = exchange.stream(self, encoding.content_type, first, chunked=encoding.is_chunked)
@@ -187,7 +192,7 @@ class Stream:
         exchange, subscription = self._exchange, self._subscription
         if exchange is None:
             return  # the client has left meanwhile
-        if self._streaming.seconds_left(self._grant) <= 0:
+        if self._streaming.seconds_left(self.grant) <= 0:
             self._end(b"")
             return
         is_sent = exchange.write(self._encoding.answer(answer))
@@ -208,6 +213,11 @@ class Stream:
         """The client has left."""
         if self._is_open:
             self._close()
+
+    def end(self, error: PushUpError) -> None:
+        """Send the error as the last event; a stream that has ended already is ignored."""
+        if self._is_open:
+            self._end(self._encoding.error(problem(error).body))
 
     def _continue(self, answer: Answer, *, is_sent: bool) -> None:
         """Continue after an answer that was written, and that ended the poll."""
@@ -236,7 +246,7 @@ class Stream:
         try:
             result = self._streaming.node.poll(self._next, self, self._seconds_left())
         except PushUpError as error:
-            self._end(self._encoding.error(problem(error).body))
+            self.end(error)
             return None
         if isinstance(result, Subscription):
             self._subscription = result
@@ -247,7 +257,7 @@ class Stream:
         return None
 
     def _seconds_left(self) -> float:
-        return min(self._ends_at - self._streaming.seconds(), self._streaming.seconds_left(self._grant))
+        return min(self._ends_at - self._streaming.seconds(), self._streaming.seconds_left(self.grant))
 
     def _end(self, last: bytes) -> None:
         """Send the last events, and end the stream."""
@@ -259,6 +269,7 @@ class Stream:
     def _close(self) -> None:
         self._exchange = None
         self._streaming.count -= 1
+        self._streaming.node.held_by_subject.discard(self)
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             self._streaming.node.abandon(subscription)
@@ -275,4 +286,4 @@ def _cursor(poll: Poll, request: Request) -> Cursor | Start:
         raise BadRequest(error.detail, field="Last-Event-ID") from None
 
 
-_check: tuple[type[Holder], type[Streamed]] = (Stream, Stream)
+_check: tuple[type[Holder], type[Streamed], type[HeldOnGrant]] = (Stream, Stream, Stream)

@@ -9,9 +9,9 @@ import pytest
 
 from pushup.core.commands import Command
 from pushup.core.errors import Forbidden, Unauthorized, Unavailable
+from pushup.core.grant import EVERYTHING, NOTHING, Grant, Right
 from pushup.metrics import Metrics, MetricsPage
 from pushup.net.api.access import KNOWN_HOSTS_LIMIT, Access
-from pushup.net.api.grants import NOTHING, Grant, Right
 from pushup.net.api.origins import Origins
 from pushup.net.api.refusals import Refusals
 from pushup.net.api.request_log import RequestLog
@@ -235,13 +235,13 @@ def test_tls_at_a_plain_port_is_logged(log_lines: list[str]) -> None:
 @pytest.mark.parametrize(
     ("keys", "origins", "headers", "rights"),
     [
-        ((), (), {}, {"publish", "inspect", "see details locally"}),
-        ((), (), {"via": "1.1 proxy"}, {"publish", "inspect"}),
-        ((), (), {"origin": "https://evil.example"}, {"inspect"}),
-        ((), ("https://app.example",), {"origin": "https://app.example"}, {"publish", "inspect"}),
+        ((), (), {}, {"publish", "operate", "see details locally"}),
+        ((), (), {"via": "1.1 proxy"}, {"publish", "operate"}),
+        ((), (), {"origin": "https://evil.example"}, {"operate"}),
+        ((), ("https://app.example",), {"origin": "https://app.example"}, {"publish", "operate"}),
         ((KEY,), (), {}, set()),
         ((KEY,), (), {"authorization": f"Bearer {KEY}x"}, set()),
-        ((KEY,), (), {"authorization": f"Bearer {KEY}"}, {"publish", "inspect", "see details"}),
+        ((KEY,), (), {"authorization": f"Bearer {KEY}"}, {"publish", "operate", "see details"}),
     ],
 )
 def test_grants(keys: tuple[str, ...], origins: tuple[str, ...], headers: dict[str, str], rights: set[Right]) -> None:
@@ -250,8 +250,10 @@ def test_grants(keys: tuple[str, ...], origins: tuple[str, ...], headers: dict[s
     fields = {name.encode(): value.encode() for name, value in headers.items()}
     request = Request(b"GET", b"/", fields, keep_alive=True)
     grant = access.grant(request)
-    assert grant == Grant(frozenset(rights), None, "", math.inf, "")
-    for right in ("publish", "inspect"):
+    name = "publish_keys" if "authorization" in headers and rights else ""
+    assert grant == Grant(dict.fromkeys(rights, EVERYTHING), "", name, 0.0, math.inf, "")
+    right: Right
+    for right in ("publish", "operate"):
         if right in rights:
             assert access.require(right, request) == grant
         else:
@@ -261,10 +263,10 @@ def test_grants(keys: tuple[str, ...], origins: tuple[str, ...], headers: dict[s
 
 def test_who_is_shown_details() -> None:
     """A client's address only counts when the grant says so."""
-    assert Grant(frozenset({"see details"})).shows_details_to(STRANGER)
-    assert Grant(frozenset({"see details locally"})).shows_details_to(LOCAL)
-    assert not Grant(frozenset({"see details locally"})).shows_details_to(STRANGER)
-    assert not NOTHING.shows_details_to(LOCAL)
+    assert Grant({"see details": EVERYTHING}).shows_details(is_local=False)
+    assert Grant({"see details locally": EVERYTHING}).shows_details(is_local=True)
+    assert not Grant({"see details locally": EVERYTHING}).shows_details(is_local=False)
+    assert not NOTHING.shows_details(is_local=True)
 
 
 @pytest.mark.parametrize(("client", "shown"), [(LOCAL, True), (STRANGER, False)])

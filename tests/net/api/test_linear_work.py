@@ -103,7 +103,7 @@ def readers() -> Iterator[tuple[str, Read]]:
         "query": (reader.from_query, QUERIES),
         "accept": (lambda text: EventEncodings().find(text.decode("latin-1"), chunked=True), (b"%b", b"1%b")),
         "cursor": (lambda text: parse_cursor(text.decode("latin-1")), (b"%b", b"1%b")),
-        "ticket": (lambda text: Tickets(b"k" * 32).expires(text.decode("latin-1"), ("a",)), (b"%b", b"1%b")),
+        "ticket": (lambda text: Tickets(b"k" * 32).open(text.decode("latin-1"), ("a",)), (b"%b", b"1%b")),
         "name": (lambda text: check_name(text.decode("latin-1"), "channel"), (b"%b", b"1%b")),
         "request lines": (lambda data: pieces(data, 0), (b"%b", b"A  %b", b"A /  A%b")),
         "logged target": (shown_target, (b"/%b", b"/?%b", b"http://%b")),

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from pushup.core.errors import Forbidden, Unauthorized
-from pushup.net.api.limits import PollLimits
+from pushup.core.errors import Forbidden, PushUpError, Unauthorized, UnknownChannel
+from pushup.core.grant import EVERYTHING, Grant, Scope
+from pushup.net.api.access import Access, check_channels
+from pushup.net.api.channels import Channels
+from pushup.net.api.limits import PollLimits, PublicationLimits
+from pushup.net.api.machine import OneProcess
+from pushup.net.api.publishing import Publishing
+from pushup.net.api.refusals import Refusals
 from pushup.net.request import Request
-from tests.net.in_memory_node import InMemoryNode
+from tests.net.in_memory_node import InMemoryNode, RecordingExchange
 
 KEYS = ("first-key-of-sixteen", "second-key-of-sixteen")
 CALLS = [
@@ -136,3 +146,81 @@ def test_the_head_decides(node: InMemoryNode, method: bytes, path: bytes, limit:
             admit()
         with pytest.raises(Forbidden):
             admit(authorization=b"Bearer x")
+
+
+# Names and scopes.
+
+
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        (KEYS, dict.fromkeys(KEYS, "publish_keys")),
+        ((f"ci {KEYS[0]}", KEYS[1]), {KEYS[0]: "ci", KEYS[1]: "publish_keys"}),
+        ((f"web {KEYS[0]}", f"web  {KEYS[1]}"), dict.fromkeys(KEYS, "web")),
+    ],
+)
+def test_the_name_of_a_key(keys: tuple[str, ...], named: dict[str, str]) -> None:
+    """A grant has the name of the key that was sent, which may be that of the setting. A name is no part of a key."""
+    access = Access(publish_keys=keys)
+
+    def key_name(key: str) -> str:
+        return access.grant(Request(b"GET", b"/", {b"authorization": f"Bearer {key}".encode()}, True)).key_name
+
+    assert {key: key_name(key) for key in KEYS} == named
+    assert {key_name(text) for text in (*named.values(), f"ci {KEYS[0]}", f"{KEYS[0]}x")} == {""}
+    access.use_publish_keys((f"new {KEYS[1]}",))
+    assert (key_name(KEYS[0]), key_name(KEYS[1])) == ("", "new")
+
+
+SCOPED = Grant({"publish": Scope(frozenset(["a"]), ("team:",))})
+
+
+@pytest.mark.parametrize(
+    ("names", "error"),
+    [
+        (("a",), None),
+        (("team:3", "a"), None),
+        (("b",), Forbidden),
+        (("a", "b"), Forbidden),
+        (("team",), Forbidden),
+        (("aa",), Forbidden),
+    ],
+)
+def test_a_grant_for_some_channels(names: tuple[str, ...], error: type[PushUpError] | None) -> None:
+    """It allows publishing to them, and changing them, and no other; nothing changes if one of several is another."""
+    node = InMemoryNode()
+    refusals = Refusals(node.metrics, node.clock.seconds)
+    publishing = Publishing(node.node, PublicationLimits(), refusals)
+    channels = Channels(node.node, OneProcess(bytes, node.polls.subscribers), refusals)
+    drafts = [{"channels": ["a"], "data": 1}, {"channels": names, "data": 2}]
+    calls: list[tuple[Callable[..., object], Any, Any]] = [
+        (publishing.publish, {"channels": names, "data": 1}, b""),
+        (publishing.publish, {"messages": drafts}, b""),
+    ]
+    if len(names) == 1:
+        calls += [(channels.create, {"name": names[0]}, b"")]
+        calls += [(channels.renew, {}, names[0]), (channels.close, {}, names[0])]
+    for handler, body, argument in calls:
+        exchange, before = RecordingExchange(), node.state.cursor
+        request = Request(b"POST", b"/", {}, True, json.dumps(body).encode())
+        if error is None:
+            handler(request, argument, exchange, SCOPED)
+            assert exchange.responses[0].status in (200, 201, 204, 409)
+        else:
+            with pytest.raises(error):
+                handler(request, argument, exchange, SCOPED)
+            assert node.state.cursor == before
+
+
+def test_a_number_is_not_the_channel_with_that_id() -> None:
+    """Whoever may use a number may not use the channel that has it as its id; one created without a name, yes."""
+    node = InMemoryNode()
+    private = str(node.call("POST", "/v1/channels", {"name": "private"}).json["id"])
+    nameless = str(node.call("POST", "/v1/channels", {}).json["id"])
+    grant = Grant({"publish": Scope(frozenset([private, nameless, "private"]))})
+    with pytest.raises(UnknownChannel):
+        check_channels(grant, "publish", (private,), node.node)
+    check_channels(grant, "publish", (nameless, "private"), node.node)
+    check_channels(Grant({"publish": EVERYTHING}), "publish", (private,), node.node)
+    with pytest.raises(Forbidden):
+        check_channels(grant, "read", (nameless,), node.node)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pushup.core.errors import BadRequest
-from pushup.net.api.grants import NOTHING, Grant
+from pushup.core.grant import NOTHING, Grant
 from pushup.net.api.router import Call, Router
 from pushup.net.errors import MethodNotAllowed, UnknownResource
 from pushup.net.exchange import Exchange

@@ -1,0 +1,90 @@
+"""Grants: what a request may do, and on whose behalf.
+
+A publish key, a ticket and the application's decision each become a grant, and every check of access reads only that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Literal
+
+from msgspec import Struct
+
+Right = Literal["read", "publish", "operate", "see details", "see details locally"]
+"""Something that a request may be allowed to do.
+
+| right | allows |
+|---|---|
+| read | polling, and following an event stream |
+| publish | publishing; creating, renewing and closing channels |
+| operate | listing channels and nodes, showing a channel |
+| see details | seeing what concerns the server's surroundings, such as the address of its Redis |
+| see details locally | the same, if the client's address is this machine's; finding that out takes a system call |
+
+Text, not an enum: the rights of each publication are looked up, and an enum's hash takes ten times as long.
+"""
+
+SUBJECT_LIMIT_BYTES = 255
+"""Longest subject in UTF-8. OpenID Connect allows as many characters."""
+
+
+class Scope(Struct, frozen=True):
+    """The channels that a right is for: those with these names, and those whose names begin with these prefixes."""
+
+    names: frozenset[str] = frozenset()
+    prefixes: tuple[str, ...] = ()
+
+    def covers(self, channels: Iterable[str]) -> bool:
+        """Whether all these channels are in it."""
+        return all(channel in self.names or channel.startswith(self.prefixes) for channel in channels)
+
+
+EVERYTHING = Scope(prefixes=("",))
+"""All channels; also the scope of rights that are not about channels."""
+
+
+class Grant(Struct, frozen=True):
+    """What a request may do."""
+
+    rights: dict[Right, Scope] = {}
+    """The rights that it has, each with the channels it is for. Not to be changed."""
+    subject: str = ""
+    """Whom the application named as the user; empty: it named none."""
+    key_name: str = ""
+    """The name of the publish key that the request was sent with; empty: none."""
+    issued_at: float = 0.0
+    """When it was decided on, in seconds since the epoch: 0 for a grant that no decision stands behind."""
+    valid_until: float = math.inf
+    """Seconds since the epoch, exclusive."""
+    new_ticket: str = ""
+    """A ticket for this grant, for the client to send with its next requests; empty if it has one."""
+
+    def allows(self, right: Right, channels: Iterable[str]) -> bool:
+        """Whether it has this right for all these channels."""
+        scope = self.rights.get(right)
+        return scope is not None and (scope is EVERYTHING or scope.covers(channels))
+
+    def shows_details(self, *, is_local: bool) -> bool:
+        """Whether a client, which may be on this machine, is shown the details of an error that are for operators."""
+        return "see details" in self.rights or (is_local and "see details locally" in self.rights)
+
+    def quota_keys(self, address: str) -> tuple[tuple[str, str], ...]:
+        """What the request counts as, if it comes from this address: kinds and names, the most specific first."""
+        named = (("key", self.key_name), ("subject", self.subject), ("address", address))
+        return tuple((kind, name) for kind, name in named if name)
+
+
+NOTHING = Grant()
+"""What everybody may do: calls that require no right."""
+
+READS_EVERYTHING = Grant({"read": EVERYTHING})
+"""The same where everybody may poll."""
+
+
+def to_read(
+    channels: Iterable[str], *, subject: str, issued_at: float, valid_until: float, new_ticket: str = ""
+) -> Grant:
+    """The grant to read exactly these channels."""
+    rights: dict[Right, Scope] = {"read": Scope(frozenset(channels))}
+    return Grant(rights, subject, issued_at=issued_at, valid_until=valid_until, new_ticket=new_ticket)
