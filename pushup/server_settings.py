@@ -19,7 +19,7 @@ from pushup.secret_files import MIN_KEY_LENGTH
 _HOST_NAME = re.compile(r"\*|[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?").fullmatch
 
 
-class ServerSettings(Struct, frozen=True, kw_only=True):
+class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Addresses, keys, origins and the log."""
 
     listen: tuple[str, ...] = ("127.0.0.1:8080",)

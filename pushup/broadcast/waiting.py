@@ -20,7 +20,7 @@ NAME_BYTES = 100
 RETRY_AFTER_SECONDS = 1
 
 
-class WaitingLimits(Struct, frozen=True, kw_only=True):
+class WaitingLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The limit of what waits for the message log."""
 
     waiting_limit_bytes: int = 64 * 1024 * 1024

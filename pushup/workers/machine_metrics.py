@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 
 
-class Sample(Struct, array_like=True):
+class Sample(Struct, array_like=True, forbid_unknown_fields=True):
     """One value, with its name and labels."""
 
     name: str
@@ -17,7 +17,7 @@ class Sample(Struct, array_like=True):
     value: float
 
 
-class Family(Struct, array_like=True):
+class Family(Struct, array_like=True, forbid_unknown_fields=True):
     """The values of one metric. `type`: as in Prometheus' text format."""
 
     name: str
