@@ -32,7 +32,7 @@ BALANCERS_LIMIT = 64
 """How many are remembered; a client that pretends to be many can only make a stop take `drain_seconds`."""
 
 
-class DrainLimits(Struct, frozen=True, kw_only=True):
+class DrainLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a node stops."""
 
     drain_seconds: float = 5.0

@@ -22,7 +22,7 @@ _KEY_NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.:@-]{{0,{MIN_KEY_LENGTH - 2}}}
 """Shorter than a key, so that two keys on one line are an error: names are shown, keys are not."""
 
 
-class ServerSettings(Struct, frozen=True, kw_only=True):
+class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Addresses, keys, origins and the log."""
 
     listen: tuple[str, ...] = ("127.0.0.1:8080",)

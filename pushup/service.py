@@ -83,7 +83,7 @@ class PushUpService(Service):
     def startService(self) -> None:
         """Start the node, then accept clients; a worker that waits for its state does that later (`listen`).
 
-        Raises: JournalError; OSError when an address cannot be listened on, and then nothing listens.
+        Raises: JournalError, NotUnderstood; OSError when an address cannot be listened on, and then nothing listens.
         """
         self._node.start()
         sockets = open_sockets(self._settings.server.listen) if self._worker is None else []

@@ -81,7 +81,7 @@ class SelfChecking(Protocol):
         """Each setting whose value cannot be used, and why."""
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings in groups. Files, environment and flags have no groups, so names are unique across all of them."""
 
     server: ServerSettings = ServerSettings()

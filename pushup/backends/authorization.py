@@ -25,7 +25,7 @@ once."""
 _log = Logger()
 
 
-class AuthorizationSettings(Struct, frozen=True, kw_only=True):
+class AuthorizationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether and how the application is asked who may poll what."""
 
     authorize_url: str = ""

@@ -13,6 +13,7 @@ that appended the command.
 | `redis` | the broadcast of many machines: a log in Redis that each node follows |
 | `hub` | the broadcast of many processes on one machine, which follow one of the first two |
 | `checkpoint` | how journal and Redis store the state |
+| `formats` | the number of the format of all that is stored, and what was written by a newer PushUp |
 | `members` | what the nodes of a cluster show each other |
 | `high_water` | how far this machine has followed the order, in a file of its own: it shows what is missing |
 | `pace` | how long applying and restoring may go on before everything else gets its turn |
@@ -134,7 +135,7 @@ class Broadcast(Protocol):
     def start(self, follower: Follower) -> None:
         """Give the follower its state, then every entry; called once. The state may come later (Redis).
 
-        Raises: JournalError.
+        Raises: JournalError, NotUnderstood.
         """
 
     async def stop(self) -> None:

@@ -20,11 +20,8 @@ from pushup.core.past_epochs import PastEpoch
 from pushup.core.snapshot import Changes, ChannelSnapshot, MessageSnapshot, Snapshot, place_when_due
 
 
-class Head(Struct, frozen=True):
-    """The checkpoint's position, and what else `Changes` says of the whole state, but for its limits.
-
-    Heads saved before 0.2 have neither `version` nor `past_epochs`. The limits are stored beside the head.
-    """
+class Head(Struct, frozen=True, forbid_unknown_fields=True):
+    """The checkpoint's position, and what else `Changes` says of the whole state. The limits are stored beside it."""
 
     epoch: str
     sequence: int
@@ -33,8 +30,8 @@ class Head(Struct, frozen=True):
     floor: int
     first_message: int
     first_key: int
-    version: int = 1
-    past_epochs: tuple[PastEpoch, ...] = ()
+    version: int
+    past_epochs: tuple[PastEpoch, ...]
 
 
 encode = msgspec.json.Encoder().encode

@@ -25,6 +25,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from pushup.broadcast.epochs import order_of
+from pushup.broadcast.formats import check_known
 from pushup.core.cursor import Cursor
 from pushup.core.past_epochs import PastEpochs
 from pushup.timer import Timer
@@ -37,7 +38,7 @@ T = TypeVar("T")
 _log = Logger()
 
 
-class Mark(Cursor, frozen=True):
+class Mark(Cursor, frozen=True, forbid_unknown_fields=True):
     """The last entry that this machine is known to have applied, and its cluster (empty: not known)."""
 
     cluster: str = ""
@@ -159,13 +160,17 @@ class HighWater:
         return self._store.name
 
     def read(self) -> Mark | None:
-        """The mark: the last entry that this machine is known to have applied. None without a usable mark. Blocks."""
+        """The mark: the last entry that this machine is known to have applied. None without a usable mark. Blocks.
+
+        Raises: NotUnderstood.
+        """
         try:
             data = self._store.read()
             mark = None if data is None else _decode(data)
             if mark is not None:
                 int(mark.epoch + mark.cluster, 16)  # or one of them is not the name of an epoch
         except (OSError, ValueError) as error:
+            check_known(self._store.name, error)
             _log.error(
                 "{name} cannot be read ({error}); if the message log was put back to an earlier time, this start does "
                 "not notice it",

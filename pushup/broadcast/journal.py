@@ -55,7 +55,7 @@ T = TypeVar("T")
 _log = Logger()
 
 
-class JournalLimits(Struct, frozen=True, kw_only=True):
+class JournalLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The limits of a journal."""
 
     journal_timeout_seconds: float = 10.0

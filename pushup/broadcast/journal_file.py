@@ -26,15 +26,13 @@ from pathlib import Path
 import msgspec
 
 from pushup.broadcast.checkpoint import Head, encode, head_of, read_checkpoint
+from pushup.broadcast.formats import FORMAT, check_known, other_format
 from pushup.core.commands import Entry
 from pushup.core.limits import Limits
 from pushup.core.snapshot import Changes, Snapshot
 
 APPLICATION_ID = 0x50557368
 """Identifies PushUp's files: `PUsh`."""
-
-VERSION = 1
-"""Version of the tables, and of the JSON in them."""
 
 ROOM_BYTES = 256 * 1024
 """What must fit on the disk before it counts as working again: more than most groups need."""
@@ -46,7 +44,7 @@ CREATE TABLE messages (sequence INTEGER PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE keys (sequence INTEGER PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE state (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {VERSION};
+PRAGMA user_version = {FORMAT};
 """
 
 
@@ -100,8 +98,8 @@ class JournalFile:
                 execute(statement)
         elif application != APPLICATION_ID:
             raise JournalError(f"{self._path} is an SQLite database of another program; choose another path")
-        elif version != VERSION:
-            raise JournalError(f"{self._path} is a journal of version {version}; this PushUp reads version {VERSION}")
+        elif version != FORMAT:
+            raise JournalError(f"{other_format(str(self._path), version)}, or another path")
         execute("COMMIT")
         (found,) = execute("PRAGMA quick_check(1)").fetchone()
         if found != b"ok":
@@ -110,7 +108,7 @@ class JournalFile:
     def load(self) -> Snapshot | None:
         """The checkpoint; None if the file is new. A write that has failed is rolled back.
 
-        Raises: JournalError.
+        Raises: JournalError, NotUnderstood.
         """
         try:
             if self._database.in_transaction:
@@ -128,6 +126,7 @@ class JournalFile:
                 self._column("SELECT body FROM keys ORDER BY sequence"),
             )
         except (msgspec.DecodeError, KeyError, ValueError) as error:
+            check_known(str(self._path), error)
             raise JournalError(self.damaged(str(error))) from None
         except sqlite3.Error as error:
             raise self._error(error) from None
@@ -164,12 +163,13 @@ class JournalFile:
     def entries(self) -> Iterable[Entry]:
         """The entries since the checkpoint, in order.
 
-        Raises: JournalError.
+        Raises: JournalError, NotUnderstood.
         """
         try:
             for (body,) in self._database.execute("SELECT body FROM entries ORDER BY sequence"):
                 yield from _entries.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            check_known(str(self._path), error)
             raise JournalError(self.damaged(str(error))) from None
         except sqlite3.Error as error:
             raise self._error(error) from None

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from twisted.logger import Logger
 
 from pushup.broadcast.epochs import order_of
+from pushup.broadcast.formats import NotUnderstood
 from pushup.broadcast.high_water import Mark, lacks, mark_path
 from pushup.broadcast.journal_file import JournalError, JournalFile
 from pushup.core.commands import Command, Configure, Continue, Entry
@@ -65,7 +66,7 @@ def open_journal(
     `name_epoch` returns a new name for the order, later than the first given one, in the cluster that is the second one
     (empty: it is founded now, and named by this epoch). `mark` is the last entry that this machine
     is known to have applied. Returns the file and its state, which goes on under these limits and records changes from
-    now on. Raises: NotSaved, which leaves the file open; JournalError.
+    now on. Raises: NotSaved, which leaves the file open; JournalError, NotUnderstood.
     """
     file = open_file(path)
     try:
@@ -91,10 +92,10 @@ def open_journal(
         raise JournalError(file.damaged(str(error))) from None
     except VersionTooNew as error:
         file.close()
-        raise JournalError(f"{path} was written by a newer PushUp: {error}") from None
+        raise NotUnderstood(str(path), str(error)) from None
     except NotSaved:
         raise
-    except JournalError:
+    except (JournalError, NotUnderstood):
         file.close()
         raise
     state.note_changes()
@@ -123,7 +124,7 @@ def _continue(file: JournalFile, state: ReplicatedState, name: str, limits: Limi
 
 
 def _followed(file: JournalFile, checkpoint: Snapshot) -> ReplicatedState:
-    """The state after all entries of the file. Raises: JournalError, OutOfOrder, VersionTooNew."""
+    """The state after all entries of the file. Raises: JournalError, NotUnderstood, OutOfOrder, VersionTooNew."""
     state = restore(checkpoint)
     state.note_changes()
     for entry in file.entries():

@@ -19,7 +19,7 @@ NAME_BYTES = 100
 """Memory of a channel's name besides its characters, and of a message besides its data."""
 
 
-class WaitingLimits(Struct, frozen=True, kw_only=True):
+class WaitingLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The limit of what waits for the message log."""
 
     waiting_limit_bytes: int = 64 * 1024 * 1024

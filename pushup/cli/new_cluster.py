@@ -53,6 +53,8 @@ def rename(settings: Settings) -> str:
 
 async def _rename(connector: Connector, prefix: str) -> str:
     log = await open_log(connector, prefix)
+    if trouble := await log.trouble():
+        raise click.ClickException(trouble)
     name = next_epoch("", time.time(), random, "")
     former = await log.new_cluster(name)
     log.connection.abort("done")

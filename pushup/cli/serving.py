@@ -12,6 +12,7 @@ import click
 from twisted.logger import Logger
 
 from pushup import surroundings
+from pushup.broadcast.formats import NotUnderstood
 from pushup.broadcast.journal_file import JournalError
 from pushup.clock import use_monotonic_clock
 from pushup.logs import start_logging
@@ -88,7 +89,7 @@ def run_server(
         else:
             service.on_ready = greet
             service.startService()
-    except JournalError as error:
+    except (JournalError, NotUnderstood) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(error.strerror or str(error)) from None

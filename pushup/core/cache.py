@@ -49,19 +49,18 @@ class Cache:
         """Keep a new message on its channels, and evict what exceeds the limits. O(log n) per channel.
 
         Each channel evicts at most two messages, and all together as many as reach twice the new message's size. That
-        is more than it adds, so that limits that have become smaller are reached without much work at once. (In version
-        1, limits did not become smaller, and all that exceeds them is evicted.)
+        is more than it adds, so that limits that have become smaller are reached without much work at once.
         """
-        limits, is_bounded = self._rules.limits, self._rules.version >= 2
+        limits = self._rules.limits
         self._messages.add(message.sequence, message)
         self.bytes += message.size
         for channel in channels:
             channel.keep(message)
             evicted = 0
-            while len(channel.messages or ()) > limits.retention_messages and not (is_bounded and evicted == 2):
+            while len(channel.messages or ()) > limits.retention_messages and evicted < 2:
                 self._release(channel.drop_oldest("evicted"), "evicted")
                 evicted += 1
-        enough = self.bytes - 2 * message.size if is_bounded else 0
+        enough = self.bytes - 2 * message.size
         while self.bytes > limits.retention_bytes and self.bytes > enough and len(self._messages) > 1:
             self._drop_oldest("evicted")
 
@@ -75,12 +74,12 @@ class Cache:
     def expire(self, time: float, most: int) -> int:
         """Drop messages published at `time` or before until `most` is reached; returns how much it was.
 
-        A message counts once for each of its channels, in version 1 once.
+        A message counts once for each of its channels.
         """
         gone = 0
         while gone < most and self._messages and (oldest := self._messages.oldest).time <= time:
             self._drop_oldest("expired")
-            gone += len(oldest.channels) if self._rules.version >= 2 else 1
+            gone += len(oldest.channels)
         return gone
 
     def drop_channel(self, channel: Channel) -> None:

@@ -202,12 +202,11 @@ class Channels:
         self._changes.note(channel.name)
         self._touched.woken.append(channel)
         self._closed_count += 1
-        in_order = self._rules.version >= 2
-        for _ in range(2 if in_order else 1):
-            oldest = self._closings.first(math.inf, in_order=in_order)
+        for _ in range(2):
+            oldest = self._closings.first(math.inf)
             if self._closed_count <= self._rules.limits.channels_limit or oldest is None:
                 break
-            if in_order and oldest.closed_sequence == sequence:
+            if oldest.closed_sequence == sequence:
                 break
             self._forget(oldest)
 
@@ -225,7 +224,7 @@ class Channels:
         If the new `due` has come as well, the channel has expired, and the caller must close it. Otherwise it was
         renewed.
         """
-        channel = self._expiries.first(time, in_order=self._rules.version >= 2)
+        channel = self._expiries.first(time)
         if channel is not None:
             self._expiries.discard(channel)
             channel.due = math.ceil(channel.expires)
@@ -236,7 +235,7 @@ class Channels:
 
     def forget_due(self, time: float) -> bool:
         """Forget the channel that was closed first, if its time has come. Returns whether it had."""
-        channel = self._closings.first(time, in_order=self._rules.version >= 2)
+        channel = self._closings.first(time)
         if channel is None:
             return False
         self._forget(channel)

@@ -16,7 +16,7 @@ from pushup.core.limits import Limits
 from pushup.core.message import Attributes
 
 
-class Draft(Struct, frozen=True, omit_defaults=True, gc=False):
+class Draft(Struct, frozen=True, omit_defaults=True, gc=False, forbid_unknown_fields=True):
     """A message that has no place in the order yet; `channels` are distinct names or ids."""
 
     channels: tuple[str, ...]
@@ -28,7 +28,7 @@ class Draft(Struct, frozen=True, omit_defaults=True, gc=False):
         return Draft(self.channels, self.data.copy(), self.attributes)
 
 
-class Publish(Struct, frozen=True, tag="publish"):
+class Publish(Struct, frozen=True, tag="publish", forbid_unknown_fields=True):
     """Publish all these messages or none (PushUp §3.3, batch publication).
 
     If the `key` is still remembered, nothing is published: the outcome is the first one again, or `KeyReused` if these
@@ -55,7 +55,7 @@ class Publish(Struct, frozen=True, tag="publish"):
         return digest.hexdigest()
 
 
-class Create(Struct, frozen=True, tag="create"):
+class Create(Struct, frozen=True, tag="create", forbid_unknown_fields=True):
     """Create a channel; without a name, its id is its name. `ttl` in seconds; None: `channel_ttl_seconds`."""
 
     width = 1
@@ -63,7 +63,7 @@ class Create(Struct, frozen=True, tag="create"):
     ttl: float | None = None
 
 
-class Renew(Struct, frozen=True, tag="renew"):
+class Renew(Struct, frozen=True, tag="renew", forbid_unknown_fields=True):
     """Restart the channel's `ttl`, and change it if one is given."""
 
     width = 1
@@ -71,20 +71,20 @@ class Renew(Struct, frozen=True, tag="renew"):
     ttl: float | None = None
 
 
-class Close(Struct, frozen=True, tag="close"):
+class Close(Struct, frozen=True, tag="close", forbid_unknown_fields=True):
     """Close a channel: its messages are dropped, its subscribers are told."""
 
     width = 1
     channel: str
 
 
-class Expire(Struct, frozen=True, tag="expire"):
+class Expire(Struct, frozen=True, tag="expire", forbid_unknown_fields=True):
     """Expire what is due by the entry's time; appended by nodes while nothing else happens."""
 
     width = 1
 
 
-class Continue(Struct, frozen=True, tag="continue"):
+class Continue(Struct, frozen=True, tag="continue", forbid_unknown_fields=True):
     """The same order goes on under a new epoch name: sequences, messages, channels and keys stay.
 
     The entry is the last of the old epoch, and the first place of the new one. Cursors of the old one stay valid up to
@@ -95,14 +95,14 @@ class Continue(Struct, frozen=True, tag="continue"):
     epoch: str
 
 
-class Upgrade(Struct, frozen=True, tag="upgrade"):
+class Upgrade(Struct, frozen=True, tag="upgrade", forbid_unknown_fields=True):
     """Continue with this version of the state machine; nothing happens if it is not higher than the present one."""
 
     width = 1
     version: int
 
 
-class Configure(Struct, frozen=True, tag="configure"):
+class Configure(Struct, frozen=True, tag="configure", forbid_unknown_fields=True):
     """Continue with these limits.
 
     What exceeds smaller ones goes a little at a time: messages and keys when others are added to the channel or to the
@@ -118,7 +118,7 @@ Command = Publish | Create | Renew | Close | Expire | Continue | Upgrade | Confi
 """Clients can ask for the first four; broadcasts append the others themselves."""
 
 
-class Entry(Struct, frozen=True):
+class Entry(Struct, frozen=True, forbid_unknown_fields=True):
     """One command in its place in the order.
 
     A publication of n messages takes n places, so that each message has its own sequence and thereby its own id:

@@ -53,15 +53,12 @@ class DueChannels:
         if self._unsorted and self._tree.last_at(channel.due) is None:
             self._unsorted.discard(channel.due)
 
-    def first(self, time: float, *, in_order: bool = True) -> Channel | None:
-        """The first channel that is due at `time` or before; None if there is none.
-
-        `in_order`: False for version 1 of the state machine, in which it is the one that was added first.
-        """
+    def first(self, time: float) -> Channel | None:
+        """The first channel that is due at `time` or before; None if there is none."""
         due = self._tree.first_time
         if due is None or due > time:
             return None
-        if in_order and due in self._unsorted:
+        if due in self._unsorted:
             return self._smallest(int(due))
         return self._tree.first
 

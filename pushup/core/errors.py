@@ -65,11 +65,7 @@ class Unavailable(PushUpError):
 
 
 class VersionTooNew(Exception):
-    """An entry that needs a higher version of the state machine: `needed`, where there is only `version`.
-
-    Either this release is too old for the order, or a command is in the order before the entry that switches to its
-    version.
-    """
+    """An entry that needs the version `needed` of the state machine, by a release that knows only `version`."""
 
     def __init__(self, detail: str, *, needed: int, version: int) -> None:
         super().__init__(detail)

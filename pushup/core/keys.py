@@ -12,17 +12,14 @@ from pushup.core.commands import Published
 from pushup.core.rules import Rules
 
 
-class Remembered(Struct, frozen=True, omit_defaults=True, gc=False):
-    """A publication with a key: the fields of its `Published`, and the `fingerprint` of what was published.
-
-    The fingerprint is empty in checkpoints saved by versions without one; then any messages count as the same.
-    """
+class Remembered(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """A publication with a key: the fields of its `Published`, and the `fingerprint` of what was published."""
 
     epoch: str
     sequence: int
     count: int
     time: float
-    fingerprint: str = ""
+    fingerprint: str
 
     @classmethod
     def of(cls, outcome: Published, fingerprint: str) -> Remembered:
@@ -48,9 +45,9 @@ class Keys:
         return self._remembered.get(key)
 
     def add(self, key: str, remembered: Remembered) -> None:
-        """Remember the newest publication. If there are too many, the oldest two are forgotten, or one of version 1."""
+        """Remember the newest publication. If there are too many, the oldest two are forgotten."""
         self._remembered[key] = remembered
-        for _ in range(2 if self._rules.version >= 2 else 1):
+        for _ in range(2):
             if len(self._remembered) > self._rules.limits.keys_limit:
                 self._forget_oldest()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Retention, and the size of the replicated state.
 
     All nodes of a cluster need the same values: what the state contains depends on them.
@@ -31,7 +31,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Channels must be created before clients can publish on them or poll them."""
 
 
-class HoldLimits(Struct, frozen=True, kw_only=True):
+class HoldLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits of the polls that one node holds. Beyond them, a poll that cannot be answered immediately is refused."""
 
     awaited_channels_limit: int = 200_000

@@ -10,7 +10,7 @@ REMEMBERED = 64
 """Names that are remembered; a cursor of an older one is lost. There is a new one with each restart of the log."""
 
 
-class PastEpoch(Struct, frozen=True):
+class PastEpoch(Struct, frozen=True, forbid_unknown_fields=True):
     """A former name of the order, and the last sequence under it."""
 
     epoch: str

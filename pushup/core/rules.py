@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pushup.core.commands import Command, Configure, Continue, Upgrade
+from pushup.core.commands import Command, Upgrade
 from pushup.core.errors import VersionTooNew
 from pushup.core.limits import Limits
 
-LATEST_VERSION = 2
-"""The newest version of the state machine that this release knows (docs/decisions/0013-...).
-
-1: until 0.1. 2: what is due in one second has a canonical order; what one entry expires is counted in messages times
-channels; `Continue` and `Configure`.
-"""
+LATEST_VERSION = 1
+"""The newest version of the state machine that this release knows (docs/decisions/0013-...)."""
 
 
 class Rules:
@@ -24,12 +20,8 @@ class Rules:
         self.version = LATEST_VERSION
 
     def check(self, command: Command) -> None:
-        """Raises: VersionTooNew if this release cannot carry out the command, or if it comes before its version."""
-        version = self.version
-        needed = max(version, command.version) if type(command) is Upgrade else version
+        """Raises: VersionTooNew if this release cannot carry out the command."""
+        needed = max(self.version, command.version) if type(command) is Upgrade else self.version
         if needed > LATEST_VERSION:
             text = f"the order has version {needed} of the state machine, and this PushUp knows {LATEST_VERSION}"
             raise VersionTooNew(text, needed=needed, version=LATEST_VERSION)
-        if version < 2 and type(command) in (Configure, Continue):
-            text = f"{type(command).__name__} needs version 2 of the state machine, and the order has version {version}"
-            raise VersionTooNew(text, needed=2, version=version)

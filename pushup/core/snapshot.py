@@ -18,7 +18,7 @@ from pushup.core.past_epochs import PastEpoch
 from pushup.core.rules import LATEST_VERSION
 
 
-class ChannelSnapshot(Struct, frozen=True, gc=False):
+class ChannelSnapshot(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """A channel that is open (`id` > 0) or remembered; the fields of `Channel`."""
 
     name: str
@@ -47,7 +47,7 @@ class ChannelSnapshot(Struct, frozen=True, gc=False):
         return channel
 
 
-class MessageSnapshot(Struct, frozen=True, omit_defaults=True, gc=False):
+class MessageSnapshot(Struct, frozen=True, omit_defaults=True, gc=False, forbid_unknown_fields=True):
     """A cached message; each of its open channels keeps it, unless it has dropped this sequence."""
 
     sequence: int
@@ -65,7 +65,7 @@ class MessageSnapshot(Struct, frozen=True, omit_defaults=True, gc=False):
         return Message(self.sequence, self.time, self.channels, self.data.copy(), self.attributes)
 
 
-class Changes(Struct, frozen=True):
+class Changes(Struct, frozen=True, forbid_unknown_fields=True):
     """What has changed in the replicated state since some entry: what turns a snapshot of then into one of now.
 
     `channels` are those that changed, `forgotten` the names to remove; `messages` and `keys` are the new ones. Of the

@@ -40,8 +40,7 @@ from pushup.core.snapshot import Changes, ChannelSnapshot, MessageSnapshot, Snap
 
 EXPIRE_AT_MOST = 1000
 """The work that one entry does for what is due, some 5 ms: channels to check or close, and messages, each once for each
-of its channels. What is begun is finished; the rest is left for the next entry. Keys are counted separately. (Version
-1 counts a message once, and not at all if its channel is closed.)"""
+of its channels. What is begun is finished; the rest is left for the next entry. Keys are counted separately."""
 
 
 class ReplicatedState:
@@ -147,7 +146,6 @@ class ReplicatedState:
 
     def _expire(self, entry: Entry) -> None:
         """Expire what is due by the entry's time, up to `EXPIRE_AT_MOST`."""
-        is_bounded = self.rules.version >= 2
         horizon = entry.time - self.limits.retention_seconds
         self.keys.expire(horizon, EXPIRE_AT_MOST)
         count = self.cache.expire(horizon, EXPIRE_AT_MOST)
@@ -155,10 +153,9 @@ class ReplicatedState:
         while count < EXPIRE_AT_MOST and (channel := self.channels.next_due(entry.time)) is not None:
             if channel.due <= entry.time:
                 expired.append(channel)
-                count += len(channel.messages or ()) if is_bounded else 0
+                count += len(channel.messages or ())
             count += 1
-        if is_bounded:
-            expired.sort(key=_name)  # the order in which closed channels are forgotten
+        expired.sort(key=_name)  # the order in which closed channels are forgotten
         for channel in expired:
             self._close(channel, entry)
         while count < EXPIRE_AT_MOST and self.channels.forget_due(entry.time):
@@ -167,7 +164,7 @@ class ReplicatedState:
     def _publish(self, entry: Entry, command: Publish) -> Outcome:
         key = command.key
         if key is not None and (before := self.keys.get(key)) is not None:
-            if before.fingerprint in ("", command.fingerprint):
+            if before.fingerprint == command.fingerprint:
                 return before.outcome
             return _key_reused()
         if (error := self._why_not(command.messages)) is not None:

@@ -33,7 +33,7 @@ ROUNDS = 20
 """After so many rounds the next piece is the last, whatever its size: changes come faster than they can be read."""
 
 
-class Piece(Struct, frozen=True):
+class Piece(Struct, frozen=True, forbid_unknown_fields=True):
     """Channels as they were at some moment, names of channels that were gone, and the next messages and keys."""
 
     channels: tuple[ChannelSnapshot, ...] = ()

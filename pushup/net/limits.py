@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class EdgeLimits(Struct, frozen=True, kw_only=True):
+class EdgeLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The limits of connections."""
 
     connections_limit: int = 100_000
@@ -22,7 +22,7 @@ class EdgeLimits(Struct, frozen=True, kw_only=True):
     """Maximum time between two requests, and without progress when sending to a client."""
 
 
-class RequestLimits(Struct, frozen=True, kw_only=True):
+class RequestLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The limits of one request."""
 
     target_limit_bytes: int = 8 * 1024

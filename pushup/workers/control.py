@@ -11,23 +11,23 @@ from pushup.link import LENGTH_BYTES, framed
 from pushup.settings import Settings
 
 
-class Begin(Struct, frozen=True, tag="begin"):
+class Begin(Struct, frozen=True, tag="begin", forbid_unknown_fields=True):
     """The first frame that a worker gets."""
 
     settings: Settings
 
 
-class Reload(Struct, frozen=True, tag="reload"):
+class Reload(Struct, frozen=True, tag="reload", forbid_unknown_fields=True):
     """Apply those of these settings that can change in a running server."""
 
     settings: Settings
 
 
-class Stop(Struct, frozen=True, tag="stop"):
+class Stop(Struct, frozen=True, tag="stop", forbid_unknown_fields=True):
     """Answer the held polls, and exit."""
 
 
-class Question(Struct, frozen=True, tag="question"):
+class Question(Struct, frozen=True, tag="question", forbid_unknown_fields=True):
     """To a worker, or from one that wants all answers: its metrics, or the subscribers of these channels."""
 
     number: int
@@ -35,21 +35,21 @@ class Question(Struct, frozen=True, tag="question"):
     """None: metrics."""
 
 
-class Answer(Struct, frozen=True, tag="answer"):
+class Answer(Struct, frozen=True, tag="answer", forbid_unknown_fields=True):
     """One worker's answer."""
 
     number: int
     body: Raw
 
 
-class Answers(Struct, frozen=True, tag="answers"):
+class Answers(Struct, frozen=True, tag="answers", forbid_unknown_fields=True):
     """Those of all workers that answered in time, by name; and the parent's."""
 
     number: int
     bodies: dict[str, Raw]
 
 
-class Sign(Struct, frozen=True, tag="sign"):
+class Sign(Struct, frozen=True, tag="sign", forbid_unknown_fields=True):
     """A heartbeat, once a second: why this worker is not ready; None if it is."""
 
     why_not_ready: str | None

@@ -12,7 +12,7 @@ NOT_ADDED_UP = frozenset(("pushup_messages_dropped",))
 """Counters that get the label, too: every worker drops the same messages, from its own copy of the state."""
 
 
-class Sample(Struct, array_like=True):
+class Sample(Struct, array_like=True, forbid_unknown_fields=True):
     """One value, with its name and labels."""
 
     name: str
@@ -20,7 +20,7 @@ class Sample(Struct, array_like=True):
     value: float
 
 
-class Family(Struct, array_like=True):
+class Family(Struct, array_like=True, forbid_unknown_fields=True):
     """The values of one metric. `type`: as in Prometheus' text format."""
 
     name: str

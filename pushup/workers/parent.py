@@ -55,7 +55,7 @@ class Parent(Service):
         """Called when all workers serve clients for the first time."""
 
     def startService(self) -> None:
-        """Read the state, listen, and start the workers. Raises: JournalError, OSError."""
+        """Read the state, listen, and start the workers. Raises: JournalError, NotUnderstood, OSError."""
         if self._hub is not None:
             self._hub.start()
         self._demultiplexer.start()

@@ -10,6 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from pushup.broadcast.formats import NotUnderstood
 from pushup.broadcast.high_water import MARK_SECONDS, HighWater, Mark, MarkFile, lacks, lock_file, mark_path
 from pushup.core.cursor import Cursor
 from pushup.core.past_epochs import REMEMBERED, PastEpoch, PastEpochs
@@ -314,6 +315,14 @@ def test_the_next_process_reads_what_was_written(machine: Machine) -> None:
     machine.stop()
     assert machine.has_stopped()
     assert machine.helpers.made == []
+
+
+def test_a_mark_of_a_newer_release_is_left_alone(machine: Machine) -> None:
+    """It may prove what this release does not understand."""
+    machine.store.data = before = b'{"epoch":"e1","sequence":1,"cluster":"","why":1}'
+    with pytest.raises(NotUnderstood, match=r"journal.mark was written by a newer .*why.*; use a newer release"):
+        machine.mark.read()
+    assert machine.store.data == before
 
 
 @pytest.mark.parametrize(

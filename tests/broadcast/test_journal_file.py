@@ -592,15 +592,15 @@ def test_another_database_is_left_alone(path: Path) -> None:
     assert "is an SQLite database of another program" in error_of(path)
 
 
-def test_a_journal_of_another_version_is_left_alone(path: Path) -> None:
-    """The error names both versions."""
+def test_a_journal_of_another_format_is_left_alone(path: Path) -> None:
+    """The error names both formats."""
     filled(path)
-    for version in (0, 2):
+    for version in (0, 1, 2, 4):
         change(path, f"PRAGMA user_version = {version}")
         text = error_of(path)
-        assert f"version {version}" in text
-        assert "reads version 1" in text
-    change(path, "PRAGMA user_version = 1")
+        assert f"has format {version}" in text
+        assert "uses format 3" in text
+    change(path, "PRAGMA user_version = 3")
     Opened(path).close()
 
 

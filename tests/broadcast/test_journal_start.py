@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from pushup.broadcast.formats import NotUnderstood
 from pushup.broadcast.high_water import Mark, mark_path
 from pushup.broadcast.journal import RETRY_SECONDS
 from pushup.broadcast.journal_file import JournalError, JournalFile
@@ -199,21 +200,6 @@ def test_a_name_that_is_none_is_damage(start: Start, state: Snapshot, path: Path
         start()
 
 
-@pytest.mark.parametrize("mark", [None, Mark("e9", 1)])
-def test_a_journal_of_the_last_release(start: Start, state: Snapshot, path: Path, mark: Mark | None) -> None:
-    """It has no version, no past epochs, no cluster and no mark; if it has a mark, it was put back."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        fields = "'$.version', '$.past_epochs'"
-        database.execute(f"UPDATE state SET value = json_remove(value, {fields}) WHERE name = 'checkpoint'")
-        database.execute("DELETE FROM state WHERE name = 'cluster'")
-    again = start(mark)
-    assert again.version == LATEST_VERSION
-    if mark is None:
-        assert again == after_restart(state), "the new version takes no place"
-    else:
-        assert (again.past_epochs, again.messages) == ((), ())
-
-
 def test_a_journal_notes_what_it_has_applied(path: Path) -> None:
     """The mark is written at the start, a second after an entry, and at a stop; the next start reads it."""
     node = JournaledReplica(path)
@@ -319,6 +305,29 @@ def test_a_stop_while_the_disk_is_full_since_the_start(state: Snapshot, path: Pa
     logged_failures.clear()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE entries SET body = replace(body, '}]', ',\"why\":1}]')",
+        "UPDATE entries SET body = replace(body, '\"publish\"', '\"future\"')",
+        "UPDATE state SET value = json_set(value, '$.why', 1) WHERE name = 'checkpoint'",
+        "UPDATE state SET value = json_set(value, '$.why', 1) WHERE name = 'limits'",
+        "UPDATE channels SET body = json_set(body, '$.why', 1)",
+    ],
+)
+def test_what_a_newer_release_has_added_to_a_journal_is_left_alone(
+    start: Start, state: Snapshot, path: Path, change: str
+) -> None:
+    """The error says what to do, and not that the file is damaged."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        assert database.execute(change).rowcount > 0
+    before = path.read_bytes()
+    for _ in range(2):
+        with pytest.raises(NotUnderstood, match=r"by a newer PushUp \(.*(why|future).*; use a newer release"):
+            start()
+    assert path.read_bytes() == before
+
+
 def test_a_journal_of_a_newer_release_is_left_alone(path: Path) -> None:
     """The error says so; the file stays as it is, and closed."""
     file, state = open_journal(path, Limits(), name_epoch, None)
@@ -326,7 +335,8 @@ def test_a_journal_of_a_newer_release_is_left_alone(path: Path) -> None:
         file.append((Entry(state.cursor.epoch, state.cursor.sequence + 1, state.time, Upgrade(LATEST_VERSION + 1)),))
     for _ in range(2):
         with pytest.raises(
-            JournalError, match=f"{path} was written by a newer PushUp: .* version {LATEST_VERSION + 1}"
+            NotUnderstood,
+            match=rf"{path} was written by a newer PushUp \(.* version {LATEST_VERSION + 1} .* use a newer",
         ):
             open_journal(path, Limits(), name_epoch, None)
     with closing(JournalFile(path)) as file:

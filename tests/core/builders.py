@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from msgspec import Raw
-from msgspec.structs import replace
 
 from pushup.core.answer import Answer
 from pushup.core.commands import Command, Draft, Entry, Outcome, Publish
@@ -15,7 +14,6 @@ from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.message import Attributes
 from pushup.core.poll import Poll, Selection
-from pushup.core.restoration import restore
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Subscription
 
@@ -93,11 +91,6 @@ class Feed:
         answers = self.polls.expire(now, most)
         self.check()
         return answers
-
-
-def version_1(state: ReplicatedState) -> ReplicatedState:
-    """The same state in the version of the releases before 0.2."""
-    return restore(replace(state.snapshot(), version=1))
 
 
 def ids(answer: Answer) -> list[int]:

@@ -301,7 +301,9 @@ def test_keys_are_listed_after_a_sequence() -> None:
     """Oldest first; without a sequence, all of them."""
     keys = Keys(Rules(Limits(keys_limit=3)))
     assert (keys.oldest_sequence, keys.items()) == (None, [])
-    outcomes = {key: Remembered(EPOCH, sequence, 1, 1.0) for key, sequence in zip("klmn", (1, 3, 6, 7), strict=True)}
+    outcomes = {
+        key: Remembered(EPOCH, sequence, 1, 1.0, "f") for key, sequence in zip("klmn", (1, 3, 6, 7), strict=True)
+    }
     for key, outcome in outcomes.items():
         keys.add(key, outcome)
     assert [key for key, _ in keys.items()] == ["l", "m", "n"]
@@ -345,7 +347,7 @@ def test_a_new_epoch_has_the_open_channels_and_the_keys() -> None:
     assert (changes.forgotten, changes.first_message) == ((), before.sequence + 1)
     assert changes.first_key == before.keys[0][1].sequence
     assert new_epoch(replace(before, keys=()), "e9").first_key == before.sequence + 1
-    assert new_epoch(replace(before, version=1), "e9").version == 1
+    assert new_epoch(replace(before, version=7), "e9").version == 7
 
 
 def test_changes_are_recorded_after_any_entry() -> None:

@@ -8,7 +8,7 @@ from pushup.core import state as state_module
 from pushup.core.commands import Close, Create, Expire
 from pushup.core.state import EXPIRE_AT_MOST
 
-from .builders import Feed, batch, draft, publish, version_1
+from .builders import Feed, batch, draft
 from .restored_replicas import RestoredReplicas
 
 SEQUENCES = 60
@@ -84,19 +84,3 @@ def test_messages_count_once_for_each_of_their_channels() -> None:
     feed.apply(batch(draft(*many), draft(*many), draft(*many)), 1.0)
     feed.apply(Expire(), 6.0)
     assert feed.state.message_count == 1
-
-
-def test_version_1_does_as_the_releases_before_did() -> None:
-    """While nodes of those run, too: channels close as they were added, and their messages do not count."""
-    feed = Feed(channel_ttl_seconds=5.0)
-    feed.use(version_1(feed.state))
-    for name in "abc":
-        feed.apply(batch(*[draft(name)] * EXPIRE_AT_MOST), 1.0)
-    feed.apply(Expire(), 6.0)
-    assert names(feed) == []
-    assert feed.state.version == 1
-    feed.apply(batch(*[draft(f"c{n}") for n in range(EXPIRE_AT_MOST + 10)]), 10.0)
-    for channel in reversed(feed.state.channels.page()):
-        feed.state.channels.renew(channel, 4.0, 10.0)
-    feed.apply(publish("d"), 14.0)
-    assert names(feed) == [*[f"c{n}" for n in range(10)], "d"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from pushup.core.commands import (
     ChannelState,
@@ -23,10 +22,8 @@ from pushup.core.commands import (
 )
 from pushup.core.cursor import Cursor
 from pushup.core.errors import ChannelExists, KeyReused, OutOfOrder, Overloaded, UnknownChannel
-from pushup.core.keys import Remembered
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
-from pushup.core.restoration import restore
 from pushup.core.state import EXPIRE_AT_MOST, ReplicatedState
 
 from .builders import EPOCH, Feed, batch, draft, gaps, ids, poll, publish
@@ -137,14 +134,6 @@ def test_a_key_is_refused_for_other_messages(other: Publish) -> None:
     assert reused.field == "Idempotency-Key"
     assert feed.state.message_count == 2
     assert feed.apply(batch(draft("a", data="1"), draft("b", data="1"), key="k"), 3.0) == first
-
-
-def test_a_key_from_an_old_checkpoint_accepts_any_messages() -> None:
-    """It was saved without a fingerprint, so the messages cannot be compared."""
-    snapshot = Feed().state.snapshot()
-    old = replace(snapshot, sequence=1, time=1.0, keys=(("k", Remembered(EPOCH, 1, 1, 1.0)),))
-    state = restore(old)
-    assert state.apply(Entry(EPOCH, 2, 2.0, publish("a", key="k"))) == Published(EPOCH, 1, 1, 1.0)
 
 
 def test_a_key_is_remembered_for_the_retention_time() -> None:

@@ -145,7 +145,7 @@ def test_keys_of_one_sequence_in_two_pieces(monkeypatch: pytest.MonkeyPatch) -> 
     feed = Feed()
     names = ["before", "one", "two", "three", "after"]
     for name, sequence in zip(names, (1, 2, 2, 2, 3), strict=True):
-        feed.state.keys.restore(name, Remembered(EPOCH, sequence, 1, 1000.0))
+        feed.state.keys.restore(name, Remembered(EPOCH, sequence, 1, 1000.0, "f"))
     feed.state.note_changes()
     outgoing, incoming = Outgoing(feed.state), Incoming()
     while not isinstance(piece := outgoing.next(), Changes):

@@ -147,7 +147,13 @@ BUGS = (
         "expiry-in-insertion-order",
         "channels that are due in the same second expire in the order in which a node got them",
         "PushUp 0.1: replicas differed",
-        (Edit("pushup/core/due_channels.py", "if in_order and due in self._unsorted:", "if False:"),),
+        (
+            Edit(
+                "pushup/core/due_channels.py",
+                "        if due in self._unsorted:\n            return",
+                "        if False:\n            return",
+            ),
+        ),
     ),
     Bug(
         "snapshot-without-a-field",

@@ -275,8 +275,8 @@ _BUGS = (
         (
             Edit(
                 f"{AT}/catch_up.py",
-                "        if tail.version < 2:  # nodes of other releases could not read the entry\n",
-                "        if True:\n",
+                "        epoch = self._next(tail.epoch, tail.cluster)\n",
+                '        return await log.connection.ask("HSET", log._state, "run", log.run)\n',
             ),
         ),
         needs=RESTARTS,
@@ -380,7 +380,7 @@ _BUGS = (
     ),
     Bug(
         "unknown-kind-is-an-error",
-        "an entry of an unknown kind is an unexpected error, again and again",
+        "an entry that cannot be decoded is an unexpected error, again and again",
         "PushUp 0.1: an entry that cannot be read",
         (
             Edit(

@@ -583,14 +583,22 @@ def test_a_second_server_with_the_same_journal_does_not_start(serve: Serve, path
         assert data_of(caller.poll("a", timeout=0)) == [1, 2]
 
 
+def test_a_mark_of_a_newer_release_is_reported(path: Path) -> None:
+    """Nothing is created, and the mark stays as it is."""
+    mark_path(path).write_bytes(text := b'{"epoch":"e1","sequence":1,"why":1}')
+    assert "was written by a newer PushUp" in error_of("serve", *journal(path))
+    assert mark_path(path).read_bytes() == text
+    assert not path.exists()
+
+
 def test_an_unusable_journal_is_reported(serve: Serve, path: Path, tmp_path: Path) -> None:
-    """From another version, damaged, unrelated, or in a missing directory: exit code 1, one line, no traceback."""
+    """Of another format, damaged, unrelated, or in a missing directory: exit code 1, one line, no traceback."""
     with serve(*journal(path)) as server, server.caller() as caller:
         caller.publish(["a"], 1)
         end(server, signal.SIGTERM)
     _change(path, "PRAGMA user_version = 2")
-    assert "journal of version 2" in told(path)
-    _change(path, "PRAGMA user_version = 1")
+    assert "has format 2, and this release uses format 3" in told(path)
+    _change(path, "PRAGMA user_version = 3")
     _change(path, "UPDATE messages SET body = '[{'")
     assert "is damaged" in told(path)
     with path.open("r+b") as file:

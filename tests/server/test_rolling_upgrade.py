@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pushup.core.rules import LATEST_VERSION
+from tests.next_version import NEXT_VERSION, SOURCE_CHANGES
 from tests.server.caller import Caller, Reply, poll_path
 from tests.server.redis_cluster import RedisCluster
 from tests.server.redis_server import RedisServer
@@ -21,24 +22,13 @@ from tests.server.server_process import Server, wait_until
 
 ROOT = Path(__file__).parents[2]
 
-NEXT_VERSION = LATEST_VERSION + 1
-
-CHANGES = {
-    "core/rules.py": (f"LATEST_VERSION = {LATEST_VERSION}", f"LATEST_VERSION = {NEXT_VERSION}"),
-    "core/channels.py": (
-        "else self._rules.limits.channel_ttl_seconds",
-        f"else self._rules.limits.channel_ttl_seconds * (2 if self._rules.version >= {NEXT_VERSION} else 1)",
-    ),
-}
-"""What the next release changes: channels live twice as long."""
-
 
 @pytest.fixture(scope="module")
 def next_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the next release is installed."""
     directory = tmp_path_factory.mktemp("next")
     shutil.copytree(ROOT / "pushup", directory / "pushup", ignore=shutil.ignore_patterns("__pycache__"))
-    for name, (before, after) in CHANGES.items():
+    for name, (before, after) in SOURCE_CHANGES.items():
         path = directory / "pushup" / name
         text = path.read_text()
         assert text.count(before) == 1, name
@@ -154,7 +144,7 @@ class Upgrade:
 
     def version(self) -> int:
         with self.cluster.redis.client() as client:
-            return int(client.ask("HGET", "{pushup}:2:state", "version"))
+            return int(client.ask("HGET", "{pushup}:3:state", "version"))
 
     def lifetime(self, server: Server, name: str) -> float:
         """How long a new channel lives, seconds."""
@@ -214,11 +204,11 @@ def check_that_it_touches_nothing(upgrade: Upgrade) -> None:
     with upgrade.cluster.redis.client() as client:
 
         def contents() -> list[Any]:
-            state = client.ask("HGETALL", "{pushup}:2:state")
-            return [state, client.ask("XLEN", "{pushup}:2:log"), client.ask("HLEN", "{pushup}:2:members")]
+            state = client.ask("HGETALL", "{pushup}:3:state")
+            return [state, client.ask("XLEN", "{pushup}:3:log"), client.ask("HLEN", "{pushup}:3:members")]
 
         fields = "saved", "sequence"
-        wait_until(lambda: len(set(client.ask("HMGET", "{pushup}:2:state", *fields))) == 1, "the last save")
+        wait_until(lambda: len(set(client.ask("HMGET", "{pushup}:3:state", *fields))) == 1, "the last save")
         before = contents()
         old = upgrade.cluster.start(ready=False)
         needed = f"version {NEXT_VERSION} of the state machine"

@@ -11,17 +11,16 @@ from typing import Any, cast
 from msgspec import structs
 from twisted.internet.defer import Deferred
 
-from pushup.broadcast import Broadcast, journal_start
+from pushup.broadcast import Broadcast
+from pushup.broadcast.formats import NotUnderstood
 from pushup.broadcast.high_water import HighWater
 from pushup.broadcast.hub.broadcast import HubBroadcast
 from pushup.broadcast.journal_file import JournalError
-from pushup.broadcast.redis import recovery, reporting
 from pushup.broadcast.redis.broadcast import RedisBroadcast
 from pushup.broadcast.redis.connection import RedisConnection
 from pushup.broadcast.redis.errors import CannotConnect, ErrorReply, Lost
 from pushup.broadcast.redis.log import LEASE_SECONDS
 from pushup.clock import SteadyTime
-from pushup.core import rules, snapshot
 from pushup.core.subscription import Holder
 from pushup.link import Link
 from pushup.metrics import Metrics
@@ -38,6 +37,7 @@ from pushup.node import Node
 from pushup.service import PushUpService
 from pushup.settings import Settings
 from tests.net.in_memory import InMemoryReactor
+from tests.next_version import know
 from tests.simulation import parent, redis_server
 from tests.simulation.disk import Disk, SimulatedHelpers, SimulatedMark
 from tests.simulation.local_broadcasts import make_local_broadcast
@@ -46,15 +46,6 @@ from tests.simulation.observed_node import ObservedBroadcast, ObservedNode
 from tests.simulation.parent import Parent, connect
 from tests.simulation.sockets import ListeningSocket, SimulatedDemultiplexer, SimulatedSocket, SimulatedTransport
 from tests.simulation.world import Clock, Process, World
-
-VERSIONED = (rules, snapshot, journal_start, recovery, reporting)
-"""The modules that know which version of the state machine is the latest."""
-
-
-def use_version(version: int) -> None:
-    """Make this the latest version of the state machine that the code knows."""
-    for module in VERSIONED:
-        module.LATEST_VERSION = version  # type: ignore[attr-defined]
 
 
 class SimulatedConnector:
@@ -147,12 +138,12 @@ class Server:
         process = self.process = Process(self.world, self.name, self.clock)
         self.runs_version = self.version
         if self.version is not None:
-            process.before_turn = partial(use_version, self.version)
+            process.before_turn = partial(know, self.version)
         with self.world.turn_of(process):
             self._build(process)
             try:
                 self.service.startService()
-            except JournalError as error:
+            except (JournalError, NotUnderstood) as error:
                 self.world.tell(f"{self.name}: cannot start: {error}")
                 self._die(process)
                 self.world.later(1.0, self.start_again)

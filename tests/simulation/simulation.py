@@ -21,6 +21,7 @@ from pushup.drain import DrainLimits
 from pushup.net.api.streaming import StreamLimits
 from pushup.server_settings import ServerSettings
 from pushup.settings import Settings
+from tests.next_version import NEXT_VERSION, know, next_version
 from tests.simulation import inside, reach
 from tests.simulation.balancer import Balancer
 from tests.simulation.clients import HEARTBEAT_SECONDS, Publisher, Subscriber
@@ -34,7 +35,7 @@ from tests.simulation.probes import Probes
 from tests.simulation.record import Record
 from tests.simulation.redis_server import HOST as REDIS
 from tests.simulation.redis_server import RedisServer
-from tests.simulation.server import Server, use_version
+from tests.simulation.server import Server
 from tests.simulation.steps import FAULT_SECONDS, NAMES, Plan, Step
 from tests.simulation.stranger_plan import STRANGER_WEIGHTS
 from tests.simulation.world import START, TURN_WORK, World
@@ -53,10 +54,6 @@ DELIVERY_SECONDS = 25.0
 
 REDIS_SETTINGS_SECONDS = 2.0
 """`redis_timeout_seconds` of the simulated servers."""
-
-
-OLD_VERSION = 1
-"""The version of the state machine that nodes know before they are upgraded."""
 
 
 class Result(NamedTuple):
@@ -115,7 +112,7 @@ class Simulation:
                 if server.name == "n0" and setup["slow_node"]:
                     link.seconds = setup["slow_node"]
             if setup["old_nodes"]:
-                server.version = OLD_VERSION
+                server.version = LATEST_VERSION
             server.start()
         self.other: OtherCluster | None = None
         if "other_cluster" in setup:
@@ -351,18 +348,18 @@ class Simulation:
             self.world.later(seconds, server.start_again)
 
     def do_upgrade(self) -> None:
-        """A rolling upgrade: the servers are restarted one after the other, and know the latest version."""
+        """A rolling upgrade: the servers are restarted one after the other, and know the next version."""
         self._upgrade()
 
     def _upgrade(self) -> None:
-        old = [server for server in self.servers if server.version == OLD_VERSION]
+        old = [server for server in self.servers if server.version == LATEST_VERSION]
         for number, server in enumerate(old):
-            self.world.later(6.0 * number, partial(self._restart_with, server, LATEST_VERSION))
+            self.world.later(6.0 * number, partial(self._restart_with, server, NEXT_VERSION))
 
     def do_roll_back(self, node: int, seconds: float) -> None:
         """One server is restarted as it was before the upgrade, and later upgraded again."""
         server = self._server(node)
-        self._restart_with(server, OLD_VERSION, seconds)
+        self._restart_with(server, LATEST_VERSION, seconds)
 
     def _restart_with(self, server: Server, version: int, seconds: float = 0.0) -> None:
         server.version = version
@@ -646,9 +643,9 @@ class Simulation:
         redis = self.redis
         assert redis is not None
         self._may_lose()
-        state = redis.data.get(b"{pushup}:2:state")
+        state = redis.data.get(b"{pushup}:3:state")
         if state is not None and redis.process.alive:
-            keys = [b"{pushup}:2:state", b"{pushup}:2:log"]
+            keys = [b"{pushup}:3:state", b"{pushup}:3:log"]
             sha = SCRIPTS[0].sha.encode()
             words = [
                 b"EVALSHA",
@@ -688,7 +685,7 @@ class Simulation:
     def do_redis_evict(self, key: str) -> None:
         assert self.redis is not None
         self._may_lose()
-        self.redis.evict(b"{pushup}:2:" + key.encode())
+        self.redis.evict(b"{pushup}:3:" + key.encode())
 
     def do_redis_flush(self) -> None:
         assert self.redis is not None
@@ -802,6 +799,12 @@ class _Log:
 
 def simulate(plan: Plan, observe: Callable[[Simulation], None] | None = None) -> Result:
     """Carry out a plan."""
+    with next_version():
+        know(LATEST_VERSION)  # unless a server knows more
+        return _simulate(plan, observe)
+
+
+def _simulate(plan: Plan, observe: Callable[[Simulation], None] | None) -> Result:
     broken = ""
     expire_at_most = state.EXPIRE_AT_MOST
     sizes = transfer.PIECE, transfer.LAST, link_module.UNSENT_LIMIT_BYTES
@@ -820,7 +823,6 @@ def simulate(plan: Plan, observe: Callable[[Simulation], None] | None = None) ->
         globalLogPublisher.removeObserver(log)
         state.EXPIRE_AT_MOST = expire_at_most
         transfer.PIECE, transfer.LAST, link_module.UNSENT_LIMIT_BYTES = sizes
-        use_version(LATEST_VERSION)
         for server in simulation.servers:
             server.forget()
         if simulation.other is not None:

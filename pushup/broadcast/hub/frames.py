@@ -15,60 +15,60 @@ from pushup.core.transfer import Piece
 from pushup.link import framed
 
 
-class Append(Struct, frozen=True, tag="append", array_like=True):
+class Append(Struct, frozen=True, tag="append", array_like=True, forbid_unknown_fields=True):
     """A worker asks for a place in the order for a command, whose `number` is its own."""
 
     number: int
     command: Command
 
 
-class FindEnd(Struct, frozen=True, tag="find end", array_like=True):
+class FindEnd(Struct, frozen=True, tag="find end", array_like=True, forbid_unknown_fields=True):
     """A worker asks for the last place of the order."""
 
 
-class Confirm(Struct, frozen=True, tag="confirm", array_like=True):
+class Confirm(Struct, frozen=True, tag="confirm", array_like=True, forbid_unknown_fields=True):
     """A worker asks to be told when all that serve clients have applied what has a place in the order by now."""
 
     number: int
 
 
-class Passed(Struct, frozen=True, tag="passed", array_like=True):
+class Passed(Struct, frozen=True, tag="passed", array_like=True, forbid_unknown_fields=True):
     """A worker has applied everything that came before the `Mark` of this number."""
 
     number: int
 
 
-class Present(Struct, frozen=True, tag="present", array_like=True):
+class Present(Struct, frozen=True, tag="present", array_like=True, forbid_unknown_fields=True):
     """What a worker reports about itself, once a second. The first one says that it has restored the state."""
 
     member: Member
 
 
-class Part(Struct, frozen=True, tag="part", array_like=True):
+class Part(Struct, frozen=True, tag="part", array_like=True, forbid_unknown_fields=True):
     """A piece of the state."""
 
     piece: Piece
 
 
-class Last(Struct, frozen=True, tag="last", array_like=True):
+class Last(Struct, frozen=True, tag="last", array_like=True, forbid_unknown_fields=True):
     """The last piece of the state; the next entry is the one after it."""
 
     changes: Changes
 
 
-class Next(Struct, frozen=True, tag="next", array_like=True):
+class Next(Struct, frozen=True, tag="next", array_like=True, forbid_unknown_fields=True):
     """The next entry."""
 
     entry: Entry
 
 
-class Told(Struct, frozen=True, tag="told", array_like=True):
+class Told(Struct, frozen=True, tag="told", array_like=True, forbid_unknown_fields=True):
     """The last entry carried out this worker's command with this number."""
 
     number: int
 
 
-class Trouble(Struct, frozen=True, array_like=True):
+class Trouble(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Why commands are refused: what a `Refusal` says."""
 
     kind: str
@@ -84,14 +84,14 @@ class Trouble(Struct, frozen=True, array_like=True):
         return Refusal[self.kind.upper()](self.operator_detail, detail=self.detail)
 
 
-class Refused(Struct, frozen=True, tag="refused", array_like=True):
+class Refused(Struct, frozen=True, tag="refused", array_like=True, forbid_unknown_fields=True):
     """This worker's command with this number was refused, or nobody knows what became of it."""
 
     number: int
     trouble: Trouble
 
 
-class End(Struct, frozen=True, tag="end", array_like=True):
+class End(Struct, frozen=True, tag="end", array_like=True, forbid_unknown_fields=True):
     """The last place of the order, for the `FindEnd` that came first."""
 
     epoch: str
@@ -102,20 +102,20 @@ class End(Struct, frozen=True, tag="end", array_like=True):
         return Cursor(self.epoch, self.sequence)
 
 
-class Mark(Struct, frozen=True, tag="mark", array_like=True):
+class Mark(Struct, frozen=True, tag="mark", array_like=True, forbid_unknown_fields=True):
     """Answer with `Passed` when everything before this is applied."""
 
     number: int
 
 
-class Confirmed(Struct, frozen=True, tag="confirmed", array_like=True):
+class Confirmed(Struct, frozen=True, tag="confirmed", array_like=True, forbid_unknown_fields=True):
     """All that serve have, and there are so many."""
 
     number: int
     workers: int
 
 
-class Beat(Struct, frozen=True, tag="beat", array_like=True):
+class Beat(Struct, frozen=True, tag="beat", array_like=True, forbid_unknown_fields=True):
     """Once a second, to workers that serve or may begin to: by how much the order's time is ahead of the machine's
     uptime, why commands are refused, if they are, and all workers."""
 

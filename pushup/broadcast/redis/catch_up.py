@@ -91,9 +91,6 @@ class EpochStarter:
     async def continue_(self, log: RedisLog, loaded: Loaded, reason: str) -> None:
         """Go on with what was loaded under a new name, in this run of Redis, unless another node has."""
         tail = loaded.tail
-        if tail.version < 2:  # nodes of other releases could not read the entry
-            await log.set_run()
-            return
         epoch = self._next(tail.epoch, tail.cluster)
         if await log.switch(tail.tag, f"{self._node_id}.{epoch}", Continue(epoch), epoch=epoch, run=log.run):
             _log.info("{reason}; epoch {old} goes on as {epoch}", reason=reason, old=tail.epoch, epoch=epoch)
@@ -138,7 +135,7 @@ class CatchUp:
     async def run(self, log: RedisLog) -> None:
         """Repeat deciding and acting until the log can be read on from.
 
-        Raises: CannotFollow, CannotApply, Diverged, ErrorReply, Lost, VersionTooNew.
+        Raises: CannotFollow, CannotApply, Diverged, ErrorReply, Lost, NotUnderstood, VersionTooNew.
         """
         situation = await self._assess(log)
         loaded: Loaded | None = None

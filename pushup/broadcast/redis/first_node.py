@@ -58,7 +58,7 @@ class FirstNode:
             return
         if version > follower.version:
             command = Upgrade(version)
-        elif follower.version >= 2 and limits and limits != follower.limits and all(n.limits == limits for n in nodes):
+        elif limits != follower.limits and all(node.limits == limits for node in nodes):
             command = Configure(limits)
         if self._settled.lasts("" if command is None else repr(command)) < SETTLED_SECONDS or command is None:
             return

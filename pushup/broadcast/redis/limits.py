@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class RedisLimits(Struct, frozen=True, kw_only=True):
+class RedisLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a node uses Redis."""
 
     redis_timeout_seconds: float = 5.0

@@ -1,8 +1,8 @@
 """Reading what a node starts from: the checkpoint in pieces, and then the entries after it.
 
 The pieces are small: neither Redis nor this node is busy with one for long. Meanwhile saves wait (`save.lua`), so that
-all pieces are of one checkpoint. If it has changed all the same, because the lease has ended or a node of a release
-before 0.2 has saved, reading begins again with larger pieces. In the end there is only one.
+all pieces are of one checkpoint. If it has changed all the same, because the lease has ended, reading begins again with
+larger pieces. In the end there is only one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import msgspec
 from twisted.internet.defer import Deferred
 
 from pushup.broadcast.checkpoint import Parts
+from pushup.broadcast.formats import NotUnderstood, check_known
 from pushup.broadcast.redis.errors import Malformed
 from pushup.broadcast.redis.pieces import PIECE_BYTES, Count
 from pushup.broadcast.redis.records import Chain, Loaded, SavedHead
@@ -52,7 +53,20 @@ class Loading:
         self._pieces = 0
 
     async def run(self) -> Loaded | None:
-        """What is in Redis; None if there is no log, or no checkpoint that can be read. Raises: ErrorReply, Lost."""
+        """What is in Redis; None if there is no log, or no checkpoint that can be read.
+
+        Raises: ErrorReply, Lost, NotUnderstood.
+        """
+        try:
+            return await self._load()
+        except NotUnderstood:
+            await self._head(0.0)  # or saves would wait until the lease ends, since this node disconnects
+            raise
+        finally:
+            # Not waited for: the connection may have ended, and the lease ends by itself.
+            self._head(0.0).addErrback(lambda failure: None)
+
+    async def _load(self) -> Loaded | None:
         try:
             while True:
                 fields = await self._head()
@@ -62,11 +76,9 @@ class Loading:
                 if loaded is not None:
                     return loaded
                 self._larger *= LARGER
-        except (msgspec.DecodeError, ValueError, KeyError, IndexError):
+        except (msgspec.DecodeError, ValueError, KeyError, IndexError) as error:
+            check_known("the checkpoint of the message log", error)
             return None
-        finally:
-            # Not waited for: the connection may have ended, and the lease ends by itself.
-            self._head(0.0).addErrback(lambda failure: None)
 
     def _head(self, lease: float = LEASE_SECONDS) -> Deferred[list[Any]]:
         """The fields of the state, and how many bodies there are. Saves wait for `lease` seconds from now."""

@@ -2,14 +2,14 @@
 
 | key | what it is |
 |---|---|
-| `{PREFIX}:state` | string: the layout of these keys; `2` is part of the names of all others |
-| `{PREFIX}:2:state` | hash: cluster, epoch and its run of Redis; the end of the log; the version; the checkpoint |
-| `{PREFIX}:2:log` | stream: the entries, by their last sequence; trimmed some time after the checkpoint contains them |
-| `{PREFIX}:2:channels`, `:messages`, `:keys` | the checkpoint's bodies (`pushup.broadcast.checkpoint`) |
-| `{PREFIX}:2:loads` | until when saves wait for each node that reads the checkpoint (`loading`) |
-| `{PREFIX}:2:begin:{EPOCH}`, `:begin:{EPOCH}:keys` | channels and keys of an epoch that is about to begin |
-| `{PREFIX}:2:leases`, `:members` | until when each node counts as alive, and what is known of it |
-| `{PREFIX}:2:vouchers` | after a restart of Redis: which nodes have found all that they know in the log (`recovery`) |
+| `{PREFIX}:state` | string: the format (`pushup.broadcast.formats`); `3` is part of the names of all others |
+| `{PREFIX}:3:state` | hash: cluster, epoch and its run of Redis; the end of the log; the version; the checkpoint |
+| `{PREFIX}:3:log` | stream: the entries, by their last sequence; trimmed some time after the checkpoint contains them |
+| `{PREFIX}:3:channels`, `:messages`, `:keys` | the checkpoint's bodies (`pushup.broadcast.checkpoint`) |
+| `{PREFIX}:3:loads` | until when saves wait for each node that reads the checkpoint (`loading`) |
+| `{PREFIX}:3:begin:{EPOCH}`, `:begin:{EPOCH}:keys` | channels and keys of an epoch that is about to begin |
+| `{PREFIX}:3:leases`, `:members` | until when each node counts as alive, and what is known of it |
+| `{PREFIX}:3:vouchers` | after a restart of Redis: which nodes have found all that they know in the log (`recovery`) |
 
 Each entry carries a *tag* of its own and that of the previous entry, so the log is a chain. A node can tell whether the
 next entry really follows the last one it applied, even if Redis has lost the end of the log and the sequences were used
@@ -31,9 +31,10 @@ from twisted.internet.defer import Deferred, FirstError, gatherResults
 
 from pushup.broadcast.checkpoint import encode, head_of
 from pushup.broadcast.epochs import order_of
+from pushup.broadcast.formats import FORMAT, check_known, other_format
 from pushup.broadcast.redis.connection import RedisConnection, Reply
 from pushup.broadcast.redis.connector import Connects
-from pushup.broadcast.redis.errors import EpochOver, ErrorReply, Incomplete, Lost
+from pushup.broadcast.redis.errors import EpochOver, ErrorCode, ErrorReply, Incomplete, Lost
 from pushup.broadcast.redis.loading import Loading
 from pushup.broadcast.redis.pieces import PIECE_OF_EPOCH, Count, keys_in_pieces
 from pushup.broadcast.redis.records import LastEntry, Loaded, Report, SavedHead, Tail, Vouchers
@@ -57,9 +58,6 @@ READ_SECONDS = 1.0
 
 LEASE_SECONDS = 3.0
 """How long a node counts as alive after its last report."""
-
-LAYOUT = "2"
-"""The number of the layout of the keys, which is part of their names. A node of another layout refuses the log."""
 
 BATCH = 128
 """The most entries read at a time."""
@@ -87,7 +85,7 @@ _APPEND, _BEGIN, _SAVE, _LOAD, _REPORT, _SWITCH, _VOUCH = SCRIPTS
 _MARK, _NEW_CLUSTER = _Script("mark"), _Script("new_cluster")  # sent in full: they are rarely needed
 
 
-class _Voucher(Struct):
+class _Voucher(Struct, forbid_unknown_fields=True):
     """What a node writes when it vouches: the run, and the nodes that it knows of."""
 
     run: str
@@ -104,8 +102,8 @@ class RedisLog:
         self.connection = connection
         self.prefix = prefix
         # The braces are a hash tag: Redis Cluster keeps all keys on one node.
-        key = f"{{{prefix}}}:{LAYOUT}:".__add__
-        self._layout = f"{{{prefix}}}:state"  # where layout 1 had its state, so that older releases refuse the log
+        key = f"{{{prefix}}}:{FORMAT}:".__add__
+        self._format = f"{{{prefix}}}:state"
         self._state, self._log, self._vouchers = key("state"), key("log"), key("vouchers")
         self._loads, self._begin = key("loads"), key("begin")
         self._parts = (self._state, self._log, key("channels"), key("messages"), key("keys"))
@@ -160,16 +158,15 @@ class RedisLog:
     async def trouble(self) -> str:
         """Why the keys that are in Redis cannot be used, and what to do; empty if they can."""
         try:
-            layout = (await self.connection.ask("GET", self._layout) or LAYOUT.encode()).decode(errors="replace")
+            found = (await self.connection.ask("GET", self._format) or b"%d" % FORMAT).decode(errors="replace")
         except ErrorReply as error:
-            if not str(error).startswith("WRONGTYPE"):
+            if error.code is not ErrorCode.WRONG_TYPE:
                 raise
-            layout = "1"
-        if layout != LAYOUT:
+            found = "1"  # which had its state there
+        if found != str(FORMAT):
             return (
-                f"the message log has layout {layout}, and this release uses layout {LAYOUT}; nothing was changed. Use "
-                f"the release that wrote it, or another redis_prefix, or remove its keys ({{{self.prefix}}}:*): every "
-                "subscriber is then told of gaps"
+                f"{other_format('the message log', found)}, or another redis_prefix, or remove its keys "
+                f"({{{self.prefix}}}:*): every subscriber is then told of gaps"
             )
         types = dict(zip((*self._parts, self._loads, *self._members[1:], self._vouchers), _TYPES, strict=True))
         replies = await _all([self.connection.ask("TYPE", key) for key in types])
@@ -235,9 +232,9 @@ class RedisLog:
             await self.connection.ask("EXPIRE", new_keys, BEGIN_SECONDS)
         head = encode(SavedHead(head_of(changes), changes.epoch, changes.limits))
         name = cluster or changes.epoch
-        names = (*self._parts, self._vouchers, new, new_keys, self._layout)
+        names = (*self._parts, self._vouchers, new, new_keys, self._format)
         words = (over, changes.epoch, changes.time, self.run, changes.version, head, count, name)
-        return bool(await self._evaluate(_BEGIN, names, *words, changes.sequence, bodies, LAYOUT))
+        return bool(await self._evaluate(_BEGIN, names, *words, changes.sequence, bodies, FORMAT))
 
     async def switch(self, after: bytes, tag: str, command: Command, **fields: str | float) -> bool:
         """Append a command right after the entry with the tag `after`, and change these fields of the state with it.
@@ -253,7 +250,11 @@ class RedisLog:
         voucher = b"" if known is None else encode(_Voucher(self.run, known))
         keys = (self._state, self._members[2], self._vouchers)
         run, members, flat = await self._evaluate(_VOUCH, keys, node, voucher)
-        vouchers = {name.decode(): _voucher.decode(text) for name, text in fields_of(flat).items()}
+        try:
+            vouchers = {name.decode(): _voucher.decode(text) for name, text in fields_of(flat).items()}
+        except msgspec.DecodeError as error:
+            check_known("what another node vouches for", error)
+            raise
         return Vouchers(
             run.decode(),
             frozenset(member.decode() for member in members),
@@ -311,13 +312,9 @@ class RedisLog:
         former = await self.connection.ask("EVAL", _NEW_CLUSTER.text, 2, *self._members[:2], name)
         return None if former == 0 else former.decode()
 
-    async def set_run(self) -> None:
-        """Record that the log was found to be complete in this run."""
-        await self.connection.ask("HSET", self._state, "run", self.run)
-
     def is_run(self, run: str) -> bool:
-        """Whether this names the run that this connection leads to. Releases before 0.2 wrote the first part only."""
-        return run in (self.run, self.run.partition(".")[0])
+        """Whether this names the run that this connection leads to."""
+        return run == self.run
 
     async def _evaluate(self, script: _Script, keys: tuple[str, ...], *arguments: str | bytes | float) -> Any:
         return await self.connection.ask("EVALSHA", script.sha, len(keys), *keys, *arguments)

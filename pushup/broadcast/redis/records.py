@@ -18,8 +18,8 @@ from pushup.core.snapshot import Snapshot
 class Tail(Struct, frozen=True):
     """The end of the log: its last sequence and the tag of that entry. `epoch` is empty if there is no log.
 
-    `run`: that of Redis in which the epoch is followed; `version`: of the state machine; `cluster`: whose log it is
-    (empty: Redis has lost that); `founded`: when that was founded, in seconds by the clock of Redis (0: not here).
+    `run`: that of Redis in which the epoch is followed; `version`: of the state machine (0: none); `cluster`: whose log
+    it is (empty: Redis has lost that); `founded`: when that was founded, seconds by the clock of Redis (0: not here).
     `was_replicated`: a node has seen a replica of this Redis, or a Sentinel.
     """
 
@@ -27,7 +27,7 @@ class Tail(Struct, frozen=True):
     sequence: int
     tag: bytes
     run: str = ""
-    version: int = 1
+    version: int = 0
     cluster: str = ""
     founded: float = 0.0
     was_replicated: bool = False
@@ -84,7 +84,7 @@ class Vouchers(Struct, frozen=True):
         return bool(self.by_node) and self.members.union(*self.by_node.values()) <= self.by_node.keys()
 
 
-class SavedHead(Struct, frozen=True):
+class SavedHead(Struct, frozen=True, forbid_unknown_fields=True):
     """The checkpoint's head, the tag of its last entry, and the limits under which its entries were applied."""
 
     head: Head
@@ -141,15 +141,15 @@ class Loaded(Struct, frozen=True):
     past: tuple[PastEpoch, ...]
 
 
-class NodeReport(Member, frozen=True, omit_defaults=True):
+class NodeReport(Member, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What a node reports beside what everybody may see.
 
     `latest_version`: of the state machine, that its release knows; `limits`: those in its settings; `stuck_at`: the
-    place of an entry that it cannot read. Releases before 0.2 report none of it.
+    place of an entry that it cannot read.
     """
 
-    latest_version: int = 1
-    limits: Limits | None = None
+    latest_version: int
+    limits: Limits
     stuck_at: str = ""
 
     @property

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from pushup.broadcast.formats import check_known
 from pushup.broadcast.redis.errors import Malformed
 from pushup.broadcast.redis.records import LogEntry, Tail, Unreadable
 from pushup.core.commands import Command, Entry, Publish
@@ -36,7 +37,7 @@ def tail_of(
         number(sequence or b"0"),
         tag or b"",
         (run or b"").decode(errors="replace"),
-        number(version or b"1"),
+        number(version or b"0"),
         cluster.decode() if cluster is not None and _is_name(cluster) else "",
         _seconds(founded or b"0"),
         replicated is not None,
@@ -79,7 +80,7 @@ class LogEntries:
 
 
 def log_entry(epoch: str, place: bytes, fields: list[bytes]) -> LogEntry:
-    """Raises: Malformed."""
+    """Raises: Malformed, NotUnderstood."""
     try:
         return _log_entry(epoch, place, fields)
     except (KeyError, ValueError) as error:
@@ -93,6 +94,7 @@ def _log_entry(epoch: str, place: bytes, fields: list[bytes]) -> LogEntry:
     try:
         command = _command.decode(values[b"command"])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        check_known(f"the entry {epoch}-{last} of the message log", error)
         return LogEntry(Unreadable(f"{epoch}-{last}", str(error)), last, values[b"tag"], values[b"after"])
     if type(command) is Publish and len(command.messages) > 1:
         # Copied, so that a message that stays in the cache does not keep the text of all alive.

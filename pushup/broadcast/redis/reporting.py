@@ -21,6 +21,7 @@ from twisted.python.failure import Failure
 
 from pushup.broadcast import OnEnd
 from pushup.broadcast.epochs import is_of_one_cluster, order_of
+from pushup.broadcast.formats import NotUnderstood, check_known
 from pushup.broadcast.members import Member
 from pushup.broadcast.outage import Outage
 from pushup.broadcast.redis.confirmations import Confirmations
@@ -127,7 +128,7 @@ class Reporting:
             return
         self._replica.is_in_doubt |= bool(failure.check(Diverged, Malformed))
         reason = failure.getErrorMessage()
-        if not failure.check(Lost, ErrorReply, Diverged) and self._outage.refused(reason):
+        if not failure.check(Lost, ErrorReply, Diverged, NotUnderstood) and self._outage.refused(reason):
             _log.failure("reporting to the other nodes failed; this node reconnects to Redis", failure)
         reading.connection.abort(reason)
 
@@ -187,7 +188,7 @@ class Reporting:
         self._on_ends.append(on_end)
 
     async def _report(self, commands: RedisLog, reading: RedisLog, stall: _Stall) -> None:
-        """Report once, and act on the reply. Raises: Diverged."""
+        """Report once, and act on the reply. Raises: Diverged, NotUnderstood."""
         replica = self._replica
         last, tag = replica.cursor, replica.tag
         own = self._own_report()
@@ -203,7 +204,11 @@ class Reporting:
         elif self._clock.seconds() < self._incomplete_at + LEASE_SECONDS:
             report = structs.replace(report, complete=False)
         self._redis_ahead = report.time - self._clock.seconds()
-        nodes = sorted((_node_report.decode(text) for text in report.members), key=lambda node: node.id)
+        try:
+            nodes = sorted(map(_node_report.decode, report.members), key=lambda node: node.id)
+        except msgspec.DecodeError as error:
+            check_known("the report of another node", error)
+            raise
         self._note(nodes)
         tail = report.tail
         if tail.cluster != replica.cluster:

@@ -18,6 +18,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from pushup.broadcast import OnOutcome
+from pushup.broadcast.formats import NotUnderstood
 from pushup.broadcast.outage import Outage
 from pushup.broadcast.pace import Pace, work_of
 from pushup.broadcast.redis.catch_up import CannotFollow, CatchUp
@@ -36,7 +37,7 @@ RETRY_SECONDS = (0.1, 2.0)
 """The pause after a failure: the first, and the longest. It doubles each time, and up to half of it is left out."""
 
 STUCK_RETRY_SECONDS = 5.0
-"""How long a node that cannot apply an entry waits before it tries again."""
+"""How long a node that cannot read or apply an entry waits before it tries again: then it loads everything."""
 
 _log = Logger()
 
@@ -193,6 +194,10 @@ class Session:
                 self._failed(Refusal.UNUSABLE(str(error)))
             except (CannotApply, CannotFollow, VersionTooNew) as error:
                 self._failed(Refusal.UNUSABLE(str(error)))
+            except NotUnderstood as error:
+                self._replica.is_in_doubt = True  # or it would read on, and take publications meanwhile
+                self._failed(Refusal.UNUSABLE(str(error)))
+                wait = STUCK_RETRY_SECONDS
             except Exception as error:
                 if self._failed(Refusal.UNUSABLE(f"{type(error).__name__}: {error}")):
                     _log.failure("following the log in Redis failed; publishing is refused here until it works again")
@@ -221,7 +226,7 @@ class Session:
     async def _follow(self, reading: RedisLog, commands: RedisLog) -> None:
         """Read and apply entries until a connection fails.
 
-        Raises: CannotApply, Diverged, ErrorReply, Lost, VersionTooNew.
+        Raises: CannotApply, Diverged, ErrorReply, Lost, NotUnderstood, VersionTooNew.
         """
         if not self._replica.stuck_at:
             self._accept_commands(reading, commands)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 
-class PollLimits(Struct, frozen=True, kw_only=True):
+class PollLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The limits of a poll. A client that asks for more time or messages gets the maximum."""
 
     poll_timeout_seconds: float = 25.0
@@ -27,7 +27,7 @@ class PollLimits(Struct, frozen=True, kw_only=True):
             yield "poll_timeout_seconds", "must not exceed poll_timeout_limit_seconds"
 
 
-class PublicationLimits(Struct, frozen=True, kw_only=True):
+class PublicationLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The limits of one publication."""
 
     message_limit_bytes: int = 64 * 1024

@@ -41,7 +41,7 @@ AGE_JITTER = 0.15
 together."""
 
 
-class StreamLimits(Struct, frozen=True, kw_only=True):
+class StreamLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The limits of event streams."""
 
     stream_heartbeat_seconds: float = 15.0

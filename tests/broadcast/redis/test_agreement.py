@@ -15,14 +15,16 @@ from pushup.broadcast.redis.records import LogEntry, NodeReport
 from pushup.broadcast.redis.replica import CannotApply
 from pushup.broadcast.redis.session import STUCK_RETRY_SECONDS
 from pushup.core.commands import Create, Entry, Outcome, Upgrade
+from pushup.core.errors import Unavailable
 from pushup.core.limits import Limits
 from pushup.core.rules import LATEST_VERSION
 from pushup.core.state import ReplicatedState
 from tests.broadcast.redis.following_nodes import Cluster, FollowingNode, cluster_of
 from tests.core.builders import ids, poll, publish
 from tests.core.random_entries import sorted_snapshot
+from tests.next_version import NEXT_VERSION, next_version
 
-STATE, LOG, MEMBERS = b"{pushup}:2:state", b"{pushup}:2:log", b"{pushup}:2:members"
+STATE, LOG, MEMBERS = b"{pushup}:3:state", b"{pushup}:3:log", b"{pushup}:3:members"
 
 
 @pytest.fixture
@@ -39,38 +41,28 @@ def is_one(cluster: Cluster) -> bool:
     return all(node.follows for node in cluster.nodes) and all(state == states[0] for state in states)
 
 
-# An older state machine.
-
-
-def as_written_by_0_1(cluster: Cluster) -> None:
-    """Make the log one of version 1, before the first node starts: with a message, and no node."""
-    node = cluster.start()
-    cluster.crash(node)
-    state = cluster.redis.data[STATE]
-    head = msgspec.json.decode(state[b"checkpoint"])
-    head["head"]["version"] = 1
-    state[b"checkpoint"] = msgspec.json.encode(head)
-    state[b"version"] = b"1"
+# An older version of the state machine than this release knows.
 
 
 @pytest.fixture
 def old(logged_failures: list[str]) -> Iterator[Cluster]:
-    """A log of version 1, and no node."""
+    """A log of this version, no node, and a release that knows the next one."""
     cluster = Cluster()
-    as_written_by_0_1(cluster)
+    cluster.crash(cluster.start())
     cluster.advance(4.0)
-    yield cluster
-    cluster.end()
+    with next_version():
+        yield cluster
+        cluster.end()
     logged_failures.clear()
 
 
-def start_0_1(cluster: Cluster) -> FollowingNode:
-    """A node whose reports say nothing of versions, as those of 0.1."""
+def start_old(cluster: Cluster) -> FollowingNode:
+    """A node that reports that it does not know the next version."""
     node = cluster.start()
     reporting = node.broadcast._reporting
     report = reporting._own_report
     reporting._own_report = lambda: msgspec.structs.replace(  # type: ignore[method-assign]
-        report(), latest_version=1, limits=None, stuck_at=""
+        report(), latest_version=LATEST_VERSION
     )
     cluster.advance(0.5)
     return node
@@ -82,59 +74,47 @@ def version(cluster: Cluster) -> set[int]:
 
 def test_the_version_changes_when_every_node_knows_it(old: Cluster) -> None:
     """Not while one does not; and when the last of those is gone, only after a lease."""
-    first = start_0_1(old)
+    first = start_old(old)
     new = [old.start(), old.start()]
     for n in range(10):
         old.publish(new[n % 2], "a")
         old.advance(1.0)
-        assert version(old) == {1}
+        assert version(old) == {LATEST_VERSION}
     old.nodes.remove(first)
     first.stop()
     old.advance(SETTLED_SECONDS - 0.5)
-    assert version(old) == {1}
-    old.advance(2.0)
     assert version(old) == {LATEST_VERSION}
+    old.advance(2.0)
+    assert version(old) == {NEXT_VERSION}
     assert is_one(old)
     assert ids(old.start().poll(poll("a"))) == list(range(1, 11))
 
 
 def test_before_that_nodes_can_be_replaced_by_older_ones(old: Cluster) -> None:
     """A rollback: nothing in the log is newer than they know."""
-    start_0_1(old)
+    start_old(old)
     new = old.start()
     old.publish(new, "a")
     old.advance(2.0)
     old.crash(new)
-    start_0_1(old)
+    start_old(old)
     old.advance(10.0)
-    assert version(old) == {1}
+    assert version(old) == {LATEST_VERSION}
     assert is_one(old)
 
 
-@pytest.mark.parametrize("key", [b"{pushup}:2:leases", MEMBERS])
+@pytest.mark.parametrize("key", [b"{pushup}:3:leases", MEMBERS])
 def test_the_version_stays_while_a_node_may_be_unknown(old: Cluster, key: bytes) -> None:
     """Redis has lost the list of nodes: those that are silent may still be alive."""
-    start_0_1(old)
+    start_old(old)
     old.start()
     old.crash(old.nodes[0])
     for _ in range(20):
         old.redis.data.pop(key, None)
         old.advance(0.2)
-    assert version(old) == {1}
-    old.advance(7.0)
     assert version(old) == {LATEST_VERSION}
-
-
-def test_a_restart_before_the_version_changed_keeps_the_name(old: Cluster) -> None:
-    """Older nodes could not read the entry that changes it."""
-    node = start_0_1(old)
-    old.publish(node, "a")
-    cursor = node.cursor
-    old.redis.restart()
-    old.advance(2.0)
-    assert old.nodes[0].follows
-    assert node.cursor == cursor
-    assert old.redis.data[STATE][b"run"].decode() == old.redis.whole_run
+    old.advance(7.0)
+    assert version(old) == {NEXT_VERSION}
 
 
 # A newer state machine than this release knows.
@@ -162,7 +142,7 @@ def test_a_node_that_becomes_too_old_while_following(cluster: Cluster, logged_fa
     node = cluster.nodes[0]
     tail = cluster.redis.data[STATE][b"tag"]
     number = LATEST_VERSION + 1
-    keys = (STATE, LOG, b"{pushup}:2:vouchers")
+    keys = (STATE, LOG, b"{pushup}:3:vouchers")
     cluster.redis.run_script(
         "switch", keys, (tail, b"s", msgspec.json.encode(Upgrade(number)), b"version", b"%d" % number)
     )
@@ -230,16 +210,103 @@ def test_limits_change_by_one_entry(cluster: Cluster) -> None:
     assert commands == ["configure"]
 
 
+# What a newer release has written in this format.
+
+
+KEPT = (STATE, LOG, *[b"{pushup}:3:" + name for name in (b"channels", b"messages", b"keys")])
+"""All but who is there."""
+
+NEWER = [b'{"type":"future"}', b'{"type":"close","channel":"a","why":1}']
+
+
+@pytest.mark.parametrize("command", NEWER)
+def test_an_entry_of_a_newer_release_is_left_alone(
+    cluster: Cluster, logged_failures: list[str], command: bytes
+) -> None:
+    """However long it takes; every node says once what to do, and takes no publications."""
+    cluster.publish(cluster.nodes[0], "a")
+    cluster.advance(2.0)
+    append(cluster, command)
+    before = cluster.redis.dump()
+    cluster.advance(1.0)
+    new = cluster.start()
+    for _ in range(50):
+        cluster.advance(1.0)
+        for node in cluster.nodes:
+            outcomes = node.append(publish("a"))
+            cluster.settle()
+            assert [isinstance(outcome, Unavailable) for outcome in outcomes] == [True]
+    for key in KEPT:
+        assert cluster.redis.data.get(key) == before.get(key), key
+    for node in cluster.nodes:
+        trouble = node.broadcast.why_not_ready()
+        assert trouble is not None
+        assert "was written by a newer PushUp" in trouble.operator_detail
+    assert new.state.message_count == 0
+    assert ["use a newer release" in line for line in logged_failures] == [True] * 3
+
+
+def test_a_node_follows_again_when_the_entry_of_a_newer_release_is_behind(
+    cluster: Cluster, logged_failures: list[str]
+) -> None:
+    """A newer node has applied it, and saved a state that this release understands."""
+    cluster.publish(cluster.nodes[0], "a")
+    cluster.advance(2.0)
+    append(cluster, NEWER[0])
+    cluster.advance(7.0)
+    fields = cluster.redis.data[LOG].rows[-1][1]
+    fields[7] = msgspec.json.encode(publish("a"))
+    cluster.advance(7.0)
+    assert is_one(cluster)
+    assert ids(cluster.nodes[1].poll(poll("a"))) == [1, 2]
+    assert ["use a newer release" in line for line in logged_failures] == [True] * 2
+
+
+def test_a_checkpoint_of_a_newer_release_is_left_alone(cluster: Cluster, logged_failures: list[str]) -> None:
+    """A node that needs it says so once, and begins no epoch."""
+    cluster.publish(cluster.nodes[0], "a")
+    cluster.advance(2.0)
+    for node in list(cluster.nodes):
+        cluster.crash(node)
+    cluster.advance(4.0)
+    state = cluster.redis.data[STATE]
+    saved = msgspec.json.decode(state[b"checkpoint"])
+    saved["head"]["why"] = 1
+    state[b"checkpoint"] = msgspec.json.encode(saved)
+    before = cluster.redis.dump()
+    node = cluster.start()
+    cluster.advance(50.0)
+    assert not node.follows
+    assert cluster.redis.data == before
+    assert ["the checkpoint of the message log was written by a newer" in line for line in logged_failures] == [True]
+
+
+def test_a_report_of_a_newer_release_is_told_from_damage(cluster: Cluster, logged_failures: list[str]) -> None:
+    """Its node is in the cluster; this one says once what to do."""
+    report = {"id": "new", "name": "", "addresses": [], "cursor": "", "held_polls": 0, "version": "9", "why": 1}
+    report |= {"latest_version": 1, "limits": msgspec.to_builtins(Limits())}
+    text = msgspec.json.encode(report)
+    for _ in range(8):
+        keys = (STATE, b"{pushup}:3:leases", MEMBERS)
+        cluster.redis.run_script("report", keys, (b"new", text, b"3"))
+        cluster.advance(1.0)
+    assert logged_failures
+    assert all("the report of another node was written by a newer PushUp" in line for line in logged_failures)
+    assert len(logged_failures) == 2
+
+
 # An entry that cannot be read, or applied.
+
+
+def append(cluster: Cluster, command: bytes) -> None:
+    """Append this to the log, whatever it is."""
+    keys, after = (STATE, LOG, b"{pushup}:3:vouchers"), cluster.redis.data[STATE][b"tag"]
+    assert cluster.redis.run_script("switch", keys, (after, b"odd", command)) == 1
 
 
 def append_unreadable(cluster: Cluster) -> None:
     """Append an entry that no node can read."""
-    after = cluster.redis.data[STATE][b"tag"]
-    assert (
-        cluster.redis.run_script("switch", (STATE, LOG, b"{pushup}:2:vouchers"), (after, b"odd", b'{"type":"strange"}'))
-        == 1
-    )
+    append(cluster, b'{"type":')
 
 
 def test_an_entry_that_no_node_can_read_ends_the_epoch(cluster: Cluster, logged_failures: list[str]) -> None:
@@ -318,7 +385,7 @@ def test_a_node_that_cannot_read_an_entry_notices_a_fork(logged_failures: list[s
 
     Another node is the first, so this one does not save what it has.
     """
-    first = NodeReport("a", "", (), "", 0, "")
+    first = NodeReport("a", "", (), "", 0, "", LATEST_VERSION, Limits())
     with cluster_of(1) as cluster:
         (node,) = cluster.nodes
         cluster.publish(node, "a")
@@ -332,7 +399,7 @@ def test_a_node_that_cannot_read_an_entry_notices_a_fork(logged_failures: list[s
         command, history = msgspec.json.encode(publish("a")), cluster.redis.history.encode()
         for tag in (b"x.1", b"x.2"):
             cluster.redis.run_script("append", (STATE, LOG), (dump[STATE][b"epoch"], tag, b"1", command, history))
-        keys, other = (STATE, b"{pushup}:2:leases", b"{pushup}:2:members"), msgspec.json.encode(first)
+        keys, other = (STATE, b"{pushup}:3:leases", b"{pushup}:3:members"), msgspec.json.encode(first)
         for _ in range(round(STUCK_RETRY_SECONDS) + 3):
             cluster.redis.run_script("report", keys, (b"a", other, b"3"))
             cluster.advance(1.0)
@@ -399,7 +466,7 @@ def test_a_node_that_cannot_read_an_entry_starts_from_what_others_saved(
     """It is not ready at once, and ready again when the checkpoint is past the entry; its held polls stay."""
     node, other = cluster.nodes[which], cluster.nodes[1 - which]
     held = node.hold(poll("a", cursor=node.cursor, timeout=60.0))
-    text = b'{"type":"strange"}'
+    text = b'{"type":'
     outcomes = other.append(publish("a"))
     links = [link for link in cluster.redis.links if link.connection in other.connector.made]
     links[-1].execute_next()
@@ -433,9 +500,9 @@ def test_a_checkpoint_that_is_older_than_remembered_is_loaded_and_saved_again(cl
     assert saver.state.changes_known_after == 2
     held = [node.hold(poll("a", cursor=node.cursor, timeout=60.0)) for node in cluster.nodes]
     for key in (b"channels", b"messages", b"keys"):
-        cluster.redis.data.pop(b"{pushup}:2:" + key, None)
-        if b"{pushup}:2:" + key in dump:
-            cluster.redis.data[b"{pushup}:2:" + key] = dump[b"{pushup}:2:" + key]
+        cluster.redis.data.pop(b"{pushup}:3:" + key, None)
+        if b"{pushup}:3:" + key in dump:
+            cluster.redis.data[b"{pushup}:3:" + key] = dump[b"{pushup}:3:" + key]
     state = cluster.redis.data[STATE]
     state |= {name: dump[STATE][name] for name in (b"saved", b"checkpoint", b"parts")}
     cluster.publish(cluster.nodes[1], "b")

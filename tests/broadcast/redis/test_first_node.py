@@ -132,20 +132,11 @@ def test_limits_that_all_nodes_have(first: Situation) -> None:
 
 
 @pytest.mark.parametrize("which", [0, 1])
-@pytest.mark.parametrize("limits", [OWN, None, Limits(retention_messages=6)])
-def test_limits_that_one_node_does_not_have(first: Situation, which: int, limits: Limits | None) -> None:
-    """The log stays as it is. Nodes of releases before 0.2 tell no limits."""
+@pytest.mark.parametrize("limits", [OWN, Limits(retention_messages=6)])
+def test_limits_that_one_node_does_not_have(first: Situation, which: int, limits: Limits) -> None:
+    """The log stays as it is."""
     first.all_nodes(limits=OTHER)
     first.nodes[which] = replace(first.nodes[which], limits=limits)
-    assert first.act_for(10.0) == []
-
-
-def test_limits_that_nobody_tells(first: Situation) -> None:
-    """They are not changed to none; nor is a log of version 1, whose nodes cannot."""
-    first.all_nodes(limits=None)
-    assert first.act_for(10.0) == []
-    first.version = 1
-    first.all_nodes(limits=OTHER, latest_version=1)
     assert first.act_for(10.0) == []
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from pushup.broadcast.checkpoint import head_of
-from pushup.broadcast.members import Member
 from pushup.broadcast.redis.pieces import Count
-from pushup.broadcast.redis.records import Chain, LogEntry, NodeReport, SavedHead, Tail, Vouchers
+from pushup.broadcast.redis.records import Chain, LogEntry, SavedHead, Tail, Vouchers
 from pushup.broadcast.redis.replies import tail_of
 from pushup.core.commands import Continue, Entry
 from pushup.core.cursor import Cursor
@@ -29,9 +27,9 @@ def test_what_the_log_has_reached(epoch: str, sequence: int, includes: bool) -> 
 
 
 def test_the_end_of_no_log() -> None:
-    """Redis has none of its fields. A log without a version was written by a release before 0.2."""
-    assert tail_of(None, None, None, None, None, None, None, None) == Tail("", 0, b"", "", 1, "")
-    assert tail_of(b"e1", b"5", b"t", None, None, None, None, None) == Tail("e1", 5, b"t", "", 1) == Tail("e1", 5, b"t")
+    """Redis has none of its fields."""
+    assert tail_of(None, None, None, None, None, None, None, None) == Tail("", 0, b"", "", 0, "")
+    assert tail_of(b"e1", b"5", b"t", None, None, None, None, None) == Tail("e1", 5, b"t", "", 0) == Tail("e1", 5, b"t")
 
 
 def test_what_is_no_name_is_no_cluster() -> None:
@@ -83,14 +81,6 @@ def test_a_chain_with_a_new_name() -> None:
     entries.add(entry(1, b"e1"))
     entries.add(LogEntry(Entry("e1", 2, 1.0, Continue("e2")), 2, b"t2", b"t1"))
     assert (entries.epoch, entries.past, entries.sequence) == ("e2", (PastEpoch("e1", 1),), 2)
-
-
-def test_the_report_of_a_node_of_an_earlier_release() -> None:
-    """It tells nothing of versions, limits and entries that it cannot read."""
-    member = Member("a", "name", ("address",), "e1-5", 7, "0.1")
-    report = msgspec.json.decode(msgspec.json.encode(member), type=NodeReport)
-    assert (report.latest_version, report.limits, report.stuck_at) == (1, None, "")
-    assert report.member == member
 
 
 def test_how_many_items_make_a_piece() -> None:

@@ -1,0 +1,152 @@
+"""What is stored, or sent to another process, is refused if it contains anything that this release does not know."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import inspect
+from msgspec.json import Decoder
+
+import pushup
+from pushup.broadcast.formats import NotUnderstood, check_known
+
+PACKAGE = Path(pushup.__file__).parent
+
+
+def modules() -> Iterator[ModuleType]:
+    for found in pkgutil.walk_packages([str(PACKAGE)], "pushup."):
+        if not found.name.endswith("__main__"):
+            yield importlib.import_module(found.name)
+
+
+def decoders() -> dict[str, Decoder[Any]]:
+    """All of the package's decoders of JSON: each stands in a module, by itself or as the bearer of its `decode`."""
+    found = {}
+    for module in modules():
+        for name, value in vars(module).items():
+            decoder = getattr(value, "_decoder", getattr(value, "__self__", value))
+            if isinstance(decoder, Decoder):
+                found[f"{module.__name__}.{name}"] = decoder
+    return found
+
+
+DECODERS = decoders()
+
+
+def examples(kind: inspect.Type) -> Iterator[Any]:
+    """Values of this type as JSON: one with each alternative of each union in it, and few others."""
+    match kind:
+        case inspect.UnionType(types=types):
+            for one in types:
+                yield from examples(one)
+        case inspect.StructType():
+            fields = [(field, list(examples(field.type))) for field in kind.fields]
+            for number in range(max([1, *[len(values) for _, values in fields]])):
+                values = {field.encode_name: some[number % len(some)] for field, some in fields}
+                if kind.array_like:
+                    yield [*([kind.tag] if kind.tag is not None else []), *values.values()]
+                else:
+                    yield values if kind.tag is None else {kind.tag_field: kind.tag} | values
+        case inspect.ListType() | inspect.VarTupleType():
+            yield from ([item] for item in examples(kind.item_type))
+        case inspect.TupleType(item_types=types):
+            choices = [list(examples(one)) for one in types]
+            for number in range(max(map(len, choices))):
+                yield [some[number % len(some)] for some in choices]
+        case inspect.DictType():
+            yield from ({"k": value} for value in examples(kind.value_type))
+        case inspect.LiteralType(values=values):
+            yield values[0]
+        case inspect.BoolType():
+            yield True
+        case inspect.IntType():
+            yield 1
+        case inspect.FloatType():
+            yield 1.0
+        case inspect.StrType():
+            yield "s"
+        case inspect.NoneType():
+            yield None
+        case inspect.RawType() | inspect.AnyType():
+            yield 0
+        case _:
+            raise NotImplementedError(kind)
+
+
+def structs_in(kind: inspect.Type) -> set[type]:
+    """All structs that a value of this type may contain."""
+    match kind:
+        case inspect.UnionType(types=types) | inspect.TupleType(item_types=types):
+            return set().union(*map(structs_in, types))
+        case inspect.StructType():
+            return {kind.cls}.union(*[structs_in(field.type) for field in kind.fields])
+        case inspect.ListType() | inspect.VarTupleType():
+            return structs_in(kind.item_type)
+        case inspect.DictType():
+            return structs_in(kind.value_type)
+    return set()
+
+
+def example_of(struct: type) -> Any:
+    return next(examples(inspect.type_info(struct)))
+
+
+STRUCTS = {struct for decoder in DECODERS.values() for struct in structs_in(inspect.type_info(decoder.type))}
+
+
+def test_all_decoders_are_found() -> None:
+    """There are as many in the text of the package; and nothing is decoded in another way."""
+    texts = [path.read_text() for path in PACKAGE.rglob("*.py")]
+    made = sum(text.count("json.Decoder(") for text in texts)
+    # That of `BodyDecoder` is made once for each body of a request.
+    bodies = [name for name in DECODERS if name.startswith("pushup.net.api.")]
+    assert made == len(DECODERS) - len(bodies) + 1, sorted(DECODERS)
+    assert not any(f"msgspec.{way}.decode(" in text for text in texts for way in ("json", "msgpack"))
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_the_examples_are_read(name: str) -> None:
+    """So what is refused below is what is added to them."""
+    for example in examples(inspect.type_info(DECODERS[name].type)):
+        DECODERS[name].decode(msgspec.json.encode(example))
+
+
+@pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__qualname__)
+def test_a_field_that_is_not_known_is_refused(struct: type) -> None:
+    """And one of an object is told from damage."""
+    example = example_of(struct)
+    decoder: Decoder[Any] = Decoder(struct)
+    decoder.decode(msgspec.json.encode(example))
+    if isinstance(example, list):
+        with pytest.raises(msgspec.ValidationError):
+            decoder.decode(msgspec.json.encode([*example, 1]))
+        return
+    with pytest.raises(msgspec.ValidationError) as raised:
+        decoder.decode(msgspec.json.encode(example | {"unheard_of": 1}))
+    with pytest.raises(NotUnderstood, match=r"written by a newer PushUp .*unheard_of.* use a newer release"):
+        check_known("this", raised.value)
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"1", b'{"type":"close"}', b'{"type":"close","channel":5}'])
+def test_what_no_release_writes_is_damage(text: bytes) -> None:
+    """Text that is cut off, a field that is missing, or one of another type."""
+    decoder = DECODERS["pushup.broadcast.redis.replies._command"]
+    with pytest.raises(msgspec.DecodeError) as raised:
+        decoder.decode(text)
+    check_known("this", raised.value)
+
+
+def test_a_kind_that_is_not_known_is_refused() -> None:
+    """A command of a newer release is one."""
+    decoder = DECODERS["pushup.broadcast.redis.replies._command"]
+    with pytest.raises(msgspec.DecodeError) as raised:
+        decoder.decode(b'{"type":"future"}')
+    with pytest.raises(NotUnderstood, match="future"):
+        check_known("this", raised.value)
