@@ -84,8 +84,8 @@ class Authorizer(Protocol):
     def __call__(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[Decision]:
         """Ask whether the client with these header fields (names in lower case) may poll all these channels.
 
-        Fires with the decision if so. Fails with Unauthorized or Forbidden if not; with Unavailable or Overloaded if the
-        application did not decide; with BadRequest if it cannot be asked about this poll.
+        Fires with the decision if so. Fails with Unauthorized or Forbidden if not; with Unavailable or Overloaded if
+        the application did not decide; with BadRequest if it cannot be asked about this poll.
         """
 
     def stop(self) -> Deferred[None] | None:
