@@ -32,7 +32,7 @@ def decoders() -> dict[str, Decoder[Any]]:
     for module in modules():
         for name, value in vars(module).items():
             decoder = getattr(value, "_decoder", getattr(value, "__self__", value))
-            if isinstance(decoder, Decoder):
+            if isinstance(decoder, Decoder) and not isinstance(value, ModuleType):
                 found[f"{module.__name__}.{name}"] = decoder
     return found
 
@@ -98,7 +98,10 @@ def example_of(struct: type) -> Any:
     return next(examples(inspect.type_info(struct)))
 
 
-STRUCTS = {struct for decoder in DECODERS.values() for struct in structs_in(inspect.type_info(decoder.type))}
+STRUCTS = sorted(
+    {struct for decoder in DECODERS.values() for struct in structs_in(inspect.type_info(decoder.type))},
+    key=lambda struct: (struct.__module__, struct.__name__),  # pytest-xdist needs one order in all processes
+)
 
 
 def test_all_decoders_are_found() -> None:

@@ -35,7 +35,7 @@ LEASE_SEEDS = 10
 
 STRANGER_SEEDS = 10
 
-SAME_STORY_SEEDS = 60
+SAME_STORY_SEEDS = 20
 
 
 @pytest.mark.parametrize("batch", range(WORKER_BATCHES))
