@@ -31,7 +31,9 @@ def names_reached(tree: ast.Module) -> set[str]:
             called = node.func
             name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
             if name == "reach":
-                argument = node.args[0]
-                values = [argument.body, argument.orelse] if isinstance(argument, ast.IfExp) else [argument]
+                values = [node.args[0]]
+                for value in values:
+                    if isinstance(value, ast.IfExp):
+                        values += [value.body, value.orelse]
                 found |= {value.value for value in values if isinstance(value, ast.Constant)}
     return {name for name in found if isinstance(name, str)}
