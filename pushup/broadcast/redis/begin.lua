@@ -1,10 +1,13 @@
 -- Begin a new epoch: no entries and no messages, only channels and keys, which have been put into keys of their own before.
 -- KEYS: state, log, channels, messages, keys, vouchers, new channels, new keys, format.
 -- ARGV: the epoch to replace ('' if there is none), the new one, its time, run, version of the state machine, checkpoint
--- (JSON), the number of channels, cluster, the sequence before its first entry, the number of bodies of keys, the format.
--- Returns 1, or 0 if another node has replaced that epoch, or if the new channels and keys are not all there any more.
+-- (JSON), the number of channels, cluster, the sequence before its first entry, the number of bodies of keys, the format,
+-- the tag of the last entry in the log ('' for any).
+-- Returns 1, or 0 if another node has replaced that epoch, if an entry has come since, or if the new channels and keys are
+-- not all there.
 if (redis.call('HGET', KEYS[1], 'epoch') or '') ~= ARGV[1] or redis.call('HLEN', KEYS[7]) ~= tonumber(ARGV[7])
-  or redis.call('XLEN', KEYS[8]) ~= tonumber(ARGV[10]) then
+  or redis.call('XLEN', KEYS[8]) ~= tonumber(ARGV[10])
+  or ARGV[12] ~= '' and redis.call('HGET', KEYS[1], 'tag') ~= ARGV[12] then
   return 0
 end
 local now = redis.call('TIME')

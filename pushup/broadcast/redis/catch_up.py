@@ -34,6 +34,10 @@ every 2 s, and then may have much to load."""
 VOUCH_STEP_SECONDS = 0.25
 """How often to look whether they have."""
 
+BEGIN_TRIES = 5
+"""How often an epoch is not begun because there is a new entry, whose key the node that begins it may not know. Then it
+begins anyway: in a busy log there is always another."""
+
 FOUNDED_SECONDS = 10.0
 """How far the clocks of two servers of Redis may be apart, of which one takes the other's place with no data."""
 
@@ -65,6 +69,7 @@ class EpochStarter:
         self._mark = "" if mark is None else mark.epoch
         self._wall = wall
         self._random = random
+        self._failed = 0  # tries to begin an epoch since one was begun
 
     def _next(self, over: str, cluster: str) -> str:
         """A name in this cluster, later than all that this node knows of.
@@ -74,18 +79,26 @@ class EpochStarter:
         latest = max(over, self._replica.cursor.epoch, self._mark, key=order_of)
         return next_epoch(latest, self._wall(), self._random, cluster)
 
-    async def begin(self, log: RedisLog, over: str, cluster: str, state: ReplicatedState, reason: str) -> None:
+    async def begin(
+        self, log: RedisLog, over: str, cluster: str, state: ReplicatedState, reason: str, *, after: bytes = b""
+    ) -> None:
         """Replace the epoch `over` (empty: there is none) by a new one with the open channels of this state.
 
         It also has the idempotency keys of this state, and those that this node knows.
 
-        Unless another node has. If the state changes meanwhile, the epoch may have some channels as they were before.
+        Unless another node has, or there are entries after the one with the tag `after`: then try again. If the state
+        changes meanwhile, the epoch may have some channels as they were before.
         `cluster`: whose log it is; empty if it is founded now.
         """
+        if self._failed >= BEGIN_TRIES:
+            after = b""
+        self._failed += 1
         epoch = self._next(over, cluster)
         own = self._replica.follower.state
         states = (state,) if state is own else (own, state)
-        if await log.begin(over, _beginning(states, epoch), open_channels(state), all_keys(*states), cluster):
+        changes = _beginning(states, epoch)
+        if await log.begin(over, changes, open_channels(state), all_keys(*states), cluster, after=after):
+            self._failed = 0
             _log.warn("{reason}; epoch {epoch} begins, and subscribers are told of gaps", reason=reason, epoch=epoch)
 
     async def continue_(self, log: RedisLog, loaded: Loaded, reason: str) -> None:
@@ -212,10 +225,9 @@ class CatchUp:
 
     async def _begin_epoch(self, log: RedisLog, situation: Situation, loaded: Loaded | None, reason: str) -> None:
         cluster = situation.tail.cluster or situation.cluster
-        if loaded is None:
-            await self._epochs.begin(log, situation.tail.epoch, cluster, self._replica.follower.state, reason)
-        else:
-            await self._epochs.begin(log, loaded.tail.epoch, cluster, await self._state(loaded), reason)
+        tail = situation.tail if loaded is None else loaded.tail
+        state = self._replica.follower.state if loaded is None else await self._state(loaded)
+        await self._epochs.begin(log, tail.epoch, cluster, state, reason, after=tail.tag)
 
     async def _state(self, loaded: Loaded) -> ReplicatedState:
         """The checkpoint with the entries applied, up to the first that cannot be."""

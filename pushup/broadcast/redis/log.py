@@ -212,12 +212,15 @@ class RedisLog:
         channels: Iterable[ChannelSnapshot] | None = None,
         keys: Iterable[tuple[str, Remembered]] | None = None,
         cluster: str = "",
+        *,
+        after: bytes = b"",
     ) -> bool:
         """Replace the epoch `over` by that of these changes; it is followed in this run.
 
         It has these channels and keys, by default those of the changes; they are sent in pieces.
         `cluster`: its name; empty if it is founded now, and named by this epoch.
-        Returns False if another node has replaced it already, or the channels and keys did not all arrive.
+        `after`: the tag of the last entry that may be in the log; empty for any. Returns False if there is a later one,
+        if another node has replaced the epoch already, or if the channels and keys did not all arrive.
         """
         new, count = f"{self._begin}:{changes.epoch}", 0
         channels = iter(changes.channels if channels is None else channels)
@@ -234,7 +237,7 @@ class RedisLog:
         name = cluster or changes.epoch
         names = (*self._parts, self._vouchers, new, new_keys, self._format)
         words = (over, changes.epoch, changes.time, self.run, changes.version, head, count, name)
-        return bool(await self._evaluate(_BEGIN, names, *words, changes.sequence, bodies, FORMAT))
+        return bool(await self._evaluate(_BEGIN, names, *words, changes.sequence, bodies, FORMAT, after))
 
     async def switch(self, after: bytes, tag: str, command: Command, **fields: str | float) -> bool:
         """Append a command right after the entry with the tag `after`, and change these fields of the state with it.

@@ -54,8 +54,11 @@ class Saving:
         try:
             await log.save(saved, changes, self._replica.tag.decode(), keep_after=keep_after)
         except Incomplete as error:
-            await self.begin_epoch(log, follower.cursor.epoch, str(error))
+            await self.begin_epoch(log, follower.cursor.epoch, str(error), after=self._replica.tag)
 
-    async def begin_epoch(self, log: RedisLog, over: str, reason: str) -> None:
-        """Give the log up, which is in the epoch `over`, and begin another with this node's channels."""
-        await self._epochs.begin(log, over, self._replica.cluster, self._replica.follower.state, reason)
+    async def begin_epoch(self, log: RedisLog, over: str, reason: str, *, after: bytes = b"") -> None:
+        """Give the log up, which is in the epoch `over`, and begin another with this node's channels.
+
+        `after`: as that of `EpochStarter.begin`.
+        """
+        await self._epochs.begin(log, over, self._replica.cluster, self._replica.follower.state, reason, after=after)

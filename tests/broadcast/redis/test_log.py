@@ -234,6 +234,15 @@ def test_an_epoch_replaces_the_one_it_names(log: ReadLog) -> None:
     assert log.now(log.log.begin("e1", changes)) is True
 
 
+def test_an_epoch_replaces_no_entry_that_its_node_does_not_know(log: ReadLog) -> None:
+    """Nothing is changed if there is one after that with the tag that the node names."""
+    changes = new_epoch(ReplicatedState(Limits(), epoch="").snapshot(), "e2")
+    log.append(publish("a"), publish("a", key="k"))
+    assert log.now(log.log.begin("e1", changes, after=b"t0")) is False
+    assert len(log.redis.data[b"{pushup}:3:log"].rows) == 2
+    assert log.now(log.log.begin("e1", changes, after=b"t1")) is True
+
+
 def test_nothing_is_appended_in_another_run_of_redis(log: ReadLog) -> None:
     """Through a connection that stays: the server was made a replica, or another took its place."""
     log.redis.follows = "another"

@@ -42,7 +42,7 @@ def test_a_new_epoch_leaves_nothing_of_the_one_before(redis: FakeRedis) -> None:
         redis.execute([b"HSET", key, b"a", b"A"])
     redis.execute([b"EXPIRE", NEW, b"60"])
     redis.execute([b"HSET", STATE, b"epoch", b"e"])
-    words = b"e e2 1000000000 run 2 checkpoint 1 e 5 0 2".split()
+    words = [*b"e e2 1000000000 run 2 checkpoint 1 e 5 0 2".split(), b""]
     keys = (STATE, LOG, CHANNELS, MESSAGES, KEYS, VOUCHERS, NEW, NEW_KEYS, LAYOUT)
     assert redis.run_script("begin", keys, words) == 1
     assert set(redis.data) == {STATE, CHANNELS, LAYOUT}

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any, cast
 
 import pytest
 from msgspec import structs
 
 from pushup.broadcast.epochs import order_of
+from pushup.broadcast.redis.catch_up import BEGIN_TRIES, EpochStarter
+from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.records import LastEntry, Tail
 from pushup.broadcast.redis.recovery import Action, Contents, Decision, Situation, decide
 from pushup.core.cursor import Cursor
+from pushup.core.limits import Limits
 from pushup.core.past_epochs import PastEpoch, PastEpochs
 from pushup.core.rules import LATEST_VERSION
+from pushup.core.state import ReplicatedState
 
 NO_LOG = Tail("", 0, b"")
 TAIL = Tail("e5", 20, b"t20", version=LATEST_VERSION, cluster="c1")
@@ -285,3 +290,35 @@ def test_what_a_log_lacks(contents: Contents, seen: str, lacks: bool) -> None:
     """What was seen in it, or under a former name of it, and is not in it; or in a later epoch."""
     epoch, _, sequence = seen.partition("-")
     assert contents.lacks(Cursor(epoch, int(sequence))) is lacks
+
+
+class BusyLog:
+    """A log that gets entries all the time; `after`: what it was told of the last one, each time."""
+
+    def __init__(self) -> None:
+        self.after: list[bytes] = []
+
+    async def begin(self, *changes: object, after: bytes) -> bool:
+        self.after.append(after)
+        return not after
+
+
+class KnowsNothing:
+    """A replica that has applied nothing."""
+
+    def __init__(self) -> None:
+        self.follower = self
+        self.state = ReplicatedState(Limits(), epoch="")
+        self.cursor = self.state.cursor
+
+
+def test_an_epoch_begins_in_the_end_although_entries_come_all_the_time() -> None:
+    """The keys of the very last ones may then be lost, instead of everybody waiting."""
+    replica = cast(Any, KnowsNothing())
+    starter = EpochStarter(node_id="n", replica=replica, mark=None, wall=lambda: 1e9, random=lambda: 0.5)
+    busy = BusyLog()
+    for _ in range(BEGIN_TRIES + 2):
+        begun = starter.begin(cast(RedisLog, busy), "e1", "c1", replica.state, "lost", after=b"tag")
+        with pytest.raises(StopIteration):
+            begun.send(None)
+    assert busy.after == [*[b"tag"] * BEGIN_TRIES, b"", b"tag"]
