@@ -105,7 +105,7 @@ _BUGS = (
         "epoch-without-keys",
         "an epoch that begins has no idempotency keys, so a publisher that tries again publishes again",
         "one key, published twice after Redis and a node died",
-        (Edit(f"{AT}/catch_up.py", "all_keys(*states), cluster)", "(), cluster)"),),
+        (Edit(f"{AT}/catch_up.py", "all_keys(*states), cluster, ", "(), cluster, "),),
         needs=LOSSES,
     ),
     Bug(
