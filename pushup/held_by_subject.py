@@ -55,9 +55,10 @@ class HeldBySubject:
     def end(self, subject: str, issued_before: float, error: PushUpError) -> None:
         """End what is held for a subject on grants issued before this time (seconds since the epoch), in slices.
 
-        What arrives later is not ended: refuse such grants first.
+        What arrives later, or is answered before its slice, is not ended: refuse such grants first. The times are whole
+        seconds by the clocks of the nodes that issued them, which may differ by some seconds.
         """
-        ending = [held for held in self.of(subject) if held.grant.issued_at < issued_before]
+        ending = [held for held in self._held.get(subject, ()) if held.grant.issued_at < issued_before]
         self._end_some(iter(ending), error)
 
     def _end_some(self, ending: Iterator[HeldOnGrant], error: PushUpError) -> None:

@@ -103,7 +103,7 @@ def _keys_mistake(keys: tuple[str, ...]) -> str | None:
         if name and not _KEY_NAME(name):
             return (
                 f"the name of key {number} of {len(keys)} is not valid; a name has at most {MIN_KEY_LENGTH - 1} "
-                "letters, digits and _ . : @ -; write each key on its own, as NAME KEY or KEY"
+                "letters, digits and _ . : @ -, the first not a sign; write each key on its own, as NAME KEY or KEY"
             )
         if names.setdefault(key, name) != name:
             return f"key {number} of {len(keys)} stands there twice, with different names; remove one of them"

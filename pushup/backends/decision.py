@@ -39,7 +39,7 @@ def checked(decision: Decision, source: str) -> Decision:
         if not 0 < seconds < math.inf:
             raise no_decision(f"{source} allowed a number of seconds that is not finite and above 0")
         seconds = float(min(seconds, TICKET_LIMIT_SECONDS))
-    if any(category(letter) in ("Cc", "Cs") for letter in subject) or len(subject.encode()) > SUBJECT_LIMIT_BYTES:
+    if len(subject.encode(errors="replace")) > SUBJECT_LIMIT_BYTES or any(category(c) in ("Cc", "Cs") for c in subject):
         raise no_decision(
             f"{source} gave a subject that cannot be used; "
             f"expected at most {SUBJECT_LIMIT_BYTES} bytes of UTF-8 without control characters"

@@ -33,7 +33,7 @@ class Tickets:
         head = f"{issued_at}.{expires}.{urlsafe_b64encode(subject.encode()).decode()}"
         return f"{head}.{self._seal(channels, head)}"
 
-    def open(self, ticket: str, channels: Iterable[str]) -> Grant | None:
+    def open(self, ticket: str, channels: tuple[str, ...]) -> Grant | None:
         """The grant in a ticket, which may have expired.
 
         None if it was not sealed with this key, or not for exactly these channels.

@@ -82,7 +82,7 @@ def _decoded(body: bytes) -> Decision:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise no_decision(
             f"authorize_url answered 200 with an unexpected body ({error}); "
-            'expected {"allow": true}, {"allow": true, "seconds": 60} or {"allow": false}'
+            'expected {"allow": false} or {"allow": true}, with "seconds": 60 and "subject": "7" if you like'
         ) from None
 
 

@@ -170,7 +170,7 @@ class HighWater:
             if mark is not None:
                 int(mark.epoch + mark.cluster, 16)  # or one of them is not the name of an epoch
         except (OSError, ValueError) as error:
-            check_known(self._store.name, error)
+            check_known(self._store.name, error, "; or remove it, and losses since it was written are not noticed")
             _log.error(
                 "{name} cannot be read ({error}); if the message log was put back to an earlier time, this start does "
                 "not notice it",

@@ -26,7 +26,7 @@ from pathlib import Path
 import msgspec
 
 from pushup.broadcast.checkpoint import Head, encode, head_of, read_checkpoint
-from pushup.broadcast.formats import FORMAT, check_known, other_format
+from pushup.broadcast.formats import FORMAT, IN_A_JOURNAL, check_known, other_format
 from pushup.core.commands import Entry
 from pushup.core.limits import Limits
 from pushup.core.snapshot import Changes, Snapshot
@@ -126,7 +126,7 @@ class JournalFile:
                 self._column("SELECT body FROM keys ORDER BY sequence"),
             )
         except (msgspec.DecodeError, KeyError, ValueError) as error:
-            check_known(str(self._path), error)
+            check_known(str(self._path), error, IN_A_JOURNAL)
             raise JournalError(self.damaged(str(error))) from None
         except sqlite3.Error as error:
             raise self._error(error) from None
@@ -169,7 +169,7 @@ class JournalFile:
             for (body,) in self._database.execute("SELECT body FROM entries ORDER BY sequence"):
                 yield from _entries.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            check_known(str(self._path), error)
+            check_known(str(self._path), error, IN_A_JOURNAL)
             raise JournalError(self.damaged(str(error))) from None
         except sqlite3.Error as error:
             raise self._error(error) from None

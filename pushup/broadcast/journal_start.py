@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from twisted.logger import Logger
 
 from pushup.broadcast.epochs import order_of
-from pushup.broadcast.formats import NotUnderstood
+from pushup.broadcast.formats import IN_A_JOURNAL, NotUnderstood
 from pushup.broadcast.high_water import Mark, lacks, mark_path
 from pushup.broadcast.journal_file import JournalError, JournalFile
 from pushup.core.commands import Command, Configure, Continue, Entry
@@ -92,7 +92,7 @@ def open_journal(
         raise JournalError(file.damaged(str(error))) from None
     except VersionTooNew as error:
         file.close()
-        raise NotUnderstood(str(path), str(error)) from None
+        raise NotUnderstood(str(path), str(error), IN_A_JOURNAL) from None
     except NotSaved:
         raise
     except (JournalError, NotUnderstood):

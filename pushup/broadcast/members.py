@@ -7,7 +7,7 @@ from msgspec import Struct
 from pushup.core.cursor import Cursor
 
 
-class Member(Struct, frozen=True, forbid_unknown_fields=True):
+class Member(Struct, frozen=True):
     """A node: its id, name and addresses, the last entry it has applied (a cursor), its held polls, its version."""
 
     id: str

@@ -6,7 +6,7 @@ A publish key, a ticket and the application's decision each become a grant, and 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Literal
 
 from msgspec import Struct
@@ -32,12 +32,13 @@ SUBJECT_LIMIT_BYTES = 255
 class Scope(Struct, frozen=True):
     """The channels that a right is for: those with these names, and those whose names begin with these prefixes."""
 
-    names: frozenset[str] = frozenset()
+    names: Collection[str] = ()
     prefixes: tuple[str, ...] = ()
 
     def covers(self, channels: Iterable[str]) -> bool:
         """Whether all these channels are in it."""
-        return all(channel in self.names or channel.startswith(self.prefixes) for channel in channels)
+        names = self.names
+        return channels is names or all(channel in names or channel.startswith(self.prefixes) for channel in channels)
 
 
 EVERYTHING = Scope(prefixes=("",))
@@ -63,7 +64,7 @@ class Grant(Struct, frozen=True):
     def allows(self, right: Right, channels: Iterable[str]) -> bool:
         """Whether it has this right for all these channels."""
         scope = self.rights.get(right)
-        return scope is not None and (scope is EVERYTHING or scope.covers(channels))
+        return scope is not None and scope.covers(channels)
 
     def shows_details(self, *, is_local: bool) -> bool:
         """Whether a client, which may be on this machine, is shown the details of an error that are for operators."""
@@ -83,8 +84,8 @@ READS_EVERYTHING = Grant({"read": EVERYTHING})
 
 
 def to_read(
-    channels: Iterable[str], *, subject: str, issued_at: float, valid_until: float, new_ticket: str = ""
+    channels: tuple[str, ...], *, subject: str, issued_at: float, valid_until: float, new_ticket: str = ""
 ) -> Grant:
     """The grant to read exactly these channels."""
-    rights: dict[Right, Scope] = {"read": Scope(frozenset(channels))}
+    rights: dict[Right, Scope] = {"read": Scope(channels)}
     return Grant(rights, subject, issued_at=issued_at, valid_until=valid_until, new_ticket=new_ticket)

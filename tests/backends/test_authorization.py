@@ -135,7 +135,7 @@ def test_a_grant() -> None:
     node.clock.advance(3.5)
     node.asked.decisions[-1].callback(Decision(True, 60.0, "mei"))
     grant: Grant = outcome.result
-    scope = Scope(frozenset(CHANNELS))
+    scope = Scope(CHANNELS)
     known = Grant({"read": scope}, "mei", "", START, START + 63)
     assert node.authorization.grant_of(grant.new_ticket, CHANNELS) == known
     assert grant == structs.replace(known, new_ticket=grant.new_ticket)

@@ -323,7 +323,7 @@ def test_what_a_newer_release_has_added_to_a_journal_is_left_alone(
         assert database.execute(change).rowcount > 0
     before = path.read_bytes()
     for _ in range(2):
-        with pytest.raises(NotUnderstood, match=r"by a newer PushUp \(.*(why|future).*; use a newer release"):
+        with pytest.raises(NotUnderstood, match=r"contains something .*(why|future).*; or move it away"):
             start()
     assert path.read_bytes() == before
 
@@ -336,7 +336,7 @@ def test_a_journal_of_a_newer_release_is_left_alone(path: Path) -> None:
     for _ in range(2):
         with pytest.raises(
             NotUnderstood,
-            match=rf"{path} was written by a newer PushUp \(.* version {LATEST_VERSION + 1} .* use a newer",
+            match=rf"{path} contains something .* version {LATEST_VERSION + 1} .* or a newer",
         ):
             open_journal(path, Limits(), name_epoch, None)
     with closing(JournalFile(path)) as file:

@@ -586,7 +586,7 @@ def test_a_second_server_with_the_same_journal_does_not_start(serve: Serve, path
 def test_a_mark_of_a_newer_release_is_reported(path: Path) -> None:
     """Nothing is created, and the mark stays as it is."""
     mark_path(path).write_bytes(text := b'{"epoch":"e1","sequence":1,"why":1}')
-    assert "was written by a newer PushUp" in error_of("serve", *journal(path))
+    assert "contains something that this release does not know" in error_of("serve", *journal(path))
     assert mark_path(path).read_bytes() == text
     assert not path.exists()
 

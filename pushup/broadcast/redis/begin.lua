@@ -3,11 +3,16 @@
 -- ARGV: the epoch to replace ('' if there is none), the new one, its time, run, version of the state machine, checkpoint
 -- (JSON), the number of channels, cluster, the sequence before its first entry, the number of bodies of keys, the format,
 -- the tag of the last entry in the log ('' for any).
--- Returns 1, or 0 if another node has replaced that epoch, if an entry has come since, or if the new channels and keys are
--- not all there.
+-- Fails if the log has another format by now. Returns 1, or 0 if another node has replaced that epoch, if an entry has come
+-- since, or if the new channels and keys are not all there.
+local format = redis.call('GET', KEYS[9])
+if format and format ~= ARGV[11] then
+  return {err = 'FORMAT the message log has format ' .. format}
+end
 if (redis.call('HGET', KEYS[1], 'epoch') or '') ~= ARGV[1] or redis.call('HLEN', KEYS[7]) ~= tonumber(ARGV[7])
   or redis.call('XLEN', KEYS[8]) ~= tonumber(ARGV[10])
   or ARGV[12] ~= '' and redis.call('HGET', KEYS[1], 'tag') ~= ARGV[12] then
+  redis.call('UNLINK', KEYS[7], KEYS[8])
   return 0
 end
 local now = redis.call('TIME')

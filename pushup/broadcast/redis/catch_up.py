@@ -12,6 +12,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from pushup.broadcast.epochs import next_epoch, order_of
+from pushup.broadcast.formats import NotUnderstood
 from pushup.broadcast.high_water import Mark
 from pushup.broadcast.pace import Pace, free, work_of
 from pushup.broadcast.redis.durability import Durability
@@ -69,7 +70,7 @@ class EpochStarter:
         self._mark = "" if mark is None else mark.epoch
         self._wall = wall
         self._random = random
-        self._failed = 0  # tries to begin an epoch since one was begun
+        self._over, self._failed = "", 0  # the epoch to replace, and how many tries have failed
 
     def _next(self, over: str, cluster: str) -> str:
         """A name in this cluster, later than all that this node knows of.
@@ -90,6 +91,8 @@ class EpochStarter:
         changes meanwhile, the epoch may have some channels as they were before.
         `cluster`: whose log it is; empty if it is founded now.
         """
+        if over != self._over:
+            self._over, self._failed = over, 0
         if self._failed >= BEGIN_TRIES:
             after = b""
         self._failed += 1
@@ -197,7 +200,7 @@ class CatchUp:
         self._durability.note(log, tail)
         last_entry = LastEntry.UNKNOWN
         if has_state:
-            with suppress(Malformed):  # then the log is not whole
+            with suppress(Malformed, NotUnderstood):  # what was loaded decides
                 last_entry = await log.find(tail, replica.cursor, replica.tag)
         if last_entry is LastEntry.CONTAINED and (replica.stuck_at or replica.is_in_doubt):
             last_entry = LastEntry.UNKNOWN  # the entry after it cannot be read; the checkpoint may be past that

@@ -6,14 +6,17 @@ ones. And it gives the log up if no node can read its next entry.
 
 from __future__ import annotations
 
+from msgspec import json
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from pushup.broadcast.checkpoint import encode
 from pushup.broadcast.redis.log import LEASE_SECONDS, RedisLog
 from pushup.broadcast.redis.records import NodeReport, Report
 from pushup.broadcast.redis.replica import Diverged, Replica
 from pushup.broadcast.redis.saving import Saving
 from pushup.core.commands import Configure, Upgrade
+from pushup.core.limits import Limits
 
 SETTLED_SECONDS = LEASE_SECONDS
 """How long the nodes must have wanted the same before a change that needs all of them is made."""
@@ -58,8 +61,8 @@ class FirstNode:
             return
         if version > follower.version:
             command = Upgrade(version)
-        elif limits != follower.limits and all(node.limits == limits for node in nodes):
-            command = Configure(limits)
+        elif bytes(limits) != encode(follower.limits) and all(node.limits == limits for node in nodes):
+            command = Configure(json.decode(limits, type=Limits))
         if self._settled.lasts("" if command is None else repr(command)) < SETTLED_SECONDS or command is None:
             return
         fields = {"version": str(version), "run": log.run} if isinstance(command, Upgrade) else {}

@@ -14,7 +14,7 @@ import msgspec
 from twisted.internet.defer import Deferred
 
 from pushup.broadcast.checkpoint import Parts
-from pushup.broadcast.formats import NotUnderstood, check_known
+from pushup.broadcast.formats import IN_REDIS, NotUnderstood, check_known
 from pushup.broadcast.redis.errors import Malformed
 from pushup.broadcast.redis.pieces import PIECE_BYTES, Count
 from pushup.broadcast.redis.records import Chain, Loaded, SavedHead
@@ -77,7 +77,7 @@ class Loading:
                     return loaded
                 self._larger *= LARGER
         except (msgspec.DecodeError, ValueError, KeyError, IndexError) as error:
-            check_known("the checkpoint of the message log", error)
+            check_known("the checkpoint of the message log", error, IN_REDIS)
             return None
 
     def _head(self, lease: float = LEASE_SECONDS) -> Deferred[list[Any]]:

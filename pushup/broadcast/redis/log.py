@@ -31,7 +31,7 @@ from twisted.internet.defer import Deferred, FirstError, gatherResults
 
 from pushup.broadcast.checkpoint import encode, head_of
 from pushup.broadcast.epochs import order_of
-from pushup.broadcast.formats import FORMAT, check_known, other_format
+from pushup.broadcast.formats import FORMAT, IN_REDIS, check_known, other_format
 from pushup.broadcast.redis.connection import RedisConnection, Reply
 from pushup.broadcast.redis.connector import Connects
 from pushup.broadcast.redis.errors import EpochOver, ErrorCode, ErrorReply, Incomplete, Lost
@@ -256,7 +256,7 @@ class RedisLog:
         try:
             vouchers = {name.decode(): _voucher.decode(text) for name, text in fields_of(flat).items()}
         except msgspec.DecodeError as error:
-            check_known("what another node vouches for", error)
+            check_known("what another node vouches for", error, IN_REDIS)
             raise
         return Vouchers(
             run.decode(),
@@ -294,7 +294,9 @@ class RedisLog:
 
         `was_replicated`: this node knows of a replica. That is noted in Redis, for all that come after it.
         """
-        reply = await self._evaluate(_REPORT, self._members, node, member, lease, int(was_replicated))
+        reply = await self._evaluate(
+            _REPORT, (*self._members, self._format), node, member, lease, int(was_replicated), FORMAT
+        )
         tail, (saved, complete, time, *members) = reply[: len(TAIL_FIELDS)], reply[len(TAIL_FIELDS) :]
         return Report(tail_of(*tail), number(saved or b"0"), bool(complete), float(time), members)
 

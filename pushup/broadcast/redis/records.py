@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from pushup.broadcast.checkpoint import Head
 from pushup.broadcast.members import Member
@@ -141,15 +141,16 @@ class Loaded(Struct, frozen=True):
     past: tuple[PastEpoch, ...]
 
 
-class NodeReport(Member, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class NodeReport(Member, frozen=True, omit_defaults=True):
     """What a node reports beside what everybody may see.
 
-    `latest_version`: of the state machine, that its release knows; `limits`: those in its settings; `stuck_at`: the
-    place of an entry that it cannot read.
+    Fields that this release does not know are ignored: reports do not change the state, and two releases agree on the
+    version of the state machine by them. `latest_version`: the newest that its release knows; `limits`: those in its
+    settings (JSON); `stuck_at`: the place of an entry that it cannot read.
     """
 
     latest_version: int
-    limits: Limits
+    limits: Raw
     stuck_at: str = ""
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from pushup.broadcast.formats import check_known
+from pushup.broadcast.formats import IN_REDIS, check_known
 from pushup.broadcast.redis.errors import Malformed
 from pushup.broadcast.redis.records import LogEntry, Tail, Unreadable
 from pushup.core.commands import Command, Entry, Publish
@@ -94,7 +94,7 @@ def _log_entry(epoch: str, place: bytes, fields: list[bytes]) -> LogEntry:
     try:
         command = _command.decode(values[b"command"])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        check_known(f"the entry {epoch}-{last} of the message log", error)
+        check_known(f"the entry {epoch}-{last} of the message log", error, IN_REDIS)
         return LogEntry(Unreadable(f"{epoch}-{last}", str(error)), last, values[b"tag"], values[b"after"])
     if type(command) is Publish and len(command.messages) > 1:
         # Copied, so that a message that stays in the cache does not keep the text of all alive.

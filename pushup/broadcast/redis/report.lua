@@ -1,6 +1,7 @@
 -- Renew a node's lease; returns which nodes are alive, and where the log ends.
--- KEYS: state, leases, members. ARGV: the node's id, what the others are shown of it (JSON; '' when it leaves), lease in
--- seconds, 1 if it knows of a replica or a Sentinel.
+-- KEYS: state, leases, members, format. ARGV: the node's id, what the others are shown of it (JSON; '' when it leaves), lease in
+-- seconds, 1 if it knows of a replica or a Sentinel, the format. That keeps nodes of other releases away: if Redis has lost
+-- it, it is written again.
 -- Returns epoch, sequence, tag, run, version, cluster, founded, replicated, saved, 1 or 0, the time (seconds), and what
 -- each living node has reported.
 -- 1: no living node can be missing, unless Redis has lost more than this node's lease. For that, the node's last report
@@ -30,6 +31,9 @@ local info = redis.call('INFO', 'replication')
 if redis.call('HGET', KEYS[1], 'epoch') and (ARGV[4] == '1' or not string.find(info, 'connected_slaves:0', 1, true)
     or not string.find(info, 'second_repl_offset:-1', 1, true)) then
   redis.call('HSET', KEYS[1], 'replicated', 1)  -- for good: a replica has it as well
+end
+if redis.call('HGET', KEYS[1], 'epoch') then
+  redis.call('SETNX', KEYS[4], ARGV[5])
 end
 local reply = redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'tag', 'run', 'version', 'cluster', 'founded', 'replicated', 'saved')
 for _, id in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do

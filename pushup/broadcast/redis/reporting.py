@@ -21,7 +21,6 @@ from twisted.python.failure import Failure
 
 from pushup.broadcast import OnEnd
 from pushup.broadcast.epochs import is_of_one_cluster, order_of
-from pushup.broadcast.formats import NotUnderstood, check_known
 from pushup.broadcast.members import Member
 from pushup.broadcast.outage import Outage
 from pushup.broadcast.redis.confirmations import Confirmations
@@ -80,7 +79,7 @@ class Reporting:
         self._confirmations = confirmations
         self._outage = outage
         self._durability = durability
-        self._limits = limits
+        self._limits = msgspec.Raw(msgspec.json.encode(limits))
         self._timeout = timeout
         self._clock = clock
         self._is_leaving = False
@@ -128,7 +127,7 @@ class Reporting:
             return
         self._replica.is_in_doubt |= bool(failure.check(Diverged, Malformed))
         reason = failure.getErrorMessage()
-        if not failure.check(Lost, ErrorReply, Diverged, NotUnderstood) and self._outage.refused(reason):
+        if not failure.check(Lost, ErrorReply, Diverged) and self._outage.refused(reason):
             _log.failure("reporting to the other nodes failed; this node reconnects to Redis", failure)
         reading.connection.abort(reason)
 
@@ -188,7 +187,7 @@ class Reporting:
         self._on_ends.append(on_end)
 
     async def _report(self, commands: RedisLog, reading: RedisLog, stall: _Stall) -> None:
-        """Report once, and act on the reply. Raises: Diverged, NotUnderstood."""
+        """Report once, and act on the reply. Raises: Diverged."""
         replica = self._replica
         last, tag = replica.cursor, replica.tag
         own = self._own_report()
@@ -204,11 +203,7 @@ class Reporting:
         elif self._clock.seconds() < self._incomplete_at + LEASE_SECONDS:
             report = structs.replace(report, complete=False)
         self._redis_ahead = report.time - self._clock.seconds()
-        try:
-            nodes = sorted(map(_node_report.decode, report.members), key=lambda node: node.id)
-        except msgspec.DecodeError as error:
-            check_known("the report of another node", error)
-            raise
+        nodes = sorted(map(_node_report.decode, report.members), key=lambda node: node.id)
         self._note(nodes)
         tail = report.tail
         if tail.cluster != replica.cluster:

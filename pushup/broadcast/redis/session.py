@@ -172,7 +172,7 @@ class Session:
         shortest, longest = RETRY_SECONDS
         wait = shortest
         while True:
-            began_at = self._clock.seconds()
+            began_at, least = self._clock.seconds(), 0.0
             logs: list[RedisLog] = []
             try:
                 logs.append(await self._connect())
@@ -197,7 +197,7 @@ class Session:
             except NotUnderstood as error:
                 self._replica.is_in_doubt = True  # or it would read on, and take publications meanwhile
                 self._failed(Refusal.UNUSABLE(str(error)))
-                wait = STUCK_RETRY_SECONDS
+                least = STUCK_RETRY_SECONDS
             except Exception as error:
                 if self._failed(Refusal.UNUSABLE(f"{type(error).__name__}: {error}")):
                     _log.failure("following the log in Redis failed; publishing is refused here until it works again")
@@ -208,7 +208,7 @@ class Session:
                     log.connection.abort(self._trouble.operator_detail if self._trouble else "this node stops")
             if self._clock.seconds() - began_at > longest:
                 wait = shortest  # it worked for a while
-            await deferLater(self._clock, wait * (0.5 + self._random() / 2), lambda: None)
+            await deferLater(self._clock, max(least, wait * (0.5 + self._random() / 2)), lambda: None)
             wait = min(2 * wait, longest)
 
     def _failed(self, trouble: PushUpError) -> bool:

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import Protocol
 
@@ -131,19 +130,19 @@ class Access:
         return found
 
 
-def check_channels(grant: Grant, right: Right, channels: Iterable[str], node: Names) -> None:
+def check_channels(grant: Grant, right: Right, channels: tuple[str, ...], node: Names) -> None:
     """Check that a grant has this right for these channels.
 
     Unless it is for all channels, it is for names: whoever may use a number may not use the channel that has this id.
     Raises: Forbidden; UnknownChannel for the id of a channel with a name, which is what an unknown id gets.
     """
-    channels = tuple(channels)
+    if grant.rights.get(right) is EVERYTHING:
+        return
     if not grant.allows(right, channels):
         raise Forbidden(f"you may not {right} here: not all of these channels are allowed")
-    if grant.rights[right] is not EVERYTHING:
-        for channel in channels:
-            if node.name_of(channel) != channel:
-                raise unknown_channel(channel)
+    for channel in channels:
+        if node.name_of(channel) != channel:
+            raise unknown_channel(channel)
 
 
 def _bearer_token(request: Request) -> str:

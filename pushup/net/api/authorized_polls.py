@@ -142,8 +142,8 @@ class GrantedPoll:
             self._authorized_polls.node.abandon(subscription)
 
     def end(self, error: PushUpError) -> None:
-        """Answer with an error before there is something to answer; ignored if it is not held any longer."""
-        if self._subscription is not None:
+        """Answer with an error before there is something to answer; ignored if it is not held, or its answer is due."""
+        if self._subscription is not None and self._subscription.holder is not None:
             self.cancel()
             self._exchange.respond(problem(error))
 

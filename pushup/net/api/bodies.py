@@ -49,8 +49,8 @@ ACK_LIMIT_SECONDS = 60.0
 EVENT_LIMIT = 64
 """Characters of a message's `event`."""
 
-RESERVED_EVENTS = frozenset({"closed", "cursor", "error", "gap", "open", "ticket"})
-"""Names of events that streams send themselves, or that browsers' `EventSource` fires."""
+RESERVED_EVENTS = frozenset({"closed", "cursor", "error", "gap", "message", "open", "ticket"})
+"""For events of PushUp's own, and those that browsers' `EventSource` fires."""
 
 _EVENT = re.compile(r"[A-Za-z0-9_.:/-]+").fullmatch
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]").search
@@ -129,7 +129,7 @@ def _check_event(event: str, field: str) -> None:
     if len(event) > EVENT_LIMIT or not _EVENT(event):
         raise BadRequest(f"an event's name has 1 to {EVENT_LIMIT} letters, digits or any of _.:/-", field=field)
     if event in RESERVED_EVENTS:
-        raise BadRequest(f"PushUp's own events are called {event}; choose another name", field=field)
+        raise BadRequest(f"the name {event} is reserved; choose another", field=field)
 
 
 def _check_size(drafts: tuple[Draft, ...], limits: PublicationLimits, field: str) -> None:

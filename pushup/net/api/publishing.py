@@ -8,7 +8,7 @@ from typing import Protocol
 from pushup.core.commands import Ack, Command, Confirmation, Outcome, Published
 from pushup.core.cursor import Cursor
 from pushup.core.errors import BadRequest, PushUpError
-from pushup.core.grant import EVERYTHING, Grant
+from pushup.core.grant import Grant
 from pushup.net.api.access import Names, check_channels
 from pushup.net.api.bodies import read_publication, write_published
 from pushup.net.api.limits import PublicationLimits
@@ -43,9 +43,8 @@ class Publishing:
         if len(key) > KEY_LIMIT:
             raise BadRequest(f"Idempotency-Key can have at most {KEY_LIMIT} characters", field="Idempotency-Key")
         command, as_list, ack, seconds = read_publication(request.body, key or None, self._limits)
-        if grant.rights["publish"] is not EVERYTHING:
-            for draft in command.messages:
-                check_channels(grant, "publish", draft.channels, self._node)
+        for draft in command.messages:
+            check_channels(grant, "publish", draft.channels, self._node)
 
         # The callback may be kept for a long time: it must not keep the request and the command alive.
         def on_outcome(outcome: Outcome) -> None:

@@ -12,11 +12,11 @@ from typing import Any
 
 from tests.broadcast.redis.lua_scripts import Refusal
 
-NEED_MEMORY = frozenset(b"HSET HINCRBY XADD ZADD SET".split())
+NEED_MEMORY = frozenset(b"HSET HINCRBY XADD ZADD SET SETNX".split())
 """What Redis refuses when it is full."""
 
-CHANGE_ALWAYS = NEED_MEMORY | {b"RENAME", b"FLUSHALL"}
-CHANGE_IF_ANY = frozenset(b"HDEL DEL UNLINK ZREM ZREMRANGEBYSCORE XTRIM EXPIRE PERSIST".split())
+CHANGE_ALWAYS = NEED_MEMORY - {b"SETNX"} | {b"RENAME", b"FLUSHALL"}
+CHANGE_IF_ANY = frozenset(b"SETNX HDEL DEL UNLINK ZREM ZREMRANGEBYSCORE XTRIM EXPIRE PERSIST".split())
 """Their reply is 0 if they change nothing."""
 
 WRITES = CHANGE_ALWAYS | CHANGE_IF_ANY
@@ -178,6 +178,9 @@ class Commands:
         self._remove(key)
         self._data[key] = value
         return b"OK"
+
+    def _setnx(self, key: bytes, value: bytes) -> int:
+        return 0 if key in self._data else int(bool(self._set(key, value)))
 
     # Hashes.
 

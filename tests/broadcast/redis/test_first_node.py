@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
+from msgspec import Raw
 from msgspec.structs import replace
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
+from pushup.broadcast.checkpoint import encode
 from pushup.broadcast.redis.first_node import SETTLED_SECONDS, STUCK_SECONDS, FirstNode
 from pushup.broadcast.redis.records import NodeReport, Report, Tail
 from pushup.broadcast.redis.replica import Diverged
@@ -39,7 +41,7 @@ class Situation:
         # As a log.
         self.run = "run"
         self.report = Report(Tail("e1", 5, b"m", "run", 2), 3, True, 0.0, [])
-        node = NodeReport("a", "", (), "e1-5", 0, "0.2", latest_version=2, limits=OWN)
+        node = NodeReport("a", "", (), "e1-5", 0, "0.2", latest_version=2, limits=Raw(encode(OWN)))
         self.nodes = [node, replace(node, id="b")]
         anything = cast("Any", self)
         self._first = FirstNode(node_id="a", replica=anything, saving=anything, clock=self.clock)
@@ -122,7 +124,7 @@ def test_a_version_that_one_node_does_not_know(first: Situation) -> None:
 def test_limits_that_all_nodes_have(first: Situation) -> None:
     """The log gets them when it has been so for a while; when they are those of the log, nothing has to be done."""
     assert first.act_for(10.0) == []
-    first.all_nodes(limits=OTHER)
+    first.all_nodes(limits=Raw(encode(OTHER)))
     assert first.act() == []
     assert first.act(SETTLED_SECONDS - 0.5) == []
     with logged_at("info") as lines:
@@ -135,15 +137,15 @@ def test_limits_that_all_nodes_have(first: Situation) -> None:
 @pytest.mark.parametrize("limits", [OWN, Limits(retention_messages=6)])
 def test_limits_that_one_node_does_not_have(first: Situation, which: int, limits: Limits) -> None:
     """The log stays as it is."""
-    first.all_nodes(limits=OTHER)
-    first.nodes[which] = replace(first.nodes[which], limits=limits)
+    first.all_nodes(limits=Raw(encode(OTHER)))
+    first.nodes[which] = replace(first.nodes[which], limits=Raw(encode(limits)))
     assert first.act_for(10.0) == []
 
 
 @pytest.mark.parametrize("tag", [b"a", b"z"])
 def test_a_change_follows_the_last_entry_that_this_node_has_applied(first: Situation, tag: bytes) -> None:
     """While the log has another one at its end, or a node may be missing from the list, nothing is changed."""
-    first.all_nodes(limits=OTHER)
+    first.all_nodes(limits=Raw(encode(OTHER)))
     report = first.report
     first.report = replace(report, tail=replace(report.tail, tag=tag))
     assert first.act_for(10.0) == []

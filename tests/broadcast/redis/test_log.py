@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from pushup.broadcast.epochs import order_of
-from pushup.broadcast.redis.errors import EpochOver, Malformed
+from pushup.broadcast.redis.errors import EpochOver, ErrorReply, Malformed
 from pushup.broadcast.redis.log import BATCH, RedisLog
 from pushup.broadcast.redis.pieces import PIECE_BYTES
 from pushup.broadcast.redis.records import LastEntry, Tail, Unreadable, Vouchers
@@ -110,9 +110,8 @@ def test_the_names_of_the_keys(log: ReadLog) -> None:
     assert log.save(log.state())
     log.now(log.log.report("a", b"A", 100.0))
     log.now(log.log.vouch("a", ["a"]))
-    assert log.now(log.log.begin("e0", new_epoch(log.state().snapshot(), "e2"))) is False  # but its content is there
     Deferred.fromCoroutine(log.log.load("b")).addErrback(lambda failure: None)
-    names = "state log channels messages keys leases members vouchers loads begin:e2 begin:e2:keys"
+    names = "state log channels messages keys leases members vouchers loads"
     log.redis.step()
     assert {key.decode() for key in log.redis.data} == {
         "{pushup}:state",
@@ -240,7 +239,29 @@ def test_an_epoch_replaces_no_entry_that_its_node_does_not_know(log: ReadLog) ->
     log.append(publish("a"), publish("a", key="k"))
     assert log.now(log.log.begin("e1", changes, after=b"t0")) is False
     assert len(log.redis.data[b"{pushup}:3:log"].rows) == 2
+    assert not [key for key in log.redis.data if b"begin" in key]
     assert log.now(log.log.begin("e1", changes, after=b"t1")) is True
+
+
+def test_no_epoch_begins_beside_a_log_of_another_format(log: ReadLog) -> None:
+    """It may have come between this node's look at the format and its request to begin."""
+    changes = new_epoch(ReplicatedState(Limits(), epoch="").snapshot(), "e2")
+    log.redis.data[b"{pushup}:state"] = b"4"
+    before = log.redis.data[b"{pushup}:3:state"].copy()
+    reply = log.now(log.log.begin("e1", changes))
+    assert isinstance(reply, ErrorReply)
+    assert str(reply) == "FORMAT the message log has format 4"
+    assert (log.redis.data[b"{pushup}:state"], log.redis.data[b"{pushup}:3:state"]) == (b"4", before)
+
+
+def test_a_format_that_was_evicted_is_written_again(log: ReadLog) -> None:
+    """Or a node of another format would not see that there is a log. One of another format stays."""
+    del log.redis.data[b"{pushup}:state"]
+    log.now(log.log.report("a", b"A", 100.0))
+    assert log.redis.data[b"{pushup}:state"] == b"3"
+    log.redis.data[b"{pushup}:state"] = b"4"
+    log.now(log.log.report("a", b"A", 100.0))
+    assert log.redis.data[b"{pushup}:state"] == b"4"
 
 
 def test_nothing_is_appended_in_another_run_of_redis(log: ReadLog) -> None:

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from pushup.core.answer import Answer
 from pushup.core.errors import Forbidden
 from pushup.drain import SLICE
 from pushup.net.api.authorized_polls import GrantedPoll
@@ -63,6 +64,24 @@ def test_ending_a_poll_and_a_stream() -> None:
     node.publish("a", data=1)
     assert len(other.answers) == 1
     assert node.node.held_by_subject.subjects == set()
+
+
+def test_a_poll_whose_answer_is_due_is_not_ended() -> None:
+    """While one poll is answered, its client's next request may end others that the same message has woken."""
+    node = AuthorizedNode()
+    first = node.begin_poll("channel=a", node.ticket("a", subject="ann"))
+    second = node.begin_poll("channel=a", node.ticket("a", subject="ben"))
+    taken, answer = node.node.held_by_subject, first.answer
+
+    def answer_and_end(given: Answer) -> None:
+        answer(given)
+        taken.end("ben", node.wall(), REVOKED)
+
+    first.answer = answer_and_end  # type: ignore[method-assign, assignment]
+    node.publish("a", data=1)
+    node.run()
+    assert (len(second.answers), second.responses) == (1, [])
+    assert taken.subjects == set()
 
 
 def test_what_was_issued_later_stays() -> None:

@@ -309,7 +309,20 @@ def delivers_events_of_messages(t: Trial) -> None:
 def refuses_other_events(t: Trial) -> None:
     """Of other characters, too long, a name that is taken, or one for several messages."""
     client, name = t.client(), t.channel()
-    for event in ("two words", "a\nb", "é", "x" * 65, "closed", "cursor", "error", "gap", "open", "ticket", 1):
+    for event in (
+        "two words",
+        "a\nb",
+        "é",
+        "x" * 65,
+        "closed",
+        "cursor",
+        "error",
+        "gap",
+        "message",
+        "open",
+        "ticket",
+        1,
+    ):
         body = {"channels": [name], "data": 1, "event": event}
         t.problem(client.call("POST", "/v1/messages", body), 400, "bad-request", "event")
         t.problem(client.call("POST", "/v1/messages", {"messages": [body]}), 400, "bad-request", "messages[0].event")
