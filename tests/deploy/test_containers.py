@@ -185,9 +185,9 @@ def test_polls_are_held_while_redis_is_away(cluster: ComposeCluster) -> None:
     """No node is ready, and HAProxy soon notices. All are alive, so it still gives them polls as a last resort."""
     with cluster.outside() as browser, ExitStack() as stack:
         stack.callback(cluster.compose, "start", "redis")
+        cursor = browser.cursor()
         cluster.compose("stop", "redis")
         wait_until(lambda: not any(_is_ready(cluster, name) for name in NODES), lambda: "the nodes to miss Redis")
-        cursor = browser.cursor()
         for _ in range(8):
             assert browser.poll("away", cursor=cursor, timeout=1)["messages"] == []
         browser.begin_poll("away", cursor=cursor, timeout=50)

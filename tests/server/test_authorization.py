@@ -120,6 +120,7 @@ def test_a_ticket_says_who(serve: Serve, backend: WebBackend) -> None:
         assert "ticket" not in poll(caller, "a", ticket=ticket).value
         assert "ticket" in poll(caller, "a", ticket=f"{int(grant.valid_until)}.{ticket[-32:]}").value
         assert backend.count == 2
+        server.expect_log("gave a subject that cannot be used")
         backend.answer = lambda question: Verdict(body=b'{"allow": true, "subject": "a\\u0000"}')
         assert problem_of(poll(caller, "a")) == (503, "unavailable")
 

@@ -265,6 +265,8 @@ class Commands:
     # Streams.
 
     def _xadd(self, key: bytes, place: bytes, *fields: bytes) -> bytes:
+        if place == b"0-0":
+            raise Refusal("ERR The ID specified in XADD must be greater than 0-0")
         stream = self._find(key, Stream)
         added: bytes = stream.add(b"%d" % (self.now() * 1000) if place == b"*" else place, [*fields])
         if key not in self._data:

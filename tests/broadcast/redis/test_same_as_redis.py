@@ -167,7 +167,8 @@ class Pair:
         time = b"%.6f" % (self.fake.now() + self.random.choice((-100, 5000)))
         epoch, sequence = b"e" + self.number(), self.state(b"sequence")
         checkpoint = b'{"sequence":%b}' % sequence
-        arguments = [over, epoch, time, b"run", b"2", checkpoint, b"%d" % count, epoch, sequence, b"0", b"2"]
+        after = self.random.choice((b"", b"", self.state(b"tag")))
+        arguments = [over, epoch, time, b"run", b"2", checkpoint, b"%d" % count, epoch, sequence, b"0", b"2", after]
         return [STATE, LOG, CHANNELS, MESSAGES, KEYS, VOUCHERS, NEW, NEW_KEYS, LAYOUT], arguments
 
     def save(self) -> tuple[list[bytes], list[bytes]]:
@@ -186,7 +187,7 @@ class Pair:
 
     def report(self) -> tuple[list[bytes], list[bytes]]:
         member, lease = self.random.choice((b"", b"M", b"N")), self.random.choice((b"1000.0", b"2000", b"-1", b"0"))
-        return [STATE, LEASES, MEMBERS], [self.random.choice((b"l", b"m", b"n")), member, lease, b"0"]
+        return [STATE, LEASES, MEMBERS, LAYOUT], [self.random.choice((b"l", b"m", b"n")), member, lease, b"0", b"2"]
 
     def switch(self) -> tuple[list[bytes], list[bytes]]:
         fields = self.random.choice(([b"epoch", b"e" + self.number(), b"run", b"r"], [b"version", b"2"]))

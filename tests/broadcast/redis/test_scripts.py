@@ -282,7 +282,9 @@ class Pair:
             if self.both("switch", lambda log: log.now(switch(log.log))):
                 self.epoch = epoch
         else:
-            upgrade = partial(RedisLog.switch, after=after, tag=tag, command=Upgrade(2), version="2")
+            upgrade = partial(
+                RedisLog.switch, after=after, tag=tag, command=Upgrade(LATEST_VERSION), version=str(LATEST_VERSION)
+            )
             self.both("switch", lambda log: log.now(upgrade(log.log)))
 
 
