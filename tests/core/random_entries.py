@@ -32,8 +32,8 @@ def random_commands(random: Random, *, names: tuple[str, ...] = NAMES) -> Iterat
         drafts = [
             draft(
                 *random.sample(names, random.choice((1, 1, 2, len(names)))),
-                data=f'"{"x" * random.randrange(40)}"',
-                event=random.choice(("", "", "e1", "e2")),
+                data=f'"{"x" * (size := random.randrange(40))}"',
+                event=("", "", "e1", "e2")[size % 4],
             )
             for _ in range(random.choice((1, 1, 1, 2, 5)))
         ]
