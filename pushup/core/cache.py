@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import get_args
 
 from pushup.core.by_sequence import BySequence
-from pushup.core.change_log import ChangeLog
+from pushup.core.change_log import Name, TableChanges
 from pushup.core.channel import Channel, DropReason
+from pushup.core.channels import Channels
 from pushup.core.message import Message
+from pushup.core.rows import MessageRow
 from pushup.core.rules import Rules
 
 
 class Cache:
     """The messages that channels keep, oldest first."""
 
-    def __init__(self, rules: Rules, find: Callable[[str], Channel | None], changes: ChangeLog) -> None:
-        """`find` returns the open channel with a name; `changes` records the channels that lose messages."""
+    def __init__(self, rules: Rules, channels: Channels, changes: TableChanges) -> None:
         self._rules = rules
-        self._find = find
+        self._channels = channels
         self._changes = changes
         # Messages are only ever appended; the channels' trees are for finding them.
         self._messages: BySequence[Message] = BySequence()
@@ -33,18 +34,6 @@ class Cache:
     def oldest_time(self) -> float | None:
         return self._messages.oldest.time if self._messages else None
 
-    @property
-    def oldest_sequence(self) -> int | None:
-        return self._messages.oldest.sequence if self._messages else None
-
-    def messages(self, after: int = 0) -> list[Message]:
-        """Messages after this sequence, oldest first. O(their number)."""
-        return self._messages.after(after)
-
-    def onward(self, after: int) -> Iterator[Message]:
-        """The same one by one, from the oldest on; nothing may be added or removed meanwhile."""
-        return self._messages.onward(after)
-
     def add(self, message: Message, channels: Iterable[Channel]) -> None:
         """Keep a new message on its channels, and evict what exceeds the limits. O(log n) per channel.
 
@@ -53,6 +42,7 @@ class Cache:
         """
         limits = self._rules.limits
         self._messages.add(message.sequence, message)
+        self._changes.note(message.sequence)
         self.bytes += message.size
         for channel in channels:
             channel.keep(message)
@@ -63,6 +53,16 @@ class Cache:
         enough = self.bytes - 2 * message.size
         while self.bytes > limits.retention_bytes and self.bytes > enough and len(self._messages) > 1:
             self._drop_oldest("evicted")
+
+    def names(self) -> list[Name]:
+        """The sequences of all messages. O(their number)."""
+        return self._messages.sequences()
+
+    def row(self, name: Name) -> MessageRow | None:
+        """The message with this sequence as a value."""
+        assert isinstance(name, int)
+        message = self._messages.get(name)
+        return None if message is None else MessageRow.of(message)
 
     def restore(self, message: Message, channels: Iterable[Channel]) -> None:
         """Add a message from a snapshot, newer than all that are here."""
@@ -97,14 +97,15 @@ class Cache:
         """Drop the oldest message, which is also the oldest of each channel that still keeps it."""
         message = self._messages.oldest
         for name in message.channels:
-            channel = self._find(name)
+            channel = self._channels.find(name)
             if channel is not None and channel.messages and channel.messages[0] is message:
-                self._changes.note(name)
+                self._channels.note(channel)
                 self._release(channel.drop_oldest(reason), reason)
 
     def _release(self, message: Message, reason: DropReason) -> None:
         if message.holders == 0:
             self._messages.remove(message.sequence)
+            self._changes.note(message.sequence)
             self.bytes -= message.size
             self.dropped[reason] += 1
 
@@ -114,7 +115,7 @@ class Cache:
         for message in self._messages:
             holders = [
                 channel
-                for channel in map(self._find, message.channels)
+                for channel in map(self._channels.find, message.channels)
                 if channel is not None and channel.messages and message in channel.messages
             ]
             assert message.holders == len(holders) > 0

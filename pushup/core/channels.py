@@ -12,10 +12,11 @@ import math
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 
-from pushup.core.change_log import ChangeLog
+from pushup.core.change_log import Name, TableChanges
 from pushup.core.channel import Channel
 from pushup.core.due_channels import DueChannels
 from pushup.core.errors import Overloaded, UnknownChannel
+from pushup.core.rows import ChannelRow
 from pushup.core.rules import Rules
 
 
@@ -58,7 +59,7 @@ class Touched:
 class Channels:
     """All channels that are open, or closed and still remembered."""
 
-    def __init__(self, rules: Rules, changes: ChangeLog, touched: Touched) -> None:
+    def __init__(self, rules: Rules, changes: TableChanges, touched: Touched) -> None:
         self._rules = rules
         self._changes = changes
         self._touched = touched
@@ -141,11 +142,11 @@ class Channels:
                 found.append(self._by_name[name])
         return found
 
-    def open_names(self) -> list[str]:
-        """The names of all open channels, by id. O(channels), 0.01 us each."""
-        return list(self._names_by_id.values())
-
     # Changing.
+
+    def note(self, channel: Channel) -> None:
+        """The entry being applied has changed this channel."""
+        self._changes.note(channel.name)
 
     def room_for(self, count: int) -> Overloaded | None:
         """The error if this many more channels cannot be opened; None if they can."""
@@ -251,14 +252,14 @@ class Channels:
 
     # Snapshots.
 
-    def remembered_names(self) -> list[str]:
+    def names(self) -> list[Name]:
         """Of all channels, open or closed. O(their number), 0.01 us each."""
         return list(self._by_name)
 
-    def all_remembered(self) -> Iterator[Channel]:
-        """The open channels by `due` and id, then the closed ones by `due`, `closed_sequence` and name."""
-        yield from self._expiries
-        yield from self._closings
+    def row(self, name: Name) -> ChannelRow | None:
+        """The channel with exactly this name, open or closed, as a value."""
+        channel = self._by_name.get(str(name))
+        return None if channel is None else ChannelRow.of(channel)
 
     def restore(self, channel: Channel) -> None:
         """Put in a channel from a snapshot; the open ones by id."""

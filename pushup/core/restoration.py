@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import merge
 
 from pushup.core.past_epochs import PastEpochs
-from pushup.core.snapshot import Snapshot, place_among_channels
+from pushup.core.rows import BUCKET
+from pushup.core.snapshot import Snapshot
 from pushup.core.state import ReplicatedState
-
-RUN = 1024
-"""Channels that are sorted in one go; the sorted runs are merged one channel at a time."""
+from pushup.core.tables import CHANNELS, MESSAGES
 
 
 class Restoration:
     """The state that a snapshot was taken of, under construction."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        """The snapshot's channels may be in any order."""
-        state = ReplicatedState(snapshot.limits, epoch=snapshot.epoch, sequence=snapshot.sequence, time=snapshot.time)
-        state.rules.version = snapshot.version
-        state.past_epochs = PastEpochs(snapshot.past_epochs)
-        state.channels.last_id, state.channels.floor = snapshot.last_id, snapshot.floor
+        head = snapshot.head
+        state = ReplicatedState(head.limits, epoch=head.epoch, sequence=head.sequence, time=head.time)
+        state.rules.version = head.version
+        state.past_epochs = PastEpochs(head.past_epochs)
+        state.channels.last_id, state.channels.floor = head.last_id, head.floor
         self._state = state
         self._work = self._restore(snapshot)
         self.is_done = False
@@ -33,7 +31,7 @@ class Restoration:
         return self._state
 
     def step(self, most: int) -> bool:
-        """Do about as much as restores `most` channels, keys, and messages on a channel; returns whether it is done."""
+        """Do about as much as restores `most` rows, a message once for each channel; returns whether it is done."""
         done = 0
         while done < most and not self.is_done:
             work = next(self._work, None)
@@ -46,27 +44,30 @@ class Restoration:
     def _restore(self, snapshot: Snapshot) -> Iterator[int]:
         """Yield how much was done, again and again."""
         state = self._state
-        channels, cache, keys = state.channels, state.cache, state.keys
-        runs = []
-        for begin in range(0, len(snapshot.channels), RUN):
-            runs.append(sorted(snapshot.channels[begin : begin + RUN], key=place_among_channels))
-            yield RUN // 4
-        for c in merge(*runs, key=place_among_channels):
-            channels.restore(c.restore())
-            yield 1
-        for m in snapshot.messages:
-            holders = [c for c in map(channels.find, m.channels) if c is not None and c.dropped_sequence < m.sequence]
-            if holders:  # else all its channels have dropped it
-                cache.restore(m.restore(), holders)
-            yield len(m.channels)
-        for key, remembered in snapshot.keys:
-            keys.restore(key, remembered)
-            yield 1
+        for some in snapshot.tables[CHANNELS].sorting():
+            yield BUCKET // 4
+            for c in some:
+                state.channels.restore(c.restore())
+                yield 1
+        find, cache = state.channels.find, state.cache
+        for some in snapshot.tables[MESSAGES].sorting():
+            yield BUCKET // 4
+            for m in some:
+                holders = [c for c in map(find, m.channels) if c is not None and c.dropped_sequence < m.sequence]
+                if holders:  # else all its channels have dropped it
+                    cache.restore(m.restore(), holders)
+                yield len(m.channels)
+        for name, table in state.bounded.items():
+            for some in snapshot.tables[name].sorting():
+                yield BUCKET // 4
+                for row in some:
+                    table.restore(row)
+                    yield 1
 
 
 def restore(snapshot: Snapshot) -> ReplicatedState:
     """The state that the snapshot was taken of, in one go. O(all)."""
     restoration = Restoration(snapshot)
-    while not restoration.step(RUN):
+    while not restoration.step(BUCKET):
         pass
     return restoration.state

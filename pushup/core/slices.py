@@ -3,44 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import merge
 
-from pushup.core.keys import Remembered
-from pushup.core.snapshot import ChannelSnapshot, emptied
+from msgspec.structs import replace
+
+from pushup.core.snapshot import Head
 from pushup.core.state import ReplicatedState
+from pushup.core.tables import CHANNELS, Stored, stored
 
 
-def open_channels(state: ReplicatedState) -> Iterator[ChannelSnapshot]:
-    """The channels that are open now, as those of a new epoch.
+def head_of_new_epoch(epoch: str, *states: ReplicatedState) -> Head:
+    """What an epoch begins with that continues none of these states; its limits and version are those of the last.
 
-    The state may change meanwhile; a channel that is closed before its turn is left out.
+    It begins at the highest sequence, so that the rows are older than what comes, as they are everywhere else.
     """
-    last_id = state.channels.last_id
-    for name in state.channels.open_names():
-        channel = state.channels.find(name)
-        if channel is not None and channel.id <= last_id:
-            yield emptied(ChannelSnapshot.of(channel))
+    return replace(
+        states[-1].head,
+        epoch=epoch,
+        sequence=max(state.cursor.sequence for state in states),
+        time=max(state.time for state in states),
+        last_id=max(state.channels.last_id for state in states),
+        floor=0,
+        past_epochs=(),
+    )
 
 
-def all_keys(*states: ReplicatedState) -> Iterator[tuple[str, Remembered]]:
-    """The idempotency keys of these states by sequence, as a new epoch begins with them.
+def rows_of_new_epoch(*states: ReplicatedState) -> Iterator[Stored]:
+    """The rows of the same: the open channels of the last state, no messages, and the bounded tables of all states.
 
-    The states may differ from some entry on, so several keys may have one sequence. A key that is in several states is
-    what the last of them says. The states may change meanwhile; keys of later entries are left out.
+    A row that is in several states is what the last of them says. The states may change meanwhile: a channel that is
+    closed before its turn, and rows of later entries, are left out.
     """
-    return merge(*[_keys(state, states[n:]) for n, state in enumerate(states, 1)], key=_sequence_of)
-
-
-def _keys(state: ReplicatedState, others: tuple[ReplicatedState, ...]) -> Iterator[tuple[str, Remembered]]:
-    last = state.cursor.sequence
-    for name in state.keys.names():
-        remembered = state.keys.get(name)
-        if remembered is not None and remembered.sequence <= last and not any(other.keys.get(name) for other in others):
-            yield name, remembered
-
-
-def _sequence_of(item: tuple[str, Remembered]) -> int:
-    return item[1].sequence
+    channels, last_id = states[-1].channels, states[-1].channels.last_id
+    ends = [(state, state.cursor.sequence) for state in states]
+    for name in channels.names():
+        channel = channels.row(name)
+        if channel is not None and 0 < channel.id <= last_id:
+            emptied = replace(channel, newest_sequence=0, dropped_sequence=0, reason="expired", closed_sequence=0)
+            yield stored(CHANNELS, name, emptied)
+    for number, (state, end) in enumerate(ends, 1):
+        for table in state.bounded.values():
+            others = [other.bounded[table.name] for other in states[number:]]
+            for name in table.names():
+                row = table.get(name)
+                if row is not None and row.sequence <= end and not any(other.get(name) for other in others):
+                    yield stored(table.name, name, row)
 
 
 def take_apart(state: ReplicatedState) -> Iterator[None]:
@@ -50,4 +56,5 @@ def take_apart(state: ReplicatedState) -> Iterator[None]:
     """
     yield from state.channels.take_apart()
     yield from state.cache.take_apart()
-    yield from state.keys.take_apart()
+    for table in state.bounded.values():
+        yield from table.take_apart()

@@ -7,8 +7,12 @@ who wait there.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any, cast
+
+from pushup.core.bounded_table import BoundedTable
 from pushup.core.cache import Cache
-from pushup.core.change_log import ChangeLog
+from pushup.core.change_log import ChangeLog, Name
 from pushup.core.channel import Channel
 from pushup.core.channels import Channels, Touched, is_id, unknown_channel
 from pushup.core.commands import (
@@ -35,8 +39,10 @@ from pushup.core.keys import Keys, Remembered
 from pushup.core.limits import Limits
 from pushup.core.message import Message
 from pushup.core.past_epochs import NO_PAST
+from pushup.core.rows import Row
 from pushup.core.rules import Rules
-from pushup.core.snapshot import Changes, ChannelSnapshot, MessageSnapshot, Snapshot
+from pushup.core.snapshot import Changes, Head, Snapshot
+from pushup.core.tables import BOUNDED, CHANNELS, MESSAGES, Stored, Tables, stored
 
 EXPIRE_AT_MOST = 1000
 """The work that one entry does for what is due, some 5 ms: channels to check or close, and messages, each once for each
@@ -58,13 +64,16 @@ class ReplicatedState:
         """The time of the last entry applied, seconds since the epoch."""
         self.past_epochs = NO_PAST
         """The names that this order had before; only entries change them."""
-        self._changes = ChangeLog(sequence)
-        self.channels = Channels(self.rules, self._changes, self.touched)
+        self._changes = changes = ChangeLog(sequence)
+        self.channels = Channels(self.rules, changes.of(CHANNELS), self.touched)
         """For others to read; only entries change them."""
-        self.cache = Cache(self.rules, self.channels.find, self._changes)
+        self.cache = Cache(self.rules, self.channels, changes.of(MESSAGES))
         """As `channels`."""
-        self.keys = Keys(self.rules)
+        self.bounded: dict[str, BoundedTable[Any]] = {
+            table.name: table(self.rules, changes.of(table.name)) for table in BOUNDED
+        }
         """As `channels`."""
+        self.keys = cast("Keys", self.bounded[Keys.name])
 
     @property
     def limits(self) -> Limits:
@@ -137,18 +146,15 @@ class ReplicatedState:
     def next_expiry(self) -> float | None:
         """When something is due to expire next. If no other entry comes then, an `Expire` entry is needed."""
         keep = self.limits.retention_seconds
-        times = (
-            self.channels.next_time,
-            _later(self.cache.oldest_time, keep),
-            _later(self.keys.oldest_time, keep),
-        )
-        return min((t for t in times if t is not None), default=None)
+        times = [self.channels.next_time, _later(self.cache.oldest_time, keep)]
+        times += [table.next_time for table in self.bounded.values()]
+        return min([t for t in times if t is not None], default=None)
 
     def _expire(self, entry: Entry) -> None:
         """Expire what is due by the entry's time, up to `EXPIRE_AT_MOST`."""
-        horizon = entry.time - self.limits.retention_seconds
-        self.keys.expire(horizon, EXPIRE_AT_MOST)
-        count = self.cache.expire(horizon, EXPIRE_AT_MOST)
+        for table in self.bounded.values():
+            table.expire(entry.time, EXPIRE_AT_MOST)
+        count = self.cache.expire(entry.time - self.limits.retention_seconds, EXPIRE_AT_MOST)
         expired: list[Channel] = []
         while count < EXPIRE_AT_MOST and (channel := self.channels.next_due(entry.time)) is not None:
             if channel.due <= entry.time:
@@ -173,7 +179,7 @@ class ReplicatedState:
             self._add(draft, sequence, entry.time)
         outcome = Published(entry.epoch, entry.sequence, len(command.messages), entry.time)
         if key is not None:
-            self.keys.add(key, Remembered.of(outcome, command.fingerprint))
+            self.keys.put(Remembered.of(key, outcome, command.fingerprint))
         return outcome
 
     def _why_not(self, drafts: tuple[Draft, ...]) -> PushUpError | None:
@@ -196,7 +202,7 @@ class ReplicatedState:
         self.cache.add(Message(sequence, time, names, draft.data, draft.attributes), channels)
         for channel in channels:
             channel.expires = time + channel.ttl
-            self._changes.note(channel.name)
+            self.channels.note(channel)
         self.touched.woken.extend(channels)
 
     def _create(self, name: str | None, ttl: float | None, time: float) -> Outcome:
@@ -223,21 +229,44 @@ class ReplicatedState:
 
     # Snapshots.
 
+    @property
+    def head(self) -> Head:
+        return Head(
+            self.cursor.epoch,
+            self.cursor.sequence,
+            self.time,
+            self.channels.last_id,
+            self.channels.floor,
+            self.rules.version,
+            self.past_epochs.all,
+            self.limits,
+        )
+
+    def names(self) -> dict[str, list[Name]]:
+        """By table, what identifies each row. O(their number), 0.01 us each."""
+        kept = {CHANNELS: self.channels.names(), MESSAGES: self.cache.names()}
+        return kept | {name: table.names() for name, table in self.bounded.items()}
+
+    def row(self, table: str, name: Name) -> Row | None:
+        """This row as a value; None if there is none by now."""
+        if table == CHANNELS:
+            return self.channels.row(name)
+        return self.cache.row(name) if table == MESSAGES else self.bounded[table].get(name)
+
+    def rows(self, names: dict[str, list[Name]]) -> Iterator[Stored]:
+        """These rows as they are stored and sent; the state may change meanwhile."""
+        for table, some in names.items():
+            for name in some:
+                yield stored(table, name, self.row(table, name))
+
     def snapshot(self) -> Snapshot:
         """The state as a value. O(all)."""
-        return Snapshot(
-            epoch=self.cursor.epoch,
-            sequence=self.cursor.sequence,
-            time=self.time,
-            last_id=self.channels.last_id,
-            floor=self.channels.floor,
-            version=self.rules.version,
-            past_epochs=self.past_epochs.all,
-            limits=self.limits,
-            channels=tuple([ChannelSnapshot.of(c) for c in self.channels.all_remembered()]),
-            messages=tuple([MessageSnapshot.of(m) for m in self.cache.messages()]),
-            keys=tuple(self.keys.items()),
-        )
+        tables = Tables()
+        for table, names in self.names().items():
+            for name in names:
+                if (row := self.row(table, name)) is not None:
+                    tables[table].put(row)
+        return Snapshot(self.head, tables)
 
     def note_changes(self, after: int | None = None) -> None:
         """Record changes after this sequence, by default from now on, and drop the record of earlier ones."""
@@ -247,8 +276,8 @@ class ReplicatedState:
         """Record no more changes, and drop what is recorded."""
         self._changes.stop()
 
-    def changed_names(self, after: int) -> list[str]:
-        """The channels that have changed after this sequence, some of which may be forgotten. O(their number)."""
+    def changed_names(self, after: int) -> dict[str, list[Name]]:
+        """By table, the rows that have changed after this sequence, or were removed. O(their number)."""
         return self._changes.names(after)
 
     @property
@@ -258,39 +287,18 @@ class ReplicatedState:
 
     @property
     def changed_count(self) -> int:
-        """How much `changes` has to look at: sequences and channels."""
-        return self.cursor.sequence - self._changes.start_sequence + len(self._changes)
+        """How many rows have changed; sequences, if these are more."""
+        return max(len(self._changes), self.cursor.sequence - self._changes.start_sequence)
 
     def changes(self, after: int | None = None) -> Changes:
         """What has changed after this sequence, by default everything recorded. O(changes)."""
         after = self._changes.start_sequence if after is None else after
-        changed = [(name, self.channels.remembered(name)) for name in self._changes.names(after)]
-        return Changes(
-            epoch=self.cursor.epoch,
-            sequence=self.cursor.sequence,
-            time=self.time,
-            last_id=self.channels.last_id,
-            floor=self.channels.floor,
-            version=self.rules.version,
-            past_epochs=self.past_epochs.all,
-            limits=self.limits,
-            channels=tuple([ChannelSnapshot.of(c) for _, c in changed if c is not None]),
-            forgotten=tuple([name for name, c in changed if c is None]),
-            messages=tuple([MessageSnapshot.of(m) for m in self.cache.messages(after)]),
-            first_message=_first(self.cache.oldest_sequence, self.cursor.sequence),
-            keys=tuple(self.keys.items(after)),
-            first_key=_first(self.keys.oldest_sequence, self.cursor.sequence),
-        )
+        return Changes(self.head, tuple(self.rows(self._changes.names(after))))
 
     def check(self) -> None:
         """Assert every invariant of every part. O(all); for tests."""
         self.channels.check()
         self.cache.check()
-
-
-def _first(oldest: int | None, last: int) -> int:
-    """The sequence of the oldest that is kept; if nothing is, the next one."""
-    return last + 1 if oldest is None else oldest
 
 
 def _name(channel: Channel) -> str:

@@ -9,37 +9,26 @@ long as reading is faster than changing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import count, islice
-from typing import TypeVar
+from itertools import count
 
-from msgspec import Struct
-
-from pushup.core.keys import Remembered
-from pushup.core.snapshot import Changes, ChannelSnapshot, MessageSnapshot, Snapshot
+from pushup.core.snapshot import Changes, Snapshot
 from pushup.core.state import ReplicatedState
-
-T = TypeVar("T")
+from pushup.core.tables import Stored, Tables
 
 PIECE = 256
-"""Channels, messages or keys in one piece: about 1 ms to read and encode them."""
+"""Rows in one piece: about 1 ms to read and encode them."""
 
 PIECE_BYTES = 512 * 1024
-"""Messages in one piece, as they count against `retention_bytes`, if there is more than one."""
+"""A piece that has reached this size is complete."""
 
 LAST = 512
-"""The last piece has at most so many changed channels and sequences."""
+"""The last piece has at most so many changed rows."""
 
 ROUNDS = 20
 """After so many rounds the next piece is the last, whatever its size: changes come faster than they can be read."""
 
-
-class Piece(Struct, frozen=True, forbid_unknown_fields=True):
-    """Channels as they were at some moment, names of channels that were gone, and the next messages and keys."""
-
-    channels: tuple[ChannelSnapshot, ...] = ()
-    forgotten: tuple[str, ...] = ()
-    messages: tuple[MessageSnapshot, ...] = ()
-    keys: tuple[tuple[str, Remembered], ...] = ()
+Piece = tuple[Stored, ...]
+"""Rows as they were at some moment."""
 
 
 class Outgoing:
@@ -49,7 +38,6 @@ class Outgoing:
         self._state = state
         self.since = state.cursor.sequence
         """The pieces so far contain all changes up to this sequence; those after it have to stay recorded."""
-        self._message = 0  # the sequence of the last one that was read
         self._pieces = self._read()
 
     def next(self) -> Piece | Changes:
@@ -58,83 +46,40 @@ class Outgoing:
         return self._state.changes(self.since) if piece is None else piece
 
     def _read(self) -> Iterator[Piece]:
-        state = self._state
-        names, keys = state.channels.remembered_names(), state.keys.items()
+        names = self._state.names()
         for number in count(1):
-            yield from self._round(names, keys)
-            names = state.changed_names(self.since)
-            if number == ROUNDS or len(names) + state.cursor.sequence - self.since <= LAST:
+            yield from _pieces(self._state.rows(names))
+            names = self._state.changed_names(self.since)
+            if number == ROUNDS or sum(map(len, names.values())) <= LAST:
                 return
-            keys = state.keys.items(self.since)
-            self.since = state.cursor.sequence
+            self.since = self._state.cursor.sequence
 
-    def _round(self, names: list[str], keys: list[tuple[str, Remembered]]) -> Iterator[Piece]:
-        remembered = self._state.channels.remembered
-        for some in _parts(names):
-            found = [(name, remembered(name)) for name in some]
-            yield Piece(
-                channels=tuple([ChannelSnapshot.of(c) for _, c in found if c is not None]),
-                forgotten=tuple([name for name, c in found if c is None]),
-            )
-        while messages := self._next_messages():
-            yield Piece(messages=messages)
-        for some_keys in _parts(keys):
-            yield Piece(keys=tuple(some_keys))
 
-    def _next_messages(self) -> tuple[MessageSnapshot, ...]:
-        messages: list[MessageSnapshot] = []
-        size = 0
-        for message in islice(self._state.cache.onward(self._message), PIECE):
-            size += message.size
-            if messages and size > PIECE_BYTES:
-                break
-            messages.append(MessageSnapshot.of(message))
-            self._message = message.sequence
-        return tuple(messages)
+def _pieces(rows: Iterable[Stored]) -> Iterator[Piece]:
+    piece: list[Stored] = []
+    size = 0
+    for row in rows:
+        piece.append(row)
+        size += 0 if row.body is None else len(memoryview(row.body))
+        if len(piece) == PIECE or size >= PIECE_BYTES:
+            yield tuple(piece)
+            piece, size = [], 0
+    if piece:
+        yield tuple(piece)
 
 
 class Incoming:
     """A state as its pieces arrive."""
 
     def __init__(self) -> None:
-        self._channels: dict[str, ChannelSnapshot] = {}
-        self._messages: list[MessageSnapshot] = []
-        self._keys: dict[str, Remembered] = {}  # by sequence; several may have one, in more than one piece
+        self._tables = Tables()
 
-    def add(self, piece: Piece | Changes) -> None:
-        """Take the next piece."""
-        for channel in piece.channels:
-            self._channels[channel.name] = channel
-        for name in piece.forgotten:
-            self._channels.pop(name, None)
-        last_message = self._messages[-1].sequence if self._messages else 0
-        self._messages += [m for m in piece.messages if m.sequence > last_message]
-        for key, remembered in piece.keys:
-            self._keys.pop(key, None)  # what is read again comes again in full
-            self._keys[key] = remembered
+    def add(self, piece: Piece) -> None:
+        """Take the next piece. Raises: msgspec.DecodeError."""
+        for row in piece:
+            self._tables.add(row.key, row.body)
 
     def snapshot(self, last: Changes) -> Snapshot:
-        """The state as of the last piece, which was added as well; its channels are in any order.
-
-        Its messages are this list, not a copy: that of a million takes 7 ms. So those that were dropped meanwhile are
-        among them. All their channels have dropped them, and `Restoration` leaves them out.
-        """
-        return Snapshot(
-            epoch=last.epoch,
-            sequence=last.sequence,
-            time=last.time,
-            last_id=last.last_id,
-            floor=last.floor,
-            version=last.version,
-            past_epochs=last.past_epochs,
-            limits=last.limits,
-            channels=list(self._channels.values()),
-            messages=self._messages,
-            keys=[item for item in self._keys.items() if item[1].sequence >= last.first_key],
-        )
-
-
-def _parts(items: Iterable[T]) -> Iterator[list[T]]:
-    rest = iter(items)
-    while some := list(islice(rest, PIECE)):
-        yield some
+        """The state as of the last piece."""
+        self.add(last.rows)
+        return Snapshot(last.head, self._tables)

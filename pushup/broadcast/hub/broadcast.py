@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from typing import Any, cast
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -189,9 +188,9 @@ class HubBroadcast:
                 self._tell(number, self._last_outcome)
             case frames.Refused(number, trouble):
                 self._tell(number, trouble.error)
-            case frames.Part(piece):
+            case frames.Part(rows):
                 assert self._incoming is not None
-                self._incoming.add(piece)
+                self._incoming.add(rows)
                 self._pieces += 1
                 if self._pieces % LARGE_PIECES == 0:
                     self._on_large()
@@ -223,13 +222,9 @@ class HubBroadcast:
         """Begin with the state that was handed over; what comes after it waits."""
         assert self._incoming is not None
         self._link.hold()
-        self._incoming.add(last)
         snapshot = self._incoming.snapshot(last)
         restoration = Restoration(snapshot)
-        # They are lists, as `Incoming` has made them.
-        parts = cast("list[list[Any]]", [snapshot.channels, snapshot.messages, snapshot.keys])
         self._incoming = None
-        del snapshot
         self._on_large()
         pace = Pace(self._clock)
         await pace.spend(STEP_UNITS)
@@ -245,7 +240,7 @@ class HubBroadcast:
             )
             self._link.go_on()
         del restoration
-        await free(parts, pace)
+        await free(snapshot.tables, pace)
 
     def _not_restored(self, failure: Failure) -> None:
         _log.failure("could not restore the state (a bug); this worker is replaced", failure)

@@ -47,7 +47,7 @@ class Present(Struct, frozen=True, tag="present", array_like=True, forbid_unknow
 class Part(Struct, frozen=True, tag="part", array_like=True, forbid_unknown_fields=True):
     """A piece of the state."""
 
-    piece: Piece
+    rows: Piece
 
 
 class Last(Struct, frozen=True, tag="last", array_like=True, forbid_unknown_fields=True):

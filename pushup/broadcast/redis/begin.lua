@@ -1,18 +1,17 @@
--- Begin a new epoch: no entries and no messages, only channels and keys, which have been put into keys of their own before.
--- KEYS: state, log, channels, messages, keys, vouchers, new channels, new keys, format.
+-- Begin a new epoch: no entries, only rows, which have been put into a key of their own before.
+-- KEYS: state, log, rows, vouchers, new rows, format.
 -- ARGV: the epoch to replace ('' if there is none), the new one, its time, run, version of the state machine, checkpoint
--- (JSON), the number of channels, cluster, the sequence before its first entry, the number of bodies of keys, the format,
--- the tag of the last entry in the log ('' for any).
+-- (JSON), the number of rows, cluster, the sequence before its first entry, the format, the tag of the last entry in the log
+-- ('' for any).
 -- Fails if the log has another format by now. Returns 1, or 0 if another node has replaced that epoch, if an entry has come
--- since, or if the new channels and keys are not all there.
-local format = redis.call('GET', KEYS[9])
-if format and format ~= ARGV[11] then
+-- since, or if the new rows are not all there.
+local format = redis.call('GET', KEYS[6])
+if format and format ~= ARGV[10] then
   return {err = 'FORMAT the message log has format ' .. format}
 end
-if (redis.call('HGET', KEYS[1], 'epoch') or '') ~= ARGV[1] or redis.call('HLEN', KEYS[7]) ~= tonumber(ARGV[7])
-  or redis.call('XLEN', KEYS[8]) ~= tonumber(ARGV[10])
-  or ARGV[12] ~= '' and redis.call('HGET', KEYS[1], 'tag') ~= ARGV[12] then
-  redis.call('UNLINK', KEYS[7], KEYS[8])
+if (redis.call('HGET', KEYS[1], 'epoch') or '') ~= ARGV[1] or redis.call('HLEN', KEYS[5]) ~= tonumber(ARGV[7])
+  or ARGV[11] ~= '' and redis.call('HGET', KEYS[1], 'tag') ~= ARGV[11] then
+  redis.call('UNLINK', KEYS[5])
   return 0
 end
 local now = redis.call('TIME')
@@ -21,19 +20,15 @@ if ARGV[8] ~= ARGV[2] then  -- the cluster is named by another epoch
   founded = redis.call('HGET', KEYS[1], 'founded') or 0
 end
 local replicated = redis.call('HGET', KEYS[1], 'replicated')
-redis.call('UNLINK', unpack(KEYS, 1, 6))  -- as DEL, but large ones are freed in another thread
+redis.call('UNLINK', unpack(KEYS, 1, 4))  -- as DEL, but large ones are freed in another thread
 if ARGV[7] ~= '0' then
-  redis.call('RENAME', KEYS[7], KEYS[3])
+  redis.call('RENAME', KEYS[5], KEYS[3])
   redis.call('PERSIST', KEYS[3])
 end
-if ARGV[10] ~= '0' then
-  redis.call('RENAME', KEYS[8], KEYS[5])
-  redis.call('PERSIST', KEYS[5])
-end
 redis.call('HSET', KEYS[1], 'epoch', ARGV[2], 'sequence', ARGV[9], 'time', ARGV[3], 'tag', ARGV[2], 'run', ARGV[4],
-  'version', ARGV[5], 'cluster', ARGV[8], 'founded', founded, 'saved', ARGV[9], 'checkpoint', ARGV[6], 'parts', ARGV[7] .. ' 0 ' .. ARGV[10])
+  'version', ARGV[5], 'cluster', ARGV[8], 'founded', founded, 'saved', ARGV[9], 'checkpoint', ARGV[6], 'rows', ARGV[7])
 if replicated then
   redis.call('HSET', KEYS[1], 'replicated', 1)
 end
-redis.call('SET', KEYS[9], ARGV[11])
+redis.call('SET', KEYS[6], ARGV[10])
 return 1

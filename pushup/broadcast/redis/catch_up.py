@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, cast
 
 from msgspec import structs
 from twisted.internet.interfaces import IReactorTime
@@ -24,8 +23,7 @@ from pushup.broadcast.redis.replica import Replica, restored
 from pushup.core.commands import Continue, Entry
 from pushup.core.cursor import Cursor
 from pushup.core.past_epochs import PastEpochs
-from pushup.core.slices import all_keys, open_channels
-from pushup.core.snapshot import Changes, new_epoch
+from pushup.core.slices import head_of_new_epoch, rows_of_new_epoch
 from pushup.core.state import ReplicatedState
 
 VOUCH_SECONDS = 6.0
@@ -85,7 +83,7 @@ class EpochStarter:
     ) -> None:
         """Replace the epoch `over` (empty: there is none) by a new one with the open channels of this state.
 
-        It also has the idempotency keys of this state, and those that this node knows.
+        It also has the rows of the bounded tables of this state, and those that this node knows.
 
         Unless another node has, or there are entries after the one with the tag `after`: then try again. If the state
         changes meanwhile, the epoch may have some channels as they were before.
@@ -99,8 +97,8 @@ class EpochStarter:
         epoch = self._next(over, cluster)
         own = self._replica.follower.state
         states = (state,) if state is own else (own, state)
-        changes = _beginning(states, epoch)
-        if await log.begin(over, changes, open_channels(state), all_keys(*states), cluster, after=after):
+        head, rows = head_of_new_epoch(epoch, *states), rows_of_new_epoch(*states)
+        if await log.begin(over, head, rows, cluster, after=after):
             self._failed = 0
             _log.warn("{reason}; epoch {epoch} begins, and subscribers are told of gaps", reason=reason, epoch=epoch)
 
@@ -166,12 +164,7 @@ class CatchUp:
                     await self._replica.start_from(loaded, self._pace)
                     self._replica.cluster = loaded.tail.cluster
                     self._on_started()
-                    snapshot = loaded.snapshot
-                    # They are lists, as `Parts` has made them.
-                    parts = cast("list[list[Any]]", [snapshot.channels, snapshot.messages, snapshot.keys])
-                    parts.append(loaded.entries)
-                    del loaded, snapshot
-                    await free(parts, self._pace)
+                    await free(loaded.snapshot.tables, self._pace)
                     return
                 case Action.REFUSE:
                     raise CannotFollow(decision.reason)
@@ -260,16 +253,6 @@ class CatchUp:
                 return True
             await deferLater(self._clock, VOUCH_STEP_SECONDS, lambda: None)
         return False
-
-
-def _beginning(states: tuple[ReplicatedState, ...], epoch: str) -> Changes:
-    """What a new epoch begins with after all these states, without its channels and keys."""
-    sequence = max(state.cursor.sequence for state in states)
-    nothing = ReplicatedState(states[-1].limits, sequence=sequence, time=max(state.time for state in states))
-    nothing.rules.version = states[-1].version
-    nothing.channels.last_id = max(state.channels.last_id for state in states)
-    first_key = min(state.keys.oldest_sequence or sequence for state in states)
-    return structs.replace(new_epoch(nothing.snapshot(), epoch), first_key=first_key)
 
 
 def _contents(loaded: Loaded | None) -> Contents:

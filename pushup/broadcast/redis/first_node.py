@@ -10,13 +10,13 @@ from msgspec import json
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from pushup.broadcast.checkpoint import encode
 from pushup.broadcast.redis.log import LEASE_SECONDS, RedisLog
 from pushup.broadcast.redis.records import NodeReport, Report
 from pushup.broadcast.redis.replica import Diverged, Replica
 from pushup.broadcast.redis.saving import Saving
 from pushup.core.commands import Configure, Upgrade
 from pushup.core.limits import Limits
+from pushup.core.tables import encode
 
 SETTLED_SECONDS = LEASE_SECONDS
 """How long the nodes must have wanted the same before a change that needs all of them is made."""

@@ -13,15 +13,16 @@ from typing import Any
 import msgspec
 from twisted.internet.defer import Deferred
 
-from pushup.broadcast.checkpoint import Parts
 from pushup.broadcast.formats import IN_REDIS, NotUnderstood, check_known
 from pushup.broadcast.redis.errors import Malformed
 from pushup.broadcast.redis.pieces import PIECE_BYTES, Count
 from pushup.broadcast.redis.records import Chain, Loaded, SavedHead
-from pushup.broadcast.redis.replies import bodies_of, log_entry, number, tail_of
+from pushup.broadcast.redis.replies import log_entry, number, tail_of
+from pushup.core.snapshot import Snapshot
+from pushup.core.tables import Tables
 
-FIRST_CHANNELS = 128
-"""Channels or entries in the first piece; bodies of messages and keys, which are large, come one at a time at first."""
+FIRST = 16
+"""Rows or entries in the first piece: they may be large."""
 
 MOST = 2048
 """The most of anything in one piece."""
@@ -42,12 +43,12 @@ class Loading:
     """One node's reading of the checkpoint in Redis."""
 
     def __init__(
-        self, ask: Callable[..., Deferred[Any]], script: str, keys: tuple[str, str, str, str, str, str], node: str
+        self, ask: Callable[..., Deferred[Any]], script: str, keys: tuple[str, str, str, str], node: str
     ) -> None:
-        """`script`: the SHA-1 of `load.lua`; `keys`: state, log, channels, messages, keys, loads; `node`: its id."""
+        """`script`: the SHA-1 of `load.lua`; `keys`: state, log, rows, loads; `node`: its id."""
         self._ask = ask
         self._script = script
-        self._state, self._log, *self._bodies, self._loads = keys
+        self._state, self._log, self._rows, self._loads = keys
         self._node = node
         self._larger = 1
         self._pieces = 0
@@ -81,18 +82,15 @@ class Loading:
             return None
 
     def _head(self, lease: float = LEASE_SECONDS) -> Deferred[list[Any]]:
-        """The fields of the state, and how many bodies there are. Saves wait for `lease` seconds from now."""
-        keys = (self._state, *self._bodies, self._loads)
+        """The fields of the state, and how many rows there are. Saves wait for `lease` seconds from now."""
+        keys = (self._state, self._rows, self._loads)
         return self._ask("EVALSHA", self._script, len(keys), *keys, self._node, lease)
 
     async def _read(self, fields: list[Any]) -> Loaded | None:
         """The checkpoint with this head, and the entries after it; None if it was replaced meanwhile."""
         saved = _saved_head.decode(fields[9])
-        parts, chain = Parts(saved.head), Chain(saved)
-        channels, messages, keys = self._bodies
-        await self._read_hash(channels, parts.add_channels)
-        await self._read_stream(messages, "-", 1, lambda rows: parts.add_messages(bodies_of(rows)))
-        await self._read_stream(keys, "-", 1, lambda rows: parts.add_keys(bodies_of(rows)))
+        tables, chain = Tables(), Chain(saved)
+        await self._read_rows(tables)
         *end, saved_at, _, expected, found, time = await self._head()
         tail = tail_of(*end)
         complete = (
@@ -114,32 +112,33 @@ class Loading:
                 chain.add(logged)
             return False
 
-        await self._read_stream(self._log, f"({saved.head.sequence}-0", FIRST_CHANNELS, add_entries)
+        await self._read_stream(self._log, f"({saved.head.sequence}-0", add_entries)
         if (await self._head())[9] != fields[9]:
             return None
         return Loaded(
             tail=tail,
             saved=saved,
-            snapshot=parts.snapshot(saved.limits),
+            snapshot=Snapshot(saved.head, tables),
             complete=complete,
             entries=chain.entries,
             is_whole=complete and chain.leads_to(tail),
             past=chain.past,
         )
 
-    async def _read_hash(self, key: str, add: Callable[[list[bytes]], object]) -> None:
-        count, place = self._count(FIRST_CHANNELS), b"0"
+    async def _read_rows(self, tables: Tables) -> None:
+        count, place = self._count(), b"0"
         while True:
-            place, flat = await self._ask("HSCAN", key, place, "COUNT", count.next)
-            add(flat[1::2])
+            place, flat = await self._ask("HSCAN", self._rows, place, "COUNT", count.next)
+            for key, body in zip(flat[::2], flat[1::2], strict=True):
+                tables.add(key.decode(), body)
             if place == b"0":
                 return
             count.had(count.next, sum(map(len, flat)))
             await self._renew()
 
-    async def _read_stream(self, key: str, after: str, first: int, add: Callable[[list[Any]], object]) -> None:
-        """Read a stream, or until `add` returns True. `first`: how many rows to ask for first."""
-        count = self._count(first)
+    async def _read_stream(self, key: str, after: str, add: Callable[[list[Any]], bool]) -> None:
+        """Read a stream, or until `add` returns True."""
+        count = self._count()
         while rows := await self._ask("XRANGE", key, after, "+", "COUNT", count.next):
             if add(rows):
                 return
@@ -147,8 +146,8 @@ class Loading:
             count.had(len(rows), sum(len(fields[-1]) for _, fields in rows))
             await self._renew()
 
-    def _count(self, first: int) -> Count:
-        return Count(first * self._larger, MOST * self._larger, PIECE_BYTES * self._larger)
+    def _count(self) -> Count:
+        return Count(FIRST * self._larger, MOST * self._larger, PIECE_BYTES * self._larger)
 
     async def _renew(self) -> None:
         """Another piece was read."""

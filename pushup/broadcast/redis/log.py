@@ -5,9 +5,9 @@
 | `{PREFIX}:state` | string: the format (`pushup.broadcast.formats`); `3` is part of the names of all others |
 | `{PREFIX}:3:state` | hash: cluster, epoch and its run of Redis; the end of the log; the version; the checkpoint |
 | `{PREFIX}:3:log` | stream: the entries, by their last sequence; trimmed some time after the checkpoint contains them |
-| `{PREFIX}:3:channels`, `:messages`, `:keys` | the checkpoint's bodies (`pushup.broadcast.checkpoint`) |
+| `{PREFIX}:3:rows` | hash: the checkpoint's rows, by their keys (`pushup.core.tables`) |
 | `{PREFIX}:3:loads` | until when saves wait for each node that reads the checkpoint (`loading`) |
-| `{PREFIX}:3:begin:{EPOCH}`, `:begin:{EPOCH}:keys` | channels and keys of an epoch that is about to begin |
+| `{PREFIX}:3:begin:{EPOCH}` | hash: the rows of an epoch that is about to begin |
 | `{PREFIX}:3:leases`, `:members` | until when each node counts as alive, and what is known of it |
 | `{PREFIX}:3:vouchers` | after a restart of Redis: which nodes have found all that they know in the log (`recovery`) |
 
@@ -29,14 +29,13 @@ import msgspec
 from msgspec import Struct
 from twisted.internet.defer import Deferred, FirstError, gatherResults
 
-from pushup.broadcast.checkpoint import encode, head_of
 from pushup.broadcast.epochs import order_of
 from pushup.broadcast.formats import FORMAT, IN_REDIS, check_known, other_format
 from pushup.broadcast.redis.connection import RedisConnection, Reply
 from pushup.broadcast.redis.connector import Connects
 from pushup.broadcast.redis.errors import EpochOver, ErrorCode, ErrorReply, Incomplete, Lost
 from pushup.broadcast.redis.loading import Loading
-from pushup.broadcast.redis.pieces import PIECE_OF_EPOCH, Count, keys_in_pieces
+from pushup.broadcast.redis.pieces import PIECE_OF_EPOCH, Count
 from pushup.broadcast.redis.records import LastEntry, Loaded, Report, SavedHead, Tail, Vouchers
 from pushup.broadcast.redis.replies import (
     TAIL_FIELDS,
@@ -50,8 +49,8 @@ from pushup.broadcast.redis.replies import (
 )
 from pushup.core.commands import Command, Entry
 from pushup.core.cursor import Cursor
-from pushup.core.keys import Remembered
-from pushup.core.snapshot import Changes, ChannelSnapshot
+from pushup.core.snapshot import Changes, Head
+from pushup.core.tables import Stored, encode
 
 READ_SECONDS = 1.0
 """How long Redis waits for a new entry before it replies that there is none. It is the heartbeat of a reading node."""
@@ -63,10 +62,10 @@ BATCH = 128
 """The most entries read at a time."""
 
 BEGIN_SECONDS = 60
-"""How long the channels and keys of a new epoch stay in Redis if the node that sends them does not get to begin it."""
+"""How long the rows of a new epoch stay in Redis if the node that sends them does not get to begin it."""
 
-_TYPES = ("hash", "stream", "hash", "stream", "stream", "zset", "zset", "hash", "hash")
-"""Of the state, the log, the channels, messages, keys, loads, leases, members and vouchers."""
+_TYPES = ("hash", "stream", "hash", "zset", "zset", "hash", "hash")
+"""Of the state, the log, the rows, loads, leases, members and vouchers."""
 
 Appended = int | EpochOver | ErrorReply | Lost
 """The reply to an append: the last sequence of the entry, or why it has none (after `Lost` it may have one)."""
@@ -106,7 +105,7 @@ class RedisLog:
         self._format = f"{{{prefix}}}:state"
         self._state, self._log, self._vouchers = key("state"), key("log"), key("vouchers")
         self._loads, self._begin = key("loads"), key("begin")
-        self._parts = (self._state, self._log, key("channels"), key("messages"), key("keys"))
+        self._parts = (self._state, self._log, key("rows"))
         self._members = (self._state, key("leases"), key("members"))
         self.run = ""
         """Identifies this run of Redis: it changes with a restart, and when another server takes over. The process'
@@ -206,38 +205,24 @@ class RedisLog:
         return await Loading(self.connection.ask, _LOAD.sha, (*self._parts, self._loads), node).run()
 
     async def begin(
-        self,
-        over: str,
-        changes: Changes,
-        channels: Iterable[ChannelSnapshot] | None = None,
-        keys: Iterable[tuple[str, Remembered]] | None = None,
-        cluster: str = "",
-        *,
-        after: bytes = b"",
+        self, over: str, head: Head, rows: Iterable[Stored] = (), cluster: str = "", *, after: bytes = b""
     ) -> bool:
-        """Replace the epoch `over` by that of these changes; it is followed in this run.
+        """Replace the epoch `over` by that of this head, with these rows; it is followed in this run.
 
-        It has these channels and keys, by default those of the changes; they are sent in pieces.
-        `cluster`: its name; empty if it is founded now, and named by this epoch.
+        They are sent in pieces. `cluster`: its name; empty if it is founded now, and named by this epoch.
         `after`: the tag of the last entry that may be in the log; empty for any. Returns False if there is a later one,
-        if another node has replaced the epoch already, or if the channels and keys did not all arrive.
+        if another node has replaced the epoch already, or if the rows did not all arrive.
         """
-        new, count = f"{self._begin}:{changes.epoch}", 0
-        channels = iter(changes.channels if channels is None else channels)
-        while piece := [word for c in islice(channels, PIECE_OF_EPOCH) for word in (c.name, encode(c))]:
+        new, count = f"{self._begin}:{head.epoch}", 0
+        rows = iter(rows)
+        while piece := [word for row in islice(rows, PIECE_OF_EPOCH) for word in (row.key, bytes(row.body or b""))]:
             count += len(piece) // 2
             await self.connection.ask("HSET", new, *piece)
             await self.connection.ask("EXPIRE", new, BEGIN_SECONDS)
-        new_keys, bodies = f"{new}:keys", 0
-        for body in keys_in_pieces(changes.keys if keys is None else keys):
-            bodies += 1
-            await self.connection.ask("XADD", new_keys, f"{body[-1][1].sequence}-0", "body", encode(body))
-            await self.connection.ask("EXPIRE", new_keys, BEGIN_SECONDS)
-        head = encode(SavedHead(head_of(changes), changes.epoch, changes.limits))
-        name = cluster or changes.epoch
-        names = (*self._parts, self._vouchers, new, new_keys, self._format)
-        words = (over, changes.epoch, changes.time, self.run, changes.version, head, count, name)
-        return bool(await self._evaluate(_BEGIN, names, *words, changes.sequence, bodies, FORMAT, after))
+        saved = encode(SavedHead(head, head.epoch))
+        names = (*self._parts, self._vouchers, new, self._format)
+        words = (over, head.epoch, head.time, self.run, head.version, saved, count, cluster or head.epoch)
+        return bool(await self._evaluate(_BEGIN, names, *words, head.sequence, FORMAT, after))
 
     async def switch(self, after: bytes, tag: str, command: Command, **fields: str | float) -> bool:
         """Append a command right after the entry with the tag `after`, and change these fields of the state with it.
@@ -269,22 +254,12 @@ class RedisLog:
 
         Returns False if another node has saved since, or one is loading. Raises: Incomplete.
         """
-        reply = await self._evaluate(
-            _SAVE,
-            (*self._parts, self._loads),
-            changes.epoch,
-            saved,
-            changes.sequence,
-            encode(SavedHead(head_of(changes), tag, changes.limits)),
-            min(keep_after, changes.sequence) + 1,
-            encode(changes.messages) if changes.messages else b"",
-            changes.first_message,
-            encode(changes.keys) if changes.keys else b"",
-            changes.first_key,
-            len(changes.channels),
-            *[word for channel in changes.channels for word in (channel.name, encode(channel))],
-            *changes.forgotten,
-        )
+        head = changes.head
+        kept = [word for row in changes.rows if row.body is not None for word in (row.key, bytes(row.body))]
+        removed = [row.key for row in changes.rows if row.body is None]
+        saved_head, first = encode(SavedHead(head, tag)), min(keep_after, head.sequence) + 1
+        words = (head.epoch, saved, head.sequence, saved_head, first, len(kept) // 2, *kept, *removed)
+        reply = await self._evaluate(_SAVE, (*self._parts, self._loads), *words)
         if reply == -1:
             raise Incomplete("Redis has lost a part of the checkpoint (was a key deleted or evicted?)")
         return bool(reply)

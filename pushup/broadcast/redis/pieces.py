@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
-from pushup.core.keys import Remembered
-
 PIECE_BYTES = 128 * 1024
 """A piece has about this size: one or two milliseconds of work, for Redis and for this node."""
 
 PIECE_OF_EPOCH = 512
-"""Channels or idempotency keys of a new epoch that are encoded and sent at a time: 2 ms of work."""
+"""Rows of a new epoch that are encoded and sent at a time: 2 ms of work."""
 
 
 class Count:
@@ -28,15 +24,3 @@ class Count:
         if items:
             fitting = items * self._bytes // max(size, 1)
             self.next = max(1, min(2 * self.next, fitting, self._most))
-
-
-def keys_in_pieces(keys: Iterable[tuple[str, Remembered]]) -> Iterator[list[tuple[str, Remembered]]]:
-    """Pieces of which each begins with a later sequence than the one before ends with."""
-    piece: list[tuple[str, Remembered]] = []
-    for key, remembered in keys:
-        if len(piece) >= PIECE_OF_EPOCH and remembered.sequence > piece[-1][1].sequence:
-            yield piece
-            piece = []
-        piece.append((key, remembered))
-    if piece:
-        yield piece

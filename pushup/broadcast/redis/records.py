@@ -6,13 +6,11 @@ from enum import Enum
 
 from msgspec import Raw, Struct
 
-from pushup.broadcast.checkpoint import Head
 from pushup.broadcast.members import Member
 from pushup.core.commands import Continue, Entry
 from pushup.core.cursor import Cursor
-from pushup.core.limits import Limits
 from pushup.core.past_epochs import PastEpoch
-from pushup.core.snapshot import Snapshot
+from pushup.core.snapshot import Head, Snapshot
 
 
 class Tail(Struct, frozen=True):
@@ -85,11 +83,10 @@ class Vouchers(Struct, frozen=True):
 
 
 class SavedHead(Struct, frozen=True, forbid_unknown_fields=True):
-    """The checkpoint's head, the tag of its last entry, and the limits under which its entries were applied."""
+    """The checkpoint's head, and the tag of its last entry."""
 
     head: Head
     tag: str
-    limits: Limits
 
 
 class Chain:
@@ -128,7 +125,7 @@ class Chain:
 class Loaded(Struct, frozen=True):
     """A checkpoint and the entries after it, up to where the log ended when the checkpoint had been read.
 
-    The snapshot's channels are in any order. `complete`: no part of the checkpoint is missing; `is_whole`: nor any of
+    `complete`: no part of the checkpoint is missing; `is_whole`: nor any of
     the entries. `past`: the former names of the epoch at the end.
     """
 

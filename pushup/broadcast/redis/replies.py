@@ -117,7 +117,3 @@ def replica_in(info: dict[str, str]) -> str:
 
 def fields_of(flat: list[bytes]) -> dict[bytes, bytes]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
-
-
-def bodies_of(rows: list[Any]) -> list[bytes]:
-    return [fields[1] for _, fields in rows]

@@ -15,7 +15,7 @@ SAVE_SECONDS = 1.0
 """How often the checkpoint is brought up to date while there are new entries."""
 
 SAVE_CHANGES = 2000
-"""After this many changed messages and channels it is brought up to date at once: collecting and encoding them takes
+"""After this many changed rows it is brought up to date at once: collecting and encoding them takes
 about 3 ms, and what one save adds is a small piece for a node that loads."""
 
 LOG_SECONDS = 60.0
@@ -50,14 +50,14 @@ class Saving:
         keep_after = 0
         while self._saves and self._saves[0][0] <= now - LOG_SECONDS:
             keep_after = self._saves.popleft()[1]
-        self._saves.append((now, changes.sequence))
+        self._saves.append((now, changes.head.sequence))
         try:
             await log.save(saved, changes, self._replica.tag.decode(), keep_after=keep_after)
         except Incomplete as error:
             await self.begin_epoch(log, follower.cursor.epoch, str(error), after=self._replica.tag)
 
     async def begin_epoch(self, log: RedisLog, over: str, reason: str, *, after: bytes = b"") -> None:
-        """Give the log up, which is in the epoch `over`, and begin another with this node's channels.
+        """Give the log up, which is in the epoch `over`, and begin another with this node's rows.
 
         `after`: as that of `EpochStarter.begin`.
         """

@@ -1,0 +1,96 @@
+"""A table that keeps the last rows for some time: the form of every part of the state but channels and messages.
+
+A new one is a subclass in a module of its own, and its name in `pushup.core.tables`. Snapshots, checkpoints, journals
+and the transfer to another process then contain it, it expires with everything else, and a new epoch keeps it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from pushup.core.change_log import Name, TableChanges
+from pushup.core.rows import Row
+from pushup.core.rules import Rules
+
+
+class TimedRow(Row, Protocol):
+    """A row of a bounded table, with the first sequence and the time of the entry that put it there."""
+
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def time(self) -> float: ...
+
+
+R = TypeVar("R", bound=TimedRow)
+
+
+class BoundedTable(Generic[R]):
+    """Rows by name, the one that was put there first first."""
+
+    name: ClassVar[str]
+    row_type: ClassVar[type[Any]]
+
+    def __init__(self, rules: Rules, changes: TableChanges) -> None:
+        self._rules = rules
+        self._changes = changes
+        self._rows: OrderedDict[Name, R] = OrderedDict()
+
+    @property
+    def limit(self) -> int:
+        """The most rows; beyond it, the oldest two go for each that comes."""
+        raise NotImplementedError
+
+    @property
+    def seconds(self) -> float:
+        """How long a row is kept after its time."""
+        return self._rules.limits.retention_seconds
+
+    def get(self, name: Name) -> R | None:
+        return self._rows.get(name)
+
+    def put(self, row: R) -> None:
+        """Add the newest row, or put it in the place of one with its name."""
+        name = row.row_name
+        self._rows[name] = row
+        self._rows.move_to_end(name)
+        self._changes.note(name)
+        for _ in range(2):
+            if len(self._rows) > self.limit:
+                self._drop_oldest()
+
+    @property
+    def next_time(self) -> float | None:
+        """When the oldest row is due to go."""
+        return next(iter(self._rows.values())).time + self.seconds if self._rows else None
+
+    def expire(self, time: float, most: int) -> None:
+        """Drop at most `most` rows that are due at `time`."""
+        horizon = time - self.seconds
+        while most > 0 and self._rows and next(iter(self._rows.values())).time <= horizon:
+            self._drop_oldest()
+            most -= 1
+
+    def _drop_oldest(self) -> None:
+        name, _ = self._rows.popitem(last=False)
+        self._changes.note(name)
+
+    # Snapshots.
+
+    def names(self) -> list[Name]:
+        """All names, the oldest row first. O(their number), 0.01 us each."""
+        return list(self._rows)
+
+    row = get
+
+    def restore(self, row: R) -> None:
+        """Add a row from a checkpoint, by `place`."""
+        self._rows[row.row_name] = row
+
+    def take_apart(self) -> Iterator[None]:
+        """Remove everything, one thing for each item: freeing all at once takes long."""
+        while self._rows:
+            self._rows.popitem()
+            yield

@@ -1,0 +1,68 @@
+"""The tables of the replicated state, and the one form in which their rows are stored and sent: a key and JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct, ValidationError
+
+from pushup.core.bounded_table import BoundedTable
+from pushup.core.change_log import Name
+from pushup.core.keys import Keys
+from pushup.core.rows import ChannelRow, MessageRow, Rows
+
+CHANNELS, MESSAGES = "channels", "messages"
+
+BOUNDED: list[type[BoundedTable[Any]]] = [Keys]
+"""The tables that keep rows for some time. A new one is added here, and written in a module of its own."""
+
+encode = msgspec.json.Encoder().encode
+
+
+class Stored(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """A row as it is stored and sent: its key, `TABLE/NAME`, and its JSON; None if it was removed."""
+
+    key: str
+    body: Raw | None
+
+
+def stored(table: str, name: Name, row: Any) -> Stored:
+    """`row`: None if it was removed."""
+    return Stored(f"{table}/{name}", None if row is None else Raw(encode(row)))
+
+
+class Tables:
+    """The rows of all tables."""
+
+    __slots__ = ("_by_name", "_decoders")
+
+    def __init__(self) -> None:
+        kinds = {CHANNELS: ChannelRow, MESSAGES: MessageRow} | {table.name: table.row_type for table in BOUNDED}
+        self._by_name = {name: Rows() for name in kinds}
+        self._decoders = {name: msgspec.json.Decoder(kind) for name, kind in kinds.items()}
+
+    def __getitem__(self, table: str) -> Rows:
+        return self._by_name[table]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tables) and self._by_name == other._by_name
+
+    __hash__ = None  # type: ignore[assignment]  # they change
+
+    def __repr__(self) -> str:
+        return repr(self._by_name)
+
+    def all(self) -> list[Rows]:
+        return list(self._by_name.values())
+
+    def add(self, key: str, body: bytes | Raw | None) -> None:
+        """Take a row that was stored or sent. Raises: msgspec.DecodeError."""
+        table, _, name = key.partition("/")
+        if (decoder := self._decoders.get(table)) is None:
+            raise ValidationError(f"Invalid value: there is no table {table!r}")
+        rows = self._by_name[table]
+        if body is None:
+            rows.remove(int(name) if table == MESSAGES else name)
+        else:
+            rows.put(decoder.decode(body))
