@@ -599,7 +599,7 @@ def test_a_journal_of_another_format_is_left_alone(path: Path) -> None:
         change(path, f"PRAGMA user_version = {version}")
         text = error_of(path)
         assert f"has format {version}" in text
-        assert "uses format 3" in text
+        assert "uses format 4" in text
     change(path, "PRAGMA user_version = 3")
     Opened(path).close()
 

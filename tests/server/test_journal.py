@@ -597,7 +597,7 @@ def test_an_unusable_journal_is_reported(serve: Serve, path: Path, tmp_path: Pat
         caller.publish(["a"], 1)
         end(server, signal.SIGTERM)
     _change(path, "PRAGMA user_version = 2")
-    assert "has format 2, and this release uses format 3" in told(path)
+    assert "has format 2, and this release uses format 4" in told(path)
     _change(path, "PRAGMA user_version = 3")
     _change(path, "UPDATE messages SET body = '[{'")
     assert "is damaged" in told(path)

@@ -165,7 +165,7 @@ def check_versions(simulation: Simulation) -> None:
     """A node that is too old for the log is not ready."""
     if simulation.redis is None:
         return
-    version = int(simulation.redis.data.get(b"{pushup}:3:state", {}).get(b"version", 0))
+    version = int(simulation.redis.data.get(b"{pushup}:4:state", {}).get(b"version", 0))
     for server in simulation.servers:
         is_too_old = server.runs_version is not None and server.runs_version < version
         links = simulation.network.both(server.name, redis_server.HOST)
@@ -276,11 +276,11 @@ def _was_replicated(redis: RedisServer, publication: Publication, began: float) 
     That may happen while the answer is on its way to the publisher.
     """
     epoch, _, sequence = publication.ids[-1].rpartition("-")
-    log = redis.at(redis.replicated).get(b"{pushup}:3:state", {})
+    log = redis.at(redis.replicated).get(b"{pushup}:4:state", {})
     if log.get(b"epoch") != epoch.encode() or int(log[b"sequence"]) >= int(sequence):
         return True
     for at, writes in redis.replicas_before:
-        log = redis.made_by(writes).get(b"{pushup}:3:state", {}) if at >= began + publication.began_at else {}
+        log = redis.made_by(writes).get(b"{pushup}:4:state", {}) if at >= began + publication.began_at else {}
         if log.get(b"epoch") == epoch.encode() and int(log[b"sequence"]) >= int(sequence):
             return True
     return False
@@ -326,7 +326,7 @@ def note_epoch(simulation: Simulation) -> None:
     """
     redis, epochs, order = simulation.redis, simulation.epochs, simulation.checker.order
     assert redis is not None
-    state = redis.data.get(b"{pushup}:3:state")
+    state = redis.data.get(b"{pushup}:4:state")
     if state is None or (new := state[b"epoch"].decode()) in epochs:
         return  # what the epoch begins with did not all arrive, or another node has begun it
     latest = max(epochs, key=lambda name: order.epoch(f"{name}-0"), default="")
@@ -346,7 +346,7 @@ def check_kept_keys(simulation: Simulation) -> None:
     """An epoch that has just begun has the idempotency keys of the server that began it."""
     redis = simulation.redis
     assert redis is not None
-    stream = redis.data.get(b"{pushup}:3:keys")
+    stream = redis.data.get(b"{pushup}:4:keys")
     bodies = [fields[1] for _, fields in stream.rows] if stream is not None else []
     kept = {key for body in bodies for key, _ in json.loads(body)}
     server = next(server for server in simulation.servers if server.name == redis.asked_by)

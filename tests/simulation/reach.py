@@ -111,7 +111,7 @@ def _wrote(simulation: Simulation, words: list[bytes], reply: Any) -> None:
     if reply != 0:
         return
     assert simulation.redis is not None
-    state = simulation.redis.data.get(b"{pushup}:3:state", {})
+    state = simulation.redis.data.get(b"{pushup}:4:state", {})
     if words[1] == _APPEND:
         reach("an append came after the epoch had ended")
     elif words[1] == _BEGIN:
@@ -130,7 +130,7 @@ def redis_came_back(simulation: Simulation) -> None:
     """Called when Redis runs again, before any node has connected."""
     reach, servers, redis = simulation.world.reach, simulation.servers, simulation.redis
     assert redis is not None
-    if redis.appendfsync == "always" and not redis.promoted and b"{pushup}:3:state" in redis.data:
+    if redis.appendfsync == "always" and not redis.promoted and b"{pushup}:4:state" in redis.data:
         inside.note_unknowable(simulation, redis.end)
     if any(s.draining and s.is_running for s in servers):
         reach("Redis came back while a node was draining")
@@ -138,7 +138,7 @@ def redis_came_back(simulation: Simulation) -> None:
         reach("Redis came back while a node was paused")
     if not any(s.is_running for s in servers):
         reach("Redis came back while no node was alive")
-    state = redis.data.get(b"{pushup}:3:state", {})
+    state = redis.data.get(b"{pushup}:4:state", {})
     for server in servers:
         cursor = server.node.cursor
         same_epoch = cursor.epoch.encode() == state.get(b"epoch")

@@ -13,7 +13,7 @@ from tests.simulation.redis_server import HOST, RedisServer
 from tests.simulation.world import Process, World
 
 KEY = b"key"
-STATE, LOG = b"{pushup}:3:state", b"{pushup}:3:log"
+STATE, LOG = b"{pushup}:4:state", b"{pushup}:4:log"
 APPEND = SCRIPTS[0].sha.encode()
 
 

@@ -24,7 +24,7 @@ from tests.core.builders import ids, poll, publish
 from tests.core.random_entries import sorted_snapshot
 from tests.next_version import NEXT_VERSION, next_version
 
-STATE, LOG, MEMBERS = b"{pushup}:3:state", b"{pushup}:3:log", b"{pushup}:3:members"
+STATE, LOG, MEMBERS = b"{pushup}:4:state", b"{pushup}:4:log", b"{pushup}:4:members"
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_before_that_nodes_can_be_replaced_by_older_ones(old: Cluster) -> None:
     assert is_one(old)
 
 
-@pytest.mark.parametrize("key", [b"{pushup}:3:leases", MEMBERS])
+@pytest.mark.parametrize("key", [b"{pushup}:4:leases", MEMBERS])
 def test_the_version_stays_while_a_node_may_be_unknown(old: Cluster, key: bytes) -> None:
     """Redis has lost the list of nodes: those that are silent may still be alive."""
     start_old(old)
@@ -142,7 +142,7 @@ def test_a_node_that_becomes_too_old_while_following(cluster: Cluster, logged_fa
     node = cluster.nodes[0]
     tail = cluster.redis.data[STATE][b"tag"]
     number = LATEST_VERSION + 1
-    keys = (STATE, LOG, b"{pushup}:3:vouchers")
+    keys = (STATE, LOG, b"{pushup}:4:vouchers")
     cluster.redis.run_script(
         "switch", keys, (tail, b"s", msgspec.json.encode(Upgrade(number)), b"version", b"%d" % number)
     )
@@ -213,7 +213,7 @@ def test_limits_change_by_one_entry(cluster: Cluster) -> None:
 # What a newer release has written in this format.
 
 
-KEPT = (STATE, LOG, *[b"{pushup}:3:" + name for name in (b"channels", b"messages", b"keys")])
+KEPT = (STATE, LOG, *[b"{pushup}:4:" + name for name in (b"channels", b"messages", b"keys")])
 """All but who is there."""
 
 NEWER = [b'{"type":"future"}', b'{"type":"close","channel":"a","why":1}']
@@ -286,7 +286,7 @@ def test_a_report_of_a_newer_release_is_read(cluster: Cluster, logged_failures: 
     report = {"id": "new", "name": "", "addresses": [], "cursor": "", "held_polls": 0, "version": "9", "why": 1}
     report |= {"latest_version": 2, "limits": msgspec.to_builtins(Limits()) | {"why": 1}}
     text = msgspec.json.encode(report)
-    keys = (STATE, b"{pushup}:3:leases", MEMBERS, b"{pushup}:state")
+    keys = (STATE, b"{pushup}:4:leases", MEMBERS, b"{pushup}:state")
     for _ in range(8):
         cluster.redis.run_script("report", keys, (b"new", text, b"3", b"0", b"3"))
         cluster.advance(1.0)
@@ -302,7 +302,7 @@ def test_a_report_of_a_newer_release_is_read(cluster: Cluster, logged_failures: 
 
 def append(cluster: Cluster, command: bytes) -> None:
     """Append this to the log, whatever it is."""
-    keys, after = (STATE, LOG, b"{pushup}:3:vouchers"), cluster.redis.data[STATE][b"tag"]
+    keys, after = (STATE, LOG, b"{pushup}:4:vouchers"), cluster.redis.data[STATE][b"tag"]
     assert cluster.redis.run_script("switch", keys, (after, b"odd", command)) == 1
 
 
@@ -401,7 +401,7 @@ def test_a_node_that_cannot_read_an_entry_notices_a_fork(logged_failures: list[s
         command, history = msgspec.json.encode(publish("a")), cluster.redis.history.encode()
         for tag in (b"x.1", b"x.2"):
             cluster.redis.run_script("append", (STATE, LOG), (dump[STATE][b"epoch"], tag, b"1", command, history))
-        keys, other = (STATE, b"{pushup}:3:leases", b"{pushup}:3:members"), msgspec.json.encode(first)
+        keys, other = (STATE, b"{pushup}:4:leases", b"{pushup}:4:members"), msgspec.json.encode(first)
         for _ in range(round(STUCK_RETRY_SECONDS) + 3):
             cluster.redis.run_script("report", (*keys, b"{pushup}:state"), (b"a", other, b"3", b"0", b"3"))
             cluster.advance(1.0)
@@ -502,9 +502,9 @@ def test_a_checkpoint_that_is_older_than_remembered_is_loaded_and_saved_again(cl
     assert saver.state.changes_known_after == 2
     held = [node.hold(poll("a", cursor=node.cursor, timeout=60.0)) for node in cluster.nodes]
     for key in (b"channels", b"messages", b"keys"):
-        cluster.redis.data.pop(b"{pushup}:3:" + key, None)
-        if b"{pushup}:3:" + key in dump:
-            cluster.redis.data[b"{pushup}:3:" + key] = dump[b"{pushup}:3:" + key]
+        cluster.redis.data.pop(b"{pushup}:4:" + key, None)
+        if b"{pushup}:4:" + key in dump:
+            cluster.redis.data[b"{pushup}:4:" + key] = dump[b"{pushup}:4:" + key]
     state = cluster.redis.data[STATE]
     state |= {name: dump[STATE][name] for name in (b"saved", b"checkpoint", b"parts")}
     cluster.publish(cluster.nodes[1], "b")

@@ -21,9 +21,9 @@ from tests.broadcast.redis.following_nodes import Cluster, Disk, FollowingNode, 
 from tests.core.builders import gaps, ids, poll, publish
 from tests.net.observed_log import logged_at
 
-STATE = b"{pushup}:3:state"
+STATE = b"{pushup}:4:state"
 FORMAT_KEY = b"{pushup}:state"
-KEPT = (STATE, b"{pushup}:3:log", b"{pushup}:3:channels", b"{pushup}:3:messages", b"{pushup}:3:keys")
+KEPT = (STATE, b"{pushup}:4:log", b"{pushup}:4:channels", b"{pushup}:4:messages", b"{pushup}:4:keys")
 """All but who is there."""
 
 
@@ -120,7 +120,7 @@ def test_an_address_that_leads_to_another_cluster_for_a_while(here: Place, other
     assert "Redis (redis_prefix pushup)" in line
     assert "restart it" in line
     assert other.content() == before
-    assert b"{pushup}:3:vouchers" not in other.redis.data
+    assert b"{pushup}:4:vouchers" not in other.redis.data
     here.publish(here.nodes[1], "a")
     here.lead_to(node, here.redis)
     here.advance(4.0)
@@ -319,7 +319,7 @@ def test_a_log_of_another_format_is_refused(here: Place, found: str) -> None:
             connection.abort("reconnect")
         here.advance(3.0)
     assert not here.nodes[0].follows
-    assert any(f"has format {1 if found == 'older' else 4}, and this release uses format 3" in line for line in lines)
+    assert any(f"has format {1 if found == 'older' else 5}, and this release uses format 4" in line for line in lines)
     unchanged = {key: value for key, value in here.redis.dump().items() if key in KEPT}
     assert unchanged == {key: value for key, value in before.items() if key in KEPT}
     here.redis.data[FORMAT_KEY] = b"3"

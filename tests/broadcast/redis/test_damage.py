@@ -12,7 +12,7 @@ from tests.broadcast.redis.following_nodes import Cluster
 from tests.core.builders import poll, publish
 from tests.core.random_entries import sorted_snapshot
 
-PREFIX = b"{pushup}:3:"
+PREFIX = b"{pushup}:4:"
 STATE = PREFIX + b"state"
 FIELDS = (b"epoch", b"sequence", b"time", b"tag", b"run", b"saved", b"checkpoint", b"parts", b"waits")
 """Of the state, but for the version: a higher one is that of a newer release, and is refused."""

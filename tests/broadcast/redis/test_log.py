@@ -73,7 +73,7 @@ class ReadLog:
 
     def row(self, number: int = -1) -> dict[bytes, bytes]:
         """The fields of an entry as they are in Redis."""
-        fields = self.redis.data[b"{%s}:3:log" % b"pushup"].rows[number][1]
+        fields = self.redis.data[b"{%s}:4:log" % b"pushup"].rows[number][1]
         return dict(zip(fields[::2], fields[1::2], strict=True))
 
 
@@ -101,7 +101,7 @@ def test_the_keys_in_redis_begin_with_the_prefix_in_braces() -> None:
     log = ReadLog("x:é")
     log.append(publish("a"))
     assert all(key.startswith("{x:é}:".encode()) for key in log.redis.data)
-    assert "{x:é}:3:log".encode() in log.redis.data
+    assert "{x:é}:4:log".encode() in log.redis.data
 
 
 def test_the_names_of_the_keys(log: ReadLog) -> None:
@@ -115,7 +115,7 @@ def test_the_names_of_the_keys(log: ReadLog) -> None:
     log.redis.step()
     assert {key.decode() for key in log.redis.data} == {
         "{pushup}:state",
-        *["{pushup}:3:" + name for name in names.split()],
+        *["{pushup}:4:" + name for name in names.split()],
     }
     log.redis.settle()
 
@@ -171,7 +171,7 @@ def damage(log: ReadLog, number: int, field: bytes, value: bytes | None) -> None
     fields.pop(field)
     if value is not None:
         fields[field] = value
-    rows = log.redis.data[b"{pushup}:3:log"].rows
+    rows = log.redis.data[b"{pushup}:4:log"].rows
     rows[number] = (rows[number][0], [word for pair in fields.items() for word in pair])
 
 
@@ -221,8 +221,8 @@ def test_only_one_entry_follows_another(log: ReadLog) -> None:
     log.append(publish("a"))
     before = log.redis.dump()
     assert log.now(log.log.switch(b"e1", "s", Continue("e2"), epoch="e2")) is False
-    assert log.redis.data[b"{pushup}:3:state"] == before[b"{pushup}:3:state"]
-    assert len(log.redis.data[b"{pushup}:3:log"].rows) == 1
+    assert log.redis.data[b"{pushup}:4:state"] == before[b"{pushup}:4:state"]
+    assert len(log.redis.data[b"{pushup}:4:log"].rows) == 1
 
 
 def test_an_epoch_replaces_the_one_it_names(log: ReadLog) -> None:
@@ -238,7 +238,7 @@ def test_an_epoch_replaces_no_entry_that_its_node_does_not_know(log: ReadLog) ->
     changes = new_epoch(ReplicatedState(Limits(), epoch="").snapshot(), "e2")
     log.append(publish("a"), publish("a", key="k"))
     assert log.now(log.log.begin("e1", changes, after=b"t0")) is False
-    assert len(log.redis.data[b"{pushup}:3:log"].rows) == 2
+    assert len(log.redis.data[b"{pushup}:4:log"].rows) == 2
     assert not [key for key in log.redis.data if b"begin" in key]
     assert log.now(log.log.begin("e1", changes, after=b"t1")) is True
 
@@ -247,11 +247,11 @@ def test_no_epoch_begins_beside_a_log_of_another_format(log: ReadLog) -> None:
     """It may have come between this node's look at the format and its request to begin."""
     changes = new_epoch(ReplicatedState(Limits(), epoch="").snapshot(), "e2")
     log.redis.data[b"{pushup}:state"] = b"4"
-    before = log.redis.data[b"{pushup}:3:state"].copy()
+    before = log.redis.data[b"{pushup}:4:state"].copy()
     reply = log.now(log.log.begin("e1", changes))
     assert isinstance(reply, ErrorReply)
     assert str(reply) == "FORMAT the message log has format 4"
-    assert (log.redis.data[b"{pushup}:state"], log.redis.data[b"{pushup}:3:state"]) == (b"4", before)
+    assert (log.redis.data[b"{pushup}:state"], log.redis.data[b"{pushup}:4:state"]) == (b"4", before)
 
 
 def test_a_format_that_was_evicted_is_written_again(log: ReadLog) -> None:
@@ -289,7 +289,7 @@ def test_who_vouches(log: ReadLog) -> None:
     run, log.log.run = log.log.run, "a later one"
     assert vouchers("d", None).by_node == {}
     log.log.run = run
-    del log.redis.data[b"{pushup}:3:leases"]
+    del log.redis.data[b"{pushup}:4:leases"]
     assert vouchers("d", None).members == frozenset("ab")
     assert log.now(log.log.switch(b"e1", "s", Continue("e2"), epoch="e2")) is True
     assert vouchers("d", None).by_node == {}
@@ -332,7 +332,7 @@ def test_earlier_and_later_epochs(log: ReadLog) -> None:
 def test_a_hole_is_a_loss_and_a_log_that_begins_later_is_not(log: ReadLog) -> None:
     """If the log has entries before a sequence but not the sequence it was lost; otherwise it was trimmed."""
     log.append(*[publish("a")] * 6)
-    rows = log.redis.data[b"{pushup}:3:log"].rows
+    rows = log.redis.data[b"{pushup}:4:log"].rows
     del rows[2:4]
     assert log.find(Cursor("e1", 3), b"t2") is LastEntry.MISSING
     assert log.find(Cursor("e1", 4), b"t3") is LastEntry.CONTAINED
@@ -350,13 +350,13 @@ def test_a_hole_is_a_loss_and_a_log_that_begins_later_is_not(log: ReadLog) -> No
 def test_what_a_log_that_begins_later_says(log: ReadLog) -> None:
     """That an entry of another chain is at a place, or right after it; nothing of the places before that."""
     log.append(*[publish("a")] * 3, batch(draft("a"), draft("a"), draft("a")), publish("a"))
-    rows = log.redis.data[b"{pushup}:3:log"].rows
+    rows = log.redis.data[b"{pushup}:4:log"].rows
     del rows[:3]  # it begins with the batch, 4 to 6
     for sequence, found in ((1, LastEntry.UNKNOWN), (2, LastEntry.UNKNOWN), (3, LastEntry.MISSING),
                             (4, LastEntry.MISSING), (5, LastEntry.MISSING), (6, LastEntry.MISSING)):  # fmt: skip
         assert log.find(Cursor("e1", sequence), b"other") is found, sequence
     assert log.find(Cursor("e2", 1), b"other") is LastEntry.MISSING
-    log.redis.data[b"{pushup}:3:state"].clear()
+    log.redis.data[b"{pushup}:4:state"].clear()
     assert log.find(Cursor("e1", 1), b"other") is LastEntry.UNKNOWN
 
 
@@ -365,7 +365,7 @@ def test_an_entry_that_cannot_be_read_says_nothing_of_its_place(log: ReadLog) ->
     log.append(*[publish("a")] * 4)
     damage(log, 1, b"command", b"{}")
     assert log.find(Cursor("e1", 2), b"other") is LastEntry.MISSING
-    del log.redis.data[b"{pushup}:3:log"].rows[0]
+    del log.redis.data[b"{pushup}:4:log"].rows[0]
     assert log.find(Cursor("e1", 1), b"other") is LastEntry.UNKNOWN
     assert log.find(Cursor("e1", 1), b"t0") is LastEntry.CONTAINED
 
@@ -401,7 +401,7 @@ def test_a_save_trims_the_log(log: ReadLog, keep_after: int, kept: list[int]) ->
     state = log.state()
     log.append(*[publish("a")] * 2)
     assert log.save(state, keep_after=keep_after) is True
-    assert [number for number, _ in log.redis.data[b"{pushup}:3:log"].rows] == kept
+    assert [number for number, _ in log.redis.data[b"{pushup}:4:log"].rows] == kept
 
 
 def test_a_report_says_where_the_checkpoint_is(log: ReadLog) -> None:
@@ -436,7 +436,7 @@ def test_a_save_adds_what_has_changed_only(log: ReadLog) -> None:
     for logged in log.now(log.log.read("e1", 1)):
         state.apply(logged.entry)
     assert log.save(state, 1) is True
-    assert [len(log.redis.data[b"{pushup}:3:" + key].rows) for key in (b"messages", b"keys")] == [1, 1]
+    assert [len(log.redis.data[b"{pushup}:4:" + key].rows) for key in (b"messages", b"keys")] == [1, 1]
 
 
 def test_a_save_of_an_epoch_that_is_over_changes_nothing(log: ReadLog) -> None:

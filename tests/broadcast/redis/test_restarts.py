@@ -22,7 +22,7 @@ from tests.core.builders import ids, poll, publish
 from tests.core.random_entries import sorted_snapshot
 from tests.net.observed_log import logged_at
 
-STATE = b"{pushup}:3:state"
+STATE = b"{pushup}:4:state"
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_a_node_that_only_another_node_knows_must_vouch(cluster: Cluster) -> Non
     other = cluster.nodes[0]
     dump = cluster.redis.dump()
     for key in (b"leases", b"members"):
-        del dump[b"{pushup}:3:" + key]
+        del dump[b"{pushup}:4:" + key]
     new = cluster.start()
     cluster.advance(0.5)
     assert set(other.broadcast._reporting.known_nodes()) == {"node0", "node1", "node2"}
@@ -186,7 +186,7 @@ def test_a_node_without_a_state_vouches_for_nothing(cluster: Cluster) -> None:
         cluster.nodes.pop().stop()
         cluster.settle()
     cluster.redis.restart(dump)
-    cluster.redis.data.pop(b"{pushup}:3:members")
+    cluster.redis.data.pop(b"{pushup}:4:members")
     cluster.start()
     cluster.advance(VOUCH_SECONDS + 2.0)
     assert told(cluster, f"{seen.epoch}-{seen.sequence}") == ["lost"]
@@ -343,12 +343,12 @@ def test_vouchers_of_an_earlier_run_do_not_count(cluster: Cluster) -> None:
     second.connector.is_cut_off = True
     cluster.redis.restart()
     cluster.advance(0.5)
-    assert b"node0" in cluster.redis.data[b"{pushup}:3:vouchers"]
+    assert b"node0" in cluster.redis.data[b"{pushup}:4:vouchers"]
     cluster.crash(first)
     second.connector.is_cut_off = False
     cluster.redis.restart()
     cluster.advance(VOUCH_SECONDS - 0.5)
-    assert b"node0" in cluster.redis.data[b"{pushup}:3:vouchers"]
+    assert b"node0" in cluster.redis.data[b"{pushup}:4:vouchers"]
     assert not second.follows
     cluster.advance(5.0)
     assert told(cluster, seen) == ["lost"]
@@ -388,7 +388,7 @@ def test_a_node_that_has_not_read_the_new_name_yet(cluster: Cluster) -> None:
     new = next_epoch(seen.epoch, cluster.clock.seconds(), lambda: 0.0, "")
     cluster.redis.run_script(
         "switch",
-        (STATE, b"{pushup}:3:log", b"{pushup}:3:vouchers"),
+        (STATE, b"{pushup}:4:log", b"{pushup}:4:vouchers"),
         (b"node0.1", b"s", b'{"type":"continue","epoch":"%s"}' % new.encode(), b"epoch", new.encode()),
     )
     cluster.advance(1.0)
@@ -448,7 +448,7 @@ def test_a_new_epoch_begins_with_the_channels_before_an_entry_that_is_no_good(
     while cluster.nodes:
         cluster.crash(cluster.nodes[0])
     if how == "cannot be read":
-        cluster.redis.data[b"{pushup}:3:log"].rows[1][1][7] = b'{"type":'
+        cluster.redis.data[b"{pushup}:4:log"].rows[1][1][7] = b'{"type":'
     else:
         apply = ReplicatedState.apply
 
@@ -540,7 +540,7 @@ def test_the_keys_of_a_node_and_of_the_log_are_kept(cluster: Cluster) -> None:
         words = msgspec.json.encode(publish("a", key=f"other{n}"))
         cluster.redis.run_script(
             "append",
-            (STATE, b"{pushup}:3:log"),
+            (STATE, b"{pushup}:4:log"),
             (state[b"epoch"], b"s%d" % n, b"1", words, cluster.redis.history.encode()),
         )
     for each in cluster.nodes:
@@ -567,7 +567,7 @@ def test_many_keys_are_kept_in_pieces(cluster: Cluster) -> None:
     cluster.redis.data.clear()
     cluster.advance(5.0)
     epoch_of(cluster)
-    assert len(cluster.redis.data[b"{pushup}:3:keys"].rows) == 2
+    assert len(cluster.redis.data[b"{pushup}:4:keys"].rows) == 2
     new = cluster.start()
     assert new.state.keys.names() == node.state.keys.names() == [f"k{n}" for n in range(3 * PIECE_OF_EPOCH // 2)]
     assert cluster.publish(new, "a", key="k700") == outcomes[700][0]
