@@ -924,9 +924,9 @@ def test_a_copy_of_a_log_becomes_a_cluster_of_its_own(tmp_path: Path, channel: s
         with ExitStack() as stack:
             RedisCluster(server, tmp_path, stack).start(state_directory=state)
         with server.client() as client:
-            client.ask("SET", "{pushup}:state", "4")
+            client.ask("SET", "{pushup}:state", "5")
             assert "has format 5, and this release uses format 4; nothing was changed" in rename().stderr
-            client.ask("SET", "{pushup}:state", "3")
+            client.ask("SET", "{pushup}:state", "4")
         (mark,) = state.glob("*.mark")
         name = json.loads(mark.read_bytes())["cluster"]
         said: list[str] = []

@@ -311,8 +311,8 @@ def test_whatever_happens_each_log_stays_with_its_cluster(
 @pytest.mark.parametrize("found", ["older", "newer"])
 def test_a_log_of_another_format_is_refused(here: Place, found: str) -> None:
     """Nothing is changed, and the log says what to do. An older release finds a text where it keeps its state."""
-    assert here.redis.data[FORMAT_KEY] == b"3"
-    here.redis.data[FORMAT_KEY] = {b"epoch": b"1"} if found == "older" else b"4"
+    assert here.redis.data[FORMAT_KEY] == b"4"
+    here.redis.data[FORMAT_KEY] = {b"epoch": b"1"} if found == "older" else b"5"
     before = here.redis.dump()
     with logged_at("error") as lines:
         for connection in here.nodes[0].connector.made:
