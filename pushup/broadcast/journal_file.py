@@ -206,9 +206,9 @@ class JournalFile:
     def _write(self, changes: Changes) -> None:
         """Write changes to the checkpoint, in a transaction that is open."""
         execute = self._database.execute
-        removed = [row.key for row in changes.rows if row.body is None]
+        removed = [row.key for row in changes.rows if row.is_removed]
         execute("DELETE FROM rows WHERE key IN (SELECT value FROM json_each(?))", (encode(removed).decode(),))
-        kept = iter([row for row in changes.rows if row.body is not None])
+        kept = iter([row for row in changes.rows if not row.is_removed])
         while some := list(islice(kept, ROWS_AT_ONCE)):
             insert = f"INSERT OR REPLACE INTO rows VALUES {', '.join(['(?, ?)'] * len(some))}"  # noqa: S608  # no values
             execute(insert, [value for row in some for value in (row.key, row.body)])

@@ -113,7 +113,7 @@ class Rows:
         return chain.from_iterable([bucket.values() for bucket in self._buckets.values()])
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Rows) and list(self.in_order()) == list(other.in_order())
+        return isinstance(other, Rows) and self._buckets == other._buckets
 
     __hash__ = None  # type: ignore[assignment]  # they change
 
@@ -127,9 +127,11 @@ class Rows:
 
     def remove(self, name: Name) -> None:
         """Remove the row with this name, if it is there."""
-        bucket = self._buckets.get(_bucket_of(name))
-        if bucket is not None:
-            bucket.pop(name, None)
+        number = _bucket_of(name)
+        bucket = self._buckets.get(number, {})
+        bucket.pop(name, None)
+        if not bucket:
+            self._buckets.pop(number, None)
 
     def in_order(self) -> Iterator[Any]:
         """The rows by `place`. They must not change meanwhile."""
@@ -141,7 +143,7 @@ class Rows:
         runs = []
         for number in sorted(self._buckets):
             run = sorted(self._buckets[number].values(), key=_place)
-            if run and isinstance(run[0].row_name, int):  # numbers are in the order of their buckets
+            if isinstance(run[0].row_name, int):  # numbers are in the order of their buckets
                 yield run
             else:
                 runs.append(run)

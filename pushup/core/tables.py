@@ -19,17 +19,23 @@ BOUNDED: list[type[BoundedTable[Any]]] = [Keys]
 
 encode = msgspec.json.Encoder().encode
 
+REMOVED = Raw(b"null")
+
 
 class Stored(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """A row as it is stored and sent: its key, `TABLE/NAME`, and its JSON; None if it was removed."""
+    """A row as it is stored and sent: its key, `TABLE/NAME`, and its JSON; `null` if it was removed."""
 
     key: str
-    body: Raw | None
+    body: Raw
+
+    @property
+    def is_removed(self) -> bool:
+        return self.body == REMOVED
 
 
 def stored(table: str, name: Name, row: Any) -> Stored:
     """`row`: None if it was removed."""
-    return Stored(f"{table}/{name}", None if row is None else Raw(encode(row)))
+    return Stored(f"{table}/{name}", Raw(encode(row)))
 
 
 class Tables:
@@ -40,7 +46,7 @@ class Tables:
     def __init__(self) -> None:
         kinds = {CHANNELS: ChannelRow, MESSAGES: MessageRow} | {table.name: table.row_type for table in BOUNDED}
         self._by_name = {name: Rows() for name in kinds}
-        self._decoders = {name: msgspec.json.Decoder(kind) for name, kind in kinds.items()}
+        self._decoders = {name: msgspec.json.Decoder(kind | None) for name, kind in kinds.items()}
 
     def __getitem__(self, table: str) -> Rows:
         return self._by_name[table]
@@ -56,13 +62,14 @@ class Tables:
     def all(self) -> list[Rows]:
         return list(self._by_name.values())
 
-    def add(self, key: str, body: bytes | Raw | None) -> None:
-        """Take a row that was stored or sent. Raises: msgspec.DecodeError."""
+    def add(self, key: str, body: bytes | Raw) -> None:
+        """Take a row that was stored or sent; `null` removes it. Raises: msgspec.DecodeError."""
         table, _, name = key.partition("/")
         if (decoder := self._decoders.get(table)) is None:
             raise ValidationError(f"Invalid value: there is no table {table!r}")
         rows = self._by_name[table]
-        if body is None:
+        row = decoder.decode(body)
+        if row is None:
             rows.remove(int(name) if table == MESSAGES else name)
         else:
-            rows.put(decoder.decode(body))
+            rows.put(row)

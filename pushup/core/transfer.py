@@ -60,7 +60,7 @@ def _pieces(rows: Iterable[Stored]) -> Iterator[Piece]:
     size = 0
     for row in rows:
         piece.append(row)
-        size += 0 if row.body is None else len(memoryview(row.body))
+        size += len(memoryview(row.body))
         if len(piece) == PIECE or size >= PIECE_BYTES:
             yield tuple(piece)
             piece, size = [], 0

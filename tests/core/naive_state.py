@@ -225,24 +225,25 @@ class NaiveState:
 
     def assert_matches(self, snapshot: Snapshot) -> None:
         """Assert that the real state equals this one, and forget closings that the real state has forgotten."""
-        assert (snapshot.epoch, snapshot.sequence, snapshot.time) == (self.epoch, self.last, self.time)
-        assert {past.epoch: past.sequence for past in snapshot.past_epochs} == self.past
-        assert snapshot.limits == self.limits
+        assert (snapshot.head.epoch, snapshot.head.sequence, snapshot.head.time) == (self.epoch, self.last, self.time)
+        assert {past.epoch: past.sequence for past in snapshot.head.past_epochs} == self.past
+        assert snapshot.head.limits == self.limits
         assert {c.name: (c.id, c.ttl, c.expires) for c in snapshot.channels if c.id} == {
             name: (c.id, c.ttl, c.expires) for name, c in self.open.items()
         }
         assert [(m.sequence, m.time, m.channels, bytes(m.data), _event(m.attributes)) for m in snapshot.messages] == [
             (m.sequence, m.time, m.channels, m.data, m.event) for m in self.kept
         ]
-        assert [(key, kept.outcome) for key, kept in snapshot.keys] == [(k, v[0]) for k, v in self.keys.items()]
-        assert snapshot.last_id == self.last_id
+        remembered = [(row.key, row.outcome) for row in snapshot.tables["keys"].in_order()]
+        assert remembered == [(k, v[0]) for k, v in self.keys.items()]
+        assert snapshot.head.last_id == self.last_id
         reported = {c.name: c.closed_sequence for c in snapshot.channels}
         for name, closing in list(self.closings.items()):
             if reported.get(name, 0) != closing.sequence:
                 assert closing.due <= self.time or self.crowded, f"{name} was forgotten too early"
                 self.floor = max(self.floor, closing.sequence)
                 del self.closings[name]
-        assert snapshot.floor == self.floor
+        assert snapshot.head.floor == self.floor
 
     def assert_answer(
         self,

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from random import Random
-
-from msgspec.structs import replace
 
 from pushup.core.commands import Close, Command, Create, Entry, Expire, Publish, Renew
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
-from pushup.core.snapshot import ChannelSnapshot, Snapshot
-from pushup.core.state import ReplicatedState
 
 from .builders import EPOCH, draft
 
@@ -58,14 +54,3 @@ def random_entries(random: Random, count: int, *, names: tuple[str, ...] = NAMES
         time += seconds
         yield Entry(EPOCH, sequence, time, command)
         sequence += command.width
-
-
-def sorted_snapshot(state: ReplicatedState) -> Snapshot:
-    """The state's snapshot with its channels sorted by name."""
-    snapshot = state.snapshot()
-    return replace(snapshot, channels=by_name(snapshot.channels))
-
-
-def by_name(channels: Iterable[ChannelSnapshot]) -> tuple[ChannelSnapshot, ...]:
-    """The channels sorted by name."""
-    return tuple(sorted(channels, key=lambda channel: channel.name))

@@ -1,4 +1,4 @@
-"""A checkpoint as journal and Redis keep it: JSON bodies that each save updates, read back in any order of channels."""
+"""A checkpoint as journal and Redis keep it: JSON that each save updates, read back in any order of rows."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from random import Random
 
 import msgspec
 
-from pushup.broadcast.checkpoint import Head, encode, head_of, read_checkpoint
-from pushup.core.limits import Limits
-from pushup.core.snapshot import Changes, Snapshot
+from pushup.core.snapshot import Changes, Head, Snapshot
+from pushup.core.tables import BOUNDED, Tables, encode
 
 
 class SavedCheckpoint:
@@ -16,31 +15,38 @@ class SavedCheckpoint:
 
     def __init__(self) -> None:
         self.head = b""
-        self.limits = Limits()
-        self.channels: dict[str, bytes] = {}
-        self.messages: list[bytes] = []
-        self.keys: list[bytes] = []
+        self.rows: dict[str, bytes] = {}
 
     def save(self, changes: Changes) -> None:
         """Bring it up to date."""
-        self.head = encode(head_of(changes))
-        self.limits = changes.limits
-        self.channels.update((c.name, encode(c)) for c in changes.channels)
-        for name in changes.forgotten:
-            self.channels.pop(name, None)
-        self.messages.append(encode(changes.messages))
-        self.keys.append(encode(changes.keys))
+        self.head = encode(changes.head)
+        for row in changes.rows:
+            if row.is_removed:
+                self.rows.pop(row.key, None)
+            else:
+                self.rows[row.key] = bytes(row.body)
 
     def as_redis_reads_it(self, random: Random) -> Snapshot:
-        """HVALS gives the channels in any order."""
-        names = list(self.channels)
-        random.shuffle(names)
-        return self._read(names)
+        """HSCAN gives the rows in any order, some of them twice."""
+        keys = list(self.rows)
+        keys += random.sample(keys, len(keys) // 10)
+        random.shuffle(keys)
+        return self._read(keys)
 
     def as_sqlite_reads_it(self) -> Snapshot:
-        """A table gives the channels sorted by its key, the name in UTF-8."""
-        return self._read(sorted(self.channels, key=str.encode))
+        return self._read(list(self.rows))
 
-    def _read(self, names: list[str]) -> Snapshot:
-        head = msgspec.json.decode(self.head, type=Head)
-        return read_checkpoint(head, self.limits, [self.channels[name] for name in names], self.messages, self.keys)
+    def _read(self, keys: list[str]) -> Snapshot:
+        tables = Tables()
+        for key in keys:
+            tables.add(key, self.rows[key])
+        return Snapshot(msgspec.json.decode(self.head, type=Head), tables)
+
+
+def through_json(snapshot: Snapshot) -> Snapshot:
+    """The same snapshot, written and read."""
+    tables = Tables()
+    for name in ("channels", "messages", *[table.name for table in BOUNDED]):
+        for row in snapshot.tables[name]:
+            tables.add(f"{name}/{row.row_name}", encode(row))
+    return Snapshot(msgspec.json.decode(encode(snapshot.head), type=Head), tables)

@@ -30,8 +30,9 @@ def test_it_does_what_a_dict_does(seed: int) -> None:
         if plain:
             assert table.oldest == next(iter(plain.values()))
     assert list(table) == list(plain.values())
-    for after in (0, sequence, *random.choices(range(sequence), k=20)):
-        assert table.after(after) == [value for key, value in plain.items() if key > after]
+    assert table.sequences() == list(plain)
+    for at in (0, sequence, *random.choices(range(sequence), k=20)):
+        assert table.get(at) == plain.get(at)
 
 
 def test_what_is_not_there() -> None:
@@ -41,6 +42,6 @@ def test_what_is_not_there() -> None:
         _ = table.oldest
     table.add(3, "three")
     table.remove(3)
-    assert table.after(0) == []
+    assert (table.sequences(), table.get(3)) == ([], None)
     with pytest.raises(KeyError):
         table.remove(3)

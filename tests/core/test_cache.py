@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from pushup.core.cache import Cache
 from pushup.core.change_log import ChangeLog
-from pushup.core.channel import Channel
+from pushup.core.channels import Channels, Touched
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES, Message
 from pushup.core.rules import Rules
@@ -18,11 +18,10 @@ class Shelf:
     """A cache, and the open channels `a`, `b` and `c`."""
 
     def __init__(self, **limits: Any) -> None:
-        self.channels = {name: Channel(name) for name in "abc"}
-        for number, channel in enumerate(self.channels.values(), 1):
-            channel.id = number
-        self.rules = Rules(Limits(**limits))
-        self.cache = Cache(self.rules, self.channels.get, ChangeLog(0))
+        self.rules, changes = Rules(Limits(**limits)), ChangeLog(0)
+        channels = Channels(self.rules, changes.of("channels"), Touched())
+        self.channels = {name: channels.open(name, None, 0.0) for name in "abc"}
+        self.cache = Cache(self.rules, channels, changes.of("messages"))
 
     def add(self, sequence: int, names: str, time: float = 1.0, data: bytes = b"1") -> Message:
         message = Message(sequence, time, tuple(names), Raw(data))
@@ -33,8 +32,8 @@ class Shelf:
     def kept(self, name: str) -> list[int]:
         return [m.sequence for m in self.channels[name].messages or ()]
 
-    def all(self) -> list[int]:
-        return [m.sequence for m in self.cache.messages()]
+    def all(self) -> list[str | int]:
+        return self.cache.names()
 
     def gap(self, name: str) -> tuple[int, str]:
         return self.channels[name].dropped_sequence, self.channels[name].reason

@@ -17,7 +17,7 @@ from pushup.core.rules import Rules
 def channels_of(*names: str, **limits: Any) -> Channels:
     """Channels that were opened at time 100."""
     all_limits = Limits(channel_ttl_seconds=60.0, retention_seconds=30.0, **limits)
-    channels = Channels(Rules(all_limits), ChangeLog(0), Touched())
+    channels = Channels(Rules(all_limits), ChangeLog(0).of("channels"), Touched())
     for name in names:
         channels.open(name, None, 100.0)
     return channels
@@ -154,7 +154,7 @@ def test_a_closed_channel_is_remembered_and_then_forgotten() -> None:
     assert channels.forget_due(140.0)
     assert not channels.forget_due(999.0)
     channels.check()
-    assert (channels.floor, channels.next_time, list(channels.all_remembered())) == (7, None, [])
+    assert (channels.floor, channels.next_time, channels.names()) == (7, None, [])
     again = channels.resolve("a")
     assert again is not a
     assert (again.closed_sequence, again.dropped_sequence, again.reason) == (0, 7, "expired")
@@ -193,7 +193,7 @@ def test_at_most_channels_limit_closed_channels_are_remembered() -> None:
             channels.open("c", None, 100.0)
         channels.close(channel_of(channels, name), sequence, 100.0 + sequence)
     channels.check()
-    assert (channels.floor, [c.name for c in channels.all_remembered()]) == (1, ["b", "c"])
+    assert (channels.floor, channels.names()) == (1, ["b", "c"])
 
 
 def test_there_is_room_up_to_channels_limit() -> None:
@@ -236,7 +236,7 @@ def test_opened_closed_and_forgotten_channels_are_touched() -> None:
     """Channels that were opened, closed (which wakes their polls) and forgotten are reported."""
     touched = Touched()
     assert touched.continued_after is None
-    channels = Channels(Rules(Limits(retention_seconds=30.0)), ChangeLog(0), touched)
+    channels = Channels(Rules(Limits(retention_seconds=30.0)), ChangeLog(0).of("channels"), touched)
     a = channels.open("a", None, 100.0)
     assert (touched.opened, touched.woken, touched.forgotten) == ([a], [], [])
     touched.clear()

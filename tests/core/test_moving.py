@@ -6,8 +6,9 @@ import pytest
 
 from pushup.core.commands import Close, Continue, Expire
 from pushup.core.restoration import restore
-from pushup.core.slices import open_channels, take_apart
+from pushup.core.slices import rows_of_new_epoch, take_apart
 from pushup.core.state import ReplicatedState
+from pushup.core.tables import Tables
 
 from .builders import Feed, gaps, ids, poll, publish
 
@@ -177,12 +178,14 @@ def test_a_new_epoch_begins_with_the_channels_that_were_open_and_still_are() -> 
     feed = Feed()
     for name in ("a", "b", "c", "closed"):
         feed.apply(publish(name), 1.0)
-    channels = open_channels(feed.state)
-    first = next(channels)
-    assert (first.name, first.newest_sequence, first.dropped_sequence) == ("a", 0, 0)
+    rows, tables = rows_of_new_epoch(feed.state), Tables()
+    first = next(rows)
+    tables.add(first.key, first.body)
+    (a,) = tables["channels"]
+    assert (a.name, a.newest_sequence, a.dropped_sequence) == ("a", 0, 0)
     for command in (Close("b"), publish("b"), publish("d"), Close("closed")):
         feed.apply(command, 2.0)
-    assert [channel.name for channel in channels] == ["c"]
+    assert [row.key for row in rows] == ["channels/c"]
 
 
 def test_a_state_is_taken_apart_little_by_little() -> None:

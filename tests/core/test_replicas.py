@@ -6,7 +6,6 @@ from random import Random
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from pushup.core.commands import Close, Command, Create, Entry, Expire, Outcome, Publish, Renew
 from pushup.core.cursor import Cursor, Start
@@ -15,11 +14,11 @@ from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.poll import Poll, Selection
 from pushup.core.restoration import restore
-from pushup.core.snapshot import Snapshot
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Subscription
 
 from .builders import EPOCH, Feed, draft, poll, publish
+from .saved_checkpoint import SavedCheckpoint, through_json
 
 NAMES = ("a", "b", "c", "tag:é")
 
@@ -79,11 +78,6 @@ class Local:
         outcome = self.state.apply(entry)
         self.polls.wake(self.state.touched)
         return outcome
-
-
-def through_json(snapshot: Snapshot) -> Snapshot:
-    read = msgspec.json.decode(msgspec.json.encode(snapshot), type=Snapshot)
-    return replace(read, channels=tuple(read.channels), messages=tuple(read.messages), keys=tuple(read.keys))
 
 
 @pytest.mark.parametrize("limits", LIMITS)
@@ -153,9 +147,12 @@ def test_a_snapshot_contains_the_whole_replicated_state() -> None:
     feed = Feed(channels_limit=10, channel_ttl_seconds=60.0, retention_seconds=30.0)
     publication = publish("a", "b", data="[1.50, 2]", key="k")
     fingerprint = publication.fingerprint
+    feed.state.note_changes()
     feed.apply(publication, time=10.5)
     feed.apply(Close("b"), time=11.0)
-    assert msgspec.json.decode(msgspec.json.encode(feed.state.snapshot())) == {
+    checkpoint = SavedCheckpoint()
+    checkpoint.save(feed.state.changes())
+    assert msgspec.json.decode(checkpoint.head) == {
         "epoch": EPOCH,
         "sequence": 2,
         "time": 11.0,
@@ -168,20 +165,22 @@ def test_a_snapshot_contains_the_whole_replicated_state() -> None:
             "channel_ttl_seconds": 60.0, "channels_limit": 10, "keys_limit": 100_000,
             "answer_limit_bytes": 2**18, "strict_channels": False,
         },
-        "channels": [
-            {
-                "name": "a", "id": 10500, "ttl": 60.0, "expires": 70.5, "due": 71,
-                "newest": 1, "dropped": 0, "reason": "expired", "closed": 0,
-            },
-            {
-                "name": "b", "id": 0, "ttl": 60.0, "expires": 41.0, "due": 41,
-                "newest": 1, "dropped": 1, "reason": "closed", "closed": 2,
-            },
-        ],
-        "messages": [{"sequence": 1, "time": 10.5, "channels": ["a", "b"], "data": [1.5, 2]}],
-        "keys": [["k", {"epoch": EPOCH, "sequence": 1, "count": 1, "time": 10.5, "fingerprint": fingerprint}]],
     }  # fmt: skip
-    assert b'"data":[1.50, 2]' in msgspec.json.encode(feed.state.snapshot())
+    assert {key: msgspec.json.decode(body) for key, body in checkpoint.rows.items()} == {
+        "channels/a": {
+            "name": "a", "id": 10500, "ttl": 60.0, "expires": 70.5, "due": 71,
+            "newest": 1, "dropped": 0, "reason": "expired", "closed": 0,
+        },
+        "channels/b": {
+            "name": "b", "id": 0, "ttl": 60.0, "expires": 41.0, "due": 41,
+            "newest": 1, "dropped": 1, "reason": "closed", "closed": 2,
+        },
+        "messages/1": {"sequence": 1, "time": 10.5, "channels": ["a", "b"], "data": [1.5, 2]},
+        "keys/k": {
+            "key": "k", "epoch": EPOCH, "sequence": 1, "count": 1, "time": 10.5, "fingerprint": fingerprint,
+        },
+    }  # fmt: skip
+    assert b'"data":[1.50, 2]' in checkpoint.rows["messages/1"]
 
 
 def test_channels_are_listed_by_id_after_a_restart() -> None:

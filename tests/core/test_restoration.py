@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
-from msgspec.structs import replace
-
 from pushup.core.commands import Entry
-from pushup.core.restoration import RUN, Restoration, restore
-from pushup.core.snapshot import Snapshot
+from pushup.core.restoration import Restoration, restore
+from pushup.core.rows import BUCKET
+from pushup.core.snapshot import Changes, Snapshot
 from pushup.core.state import ReplicatedState
 
 from .builders import EPOCH, Feed, batch, draft, publish
 from .random_entries import LIMITS, random_commands
+from .saved_checkpoint import SavedCheckpoint
 
 
 def some_snapshot() -> Snapshot:
@@ -26,42 +27,46 @@ def some_snapshot() -> Snapshot:
 
 
 def test_small_steps_lead_to_the_same_state() -> None:
-    """However little each step does, and in whatever order the channels come."""
+    """However little each step does."""
     snapshot = some_snapshot()
-    channels = list(snapshot.channels)
-    Random(2).shuffle(channels)
-    restoration = Restoration(replace(snapshot, channels=tuple(channels)))
+    restoration = Restoration(snapshot)
     steps = 1
     while not restoration.step(10):
         assert not restoration.is_done
         steps += 1
-    assert steps > len(channels) / 10
+    assert steps > len(snapshot.channels) / 10
     restoration.state.check()
     assert restoration.state.snapshot() == restore(snapshot).snapshot() == snapshot
     assert restoration.step(10)
 
 
 def test_a_step_does_as_much_as_asked_for() -> None:
-    """Channels, messages on a channel and keys count alike; before that, sorting is a step of its own."""
+    """Rows of all tables count alike, and messages for each channel; sorting a bucket is a step of its own."""
     feed = Feed()
     for n in range(100):
         feed.apply(publish(f"c{n}", key=f"k{n}"), 1.0)
     restoration = Restoration(feed.state.snapshot())
     state = restoration._state
-    restored = []
+    restored = [0]
     is_done = False
     while not is_done:
         is_done = restoration.step(10)
-        channels = len(list(state.channels.all_remembered()))
-        restored.append(channels + state.message_count + len(state.keys.items()))
-    assert restored == [0, *range(10, 310, 10), 300]
+        restored.append(sum(map(len, state.names().values())))
+    assert max(after - before for before, after in pairwise(restored)) == 10
+    assert restored[-1] == 300
 
 
-def test_many_channels_are_put_in_order() -> None:
-    """More than are sorted in one go, and in whatever order they come."""
+def test_rows_in_any_order_are_put_in_order() -> None:
+    """More of them than share a bucket."""
     feed = Feed()
-    feed.apply(batch(*[draft(f"c{n}") for n in range(2 * RUN + 1)]), 1.0)
-    snapshot = feed.state.snapshot()
-    channels = list(snapshot.channels)
-    Random(3).shuffle(channels)
-    assert restore(replace(snapshot, channels=tuple(channels))).snapshot() == snapshot
+    feed.apply(batch(*[draft(f"c{n}") for n in range(2 * BUCKET + 1)]), 1.0)
+    for n in range(9):
+        feed.apply(publish("c1", key=f"k{n}"), 1.0)
+    checkpoint = SavedCheckpoint()
+    checkpoint.save(Changes(feed.state.head, tuple(feed.state.rows(feed.state.names()))))
+    again = restore(checkpoint.as_redis_reads_it(Random(3)))
+    again.check()
+    assert again.snapshot() == feed.state.snapshot()
+    assert again.names()["messages"] == feed.state.names()["messages"]
+    assert again.names()["keys"] == feed.state.names()["keys"]
+    assert [c.id for c in again.channels.page()] == [c.id for c in feed.state.channels.page()]

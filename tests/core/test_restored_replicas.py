@@ -62,7 +62,7 @@ def test_closings_of_one_second_are_forgotten_in_their_order() -> None:
     feed.apply(Close("d"), 10.0)
     snapshot = feed.state.snapshot()
     assert [(c.name, c.closed_sequence) for c in snapshot.channels] == [("b", 4), ("c", 4), ("d", 6)]
-    assert snapshot.floor == 4
+    assert snapshot.head.floor == 4
 
 
 def test_messages_of_closed_channels_count() -> None:

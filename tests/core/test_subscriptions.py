@@ -93,7 +93,7 @@ def test_a_channel_forgotten_meanwhile_is_no_gap_for_a_poll_from_now() -> None:
     feed.apply(Close("old"), 1.0)
     feed.hold(poll("new", timeout=100.0), 2.0)
     feed.apply(Expire(), 6.0)
-    assert feed.state.snapshot().floor == 2
+    assert feed.state.head.floor == 2
     feed.apply(publish("new"), 7.0)
     [(_, answer)] = feed.deliver()
     assert (ids(answer), gaps(answer)) == ([4], [])

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from pushup.broadcast.checkpoint import Head, encode, head_of, read_checkpoint
 from pushup.core.commands import (
     Close,
     Configure,
@@ -25,7 +24,9 @@ from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.past_epochs import REMEMBERED, PastEpoch, PastEpochs
 from pushup.core.restoration import restore
 from pushup.core.rules import LATEST_VERSION
+from pushup.core.snapshot import Head, Snapshot
 from pushup.core.state import ReplicatedState
+from pushup.core.tables import Tables, encode
 from tests.next_version import NEXT_VERSION, next_version
 
 from .builders import EPOCH, Feed, batch, draft, gaps, ids, poll, publish
@@ -166,7 +167,7 @@ def test_a_name_is_used_once() -> None:
         error = feed.apply(Continue(name), 1.0)
         assert isinstance(error, BadRequest)
         assert error.field == "epoch"
-    assert feed.state.snapshot() == replace(before, sequence=before.sequence + 2)
+    assert feed.state.snapshot() == replace(before, head=replace(before.head, sequence=before.head.sequence + 2))
 
 
 def test_a_limited_number_of_names_is_remembered() -> None:
@@ -175,7 +176,7 @@ def test_a_limited_number_of_names_is_remembered() -> None:
     feed.apply(publish("a"), 1.0)
     for number in range(REMEMBERED + 1):
         feed.apply(Continue(f"n{number}"), 1.0)
-    assert len(feed.state.snapshot().past_epochs) == REMEMBERED
+    assert len(feed.state.head.past_epochs) == REMEMBERED
     assert gaps(feed.ask(poll("a", cursor="e1-1"))) == [("a", "lost")]
     assert gaps(feed.ask(poll("a", cursor="n0-1"))) == []
 
@@ -207,7 +208,7 @@ def test_an_entry_switches_the_version() -> None:
     assert state.version == LATEST_VERSION
     with next_version():
         assert state.apply(Entry(EPOCH, 1, 1.0, Upgrade(NEXT_VERSION))) == Done()
-        assert state.version == state.snapshot().version == state.changes().version == NEXT_VERSION
+        assert state.version == state.snapshot().head.version == state.changes().head.version == NEXT_VERSION
         assert state.apply(Entry(EPOCH, 2, 1.0, Upgrade(LATEST_VERSION))) == Done()
     assert state.version == NEXT_VERSION
 
@@ -230,12 +231,13 @@ def test_an_order_of_a_later_version_is_not_followed() -> None:
     later = LATEST_VERSION + 1
     state = ReplicatedState(Limits(), epoch=EPOCH)
     before = state.snapshot()
-    ahead = restore(replace(before, version=later))
+    ahead = restore(replace(before, head=replace(before.head, version=later)))
     for follower, command in ((state, Upgrade(later)), (ahead, Expire()), (ahead, Upgrade(1))):
         with pytest.raises(VersionTooNew, match=rf"has version {later} .* knows {LATEST_VERSION}") as raised:
             follower.apply(Entry(EPOCH, 1, 1.0, command))
         assert (raised.value.needed, raised.value.version) == (later, LATEST_VERSION)
-        assert replace(follower.snapshot(), version=LATEST_VERSION) == before
+        assert replace(follower.head, version=LATEST_VERSION) == before.head
+        assert follower.snapshot().tables == before.tables
 
 
 # Configure.
@@ -279,7 +281,7 @@ def test_what_exceeds_smaller_limits_goes_a_little_at_a_time() -> None:
         feed.apply(Close(f"c{number}"), 1.0)
         feed.check()
         snapshot = feed.state.snapshot()
-        counts.append((len(snapshot.messages), len(snapshot.keys), len(snapshot.channels) - 1))
+        counts.append((len(snapshot.messages), len(snapshot.tables["keys"]), len(snapshot.channels) - 1))
     assert counts == [(n, n, n) for n in (7, 6, 5, 4, 3, 2, 2)]
 
 
@@ -315,6 +317,6 @@ def test_a_head_contains_the_version_and_the_past_epochs() -> None:
     """As JSON."""
     feed = three_epochs()
     feed.state.note_changes(0)
-    head = msgspec.json.decode(encode(head_of(feed.state.changes())), type=Head)
+    head = msgspec.json.decode(encode(feed.state.changes().head), type=Head)
     assert (head.version, head.past_epochs) == (LATEST_VERSION, (PastEpoch("e1", 2), PastEpoch("e2", 4)))
-    assert restore(read_checkpoint(head, Limits(), [], [], [])).past_epochs.all == head.past_epochs
+    assert restore(Snapshot(head, Tables())).past_epochs.all == head.past_epochs

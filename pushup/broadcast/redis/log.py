@@ -215,7 +215,7 @@ class RedisLog:
         """
         new, count = f"{self._begin}:{head.epoch}", 0
         rows = iter(rows)
-        while piece := [word for row in islice(rows, PIECE_OF_EPOCH) for word in (row.key, bytes(row.body or b""))]:
+        while piece := [word for row in islice(rows, PIECE_OF_EPOCH) for word in (row.key, bytes(row.body))]:
             count += len(piece) // 2
             await self.connection.ask("HSET", new, *piece)
             await self.connection.ask("EXPIRE", new, BEGIN_SECONDS)
@@ -255,8 +255,8 @@ class RedisLog:
         Returns False if another node has saved since, or one is loading. Raises: Incomplete.
         """
         head = changes.head
-        kept = [word for row in changes.rows if row.body is not None for word in (row.key, bytes(row.body))]
-        removed = [row.key for row in changes.rows if row.body is None]
+        kept = [word for row in changes.rows if not row.is_removed for word in (row.key, bytes(row.body))]
+        removed = [row.key for row in changes.rows if row.is_removed]
         saved_head, first = encode(SavedHead(head, tag)), min(keep_after, head.sequence) + 1
         words = (head.epoch, saved, head.sequence, saved_head, first, len(kept) // 2, *kept, *removed)
         reply = await self._evaluate(_SAVE, (*self._parts, self._loads), *words)
