@@ -14,7 +14,6 @@ from pushup.broadcast.epochs import order_of
 from pushup.broadcast.redis.broadcast import RedisBroadcast
 from pushup.broadcast.redis.log import LEASE_SECONDS, SCRIPTS
 from pushup.core.snapshot import Snapshot
-from tests.core.random_entries import sorted_snapshot
 from tests.next_version import NEXT_VERSION
 from tests.simulation import redis_server
 from tests.simulation.redis_server import RedisServer
@@ -92,7 +91,7 @@ def check_equal(simulation: Simulation) -> None:
     """All replicas are equal, in every field and in every order that decides something."""
     servers = simulation.servers
     check_invariants(simulation)
-    states = [sorted_snapshot(server.node.state) for server in servers]
+    states = [server.node.state.snapshot() for server in servers]
     for server, state in zip(servers, states, strict=True):
         if state != states[0]:
             raise BrokenPromise(
@@ -101,14 +100,12 @@ def check_equal(simulation: Simulation) -> None:
 
 
 def _difference(one: Snapshot, other: Snapshot) -> str:
-    for name in Snapshot.__struct_fields__:
-        mine, its = getattr(one, name), getattr(other, name)
+    if one.head != other.head:
+        return f" in the head: {one.head} and {other.head}"
+    for mine, its in zip(one.tables.all(), other.tables.all(), strict=True):
         if mine != its:
-            if isinstance(mine, tuple):
-                return (
-                    f" in {name}: {[x for x in mine if x not in its][:3]} and {[x for x in its if x not in mine][:3]}"
-                )
-            return f" in {name}: {mine} and {its}"
+            here, there = list(mine), list(its)
+            return f": {[x for x in here if x not in there][:3]} and {[x for x in there if x not in here][:3]}"
     return ""
 
 
@@ -119,17 +116,17 @@ def check_equal_now(simulation: Simulation) -> None:
     states: dict[bytes, tuple[str, Snapshot]] = {}
     for server in simulation.servers:
         if server.is_running and isinstance(server.broadcast, RedisBroadcast) and server.broadcast.tag:
-            state = sorted_snapshot(server.node.state)
+            state = server.node.state.snapshot()
             name, other = states.setdefault(server.broadcast.tag, (server.name, state))
             if state != other:
                 raise BrokenPromise(f"replicas are equal: {server.name} and {name} differ{_difference(other, state)}")
 
 
 def _check_workers_equal(simulation: Simulation, parent: Parent) -> None:
-    states = {str(parent.hub.cursor): ("the parent", sorted_snapshot(parent.hub.state))}
+    states = {str(parent.hub.cursor): ("the parent", parent.hub.state.snapshot())}
     for server in simulation.servers:
         if server.is_running and server.node.cursor.epoch:
-            state = sorted_snapshot(server.node.state)
+            state = server.node.state.snapshot()
             name, other = states.setdefault(str(server.node.cursor), (server.name, state))
             if state != other:
                 raise BrokenPromise(f"replicas are equal: {server.name} and {name} differ{_difference(other, state)}")
@@ -346,11 +343,9 @@ def check_kept_keys(simulation: Simulation) -> None:
     """An epoch that has just begun has the idempotency keys of the server that began it."""
     redis = simulation.redis
     assert redis is not None
-    stream = redis.data.get(b"{pushup}:4:keys")
-    bodies = [fields[1] for _, fields in stream.rows] if stream is not None else []
-    kept = {key for body in bodies for key, _ in json.loads(body)}
+    kept = redis.data.get(b"{pushup}:4:rows", {})
     server = next(server for server in simulation.servers if server.name == redis.asked_by)
-    missing = [key for key in server.node.state.keys.names() if key not in kept]
+    missing = [key for key in server.node.state.keys.names() if f"keys/{key}".encode() not in kept]
     if missing:
         raise BrokenPromise(f"keys are kept: {server.name} began an epoch without {missing}, which it knew")
 

@@ -73,7 +73,7 @@ class ObservedNode:
 
     def changes(self, after: int | None = None) -> Changes:
         changes = self._node.changes(after)
-        self._world.work += len(changes.channels) + len(changes.messages)
+        self._world.work += len(changes.rows)
         return changes
 
 

@@ -62,7 +62,7 @@ class ObservedOutgoing(Outgoing):
 
     def next(self) -> Piece | Changes:
         piece = super().next()
-        self._world.work += len(piece.channels) + len(piece.messages) + len(piece.keys)
+        self._world.work += len(piece.rows if isinstance(piece, Changes) else piece)
         return piece
 
 

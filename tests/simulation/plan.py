@@ -243,7 +243,7 @@ def _arguments(random: Random, name: str) -> dict[str, Any]:
         case "redis_old":
             return {"seconds": random.choice((0.0, 2.0)), "share": random.random()}
         case "redis_evict":
-            return {"key": random.choice(("state", "log", "channels", "messages", "keys", "leases", "members"))}
+            return {"key": random.choice(("state", "log", *["rows"] * 3, "leases", "members"))}
         case "disk":
             return {"what": random.choice(("full", "broken", "slow", "unsure")), "seconds": seconds}
         case "new_settings":
