@@ -12,7 +12,6 @@ that appended the command.
 | `epochs` | the names of epochs, which are ordered |
 | `redis` | the broadcast of many machines: a log in Redis that each node follows |
 | `hub` | the broadcast of many processes on one machine, which follow one of the first two |
-| `checkpoint` | how journal and Redis store the state |
 | `formats` | the number of the format of all that is stored, and what was written by a newer PushUp |
 | `members` | what the nodes of a cluster show each other |
 | `high_water` | how far this machine has followed the order, in a file of its own: it shows what is missing |

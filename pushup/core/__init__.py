@@ -8,8 +8,9 @@ Below is the replicated state, a pure function of the entries; above it the poll
 | `channels`, `channel` | all channels by name and id; one channel and its messages |
 | `due_channels` | channels in the order in which they are due |
 | `cache`, `message` | all cached messages, bounded; one message |
-| `keys` | idempotency keys |
-| `change_log` | which channels changed since the last checkpoint |
+| `bounded_table`, `keys` | tables that keep rows for some time; one is that of idempotency keys |
+| `rows`, `tables` | the rows of the state as values; all tables, and how rows are stored and sent |
+| `change_log` | which rows changed since the last checkpoint |
 | `snapshot`, `restoration` | the state as a value; a state made of one |
 | `transfer` | handing a state to another process in pieces, while it goes on changing |
 | `slices` | going through a whole state a little at a time |
