@@ -57,9 +57,8 @@ class BoundedTable(Generic[R]):
         self._rows[name] = row
         self._rows.move_to_end(name)
         self._changes.note(name)
-        for _ in range(2):
-            if len(self._rows) > self.limit:
-                self._drop_oldest()
+        for _ in range(min(2, len(self._rows) - self.limit)):
+            self._drop_oldest()
 
     @property
     def next_time(self) -> float | None:
