@@ -22,8 +22,8 @@ from pushup.core.errors import Unavailable
 from pushup.core.limits import Limits
 from pushup.core.past_epochs import PastEpoch
 from pushup.core.restoration import restore
-from pushup.core.rules import LATEST_VERSION
 from pushup.core.rows import Rows
+from pushup.core.rules import LATEST_VERSION
 from pushup.core.snapshot import Snapshot
 from tests.broadcast.stepped_helpers import (
     START,
