@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec import Raw
 from msgspec.structs import replace
 
 from pushup.broadcast.formats import NotUnderstood
@@ -26,8 +27,9 @@ from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.past_epochs import REMEMBERED
 from pushup.core.slices import head_of_new_epoch, rows_of_new_epoch
-from pushup.core.snapshot import Changes, Snapshot
+from pushup.core.snapshot import Changes, Snapshot, empty_head
 from pushup.core.state import ReplicatedState
+from pushup.core.tables import Stored
 from tests.broadcast.stepped_helpers import after_restart, name_epoch
 from tests.core.builders import EPOCH, batch, draft, publish
 from tests.core.random_entries import LIMITS, random_entries
@@ -341,6 +343,15 @@ def test_a_save_without_messages_and_keys_adds_no_row(path: Path) -> None:
     opened.save()
     opened.close()
     assert [count(path, table) for table in ("entries", "messages", "keys", "channels")] == [0, 1, 1, 2]
+
+
+def test_a_save_may_have_any_number_of_rows(path: Path) -> None:
+    """More than a statement of SQLite can have."""
+    names = [f"keys/{number}" for number in range(20_000)]
+    with closing(JournalFile(path)) as file:
+        for body, expected in ((b"{}", len(names)), (b"null", 0)):
+            file.save(Changes(empty_head("e1", Limits()), tuple([Stored(name, Raw(body)) for name in names])))
+            assert file._database.execute("SELECT count(*) FROM rows").fetchone() == (expected,)
 
 
 def test_a_disk_that_is_full_is_named(path: Path) -> None:
