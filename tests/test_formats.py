@@ -18,6 +18,9 @@ import pushup
 from pushup.broadcast.formats import NotUnderstood, check_known
 from pushup.broadcast.members import Member
 from pushup.broadcast.redis.records import NodeReport
+from pushup.core.keys import Remembered
+from pushup.core.rows import ChannelRow, MessageRow
+from pushup.core.tables import Tables
 
 PACKAGE = Path(pushup.__file__).parent
 
@@ -29,8 +32,11 @@ def modules() -> Iterator[ModuleType]:
 
 
 def decoders() -> dict[str, Decoder[Any]]:
-    """All of the package's decoders of JSON: each stands in a module, by itself or as the bearer of its `decode`."""
-    found = {}
+    """All of the package's decoders of JSON: each stands in a module, by itself or as the bearer of its `decode`.
+
+    Those of rows are made by `Tables`.
+    """
+    found = {f"{Tables.__module__}.{table}": decoder for table, decoder in Tables()._decoders.items()}
     for module in modules():
         for name, value in vars(module).items():
             decoder = getattr(value, "_decoder", getattr(value, "__self__", value))
@@ -115,9 +121,10 @@ def test_all_decoders_are_found() -> None:
     """There are as many in the text of the package; and nothing is decoded in another way."""
     texts = [path.read_text() for path in PACKAGE.rglob("*.py")]
     made = sum(text.count("json.Decoder(") for text in texts)
-    # That of `BodyDecoder` is made once for each body of a request.
-    bodies = [name for name in DECODERS if name.startswith("pushup.net.api.")]
-    assert made == len(DECODERS) - len(bodies) + 1, sorted(DECODERS)
+    # That of `BodyDecoder` is made once for each body of a request, that of `Tables` once for each table.
+    several = [name for name in DECODERS if name.startswith(("pushup.net.api.", "pushup.core.tables."))]
+    assert made == len(DECODERS) - len(several) + 2, sorted(DECODERS)
+    assert {ChannelRow, MessageRow, Remembered}.issubset(STRUCTS)
     assert not any(f"msgspec.{way}.decode(" in text for text in texts for way in ("json", "msgpack"))
 
 

@@ -262,13 +262,10 @@ def name_epoch(after: str, cluster: str = "") -> str:
 
 def after_restart(snapshot: Snapshot) -> Snapshot:
     """What a state is after a restart: the order goes on under the next name, one place later."""
-    past = (*snapshot.past_epochs, PastEpoch(snapshot.epoch, snapshot.sequence))
-    return replace(
-        snapshot,
-        epoch=name_epoch(snapshot.epoch),
-        sequence=snapshot.sequence + 1,
-        past_epochs=past[-REMEMBERED:],
-    )
+    head = snapshot.head
+    past = (*head.past_epochs, PastEpoch(head.epoch, head.sequence))
+    head = replace(head, epoch=name_epoch(head.epoch), sequence=head.sequence + 1, past_epochs=past[-REMEMBERED:])
+    return replace(snapshot, head=head)
 
 
 def make_clock() -> Clock:

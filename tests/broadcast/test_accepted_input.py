@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -15,7 +16,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from pushup.broadcast.checkpoint import encode, head_of, read_checkpoint
 from pushup.core.answer import Answer
 from pushup.core.commands import Command, Entry, Published
 from pushup.core.cursor import Start
@@ -24,7 +24,9 @@ from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import Limits
 from pushup.core.poll import Poll, Selection
 from pushup.core.restoration import restore
+from pushup.core.snapshot import Snapshot
 from pushup.core.state import ReplicatedState
+from pushup.core.tables import Tables, encode
 from pushup.net.api.bodies import read_create, read_publication, read_renew, write
 from pushup.net.api.limits import PublicationLimits
 
@@ -116,10 +118,10 @@ def test_a_second_node_reads_and_answers_whatever_one_accepts(body: bytes) -> No
         assert isinstance(outcome, PushUpError)
         return
     saved = second.changes()
-    head, channels = head_of(saved), [encode(channel) for channel in saved.channels]
-    messages, keys = [encode(saved.messages)], [encode(saved.keys)]
-    snapshot = deeper(lambda: read_checkpoint(head, Limits(), channels, messages, keys))
-    third = restore(snapshot)
+    tables = Tables()
+    for row in saved.rows:
+        deeper(partial(tables.add, row.key, row.body))
+    third = restore(Snapshot(saved.head, tables))
 
     names = tuple(dict.fromkeys(name for draft in publication.command.messages for name in draft.channels))
     for state in (second, third):

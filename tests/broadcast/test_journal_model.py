@@ -25,7 +25,7 @@ from pushup.core.poll import Poll, Selection
 from pushup.core.state import ReplicatedState
 from tests.broadcast.stepped_helpers import FullDisk, JournaledReplica, make_clock
 from tests.core.builders import ids, publish, sequence_of
-from tests.core.random_entries import NAMES, random_commands, sorted_snapshot
+from tests.core.random_entries import NAMES, random_commands
 
 STEPS = 900
 
@@ -238,7 +238,7 @@ class Simulation:
         if is_named:
             self.go_on()
             assert list(self.node.file.entries()) == []
-        assert sorted_snapshot(state) == sorted_snapshot(self.order)
+        assert state.snapshot() == self.order.snapshot()
 
     def go_on(self) -> None:
         """The order goes on under the name that the new server gave it."""

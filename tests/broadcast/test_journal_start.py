@@ -22,6 +22,7 @@ from pushup.core.errors import Unavailable
 from pushup.core.limits import Limits
 from pushup.core.past_epochs import PastEpoch
 from pushup.core.restoration import restore
+from pushup.core.rows import Rows
 from pushup.core.rules import LATEST_VERSION
 from pushup.core.snapshot import Snapshot
 from tests.broadcast.stepped_helpers import (
@@ -33,7 +34,6 @@ from tests.broadcast.stepped_helpers import (
     name_epoch,
 )
 from tests.core.builders import publish
-from tests.core.random_entries import sorted_snapshot
 from tests.net.observed_log import logged_at
 
 Start = Callable[..., Snapshot]
@@ -54,7 +54,7 @@ def start(path: Path) -> Start:
             assert list(file.entries()) == []
             loaded = file.load()
             assert loaded is not None
-            assert sorted_snapshot(restore(loaded)) == sorted_snapshot(state)
+            assert restore(loaded).snapshot() == state.snapshot()
         return state.snapshot()
 
     return start
@@ -94,7 +94,7 @@ def test_a_complete_journal_goes_on_under_a_new_name(
     """Messages, keys and closings stay; it does so with each start, also if nothing came in between."""
     again = start(mark)
     assert again == after_restart(state)
-    assert start(Mark(again.epoch, again.sequence)) == after_restart(again)
+    assert start(Mark(again.head.epoch, again.head.sequence)) == after_restart(again)
     assert warnings == []
 
 
@@ -104,9 +104,9 @@ def test_a_journal_that_ends_before_the_mark_begins_again(
 ) -> None:
     """Its open channels and keys stay, in an epoch that is later than journal and mark; the log says so."""
     again = start(mark)
-    assert (again.epoch, again.sequence, again.past_epochs) == (name_epoch(mark.epoch), state.sequence, ())
-    assert (again.messages, again.time, again.last_id) == ((), state.time, state.last_id)
-    assert again.keys == state.keys != ()
+    assert again.head == replace(state.head, epoch=name_epoch(mark.epoch), past_epochs=())
+    assert again.messages == ()
+    assert again.tables["keys"] == state.tables["keys"] != Rows()
     (channel,) = again.channels
     assert (channel.name, channel.newest_sequence, channel.dropped_sequence) == ("a", 0, 0)
     (line,) = warnings
@@ -119,20 +119,20 @@ def test_a_journal_that_has_begun_again_does_so_once(
     start: Start, state: Snapshot, path: Path, mark: Mark, warnings: list[str]
 ) -> None:
     """What was published since stays, also if the server died before the mark was written."""
-    epoch = start(Mark("e1", 30)).epoch
+    epoch = start(Mark("e1", 30)).head.epoch
     assert epoch == "e2"
     warnings.clear()
     with closing(JournalFile(path)) as file:
         file.append((Entry(epoch, 6, START + 1, publish("a")),))
     again = start(mark)
-    assert (again.epoch, again.past_epochs) == ("e3", (PastEpoch("e2", 6),))
+    assert (again.head.epoch, again.head.past_epochs) == ("e3", (PastEpoch("e2", 6),))
     assert [message.sequence for message in again.messages] == [6]
     assert warnings == []
 
 
 def test_a_new_journal_beside_a_mark(start: Start, warnings: list[str]) -> None:
     """It begins, with a later name than the old one, whose cursors it does not know."""
-    again = start(Mark("e7", 30))
+    again = start(Mark("e7", 30)).head
     assert (again.epoch, again.sequence, again.past_epochs) == ("e8", 0, ())
     assert warnings == []
 
@@ -140,15 +140,16 @@ def test_a_new_journal_beside_a_mark(start: Start, warnings: list[str]) -> None:
 def test_an_empty_journal_that_was_put_back(start: Start, warnings: list[str]) -> None:
     """It is not new: it was started before anything was published."""
     start()
-    assert start(Mark("e1", 1)).past_epochs == ()
+    assert start(Mark("e1", 1)).head.past_epochs == ()
     assert len(warnings) == 1
 
 
 def test_other_limits_come_after_the_new_name(start: Start, state: Snapshot) -> None:
     """Nothing takes a place under the old name: a cursor of what was lost there must not look valid."""
     limits = Limits(keys_limit=7)
-    assert start(None, limits) == replace(after_restart(state), sequence=7, limits=limits)
-    assert start(Mark("e2", 8), Limits()).limits == Limits()
+    expected = after_restart(state)
+    assert start(None, limits) == replace(expected, head=replace(expected.head, sequence=7, limits=limits))
+    assert start(Mark("e2", 8), Limits()).head.limits == Limits()
 
 
 def test_a_journal_that_is_not_that_of_the_mark(start: Start, state: Snapshot, path: Path) -> None:
@@ -288,7 +289,7 @@ def test_a_start_while_the_disk_is_full(
     again = JournaledReplica(path, limits=limits)
     with closing(again.file):
         assert [message.sequence for message in again.state.snapshot().messages] == [1, 4, 5, after.sequence]
-        assert sorted_snapshot(again.state).messages == sorted_snapshot(node.state).messages
+        assert again.state.snapshot().messages == node.state.snapshot().messages
         assert again.state.cursor.epoch == "e3"
     assert "publishing is refused: the disk is full: journal cannot grow" in "".join(logged_failures)
     logged_failures.clear()
@@ -311,8 +312,11 @@ def test_a_stop_while_the_disk_is_full_since_the_start(state: Snapshot, path: Pa
         "UPDATE entries SET body = replace(body, '}]', ',\"why\":1}]')",
         "UPDATE entries SET body = replace(body, '\"publish\"', '\"future\"')",
         "UPDATE state SET value = json_set(value, '$.why', 1) WHERE name = 'checkpoint'",
-        "UPDATE state SET value = json_set(value, '$.why', 1) WHERE name = 'limits'",
-        "UPDATE channels SET body = json_set(body, '$.why', 1)",
+        "UPDATE state SET value = json_set(value, '$.limits.why', 1) WHERE name = 'checkpoint'",
+        "UPDATE rows SET body = json_set(body, '$.why', 1) WHERE key LIKE 'channels/%'",
+        "UPDATE rows SET body = json_set(body, '$.why', 1) WHERE key LIKE 'messages/%'",
+        "UPDATE rows SET body = json_set(body, '$.why', 1) WHERE key LIKE 'keys/%'",
+        "UPDATE rows SET key = replace(key, 'keys/', 'future/') WHERE key LIKE 'keys/%'",
     ],
 )
 def test_what_a_newer_release_has_added_to_a_journal_is_left_alone(

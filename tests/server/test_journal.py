@@ -598,8 +598,8 @@ def test_an_unusable_journal_is_reported(serve: Serve, path: Path, tmp_path: Pat
         end(server, signal.SIGTERM)
     _change(path, "PRAGMA user_version = 2")
     assert "has format 2, and this release uses format 4" in told(path)
-    _change(path, "PRAGMA user_version = 3")
-    _change(path, "UPDATE messages SET body = '[{'")
+    _change(path, "PRAGMA user_version = 4")
+    _change(path, "UPDATE rows SET body = '{'")
     assert "is damaged" in told(path)
     with path.open("r+b") as file:
         file.write(b"garbage" * 20)

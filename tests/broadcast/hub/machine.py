@@ -22,7 +22,6 @@ from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
 from pushup.link import Link
 from tests.broadcast.stepped_helpers import AtOnce, SteppedHelpers, name_epoch
-from tests.core.random_entries import sorted_snapshot
 from tests.piped_links import BUFFER_BYTES, ENOUGH, PipeEnd, TurnClock, join
 
 EPOCH = "e5"
@@ -154,7 +153,7 @@ class Worker:
 
     def equals_hub(self) -> bool:
         self.node.state.check()
-        return sorted_snapshot(self.node.state) == sorted_snapshot(self._machine.hub.state)
+        return self.node.state.snapshot() == self._machine.hub.state.snapshot()
 
 
 class Machine:

@@ -46,7 +46,8 @@ def loading(machine: Machine) -> Worker:
 
 def noted(changes: Changes) -> tuple[list[str], list[int]]:
     """The channels and the messages that have changed."""
-    return [channel.name for channel in changes.channels], [message.sequence for message in changes.messages]
+    keys = [row.key.split("/") for row in changes.rows]
+    return [name for table, name in keys if table == "channels"], [int(n) for table, n in keys if table == "messages"]
 
 
 def names(first: int, last: int) -> tuple[list[str], list[int]]:
