@@ -21,7 +21,6 @@ from pushup.core.rules import LATEST_VERSION
 from pushup.core.state import ReplicatedState
 from tests.broadcast.redis.following_nodes import Cluster, FollowingNode, cluster_of
 from tests.core.builders import ids, poll, publish
-from tests.core.random_entries import sorted_snapshot
 from tests.next_version import NEXT_VERSION, next_version
 
 STATE, LOG, MEMBERS = b"{pushup}:4:state", b"{pushup}:4:log", b"{pushup}:4:members"
@@ -37,7 +36,7 @@ def cluster(logged_failures: list[str]) -> Iterator[Cluster]:
 
 
 def is_one(cluster: Cluster) -> bool:
-    states = [sorted_snapshot(node.state) for node in cluster.nodes]
+    states = [node.state.snapshot() for node in cluster.nodes]
     return all(node.follows for node in cluster.nodes) and all(state == states[0] for state in states)
 
 

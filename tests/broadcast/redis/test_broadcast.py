@@ -30,7 +30,6 @@ from pushup.core.limits import Limits
 from tests.broadcast.redis.fake_redis import FakeRedis, Link, Refusal
 from tests.broadcast.redis.following_nodes import START, Cluster, FollowingNode, NodeConnector
 from tests.core.builders import batch, draft, gaps, ids, poll, publish
-from tests.core.random_entries import sorted_snapshot
 from tests.net.observed_log import logged_at
 
 UNKNOWN = "this may or may not have been published; retry with the same Idempotency-Key"
@@ -83,7 +82,7 @@ def shown(outcome: object) -> str:
 
 def is_consistent(cluster: Cluster) -> bool:
     """Whether all nodes follow the log and have the same state at the same entry."""
-    snapshots = [sorted_snapshot(node.state) for node in cluster.nodes]
+    snapshots = [node.state.snapshot() for node in cluster.nodes]
     return all(node.follows for node in cluster.nodes) and all(snapshot == snapshots[0] for snapshot in snapshots)
 
 

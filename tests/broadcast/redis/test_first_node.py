@@ -11,13 +11,13 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from pushup.broadcast.checkpoint import encode
 from pushup.broadcast.redis.first_node import SETTLED_SECONDS, STUCK_SECONDS, FirstNode
 from pushup.broadcast.redis.records import NodeReport, Report, Tail
 from pushup.broadcast.redis.replica import Diverged
 from pushup.core.commands import Configure, Upgrade
 from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
+from pushup.core.tables import encode
 from tests.net.observed_log import logged_at
 
 OWN, OTHER = Limits(), Limits(retention_messages=5)

@@ -20,11 +20,10 @@ from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
 from pushup.core.restoration import restore
 from pushup.core.rules import LATEST_VERSION
-from pushup.core.snapshot import new_epoch
+from pushup.core.snapshot import empty_head
 from pushup.core.state import ReplicatedState
 from tests.broadcast.redis.fake_redis import TIMEOUT, FakeRedis
 from tests.core.builders import batch, draft, publish
-from tests.core.random_entries import sorted_snapshot
 
 
 class ReadLog:
@@ -36,8 +35,8 @@ class ReadLog:
         self.redis = FakeRedis(self.clock)
         self.log = RedisLog(self.redis.link(timeout).connection, prefix)
         self.now(self.log.prepare())
-        changes = new_epoch(ReplicatedState(Limits(), epoch="").snapshot(), "e1")
-        assert self.now(self.log.begin("", changes))
+        head = empty_head("e1", Limits())
+        assert self.now(self.log.begin("", head))
 
     def now(self, asked: Coroutine[Deferred[Any], Any, Any]) -> Any:
         results: list[Any] = []
@@ -227,39 +226,39 @@ def test_only_one_entry_follows_another(log: ReadLog) -> None:
 
 def test_an_epoch_replaces_the_one_it_names(log: ReadLog) -> None:
     """If another node has replaced that meanwhile, nothing is changed."""
-    changes = new_epoch(ReplicatedState(Limits(), epoch="").snapshot(), "e2")
-    assert log.now(log.log.begin("", changes)) is False
+    head = empty_head("e2", Limits())
+    assert log.now(log.log.begin("", head)) is False
     assert log.now(log.log.tail()).epoch == "e1"
-    assert log.now(log.log.begin("e1", changes)) is True
+    assert log.now(log.log.begin("e1", head)) is True
 
 
 def test_an_epoch_replaces_no_entry_that_its_node_does_not_know(log: ReadLog) -> None:
     """Nothing is changed if there is one after that with the tag that the node names."""
-    changes = new_epoch(ReplicatedState(Limits(), epoch="").snapshot(), "e2")
+    head = empty_head("e2", Limits())
     log.append(publish("a"), publish("a", key="k"))
-    assert log.now(log.log.begin("e1", changes, after=b"t0")) is False
+    assert log.now(log.log.begin("e1", head, after=b"t0")) is False
     assert len(log.redis.data[b"{pushup}:4:log"].rows) == 2
     assert not [key for key in log.redis.data if b"begin" in key]
-    assert log.now(log.log.begin("e1", changes, after=b"t1")) is True
+    assert log.now(log.log.begin("e1", head, after=b"t1")) is True
 
 
 def test_no_epoch_begins_beside_a_log_of_another_format(log: ReadLog) -> None:
     """It may have come between this node's look at the format and its request to begin."""
-    changes = new_epoch(ReplicatedState(Limits(), epoch="").snapshot(), "e2")
-    log.redis.data[b"{pushup}:state"] = b"4"
+    head = empty_head("e2", Limits())
+    log.redis.data[b"{pushup}:state"] = b"5"
     before = log.redis.data[b"{pushup}:4:state"].copy()
-    reply = log.now(log.log.begin("e1", changes))
+    reply = log.now(log.log.begin("e1", head))
     assert isinstance(reply, ErrorReply)
-    assert str(reply) == "FORMAT the message log has format 4"
-    assert (log.redis.data[b"{pushup}:state"], log.redis.data[b"{pushup}:4:state"]) == (b"4", before)
+    assert str(reply) == "FORMAT the message log has format 5"
+    assert (log.redis.data[b"{pushup}:state"], log.redis.data[b"{pushup}:4:state"]) == (b"5", before)
 
 
 def test_a_format_that_was_evicted_is_written_again(log: ReadLog) -> None:
     """Or a node of another format would not see that there is a log. One of another format stays."""
     del log.redis.data[b"{pushup}:state"]
     log.now(log.log.report("a", b"A", 100.0))
-    assert log.redis.data[b"{pushup}:state"] == b"3"
-    log.redis.data[b"{pushup}:state"] = b"4"
+    assert log.redis.data[b"{pushup}:state"] == b"4"
+    log.redis.data[b"{pushup}:state"] = b"5"
     log.now(log.log.report("a", b"A", 100.0))
     assert log.redis.data[b"{pushup}:state"] == b"4"
 
@@ -390,7 +389,7 @@ def test_the_checkpoint_is_the_state_that_was_saved(log: ReadLog) -> None:
     assert (loaded.tail.epoch, loaded.tail.sequence, loaded.tail.tag) == ("e1", 3, b"t0")
     assert (loaded.tail.run, loaded.tail.version) == (log.redis.whole_run, LATEST_VERSION)
     assert (loaded.saved.tag, loaded.saved.limits, loaded.complete) == ("t1", limits, True)
-    assert sorted_snapshot(restore(loaded.snapshot)) == sorted_snapshot(state)
+    assert restore(loaded.snapshot).snapshot() == state.snapshot()
     assert [logged.entry.command for logged in loaded.entries] == [publish("b")]
 
 
@@ -443,7 +442,7 @@ def test_a_save_of_an_epoch_that_is_over_changes_nothing(log: ReadLog) -> None:
     """Both epochs have the checkpoint that they began with."""
     log.append(publish("a"))
     late = log.state()
-    assert log.now(log.log.begin("e1", new_epoch(ReplicatedState(Limits(), epoch="").snapshot(), "e2"))) is True
+    assert log.now(log.log.begin("e1", empty_head("e2", Limits()))) is True
     before = log.redis.dump()
     assert log.save(late) is False
     assert log.redis.data == before

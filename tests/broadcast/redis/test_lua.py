@@ -8,9 +8,8 @@ from twisted.internet.task import Clock
 from tests.broadcast.redis.commands import SortedSet, Stream
 from tests.broadcast.redis.fake_redis import FakeRedis
 
-STATE, LOG, CHANNELS, MESSAGES, KEYS, LOADS, LEASES, MEMBERS, VOUCHERS, NEW, NEW_KEYS, LAYOUT = (
-    b"{p}:" + name
-    for name in b"state log channels messages keys loads leases members vouchers begin:e begin:e:keys layout".split()
+STATE, LOG, ROWS, LOADS, LEASES, MEMBERS, VOUCHERS, NEW, FORMAT = (
+    b"{p}:" + name for name in b"state log rows loads leases members vouchers begin:e format".split()
 )
 
 
@@ -22,30 +21,29 @@ def redis() -> FakeRedis:
 
 
 def test_a_save_removes_what_is_over(redis: FakeRedis) -> None:
-    """Channels that were forgotten, and messages and keys before the first that are kept."""
+    """Rows that were removed, and entries before the first that is kept."""
     redis.data = {
-        STATE: {b"epoch": b"e", b"saved": b"2", b"parts": b"2 1 1", b"checkpoint": b'{"sequence":2}'},
-        CHANNELS: {b"a": b"A", b"b": b"B"},
-        MESSAGES: Stream([(2, [b"body", b"old"])], 2),
-        KEYS: Stream([(2, [b"body", b"old"])], 2),
+        STATE: {b"epoch": b"e", b"saved": b"2", b"rows": b"2", b"checkpoint": b'{"sequence":2}'},
+        ROWS: {b"a": b"A", b"b": b"B"},
+        LOG: Stream([(1, [b"command", b"old"]), (2, [b"command", b"new"])], 2),
     }
-    words = b"e 2 5 checkpoint 1 messages 3 keys 4 1 c C a".split()
-    assert redis.run_script("save", (STATE, LOG, CHANNELS, MESSAGES, KEYS, LOADS), words) == 1
-    assert redis.data[CHANNELS] == {b"b": b"B", b"c": b"C"}
-    assert redis.data[MESSAGES].rows == [(5, [b"body", b"messages"])]
-    assert redis.data[KEYS].rows == [(5, [b"body", b"keys"])]
+    words = b"e 2 5 checkpoint 2 1 c C a".split()
+    assert redis.run_script("save", (STATE, LOG, ROWS, LOADS), words) == 1
+    assert redis.data[ROWS] == {b"b": b"B", b"c": b"C"}
+    assert redis.data[LOG].rows == [(2, [b"command", b"new"])]
+    assert redis.data[STATE] == {b"epoch": b"e", b"saved": b"5", b"rows": b"2", b"checkpoint": b"checkpoint"}
 
 
 def test_a_new_epoch_leaves_nothing_of_the_one_before(redis: FakeRedis) -> None:
-    """Its vouchers are about another log. The channels that were sent for it stay, although they would have expired."""
-    for key in (CHANNELS, VOUCHERS, NEW):
+    """Its vouchers are about another log. The rows that were sent for it stay, although they would have expired."""
+    for key in (ROWS, VOUCHERS, NEW):
         redis.execute([b"HSET", key, b"a", b"A"])
     redis.execute([b"EXPIRE", NEW, b"60"])
     redis.execute([b"HSET", STATE, b"epoch", b"e"])
-    words = [*b"e e2 1000000000 run 2 checkpoint 1 e 5 0 2".split(), b""]
-    keys = (STATE, LOG, CHANNELS, MESSAGES, KEYS, VOUCHERS, NEW, NEW_KEYS, LAYOUT)
+    words = [*b"e e2 1000000000 run 2 checkpoint 1 e 5 2".split(), b""]
+    keys = (STATE, LOG, ROWS, VOUCHERS, NEW, FORMAT)
     assert redis.run_script("begin", keys, words) == 1
-    assert set(redis.data) == {STATE, CHANNELS, LAYOUT}
+    assert set(redis.data) == {STATE, ROWS, FORMAT}
     assert not redis.data.expires
 
 
@@ -53,7 +51,7 @@ def test_a_lease_without_what_its_node_has_reported(redis: FakeRedis) -> None:
     """The list of living nodes may lack one then."""
     redis.data = {LEASES: SortedSet({b"m": redis.now() + 2, b"n": redis.now() + 2}), MEMBERS: {b"n": b"N"}}
     complete, _, *members = redis.run_script(
-        "report", (STATE, LEASES, MEMBERS, LAYOUT), (b"n", b"N", b"3", b"0", b"3")
+        "report", (STATE, LEASES, MEMBERS, FORMAT), (b"n", b"N", b"3", b"0", b"3")
     )[9:]
     assert (complete, members) == (0, [b"N"])
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from pushup.broadcast.checkpoint import head_of
 from pushup.broadcast.redis.pieces import Count
 from pushup.broadcast.redis.records import Chain, LogEntry, SavedHead, Tail, Vouchers
 from pushup.broadcast.redis.replies import tail_of
@@ -12,8 +11,7 @@ from pushup.core.commands import Continue, Entry
 from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
 from pushup.core.past_epochs import PastEpoch
-from pushup.core.snapshot import new_epoch
-from pushup.core.state import ReplicatedState
+from pushup.core.snapshot import empty_head
 from tests.core.builders import publish
 
 
@@ -47,8 +45,7 @@ def test_more_than_all_may_vouch() -> None:
 
 
 def chain() -> Chain:
-    head = head_of(new_epoch(ReplicatedState(Limits(), epoch="").snapshot(), "e1"))
-    return Chain(SavedHead(head, "e1", Limits()))
+    return Chain(SavedHead(empty_head("e1", Limits()), "e1"))
 
 
 def entry(number: int, after: bytes) -> LogEntry:

@@ -16,7 +16,6 @@ from pushup.core.poll import Poll, Selection
 from pushup.node import DEADLINE_STEP_SECONDS
 from tests.broadcast.redis.following_nodes import START, Cluster, FollowingNode
 from tests.core.builders import gaps, ids, poll
-from tests.core.random_entries import sorted_snapshot
 
 HOUR = 3600.0
 
@@ -37,7 +36,7 @@ def set_clock(cluster: Cluster, ahead: float) -> None:
 
 def count_of(cluster: Cluster) -> int:
     """How many messages the nodes have, which must be equal."""
-    first, second = (sorted_snapshot(node.state) for node in cluster.nodes)
+    first, second = (node.state.snapshot() for node in cluster.nodes)
     assert first == second
     return cluster.nodes[0].state.message_count
 

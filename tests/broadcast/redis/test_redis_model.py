@@ -27,7 +27,7 @@ from pushup.core.subscription import Subscription
 from tests.broadcast.redis.fake_redis import Stream
 from tests.broadcast.redis.following_nodes import Cluster, FollowingNode
 from tests.core.builders import draft
-from tests.core.random_entries import random_commands, sorted_snapshot
+from tests.core.random_entries import random_commands
 
 STEPS = 2000
 
@@ -317,8 +317,8 @@ class Simulation:
             tag = node.broadcast.tag
             if tag:
                 state = self.states.get(tag)
-                if state is None or state.sequence != node.state.cursor.sequence or self.random.random() < 0.05:
-                    snapshot = sorted_snapshot(node.state)
+                if state is None or state.head.sequence != node.state.cursor.sequence or self.random.random() < 0.05:
+                    snapshot = node.state.snapshot()
                     assert self.states.setdefault(tag, snapshot) == snapshot, f"two nodes differ at {tag!r}"
                 tags = self.tags.setdefault(node.cursor, set())
                 tags.add(tag)
@@ -350,7 +350,7 @@ class Simulation:
         self.names.note(nodes[0])  # the order may have got another name while all was mended
         assert all(node.follows and node.broadcast.why_not_ready() is None for node in nodes)
         assert len({node.cursor for node in nodes}) == 1
-        assert all(sorted_snapshot(node.state) == sorted_snapshot(nodes[0].state) for node in nodes)
+        assert all(node.state.snapshot() == nodes[0].state.snapshot() for node in nodes)
         assert [member.id for member in nodes[0].node.members()] == sorted(node.broadcast.node_id for node in nodes)
         for chain in self.chains:
             while not chain.steps or chain.steps[-1][1] != nodes[0].state.cursor:

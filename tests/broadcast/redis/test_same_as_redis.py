@@ -24,11 +24,10 @@ SEEDS = 5
 STEPS = 2000
 MARK = files("pushup.broadcast.redis").joinpath("mark.lua").read_bytes()
 NAMES = ("append", "begin", "save", "load", "report", "switch", "vouch")
-STATE, LOG, CHANNELS, MESSAGES, KEYS, LOADS, LEASES, MEMBERS, VOUCHERS, NEW, NEW_KEYS, LAYOUT = (
-    b"{p}:" + name
-    for name in b"state log channels messages keys loads leases members vouchers begin:e begin:e:keys layout".split()
+STATE, LOG, ROWS, LOADS, LEASES, MEMBERS, VOUCHERS, NEW, FORMAT = (
+    b"{p}:" + name for name in b"state log rows loads leases members vouchers begin:e format".split()
 )
-HASHES, STREAMS, SETS = (STATE, CHANNELS, MEMBERS, VOUCHERS, NEW), (LOG, MESSAGES, KEYS), (LOADS, LEASES)
+HASHES, STREAMS, SETS = (STATE, ROWS, MEMBERS, VOUCHERS, NEW), (LOG,), (LOADS, LEASES)
 EVERY = (*HASHES, *STREAMS, *SETS)
 DENIALS = {"OOM": ("maxmemory", "1"), "NOREPLICAS": ("min-replicas-to-write", "1")}
 WITHOUT_ORDER = (b"HKEYS", b"HGETALL")

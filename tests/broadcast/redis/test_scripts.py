@@ -34,11 +34,12 @@ from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
 from pushup.core.restoration import restore
 from pushup.core.rules import LATEST_VERSION
-from pushup.core.snapshot import new_epoch
+from pushup.core.slices import head_of_new_epoch, rows_of_new_epoch
+from pushup.core.snapshot import empty_head
 from pushup.core.state import ReplicatedState
 from tests.broadcast.redis.fake_redis import FakeRedis, Stream
 from tests.core.builders import draft, publish
-from tests.core.random_entries import NAMES, random_commands, sorted_snapshot
+from tests.core.random_entries import NAMES, random_commands
 from tests.server.redis_server import RedisClient, RedisServer
 
 pytestmark = pytest.mark.processes
@@ -99,8 +100,7 @@ class Log:
         return reply
 
     def begin(self, epoch: str = "e1", over: str = "") -> bool:
-        changes = new_epoch(ReplicatedState(LIMITS, epoch="").snapshot(), epoch)
-        begun: bool = self.now(self.log.begin(over, changes))
+        begun: bool = self.now(self.log.begin(over, empty_head(epoch, LIMITS)))
         return begun
 
     def tail(self) -> Tail:
@@ -231,9 +231,9 @@ class Pair:
         changes = state.changes()
         saved = random.choice((loaded.saved.head.sequence,) * 5 + (loaded.saved.head.sequence + 1,))
         if random.random() < 0.1:
-            changes = replace(changes, epoch="e0")
-        if changes.sequence > loaded.saved.head.sequence:
-            keep = random.choice((0, saved, changes.sequence + 9))
+            changes = replace(changes, head=replace(changes.head, epoch="e0"))
+        if changes.head.sequence > loaded.saved.head.sequence:
+            keep = random.choice((0, saved, changes.head.sequence + 9))
             self.both("save", lambda log: log.now(log.log.save(saved, changes, tag, keep_after=keep)))
 
     def look(self) -> None:
@@ -254,11 +254,11 @@ class Pair:
             for n, name in enumerate(random.sample(STRANGE, 4)):
                 state.apply(Entry("e", n + 1, 1e9 + n, Create(name)))
             new = self.new_name()
-            changes = new_epoch(state.snapshot(), new)
-            if self.both("begin", lambda log: log.now(log.log.begin(over, changes))):
+            head, rows = head_of_new_epoch(new, state), list(rows_of_new_epoch(state))
+            if self.both("begin", lambda log: log.now(log.log.begin(over, head, rows))):
                 self.epoch = new
         elif random.random() < 0.5:
-            key = "{pushup}:4:" + random.choice(("log", "channels", "messages", "keys", "leases", "members", "state"))
+            key = "{pushup}:4:" + random.choice(("log", "rows", "leases", "members", "state"))
             self.both("del", lambda log: bool(log.now(_ask(log, "DEL", key))))
             if key == "{pushup}:4:state":
                 self.epoch = self.new_name()
@@ -309,7 +309,7 @@ def _without_times(value: Any) -> Any:
             (value.saved.head.sequence, value.saved.tag),
             sorted((c.name, c.id) for c in value.snapshot.channels),
             [(m.sequence, bytes(m.data)) for m in value.snapshot.messages],
-            value.snapshot.keys,
+            list(value.snapshot.tables["keys"].in_order()),
         )
     if isinstance(value, Report):
         return replace(value, tail=_without_times(value.tail), time=0.0)
@@ -481,7 +481,7 @@ def test_the_epoch_goes_on_under_a_new_name(log: Log, client: RedisClient) -> No
     assert (str(state.cursor), state.message_count) == ("e2-3", 2)
     assert state.past_epochs.good_up_to("e1") == 1
     assert log.save(state, 1, "t2") is True
-    assert sorted_snapshot(log.state()) == sorted_snapshot(state)
+    assert log.state().snapshot() == state.snapshot()
 
 
 def test_an_epoch_begins_with_its_run_and_version(log: Log, client: RedisClient) -> None:
@@ -491,16 +491,16 @@ def test_an_epoch_begins_with_its_run_and_version(log: Log, client: RedisClient)
     assert log.tail() == Tail("e1", 0, b"e1", log.log.run, LATEST_VERSION, "e1", log.tail().founded)
     assert client.ask("EXISTS", "{pushup}:4:vouchers") == 0
     founded = log.tail().founded
-    changes = replace(new_epoch(ReplicatedState(LIMITS, epoch="").snapshot(), "e2"), version=1)
-    assert log.now(log.log.begin("e1", changes, cluster="c1")) is True
+    head = replace(empty_head("e2", LIMITS), version=1)
+    assert log.now(log.log.begin("e1", head, cluster="c1")) is True
     assert (log.tail().version, log.tail().cluster) == (1, "c1")
     assert (log.load().tail, log.now(log.log.report("n", b"N", 100)).tail) == (log.tail(), log.tail())
     assert log.tail().founded == founded > 1e9
-    changes = replace(changes, epoch="e3")
-    assert log.now(log.log.begin("e2", changes)) is True
+    head = replace(head, epoch="e3")
+    assert log.now(log.log.begin("e2", head)) is True
     assert log.tail().founded > founded
     client.ask("DEL", "{pushup}:4:state")
-    assert log.now(log.log.begin("", changes, cluster="c1")) is True
+    assert log.now(log.log.begin("", head, cluster="c1")) is True
     assert log.tail().founded == 0.0, "somewhere else"
 
 
@@ -517,7 +517,7 @@ def test_of_two_nodes_that_save_one_succeeds(log: Log) -> None:
     log.append(publish("c"), tag="t6")
     second.apply(entry_of(log.load().entries[0]))
     assert log.save(second, 6, "t6") is True
-    assert sorted_snapshot(log.state()) == sorted_snapshot(second)
+    assert log.state().snapshot() == second.snapshot()
 
 
 def test_the_state_is_the_same_wherever_it_was_saved(log: Log) -> None:
@@ -543,7 +543,7 @@ def test_the_state_is_the_same_wherever_it_was_saved(log: Log) -> None:
     for logged in log.load().entries:
         if entry_of(logged).sequence > state.cursor.sequence:
             state.apply(entry_of(logged))
-    assert sorted_snapshot(log.state()) == sorted_snapshot(state)
+    assert log.state().snapshot() == state.snapshot()
     assert len(state.snapshot().channels) > 90
 
 
@@ -576,20 +576,18 @@ def test_data_that_the_state_has_dropped_is_deleted(log: Log, client: RedisClien
         state.apply(Entry("e1", n + 1, 1000.0 + n, publish(f"c{n}", "all", key=f"k{n}")))
         assert log.save(state, n) is True
         state.note_changes()
-        remembered = {channel.name.encode() for channel in state.snapshot().channels}
-        assert set(client.ask("HKEYS", "{pushup}:4:channels")) == remembered
-        assert client.ask("XLEN", "{pushup}:4:keys") <= 2
+        rows = {row.key.encode() for row in state.rows(state.names())}
+        assert set(client.ask("HKEYS", "{pushup}:4:rows")) == rows
         queue_again = restore(log.load().snapshot)
-        assert sorted_snapshot(queue_again) == sorted_snapshot(state)
-    assert len(remembered) < 20
-    assert client.ask("XLEN", "{pushup}:4:messages") < 10
+        assert queue_again.snapshot() == state.snapshot()
+    assert len(rows) < 30
 
 
 def test_time_does_not_go_back_in_a_new_epoch(log: Log) -> None:
     """A new epoch starts at the time of the previous one."""
     state = ReplicatedState(LIMITS, epoch="e0")
     state.apply(Entry("e0", 1, 4e9, Create("c")))
-    assert log.now(log.log.begin("", new_epoch(state.snapshot(), "e1"))) is True
+    assert log.now(log.log.begin("", head_of_new_epoch("e1", state))) is True
     assert log.append(publish("a"), tag="t") == 2
     assert [entry_of(logged).time for logged in log.entries()] == [4e9]
     assert log.state().message_count == 1
