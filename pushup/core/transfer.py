@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import count
 
+from pushup.core.change_log import Name
 from pushup.core.snapshot import Changes, Snapshot
 from pushup.core.state import ReplicatedState
 from pushup.core.tables import Stored, Tables
@@ -25,7 +26,8 @@ LAST = 512
 """The last piece has at most so many changed rows."""
 
 ROUNDS = 20
-"""After so many rounds the next piece is the last, whatever its size: changes come faster than they can be read."""
+"""After so many rounds the next piece is the last, whatever its size. So it is after a round that was no shorter than the
+one before: changes come faster than they can be read."""
 
 Piece = tuple[Stored, ...]
 """Rows as they were at some moment."""
@@ -47,12 +49,18 @@ class Outgoing:
 
     def _read(self) -> Iterator[Piece]:
         names = self._state.names()
+        length = _length(names)
         for number in count(1):
             yield from _pieces(self._state.rows(names))
-            names = self._state.changed_names(self.since)
-            if number == ROUNDS or sum(map(len, names.values())) <= LAST:
+            names, before = self._state.changed_names(self.since), length
+            length = _length(names)
+            if number == ROUNDS or length <= LAST or length >= before:
                 return
             self.since = self._state.cursor.sequence
+
+
+def _length(names: dict[str, list[Name]]) -> int:
+    return sum(map(len, names.values()))
 
 
 def _pieces(rows: Iterable[Stored]) -> Iterator[Piece]:

@@ -989,7 +989,7 @@ def test_missing_data_is_noticed_when_saving(cluster: Cluster, log: list[str]) -
     cluster.do(cluster.nodes[0], Create("named", 500.0))
     cluster.advance(1.5)
     epoch = cluster.nodes[0].node.cursor.epoch
-    del cluster.redis.data[b"{pushup}:4:channels"]
+    del cluster.redis.data[b"{pushup}:4:rows"]
     cluster.publish(cluster.nodes[0], "a")
     cluster.advance(3.0)
     assert is_consistent(cluster)

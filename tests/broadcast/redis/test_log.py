@@ -110,7 +110,7 @@ def test_the_names_of_the_keys(log: ReadLog) -> None:
     log.now(log.log.report("a", b"A", 100.0))
     log.now(log.log.vouch("a", ["a"]))
     Deferred.fromCoroutine(log.log.load("b")).addErrback(lambda failure: None)
-    names = "state log channels messages keys leases members vouchers loads"
+    names = "state log rows leases members vouchers loads"
     log.redis.step()
     assert {key.decode() for key in log.redis.data} == {
         "{pushup}:state",
@@ -260,7 +260,7 @@ def test_a_format_that_was_evicted_is_written_again(log: ReadLog) -> None:
     assert log.redis.data[b"{pushup}:state"] == b"4"
     log.redis.data[b"{pushup}:state"] = b"5"
     log.now(log.log.report("a", b"A", 100.0))
-    assert log.redis.data[b"{pushup}:state"] == b"4"
+    assert log.redis.data[b"{pushup}:state"] == b"5"
 
 
 def test_nothing_is_appended_in_another_run_of_redis(log: ReadLog) -> None:
@@ -388,7 +388,7 @@ def test_the_checkpoint_is_the_state_that_was_saved(log: ReadLog) -> None:
     loaded = log.now(log.log.load())
     assert (loaded.tail.epoch, loaded.tail.sequence, loaded.tail.tag) == ("e1", 3, b"t0")
     assert (loaded.tail.run, loaded.tail.version) == (log.redis.whole_run, LATEST_VERSION)
-    assert (loaded.saved.tag, loaded.saved.limits, loaded.complete) == ("t1", limits, True)
+    assert (loaded.saved.tag, loaded.saved.head.limits, loaded.complete) == ("t1", limits, True)
     assert restore(loaded.snapshot).snapshot() == state.snapshot()
     assert [logged.entry.command for logged in loaded.entries] == [publish("b")]
 
@@ -426,16 +426,20 @@ def test_a_save_that_another_came_before_changes_nothing(log: ReadLog) -> None:
 
 
 def test_a_save_adds_what_has_changed_only(log: ReadLog) -> None:
-    """Without new messages and keys there is no body of them."""
+    """What was there stays as it is."""
     log.append(publish("a", key="k"))
     state = log.state()
     assert log.save(state) is True
+    before = log.redis.data[b"{pushup}:4:rows"].copy()
     state.note_changes()
     log.append(Create("b"))
     for logged in log.now(log.log.read("e1", 1)):
         state.apply(logged.entry)
     assert log.save(state, 1) is True
-    assert [len(log.redis.data[b"{pushup}:4:" + key].rows) for key in (b"messages", b"keys")] == [1, 1]
+    rows = log.redis.data[b"{pushup}:4:rows"]
+    assert rows.pop(b"channels/b")
+    assert rows == before
+    assert set(rows) == {b"channels/a", b"messages/1", b"keys/k"}
 
 
 def test_a_save_of_an_epoch_that_is_over_changes_nothing(log: ReadLog) -> None:

@@ -39,7 +39,7 @@ LIMITS = {
     "few messages": Limits(retention_seconds=60.0, retention_messages=3, channel_ttl_seconds=40.0),
 }
 
-KEYS = (b"state", b"log", b"channels", b"messages", b"keys", b"leases", b"members", b"vouchers")
+KEYS = (b"state", b"log", b"rows", b"leases", b"members", b"vouchers")
 
 
 @dataclass

@@ -167,26 +167,25 @@ class Pair:
         epoch, sequence = b"e" + self.number(), self.state(b"sequence")
         checkpoint = b'{"sequence":%b}' % sequence
         after = self.random.choice((b"", b"", self.state(b"tag")))
-        arguments = [over, epoch, time, b"run", b"2", checkpoint, b"%d" % count, epoch, sequence, b"0", b"2", after]
-        return [STATE, LOG, CHANNELS, MESSAGES, KEYS, VOUCHERS, NEW, NEW_KEYS, LAYOUT], arguments
+        arguments = [over, epoch, time, b"run", b"2", checkpoint, b"%d" % count, epoch, sequence, b"2", after]
+        return [STATE, LOG, ROWS, VOUCHERS, NEW, FORMAT], arguments
 
     def save(self) -> tuple[list[bytes], list[bytes]]:
         random, sequence = self.random, self.state(b"sequence")
         changed = [word for name in random.sample((b"a", b"b", b"c"), random.randrange(3)) for word in (name, b"body")]
-        bodies = [word for _ in range(2) for word in (random.choice((b"", b"body")), self.number(30))]
         checkpoint = b'{"sequence":%b}' % sequence
         head = [self.state(b"epoch"), self.state(b"saved"), sequence, checkpoint, self.number(40)]
         forgotten = random.choice(([], [b"a"], [b"b", b"none"]))
-        arguments = [*head, *bodies, b"%d" % (len(changed) // 2), *changed, *forgotten]
-        return [STATE, LOG, CHANNELS, MESSAGES, KEYS, LOADS], arguments
+        arguments = [*head, b"%d" % (len(changed) // 2), *changed, *forgotten]
+        return [STATE, LOG, ROWS, LOADS], arguments
 
     def load(self) -> tuple[list[bytes], list[bytes]]:
         lease = self.random.choice((b"30.0", b"1000", b"0", b"-1", b"0.0"))
-        return [STATE, CHANNELS, MESSAGES, KEYS, LOADS], [self.random.choice((b"m", b"n")), lease]
+        return [STATE, ROWS, LOADS], [self.random.choice((b"m", b"n")), lease]
 
     def report(self) -> tuple[list[bytes], list[bytes]]:
         member, lease = self.random.choice((b"", b"M", b"N")), self.random.choice((b"1000.0", b"2000", b"-1", b"0"))
-        return [STATE, LEASES, MEMBERS, LAYOUT], [self.random.choice((b"l", b"m", b"n")), member, lease, b"0", b"2"]
+        return [STATE, LEASES, MEMBERS, FORMAT], [self.random.choice((b"l", b"m", b"n")), member, lease, b"0", b"2"]
 
     def switch(self) -> tuple[list[bytes], list[bytes]]:
         fields = self.random.choice(([b"epoch", b"e" + self.number(), b"run", b"r"], [b"version", b"2"]))

@@ -603,15 +603,15 @@ def test_entries_that_are_not_saved_are_never_trimmed(log: Log) -> None:
     assert [entry_of(logged).sequence for logged in log.entries()] == [2]
 
 
-@pytest.mark.parametrize("key", ["channels", "messages", "keys"])
-def test_a_missing_part_of_the_checkpoint_is_noticed(log: Log, client: RedisClient, key: str) -> None:
+@pytest.mark.parametrize("words", [("DEL", "{pushup}:4:rows"), ("HDEL", "{pushup}:4:rows", "messages/1")])
+def test_a_missing_part_of_the_checkpoint_is_noticed(log: Log, client: RedisClient, words: tuple[str, ...]) -> None:
     """By a node that loads it and by one that saves, even if the key exists again."""
     log.begin()
     log.append(publish("a", key="k"), tag="t0")
     state = log.state()
     assert log.save(state, 0, "t0") is True
     assert log.load().complete
-    client.ask("DEL", "{pushup}:4:" + key)
+    client.ask(*words)
     assert not log.load().complete
     log.append(publish("b", "c", key="l"), tag="t1")
     state.apply(entry_of(log.load().entries[0]))
