@@ -26,8 +26,8 @@ LAST = 512
 """The last piece has at most so many changed rows."""
 
 ROUNDS = 20
-"""After so many rounds the next piece is the last, whatever its size. So it is after a round that was no shorter than the
-one before: changes come faster than they can be read."""
+"""After so many rounds the next piece is the last, whatever its size. So it is after a round that was no shorter than
+the one before: changes come faster than they can be read."""
 
 Piece = tuple[Stored, ...]
 """Rows as they were at some moment."""

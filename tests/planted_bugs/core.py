@@ -161,7 +161,7 @@ BUGS = (
         "fields that are added to the state, and not to its file",
         (
             Edit(
-                "pushup/core/snapshot.py",
+                "pushup/core/rows.py",
                 "        channel.closed_sequence, channel.reason = self.closed_sequence, self.reason\n",
                 "        channel.closed_sequence = self.closed_sequence\n",
             ),
@@ -174,8 +174,8 @@ BUGS = (
         (
             Edit(
                 "pushup/core/restoration.py",
-                "state.channels.last_id, state.channels.floor = snapshot.last_id, snapshot.floor",
-                "state.channels.last_id = snapshot.last_id",
+                "state.channels.last_id, state.channels.floor = head.last_id, head.floor",
+                "state.channels.last_id = head.last_id",
             ),
         ),
     ),
@@ -193,7 +193,7 @@ BUGS = (
         "key-forgotten-at-a-restart",
         "idempotency keys are not restored from the checkpoint",
         "keys in memory only",
-        (Edit("pushup/core/restoration.py", "            keys.restore(key, remembered)\n", ""),),
+        (Edit("pushup/core/restoration.py", "                    table.restore(row)\n", ""),),
     ),
     Bug(
         "key-not-remembered",
@@ -202,7 +202,7 @@ BUGS = (
         (
             Edit(
                 STATE,
-                "            self.keys.add(key, Remembered.of(outcome, command.fingerprint))\n",
+                "            self.keys.put(Remembered.of(key, outcome, command.fingerprint))\n",
                 "            pass\n",
             ),
         ),
@@ -223,7 +223,7 @@ BUGS = (
         "attributes-forgotten-by-a-snapshot",
         "a message that comes from a checkpoint has lost its event",
         "as snapshot-without-a-field",
-        (Edit("pushup/core/snapshot.py", "m.data, m.attributes)", "m.data)"),),
+        (Edit("pushup/core/rows.py", "m.data, m.attributes)", "m.data)"),),
     ),
     Bug(
         "attributes-forgotten-by-a-copy",

@@ -170,7 +170,7 @@ BUGS = (
         "saves-do-not-wait",
         "a checkpoint is saved while another node reads it in pieces",
         "PushUp 0.1: long turns",
-        (Edit(f"{REDIS}/save.lua", "if redis.call('ZCOUNT', KEYS[6], now, now + 60) > 0 then", "if false then"),),
+        (Edit(f"{REDIS}/save.lua", "if redis.call('ZCOUNT', KEYS[4], now, now + 60) > 0 then", "if false then"),),
         test=f"{REDIS_TESTS}/test_loading.py",
         why=ONE,
     ),
@@ -251,7 +251,7 @@ BUGS = (
         (
             Edit(
                 f"{REDIS}/begin.lua",
-                "\n  or ARGV[12] ~= '' and redis.call('HGET', KEYS[1], 'tag') ~= ARGV[12] then",
+                "\n  or ARGV[11] ~= '' and redis.call('HGET', KEYS[1], 'tag') ~= ARGV[11] then",
                 " then",
             ),
         ),

@@ -104,13 +104,17 @@ _BUGS = (
         "former-names-not-saved",
         "the names that the order had before are missing in the checkpoint",
         "as snapshot-without-a-field",
-        (Edit("pushup/broadcast/checkpoint.py", "        changes.past_epochs,\n    )", "    )"),),
+        (Edit("pushup/core/state.py", "            self.past_epochs.all,\n", "            (),\n"),),
     ),
     Bug(
         "entries-deleted-too-far",
         "a save deletes the entries of the group after it as well",
         "off by one",
-        (Edit(FILE, '"DELETE FROM entries WHERE sequence <= ?", (last,)', '"DELETE FROM entries", ()'),),
+        (
+            Edit(
+                FILE, '"DELETE FROM entries WHERE sequence <= ?", (changes.head.sequence,)', '"DELETE FROM entries", ()'
+            ),
+        ),
         test="tests/broadcast/test_journal_file.py",
         why="a save and an append never run together, so there are no entries after a save",
     ),
