@@ -46,7 +46,7 @@ class Tables:
     def __init__(self) -> None:
         kinds = {CHANNELS: ChannelRow, MESSAGES: MessageRow} | {table.name: table.row_type for table in BOUNDED}
         self._by_name = {name: Rows() for name in kinds}
-        self._decoders = {name: msgspec.json.Decoder(kind | None) for name, kind in kinds.items()}
+        self._decoders = {name: msgspec.json.Decoder(kind) for name, kind in kinds.items()}
 
     def __getitem__(self, table: str) -> Rows:
         return self._by_name[table]
@@ -63,13 +63,23 @@ class Tables:
         return list(self._by_name.values())
 
     def add(self, key: str, body: bytes | Raw) -> None:
-        """Take a row that was stored or sent; `null` removes it. Raises: msgspec.DecodeError."""
-        table, _, name = key.partition("/")
-        if (decoder := self._decoders.get(table)) is None:
-            raise ValidationError(f"Invalid value: there is no table {table!r}")
-        rows = self._by_name[table]
-        row = decoder.decode(body)
-        if row is None:
-            rows.remove(int(name) if table == MESSAGES else name)
+        """Take a row that was stored. Raises: msgspec.DecodeError."""
+        table, name = self._split(key)
+        row = self._decoders[table].decode(body)
+        if str(row.row_name) != name:
+            raise ValidationError(f"Invalid value: the row at {key!r} is called {row.row_name!r}")
+        self._by_name[table].put(row)
+
+    def take(self, row: Stored) -> None:
+        """Take a row that was sent, or remove it. Raises: msgspec.DecodeError."""
+        if row.is_removed:
+            table, name = self._split(row.key)
+            self._by_name[table].remove(int(name) if table == MESSAGES else name)
         else:
-            rows.put(row)
+            self.add(row.key, row.body)
+
+    def _split(self, key: str) -> tuple[str, str]:
+        table, _, name = key.partition("/")
+        if table not in self._by_name:
+            raise ValidationError(f"Invalid value: there is no table {table!r}")
+        return table, name

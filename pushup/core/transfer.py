@@ -85,7 +85,7 @@ class Incoming:
     def add(self, piece: Piece) -> None:
         """Take the next piece. Raises: msgspec.DecodeError."""
         for row in piece:
-            self._tables.add(row.key, row.body)
+            self._tables.take(row)
 
     def snapshot(self, last: Changes) -> Snapshot:
         """The state as of the last piece."""

@@ -187,3 +187,21 @@ def test_rows_are_sorted_by_their_place() -> None:
     while rows.free_some():
         steps += 1
     assert (len(rows), steps > 100) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("key", "body", "what"),
+    [
+        ("notes/a", b'{"about":"b","sequence":1,"time":1.0,"text":""}', "is called 'b'"),
+        ("messages/8", b'{"sequence":9,"time":1.0,"channels":["a"],"data":1}', "is called 9"),
+        ("notes/a", b"null", "got `null`"),
+        ("other/a", b"{}", "no table 'other'"),
+        ("notes", b"{}", "required field"),
+    ],
+)
+def test_a_row_that_is_stored_wrongly(key: str, body: bytes, what: str) -> None:
+    """It is no row of any state: under another row's key it would be removed with that one, or never."""
+    stored = Tables()
+    with pytest.raises(msgspec.ValidationError, match=what):
+        stored.add(key, body)
+    assert not any(stored.all())

@@ -25,8 +25,8 @@ def entry(sequence: int) -> bytes:
 
 def save(sequence: int) -> bytes:
     return script(
-        command("XADD", "{pushup}:4:messages", f"{sequence}-0", "body", "[]"),
-        command("HSET", "{pushup}:4:state", "saved", str(sequence), "checkpoint", "{}", "parts", "1"),
+        command("HSET", "{pushup}:4:rows", f"messages/{sequence}", "{}"),
+        command("HSET", "{pushup}:4:state", "saved", str(sequence), "checkpoint", "{}", "rows", "1"),
     )
 
 

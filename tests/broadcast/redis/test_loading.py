@@ -310,7 +310,7 @@ def test_what_else_changes_while_a_node_reads_does_not_matter() -> None:
     "change",
     [
         lambda rows: rows.popitem(),
-        lambda rows: rows.update({b"channels/more": rows[b"channels/0"]}),
+        lambda rows: rows.update({b"keys/more": rows[b"keys/k"].replace(b'"k"', b'"more"')}),
         lambda rows: rows.pop(b"messages/1"),
         lambda rows: rows.pop(b"keys/k"),
     ],
