@@ -14,6 +14,7 @@ Below is the replicated state, a pure function of the entries; above it the poll
 | `snapshot`, `restoration` | the state as a value; a state made of one |
 | `transfer` | handing a state to another process in pieces, while it goes on changing |
 | `slices` | going through a whole state a little at a time |
+| `retention` | how long messages are kept, by channel and publisher |
 | `rules` | the limits and the version that entries are carried out by |
 | `commands` | commands, entries and outcomes |
 | `held_polls` | the polls of one node: `subscribe`, `abandon`, `deliver`, `expire` |

@@ -1,8 +1,14 @@
-"""All cached messages of a node, each once, and what bounds them: age, number and bytes (PushUp §3.2)."""
+"""All cached messages of a node, each once, and what bounds them: age, number and bytes (PushUp §3.2).
+
+How long messages are kept differs between channels (`Limits.channels`). So the messages of each class of retention are
+on shelves of their own, one for each publisher. Every shelf expires at its own front. When the cache is full, the
+oldest message goes of the publisher that takes most in the class that takes most for its share: whoever publishes very
+much loses their own history first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import get_args
 
 from pushup.core.by_sequence import BySequence
@@ -10,12 +16,17 @@ from pushup.core.change_log import Name, TableChanges
 from pushup.core.channel import Channel, DropReason
 from pushup.core.channels import Channels
 from pushup.core.message import Message
+from pushup.core.retention import EPHEMERAL, Retention, RetentionClass, Shelf
 from pushup.core.rows import MessageRow
 from pushup.core.rules import Rules
 
+EVICT_AT_MOST = 1000
+"""Messages that a new one drives out of channels because of the bytes, some 2 ms; usually it is one. What exceeds the
+limits then is left to the next."""
+
 
 class Cache:
-    """The messages that channels keep, oldest first."""
+    """The messages that channels keep."""
 
     def __init__(self, rules: Rules, channels: Channels, changes: TableChanges) -> None:
         self._rules = rules
@@ -23,36 +34,94 @@ class Cache:
         self._changes = changes
         # Messages are only ever appended; the channels' trees are for finding them.
         self._messages: BySequence[Message] = BySequence()
+        self._classes: dict[str, RetentionClass] = {}  # those that have messages
         self.bytes = 0
+        """Of all but ephemeral messages."""
         self.dropped: dict[DropReason, int] = dict.fromkeys(get_args(DropReason), 0)
-        """Messages dropped so far; a node replaces this, to go on counting when it changes states."""
+        """Messages dropped so far, without ephemeral ones; a node replaces this, to go on counting when it changes
+        states."""
 
     def __len__(self) -> int:
         return len(self._messages)
 
     @property
-    def oldest_time(self) -> float | None:
-        return self._messages.oldest.time if self._messages else None
+    def next_time(self) -> float | None:
+        """When a message is due to expire next."""
+        times = [
+            self._at(shelf.first).time + kept.retention.seconds
+            for kept in self._classes.values()
+            for shelf in kept.shelves.values()
+        ]
+        return min(times, default=None)
 
-    def add(self, message: Message, channels: Iterable[Channel]) -> None:
+    def use_limits(self) -> None:
+        """The rules have other limits now. O(classes)."""
+        for kept in self._classes.values():
+            kept.retention = self._rules.retention(kept.name)
+
+    # Messages come.
+
+    def shelf(self, channels: Sequence[Channel], owner: str, *, is_ephemeral: bool) -> Shelf:
+        """Where a new message on these channels belongs. Of several channels, the longest retention decides."""
+        if is_ephemeral:
+            retention = self._rules.retention(EPHEMERAL)
+        else:
+            retention = self._channels.retention(channels[0])
+            for channel in channels[1:]:
+                other = self._channels.retention(channel)
+                if other.seconds > retention.seconds:
+                    retention = other
+        return self._shelf(retention.name, owner, retention)
+
+    def add(self, message: Message, channels: Sequence[Channel]) -> None:
         """Keep a new message on its channels, and evict what exceeds the limits. O(log n) per channel.
 
         Each channel evicts at most two messages, and all together as many as reach twice the new message's size. That
         is more than it adds, so that limits that have become smaller are reached without much work at once.
         """
-        limits = self._rules.limits
         self._messages.add(message.sequence, message)
         self._changes.note(message.sequence)
-        self.bytes += message.size
         for channel in channels:
             channel.keep(message)
+            most = self._channels.retention(channel).messages
             evicted = 0
-            while len(channel.messages or ()) > limits.retention_messages and evicted < 2:
-                self._release(channel.drop_oldest("evicted"), "evicted")
-                evicted += 1
-        enough = self.bytes - 2 * message.size
-        while self.bytes > limits.retention_bytes and self.bytes > enough and len(self._messages) > 1:
-            self._drop_oldest("evicted")
+            while channel.durable_count > most and evicted < 2:
+                oldest = channel.drop_oldest("evicted")
+                evicted += not oldest.is_ephemeral
+                self._release(oldest, "evicted")
+        self._make_room(message)
+        self._put(message)
+
+    def _make_room(self, message: Message) -> None:
+        """Evict for a message that is not on its shelf yet: first from its class, then from any."""
+        size, kept = message.size, message.shelf.retention_class
+        left = EVICT_AT_MOST
+        enough = kept.bytes - size
+        while kept.bytes + size > kept.retention.bytes and kept.bytes > enough and kept.bytes and left > 0:
+            left -= self._drop_oldest(kept.largest, "evicted", left)
+        if kept.name == EPHEMERAL:
+            return
+        enough = self.bytes - size
+        most = self._rules.limits.retention_bytes
+        while self.bytes + size > most and self.bytes > enough and self.bytes and left > 0:
+            left -= self._drop_oldest(self._fullest().largest, "evicted", left)
+
+    def _fullest(self) -> RetentionClass:
+        """The class that takes most for its share; the same in every replica."""
+        if len(self._classes) == 1:
+            return next(iter(self._classes.values()))
+        return max([c for c in self._classes.values() if c.name != EPHEMERAL], key=_load)
+
+    def restore(self, row: MessageRow, channels: Sequence[Channel]) -> None:
+        """Add a message from a snapshot, newer than all that are here."""
+        name = row.retention_class
+        message = row.restore(self._shelf(name, row.owner, self._rules.retention(name)))
+        self._messages.add(message.sequence, message)
+        for channel in channels:
+            channel.keep(message)
+        self._put(message)
+
+    # Rows.
 
     def names(self) -> list[Name]:
         """The sequences of all messages. O(their number)."""
@@ -64,22 +133,19 @@ class Cache:
         message = self._messages.get(name)
         return None if message is None else MessageRow.of(message)
 
-    def restore(self, message: Message, channels: Iterable[Channel]) -> None:
-        """Add a message from a snapshot, newer than all that are here."""
-        self._messages.add(message.sequence, message)
-        self.bytes += message.size
-        for channel in channels:
-            channel.keep(message)
+    # Messages go.
 
     def expire(self, time: float, most: int) -> int:
-        """Drop messages published at `time` or before until `most` is reached; returns how much it was.
+        """Drop what is due at `time` until `most` is reached; returns how much it was.
 
         A message counts once for each of its channels.
         """
         gone = 0
-        while gone < most and self._messages and (oldest := self._messages.oldest).time <= time:
-            self._drop_oldest("expired")
-            gone += len(oldest.channels)
+        for _, kept in sorted(self._classes.items()):  # in the same order in every replica
+            horizon = time - kept.retention.seconds
+            for _, shelf in sorted(kept.shelves.items()):
+                while gone < most and shelf.first and self._at(shelf.first).time <= horizon:
+                    gone += self._drop_oldest(shelf, "expired", most - gone)
         return gone
 
     def drop_channel(self, channel: Channel) -> None:
@@ -93,29 +159,110 @@ class Cache:
             self._messages.remove(self._messages.oldest.sequence)
             yield
 
-    def _drop_oldest(self, reason: DropReason) -> None:
-        """Drop the oldest message, which is also the oldest of each channel that still keeps it."""
-        message = self._messages.oldest
+    def _drop_oldest(self, shelf: Shelf, reason: DropReason, most: int) -> int:
+        """Drop the shelf's oldest message from its channels, and what they keep from before it.
+
+        Returns how many messages channels have dropped. At `most` it stops; another call goes on.
+        """
+        message = self._at(shelf.first)
+        gone = 0
         for name in message.channels:
             channel = self._channels.find(name)
-            if channel is not None and channel.messages and channel.messages[0] is message:
-                self._channels.note(channel)
+            if channel is None or not channel.keeps(message.sequence):
+                continue
+            if message.is_ephemeral:
+                channel.drop_ephemeral(message)
+                self._release(message, reason)
+                gone += 1
+                continue
+            self._channels.note(channel)
+            while gone < most and channel.dropped_sequence < message.sequence:
                 self._release(channel.drop_oldest(reason), reason)
+                gone += 1
+        return gone
 
     def _release(self, message: Message, reason: DropReason) -> None:
+        """A channel has dropped this message; with the last one, it goes."""
         if message.holders == 0:
+            self._take(message)
             self._messages.remove(message.sequence)
             self._changes.note(message.sequence)
-            self.bytes -= message.size
-            self.dropped[reason] += 1
+            if not message.is_ephemeral:
+                self.dropped[reason] += 1
+
+    # Shelves.
+
+    def _shelf(self, name: str, owner: str, retention: Retention) -> Shelf:
+        """The shelf of this owner in the class with this name; a new one is put in with its first message."""
+        kept = self._classes.get(name) or RetentionClass(name, retention)
+        return kept.shelves.get(owner) or Shelf(kept, owner)
+
+    def _at(self, sequence: int) -> Message:
+        message = self._messages.get(sequence)
+        assert message is not None
+        return message
+
+    def _put(self, message: Message) -> None:
+        """Put the newest message on its shelf."""
+        shelf = message.shelf
+        if shelf.last:
+            message.before = shelf.last
+            self._at(shelf.last).after = message.sequence
+        else:
+            shelf.first = message.sequence
+            shelf.retention_class.shelves[shelf.owner] = shelf
+            self._classes[shelf.retention_class.name] = shelf.retention_class
+        shelf.last = message.sequence
+        self._count(shelf, message.size)
+
+    def _take(self, message: Message) -> None:
+        """Take a message off its shelf."""
+        shelf = message.shelf
+        if message.before:
+            self._at(message.before).after = message.after
+        else:
+            shelf.first = message.after
+        if message.after:
+            self._at(message.after).before = message.before
+        else:
+            shelf.last = message.before
+        self._count(shelf, -message.size)
+        kept = shelf.retention_class
+        if not shelf.first:
+            del kept.shelves[shelf.owner]
+            if not kept.shelves:
+                del self._classes[kept.name]
+
+    def _count(self, shelf: Shelf, size: int) -> None:
+        shelf.bytes += size
+        shelf.retention_class.bytes += size
+        if shelf.retention_class.name != EPHEMERAL:
+            self.bytes += size
 
     def check(self) -> None:
         """Assert the invariants: every message is kept by as many channels as it says, and the bytes add up."""
-        assert self.bytes == sum(m.size for m in self._messages)
+        shelves = [shelf for kept in self._classes.values() for shelf in kept.shelves.values()]
+        found = []
+        for shelf in shelves:
+            before, sequence, size = 0, shelf.first, 0
+            while sequence:
+                message = self._at(sequence)
+                assert message.shelf is shelf
+                assert message.before == before < sequence
+                found.append(sequence)
+                before, sequence, size = sequence, message.after, size + message.size
+            assert shelf.last == before > 0
+            assert shelf.bytes == size
+        assert sorted(found) == self.names()
+        for kept in self._classes.values():
+            assert kept.bytes == sum(shelf.bytes for shelf in kept.shelves.values())
+        assert self.bytes == sum(kept.bytes for kept in self._classes.values() if kept.name != EPHEMERAL)
         for message in self._messages:
-            holders = [
-                channel
-                for channel in map(self._channels.find, message.channels)
-                if channel is not None and channel.messages and message in channel.messages
-            ]
+            channels = [channel for channel in map(self._channels.find, message.channels) if channel is not None]
+            holders = [channel for channel in channels if channel.messages and message in channel.messages]
             assert message.holders == len(holders) > 0
+            assert holders == [channel for channel in channels if channel.keeps(message.sequence)]
+
+
+def _load(kept: RetentionClass) -> tuple[float, str]:
+    return kept.load

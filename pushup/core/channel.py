@@ -13,6 +13,7 @@ from sortedcontainers import SortedKeyList
 
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES, Message
 from pushup.core.poll import Selection
+from pushup.core.retention import Retention
 
 DropReason = Literal["expired", "evicted", "closed"]
 """Why a message is dropped: `pushup_messages_dropped_total` counts by these, and the gap says the same."""
@@ -36,15 +37,16 @@ class Channel(Struct, eq=False, gc=False):
     closing must still learn of it.
 
     Sequences (0: none):
-    `newest_sequence`, `second_newest_sequence`: its last message, and the one before that.
     `dropped_sequence`: the highest message that may have been dropped, with the `reason`. It is an assumption if an
-    earlier channel with this name may have been forgotten.
+    earlier channel with this name may have been forgotten. The channel keeps every message after it, and none before:
+    ephemeral messages are dropped without a trace.
     `known_dropped_sequence`: the highest message that this replica has in fact dropped.
     `closed_sequence`: its last closing.
-    `latest_sequence`: the highest of these; a cursor at or after it has nothing to read here.
+    `latest_sequence`: a cursor at or after it has nothing to read here.
 
-    `bytes`: the data of its messages. `ttl`: in seconds. `expires`: when it closes or, once closed, is forgotten, in
-    seconds since the epoch. `due`: the whole second at which to check that next.
+    `bytes`: the data of its messages. `ephemeral_count`: how many of them are ephemeral. `ttl`: in seconds. `expires`:
+    when it closes or, once closed, is forgotten, in seconds since the epoch. `due`: the whole second at which to check
+    that next. `retention`: as `Channels.retention` has found it.
     """
 
     name: str
@@ -52,14 +54,14 @@ class Channel(Struct, eq=False, gc=False):
     ttl: float = 0.0
     expires: float = 0.0
     due: int = 0
-    newest_sequence: int = 0
-    second_newest_sequence: int = 0
     dropped_sequence: int = 0
     known_dropped_sequence: int = 0
     reason: GapReason = "expired"
     closed_sequence: int = 0
     latest_sequence: int = 0
     bytes: int = 0
+    ephemeral_count: int = 0
+    retention: Retention | None = None
     # Made when it is needed: most channels have few messages or none.
     messages: list[Message] | SortedKeyList[Message, tuple[float, int]] | None = None
 
@@ -85,32 +87,49 @@ class Channel(Struct, eq=False, gc=False):
             messages.add(message)
         message.holders += 1
         self.bytes += message.size - MESSAGE_OVERHEAD_BYTES
-        self.second_newest_sequence = self.newest_sequence
-        self.newest_sequence = self.latest_sequence = message.sequence
+        self.ephemeral_count += message.is_ephemeral
+        self.latest_sequence = message.sequence
+
+    @property
+    def durable_count(self) -> int:
+        """How many of its messages are not ephemeral."""
+        return 0 if self.messages is None else len(self.messages) - self.ephemeral_count
+
+    def keeps(self, sequence: int) -> bool:
+        """Whether it keeps this message, one of its own that is still cached."""
+        return sequence > self.dropped_sequence and sequence >= self.closed_sequence
 
     def drop_oldest(self, reason: DropReason) -> Message:
-        """Drop the oldest message, and remember that it existed. O(log n)."""
+        """Drop the oldest message, and remember that it existed unless it was ephemeral. O(log n)."""
         assert self.messages
-        message = self.messages.pop(0)
-        message.holders -= 1
-        self.bytes -= message.size - MESSAGE_OVERHEAD_BYTES
-        self.dropped_sequence = self.known_dropped_sequence = message.sequence
-        self.reason = reason
-        if not self.messages:
-            self.messages = None
-        return message
+        return self._dropped(self.messages.pop(0), reason)
+
+    def drop_ephemeral(self, message: Message) -> None:
+        """Drop an ephemeral message that it keeps. O(log n)."""
+        messages = self.messages
+        assert messages
+        del messages[bisect_left(messages, message.sequence, key=_sequence)]
+        self._dropped(message, "expired")
 
     def drop_all(self, reason: DropReason) -> Sequence[Message]:
         """Drop all messages, and remember that they existed; returns them. O(k)."""
-        messages = self.messages
-        if messages is None:
-            return ()
+        messages, self.messages = self.messages or (), None
         for message in messages:
-            message.holders -= 1
-        self.messages, self.bytes = None, 0
-        self.dropped_sequence = self.known_dropped_sequence = self.newest_sequence
-        self.reason = reason
+            self._dropped(message, reason)
         return messages
+
+    def _dropped(self, message: Message, reason: DropReason) -> Message:
+        """This message was removed."""
+        message.holders -= 1
+        self.bytes -= message.size - MESSAGE_OVERHEAD_BYTES
+        if message.is_ephemeral:
+            self.ephemeral_count -= 1
+        else:
+            self.dropped_sequence = self.known_dropped_sequence = message.sequence
+            self.reason = reason
+        if not self.messages:
+            self.messages = None
+        return message
 
     def assume_dropped(self, sequence: int) -> None:
         """Messages up to this sequence may have been dropped here: a new channel cannot know what preceded it."""
@@ -123,10 +142,10 @@ class Channel(Struct, eq=False, gc=False):
         O(log n + k).
         """
         messages = self.messages
-        if messages is None or self.newest_sequence <= sequence:
+        if messages is None or messages[-1].sequence <= sequence:
             return ()
         whole = selection.start == 0 and selection.end == math.inf
-        if whole and self.second_newest_sequence <= sequence:
+        if whole and (len(messages) == 1 or messages[-2].sequence <= sequence):
             return (messages[-1],)  # a held poll has usually seen all but the newest
         first, last = bisect_right(messages, sequence, key=_sequence), len(messages)
         if not whole:
@@ -137,7 +156,8 @@ class Channel(Struct, eq=False, gc=False):
     def check(self) -> None:
         """Assert the invariants."""
         assert self.bytes == sum(m.size - MESSAGE_OVERHEAD_BYTES for m in self.messages or ())
-        assert self.latest_sequence == max(self.newest_sequence, self.dropped_sequence, self.closed_sequence), self.name
+        assert self.latest_sequence >= max(self.dropped_sequence, self.closed_sequence), self.name
+        assert self.ephemeral_count == sum(m.is_ephemeral for m in self.messages or ())
         assert self.known_dropped_sequence <= self.dropped_sequence, self.name
         if self.messages is not None:
             if not isinstance(self.messages, list):
@@ -146,7 +166,5 @@ class Channel(Struct, eq=False, gc=False):
             assert self.is_open
             assert sequences == sorted(set(sequences))
             assert self.dropped_sequence < sequences[0]
-            assert sequences[-1] == self.newest_sequence
+            assert sequences[-1] <= self.latest_sequence
             assert all(self.name in m.channels for m in self.messages)
-        elif self.newest_sequence:
-            assert self.newest_sequence <= self.dropped_sequence

@@ -16,6 +16,7 @@ from pushup.core.change_log import Name, TableChanges
 from pushup.core.channel import Channel
 from pushup.core.due_channels import DueChannels
 from pushup.core.errors import Overloaded, UnknownChannel
+from pushup.core.retention import Retention
 from pushup.core.rows import ChannelRow
 from pushup.core.rules import Rules
 
@@ -142,6 +143,13 @@ class Channels:
                 found.append(self._by_name[name])
         return found
 
+    def retention(self, channel: Channel) -> Retention:
+        """How its messages are kept."""
+        found = channel.retention
+        if found is None or not found.is_current:
+            found = channel.retention = self._rules.retention(channel.name)
+        return found
+
     # Changing.
 
     def note(self, channel: Channel) -> None:
@@ -169,7 +177,7 @@ class Channels:
             self._closings.discard(channel)
             self._closed_count -= 1
         channel.id = self.last_id
-        channel.ttl = ttl if ttl is not None else self._rules.limits.channel_ttl_seconds
+        channel.ttl = ttl if ttl is not None else self.retention(channel).channel_ttl
         self._names_by_id[channel.id] = name
         channel.expires = time + channel.ttl
         self._put(self._expiries, channel)
@@ -198,7 +206,7 @@ class Channels:
         self._expiries.discard(channel)
         channel.id = 0
         channel.closed_sequence = channel.latest_sequence = sequence
-        channel.expires = time + self._rules.limits.retention_seconds
+        channel.expires = time + self.retention(channel).seconds
         self._put(self._closings, channel)
         self._changes.note(channel.name)
         self._touched.woken.append(channel)

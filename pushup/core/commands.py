@@ -23,20 +23,26 @@ class Draft(Struct, frozen=True, omit_defaults=True, gc=False, forbid_unknown_fi
     data: Raw
     attributes: Attributes | None = None
 
+    @property
+    def is_ephemeral(self) -> bool:
+        return self.attributes is not None and self.attributes.ephemeral
+
     def copy(self) -> Draft:
         """One with its own data, which may be part of a larger buffer that should be freed."""
         return Draft(self.channels, self.data.copy(), self.attributes)
 
 
-class Publish(Struct, frozen=True, tag="publish", forbid_unknown_fields=True):
+class Publish(Struct, frozen=True, omit_defaults=True, tag="publish", forbid_unknown_fields=True):
     """Publish all these messages or none (PushUp §3.3, batch publication).
 
     If the `key` is still remembered, nothing is published: the outcome is the first one again, or `KeyReused` if these
-    are different messages.
+    are different messages. No key is remembered if all messages are ephemeral. `owner`: the name of the publisher's
+    key, whose messages they count as.
     """
 
     messages: tuple[Draft, ...]
     key: str | None = None
+    owner: str = ""
 
     @property
     def width(self) -> int:
@@ -107,7 +113,8 @@ class Configure(Struct, frozen=True, tag="configure", forbid_unknown_fields=True
 
     What exceeds smaller ones goes a little at a time: messages and keys when others are added to the channel or to the
     whole (at most two for one), closed channels when others close. Open channels stay until they close, and keep their
-    `ttl`. A changed `retention_seconds` is applied to messages and keys at once, but not to closings.
+    `ttl`. A changed `retention_seconds` is applied to messages and keys at once, but not to closings. Messages stay in
+    the class in which they were published: if its policy is gone, they are kept as the next longest prefix says.
     """
 
     width = 1

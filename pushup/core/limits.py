@@ -7,6 +7,22 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 
+class ChannelPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What holds for the channels whose names begin with `prefix`; of several policies, the one with the longest.
+
+    None: the setting of the same name in `Limits`. For the lifetime of channels, at least `retention_seconds`.
+    """
+
+    prefix: str
+    retention_seconds: float | None = None
+    retention_messages: int | None = None
+    retention_bytes: int | None = None
+    """Maximum size of all messages of these channels together; None: only the maximum for all channels."""
+    channel_ttl_seconds: float | None = None
+    share: float = 1.0
+    """Weight when the cache is full: the messages that take most for their share are dropped first."""
+
+
 class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Retention, and the size of the replicated state.
 
@@ -18,7 +34,10 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     retention_messages: int = 1000
     """Maximum number of messages kept per channel."""
     retention_bytes: int = 256 * 1024 * 1024
-    """Maximum size of all messages together, each with `MESSAGE_OVERHEAD_BYTES`; the oldest are dropped first."""
+    """Maximum size of all messages together, each with `MESSAGE_OVERHEAD_BYTES`. Beyond it, the oldest are dropped of
+    the class and the publisher that take most."""
+    ephemeral_bytes: int = 16 * 1024 * 1024
+    """Maximum size of all ephemeral messages together."""
     channel_ttl_seconds: float = 3600.0
     """A channel closes after this time without a publication (PushUp §3.3)."""
     channels_limit: int = 200_000
@@ -29,6 +48,8 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Maximum size of the messages in one answer, with their channel names; one message always fits."""
     strict_channels: bool = False
     """Channels must be created before clients can publish on them or poll them."""
+    channels: tuple[ChannelPolicy, ...] = ()
+    """What holds instead for channels whose names begin with some prefix."""
 
 
 class HoldLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -78,7 +78,7 @@ def _take(
     for message in channels[0].after(after, selection) if len(channels) == 1 else _merged(channels, selection, after):
         names = tuple([c.name for c in channels if c.name in message.channels])
         if message.holders < len(message.channels):  # some have dropped it: their gaps do not end before it
-            names = tuple([c.name for c in channels if c.name in names and c.dropped_sequence < message.sequence])
+            names = tuple([c.name for c in channels if c.name in names and c.keeps(message.sequence)])
         size += len(memoryview(message.data)) + RECEIVED_OVERHEAD_BYTES * len(names)
         if taken and (len(taken) >= selection.limit or size > limit_bytes):
             return tuple(taken), upto

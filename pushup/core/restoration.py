@@ -53,9 +53,9 @@ class Restoration:
         for some in snapshot.tables[MESSAGES].sorting():
             yield BUCKET // 4
             for m in some:
-                holders = [c for c in map(find, m.channels) if c is not None and c.dropped_sequence < m.sequence]
+                holders = [c for c in map(find, m.channels) if c is not None and c.keeps(m.sequence)]
                 if holders:  # else all its channels have dropped it
-                    cache.restore(m.restore(), holders)
+                    cache.restore(m, holders)
                 yield len(m.channels)
         for name, table in state.bounded.items():
             for some in snapshot.tables[name].sorting():

@@ -13,6 +13,7 @@ from msgspec import Raw, Struct, field
 from pushup.core.change_log import Name
 from pushup.core.channel import Channel, GapReason
 from pushup.core.message import Attributes, Message
+from pushup.core.retention import Shelf
 
 BUCKET = 512
 """Rows of a table that share a dict. To enlarge a single dict of 700,000 takes 30 ms."""
@@ -38,16 +39,13 @@ class ChannelRow(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     ttl: float
     expires: float
     due: int
-    newest_sequence: int = field(name="newest")
     dropped_sequence: int = field(name="dropped")
     reason: GapReason
     closed_sequence: int = field(name="closed")
 
     @classmethod
     def of(cls, c: Channel) -> ChannelRow:
-        return cls(
-            c.name, c.id, c.ttl, c.expires, c.due, c.newest_sequence, c.dropped_sequence, c.reason, c.closed_sequence
-        )
+        return cls(c.name, c.id, c.ttl, c.expires, c.due, c.dropped_sequence, c.reason, c.closed_sequence)
 
     @property
     def row_name(self) -> str:
@@ -64,24 +62,27 @@ class ChannelRow(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
         """That channel without its messages."""
         channel = Channel(self.name)
         channel.id, channel.ttl, channel.expires, channel.due = self.id, self.ttl, self.expires, self.due
-        channel.newest_sequence, channel.dropped_sequence = self.newest_sequence, self.dropped_sequence
-        channel.closed_sequence, channel.reason = self.closed_sequence, self.reason
-        channel.latest_sequence = max(self.newest_sequence, self.dropped_sequence, self.closed_sequence)
+        channel.dropped_sequence, channel.reason = self.dropped_sequence, self.reason
+        channel.closed_sequence = self.closed_sequence
+        channel.latest_sequence = max(self.dropped_sequence, self.closed_sequence)
         return channel
 
 
 class MessageRow(Struct, frozen=True, omit_defaults=True, gc=False, forbid_unknown_fields=True):
-    """A cached message; each of its open channels keeps it, unless it has dropped this sequence."""
+    """A cached message, with the names of its shelf; its channels keep it as `Channel.keeps` says."""
 
     sequence: int
     time: float
     channels: tuple[str, ...]
     data: Raw
     attributes: Attributes | None = None
+    retention_class: str = field(name="class", default="")
+    owner: str = ""
 
     @classmethod
     def of(cls, m: Message) -> MessageRow:
-        return cls(m.sequence, m.time, m.channels, m.data, m.attributes)
+        shelf = m.shelf
+        return cls(m.sequence, m.time, m.channels, m.data, m.attributes, shelf.retention_class.name, shelf.owner)
 
     @property
     def row_name(self) -> int:
@@ -91,9 +92,9 @@ class MessageRow(Struct, frozen=True, omit_defaults=True, gc=False, forbid_unkno
     def place(self) -> int:
         return self.sequence
 
-    def restore(self) -> Message:
+    def restore(self, shelf: Shelf) -> Message:
         """That message, with a copy of its data, which may be part of a larger buffer that should be freed."""
-        return Message(self.sequence, self.time, self.channels, self.data.copy(), self.attributes)
+        return Message(self.sequence, self.time, self.channels, self.data.copy(), self.attributes, shelf)
 
 
 class Rows:

@@ -129,7 +129,8 @@ class ReplicatedState:
             case Upgrade(version=version):
                 self.rules.version = max(self.version, version)
             case Configure(limits=limits):
-                self.rules.limits = limits
+                self.rules.set_limits(limits)
+                self.cache.use_limits()
         return Done()
 
     def _continue(self, epoch: str, last_sequence: int) -> Outcome:
@@ -145,8 +146,7 @@ class ReplicatedState:
     @property
     def next_expiry(self) -> float | None:
         """When something is due to expire next. If no other entry comes then, an `Expire` entry is needed."""
-        keep = self.limits.retention_seconds
-        times = [self.channels.next_time, _later(self.cache.oldest_time, keep)]
+        times = [self.channels.next_time, self.cache.next_time]
         times += [table.next_time for table in self.bounded.values()]
         return min([t for t in times if t is not None], default=None)
 
@@ -154,7 +154,7 @@ class ReplicatedState:
         """Expire what is due by the entry's time, up to `EXPIRE_AT_MOST`."""
         for table in self.bounded.values():
             table.expire(entry.time, EXPIRE_AT_MOST)
-        count = self.cache.expire(entry.time - self.limits.retention_seconds, EXPIRE_AT_MOST)
+        count = self.cache.expire(entry.time, EXPIRE_AT_MOST)
         expired: list[Channel] = []
         while count < EXPIRE_AT_MOST and (channel := self.channels.next_due(entry.time)) is not None:
             if channel.due <= entry.time:
@@ -176,9 +176,9 @@ class ReplicatedState:
         if (error := self._why_not(command.messages)) is not None:
             return error
         for sequence, draft in enumerate(command.messages, entry.sequence):
-            self._add(draft, sequence, entry.time)
+            self._add(draft, sequence, entry.time, command.owner)
         outcome = Published(entry.epoch, entry.sequence, len(command.messages), entry.time)
-        if key is not None:
+        if key is not None and not all(draft.is_ephemeral for draft in command.messages):
             self.keys.put(Remembered.of(key, outcome, command.fingerprint))
         return outcome
 
@@ -192,14 +192,15 @@ class ReplicatedState:
                 return unknown_channel(name, field="channels")
         return self.channels.room_for(len(new)) if new else None
 
-    def _add(self, draft: Draft, sequence: int, time: float) -> None:
+    def _add(self, draft: Draft, sequence: int, time: float, owner: str) -> None:
         """Put one message on its channels, opening those that are not open."""
         find, open_ = self.channels.find, self.channels.open
         channels = [find(name) or open_(name, None, time) for name in draft.channels]
         if len(channels) > 1:
             channels = list(dict.fromkeys(channels))  # a channel may be given by its name and by its id
         names = tuple([c.name for c in channels])
-        self.cache.add(Message(sequence, time, names, draft.data, draft.attributes), channels)
+        shelf = self.cache.shelf(channels, owner, is_ephemeral=draft.is_ephemeral)
+        self.cache.add(Message(sequence, time, names, draft.data, draft.attributes, shelf), channels)
         for channel in channels:
             channel.expires = time + channel.ttl
             self.channels.note(channel)
@@ -303,10 +304,6 @@ class ReplicatedState:
 
 def _name(channel: Channel) -> str:
     return channel.name
-
-
-def _later(time: float | None, seconds: float) -> float | None:
-    return None if time is None else time + seconds
 
 
 def _state(channel: Channel) -> ChannelState:

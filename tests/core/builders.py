@@ -12,16 +12,33 @@ from pushup.core.commands import Command, Draft, Entry, Outcome, Publish
 from pushup.core.cursor import Cursor, Start, parse_cursor
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import HoldLimits, Limits
-from pushup.core.message import Attributes
+from pushup.core.message import Attributes, Message, attributes_of
 from pushup.core.poll import Poll, Selection
+from pushup.core.retention import RetentionClass, Shelf
+from pushup.core.rules import Rules
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Subscription
 
 EPOCH = "e1"
 
 
-def draft(*channels: str, data: str = "1", event: str = "") -> Draft:
-    return Draft(channels, Raw(data.encode()), Attributes(event=event) if event else None)
+def draft(*channels: str, data: str = "1", event: str = "", ephemeral: bool = False) -> Draft:
+    return Draft(channels, Raw(data.encode()), attributes_of(Attributes(event=event, ephemeral=ephemeral)))
+
+
+def message(
+    sequence: int, time: float, *channels: str, data: str = "1", owner: str = "", ephemeral: bool = False
+) -> Message:
+    """A message on a shelf of its own."""
+    kept = RetentionClass("", Rules(Limits()).retention(""))
+    return Message(
+        sequence,
+        time,
+        channels,
+        Raw(data.encode()),
+        Attributes(ephemeral=True) if ephemeral else None,
+        Shelf(kept, owner),
+    )
 
 
 def publish(*channels: str, data: str = "1", key: str | None = None) -> Publish:

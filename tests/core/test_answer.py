@@ -11,12 +11,12 @@ from msgspec import Raw
 from pushup.core.answer import Answer, Gap, Received
 from pushup.core.channel import Channel
 from pushup.core.cursor import Cursor, Start
-from pushup.core.message import Message
 from pushup.core.past_epochs import PastEpoch, PastEpochs
 from pushup.core.poll import Selection
 from pushup.core.reading import RECEIVED_OVERHEAD_BYTES, read
 
 from .builders import EPOCH, gaps, ids
+from .builders import message as message_of
 
 
 class Stream:
@@ -28,7 +28,7 @@ class Stream:
 
     def add(self, names: str, time: float = 1.0, data: str = "1") -> None:
         self.last += 1
-        message = Message(self.last, time, tuple(names), Raw(data.encode()))
+        message = message_of(self.last, time, *names, data=data)
         for name in names:
             channel = self.channels.setdefault(name, Channel(name))
             channel.id = 1

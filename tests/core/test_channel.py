@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
-from msgspec import Raw
 
 from pushup.core.channel import LIST_LIMIT, Channel
-from pushup.core.message import MESSAGE_OVERHEAD_BYTES, Message
+from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.poll import Selection
+
+from .builders import message
 
 
 def channel_of(*places: tuple[int, float]) -> Channel:
@@ -17,7 +18,7 @@ def channel_of(*places: tuple[int, float]) -> Channel:
     channel = Channel("a")
     channel.id = 1
     for sequence, time in places:
-        channel.keep(Message(sequence, time, ("a",), Raw(b"1")))
+        channel.keep(message(sequence, time, "a"))
     return channel
 
 
@@ -27,14 +28,14 @@ def after(channel: Channel, sequence: int, start: float = 0.0, end: float = math
 
 def test_a_message_costs_its_data_and_an_overhead() -> None:
     """The size of a message is that of its JSON text plus a fixed overhead."""
-    assert Message(1, 1.0, ("a",), Raw('"é"'.encode())).size == 4 + MESSAGE_OVERHEAD_BYTES
+    assert message(1, 1.0, "a", data='"é"').size == 4 + MESSAGE_OVERHEAD_BYTES
 
 
 def test_a_new_channel_has_nothing() -> None:
     """Sequence 0 is before every message, closing and drop."""
     new = Channel("a")
-    sequences = (new.newest_sequence, new.second_newest_sequence, new.dropped_sequence, new.known_dropped_sequence)
-    assert (*sequences, new.closed_sequence, new.latest_sequence) == (0, 0, 0, 0, 0, 0)
+    sequences = (new.dropped_sequence, new.known_dropped_sequence, new.closed_sequence, new.latest_sequence)
+    assert sequences == (0, 0, 0, 0)
     assert (new.messages, new.bytes, new.reason, new.is_open, new.is_remembered) == (None, 0, "expired", False, False)
 
 
@@ -42,7 +43,7 @@ def test_a_channel_keeps_messages_and_counts_itself_as_holder() -> None:
     """Adding a message makes its sequence the channel's latest."""
     channel = channel_of((3, 1.0), (5, 1.0))
     channel.check()
-    assert (channel.newest_sequence, channel.latest_sequence, channel.dropped_sequence) == (5, 5, 0)
+    assert (channel.latest_sequence, channel.dropped_sequence) == (5, 0)
     assert channel.messages is not None
     assert [m.holders for m in channel.messages] == [1, 1]
 
@@ -65,7 +66,7 @@ def test_messages_before_a_new_channel_are_assumed_dropped() -> None:
     channel.assume_dropped(9)
     assert (channel.dropped_sequence, channel.known_dropped_sequence, channel.latest_sequence) == (9, 0, 9)
     channel.id = 1
-    channel.keep(Message(12, 1.0, ("a",), Raw(b"1")))
+    channel.keep(message(12, 1.0, "a"))
     assert (channel.dropped_sequence, channel.known_dropped_sequence, channel.latest_sequence) == (9, 0, 12)
     channel.drop_oldest("evicted")
     assert (channel.dropped_sequence, channel.known_dropped_sequence, channel.latest_sequence) == (12, 12, 12)
@@ -146,14 +147,14 @@ def test_large_channels_behave_like_small_ones() -> None:
     count = 2 * LIST_LIMIT + 100
     trees = set()
     for sequence in range(1, count + 1):
-        channel.keep(Message(sequence, sequence / 4, ("a",), Raw(b"1")))
+        channel.keep(message(sequence, sequence / 4, "a"))
         assert isinstance(channel.messages, list) == (sequence <= LIST_LIMIT)
         trees.add(id(channel.messages))
     assert len(trees) == 2, "it is not built again for each message"
     emptied = channel_of(*[(n, 1.0) for n in range(1, LIST_LIMIT + 2)])
     for _ in range(LIST_LIMIT):
         emptied.drop_oldest("evicted")
-    emptied.keep(Message(LIST_LIMIT + 2, 1.0, ("a",), Raw(b"1")))
+    emptied.keep(message(LIST_LIMIT + 2, 1.0, "a"))
     emptied.check()
     assert after(emptied, 0) == [LIST_LIMIT + 1, LIST_LIMIT + 2]
     for dropped in (0, 10, count - LIST_LIMIT, count - 3):

@@ -2,7 +2,7 @@
 
     {"channels": ["author:John", "tag:c++"], "data": <any JSON>}          one message
     {"messages": [{"channels": [...], "data": ...}, ...]}                 several, all or nothing
-    {..., "event": "answer"}                                              of each message; optional
+    {..., "event": "answer", "ephemeral": true}                           of each message; optional
     {..., "ack": "stable", "ack_timeout": 5}                              the acknowledgement to wait for; optional
     {"name": "tag:c++", "ttl": 3600}                                      create; both optional
     {"ttl": 3600}                                                         renew; optional
@@ -78,8 +78,8 @@ class Publication(NamedTuple):
     ack_timeout: float = ACK_SECONDS
 
 
-def read_publication(body: bytes, key: str | None, limits: PublicationLimits) -> Publication:
-    """The publication in a body.
+def read_publication(body: bytes, key: str | None, limits: PublicationLimits, owner: str = "") -> Publication:
+    """The publication in a body, with its idempotency key, by the owner of this name.
 
     Raises: BadRequest, MessageTooLarge.
     """
@@ -91,22 +91,23 @@ def read_publication(body: bytes, key: str | None, limits: PublicationLimits) ->
     if given.messages is not UNSET:
         if given.channels is not UNSET or given.data is not UNSET:
             raise BadRequest("give either `messages`, or `channels` and `data`, not both", field="messages")
-        if given.event:
-            raise BadRequest("each message has its own `event`; write it in `messages`", field="event")
+        if attributes_of(given) is not None:
+            field = "event" if given.event else "ephemeral"
+            raise BadRequest(f"each message has its own `{field}`; write it in `messages`", field=field)
         if not given.messages:
             raise BadRequest("`messages` is empty", field="messages")
         if len(given.messages) > limits.batch_limit:
             raise BadRequest(f"a publication can have at most {limits.batch_limit} messages", field="messages")
         drafts = tuple(_draft(m.channels, m.data, m, f"messages[{i}].", limits) for i, m in enumerate(given.messages))
         _check_size(drafts, limits, field="messages")
-        return Publication(Publish(drafts, key), True, given.ack, given.ack_timeout)
+        return Publication(Publish(drafts, key, owner), True, given.ack, given.ack_timeout)
     if given.channels is UNSET:
         raise BadRequest("the field `channels` is missing", field="channels")
     if given.data is UNSET:
         raise BadRequest("the field `data` is missing", field="data")
     drafts = (_draft(given.channels, given.data, given, "", limits),)
     _check_size(drafts, limits, field="channels")
-    return Publication(Publish(drafts, key), False, given.ack, given.ack_timeout)
+    return Publication(Publish(drafts, key, owner), False, given.ack, given.ack_timeout)
 
 
 def _draft(channels: tuple[str, ...], data: Raw, given: Attributes, at: str, limits: PublicationLimits) -> Draft:

@@ -42,7 +42,7 @@ class Publishing:
         key = request.header(b"idempotency-key")
         if len(key) > KEY_LIMIT:
             raise BadRequest(f"Idempotency-Key can have at most {KEY_LIMIT} characters", field="Idempotency-Key")
-        command, as_list, ack, seconds = read_publication(request.body, key or None, self._limits)
+        command, as_list, ack, seconds = read_publication(request.body, key or None, self._limits, grant.key_name)
         for draft in command.messages:
             check_channels(grant, "publish", draft.channels, self._node)
 
