@@ -86,9 +86,7 @@ class Cache:
             most = self._channels.retention(channel).messages
             evicted = 0
             while channel.durable_count > most and evicted < 2:
-                oldest = channel.drop_oldest("evicted")
-                evicted += not oldest.is_ephemeral
-                self._release(oldest, "evicted")
+                evicted += self._drop_from(channel, "evicted")
         self._make_room(message)
         self._put(message)
 
@@ -96,12 +94,12 @@ class Cache:
         """Evict for a message that is not on its shelf yet: first from its class, then from any."""
         size, kept = message.size, message.shelf.retention_class
         left = EVICT_AT_MOST
-        enough = kept.bytes - size
+        enough = kept.bytes - 2 * size
         while kept.bytes + size > kept.retention.bytes and kept.bytes > enough and kept.bytes and left > 0:
             left -= self._drop_oldest(kept.largest, "evicted", left)
         if kept.name == EPHEMERAL:
             return
-        enough = self.bytes - size
+        enough = self.bytes - 2 * size
         most = self._rules.limits.retention_bytes
         while self.bytes + size > most and self.bytes > enough and self.bytes and left > 0:
             left -= self._drop_oldest(self._fullest().largest, "evicted", left)
@@ -177,9 +175,14 @@ class Cache:
                 continue
             self._channels.note(channel)
             while gone < most and channel.dropped_sequence < message.sequence:
-                self._release(channel.drop_oldest(reason), reason)
-                gone += 1
+                gone += self._drop_from(channel, reason)
         return gone
+
+    def _drop_from(self, channel: Channel, reason: DropReason) -> bool:
+        """Drop the channel's oldest message. Returns False if it was ephemeral: then the next must go as well."""
+        message = channel.drop_oldest(reason)
+        self._release(message, reason)
+        return not message.is_ephemeral
 
     def _release(self, message: Message, reason: DropReason) -> None:
         """A channel has dropped this message; with the last one, it goes."""

@@ -25,15 +25,15 @@ from pushup.core.commands import (
 )
 from pushup.core.cursor import Cursor
 from pushup.core.errors import BadRequest, ChannelExists, KeyReused, Overloaded, UnknownChannel
-from pushup.core.limits import Limits
+from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES, Attributes
 from pushup.core.poll import Selection
 from pushup.core.reading import RECEIVED_OVERHEAD_BYTES
 from pushup.core.snapshot import Snapshot
 
+EPHEMERAL = "*"
 
-def _event(attributes: Attributes | None) -> str:
-    return attributes.event if attributes is not None else ""
+NONE = Attributes()
 
 
 @dataclass
@@ -45,6 +45,13 @@ class NaiveMessage:
     data: bytes
     event: str
     keepers: set[str]
+    kind: str
+    """Its retention class."""
+    owner: str
+
+    @property
+    def size(self) -> int:
+        return len(self.data) + MESSAGE_OVERHEAD_BYTES
 
 
 @dataclass
@@ -69,7 +76,10 @@ class Closing:
 
 @dataclass
 class NaiveState:
-    """`kept`, `open` and `keys` are the current state; `published`, `closed` and `drops` are the complete history."""
+    """`kept`, `open` and `keys` are the current state; `published`, `closed` and `drops` are the complete history.
+
+    `drops` says nothing of ephemeral messages.
+    """
 
     limits: Limits
     epoch: str
@@ -151,7 +161,7 @@ class NaiveState:
     def _expire(self, entry: Entry) -> None:
         horizon = entry.time - self.limits.retention_seconds
         self.keys = {key: kept for key, kept in self.keys.items() if kept[0].time > horizon}
-        for message in [m for m in self.kept if m.time <= horizon]:
+        for message in [m for m in self.kept if m.time <= entry.time - self._seconds(m.kind)]:
             self._drop(message, "expired", *message.keepers)
         for name in [n for n, c in self.open.items() if math.ceil(c.expires) <= entry.time]:
             self._close(name, entry.sequence)
@@ -170,43 +180,86 @@ class NaiveState:
             channels = tuple(dict.fromkeys(self.resolve(n) or self._open(n, None) for n in draft.channels))
             for name in channels:
                 self.open[name].expires = entry.time + self.open[name].ttl
+            attributes = draft.attributes or NONE
+            kind = max((self.policy(name) for name in channels), key=lambda p: self._seconds(p.prefix)).prefix
             message = NaiveMessage(
-                self.epoch, sequence, entry.time, channels, bytes(draft.data), _event(draft.attributes), set(channels)
+                self.epoch,
+                sequence,
+                entry.time,
+                channels,
+                bytes(draft.data),
+                attributes.event,
+                set(channels),
+                EPHEMERAL if attributes.ephemeral else kind,
+                command.owner,
             )
             self.published.append(message)
             self.kept.append(message)
-            self._evict(channels, len(message.data) + MESSAGE_OVERHEAD_BYTES)
+            self._evict(message)
         outcome = Published(self.epoch, entry.sequence, len(command.messages), entry.time)
-        if command.key is not None:
+        if command.key is not None and not all((d.attributes or NONE).ephemeral for d in command.messages):
             self.keys[command.key] = outcome, command.messages
             for _ in range(min(2, len(self.keys) - self.limits.keys_limit)):
                 del self.keys[next(iter(self.keys))]
         return outcome
 
-    def _evict(self, channels: tuple[str, ...], added: int) -> None:
-        for name in channels:
-            mine = [m for m in self.kept if name in m.keepers]
-            for message in mine[: max(0, min(2, len(mine) - self.limits.retention_messages))]:
+    def policy(self, name: str) -> ChannelPolicy:
+        """That of the channel, or of the class, with this name."""
+        policies = [policy for policy in self.limits.channels if name.startswith(policy.prefix)]
+        return max(policies, key=lambda policy: len(policy.prefix), default=ChannelPolicy(prefix=""))
+
+    def _seconds(self, name: str) -> float:
+        """How long messages of this channel or class are kept."""
+        seconds = 5.0 if name == EPHEMERAL else self.policy(name).retention_seconds
+        return self.limits.retention_seconds if seconds is None else seconds
+
+    def _evict(self, new: NaiveMessage) -> None:
+        for name in new.channels:
+            mine = [m for m in self.kept if name in m.keepers and m.kind != EPHEMERAL]
+            most = self.policy(name).retention_messages or self.limits.retention_messages
+            for message in mine[: max(0, min(2, len(mine) - most))]:
                 self._drop(message, "evicted", name)
-        before = self.bytes
-        while len(self.kept) > 1 and self.bytes > max(self.limits.retention_bytes, before - 2 * added):
-            self._drop(self.kept[0], "evicted", *self.kept[0].keepers)
+        if new.kind == EPHEMERAL:
+            self._make_room(new, self.limits.ephemeral_bytes, {EPHEMERAL})
+            return
+        own = self.policy(new.kind).retention_bytes
+        self._make_room(new, math.inf if own is None else own, {new.kind})
+        self._make_room(new, self.limits.retention_bytes, {m.kind for m in self.kept if m.kind != EPHEMERAL})
+
+    def _make_room(self, new: NaiveMessage, limit: float, kinds: set[str]) -> None:
+        """Have these classes take no more than the limit together."""
+        enough = self._bytes(new, kinds) - 2 * new.size
+        while 0 < self._bytes(new, kinds) > max(limit - new.size, enough):
+            kind = max(kinds, key=lambda kind: (self._bytes(new, {kind}) / self.policy(kind).share, kind))
+            mine = [m for m in self.kept if m is not new and m.kind == kind]
+            owner = max({m.owner for m in mine}, key=lambda o: (sum(m.size for m in mine if m.owner == o), o))
+            oldest = next(m for m in mine if m.owner == owner)
+            self._drop(oldest, "evicted", *oldest.keepers)
+
+    def _bytes(self, new: NaiveMessage, kinds: set[str]) -> int:
+        return sum(m.size for m in self.kept if m is not new and m.kind in kinds)
 
     @property
     def bytes(self) -> int:
-        return sum(len(m.data) + MESSAGE_OVERHEAD_BYTES for m in self.kept)
+        return sum(m.size for m in self.kept if m.kind != EPHEMERAL)
 
     def _drop(self, message: NaiveMessage, reason: str, *channels: str) -> None:
+        """Drop a message from these channels, and what they keep from before it; an ephemeral one without a trace."""
         for name in channels:
-            message.keepers.discard(name)
-            self.drops.setdefault(name, []).append(Drop(message.sequence, message.time, reason))
-        if not message.keepers:
-            self.kept = [m for m in self.kept if m is not message]
+            for each in [m for m in self.kept if name in m.keepers]:
+                if each is message or (each.sequence < message.sequence and message.kind != EPHEMERAL):
+                    each.keepers.discard(name)
+                    if each.kind != EPHEMERAL:
+                        self.drops.setdefault(name, []).append(Drop(each.sequence, each.time, reason))
+        self.kept = [m for m in self.kept if m.keepers]
 
     def _open(self, name: str | None, ttl: float | None) -> str:
         self.last_id = max(self.last_id + 1, int(self.time * 1000))
         name = str(self.last_id) if name is None else name
-        ttl = self.limits.channel_ttl_seconds if ttl is None else ttl
+        if ttl is None:
+            policy = self.policy(name)
+            least = policy.retention_seconds or 0.0
+            ttl = policy.channel_ttl_seconds or max(self.limits.channel_ttl_seconds, least)
         self.open[name] = NaiveChannel(self.last_id, ttl, self.time + ttl)
         return name
 
@@ -215,7 +268,7 @@ class NaiveState:
             self._drop(message, "closed", name)
         del self.open[name]
         self.closed.append((name, sequence))
-        self.closings[name] = Closing(sequence, math.ceil(self.time + self.limits.retention_seconds))
+        self.closings[name] = Closing(sequence, math.ceil(self.time + self._seconds(name)))
         if sum(n not in self.open for n in self.closings) > self.limits.channels_limit:
             self.crowded = True
 
@@ -231,9 +284,10 @@ class NaiveState:
         assert {c.name: (c.id, c.ttl, c.expires) for c in snapshot.channels if c.id} == {
             name: (c.id, c.ttl, c.expires) for name, c in self.open.items()
         }
-        assert [(m.sequence, m.time, m.channels, bytes(m.data), _event(m.attributes)) for m in snapshot.messages] == [
-            (m.sequence, m.time, m.channels, m.data, m.event) for m in self.kept
-        ]
+        assert [
+            (m.sequence, m.time, m.channels, bytes(m.data), (m.attributes or NONE).event, m.retention_class, m.owner)
+            for m in snapshot.messages
+        ] == [(m.sequence, m.time, m.channels, m.data, m.event, m.kind, m.owner) for m in self.kept]
         remembered = [(row.key, row.outcome) for row in snapshot.tables["keys"].in_order()]
         assert remembered == [(k, v[0]) for k, v in self.keys.items()]
         assert snapshot.head.last_id == self.last_id

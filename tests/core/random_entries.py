@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from random import Random
 
 from pushup.core.commands import Close, Command, Create, Entry, Expire, Publish, Renew
-from pushup.core.limits import Limits
+from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 
 from .builders import EPOCH, draft
@@ -18,6 +18,15 @@ LIMITS = {
     "messages": Limits(retention_seconds=30.0, retention_messages=3, channel_ttl_seconds=20.0),
     "bytes": Limits(retention_seconds=60.0, retention_bytes=6 * MESSAGE_OVERHEAD_BYTES, keys_limit=3),
     "strict": Limits(retention_seconds=15.0, channel_ttl_seconds=9.0, retention_messages=5, strict_channels=True),
+    "policies": Limits(
+        retention_seconds=3.0,
+        retention_bytes=9 * MESSAGE_OVERHEAD_BYTES,
+        ephemeral_bytes=3 * MESSAGE_OVERHEAD_BYTES,
+        channels=(
+            ChannelPolicy(prefix="a", retention_seconds=30.0, share=3.0),
+            ChannelPolicy(prefix="tag", retention_messages=2, retention_bytes=5 * MESSAGE_OVERHEAD_BYTES),
+        ),
+    ),
     "one of all": Limits(retention_seconds=9.0, retention_messages=1, keys_limit=1, channel_ttl_seconds=2.0),
 }
 
@@ -30,13 +39,18 @@ def random_commands(random: Random, *, names: tuple[str, ...] = NAMES) -> Iterat
                 *random.sample(names, random.choice((1, 1, 2, len(names)))),
                 data=f'"{"x" * (size := random.randrange(40))}"',
                 event=("", "", "e1", "e2")[size % 4],
+                ephemeral=size % 9 == 8,
             )
             for _ in range(random.choice((1, 1, 1, 2, 5)))
         ]
         name, ttl = random.choice(names), random.choice((None, None, 0.5, 6.0))
         command: Command = random.choices(
             (
-                Publish(tuple(drafts), random.choice("klmnopq") if random.random() < 0.4 else None),
+                Publish(
+                    tuple(drafts),
+                    random.choice("klmnopq") if random.random() < 0.4 else None,
+                    ("", "key 1", "key 2")[len(drafts) % 3],
+                ),
                 Create(None if random.random() < 0.1 else name, ttl),
                 Renew(name, ttl),
                 Close(name),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from pushup.core.commands import Close, Command, Configure, Continue, Create, Entry, Expire, Publish, Renew
-from pushup.core.limits import Limits
+from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.restoration import restore
 from pushup.core.state import ReplicatedState
@@ -24,7 +24,23 @@ def random_limits(random: Random) -> Limits:
         channels_limit=random.choice((3, 12, 40, 100_000)),
         keys_limit=random.choice((1, 3, 100_000)),
         strict_channels=random.random() < 0.1,
+        ephemeral_bytes=MESSAGE_OVERHEAD_BYTES * random.choice((3, 100_000)),
+        channels=tuple([random_policy(random, prefix) for prefix in random.sample(PREFIXES, random.choice((0, 1, 3)))]),
     )
+
+
+def random_policy(random: Random, prefix: str) -> ChannelPolicy:
+    return ChannelPolicy(
+        prefix=prefix,
+        retention_seconds=random.choice((None, 0.5, 4.0, 90.0)),
+        retention_messages=random.choice((None, 2)),
+        retention_bytes=random.choice((None, 3 * MESSAGE_OVERHEAD_BYTES)),
+        channel_ttl_seconds=random.choice((None, 1.0, 30.0)),
+        share=random.choice((0.3, 1.0, 5.0)),
+    )
+
+
+PREFIXES = ("c1", "c2", "c", "c11")
 
 
 class RestoredReplicas:
@@ -105,8 +121,13 @@ class RestoredReplicas:
         if kind < 0.5:
             count = random.choice((1, 1, 2, 5, 30, len(self.names)))
             names = random.sample(self.names, min(count, len(self.names)))
-            drafts = (draft(*names),) if random.random() < 0.5 else tuple([draft(name) for name in names])
-            return Publish(drafts, random.choice("klmnop") if random.random() < 0.2 else None)
+            ephemeral = random.random() < 0.2
+            if random.random() < 0.5:
+                drafts = (draft(*names, ephemeral=ephemeral),)
+            else:
+                drafts = tuple([draft(name, ephemeral=ephemeral) for name in names])
+            key = random.choice("klmnop") if random.random() < 0.2 else None
+            return Publish(drafts, key, random.choice(("", "", "key 1", "key 2")))
         if kind < 0.62:
             return Create(None if random.random() < 0.2 else name, ttl)
         if kind < 0.74:

@@ -92,7 +92,7 @@ def test_changes_contain_only_what_changed() -> None:
     feed.apply(Close("closing"), 10.5)
     changes = feed.state.changes()
     channels = rows_of("channels", changes.rows)
-    assert {name: (c["newest"], c["closed"]) for name, c in channels.items()} == {"new": (4, 0), "closing": (2, 5)}
+    assert {name: (c["dropped"], c["closed"]) for name, c in channels.items()} == {"new": (0, 0), "closing": (2, 5)}
     messages = rows_of("messages", changes.rows)
     assert messages.pop("2") is None
     assert {name: m["channels"] for name, m in messages.items()} == {"3": ["new"], "4": ["new"]}
@@ -254,7 +254,7 @@ def test_a_new_epoch_has_the_open_channels_and_the_keys() -> None:
     head = before.head
     assert after.head == replace(empty_head("e9", head.limits), sequence=head.sequence, time=2.0, last_id=head.last_id)
     assert after.channels == tuple(
-        replace(c, newest_sequence=0, dropped_sequence=0, reason="expired", closed_sequence=0)
+        replace(c, dropped_sequence=0, reason="expired", closed_sequence=0)
         for c in before.channels
         if c.name != "closed"
     )

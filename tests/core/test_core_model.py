@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pushup.core.commands import Close, Command, Configure, Continue, Create, Draft, Expire, Publish, Renew
 from pushup.core.cursor import Cursor, Start
-from pushup.core.limits import Limits
+from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.poll import Poll, Selection
 from pushup.core.reading import RECEIVED_OVERHEAD_BYTES
@@ -37,6 +37,17 @@ LIMITS = {
         answer_limit_bytes=6 * RECEIVED_OVERHEAD_BYTES + 50,
     ),
     "strict": Limits(retention_seconds=12.0, channel_ttl_seconds=40.0, retention_messages=5, strict_channels=True),
+    "policies": Limits(
+        retention_seconds=6.0,
+        retention_bytes=12 * MESSAGE_OVERHEAD_BYTES,
+        ephemeral_bytes=4 * MESSAGE_OVERHEAD_BYTES,
+        channel_ttl_seconds=9.0,
+        channels=(
+            ChannelPolicy(prefix="a", retention_seconds=40.0, retention_bytes=9 * MESSAGE_OVERHEAD_BYTES, share=2.0),
+            ChannelPolicy(prefix="tag:", retention_messages=2, channel_ttl_seconds=30.0),
+            ChannelPolicy(prefix="t", retention_seconds=15.0, share=0.5),
+        ),
+    ),
     "few channels": Limits(retention_seconds=8.0, channel_ttl_seconds=5.0, channels_limit=3),
 }
 
@@ -88,13 +99,15 @@ class Steps:
                 "retention_bytes": MESSAGE_OVERHEAD_BYTES * random.choice((3, 8, 100_000)),
                 "channels_limit": random.choice((limits.channels_limit, 4)),
                 "keys_limit": random.choice((1, 2, 100)),
+                "channels": tuple(random.sample(LIMITS["policies"].channels, random.randrange(4))),
             }
             return Configure(replace(limits, **changed) if random.random() < 0.6 else limits)
         if kind < (0.55 if self.strict else 0.72):
             if self.with_key is not None and random.random() < 0.1:
                 return self.with_key  # a publisher retries because it got no answer
             key = random.choice("klmn") if random.random() < 0.2 else None
-            publication = Publish(tuple(self.draft() for _ in range(random.choice((1, 1, 1, 2, 5)))), key)
+            drafts = tuple(self.draft() for _ in range(random.choice((1, 1, 1, 2, 5))))
+            publication = Publish(drafts, key, random.choice(("", "", "key 1", "key 2")))
             self.with_key = publication if key is not None else self.with_key
             return publication
         if kind < 0.82:
@@ -105,7 +118,7 @@ class Steps:
 
     def draft(self) -> Draft:
         names = dict.fromkeys(self.name() for _ in range(self.random.choice((1, 1, 2, 3))))
-        return draft(*names, data='"' + "x" * self.random.randrange(30) + '"')
+        return draft(*names, data='"' + "x" * self.random.randrange(30) + '"', ephemeral=self.random.random() < 0.15)
 
     def cursor(self, node: Node) -> Cursor | Start:
         last, epoch = node.naive.last, node.naive.epoch

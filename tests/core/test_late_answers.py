@@ -88,5 +88,5 @@ def test_abandoning_a_poll_does_not_affect_the_reopened_channel() -> None:
     feed.apply(publish("a"), 8.0)
     feed.polls.abandon(subscription)
     feed.check()
-    assert feed.state.channels.get("a").newest_sequence == 3
+    assert feed.state.channels.get("a").latest_sequence == 3
     assert ids(feed.ask(poll("a"))) == [3]

@@ -163,17 +163,17 @@ def test_a_snapshot_contains_the_whole_replicated_state() -> None:
         "limits": {
             "retention_seconds": 30.0, "retention_messages": 1000, "retention_bytes": 2**28,
             "channel_ttl_seconds": 60.0, "channels_limit": 10, "keys_limit": 100_000,
-            "answer_limit_bytes": 2**18, "strict_channels": False,
+            "answer_limit_bytes": 2**18, "strict_channels": False, "ephemeral_bytes": 2**24, "channels": [],
         },
     }  # fmt: skip
     assert {key: msgspec.json.decode(body) for key, body in checkpoint.rows.items()} == {
         "channels/a": {
             "name": "a", "id": 10500, "ttl": 60.0, "expires": 70.5, "due": 71,
-            "newest": 1, "dropped": 0, "reason": "expired", "closed": 0,
+            "dropped": 0, "reason": "expired", "closed": 0,
         },
         "channels/b": {
             "name": "b", "id": 0, "ttl": 60.0, "expires": 41.0, "due": 41,
-            "newest": 1, "dropped": 1, "reason": "closed", "closed": 2,
+            "dropped": 1, "reason": "closed", "closed": 2,
         },
         "messages/1": {"sequence": 1, "time": 10.5, "channels": ["a", "b"], "data": [1.5, 2]},
         "keys/k": {
