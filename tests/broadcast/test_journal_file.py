@@ -243,7 +243,7 @@ def test_a_channel_is_found_by_any_name(path: Path, name: str) -> None:
     opened.close()
     assert count(path, "channels") == 2
     opened = Opened(path, limits)
-    assert opened.state.channels.get(name).newest_sequence == 3
+    assert opened.state.channels.get(name).latest_sequence == 3
     opened.do(Close(name), 2.0)
     opened.do(publish("a"), 8.0)
     assert [row.key for row in opened.state.changes().rows if row.key.startswith("channels/") and row.is_removed] == [

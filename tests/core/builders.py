@@ -26,19 +26,10 @@ def draft(*channels: str, data: str = "1", event: str = "", ephemeral: bool = Fa
     return Draft(channels, Raw(data.encode()), attributes_of(Attributes(event=event, ephemeral=ephemeral)))
 
 
-def message(
-    sequence: int, time: float, *channels: str, data: str = "1", owner: str = "", ephemeral: bool = False
-) -> Message:
+def message(sequence: int, time: float, *channels: str, data: str = "1") -> Message:
     """A message on a shelf of its own."""
     kept = RetentionClass("", Rules(Limits()).retention(""))
-    return Message(
-        sequence,
-        time,
-        channels,
-        Raw(data.encode()),
-        Attributes(ephemeral=True) if ephemeral else None,
-        Shelf(kept, owner),
-    )
+    return Message(sequence, time, channels, Raw(data.encode()), None, Shelf(kept, ""))
 
 
 def publish(*channels: str, data: str = "1", key: str | None = None) -> Publish:

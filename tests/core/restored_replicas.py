@@ -122,10 +122,8 @@ class RestoredReplicas:
             count = random.choice((1, 1, 2, 5, 30, len(self.names)))
             names = random.sample(self.names, min(count, len(self.names)))
             ephemeral = random.random() < 0.2
-            if random.random() < 0.5:
-                drafts = (draft(*names, ephemeral=ephemeral),)
-            else:
-                drafts = tuple([draft(name, ephemeral=ephemeral) for name in names])
+            together = [tuple(names)] if random.random() < 0.5 else [(name,) for name in names]
+            drafts = tuple([draft(*each, ephemeral=ephemeral) for each in together])
             key = random.choice("klmnop") if random.random() < 0.2 else None
             return Publish(drafts, key, random.choice(("", "", "key 1", "key 2")))
         if kind < 0.62:

@@ -174,7 +174,7 @@ class Reading:
         self.state.note_changes()
         self._saved = 0
         names = [f"{n}{name}" for n in range(channels)]
-        opened = [ChannelRow(name, n, 9e9, 9e9, 9, 0, 0, "expired", 0) for n, name in enumerate(names, 1)]
+        opened = [ChannelRow(name, n, 9e9, 9e9, 9, 0, "expired", 0) for n, name in enumerate(names, 1)]
         rows = [stored("channels", row.name, row) for row in opened]
         assert now(self._log.begin("", self.state.head, rows))
         self.state.note_changes()
