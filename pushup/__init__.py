@@ -19,7 +19,8 @@
 | `service` | builds, starts and stops a server, on one page |
 | `settings` | reads the settings from all places, and checks them |
 | `server_settings` | the settings of the server as a whole; those of a part are in its module |
-| `setting_values` | converts values: units, sizes, lists |
+| `setting_values` | converts values: units, sizes, lists, tables |
+| `channel_policies` | checks what is set for channels with some prefix |
 | `secret_files` | reads keys and passwords from files |
 | `surroundings` | checks that this machine provides what the settings need |
 | `supervisor` | notifies systemd |

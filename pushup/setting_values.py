@@ -1,14 +1,21 @@
-"""Converts the value of a setting, from TOML or from text, to its type. Durations and sizes can have a unit."""
+"""Converts the value of a setting, from TOML or from text, to its type. Durations and sizes can have a unit.
+
+A setting can be a list of tables (`tuple[SomeStruct, ...]`). Their fields are read as settings are.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from types import NoneType
+from typing import Any, get_args
 from unicodedata import category
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import fields
 
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 MAY_BE_0 = frozenset(("hold_jitter",))
@@ -16,22 +23,34 @@ MAY_BE_0 = frozenset(("hold_jitter",))
 
 BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 
+SUGGESTIONS = 5
+"""Maximum number of names suggested for an unknown one."""
+
+
+class InTable(ValueError):
+    """A table has something wrong; the text begins with the place, such as `channels[0].share`."""
+
 
 def convert(name: str, value: object, wanted: Any) -> object:
     """The value of this setting as the type `wanted`.
 
-    Raises: ValueError, whose text says what is wrong with the value.
+    Raises: ValueError, whose text says what is wrong with the value; InTable.
     """
+    item = next(iter(get_args(wanted)), None)
+    if isinstance(item, type) and issubclass(item, Struct):
+        return _tables(name, value, item)
     if not is_text(value):
         raise ValueError("is not UTF-8 text, or contains a control character")
     if isinstance(value, str):
         value = _parsed(name, value, wanted)
     converted: object = msgspec.convert(value, wanted, strict=not isinstance(value, str))
     if isinstance(converted, int | float) and not isinstance(converted, bool):
+        if not converted < math.inf:  # nan is not
+            raise ValueError("must be finite")
         if name in MAY_BE_0:
-            if not 0 <= converted < math.inf:
+            if converted < 0:
                 raise ValueError("must be at least 0")
-        elif not 0 < converted < math.inf:
+        elif converted <= 0:
             raise ValueError("must be above 0")
     return converted
 
@@ -41,6 +60,44 @@ def is_text(value: object) -> bool:
     if isinstance(value, str):
         return not any(category(letter) in ("Cc", "Cs") for letter in value)
     return all(map(is_text, value)) if isinstance(value, list | tuple) else True
+
+
+def suggestion(name: str, names: Iterable[str]) -> str:
+    """The names that were probably meant, as the end of a sentence: those that begin like this, then similar ones."""
+    begin_alike = [each for each in names if name and each.startswith(name)]
+    similar = get_close_matches(name, names, n=SUGGESTIONS, cutoff=0.8)
+    near = list(dict.fromkeys(begin_alike + similar))[:SUGGESTIONS]
+    return f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
+
+
+def _tables(name: str, value: object, wanted: type[Struct]) -> tuple[Struct, ...]:
+    if not isinstance(value, list) or not all(isinstance(table, dict) for table in value):
+        raise ValueError(f"can be set only in the settings file, as tables that begin with [[{name}]]")
+    return tuple([_table(f"{name}[{number}]", table, wanted) for number, table in enumerate(value)])
+
+
+def _table(place: str, values: dict[str, object], wanted: type[Struct]) -> Struct:
+    types = {field.name: field.type for field in fields(wanted)}
+    for name in values:
+        if name not in types:
+            hint = suggestion(name, types) or f"; a table has {', '.join(types)}; settings come before all tables"
+            raise InTable(f"{place}: unknown setting {name!r}{hint}")
+    for field in fields(wanted):
+        if field.required and field.name not in values:
+            raise InTable(f"{place}: {field.name} is missing; each table needs it")
+    converted = {}
+    for name, value in values.items():
+        try:
+            converted[name] = convert(name, value, _without_none(types[name]))
+        except ValueError as error:
+            raise InTable(f"{place}.{name} = {value!r}: {error}") from None
+    return wanted(**converted)
+
+
+def _without_none(wanted: Any) -> Any:
+    """The other type of an optional one; TOML has no null."""
+    types = [each for each in get_args(wanted) if each is not NoneType]
+    return types[0] if NoneType in get_args(wanted) and len(types) == 1 else wanted
 
 
 def _parsed(name: str, text: str, wanted: object) -> object:

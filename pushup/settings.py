@@ -1,7 +1,8 @@
 """Reads the settings: defaults < TOML file < `PUSHUP_*` environment < flags. Errors name the setting and its place.
 
 Keys and the broadcast's address can come from separate files (`SECRET_FILES`). Durations are in seconds and sizes in
-bytes; `"90s"`, `"5m"`, `"2h"`, `"64KiB"` and `"1MiB"` are accepted, too. docs/operations.md lists all settings.
+bytes; `"90s"`, `"5m"`, `"2h"`, `"64KiB"` and `"1MiB"` are accepted, too. Only the file can contain tables
+(`[[channels]]`). docs/operations.md lists all settings.
 
 Each group of settings is a struct in the module that uses it, and checks itself (`SelfChecking`).
 """
@@ -11,13 +12,12 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import asdict, fields, replace
 
 from pushup.backends.authorization import AuthorizationSettings
@@ -25,6 +25,7 @@ from pushup.broadcast.journal import JournalLimits
 from pushup.broadcast.redis.address import without_password
 from pushup.broadcast.redis.limits import RedisLimits
 from pushup.broadcast.waiting import WaitingLimits
+from pushup.channel_policies import in_order, policy_mistakes
 from pushup.core.limits import HoldLimits, Limits
 from pushup.drain import DrainLimits
 from pushup.net.api.limits import PollLimits, PublicationLimits
@@ -34,7 +35,7 @@ from pushup.net.limits import EdgeLimits, RequestLimits
 from pushup.net.listener import parse_address
 from pushup.secret_files import SecretFileError, read_secret, read_secrets
 from pushup.server_settings import ServerSettings
-from pushup.setting_values import convert, is_text
+from pushup.setting_values import InTable, convert, is_text, suggestion
 
 PREFIX = "PUSHUP_"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -60,13 +61,11 @@ MINIMUMS = (
     ("waiting_requests_limit_bytes", ("header_limit_bytes", "body_limit_bytes"), "a whole request"),
     ("waiting_limit_bytes", ("body_limit_bytes",), "a whole publication"),
     ("retention_bytes", ("message_limit_bytes",), "one message"),
+    ("ephemeral_bytes", ("message_limit_bytes",), "one message"),
     ("body_limit_bytes", ("message_limit_bytes",), "one message"),
     ("body_limit_bytes", ("poll_body_limit_bytes",), "the body of a poll"),
 )
 """Settings that must be at least the sum of others, and what would not fit otherwise."""
-
-SUGGESTIONS = 5
-"""Maximum number of names suggested for an unknown setting."""
 
 
 class SettingsError(Exception):
@@ -143,8 +142,9 @@ def read_settings(
     if "poll_timeout_seconds" not in origins:
         settings = replace(settings, poll=_within_limit(settings.poll))
     for name, text in _mistakes(settings):
-        raise SettingsError(f"{origins.get(name, 'the defaults')}: {name}: {text}")
-    return settings
+        origin = origins.get(name.partition("[")[0], "the defaults")
+        raise SettingsError(f"{origin}: {name}: {text}")
+    return replace(settings, queue=in_order(settings.queue))
 
 
 def reload_settings(current: Settings, wanted: Settings) -> Reloaded:
@@ -167,10 +167,12 @@ def reload_settings(current: Settings, wanted: Settings) -> Reloaded:
 
 
 def shown_settings(settings: Settings) -> dict[str, object]:
-    """All settings by name, without secrets. A value that comes from a file is represented by the file's name."""
+    """All settings by name, without secrets, tables as dicts. A value that comes from a file is represented by the
+    file's name.
+    """
     values = _flat(settings)
     in_files = {name for file, name in SECRET_FILES.items() if values[file]}
-    return {name: shown_setting(name, value) for name, value in values.items() if name not in in_files}
+    return {name: to_builtins(shown_setting(name, value)) for name, value in values.items() if name not in in_files}
 
 
 def shown_setting(name: str, value: object) -> object:
@@ -227,23 +229,16 @@ def _setting(name: str, value: object, where: str) -> tuple[str, object]:
     Raises: SettingsError.
     """
     if name not in _GROUP_OF:
-        near = _near(name)
-        hint = f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
-        raise SettingsError(f"{where}: unknown setting {name!r}{hint}")
+        raise SettingsError(f"{where}: unknown setting {name!r}{suggestion(name, _GROUP_OF)}")
     group, wanted = _GROUP_OF[name]
     try:
         converted = convert(name, value, wanted)
+    except InTable as error:
+        raise SettingsError(f"{where}: {error}") from None
     except ValueError as error:
         shown = "(not shown)" if name in SECRETS else repr(shown_setting(name, value))
         raise SettingsError(f"{where}: {name} = {shown}: {error}") from None
     return group, converted
-
-
-def _near(name: str) -> list[str]:
-    """Settings that were probably meant: those that begin like this, then similar ones."""
-    begin_alike = [each for each in _GROUP_OF if name and each.startswith(name)]
-    similar = get_close_matches(name, _GROUP_OF, n=SUGGESTIONS, cutoff=0.8)
-    return list(dict.fromkeys(begin_alike + similar))[:SUGGESTIONS]
 
 
 def _within_limit(poll: PollLimits) -> PollLimits:
@@ -265,6 +260,7 @@ def _mistakes(settings: Settings) -> Iterator[tuple[str, str]]:
         least = sum(values[part] for part in parts)
         if values[name] < least:
             yield name, f"must be at least {' + '.join(parts)} ({least}), to hold {content}; it is {values[name]}"
+    yield from policy_mistakes(settings.queue, settings.publication.message_limit_bytes)
     if _asks_itself(settings.authorization.authorize_url, settings.server.listen):
         yield "authorize_url", "PushUp itself listens at this address; write the address of your application"
 

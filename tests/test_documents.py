@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pushup.broadcast.redis.errors import ErrorCode
 from pushup.core.channel import DropReason, GapReason
+from pushup.core.limits import ChannelPolicy
 from pushup.core.refusals import Refusal
 from pushup.metrics import Metrics, MetricsPage
 from pushup.net.problems import PROBLEM_TYPES
@@ -29,6 +30,14 @@ def test_every_setting_is_documented_with_its_default() -> None:
     assert rows.keys() == defaults.keys()
     for name, value in defaults.items():
         assert rows[name] == _shown(value), name
+
+
+def test_every_field_of_a_policy_is_documented_with_its_default() -> None:
+    """docs/operations.md has exactly one row for each; what is None by default is described."""
+    section = (DOCS / "operations.md").read_text().partition("| in a table |")[2].partition("\n\n")[0]
+    rows = dict(re.findall(r"^\| `([a-z_]+)` \| (.*?) \|", section, re.MULTILINE))
+    assert rows.keys() == {field.name for field in structs.fields(ChannelPolicy)}
+    assert rows["share"] == _shown(ChannelPolicy(prefix="a").share)
 
 
 def test_every_metric_is_documented() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,13 +77,26 @@ def check_config(**given: Any) -> None:
     from pushup.settings import shown_settings
     from pushup.surroundings import troubles, warnings
 
-    for name, value in shown_settings(settings).items():
-        click.echo(f"{name} = {json.dumps(value)}")
+    for line in _toml(shown_settings(settings)):
+        click.echo(line)
     for warning in warnings(settings):
         click.echo(f"Warning: {warning}", err=True)
     found = list(troubles(settings))
     if found:
         raise click.ClickException("\n".join(found))
+
+
+def _toml(values: dict[str, Any]) -> Iterator[str]:
+    """The lines of a TOML file with these values. Lists of tables come last: what follows one would be part of it."""
+    last = []
+    for name, value in values.items():
+        if value and isinstance(value, list | tuple) and isinstance(value[0], dict):
+            last += [(name, table) for table in value]
+        else:
+            yield f"{name} = {json.dumps(value, ensure_ascii=False)}"
+    for name, table in last:
+        yield f"[[{name}]]"
+        yield from _toml(table)
 
 
 @click.command("new-cluster")

@@ -23,7 +23,7 @@ from pushup.broadcast.high_water import Mark
 from pushup.broadcast.journal_file import JournalError, JournalFile
 from pushup.broadcast.journal_start import open_journal
 from pushup.core.commands import Close, Command, Continue, Create, Entry, Expire, Outcome, Published
-from pushup.core.limits import Limits
+from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.past_epochs import REMEMBERED
 from pushup.core.slices import head_of_new_epoch, rows_of_new_epoch
@@ -448,6 +448,33 @@ def test_entries_are_replayed_with_the_old_limits(path: Path) -> None:
     opened = Opened(path, strict)
     assert opened.snapshot() == after_restart(state)
     opened.close()
+
+
+def test_other_policies_at_the_next_start(path: Path) -> None:
+    """What is kept follows those of the present start; a message whose policy is gone, the limits for all channels."""
+
+    def kept(time: float, *policies: ChannelPolicy) -> list[str]:
+        """The channels that have messages, after a restart with these policies and an expiry at this time."""
+        opened = Opened(path, Limits(channels=policies))
+        assert opened.state.limits.channels == policies
+        opened.do(Expire(), time)
+        names = [message.channels[0] for message in opened.snapshot().messages]
+        opened.close()
+        return names
+
+    long, short = (ChannelPolicy(prefix="chat:", retention_seconds=seconds) for seconds in (1000.0, 10.0))
+    opened = Opened(path, Limits(channels=(long,)))
+    for name in ("a", "chat:a"):
+        opened.do(publish(name), 1.0)
+    opened.close()
+    assert kept(200.0, long) == ["a", "chat:a"]
+    assert kept(400.0, long) == ["chat:a"]
+    saved = path.read_bytes()
+    assert kept(401.0, short) == []
+    path.write_bytes(saved)
+    assert kept(401.0) == []
+    path.write_bytes(saved)
+    assert kept(401.0, long, ChannelPolicy(prefix="chat:a", retention_seconds=10.0)) == ["chat:a"], "as published"
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -37,6 +37,22 @@ def test_check_config_merges_all_sources(tmp_path: Path) -> None:
     assert run("check-config", "--config", str(file)).stdout == ended.stdout
 
 
+def test_tables_are_shown_as_a_file_has_them(tmp_path: Path) -> None:
+    """They come last, and what is printed can be used as a file, with any letters."""
+    file = tmp_path / "pushup.toml"
+    tables = '[[channels]]\nprefix = "a"\n[[channels]]\nprefix = "\U0001f600\\""\nretention_seconds = "7d"\nshare = 2\n'
+    file.write_text(f'node_name = "Zürich \U0001f600"\n{tables}')
+    ended = run("check-config", "--config", str(file))
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.endswith("\n" + tables.replace('"7d"', "604800.0").replace("2\n", "2.0\n"))
+    file.write_text(ended.stdout)
+    assert run("check-config", "--config", str(file)).stdout == ended.stdout
+    file.write_text(ended.stdout.replace("share", "shares"))
+    assert f"{file}: channels[1]: unknown setting 'shares' (did you mean 'share'?)" in error_of(
+        "check-config", "--config", str(file)
+    )
+
+
 @pytest.mark.parametrize(
     ("place", "name", "value", "said"),
     [
@@ -57,6 +73,8 @@ def test_check_config_merges_all_sources(tmp_path: Path) -> None:
         ("file", "cors_origins", "http://localhost:3000/", "write that"),
         ("environment", "cors_origins", "app.example", "write 'https://app.example'"),
         ("flag", "broadcast", "", "neither memory: nor"),
+        ("environment", "channels", "chat:", "can be set only in the settings file"),
+        ("flag", "channels", "chat:", "can be set only in the settings file"),
     ],
 )
 def test_bad_setting_is_named(tmp_path: Path, place: str, name: str, value: str, said: str) -> None:

@@ -380,11 +380,14 @@ def test_what_needs_a_restart_is_named(serve: Serve, tmp_path: Path) -> None:
     file = secret(tmp_path / "pushup.toml", "")
     with serve("--config", str(file)) as server, server.caller() as caller:
         server.expect_log("restart to apply")
-        secret(file, f'retention_seconds = "1s"\nbroadcast = "journal:{tmp_path}/a.db"\ndrain_seconds = 9\n')
+        changed = f'retention_seconds = "1s"\nbroadcast = "journal:{tmp_path}/a.db"\ndrain_seconds = 9\n'
+        secret(file, f'{changed}[[channels]]\nprefix = "a"\n')
         for times in (1, 2):
             assert reload(server).endswith("settings reloaded; changed: none")
             wait_until(lambda n=times: len(reloads(server)) == 2 * n, "the other line")  # type: ignore[misc]
-            assert reloads(server)[-1].endswith(" warn  restart to apply: broadcast, retention_seconds, drain_seconds")
+            assert reloads(server)[-1].endswith(
+                " warn  restart to apply: broadcast, retention_seconds, channels, drain_seconds"
+            )
         assert publish(caller, "").status == 201
         assert not (tmp_path / "a.db").exists()
         secret(file, "")

@@ -86,6 +86,7 @@ TICKET_EXPIRED = sample("docs/http.md", '{"type": "urn:pushup:ticket-expired"')
 FOLLOW = sample("docs/http.md", "import { PushUp }")
 SERVE_BY_FILE = sample("docs/operations.md", "pushup serve --config /etc/pushup.toml")
 CONFIGURATION = sample("docs/operations.md", 'listen = ["127.0.0.1:8080"')
+POLICIES = sample("docs/operations.md", "[[channels]]")
 SECRETS = sample("docs/operations.md", 'publish_keys_file = "/etc/pushup/publish_keys"')
 MAKE_A_KEY = sample("docs/operations.md", "(umask 077; openssl")
 HANG_UP = sample("docs/operations.md", "kill -HUP")
@@ -266,7 +267,8 @@ def test_a_server_by_its_file(shell: Shell, tmp_path: Path) -> None:
     make, publish = MAKE_A_KEY.splitlines()
     (tmp_path / "redis_url").touch(0o600)
     (tmp_path / "redis_url").write_text("memory:\n")
-    (tmp_path / "pushup.toml").write_text(placed("\n".join(dict.fromkeys((CONFIGURATION + SECRETS).splitlines()))))
+    settings = "\n".join(dict.fromkeys((CONFIGURATION + SECRETS).splitlines()))
+    (tmp_path / "pushup.toml").write_text(f"{placed(settings)}\n{POLICIES}")
     for name in ("publish_keys", "ticket_key"):
         subprocess.run(["sh", "-c", make.replace("publish_keys", name)], cwd=tmp_path, check=True)
         assert (tmp_path / name).stat().st_mode & 0o077 == 0

@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 from msgspec import DecodeError, Raw, structs
 
+from pushup.core.limits import ChannelPolicy
 from pushup.link import LENGTH_BYTES, framed
 from pushup.settings import Settings
 from pushup.workers.child import told
@@ -31,10 +32,11 @@ from pushup.workers.control import (
 def changed() -> Settings:
     """Settings that are not the defaults, of several types."""
     settings = Settings()
+    policy = ChannelPolicy(prefix="é", retention_seconds=2.5, share=3.0)
     return structs.replace(
         settings,
         server=structs.replace(settings.server, listen=("[::1]:80", "unix:/a"), publish_keys=("k",), workers=3),
-        queue=structs.replace(settings.queue, retention_seconds=2.5, strict_channels=True),
+        queue=structs.replace(settings.queue, retention_seconds=2.5, strict_channels=True, channels=(policy,)),
     )
 
 

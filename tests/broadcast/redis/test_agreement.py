@@ -16,7 +16,7 @@ from pushup.broadcast.redis.replica import CannotApply
 from pushup.broadcast.redis.session import STUCK_RETRY_SECONDS
 from pushup.core.commands import Create, Entry, Outcome, Upgrade
 from pushup.core.errors import Unavailable
-from pushup.core.limits import Limits
+from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.rules import LATEST_VERSION
 from pushup.core.state import ReplicatedState
 from tests.broadcast.redis.following_nodes import Cluster, FollowingNode, cluster_of
@@ -183,6 +183,25 @@ def test_limits_change_when_every_node_has_them(cluster: Cluster) -> None:
     assert is_one(cluster)
     assert len(ids(changed.poll(poll("a")))) == 5
     assert cluster.start(limits=SMALL).state.limits == SMALL
+
+
+def test_policies_change_when_every_node_has_them(cluster: Cluster) -> None:
+    """As the limits that they are part of; then every replica keeps messages as they say."""
+    strict, roomy = (
+        Limits(channels=(ChannelPolicy(prefix="chat:", retention_messages=most, retention_seconds=1e6, share=2.5),))
+        for most in (2, 5)
+    )
+    for limits, kept in ((strict, 2), (roomy, 5), (Limits(), 14)):
+        for node in list(cluster.nodes):
+            cluster.crash(node)
+        first = cluster.start(limits=limits)
+        cluster.start(limits=limits)
+        cluster.advance(12.0)
+        assert {node.state.limits for node in cluster.nodes} == {limits}
+        for _ in range(9):
+            cluster.publish(first, "chat:a", "b")
+        assert is_one(cluster)
+        assert {len(ids(node.poll(poll("chat:a")))) for node in cluster.nodes} == {kept}
 
 
 def test_limits_stay_while_two_nodes_want_different_ones(cluster: Cluster) -> None:
