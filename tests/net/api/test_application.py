@@ -134,6 +134,22 @@ def test_idempotency_key(node: InMemoryNode) -> None:
     assert node.state.message_count == 3
 
 
+def test_a_key_is_for_messages_that_are_ephemeral_or_not(node: InMemoryNode) -> None:
+    """The same messages are others if one is ephemeral now; a key of ephemeral messages alone is not remembered."""
+    lasting, ephemeral = ({"channels": ["a"], "data": 1, "ephemeral": flag} for flag in (False, True))
+
+    def publish(body: object, key: str) -> int:
+        return node.call("POST", "/v1/messages", body, Idempotency_Key=key).status
+
+    assert [publish(lasting, "k1"), publish(ephemeral, "k1"), publish(lasting, "k1")] == [201, 422, 201]
+    both, twice = {"messages": [lasting, ephemeral]}, {"messages": [lasting, lasting]}
+    assert [publish(both, "k2"), publish(twice, "k2"), publish(both, "k2")] == [201, 422, 201]
+    assert node.state.message_count == 3
+    assert [publish(ephemeral, "k3"), publish(ephemeral, "k3"), publish(lasting, "k3")] == [201, 201, 201]
+    assert [publish(lasting, "k3"), publish(ephemeral, "k3")] == [201, 422]
+    assert node.state.message_count == 6
+
+
 def test_the_length_of_an_idempotency_key_is_limited(node: InMemoryNode) -> None:
     """A key of 255 characters is accepted, and a longer one refused with its field."""
     body = {"channels": ["a"], "data": 1}

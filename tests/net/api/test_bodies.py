@@ -9,6 +9,7 @@ from msgspec import Raw
 
 from pushup.core.commands import Confirmation, Create, Draft, Publish, Published, Renew
 from pushup.core.errors import BadRequest
+from pushup.core.message import Attributes
 from pushup.net.api.bodies import read_create, read_publication, read_renew, write, write_published
 from pushup.net.api.limits import PublicationLimits
 from pushup.net.errors import MessageTooLarge
@@ -71,6 +72,34 @@ def test_data_is_kept_as_it_was_written(data: str) -> None:
     assert data_of(b'{"data": ' + data.encode() + b' , "channels":["a"]}') == data.encode()
 
 
+def test_each_message_says_whether_it_is_ephemeral() -> None:
+    """One of a list does not speak for the others; false is the same as nothing."""
+    (one,) = read(b'{"channels":["a"],"data":1,"ephemeral":true}')[0].messages
+    assert one == Draft(("a",), Raw(b"1"), Attributes(ephemeral=True))
+    drafts = '{"channels":["a"],"data":1%s}'
+    fields = (',"ephemeral":true', "", ',"ephemeral":false', ',"event":"typing","ephemeral":true')
+    body = f'{{"messages":[{",".join(drafts % field for field in fields)}]}}'.encode()
+    publication = read_publication(body, None, PublicationLimits()).command
+    assert [draft.attributes for draft in publication.messages] == [
+        Attributes(ephemeral=True), None, None, Attributes(event="typing", ephemeral=True),
+    ]  # fmt: skip
+
+
+def test_what_is_wrong_with_ephemeral_is_said_in_words() -> None:
+    """The value that it must have; and where to write it, of several messages."""
+    with pytest.raises(BadRequest, match=r"^ephemeral must be true or false, not a string$"):
+        read(b'{"channels":["a"],"data":1,"ephemeral":"yes"}')
+    with pytest.raises(BadRequest, match=r"^each message has its own `ephemeral`; write it in `messages`$"):
+        read(b'{"messages":[{"channels":["a"],"data":1}],"ephemeral":true}')
+
+
+def test_a_publication_has_its_owner() -> None:
+    """Of one message, and of a list."""
+    for body in (b'{"channels":["a"],"data":1}', b'{"messages":[{"channels":["a"],"data":1}]}'):
+        assert read_publication(body, None, PublicationLimits(), "ci").command.owner == "ci"
+        assert read(body)[0].owner == ""
+
+
 def test_data_does_not_keep_the_body_alive() -> None:
     """Of a large body only the data stays in memory."""
     body = b'{"data":1,"channels":["a"]}' + b" " * 100_000
@@ -97,6 +126,11 @@ BAD_PUBLICATIONS = [
     (b'{"channels":["a"],"data":1,"event":"gap"}', "event"),
     (b'{"messages":[{"channels":["a"],"data":1}],"event":"e"}', "event"),
     (b'{"messages":[{"channels":["a"],"data":1,"event":"closed"}]}', "messages[0].event"),
+    (b'{"channels":["a"],"data":1,"ephemeral":"true"}', "ephemeral"),
+    (b'{"channels":["a"],"data":1,"ephemeral":1}', "ephemeral"),
+    (b'{"channels":["a"],"data":1,"ephemeral":null}', "ephemeral"),
+    (b'{"messages":[{"channels":["a"],"data":1},{"channels":["a"],"data":1,"ephemeral":5}]}', "messages[1].ephemeral"),
+    (b'{"messages":[{"channels":["a"],"data":1}],"ephemeral":true}', "ephemeral"),
     (b'{"messages":[]}', "messages"),
     (b'{"messages":{}}', "messages"),
     (b'{"messages":[1]}', "messages[0]"),

@@ -172,6 +172,27 @@ def test_the_name_of_a_key(keys: tuple[str, ...], named: dict[str, str]) -> None
     assert (key_name(KEYS[0]), key_name(KEYS[1])) == ("", "new")
 
 
+@pytest.mark.parametrize(
+    ("keys", "headers", "owner"),
+    [
+        ((f"ci {KEYS[0]}", KEYS[1]), {"Authorization": f"Bearer {KEYS[0]}"}, "ci"),
+        ((f"ci {KEYS[0]}", KEYS[1]), {"Authorization": f"Bearer {KEYS[1]}"}, "publish_keys"),
+        ((), {}, ""),
+        ((), {"Authorization": "Bearer whatever"}, ""),
+    ],
+)
+def test_messages_belong_to_the_key_that_they_were_published_with(
+    keys: tuple[str, ...], headers: dict[str, str], owner: str
+) -> None:
+    """They count as those of its name, not of the key; without keys, nobody's."""
+    node = InMemoryNode(publish_keys=keys)
+    drafts = [{"channels": ["a"], "data": n, "ephemeral": n == 2} for n in (1, 2)]
+    assert node.call("POST", "/v1/messages", {"messages": drafts}, **headers).status == 201
+    channel = node.state.channels.find("a")
+    assert channel is not None
+    assert [message.shelf.owner for message in channel.messages or ()] == [owner, owner]
+
+
 SCOPED = Grant({"publish": Scope(frozenset(["a"]), ("team:",))})
 
 
