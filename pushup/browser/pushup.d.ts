@@ -9,6 +9,8 @@ export interface Message<Data = any> {
   data: Data;
   /** The name that its publisher gave it, if any. */
   event?: string;
+  /** True of a message that the server keeps for 5 s only, and then drops without a gap. */
+  ephemeral?: boolean;
 }
 
 export interface Gap {

@@ -96,6 +96,7 @@ def _print(value: object) -> None:
     help="JSON; other text is published as a string. With - each line of standard input is a message.",
 )
 @click.option("--event", help="A name for the message, which subscribers receive with it.")
+@click.option("--ephemeral", is_flag=True, help="Keep the message for 5 s only, such as a typing notice.")
 @click.option("--idempotency-key", help="Publish only once, even if this is run again with the same key.")
 @click.option(
     "--ack",
@@ -107,6 +108,7 @@ def publish(
     channels: tuple[str, ...],
     data: str,
     event: str | None,
+    ephemeral: bool,
     idempotency_key: str | None,
     ack: str | None,
     url: str,
@@ -122,7 +124,10 @@ def publish(
             except ValueError:
                 value = line.rstrip("\n")
             key_of_one = f"{key_of_all}-{number}" if data == "-" else key_of_all
-            _print(client.publish(list(channels), value, event=event, idempotency_key=key_of_one, ack=ack))
+            published = client.publish(
+                list(channels), value, event=event, ephemeral=ephemeral, idempotency_key=key_of_one, ack=ack
+            )
+            _print(published)
 
 
 @click.command()

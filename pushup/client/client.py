@@ -86,19 +86,22 @@ class Client:
         data: Any,
         *,
         event: str | None = None,
+        ephemeral: bool = False,
         idempotency_key: str | None = None,
         ack: str | None = None,
         patience: float = 0.0,
     ) -> dict[str, Any]:
         """Publish one message; returns its `id`, `time` and `cursor`, and the `ack` reached if `ack` is given.
 
-        `event` is a name that subscribers receive with it.
+        `event` is a name that subscribers receive with it. An `ephemeral` message is kept for 5 s and then dropped
+        without a gap.
 
         With `patience`, it tries again while the server cannot be reached or is unavailable; all tries together take at
-        most `patience` seconds. Every try has the same idempotency key, so the message is published once.
+        most `patience` seconds. Every try has the same idempotency key, so the message is published once. Servers
+        remember no keys of ephemeral messages: a retry may publish one again.
         """
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
-        body = {"channels": channels, "data": data, **_given(event=event, ack=ack)}
+        body = {"channels": channels, "data": data, **_given(event=event, ephemeral=ephemeral or None, ack=ack)}
         until, trouble = time.monotonic() + (patience or self._timeout), 0
         while True:
             left = min(until - time.monotonic(), self._timeout)

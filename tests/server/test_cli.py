@@ -98,6 +98,18 @@ def test_poll_follows_and_resumes(server: Server, channel: str, options: tuple[s
             assert [resumed.line()["data"] for _ in range(2)] == [3, 4]
 
 
+@TRANSPORTS
+def test_publish_an_ephemeral_message(server: Server, channel: str, options: tuple[str, ...]) -> None:
+    """Whoever polls just then gets it, marked as such; with `-d -` every line is one."""
+    with started(server.url, "poll", *options, channel, "--cursor", "now") as polling:
+        server.wait_for_held(1)
+        for data, given, flags in (("1", None, ["--ephemeral"]), ("-", "2\n3\n", ["--ephemeral"]), ("4", None, [])):
+            ended = run("publish", channel, "-d", data, *flags, given=given, PUSHUP_URL=server.url)
+            assert ended.returncode == 0, ended.stderr
+        lines = [polling.line() for _ in range(4)]
+    assert [(line["data"], line.get("ephemeral")) for line in lines] == [(1, True), (2, True), (3, True), (4, None)]
+
+
 LOST = """
 import http.client, os, signal
 from pushup.cli import main

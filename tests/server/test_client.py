@@ -26,12 +26,13 @@ from tests.server.server_process import Server, running, wait_until
 
 
 class Scripted(Client):
-    """A client whose server does what the script says; it records the keys that it sends."""
+    """A client whose server does what the script says; it records the keys and the bodies that it sends."""
 
     def __init__(self, *script: dict[str, Any] | ClientError) -> None:
         super().__init__("http://127.0.0.1:1")
         self._script = list(script)
         self.keys: list[str] = []
+        self.bodies: list[Any] = []
 
     def call(
         self,
@@ -43,6 +44,7 @@ class Scripted(Client):
         timeout: float | None = None,
     ) -> dict[str, Any]:
         self.keys.append((headers or {}).get("Idempotency-Key", ""))
+        self.bodies.append(body)
         reply = self._script.pop(0)
         if isinstance(reply, ClientError):
             raise reply
@@ -66,6 +68,17 @@ def test_a_patient_publisher_tries_again_with_the_same_key() -> None:
     given = Scripted(ClientError("", 503), {"id": "e-2"})
     given.publish(["a"], 1, patience=5.0, idempotency_key="mine")
     assert given.keys == ["mine", "mine"]
+
+
+def test_what_a_message_may_have_is_sent() -> None:
+    """And nothing of what it does not have, so that an older server takes it."""
+    client = Scripted({"id": "e-1"}, {"id": "e-2"})
+    client.publish(["a"], 1)
+    client.publish(["a"], 2, event="typing", ephemeral=True, ack="stable")
+    assert client.bodies == [
+        {"channels": ["a"], "data": 1},
+        {"channels": ["a"], "data": 2, "event": "typing", "ephemeral": True, "ack": "stable"},
+    ]
 
 
 @pytest.mark.usefixtures("soon")
