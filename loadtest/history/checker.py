@@ -9,6 +9,7 @@ simulation also looks into its servers (`tests/simulation/inside.py`).
 | a reported gap is true | `_check_gaps` |
 | nothing twice, one order | `_check_message` |
 | a refused publication changes nothing | `_check_message` |
+| an ephemeral message is dropped without a trace | `check_deliveries`, `_check_gaps` |
 | everybody reads to the end, after the last fault | `check_deliveries` |
 """
 
@@ -229,6 +230,8 @@ class Checker:
         expected = [c for c in published if not self._is_in_gap(step, c, id_)]
         if "-" not in step.before or step.tells_of_loss:  # no gap tells which of its channels had dropped it
             expected = [c for c in published if c in message.channels]
+        elif publication.ephemeral[number]:  # a channel that was closed has dropped it without one
+            expected = [c for c in expected if c in message.channels]
         if list(message.channels) != expected or not expected:
             raise BrokenPromise(f"{follower.name} received {data} on {list(message.channels)} instead of {expected}")
         self._note(id_, data, follower.name)
@@ -259,6 +262,9 @@ class Checker:
         publication, _ = self._message[data]
         if publication.key is None or id_ == before:
             return False
+        if publication.leaves_no_key:
+            self._count("not a gap: ephemeral messages, which leave no key, published again")
+            return True
         limits = self.limits
         is_old = self.now - publication.began_at > limits.retention_seconds or not self.clock_is_true
         forgets = is_old or limits.keys_limit < 100 or self.order.epoch(id_) != self.order.epoch(before)
@@ -298,7 +304,8 @@ class Checker:
     def _has_old(self, channel: str) -> bool:
         """Whether anything was published on this channel longer ago than messages are kept."""
         horizon = self.now - self.limits.retention_seconds + 1.0
-        return any(p.began_at < horizon and any(channel in c for c in p.channels) for p in self.publications.values())
+        old = (p for p in self.publications.values() if p.began_at < horizon)
+        return any(True for p in old for _ in p.lasting_on(channel))
 
     def _count(self, reason: str) -> None:
         self.without_loss[reason] = self.without_loss.get(reason, 0) + 1
@@ -306,19 +313,18 @@ class Checker:
     def _has_undelivered(self, follower: Follower, channel: str, step: Step) -> bool:
         """Whether anything on this channel may have come after the cursor that this follower did not get."""
         for publication in self.publications.values():
-            for data, channels in zip(publication.data, publication.channels, strict=True):
-                if channel in channels:
-                    ids = self._ids_of.get(data, ())
-                    missed = [id_ for id_ in ids if follower.received.get(data) != id_]
-                    if not ids or any(self._is_after(id_, step.before) for id_ in missed):
-                        return True
+            for data in publication.lasting_on(channel):
+                ids = self._ids_of.get(data, ())
+                missed = [id_ for id_ in ids if follower.received.get(data) != id_]
+                if not ids or any(self._is_after(id_, step.before) for id_ in missed):
+                    return True
         return False
 
     def _is_on_several(self, follower: Follower, channel: str, step: Step) -> bool:
         """Whether a message after the cursor may have been dropped from this channel and received on another."""
         for data, id_ in follower.received.items():
             publication, number = self._message[data]
-            channels = set(publication.channels[number])
+            channels = set(() if publication.ephemeral[number] else publication.channels[number])
             if channel in channels and len(channels & set(follower.channels)) > 1 and self._is_after(id_, step.before):
                 return True
         return False
@@ -330,6 +336,8 @@ class Checker:
 
     def check_deliveries(self, end: str | None = None) -> None:
         """Every acknowledged message was delivered to every follower of its channels, or a gap covered it.
+
+        Ephemeral ones need not be: they may have been dropped before the follower polled.
 
         `end`: every follower that has not left must have reached this cursor, if it is not empty, and have everything.
         If it is None, and of one that has left, no more is asked than what its own cursor has passed.
@@ -344,7 +352,7 @@ class Checker:
             for publication in self.publications.values():
                 for number, channels in enumerate(publication.channels if publication.ids else ()):
                     wanted = set(channels) & set(follower.channels)
-                    if not wanted or publication.data[number] in follower.received:
+                    if not wanted or publication.ephemeral[number] or publication.data[number] in follower.received:
                         continue
                     if read_to_end or place_of(publication.ids[number]) <= place_of(follower.cursor):
                         self._check_covered(follower, publication, number, wanted)

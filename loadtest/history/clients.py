@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from loadtest.history import events
 
 
@@ -12,6 +14,7 @@ class Publication:
         self.name = event.publication
         self.channels = [message.channels for message in event.messages]
         self.data = [message.data for message in event.messages]
+        self.ephemeral = [message.ephemeral for message in event.messages]
         self.key = event.key
         self.began_at = event.at
         self.began_after = ""
@@ -20,6 +23,17 @@ class Publication:
         """What it was acknowledged with; empty if it was not."""
         self.acknowledged_at = 0.0
         self.refused = False
+
+    @property
+    def leaves_no_key(self) -> bool:
+        """Whether it is published again if it is tried again: all its messages are ephemeral."""
+        return all(self.ephemeral)
+
+    def lasting_on(self, channel: str) -> Iterator[str]:
+        """The data of its messages on a channel that are not ephemeral: what a gap may be about."""
+        for data, channels, is_ephemeral in zip(self.data, self.channels, self.ephemeral, strict=True):
+            if channel in channels and not is_ephemeral:
+                yield data
 
 
 class Step:

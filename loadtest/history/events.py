@@ -41,11 +41,12 @@ class LimitsChange(_Event, frozen=True, tag="limits"):
     limits: Limits
 
 
-class Draft(Struct, frozen=True):
+class Draft(Struct, frozen=True, omit_defaults=True):
     """A message that is published. `data`: different from that of any other message in the history."""
 
     channels: tuple[str, ...]
     data: str
+    ephemeral: bool = False
 
 
 class Publish(_Event, frozen=True, tag="publish"):

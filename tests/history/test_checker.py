@@ -47,8 +47,11 @@ class History:
         self.now += seconds
 
     def publish(self, name: str, *groups: str, ids: tuple[str, ...] = (), key: str | None = None) -> None:
-        """A message for each group of channels, `a b`; acknowledged with these ids, if any."""
-        messages = tuple(Draft(tuple(group.split()), f"{name}/{number}") for number, group in enumerate(groups))
+        """A message for each group of channels, `a b`; `a b!` is ephemeral. Acknowledged with these ids, if any."""
+        messages = tuple(
+            Draft(tuple(group.removesuffix("!").split()), f"{name}/{number}", group.endswith("!"))
+            for number, group in enumerate(groups)
+        )
         self.checker.take(Publish(at=self.now, publication=name, messages=messages, key=key))
         if ids:
             self.acknowledge(name, *ids)
@@ -263,6 +266,21 @@ def test_a_new_epoch_without_what_the_old_one_had(told: bool) -> None:
             history.end()
 
 
+@pytest.mark.parametrize(("second", "ok"), [("a!", True), ("a", False)])
+def test_an_ephemeral_message_need_not_be_delivered(second: str, ok: bool) -> None:
+    """Nor covered by a gap; another message of its publication has to be."""
+    history = History()
+    follower = history.follow("a")
+    history.answer(follower, "e1-0")
+    history.publish("p", "a!", second, ids=("e1-1", "e1-2"))
+    history.answer(follower, "e1-2")
+    if ok:
+        history.end()
+    else:
+        with broken("neither received p/1"):
+            history.end()
+
+
 # A gap is true.
 
 
@@ -287,6 +305,47 @@ def test_a_gap_is_true(reason: str, place: str, delivered: bool, true: bool) -> 
     else:
         with broken(f"a gap is true: s1 at e1-3 was told of a gap on a .{reason}."):
             history.answer(follower, "e1-6", a=reason)
+
+
+@pytest.mark.parametrize("also", [(), ("a",)])
+def test_a_gap_is_not_about_ephemeral_messages(also: tuple[str, ...]) -> None:
+    """Something else on the channel has to be missing, and old enough if that has expired."""
+    history = History()
+    history.publish("p", "a!", *also, ids=("e1-1", "e1-2")[: 1 + len(also)])
+    history.wait(1000)
+    for reason in ("evicted", "expired"):
+        follower = history.follow("a")
+        if also:
+            history.answer(follower, "e1-2", a=reason)
+            assert not history.checker.without_loss
+        else:
+            with broken("expires early" if reason == "expired" else "a gap is true"):
+                history.answer(follower, "e1-2", a=reason)
+
+
+def test_an_old_ephemeral_message_lets_nothing_expire() -> None:
+    """What is missing besides is younger than messages are kept."""
+    history = History()
+    history.publish("old", "a!", ids=("e1-1",))
+    history.wait(1000)
+    history.publish("new", "a", ids=("e1-2",))
+    with broken("nothing expires early"):
+        history.answer(history.follow("a"), "e1-2", a="expired")
+
+
+@pytest.mark.parametrize(("first", "ok"), [("a b", True), ("a b!", False)])
+def test_an_ephemeral_message_of_two_channels_leaves_no_gap_on_one(first: str, ok: bool) -> None:
+    """Any other one may be dropped from one of them, and delivered through the other."""
+    history = History()
+    follower = history.follow("a", "b")
+    history.publish("p", first, ids=("e1-1",))
+    message = ("e1-1", "p/0", "b" if ok else "a b")
+    if ok:
+        history.answer(follower, "e1-1", ("e1-1", "p/0", "a b"), a="evicted")
+        assert history.checker.without_loss == {"dropped from one channel, delivered through another": 1}
+    else:
+        with broken("a gap is true"):
+            history.answer(follower, "e1-1", message, a="evicted")
 
 
 def test_a_publication_without_an_answer_may_be_what_a_gap_is_about() -> None:
@@ -439,6 +498,46 @@ def test_a_key_that_was_forgotten(key: str | None, change: Callable[[History], N
             history.answer(follower, "e1-9", (second, "p/0", "a"))
 
 
+@pytest.mark.parametrize(
+    ("groups", "key", "second", "why"),
+    [
+        (("a!",), "k", "e1-9", ""),
+        (("a!", "a!"), "k", "e1-9", ""),
+        (("a!",), "k", "e1-1", "nothing twice"),
+        (("a!",), None, "e1-9", "nothing twice"),
+        (("a!", "a"), "k", "e1-9", "nothing twice"),
+        (("a",), "k", "e1-9", "nothing twice"),
+    ],
+    ids=["one", "two", "the same id", "no key", "one of two", "not ephemeral"],
+)
+def test_ephemeral_messages_leave_no_key(groups: tuple[str, ...], key: str | None, second: str, why: str) -> None:
+    """A publisher that tries again publishes others; a publication that is not all ephemeral is remembered."""
+    history = History()
+    follower = history.follow("a")
+    history.publish("p", *groups, key=key)
+    history.answer(follower, "e1-1", ("e1-1", "p/0", "a"))
+    if not why:
+        history.answer(follower, second, (second, "p/0", "a"))
+        counted = {"not a gap: ephemeral messages, which leave no key, published again": 1}
+        assert history.checker.without_loss == counted
+    else:
+        with broken(why):
+            history.answer(follower, "e1-9", (second, "p/0", "a"))
+
+
+def test_ephemeral_messages_come_in_order() -> None:
+    """Before and after any others."""
+    history = History()
+    follower = history.follow("a")
+    history.publish("p", "a!", "a", "a!", ids=("e1-1", "e1-2", "e1-3"))
+    history.answer(follower, "e1-2", ("e1-1", "p/0", "a"), ("e1-2", "p/1", "a"))
+    with broken("one order: s2 received e1-1 after e1-3"):
+        history.answer(history.follow("a"), "e1-3", ("e1-3", "p/2", "a"), ("e1-1", "p/0", "a"))
+    history.publish("q", "a!")
+    with broken("one order: q has the id e1-0, and began when e1-3 had been acknowledged"):
+        history.acknowledge("q", "e1-0")
+
+
 @pytest.mark.parametrize("is_published_again", [True, False])
 def test_a_gap_for_what_was_published_again(is_published_again: bool) -> None:
     """It was received as it was published first, and not as it was published when its key had been forgotten."""
@@ -545,6 +644,38 @@ def test_the_channels_of_a_message(told: str, ok: bool) -> None:
             history.answer(follower, "e1-1", ("e1-1", "p/0", told))
 
 
+@pytest.mark.parametrize(
+    ("told", "ok"), [("b a", True), ("a", True), ("b", True), ("a b", False), ("b c", False), ("", False)]
+)
+def test_the_channels_of_an_ephemeral_message(told: str, ok: bool) -> None:
+    """One that was closed has dropped it without a gap, so it may be left out; not all of them."""
+    history = History()
+    history.publish("p", "a b c!")
+    follower = history.follow("b", "x", "a")
+    if ok:
+        history.answer(follower, "e1-1", ("e1-1", "p/0", told))
+    else:
+        with broken("received p/0 on .* instead of"):
+            history.answer(follower, "e1-1", ("e1-1", "p/0", told))
+
+
+@pytest.mark.parametrize(("until", "ok"), [("e1-1", True), ("e1-2", False)])
+def test_an_ephemeral_message_names_no_channel_in_whose_gap_it_is(until: str, ok: bool) -> None:
+    """As any other."""
+    history = History()
+    follower = history.follow("a", "b")
+    history.publish("p", "a", "a b!", ids=("e1-1", "e1-2"))
+    event = Answered(
+        at=0.0, subscriber=follower.name, cursor="e1-2",
+        messages=(Delivered("e1-2", ("a", "b"), "p/1"),), gaps=(Gap("a", "evicted", until),),
+    )  # fmt: skip
+    if ok:
+        history.checker.take(event)
+    else:
+        with broken("instead of .'b'."):
+            history.checker.take(event)
+
+
 def test_a_message_is_not_after_the_cursor_that_comes_with_it() -> None:
     """Or the next poll would get it again."""
     history = History()
@@ -602,10 +733,11 @@ def test_a_confirmation_is_passed_on() -> None:
     assert seen == [("p", "stable", 2.5), ("q", "accepted", 2.5)]
 
 
-def test_what_was_refused_is_never_delivered() -> None:
+@pytest.mark.parametrize("group", ["a", "a!"])
+def test_what_was_refused_is_never_delivered(group: str) -> None:
     """A 4xx says that nothing was published."""
     history = History()
-    history.publish("p", "a")
+    history.publish("p", group)
     history.checker.take(Refused(at=history.now, publication="p", why="400"))
     with broken("refused: s1 received p/0, whose publication was refused"):
         history.answer(history.follow("a"), "e1-1", ("e1-1", "p/0", "a"))

@@ -43,7 +43,7 @@ EACH: list[Event] = [
     Begin(0.0, FORMAT, Limits(retention_seconds=8.0)),
     PUBLISHED,
     Acknowledged(1.5, "p1", ("e1-1",), "stable"),
-    Publish(2.0, "p2", (Draft(("a",), "two"), Draft(("a",), "three")), "k1", "replicated"),
+    Publish(2.0, "p2", (Draft(("a",), "two"), Draft(("a",), "three", ephemeral=True)), "k1", "replicated"),
     Refused(2.1, "p2", "422"),
     Publish(2.5, "p3", (Draft(("b",), "four"),)),
     GivenUp(2.6, "p3"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from loadtest.history.events import Acknowledged, Answered, Event, Publish
+from loadtest.history.events import FORMAT, Acknowledged, Answered, Begin, Delivered, Draft, Event, Poll, Publish
 from loadtest.history.file import write_history
 from loadtest.history.verdict import check
 from tests.simulation.plan import make_plan
@@ -112,6 +112,19 @@ def test_a_gap_that_is_left_out_is_refused(history: list[Event], judge: Judge) -
     changed = [structs.replace(event, gaps=()) if isinstance(event, Answered) else event for event in history]
     status, printed = judge(changed)
     assert (status, printed.endswith("is absent, and there is no gap\n")) == (1, True)
+
+
+@pytest.mark.parametrize(("ephemeral", "status"), [(True, 0), (False, 1)])
+def test_ephemeral_messages_may_be_absent(judge: Judge, ephemeral: bool, status: int) -> None:
+    """And be received on fewer channels, without a gap; not out of order."""
+    poll, answered = Poll(0.0, "s", ("a", "b"), "e1-0"), Answered(0.0, "s", "e1-2", (Delivered("e1-2", ("b",), "two"),))
+    drafts = (Draft(("a",), "one", ephemeral), Draft(("a", "b"), "two", ephemeral))
+    begin: list[Event] = [Begin(0.0, FORMAT), Publish(0.0, "p", drafts), Acknowledged(0.0, "p", ("e1-1", "e1-2"))]
+    assert judge([*begin, poll, answered])[0] == status
+    turned = structs.replace(
+        answered, messages=tuple(Delivered(f"e1-{n}", ("a",), d) for n, d in ((2, "two"), (1, "one")))
+    )
+    assert judge([*begin, poll, turned])[0] == 1
 
 
 @pytest.mark.parametrize("history", ["3"], indirect=True)

@@ -25,9 +25,10 @@ type event struct {
 }
 
 type message struct {
-	ID       string   `json:"id"`
-	Channels []string `json:"channels"`
-	Data     string   `json:"data"`
+	ID        string   `json:"id"`
+	Channels  []string `json:"channels"`
+	Data      string   `json:"data"`
+	Ephemeral bool     `json:"ephemeral"`
 }
 
 type gap struct {
@@ -64,7 +65,10 @@ type entry struct {
 	id, data         string
 	channels         []string
 	called, returned int
-	// Whether it may be gone, and nobody need be told: it was not acknowledged, or nobody can know that it was lost.
+	// Whether it is dropped after some seconds, and from a channel that is closed, and nobody is told.
+	ephemeral bool
+	// Whether it may be gone, and nobody need be told: it is ephemeral, it was not acknowledged, or nobody can know that
+	// it was lost.
 	mayBeMissing bool
 }
 
@@ -88,6 +92,7 @@ type history struct {
 	published map[string][]string // the data of a publication, by its name
 	called    map[string]int      // the line of its publication, by data
 	channels  map[string][]string // by data
+	ephemeral map[string]bool     // by data
 	waiting   map[string]*poll    // those under way, by subscriber
 	putBack   []putBack
 }
@@ -106,7 +111,7 @@ func read(path string) (*history, error) {
 	defer file.Close()
 	h := &history{
 		entries: map[string]*entry{}, lossless: true, published: map[string][]string{}, called: map[string]int{},
-		channels: map[string][]string{}, waiting: map[string]*poll{},
+		channels: map[string][]string{}, ephemeral: map[string]bool{}, waiting: map[string]*poll{},
 	}
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 64<<20)
@@ -122,7 +127,7 @@ func read(path string) (*history, error) {
 		}
 	}
 	for _, e := range h.entries {
-		e.mayBeMissing = !h.lossless && e.returned == 0
+		e.mayBeMissing = e.ephemeral || !h.lossless && e.returned == 0
 		for _, p := range h.putBack {
 			later := earlier(p.end.epoch, e.epoch) || p.end.epoch == e.epoch && e.sequence > p.end.sequence
 			e.mayBeMissing = e.mayBeMissing || later && e.called < p.line
@@ -140,7 +145,7 @@ func (h *history) take(e *event) error {
 	case "publish":
 		for _, m := range e.Messages {
 			h.published[e.Publication] = append(h.published[e.Publication], m.Data)
-			h.called[m.Data], h.channels[m.Data] = h.lines, m.Channels
+			h.called[m.Data], h.channels[m.Data], h.ephemeral[m.Data] = h.lines, m.Channels, m.Ephemeral
 		}
 	case "acknowledged":
 		data := h.published[e.Publication]
@@ -205,7 +210,9 @@ func (h *history) note(id, data string, returned int) error {
 		if h.called[data] == 0 {
 			h.conflict = fmt.Sprintf("%q is delivered, and nobody published it", data)
 		}
-		known = &entry{place: at, id: id, data: data, channels: h.channels[data], called: h.called[data]}
+		known = &entry{
+			place: at, id: id, data: data, channels: h.channels[data], ephemeral: h.ephemeral[data], called: h.called[data],
+		}
 		h.entries[id] = known
 	}
 	if known.data != data {

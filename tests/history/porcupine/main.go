@@ -144,7 +144,7 @@ func (p *poll) operationOn(name string, log []*entry, numbers map[string]int, lo
 			op.wrong = m.ID + " is not after the cursor"
 		case e.sequence > p.after.sequence:
 			op.wrong = m.ID + " is after the cursor of the answer"
-		case len(m.Channels) == 0 || !p.mayName(common(p.channels, e.channels), m.Channels):
+		case len(m.Channels) == 0 || !p.mayName(common(p.channels, e.channels), m.Channels, e.ephemeral):
 			op.wrong = m.ID + " has other channels"
 		}
 		last = e.sequence
@@ -173,10 +173,11 @@ func firstAfter(log []*entry, sequence int) int {
 	return sort.Search(len(log), func(n int) bool { return log[n].sequence > sequence })
 }
 
-// Whether a message on these channels may name only those: what is left out has a gap, if the poll may tell gaps.
-func (p *poll) mayName(on, named []string) bool {
+// Whether a message on these channels may name only those: what is left out has a gap, if the poll may tell gaps, or was
+// closed, if the message is ephemeral.
+func (p *poll) mayName(on, named []string, ephemeral bool) bool {
 	for _, channel := range on {
-		if !slices.Contains(named, channel) && p.before != nil && !p.gaps[channel] {
+		if !ephemeral && !slices.Contains(named, channel) && p.before != nil && !p.gaps[channel] {
 			return false
 		}
 	}
