@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from typing import Any
 
 import spoiled_streams
@@ -31,6 +33,11 @@ def _reversed(value: dict[str, Any]) -> None:
 def _each(value: dict[str, Any], **changes: Any) -> None:
     for message in value["messages"]:
         message.update(changes)
+
+
+def _each_without(value: dict[str, Any], name: str) -> None:
+    for message in value["messages"]:
+        message.pop(name, None)
 
 
 def _moved(by: int) -> Any:
@@ -108,7 +115,27 @@ class _Growing:
         value["cursor"] += ".0" * self._count
 
 
+class _Telling:
+    """Gaps for ephemeral messages that have been dropped, for one client at a time that polls one channel."""
+
+    def __init__(self) -> None:
+        self._published: dict[bytes, float] = {}
+        self._polled = b""
+
+    def request(self, data: bytes) -> bytes:
+        if b'"ephemeral": true' in data and (name := re.search(rb'"channels": \["([^"]*)"', data)):
+            self._published[name[1]] = time.monotonic()
+        if poll := re.match(rb"GET /v1/poll\?channel=([^& ]*)", data):
+            self._polled = poll[1]
+        return data
+
+    def answer(self, value: dict[str, Any]) -> None:
+        if time.monotonic() - self._published.get(self._polled, math.inf) > 5.0:
+            value["gaps"] = [{"channel": self._polled.decode(), "reason": "expired", "until": value["cursor"]}]
+
+
 _growing = _Growing()
+_telling = _Telling()
 
 
 def _is_news(response: Response) -> float:
@@ -127,6 +154,10 @@ def _messages(**changes: Any) -> Fault:
 def _ids(by: int) -> Fault:
     """Streams whose messages have another id."""
     return Fault(stream=spoiled_streams.messages(lambda event: event._replace(id=_beside(event.id, by))))
+
+
+def _lasting_event(event: Event) -> Event:
+    return event._replace(data={name: field for name, field in event.data.items() if name != "ephemeral"})
 
 
 def _wrapped_event(event: Event) -> Event:
@@ -167,6 +198,10 @@ FAULTS: dict[str, Fault] = {
     "wraps data": Fault(response=answers(_wrapped)),
     "returns long cursors": Fault(response=objects(lambda v: v.update(cursor="x y" * 30) if "cursor" in v else None)),
     "returns cursors that grow": Fault(request=_growing.request, response=answers(_growing.answer)),
+    "keeps ephemeral messages": Fault(request=replaced(rb'"ephemeral": true', b'"ephemeral":false')),
+    "tells of ephemeral messages that are gone": Fault(request=_telling.request, response=answers(_telling.answer)),
+    "calls no message ephemeral": Fault(response=answers(lambda value: _each_without(value, "ephemeral"))),
+    "calls every message ephemeral": Fault(response=answers(lambda value: _each(value, ephemeral=True))),
     "lacks more": Fault(response=answers(lambda value: value.pop("more") and None)),
     "has no tickets": Fault(response=answers(lambda value: value.pop("ticket", None) and None)),
     # Requests.
@@ -227,6 +262,7 @@ FAULTS: dict[str, Fault] = {
     "sends no messages on streams": Fault(stream=spoiled_streams.messages(lambda event: None)),
     "repeats the messages of streams": Fault(stream=StreamFault(spoiled_streams.twice)),
     "turns streams around": Fault(stream=StreamFault(spoiled_streams.turned_around)),
+    "calls no message of a stream ephemeral": Fault(stream=spoiled_streams.messages(_lasting_event)),
     "keeps each message until the next": Fault(stream=StreamFault(spoiled_streams.one_behind)),
     "leaves out the ids of messages": _messages(id=""),
     "gives messages of streams an old id": _ids(-1),
@@ -272,6 +308,8 @@ NOTICED: dict[str, tuple[str, ...]] = {
         "cluster/has-one-*",
         "gaps/survive-a-new-channel-of-the-name",
         "keys/publish-a-list-once",
+        "ephemeral/come-once-in-order",
+        "ephemeral/reach-held-polls",
         "access/takes-tickets",
         "http/answers-a-half-closed-connection",
         "cluster/is-stable-on-all-nodes",
@@ -284,6 +322,7 @@ NOTICED: dict[str, tuple[str, ...]] = {
         "polling/get-a-message-once",
         "polling/consume-nothing",
         "keys/publish-once*",
+        "ephemeral/come-once-in-order",
         "publishing/counts-a-channel-once",
         "cluster/takes-cursors-to-other-nodes",
     ),
@@ -291,6 +330,7 @@ NOTICED: dict[str, tuple[str, ...]] = {
         "publishing/keeps-a-list-together",
         "publishing/wakes-polls-with-a-whole-list",
         "keys/may-be-empty",
+        "ephemeral/come-once-in-order",
         "delivery/keeps-the-order-*",
     ),
     "returns the cursor before the last message": (
@@ -314,6 +354,7 @@ NOTICED: dict[str, tuple[str, ...]] = {
     "treats each poll as now": ("polling/are-answered-at-once", "cursors/may-be-left-out", "publishing/takes-any-json"),
     "never wakes": (
         "polling/are-woken-*",
+        "ephemeral/reach-held-polls",
         "polling/share-messages",
         "gaps/end-held-polls-on-closed-channels",
         "delivery/serves-many-channels-at-once",
@@ -354,6 +395,8 @@ NOTICED: dict[str, tuple[str, ...]] = {
         "gaps/are-true",
         "gaps/are-not-*",
         "gaps/are-not-reported-to-those-who-saw-all",
+        "ephemeral/drive-nothing-out",
+        "ephemeral/leave-no-gap-*",
         "delivery/loses-nothing-between-*",
         "delivery/loses-nothing-of-many",
         "delivery/loses-nothing-when-polls-end",
@@ -371,6 +414,16 @@ NOTICED: dict[str, tuple[str, ...]] = {
     "wraps data": ("publishing/takes-any-json",),
     "returns long cursors": ("cursors/are-short-and-plain",),
     "returns cursors that grow": ("cursors/do-not-grow-with-channels",),
+    "keeps ephemeral messages": (
+        "ephemeral/are-marked-one-by-one",
+        "ephemeral/are-dropped-without-a-gap",
+        "ephemeral/leave-no-gap-*",
+        "ephemeral/drive-nothing-out",
+        "keys/compare-whether-messages-are-ephemeral",
+    ),
+    "tells of ephemeral messages that are gone": ("ephemeral/are-dropped-without-a-gap",),
+    "calls no message ephemeral": ("ephemeral/are-marked-one-by-one", "ephemeral/reach-held-polls"),
+    "calls every message ephemeral": ("ephemeral/are-marked-one-by-one", "polling/get-messages-of-four-fields"),
     "lacks more": ("polling/have-answers-of-five-fields",),
     "has no tickets": ("access/takes-tickets",),
     "ignores limit": ("polling/limit-their-messages", "polling/need-a-good-limit", "polling/have-two-forms"),
@@ -386,6 +439,8 @@ NOTICED: dict[str, tuple[str, ...]] = {
         "keys/are-for-one-publication",
         "keys/compare-text",
         "keys/compare-events",
+        "keys/compare-whether-messages-are-ephemeral",
+        "ephemeral/share-the-key-of-others",
         "keys/have-255-characters",
         "cluster/shares-keys",
         "http/compares-field-names-without-case",
@@ -428,6 +483,7 @@ NOTICED: dict[str, tuple[str, ...]] = {
         "publishing/takes-one-form",
         "publishing/checks-types",
         "publishing/refuses-other-events",
+        "ephemeral/are-true-or-false",
         "publishing/refuses-more-levels",
         "keys/survive-a-refusal",
         "publishing/publishes-all-or-nothing",
@@ -555,6 +611,7 @@ NOTICED: dict[str, tuple[str, ...]] = {
     ),
     "sends no messages on streams": (
         "streams/are-*",
+        "ephemeral/reach-streams",
         "streams/have-messages-as-in-answers",
         "streams/continue-*",
         "streams/take-turns-*",
@@ -562,7 +619,11 @@ NOTICED: dict[str, tuple[str, ...]] = {
     ),
     "repeats the messages of streams": ("streams/lose-nothing-of-many", "streams/have-the-cursor-*"),
     "turns streams around": ("streams/have-the-order-of-polls", "streams/lose-nothing-of-many"),
-    "keeps each message until the next": ("streams/carry-messages-*",),
+    "calls no message of a stream ephemeral": ("ephemeral/reach-streams",),
+    "keeps each message until the next": (
+        "ephemeral/reach-streams",
+        "streams/carry-messages-*",
+    ),
     "leaves out the ids of messages": ("streams/have-messages-as-in-answers", "streams/have-the-cursor-*"),
     "gives messages of streams an old id": (
         "streams/have-the-cursor-*",

@@ -61,6 +61,7 @@ class Message(NamedTuple):
     channels: tuple[str, ...] = ()
     time: float = 0.0
     event: str = ""
+    ephemeral: bool = False
 
 
 @dataclass(frozen=True)

@@ -106,4 +106,5 @@ class PushUp:
 
 def read_message(value: Any) -> Message:
     """A message of an answer, or the data of an event. Raises: KeyError, TypeError."""
-    return Message(value["data"], value["id"], tuple(value["channels"]), value["time"], value.get("event", ""))
+    optional = {name: value[name] for name in ("event", "ephemeral") if name in value}
+    return Message(value["data"], value["id"], tuple(value["channels"]), value["time"], **optional)

@@ -232,6 +232,11 @@ class Trial:
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
+    def outlast(self, seconds: float) -> None:
+        """Wait for what the server does after this time; the check has that much longer."""
+        self._end += seconds
+        time.sleep(seconds)
+
     def close(self) -> None:
         self._cleanup.close()
 

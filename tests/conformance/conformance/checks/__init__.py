@@ -8,6 +8,7 @@
 | `publishing`, `keys`, `acknowledgements` | publications |
 | `polling`, `cursors` | polls |
 | `streams` | event streams |
+| `ephemeral` | messages that are kept for a moment |
 | `delivery` | nothing lost, nothing twice, one order |
 | `gaps` | gaps and closings |
 | `channels` | the calls of channels |
@@ -24,6 +25,7 @@ from conformance.checks import (
     cluster,
     cursors,
     delivery,
+    ephemeral,
     errors,
     gaps,
     http,
@@ -37,6 +39,6 @@ from conformance.checks import (
 )
 
 __all__ = [
-    "access", "acknowledgements", "channels", "cluster", "cursors", "delivery", "errors", "gaps", "http", "keys",
-    "limits", "names", "operations", "polling", "publishing", "streams",
+    "access", "acknowledgements", "channels", "cluster", "cursors", "delivery", "ephemeral", "errors", "gaps", "http",
+    "keys", "limits", "names", "operations", "polling", "publishing", "streams",
 ]  # fmt: skip

@@ -71,6 +71,16 @@ def compare_events(t: Trial) -> None:
         t.status(client.call("POST", "/v1/messages", body, Idempotency_Key=key), status)
 
 
+@must("KEY-2", *KEYS)
+def compare_whether_messages_are_ephemeral(t: Trial) -> None:
+    """The same message, ephemeral now, is another publication; one that says that it is not is the same."""
+    client, name, key = t.client(), t.channel(), t.name()
+    for more, status in (({}, 201), ({"ephemeral": True}, 422), ({"ephemeral": False}, 201)):
+        body = {"channels": [name], "data": 1, **more}
+        t.status(client.call("POST", "/v1/messages", body, Idempotency_Key=key), status)
+    t.same("the messages", client.poll(name).data, [1])
+
+
 @must("KEY-4", *KEYS)
 def publish_once_at_the_same_time(t: Trial) -> None:
     """Eight publishers with one key at the same moment publish once, and all get the same id."""
