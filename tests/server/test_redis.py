@@ -39,7 +39,7 @@ STRANGER = {"X-Forwarded-For": "192.0.2.7"}
 
 ALWAYS = {"appendonly": "yes", "appendfsync": "always"}
 
-KEYS = ("state", "log", "channels", "messages", "keys", "leases", "members")
+KEYS = ("state", "log", "rows", "leases", "members")
 
 
 @pytest.fixture(scope="module")
@@ -421,7 +421,7 @@ def test_a_node_behind_a_slow_link_loads_for_longer_than_the_timeout(
 # Redis comes back, and has lost something.
 
 
-@pytest.mark.parametrize("how", ["older dump", "flush", "state", "log", "channels", "messages", "keys"])
+@pytest.mark.parametrize("how", ["older dump", "flush", "state", "log", "rows"])
 def test_every_node_reports_what_redis_has_lost_as_a_gap(cluster: RedisCluster, channel: str, how: str) -> None:
     """In a new epoch, the loss is reported once, whichever node is asked; new messages arrive, none repeats."""
     before = cluster.next().publish([channel], "before", key=channel)
