@@ -53,6 +53,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
 @pytest.fixture
 def cluster(shared: RedisCluster) -> RedisCluster:
     """The shared cluster, in working order."""
+    for caller in shared.callers:
+        caller.close()  # it is opened again; a node may have closed it while tests had clusters of their own
     shared.wait_until_ready()
     shared.wait_until_publishing()
     return shared
