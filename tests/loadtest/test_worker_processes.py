@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,18 @@ def rows_of(table: Table) -> list[dict[str, Any]]:
 
 
 def test_cost_and_balance() -> None:
-    costs, capacity, balance = cost.measure((1, 2), 1, {100: 0.05}, seconds=1.0, connections=400)
+    costs, capacity, balance = cost.measure(
+        (1, 2), 1, {100: 0.05}, seconds=1.0, connections=400, capacity_subscribers=400
+    )
     rows = rows_of(costs)
     assert [(row["work"], row["workers"]) for row in rows] == [
         ("delivery, fan-out to 100", 1), ("delivery, fan-out to 100", 2), ("publication", 1), ("publication", 2),
     ]  # fmt: skip
     assert all(row["us, all processes"] > 0 and row["received %"] == 100 for row in rows)
-    assert all(row["per second"] > 100 for row in rows_of(capacity))
+    assert all(row["per second"] > 0 for row in rows_of(capacity))  # how many is up to the machine
     (row,) = rows_of(balance)
+    assert sum(json.loads(row["of each worker"])) > 400
+    # The kernel takes a worker by a hash. With a coin, of 401 connections, it is 1.6 once in 250,000 times.
     assert row["largest / smallest"] < 1.6
 
 

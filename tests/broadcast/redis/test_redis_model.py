@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from random import Random
 
 import pytest
@@ -30,6 +31,10 @@ from tests.core.builders import draft
 from tests.core.random_entries import random_commands
 
 STEPS = 2000
+
+ENOUGH = 5
+"""So many publications are acknowledged in a run, or it would say little. Where Redis loses data again and again, the
+nodes follow the log for a small part of the time, so a few runs have to go on for more than `STEPS` until then."""
 
 NAMES = ("a", "b", "tag:é", 'quote"\\')
 
@@ -378,7 +383,10 @@ class Simulation:
 
 def simulate(random: Random, limits: Limits, *, losses: bool) -> Simulation:
     simulation = Simulation(random, limits, losses=losses)
-    for _ in range(STEPS):
+    for number in count():
+        if number >= STEPS and len(acknowledged(simulation)) >= ENOUGH:
+            break
+        assert number < 4 * STEPS, "hardly any publication is acknowledged"
         simulation.step()
     simulation.finish()
     return simulation
@@ -405,6 +413,5 @@ def test_a_cluster_keeps_its_promises_if_redis_keeps_its_data(
 def test_a_cluster_keeps_its_promises_if_redis_loses_data(limits: str, seed: int, logged_failures: list[str]) -> None:
     """Despite old dumps, flushes and evicted keys, acknowledged messages are delivered once or covered by a gap."""
     simulation = simulate(Random(f"{limits} {seed}"), LIMITS[limits], losses=True)
-    assert len(acknowledged(simulation)) >= 5
     assert len({node.node.cursor.epoch for node in simulation.cluster.nodes} | simulation.forked) > 1
     logged_failures.clear()
