@@ -87,22 +87,19 @@ class Cache:
             evicted = 0
             while channel.durable_count > most and evicted < 2:
                 evicted += self._drop_from(channel, "evicted")
-        self._make_room(message)
+        kept = message.shelf.retention_class
+        self._make_room(message.size, kept.retention.bytes, kept)
+        if kept.name != EPHEMERAL:
+            self._make_room(message.size, self._rules.limits.retention_bytes, None)
         self._put(message)
 
-    def _make_room(self, message: Message) -> None:
-        """Evict for a message that is not on its shelf yet: first from its class, then from any."""
-        size, kept = message.size, message.shelf.retention_class
+    def _make_room(self, size: int, most: float, only: RetentionClass | None) -> None:
+        """Evict for a new message of this size, which is on no shelf yet: from this class, or from all durable ones."""
+        used = before = self.bytes if only is None else only.bytes
         left = EVICT_AT_MOST
-        enough = kept.bytes - 2 * size
-        while kept.bytes + size > kept.retention.bytes and kept.bytes > enough and kept.bytes and left > 0:
-            left -= self._drop_oldest(kept.largest, "evicted", left)
-        if kept.name == EPHEMERAL:
-            return
-        enough = self.bytes - 2 * size
-        most = self._rules.limits.retention_bytes
-        while self.bytes + size > most and self.bytes > enough and self.bytes and left > 0:
-            left -= self._drop_oldest(self._fullest().largest, "evicted", left)
+        while used + size > most and used > max(0, before - 2 * size) and left > 0:
+            left -= self._drop_oldest((only or self._fullest()).largest, "evicted", left)
+            used = self.bytes if only is None else only.bytes
 
     def _fullest(self) -> RetentionClass:
         """The class that takes most for its share; the same in every replica."""
@@ -160,23 +157,24 @@ class Cache:
     def _drop_oldest(self, shelf: Shelf, reason: DropReason, most: int) -> int:
         """Drop the shelf's oldest message from its channels, and what they keep from before it.
 
-        Returns how many messages channels have dropped. At `most` it stops; another call goes on.
+        Returns how many messages channels have dropped. It is at least 1, so that loops end even in a state that was
+        restored from damaged rows. At `most` it stops; another call goes on.
         """
         message = self._at(shelf.first)
         gone = 0
         for name in message.channels:
             channel = self._channels.find(name)
-            if channel is None or not channel.keeps(message.sequence):
+            if channel is None or channel.oldest_sequence > message.sequence:
                 continue
             if message.is_ephemeral:
-                channel.drop_ephemeral(message)
-                self._release(message, reason)
-                gone += 1
+                if channel.drop_ephemeral(message):
+                    self._release(message, reason)
+                    gone += 1
                 continue
             self._channels.note(channel)
-            while gone < most and channel.dropped_sequence < message.sequence:
+            while gone < most and channel.oldest_sequence <= message.sequence:
                 gone += self._drop_from(channel, reason)
-        return gone
+        return max(1, gone)
 
     def _drop_from(self, channel: Channel, reason: DropReason) -> bool:
         """Drop the channel's oldest message. Returns False if it was ephemeral: then the next must go as well."""

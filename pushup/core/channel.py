@@ -91,6 +91,11 @@ class Channel(Struct, eq=False, gc=False):
         self.latest_sequence = message.sequence
 
     @property
+    def oldest_sequence(self) -> float:
+        """The sequence of its oldest message; infinite if it has none."""
+        return self.messages[0].sequence if self.messages else math.inf
+
+    @property
     def durable_count(self) -> int:
         """How many of its messages are not ephemeral."""
         return 0 if self.messages is None else len(self.messages) - self.ephemeral_count
@@ -104,12 +109,15 @@ class Channel(Struct, eq=False, gc=False):
         assert self.messages
         return self._dropped(self.messages.pop(0), reason)
 
-    def drop_ephemeral(self, message: Message) -> None:
-        """Drop an ephemeral message that it keeps. O(log n)."""
-        messages = self.messages
-        assert messages
-        del messages[bisect_left(messages, message.sequence, key=_sequence)]
+    def drop_ephemeral(self, message: Message) -> bool:
+        """Drop an ephemeral message, if it keeps it. Returns whether it did. O(log n)."""
+        messages = self.messages or []
+        place = bisect_left(messages, message.sequence, key=_sequence)
+        if place == len(messages) or messages[place] is not message:
+            return False
+        del messages[place]
         self._dropped(message, "expired")
+        return True
 
     def drop_all(self, reason: DropReason) -> Sequence[Message]:
         """Drop all messages, and remember that they existed; returns them. O(k)."""
