@@ -49,6 +49,11 @@ class Publish(Struct, frozen=True, omit_defaults=True, tag="publish", forbid_unk
         return len(self.messages)
 
     @property
+    def is_ephemeral(self) -> bool:
+        """Whether all its messages are."""
+        return all(draft.is_ephemeral for draft in self.messages)
+
+    @property
     def fingerprint(self) -> str:
         """A digest of the messages, the same on every node: 32 hexadecimal digits. O(bytes)."""
         digest = blake2b(digest_size=16)

@@ -178,7 +178,7 @@ class ReplicatedState:
         for sequence, draft in enumerate(command.messages, entry.sequence):
             self._add(draft, sequence, entry.time, command.owner)
         outcome = Published(entry.epoch, entry.sequence, len(command.messages), entry.time)
-        if key is not None and not all(draft.is_ephemeral for draft in command.messages):
+        if key is not None and not command.is_ephemeral:
             self.keys.put(Remembered.of(key, outcome, command.fingerprint))
         return outcome
 

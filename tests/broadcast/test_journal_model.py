@@ -177,7 +177,9 @@ class Simulation:
             assert client.cursor.sequence >= before.sequence
             seen = range(before.sequence + 1, client.cursor.sequence + 1)
             due = [s for s in seen if s in self.messages and set(self.messages[s].channels) & set(client.channels)]
-            assert ids(answer) == due or (answer.gaps and set(ids(answer)) <= set(due))
+            durable = [s for s in due if not self.messages[s].is_ephemeral]
+            assert ids(answer) == sorted(set(ids(answer)) & set(due))
+            assert answer.gaps or set(ids(answer)) >= set(durable)
         return answer.more
 
     # Shutdown and crash.
@@ -289,7 +291,7 @@ def assert_idempotent(publications: list[Publication]) -> None:
     repeated = 0
     for publication in publications:
         key, outcome = publication.command.key, publication.acknowledged
-        if key is not None and outcome is not None:
+        if key is not None and outcome is not None and not publication.command.is_ephemeral:
             assert received.setdefault(key, outcome) == outcome
             repeated += 1
     assert repeated > len(received) > 0

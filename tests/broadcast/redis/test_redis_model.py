@@ -369,11 +369,13 @@ class Simulation:
         self.cluster.end()
 
     def check_delivered(self, publication: Publication) -> None:
-        """Every client got the message if it was acknowledged, or a gap."""
+        """Every client got each durable message if it was acknowledged, or a gap."""
         outcome = publication.acknowledged
         if outcome is None:
             return
         for place, sent in enumerate(publication.command.messages, outcome.sequence):
+            if sent.is_ephemeral:
+                continue
             for chain in self.chains:
                 names = set(sent.channels) & set(chain.channels)
                 if names and (outcome.epoch, place, bytes(sent.data)) not in chain.received:
