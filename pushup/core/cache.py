@@ -85,12 +85,13 @@ class Cache:
             channel.keep(message)
             most = self._channels.retention(channel).messages
             evicted = 0
-            while channel.durable_count > most and evicted < 2:
+            while len(channel.messages or ()) - channel.ephemeral_count > most and evicted < 2:
                 evicted += self._drop_from(channel, "evicted")
-        kept = message.shelf.retention_class
-        self._make_room(message.size, kept.retention.bytes, kept)
-        if kept.name != EPHEMERAL:
-            self._make_room(message.size, self._rules.limits.retention_bytes, None)
+        kept, size, most = message.shelf.retention_class, message.size, self._rules.limits.retention_bytes
+        if kept.bytes + size > kept.retention.bytes:
+            self._make_room(size, kept.retention.bytes, kept)
+        if self.bytes + size > most and kept.name != EPHEMERAL:
+            self._make_room(size, most, None)
         self._put(message)
 
     def _make_room(self, size: int, most: float, only: RetentionClass | None) -> None:
@@ -103,9 +104,8 @@ class Cache:
 
     def _fullest(self) -> RetentionClass:
         """The class that takes most for its share; the same in every replica."""
-        if len(self._classes) == 1:
-            return next(iter(self._classes.values()))
-        return max([c for c in self._classes.values() if c.name != EPHEMERAL], key=_load)
+        durable = [kept for kept in self._classes.values() if kept.name != EPHEMERAL]
+        return durable[0] if len(durable) == 1 else max(durable, key=_load)
 
     def restore(self, row: MessageRow, channels: Sequence[Channel]) -> None:
         """Add a message from a snapshot, newer than all that are here."""
@@ -161,26 +161,27 @@ class Cache:
         restored from damaged rows. At `most` it stops; another call goes on.
         """
         message = self._at(shelf.first)
+        sequence, is_ephemeral = message.sequence, shelf.retention_class.name == EPHEMERAL
         gone = 0
         for name in message.channels:
             channel = self._channels.find(name)
-            if channel is None or channel.oldest_sequence > message.sequence:
+            if channel is None or not (messages := channel.messages) or messages[0].sequence > sequence:
                 continue
-            if message.is_ephemeral:
+            if is_ephemeral:
                 if channel.drop_ephemeral(message):
                     self._release(message, reason)
                     gone += 1
                 continue
             self._channels.note(channel)
-            while gone < most and channel.oldest_sequence <= message.sequence:
+            while gone < most and messages and messages[0].sequence <= sequence:
                 gone += self._drop_from(channel, reason)
-        return max(1, gone)
+        return gone or 1
 
     def _drop_from(self, channel: Channel, reason: DropReason) -> bool:
         """Drop the channel's oldest message. Returns False if it was ephemeral: then the next must go as well."""
         message = channel.drop_oldest(reason)
         self._release(message, reason)
-        return not message.is_ephemeral
+        return message.attributes is None or not message.is_ephemeral
 
     def _release(self, message: Message, reason: DropReason) -> None:
         """A channel has dropped this message; with the last one, it goes."""
@@ -188,7 +189,7 @@ class Cache:
             self._take(message)
             self._messages.remove(message.sequence)
             self._changes.note(message.sequence)
-            if not message.is_ephemeral:
+            if message.shelf.retention_class.name != EPHEMERAL:
                 self.dropped[reason] += 1
 
     # Shelves.

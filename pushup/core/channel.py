@@ -87,18 +87,9 @@ class Channel(Struct, eq=False, gc=False):
             messages.add(message)
         message.holders += 1
         self.bytes += message.size - MESSAGE_OVERHEAD_BYTES
-        self.ephemeral_count += message.is_ephemeral
+        if message.attributes is not None:
+            self.ephemeral_count += message.is_ephemeral
         self.latest_sequence = message.sequence
-
-    @property
-    def oldest_sequence(self) -> float:
-        """The sequence of its oldest message; infinite if it has none."""
-        return self.messages[0].sequence if self.messages else math.inf
-
-    @property
-    def durable_count(self) -> int:
-        """How many of its messages are not ephemeral."""
-        return 0 if self.messages is None else len(self.messages) - self.ephemeral_count
 
     def keeps(self, sequence: int) -> bool:
         """Whether it keeps this message, one of its own that is still cached."""
@@ -130,7 +121,7 @@ class Channel(Struct, eq=False, gc=False):
         """This message was removed."""
         message.holders -= 1
         self.bytes -= message.size - MESSAGE_OVERHEAD_BYTES
-        if message.is_ephemeral:
+        if message.attributes is not None and message.is_ephemeral:
             self.ephemeral_count -= 1
         else:
             self.dropped_sequence = self.known_dropped_sequence = message.sequence

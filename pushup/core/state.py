@@ -199,7 +199,7 @@ class ReplicatedState:
         if len(channels) > 1:
             channels = list(dict.fromkeys(channels))  # a channel may be given by its name and by its id
         names = tuple([c.name for c in channels])
-        shelf = self.cache.shelf(channels, owner, is_ephemeral=draft.is_ephemeral)
+        shelf = self.cache.shelf(channels, owner, is_ephemeral=draft.attributes is not None and draft.is_ephemeral)
         self.cache.add(Message(sequence, time, names, draft.data, draft.attributes, shelf), channels)
         for channel in channels:
             channel.expires = time + channel.ttl
