@@ -21,8 +21,8 @@ NEXT_VERSION = LATEST_VERSION + 1
 SOURCE_CHANGES = {
     "core/rules.py": (f"LATEST_VERSION = {LATEST_VERSION}", f"LATEST_VERSION = {NEXT_VERSION}"),
     "core/channels.py": (
-        "else self._rules.limits.channel_ttl_seconds",
-        f"else self._rules.limits.channel_ttl_seconds * (2 if self._rules.version >= {NEXT_VERSION} else 1)",
+        "else self.retention(channel).channel_ttl",
+        f"else self.retention(channel).channel_ttl * (2 if self._rules.version >= {NEXT_VERSION} else 1)",
     ),
 }
 """The same as changes to the files of the package: what makes a copy of it the next release."""
