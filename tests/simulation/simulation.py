@@ -177,6 +177,7 @@ class Simulation:
         self._looks += 1
         if self._looks % INVARIANTS_EVERY == 0:
             inside.check_invariants(self)
+            inside.check_owners(self)
             inside.check_marks(self)
         inside.check_held(self)
         inside.check_equal_now(self)
@@ -667,7 +668,7 @@ class Simulation:
         name = self._server(node).name
         self.world.reach("one node could not apply an entry that others could")
         what = f"poison for {name} {len(self.checker.publications)}"
-        self.publishers[0].publish("balancer", [(NAMES[0],)], what, "accepted", what)
+        self.publishers[0].publish("balancer", [(NAMES[0],)], what, "accepted", f"p0.{what}")
 
     def do_new_settings(self, limits: dict[str, Any]) -> None:
         """The servers are restarted one after the other, with other limits."""
