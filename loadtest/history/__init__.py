@@ -8,6 +8,7 @@ format. `python -m loadtest judge FILE` judges one.
 | `events` | the events of a history |
 | `file` | a history as JSON Lines: written, and read |
 | `checker` | what the events must be like if all promises are kept |
+| `assumed` | how long things may have been kept at least, by the limits |
 | `clients` | what it knows of each publication, and of each subscriber |
 | `forgetting` | which gaps may be false because a channel may have been forgotten |
 | `order` | places in the order of everything |

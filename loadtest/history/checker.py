@@ -17,9 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec import structs
-
 from loadtest.history import events
+from loadtest.history.assumed import Assumed
 from loadtest.history.clients import Follower, Publication, Step
 from loadtest.history.events import BadHistory, BrokenPromise, Event
 from loadtest.history.forgetting import may_forget
@@ -46,8 +45,7 @@ class Checker:
         self._last_acknowledged = ""
         self.lossless = True
         """Whether nothing has happened so far that can lose an acknowledged message."""
-        self.limits = Limits()
-        """The smallest that may have been in force."""
+        self.assumed = Assumed(Limits())
         self.clock_is_true = True
         """Whether the clock that orders everything has not jumped."""
         self.forgets: Callable[[Follower, str], bool] = lambda follower, channel: may_forget(self, follower)
@@ -84,7 +82,7 @@ class Checker:
                 self.lossless = self.lossless and not event.may_lose
                 self.clock_is_true = self.clock_is_true and not event.moves_clock
             case events.LimitsChange():
-                self._assume(event.limits)
+                self.assumed.add(event.limits)
             case events.PutBack():
                 self.lossless = False
                 self.unknowable.append((event.at, _cursor(event.end)))
@@ -101,12 +99,7 @@ class Checker:
     def _begin(self, event: events.Begin) -> None:
         if event.format != events.FORMAT:
             raise BadHistory(f"the format is {event.format}, and this is a checker of format {events.FORMAT}")
-        self.limits = event.limits
-
-    def _assume(self, limits: Limits) -> None:
-        """Count with the smaller of two values."""
-        smaller = {name: min(value, getattr(self.limits, name)) for name, value in structs.asdict(limits).items()}
-        self.limits = structs.replace(self.limits, **smaller)
+        self.assumed = Assumed(event.limits)
 
     # What publishers are told.
 
@@ -265,9 +258,9 @@ class Checker:
         if publication.leaves_no_key:
             self._count("not a gap: ephemeral messages, which leave no key, published again")
             return True
-        limits = self.limits
-        is_old = self.now - publication.began_at > limits.retention_seconds or not self.clock_is_true
-        forgets = is_old or limits.keys_limit < 100 or self.order.epoch(id_) != self.order.epoch(before)
+        assumed = self.assumed
+        is_old = self.now - publication.began_at > assumed.key_seconds or not self.clock_is_true
+        forgets = is_old or assumed.keys_limit < 100 or self.order.epoch(id_) != self.order.epoch(before)
         if forgets:
             self._count("not a gap: a key was forgotten, and its messages published again")
         return forgets
@@ -302,10 +295,13 @@ class Checker:
                 self._count("a channel was forgotten")
 
     def _has_old(self, channel: str) -> bool:
-        """Whether anything was published on this channel longer ago than messages are kept."""
-        horizon = self.now - self.limits.retention_seconds + 1.0
-        old = (p for p in self.publications.values() if p.began_at < horizon)
-        return any(True for p in old for _ in p.lasting_on(channel))
+        """Whether anything was published on this channel longer ago than it is kept."""
+        for publication in self.publications.values():
+            age = self.now - publication.began_at + 1.0
+            for channels, is_ephemeral in zip(publication.channels, publication.ephemeral, strict=True):
+                if channel in channels and not is_ephemeral and age > self.assumed.message_seconds(channels):
+                    return True
+        return False
 
     def _count(self, reason: str) -> None:
         self.without_loss[reason] = self.without_loss.get(reason, 0) + 1

@@ -36,7 +36,7 @@ class Begin(_Event, frozen=True, tag="begin"):
 
 
 class LimitsChange(_Event, frozen=True, tag="limits"):
-    """From now on these limits may be in force. Of two values the checker assumes the smaller one."""
+    """From now on these limits may be in force. Of several values the checker assumes the smallest."""
 
     limits: Limits
 

@@ -21,16 +21,17 @@ def may_forget(checker: Checker, follower: Follower) -> bool:
     """Whether some channel may have been forgotten, at a place after this follower's cursor.
 
     A channel is closed `channel_ttl_seconds` after a publication at the earliest, and forgotten `retention_seconds`
-    later, or at once if very many are remembered. It can have had nothing after its closing. So a cursor is safe if it
-    has passed a message whose publication began after that.
+    later, or at once if very many are remembered. Which channel that was nobody knows, so the smallest values of any
+    count. It can have had nothing after its closing. So a cursor is safe if it has passed a message whose publication
+    began after that.
     """
     if not checker.clock_is_true:
         return True
-    limits, publications = checker.limits, checker.publications.values()
+    assumed, publications = checker.assumed, checker.publications.values()
     channels = {channel for publication in publications for channels in publication.channels for channel in channels}
-    remembered = limits.retention_seconds if len(channels) <= limits.channels_limit else 0.0
+    remembered = assumed.closed_seconds if len(channels) <= assumed.channels_limit else 0.0
     closed_by = checker.now - remembered + SLACK_SECONDS
-    if not any(publication.began_at < closed_by - limits.channel_ttl_seconds for publication in publications):
+    if not any(publication.began_at < closed_by - assumed.channel_ttl_seconds for publication in publications):
         return False
     if "-" not in follower.cursor:
         return True

@@ -48,6 +48,10 @@ class Publish(Struct, frozen=True, omit_defaults=True, tag="publish", forbid_unk
     def width(self) -> int:
         return len(self.messages)
 
+    def copy(self) -> Publish:
+        """One whose messages have their own data."""
+        return Publish(tuple([draft.copy() for draft in self.messages]), self.key, self.owner)
+
     @property
     def is_ephemeral(self) -> bool:
         """Whether all its messages are."""

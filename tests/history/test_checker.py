@@ -8,8 +8,8 @@ from itertools import count
 from typing import get_args
 
 import pytest
-from msgspec import structs
 
+from loadtest.history.assumed import Assumed
 from loadtest.history.checker import Checker
 from loadtest.history.clients import Follower, Publication
 from loadtest.history.events import (
@@ -30,6 +30,7 @@ from loadtest.history.events import (
     Refused,
 )  # fmt: skip
 from pushup.core.channel import GapReason
+from pushup.core.limits import Limits
 
 REASONS = get_args(GapReason)
 
@@ -421,7 +422,7 @@ def test_a_gap_on_a_channel_that_was_not_asked_for() -> None:
 def test_nothing_expires_early(age: float, on: str, kept: bool) -> None:
     """Something on that channel must be older than messages are kept: 300 s here, and 1 s for the way."""
     history = History()
-    history.checker.limits = structs.replace(history.checker.limits, retention_seconds=300.0)
+    history.checker.assumed = Assumed(Limits(retention_seconds=300.0))
     history.publish("p", on, ids=("e1-1",))
     history.wait(age)
     history.publish("q", "a")
@@ -459,11 +460,11 @@ def test_two_subscribers_may_receive_the_same() -> None:
 
 
 def few_keys(history: History) -> None:
-    history.checker.limits = structs.replace(history.checker.limits, keys_limit=4)
+    history.checker.assumed = Assumed(Limits(keys_limit=4))
 
 
 def short_retention(history: History) -> None:
-    history.checker.limits = structs.replace(history.checker.limits, retention_seconds=8.0)
+    history.checker.assumed = Assumed(Limits(retention_seconds=8.0))
 
 
 def nothing(history: History) -> None:

@@ -86,14 +86,16 @@ def swap_two(answer: Answered, number: int) -> Answered:
 def places(history: list[Event], least: int) -> list[tuple[int, int]]:
     """Where to change a history: the numbers of an event and of a message in it.
 
-    Only messages that were acknowledged; not in a subscriber's first answer, which may begin anywhere; not where a gap
-    excuses it, nor of a subscriber that was told that messages were lost.
+    Only messages that were acknowledged, and none that are ephemeral, which may be absent; not in a subscriber's first
+    answer, which may begin anywhere; not where a gap excuses it, nor of a subscriber that was told that messages were
+    lost.
 
     `least`: how many messages the answer must have up to this one.
     """
     acknowledged = {event.publication for event in history if isinstance(event, Acknowledged)}
     published = [event for event in history if isinstance(event, Publish) and event.publication in acknowledged]
-    wanted = {message.data for event in published if event.key is None for message in event.messages}
+    messages = [message for event in published if event.key is None for message in event.messages]
+    wanted = {message.data for message in messages if not message.ephemeral}
     answers = [(number, event) for number, event in enumerate(history) if isinstance(event, Answered)]
     excused = {answer.subscriber for _, answer in answers if "lost" in {gap.reason for gap in answer.gaps}}
     first = {answer.subscriber: line for line, answer in reversed(answers)}

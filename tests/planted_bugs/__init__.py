@@ -3,7 +3,7 @@
 | file | what it defines |
 |---|---|
 | `bug` | a bug as a change of text, and a copy of the source to make it in |
-| `core`, `server`, `journal`, `redis`, `leases`, `reports` | the bugs, by where they are |
+| `core`, `retention`, `server`, `journal`, `redis`, `leases`, `reports` | the bugs, by where they are |
 | `found_by_tests`, `workers` | those that only a test can find; of a server with workers |
 | `hunting` | tries one bug |
 | `hunt` | what runs in the copy: seeds until a promise is broken |
@@ -11,8 +11,8 @@
 
 from __future__ import annotations
 
-from tests.planted_bugs import core, found_by_tests, journal, leases, redis, reports, server, workers
+from tests.planted_bugs import core, found_by_tests, journal, leases, redis, reports, retention, server, workers
 
-_FILES = (core, server, journal, redis, leases, reports, found_by_tests, workers)
+_FILES = (core, retention, server, journal, redis, leases, reports, found_by_tests, workers)
 
 BUGS = tuple([bug for file in _FILES for bug in file.BUGS])

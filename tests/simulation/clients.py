@@ -42,10 +42,16 @@ EMPTY_AT_ONCE = 10
 """So many answers without anything, each at once although the poll had a timeout, are a loop. A drain gives a few."""
 
 
-def attributes_of(data: str) -> dict[str, str]:
-    """What a message with this data has beside it: a third of them have none."""
+def attributes_of(data: str) -> dict[str, str | bool]:
+    """What a message with this data has beside it: a third of them have no event, and one of eight is ephemeral."""
     number = crc32(data.encode())
-    return {"event": f"e{number % 97}"} if number % 3 else {}
+    attributes: dict[str, str | bool] = {"event": f"e{number % 97}"} if number % 3 else {}
+    return {**attributes, "ephemeral": True} if number % 8 == 0 else attributes
+
+
+def key_of(publisher: str) -> str:
+    """The publish key of the publisher with this name."""
+    return f"key-of-{publisher}"
 
 
 class Publisher:
@@ -64,7 +70,8 @@ class Publisher:
         """Publish a message for each of these groups of channels."""
         self._number += 1
         name = name or f"{self.process.name}.{self._number}"
-        messages = tuple(Draft(group, f"{name}/{number}") for number, group in enumerate(channels))
+        each = [(group, f"{name}/{number}") for number, group in enumerate(channels)]
+        messages = tuple(Draft(group, data, "ephemeral" in attributes_of(data)) for group, data in each)
         publication = Publish(at=self._record.now, publication=name, messages=messages, key=key, ack=ack)
         self._record.take(publication)
         self._try(host, publication, 1)
@@ -79,7 +86,9 @@ class Publisher:
         body: dict[str, object] = {**messages[0]} if len(messages) == 1 else {"messages": messages}
         if publication.ack != "accepted":
             body.update(ack=publication.ack, ack_timeout=3.0)
-        headers = {} if publication.key is None else {"Idempotency_Key": publication.key}
+        headers = {"Authorization": f"Bearer {key_of(self.process.name)}"}
+        if publication.key is not None:
+            headers["Idempotency_Key"] = publication.key
         data = request("POST", "/v1/messages", body, **headers)
         self.world.tell(f"{name}: publishes on {[message.channels for message in publication.messages]} at {host}")
 

@@ -67,6 +67,18 @@ def check_invariants(simulation: Simulation) -> None:
                 raise BrokenPromise(f"invariants hold: at {server.name} not {place.line}") from None
 
 
+def check_owners(simulation: Simulation) -> None:
+    """Every message is kept as one of whoever published it."""
+    for server in simulation.servers:
+        cache = server.node.state.cache if server.is_running else None
+        rows = [cache.row(name) for name in cache.names()] if cache is not None else []
+        for row in rows:
+            assert row is not None
+            name = json.loads(bytes(row.data)).rpartition("/")[0]
+            if not name.startswith(f"{row.owner}.") and name in simulation.checker.publications:
+                raise BrokenPromise(f"publishers are told apart: {server.name} has {name} as one of {row.owner!r}")
+
+
 def check_marks(simulation: Simulation) -> None:
     """The mark on a server's disk is at most a second behind; it is looked at every two seconds."""
     if (

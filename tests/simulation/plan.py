@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
+from pushup.core.limits import ChannelPolicy
 from tests.simulation.lease_plan import make_lease_plan
 from tests.simulation.steps import FAULT_SECONDS, NAMES, Plan, Step
 from tests.simulation.stranger_plan import make_stranger_plan
@@ -21,7 +22,40 @@ LIMITS: dict[str, dict[str, Any]] = {
     "few messages": {"retention_messages": 3, "retention_seconds": 30.0},
     "few bytes": {"retention_bytes": 4000, "retention_seconds": 20.0},
     "few channels": {"channels_limit": 12, "channel_ttl_seconds": 3.0, "retention_seconds": 5.0},
+    "classes": {
+        "retention_seconds": 6.0,
+        "channel_ttl_seconds": 8.0,
+        "ephemeral_bytes": 3500,
+        "channels": (
+            ChannelPolicy(prefix="a", retention_seconds=20.0, retention_messages=5),
+            ChannelPolicy(prefix="b", retention_seconds=3.0, channel_ttl_seconds=4.0),
+            ChannelPolicy(prefix="tag:", retention_seconds=4.0, retention_messages=2),
+            ChannelPolicy(prefix="tag:é", retention_seconds=15.0),
+        ),
+    },
+    "shares": {
+        "retention_bytes": 12_000,
+        "ephemeral_bytes": 2500,
+        "channels": (
+            ChannelPolicy(prefix="a", share=4.0),
+            ChannelPolicy(prefix="b", share=0.5, retention_bytes=4000),
+            ChannelPolicy(prefix="tag:", retention_seconds=12.0, retention_messages=3),
+        ),
+    },
 }
+
+WITH_POLICIES = ("classes", "shares")
+"""The limits that differ between channels. They are drawn apart, as are the changes of policies."""
+
+WITHOUT_POLICIES = tuple(name for name in LIMITS if name not in WITH_POLICIES)
+
+POLICIES: tuple[tuple[ChannelPolicy, ...], ...] = (
+    (),
+    (ChannelPolicy(prefix="a", share=0.25), ChannelPolicy(prefix="c", retention_seconds=25.0, share=2.0)),
+    (ChannelPolicy(prefix="b", share=8.0), ChannelPolicy(prefix="t", retention_messages=2, retention_seconds=5.0)),
+    (ChannelPolicy(prefix="a", retention_seconds=10.0), ChannelPolicy(prefix="b", retention_bytes=2500)),
+)
+"""What policies are changed to."""
 
 
 WORKERS = "w"
@@ -49,7 +83,7 @@ def _workers_plan(seed: str) -> Plan:
         "kind": random.choice(("journal", "memory")),
         "nodes": random.choice((2, 2, 3)),
         "has_parent": True,
-        "limits": random.choice(list(LIMITS)),
+        "limits": random.choice(WITHOUT_POLICIES),
         "delay": random.choice((0.0001, 0.0001, 0.01)),
         "slow_node": random.choice((0.0, 0.0, 0.3)),
         "many": random.choice((0, 0, 40)),
@@ -60,7 +94,8 @@ def _workers_plan(seed: str) -> Plan:
     }
     if setup["many"]:
         setup["limits"] = "few channels"
-    steps = [*_publications(random, setup), *_subscribers(random), *_faults(random, setup, WORKER_WEIGHTS)]
+    policies = _policies(seed, setup)
+    steps = [*policies, *_publications(random, setup), *_subscribers(random), *_faults(random, setup, WORKER_WEIGHTS)]
     more = Random(f"more {seed}")
     if more.random() < 0.3:  # the parent dies while a worker that has just started gets the state
         at = more.uniform(10.0, FAULT_SECONDS - 1.0)
@@ -77,7 +112,7 @@ def _cluster_plan(seed: str) -> Plan:
     setup = {
         "kind": kind,
         "nodes": random.choice((2, 2, 3)) if kind == "redis" else 1,
-        "limits": random.choice(list(LIMITS)),
+        "limits": random.choice(WITHOUT_POLICIES),
         "appendfsync": random.choice(("always", "everysec", "none")),
         "replica": random.random() < 0.4,
         "delay": random.choice((0.0003, 0.0003, 0.003, 0.02)),
@@ -88,8 +123,28 @@ def _cluster_plan(seed: str) -> Plan:
     setup["old_nodes"] = kind != "memory" and not setup["many"] and random.random() < 0.15
     if setup["many"]:
         setup["limits"] = "few channels"
-    steps = [*_publications(random, setup), *_subscribers(random), *_faults(random, setup)]
+    policies = _policies(seed, setup)
+    steps = [*policies, *_publications(random, setup), *_subscribers(random), *_faults(random, setup)]
     return Plan(seed, setup, tuple(sorted(steps, key=lambda step: step.at)))
+
+
+def _policies(seed: str, setup: dict[str, Any]) -> list[Step]:
+    """Give a third of the clusters limits with policies, and return the steps that change these.
+
+    They come from a generator of their own, so that all else that a seed does stays the same.
+    """
+    random = Random(f"policies {seed}")
+    if setup["many"] or random.random() > 0.33:
+        return []
+    setup["limits"] = random.choice(WITH_POLICIES)
+    # A node with a slow link may have followed no log yet when Redis has lost everything. If the others stop just then,
+    # it begins another cluster.
+    if "has_parent" in setup or setup["kind"] == "memory" or setup["slow_node"]:
+        return []
+    return [
+        Step(random.uniform(5.0, FAULT_SECONDS), "new_settings", {"limits": {"channels": random.choice(POLICIES)}})
+        for _ in range(random.choice((0, 0, 1, 1, 2)))
+    ]
 
 
 def _publications(random: Random, setup: dict[str, Any]) -> list[Step]:

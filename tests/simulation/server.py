@@ -39,6 +39,7 @@ from pushup.settings import Settings
 from tests.net.in_memory import InMemoryReactor
 from tests.next_version import know
 from tests.simulation import parent, redis_server
+from tests.simulation.clients import key_of
 from tests.simulation.disk import Disk, SimulatedHelpers, SimulatedMark
 from tests.simulation.local_broadcasts import make_local_broadcast
 from tests.simulation.network import End, Network
@@ -46,6 +47,9 @@ from tests.simulation.observed_node import ObservedBroadcast, ObservedNode
 from tests.simulation.parent import Parent, connect
 from tests.simulation.sockets import ListeningSocket, SimulatedDemultiplexer, SimulatedSocket, SimulatedTransport
 from tests.simulation.world import Clock, Process, World
+
+KEYS = tuple(f"{name} {key_of(name)}" for name in ("p0", "p1", "p2", "stranger"))
+"""The publish keys of all servers, with the names of those who have them."""
 
 
 class SimulatedConnector:
@@ -205,7 +209,7 @@ class Server:
         node = cast(Node[Holder], ObservedNode(self.world, self.name, self.node))
         observed.follower = node
         origins = Origins(frozenset())
-        access = Access(publish_keys=(), origins=origins, hosts=("*",))
+        access = Access(publish_keys=KEYS, origins=origins, hosts=("*",))
         streaming = Streaming(
             node,
             PollReader(settings.poll, for_streams=True),

@@ -130,7 +130,9 @@ class Simulation:
         self.is_stopping = False
         self.probes = Probes(self)
         self.checker.forgets = inside.may_forget(self)
-        self.record.take(events.Begin(at=0.0, format=events.FORMAT, limits=settings.queue))
+        self.limits = settings.queue
+        """Of the next start of any server."""
+        self.record.take(events.Begin(at=0.0, format=events.FORMAT, limits=self.limits))
         kinds = {step.kind for step in plan.steps}
         # A journal that is opened again goes on with the wall clock of its machine, right or wrong.
         opens_again = {"kill", "drain", "stop_all", "put_back", "put_back_with_mark", "kill_writing"}
@@ -175,6 +177,7 @@ class Simulation:
         self._looks += 1
         if self._looks % INVARIANTS_EVERY == 0:
             inside.check_invariants(self)
+            inside.check_owners(self)
             inside.check_marks(self)
         inside.check_held(self)
         inside.check_equal_now(self)
@@ -665,13 +668,14 @@ class Simulation:
         name = self._server(node).name
         self.world.reach("one node could not apply an entry that others could")
         what = f"poison for {name} {len(self.checker.publications)}"
-        self.publishers[0].publish("balancer", [(NAMES[0],)], what, "accepted", what)
+        self.publishers[0].publish("balancer", [(NAMES[0],)], what, "accepted", f"p0.{what}")
 
     def do_new_settings(self, limits: dict[str, Any]) -> None:
         """The servers are restarted one after the other, with other limits."""
         alone = [step.kind for step in self.plan.steps if step.kind in WEIGHTS] == ["new_settings"]
         alone = alone and not self.plan.setup["slow_node"]
-        self.record.take(events.LimitsChange(at=self.record.now, limits=structs.replace(self.checker.limits, **limits)))
+        self.limits = structs.replace(self.limits, **limits)
+        self.record.take(events.LimitsChange(at=self.record.now, limits=self.limits))
         for number, server in enumerate(self.servers):
 
             def restart(server: Server = server) -> None:

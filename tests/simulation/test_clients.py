@@ -70,6 +70,7 @@ def test_a_publication_that_is_refused_for_now(setting: Setting, key: str | None
     setting.run(100)
     assert len(setting.requests) == tries
     assert {message.headers.get("idempotency-key") for message in setting.requests} == {key}
+    assert {message.headers["authorization"] for message in setting.requests} == {"Bearer key-of-p"}
     assert isinstance(setting.record.events[-1], GivenUp)
 
 
@@ -93,6 +94,18 @@ def test_a_publication_that_is_acknowledged_or_wrong(setting: Setting) -> None:
             ]
         },
     ]
+
+
+def test_some_messages_are_ephemeral(setting: Setting) -> None:
+    """The checker is told, and the servers are."""
+    setting.reply = BUSY
+    groups: list[tuple[str, ...]] = [("a",)] * 40
+    Publisher(setting.world, setting.network, "p", setting.record).publish("balancer", groups, None, "accepted")
+    setting.run(1)
+    (publication,) = setting.record.checker.publications.values()
+    (message,) = setting.requests
+    assert [draft.get("ephemeral", False) for draft in message.json["messages"]] == publication.ephemeral
+    assert {True, False} == set(publication.ephemeral)
 
 
 @pytest.mark.parametrize(("first", "told"), [(BUSY, GivenUp), (reply(422, {}), Refused)])

@@ -8,7 +8,7 @@ import pytest
 
 from tests.simulation import plan as plans
 from tests.simulation.lease_plan import LEASE_WEIGHTS
-from tests.simulation.plan import LEASES, LIMITS, STRANGERS, WEIGHTS, make_plan
+from tests.simulation.plan import LEASES, LIMITS, POLICIES, STRANGERS, WEIGHTS, WITH_POLICIES, make_plan
 from tests.simulation.simulation import Simulation, simulate
 from tests.simulation.steps import FAULT_SECONDS, Step
 from tests.simulation.stranger_plan import STRANGER_WEIGHTS
@@ -29,6 +29,14 @@ def test_steps_are_in_order_and_end_before_the_faults_do() -> None:
         assert times == sorted(times)
         assert times[0] > 0
         assert times[-1] <= FAULT_SECONDS
+
+
+def test_some_clusters_have_policies() -> None:
+    """And some of these change them, one way or another."""
+    chosen = [plan for plan in map(make_plan, SEEDS) if plan.setup["limits"] in WITH_POLICIES]
+    assert len(SEEDS) // 5 < len(chosen) < len(SEEDS) // 2
+    steps = [step for plan in chosen for step in plan.steps if step.kind == "new_settings"]
+    assert {step.arguments["limits"].get("channels") for step in steps} >= set(POLICIES)
 
 
 def test_every_step_can_be_carried_out() -> None:

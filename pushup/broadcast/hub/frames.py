@@ -155,6 +155,4 @@ def read_by_worker(body: bytes) -> ToWorker:
 
 def _own(command: Command) -> Command:
     """The command with copies of its messages, which would keep the whole frame alive."""
-    if type(command) is not Publish:
-        return command
-    return Publish(tuple([draft.copy() for draft in command.messages]), command.key)
+    return command.copy() if type(command) is Publish else command

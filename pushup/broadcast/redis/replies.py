@@ -98,7 +98,7 @@ def _log_entry(epoch: str, place: bytes, fields: list[bytes]) -> LogEntry:
         return LogEntry(Unreadable(f"{epoch}-{last}", str(error)), last, values[b"tag"], values[b"after"])
     if type(command) is Publish and len(command.messages) > 1:
         # Copied, so that a message that stays in the cache does not keep the text of all alive.
-        command = Publish(tuple([draft.copy() for draft in command.messages]), command.key)
+        command = command.copy()
     entry = Entry(epoch, last - command.width + 1, float(values[b"time"]), command)
     return LogEntry(entry, last, values[b"tag"], values[b"after"])
 

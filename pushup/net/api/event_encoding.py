@@ -84,6 +84,17 @@ class EventEncoding:
             self._written = self._chunk(self._events(answer))
         return self._written
 
+    def first_answer(self, answer: Answer) -> bytes:
+        """As `answer`, for a client that had no cursor. It always gets the cursor of the answer.
+
+        Messages of other channels, after the last one here, may have been dropped before it came: it misses none of
+        these. With the cursor of that message it would.
+        """
+        events = self._events(answer)
+        if not self._ends_with_cursor(answer) and cursor_after(answer.messages[-1].id, answer.cursor) != answer.cursor:
+            events += self._form.event(b"", answer.cursor.encode(), b"")
+        return self._chunk(events)
+
     def error(self, problem: bytes) -> bytes:
         """The event that says why a stream ends; `problem`: a problem document."""
         return self._chunk(self._form.event(b"error", b"", problem))
@@ -102,9 +113,13 @@ class EventEncoding:
             parts.append(event(b"", cursor.encode(), data))
         if not answer.tells_something:
             parts.append(self._form.heartbeat)
-        if answer.gaps or answer.closed or not answer.messages:
+        if self._ends_with_cursor(answer):
             parts.append(event(b"", answer.cursor.encode(), b""))
         return b"".join(parts)
+
+    def _ends_with_cursor(self, answer: Answer) -> bool:
+        """Whether an event of its own has the cursor of the answer; else the last message has it, or an earlier one."""
+        return bool(answer.gaps or answer.closed or not answer.messages)
 
     def _chunk(self, data: bytes) -> bytes:
         return b"%x\r\n%b\r\n" % (len(data), data) if self.is_chunked else data

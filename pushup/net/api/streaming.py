@@ -162,6 +162,7 @@ class Stream:
     def begin(self, poll: Poll, exchange: Exchange) -> None:
         """Open the stream, with what there is for its client. Raises: what `Node.poll` does; nothing is sent then."""
         node, told = self._streaming.node, ""
+        has_none = isinstance(poll.cursor, Start)
         if isinstance(poll.cursor, Start):
             told = str(node.here)  # if there is nothing yet, it will continue here
             if poll.cursor is Start.NOW:
@@ -176,7 +177,7 @@ class Stream:
         self._exchange, encoding = exchange, self._encoding
         first = encoding.start(told, self.grant.new_ticket)
         if not isinstance(result, Subscription):
-            first += encoding.answer(result)
+            first += encoding.first_answer(result) if has_none else encoding.answer(result)
         is_sent = exchange.stream(self, encoding.content_type, first, chunked=encoding.is_chunked)
         if not isinstance(result, Subscription) and self._is_open:
             self._continue(result, is_sent=is_sent)

@@ -31,7 +31,7 @@ from pushup.broadcast.hub.frames import (
     read_by_worker,
 )
 from pushup.broadcast.members import Member
-from pushup.core.commands import Close, Command, Configure, Continue, Create, Entry, Expire, Renew, Upgrade
+from pushup.core.commands import Close, Command, Configure, Continue, Create, Entry, Expire, Publish, Renew, Upgrade
 from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
 from pushup.core.refusals import Refusal
@@ -47,6 +47,8 @@ MEMBER = Member("1", 'a "name"', ("[::1]:80", "unix:/a"), "e1-2", 3, "1.0")
 COMMANDS: list[Command] = [
     publish("a"),
     batch(draft("a", "tag:é", data='{"x": [1.50, "\\u00e9"]}'), draft("b"), key="k"),
+    Publish((draft("a"),), "k", "ci"),
+    Publish((draft("a", event="e"), draft("b", ephemeral=True)), owner="ci"),
     Create("a", 2.5),
     Create(),
     Renew("a"),

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from pushup.broadcast.redis.pieces import Count
 from pushup.broadcast.redis.records import Chain, LogEntry, SavedHead, Tail, Vouchers
-from pushup.broadcast.redis.replies import tail_of
-from pushup.core.commands import Continue, Entry
+from pushup.broadcast.redis.replies import log_entry, tail_of
+from pushup.core.commands import Continue, Entry, Publish
 from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
 from pushup.core.past_epochs import PastEpoch
 from pushup.core.snapshot import empty_head
-from tests.core.builders import publish
+from tests.core.builders import draft, publish
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,21 @@ def test_what_is_no_name_is_no_cluster() -> None:
     assert [tail_of(b"e1", b"5", b"t", None, None, name, None, None).cluster for name in names] == [
         "e1", "1a1fb6718005d0a1b", *[""] * 6
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        Publish((draft("a", event="e"),), "k", "ci"),
+        Publish((draft("a", event="e"), draft("b", ephemeral=True)), "k", "ci"),
+    ],
+    ids=["one", "batch"],
+)
+def test_a_publication_comes_from_the_log_as_it_was(command: Publish) -> None:
+    """Of one message or of several, with its key and its owner."""
+    fields = {b"command": msgspec.json.encode(command), b"time": b"1.5", b"tag": b"t", b"after": b"t0"}
+    logged = log_entry("e1", b"%d-1" % (6 + command.width), [part for field in fields.items() for part in field])
+    assert logged.entry == Entry("e1", 7, 1.5, command)
 
 
 def test_more_than_all_may_vouch() -> None:

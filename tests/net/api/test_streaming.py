@@ -81,13 +81,27 @@ def test_a_client_without_a_cursor_gets_one_at_once(node: InMemoryNode, query: s
     assert data_of(take(stream)) == [1]
 
 
+def test_what_was_dropped_before_a_stream_began_is_no_loss(node: InMemoryNode) -> None:
+    """Not even if it came after a message that another channel still has: the client gets a cursor after both."""
+    node.publish("a", data=1)
+    node.publish("b", data=2)
+    node.call("DELETE", "/v1/channels/b")
+    node.run()
+    events = take(open_stream(node, "channel=a&channel=b"))
+    assert [event.id for event in events] == ["e-1", "e-3"]
+    assert data_of(events) == [1]
+    assert node.poll(f"channel=a&channel=b&timeout=0&cursor={cursor_of(events)}").gaps == ()
+    resumed = take(open_stream(node, "channel=a&channel=b&cursor=e-1"))
+    assert [event.event for event in resumed] == ["gap", "closed", "", ""]
+
+
 def test_an_id_is_a_cursor_of_the_present_epoch(node: InMemoryNode) -> None:
     """Messages keep the ids that they got before the epoch was renamed; a client never goes back to that name."""
     node.publish("a", data=1)
     state = node.node.state
     node.node.apply(Entry("e", state.cursor.sequence + 1, state.time, Continue("f")))
-    (event,) = take(open_stream(node, "channel=a"))
-    assert (event.id, event.data["id"]) == ("f-1", "e-1")
+    event, end = take(open_stream(node, "channel=a"))
+    assert (event.id, event.data["id"], end) == ("f-1", "e-1", Event("", "f-2", None))
     assert node.poll("channel=a&timeout=0&cursor=f-1").messages == ()
 
 

@@ -1,0 +1,222 @@
+"""Bugs in how long messages are kept: by class of channels, by publisher, and if they are ephemeral."""
+
+from __future__ import annotations
+
+from tests.planted_bugs.bug import Bug, Edit
+
+CACHE, CHANNEL, RETENTION = "pushup/core/cache.py", "pushup/core/channel.py", "pushup/core/retention.py"
+COMMANDS, STATE = "pushup/core/commands.py", "pushup/core/state.py"
+CACHE_TESTS = "tests/core/test_cache.py"
+
+FIELDS = "as snapshot-without-a-field"
+NEAR = "channels of different retention, which are new"
+
+ALIKE = "all replicas do so alike, and every gap is true"
+
+BUGS = (
+    # Which class.
+    Bug(
+        "class-expires-by-the-global-value",
+        "messages of every class expire after the retention for all channels",
+        NEAR,
+        (
+            Edit(
+                CACHE,
+                "            horizon = time - kept.retention.seconds\n",
+                "            horizon = time - self._rules.limits.retention_seconds\n",
+            ),
+        ),
+    ),
+    Bug(
+        "shortest-prefix-wins",
+        "of several policies that fit, the one with the shortest prefix counts",
+        NEAR,
+        (Edit(RETENTION, "key=_prefix_length, reverse=True)", "key=_prefix_length)"),),
+    ),
+    Bug(
+        "first-channel-decides",
+        "a message on several channels is kept as long as the first of them says",
+        NEAR,
+        (Edit(CACHE, "if other.seconds > retention.seconds:", "if False:"),),
+    ),
+    Bug(
+        "channel-keeps-its-policy",
+        "a channel that is open when policies change goes by the earlier ones",
+        "caches that are not invalidated",
+        (Edit("pushup/core/channels.py", "if found is None or not found.is_current:", "if found is None:"),),
+        needs=("new_settings",),
+    ),
+    Bug(
+        "class-keeps-its-policy",
+        "messages that are there when policies change expire by the earlier ones",
+        "caches that are not invalidated",
+        (Edit(STATE, "                self.cache.use_limits()\n", ""),),
+        needs=("new_settings",),
+    ),
+    # What a restored state has.
+    Bug(
+        "class-not-restored",
+        "messages that come from a checkpoint are in the class of channels without a policy",
+        FIELDS,
+        (
+            Edit(
+                CACHE,
+                "        name = row.retention_class\n",
+                '        name = row.retention_class if row.retention_class == EPHEMERAL else ""\n',
+            ),
+        ),
+    ),
+    Bug(
+        "owner-not-restored",
+        "messages that come from a checkpoint have no owner",
+        FIELDS,
+        (Edit(CACHE, "row.restore(self._shelf(name, row.owner,", 'row.restore(self._shelf(name, "",'),),
+    ),
+    Bug(
+        "restored-bytes-count-twice",
+        "what a class takes for its share counts twice after a restore",
+        NEAR,
+        (
+            Edit(
+                CACHE,
+                "            channel.keep(message)\n        self._put(message)\n",
+                "            channel.keep(message)\n        self._put(message)\n"
+                "        message.shelf.retention_class.bytes += message.size\n",
+            ),
+        ),
+    ),
+    Bug(
+        "table-not-handed-over",
+        "a worker that gets the state of its parent lacks the table that was added last",
+        "a list of tables in a second place",
+        (
+            Edit(
+                "pushup/core/transfer.py",
+                "        names = self._state.names()\n",
+                '        names = {table: some for table, some in self._state.names().items() if table != "keys"}\n',
+            ),
+        ),
+        family="w",
+    ),
+    # Who published it.
+    Bug(
+        "owner-lost-in-a-copy",
+        "a publication has lost its owner where its data is copied out of a larger buffer",
+        "PushUp before a release: workers, and batches with Redis",
+        (
+            Edit(
+                COMMANDS,
+                "for draft in self.messages]), self.key, self.owner)",
+                "for draft in self.messages]), self.key)",
+            ),
+        ),
+    ),
+    Bug(
+        "owner-without-its-key",
+        "everybody publishes as the same owner",
+        "a field that the edge does not fill",
+        (Edit("pushup/net/api/publishing.py", "self._limits, grant.key_name)", "self._limits)"),),
+    ),
+    # What goes when something must.
+    Bug(
+        "hole-in-a-channel",
+        "when a publisher's oldest message goes, its channel keeps what others have published before it",
+        "eviction by publisher, on channels that have several",
+        (
+            Edit(
+                CACHE,
+                "            if message.is_ephemeral:\n                channel.drop_ephemeral(message)\n",
+                "            if True:\n                channel.drop_ephemeral(message)\n",
+            ),
+        ),
+    ),
+    Bug(
+        "fullest-without-its-share",
+        "when the cache is full, the class with the most bytes gives way, whatever its share",
+        NEAR,
+        (Edit(RETENTION, "return self.bytes / self.retention.share, self.name", "return self.bytes, self.name"),),
+        test=f"{CACHE_TESTS}::test_when_the_cache_is_full_shares_decide_which_class_evicts",
+        why=ALIKE,
+    ),
+    Bug(
+        "class-bytes-without-limit",
+        "a class takes as much as all may together",
+        NEAR,
+        (Edit(CACHE, "while kept.bytes + size > kept.retention.bytes and", "while kept.bytes + size > 1e18 and"),),
+        test=f"{CACHE_TESTS}::test_each_class_has_its_own_number_and_bytes",
+        why=ALIKE,
+    ),
+    # Ephemeral messages.
+    Bug(
+        "ephemeral-leaves-a-gap",
+        "a dropped ephemeral message counts as one that is missing",
+        NEAR,
+        (
+            Edit(
+                CHANNEL,
+                "            self.ephemeral_count -= 1\n        else:\n            self.dropped_sequence",
+                "            self.ephemeral_count -= 1\n        if True:\n            self.dropped_sequence",
+            ),
+        ),
+    ),
+    Bug(
+        "ephemeral-drives-out-others",
+        "ephemeral messages count against retention_messages of their channel",
+        NEAR,
+        (Edit(CHANNEL, "else len(self.messages) - self.ephemeral_count", "else len(self.messages)"),),
+        test=f"{CACHE_TESTS}::test_ephemeral_messages_drive_out_no_others",
+        why=ALIKE,
+    ),
+    Bug(
+        "ephemeral-takes-bytes-of-others",
+        "ephemeral messages count against retention_bytes",
+        NEAR,
+        (
+            Edit(
+                CACHE,
+                "        if shelf.retention_class.name != EPHEMERAL:\n            self.bytes += size\n",
+                "        self.bytes += size\n",
+            ),
+        ),
+    ),
+    Bug(
+        "ephemeral-survives-a-closing",
+        "a channel that was closed and opened again keeps an ephemeral message of before, which it has dropped",
+        NEAR,
+        (
+            Edit(
+                CHANNEL,
+                "return sequence > self.dropped_sequence and sequence >= self.closed_sequence",
+                "return sequence > self.dropped_sequence",
+            ),
+        ),
+    ),
+    Bug(
+        "ephemeral-leaves-its-key",
+        "the key of ephemeral messages alone is remembered, and drives out others",
+        NEAR,
+        (
+            Edit(
+                STATE,
+                "if key is not None and not all(draft.is_ephemeral for draft in command.messages):",
+                "if key is not None:",
+            ),
+        ),
+        test="tests/net/api/test_application.py::test_a_key_is_for_messages_that_are_ephemeral_or_not",
+        why="a publication that is not repeated is what a publisher hopes for",
+    ),
+    Bug(
+        "ephemeral-not-compared",
+        "a key does not tell whether the messages were ephemeral",
+        "fields that are added to a message, and not to what is compared",
+        (
+            Edit(
+                COMMANDS,
+                "            if draft.attributes is not None:\n                digest",
+                "            if draft.attributes is not None and not draft.is_ephemeral:\n                digest",
+            ),
+        ),
+        test="tests/net/api/test_application.py::test_a_key_is_for_messages_that_are_ephemeral_or_not",
+        why="the simulated publishers use a key for one publication only",
+    ),
+)
