@@ -16,9 +16,8 @@ BUGS = (
         (
             Edit(
                 CHANNEL,
-                "        self.dropped_sequence = self.known_dropped_sequence = message.sequence\n        self.reason",
-                '        if reason != "evicted":\n'
-                "            self.dropped_sequence = self.known_dropped_sequence = message.sequence\n        self.reason",
+                "        else:\n            self.dropped_sequence = self.known_dropped",
+                '        elif reason != "evicted":\n            self.dropped_sequence = self.known_dropped',
             ),
         ),
     ),
@@ -162,8 +161,8 @@ BUGS = (
         (
             Edit(
                 "pushup/core/rows.py",
-                "        channel.closed_sequence, channel.reason = self.closed_sequence, self.reason\n",
-                "        channel.closed_sequence = self.closed_sequence\n",
+                "        channel.dropped_sequence, channel.reason = self.dropped_sequence, self.reason\n",
+                "        channel.dropped_sequence = self.dropped_sequence\n",
             ),
         ),
     ),
@@ -223,7 +222,7 @@ BUGS = (
         "attributes-forgotten-by-a-snapshot",
         "a message that comes from a checkpoint has lost its event",
         "as snapshot-without-a-field",
-        (Edit("pushup/core/rows.py", "m.data, m.attributes)", "m.data)"),),
+        (Edit("pushup/core/rows.py", "self.data.copy(), self.attributes, shelf)", "self.data.copy(), None, shelf)"),),
     ),
     Bug(
         "attributes-forgotten-by-a-copy",
