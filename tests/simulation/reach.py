@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pushup.broadcast.formats import FORMAT
 from pushup.broadcast.redis.log import SCRIPTS
 from tests.simulation import inside
 
@@ -90,6 +91,9 @@ STRANGER_STATES = (
 
 _APPEND, _BEGIN, _SAVE, _REPORT, _SWITCH = (SCRIPTS[number].sha.encode() for number in (0, 1, 2, 4, 5))
 
+STATE = b"{pushup}:%d:state" % FORMAT
+"""The key of the state of the log. With the name of an earlier format, the states below would never be reached."""
+
 
 def watch(simulation: Simulation) -> None:
     """Count from now on."""
@@ -111,7 +115,7 @@ def _wrote(simulation: Simulation, words: list[bytes], reply: Any) -> None:
     if reply != 0:
         return
     assert simulation.redis is not None
-    state = simulation.redis.data.get(b"{pushup}:4:state", {})
+    state = simulation.redis.data.get(STATE, {})
     if words[1] == _APPEND:
         reach("an append came after the epoch had ended")
     elif words[1] == _BEGIN:
@@ -130,7 +134,7 @@ def redis_came_back(simulation: Simulation) -> None:
     """Called when Redis runs again, before any node has connected."""
     reach, servers, redis = simulation.world.reach, simulation.servers, simulation.redis
     assert redis is not None
-    if redis.appendfsync == "always" and not redis.promoted and b"{pushup}:4:state" in redis.data:
+    if redis.appendfsync == "always" and not redis.promoted and STATE in redis.data:
         inside.note_unknowable(simulation, redis.end)
     if any(s.draining and s.is_running for s in servers):
         reach("Redis came back while a node was draining")
@@ -138,7 +142,7 @@ def redis_came_back(simulation: Simulation) -> None:
         reach("Redis came back while a node was paused")
     if not any(s.is_running for s in servers):
         reach("Redis came back while no node was alive")
-    state = redis.data.get(b"{pushup}:4:state", {})
+    state = redis.data.get(STATE, {})
     for server in servers:
         cursor = server.node.cursor
         same_epoch = cursor.epoch.encode() == state.get(b"epoch")
@@ -150,7 +154,7 @@ def replica_takes_over(simulation: Simulation) -> None:
     """Called when all that is left of Redis is what the replica has."""
     redis = simulation.redis
     assert redis is not None
-    state = redis.at(redis.replicated).get(b"{pushup}:2:state", {})
+    state = redis.at(redis.replicated).get(STATE, {})
     known = [server.node.cursor for server in simulation.servers if server.is_running]
     if any(
         cursor.epoch.encode() == state.get(b"epoch") and cursor.sequence > int(state[b"sequence"]) for cursor in known
