@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pushup.core.change_log import ChangeLog
 from pushup.core.channels import Channels, Touched
 from pushup.core.commands import Close, Create, Expire
-from pushup.core.limits import Limits
+from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.restoration import restore
 from pushup.core.rules import Rules
@@ -278,3 +278,22 @@ def test_changes_are_recorded_after_any_entry() -> None:
     feed.state.note_changes()
     assert feed.state.changes().rows == ()
     assert (feed.state.changes_known_after, feed.state.changed_count) == (3, 0)
+
+
+def test_a_checkpoint_has_only_what_is_still_kept() -> None:
+    """Messages that are kept for a week do not keep those between them that are kept for five minutes."""
+    policy = ChannelPolicy(prefix="audit:", retention_seconds=7 * 86400.0)
+    feed = Feed(retention_seconds=300.0, channels=(policy,))
+    checkpoint = SavedCheckpoint()
+    feed.state.note_changes()
+    for minute in range(60):
+        time = minute * 60.0
+        feed.apply(batch(draft("audit:logins"), *[draft(f"c{n}") for n in range(20)]), time)
+        checkpoint.save(feed.state.changes())
+        feed.state.note_changes()
+    messages = [msgspec.json.decode(row) for key, row in checkpoint.rows.items() if key.startswith("messages/")]
+    assert sum(message["channels"] == ["audit:logins"] for message in messages) == 60
+    assert {message["time"] for message in messages if message["channels"] != ["audit:logins"]} == {
+        minute * 60.0 for minute in range(55, 60)
+    }
+    assert restore(checkpoint.as_sqlite_reads_it()).snapshot() == feed.state.snapshot()
