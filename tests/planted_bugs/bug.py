@@ -37,7 +37,8 @@ class Bug(NamedTuple):
 
     `what`: what goes wrong, in one sentence; `source`: where it comes from. The simulation has to find it, unless
     `test` names the test that does: a file or a node id of pytest; `why` then says why the simulation cannot.
-    `kind`: the only broadcast that it can be seen with, or empty; `needs`: steps of which a plan must have one, or none.
+    `kind`: the only broadcast that it can be seen with, or empty; `needs`: steps of which a plan must have one, or none;
+    `limits`: the limits of which a cluster must have one, or none.
     Other seeds count, and need not be run. `family`: what the names of its seeds begin with (`tests/simulation/plan.py`).
     """
 
@@ -50,11 +51,13 @@ class Bug(NamedTuple):
     test: str = ""
     why: str = ""
     family: str = ""
+    limits: tuple[str, ...] = ()
 
     def may_show(self, plan: Plan) -> bool:
         """Whether a run of this plan can differ from one without the bug."""
         is_kind = self.kind in ("", plan.setup["kind"])
-        return is_kind and (not self.needs or any(step.kind in self.needs for step in plan.steps))
+        has_limits = not self.limits or plan.setup["limits"] in self.limits
+        return is_kind and has_limits and (not self.needs or any(step.kind in self.needs for step in plan.steps))
 
 
 def plant(bug: Bug, root: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.planted_bugs.bug import Bug, Edit
+from tests.simulation.plan import WITH_POLICIES
 
 CACHE, CHANNEL, RETENTION = "pushup/core/cache.py", "pushup/core/channel.py", "pushup/core/retention.py"
 COMMANDS, STATE = "pushup/core/commands.py", "pushup/core/state.py"
@@ -11,6 +12,7 @@ CACHE_TESTS = "tests/core/test_cache.py"
 FIELDS = "as snapshot-without-a-field"
 NEAR = "channels of different retention, which are new"
 
+SOON = "a gap tells that something expired early only while its channel has had nothing old"
 ALIKE = "all replicas do so alike, and every gap is true"
 
 BUGS = (
@@ -26,18 +28,24 @@ BUGS = (
                 "            horizon = time - self._rules.limits.retention_seconds\n",
             ),
         ),
+        test=f"{CACHE_TESTS}::test_each_class_expires_at_its_own_time",
+        why=SOON,
     ),
     Bug(
         "shortest-prefix-wins",
         "of several policies that fit, the one with the shortest prefix counts",
         NEAR,
         (Edit(RETENTION, "key=_prefix_length, reverse=True)", "key=_prefix_length)"),),
+        test="tests/core/test_core_model.py",
+        why=SOON,
     ),
     Bug(
         "first-channel-decides",
         "a message on several channels is kept as long as the first of them says",
         NEAR,
         (Edit(CACHE, "if other.seconds > retention.seconds:", "if False:"),),
+        test="tests/core/test_core_model.py",
+        why=SOON,
     ),
     Bug(
         "channel-keeps-its-policy",
@@ -45,13 +53,15 @@ BUGS = (
         "caches that are not invalidated",
         (Edit("pushup/core/channels.py", "if found is None or not found.is_current:", "if found is None:"),),
         needs=("new_settings",),
+        limits=WITH_POLICIES,
     ),
     Bug(
         "class-keeps-its-policy",
         "messages that are there when policies change expire by the earlier ones",
         "caches that are not invalidated",
         (Edit(STATE, "                self.cache.use_limits()\n", ""),),
-        needs=("new_settings",),
+        test="tests/core/test_core_model.py",
+        why="a node must start while messages of a changed class are there; not found in 100 seeds",
     ),
     # What a restored state has.
     Bug(
@@ -65,6 +75,7 @@ BUGS = (
                 '        name = row.retention_class if row.retention_class == EPHEMERAL else ""\n',
             ),
         ),
+        limits=WITH_POLICIES,
     ),
     Bug(
         "owner-not-restored",
