@@ -136,8 +136,8 @@ BUGS = (
         (
             Edit(
                 CACHE,
-                "            if message.is_ephemeral:\n                channel.drop_ephemeral(message)\n",
-                "            if True:\n                channel.drop_ephemeral(message)\n",
+                "            if is_ephemeral:\n                if channel.drop_ephemeral(message):",
+                "            if True:\n                if channel.drop_ephemeral(message):",
             ),
         ),
     ),
@@ -153,7 +153,7 @@ BUGS = (
         "class-bytes-without-limit",
         "a class takes as much as all may together",
         NEAR,
-        (Edit(CACHE, "while kept.bytes + size > kept.retention.bytes and", "while kept.bytes + size > 1e18 and"),),
+        (Edit(CACHE, "if kept.bytes + size > kept.retention.bytes:", "if kept.bytes + size > 1e18:"),),
         test=f"{CACHE_TESTS}::test_each_class_has_its_own_number_and_bytes",
         why=ALIKE,
     ),
@@ -174,7 +174,13 @@ BUGS = (
         "ephemeral-drives-out-others",
         "ephemeral messages count against retention_messages of their channel",
         NEAR,
-        (Edit(CHANNEL, "else len(self.messages) - self.ephemeral_count", "else len(self.messages)"),),
+        (
+            Edit(
+                CACHE,
+                "while len(channel.messages or ()) - channel.ephemeral_count > most",
+                "while len(channel.messages or ()) > most",
+            ),
+        ),
         test=f"{CACHE_TESTS}::test_ephemeral_messages_drive_out_no_others",
         why=ALIKE,
     ),
@@ -209,7 +215,7 @@ BUGS = (
         (
             Edit(
                 STATE,
-                "if key is not None and not all(draft.is_ephemeral for draft in command.messages):",
+                "if key is not None and not command.is_ephemeral:",
                 "if key is not None:",
             ),
         ),
