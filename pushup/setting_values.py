@@ -115,4 +115,7 @@ def _with_unit(text: str, units: Mapping[str, float]) -> float:
     match = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*([A-Za-z]*)", text.strip())
     if match is None or (match[2] and match[2] not in units):
         raise ValueError(f"expected a number, optionally with a unit of {', '.join(units)}")
-    return float(match[1]) * units.get(match[2], 1)
+    value = float(match[1]) * units.get(match[2], 1)
+    if value == math.inf:
+        raise ValueError("must be finite")
+    return value

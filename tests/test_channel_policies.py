@@ -95,6 +95,7 @@ def test_anything_but_a_list_of_tables(tmp_path: Path, text: str) -> None:
         ("retention_bytes = -1", ".retention_bytes = -1: must be above 0"),
         ("share = 0", ".share = 0: must be above 0"),
         ("share = nan", ".share = nan: must be finite"),
+        (f'retention_bytes = "{"9" * 400}GiB"', "GiB': must be finite"),
         ("share = true", ".share = True: Expected `float`"),
         ("share = [1]", ".share = [1]: Expected `float`"),
         ("share = 1e999", ".share = inf: must be finite"),

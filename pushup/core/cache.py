@@ -9,6 +9,7 @@ much loses their own history first.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import get_args
 
 from pushup.core.by_sequence import BySequence
@@ -21,8 +22,8 @@ from pushup.core.rows import MessageRow
 from pushup.core.rules import Rules
 
 EVICT_AT_MOST = 1000
-"""Messages that a new one drives out of channels because of the bytes, some 2 ms; usually it is one. What exceeds the
-limits then is left to the next."""
+"""Messages that a new one drives out of channels, some 2 ms; usually it is one. What exceeds the limits then is left to
+the next."""
 
 
 class Cache:
@@ -32,7 +33,7 @@ class Cache:
         self._rules = rules
         self._channels = channels
         self._changes = changes
-        # Messages are only ever appended; the channels' trees are for finding them.
+        # By sequence, for rows, and for neighbours on a shelf. Messages are only ever appended.
         self._messages: BySequence[Message] = BySequence()
         self._classes: dict[str, RetentionClass] = {}  # those that have messages
         self.bytes = 0
@@ -74,38 +75,53 @@ class Cache:
         return self._shelf(retention.name, owner, retention)
 
     def add(self, message: Message, channels: Sequence[Channel]) -> None:
-        """Keep a new message on its channels, and evict what exceeds the limits. O(log n) per channel.
+        """Keep a new message on its channels, and evict what exceeds the limits. O(log n) per channel, O(classes and
+        owners) if bytes do.
 
-        Each channel evicts at most two messages, and all together as many as reach twice the new message's size. That
-        is more than it adds, so that limits that have become smaller are reached without much work at once.
+        Each channel evicts at most two messages, and both its class and all together as many as reach twice the new
+        message's size. That is more than it adds, so that limits that have become smaller are reached without much work
+        at once.
         """
         self._messages.add(message.sequence, message)
         self._changes.note(message.sequence)
+        left = EVICT_AT_MOST
         for channel in channels:
             channel.keep(message)
             most = self._channels.retention(channel).messages
-            evicted = 0
-            while len(channel.messages or ()) - channel.ephemeral_count > most and evicted < 2:
-                evicted += self._drop_from(channel, "evicted")
-        kept, size, most = message.shelf.retention_class, message.size, self._rules.limits.retention_bytes
+            count = len(channel.messages or ()) - channel.ephemeral_count
+            enough = max(most, count - 2)
+            while count > enough and left > 0:
+                left -= self._drop_front(channel, "evicted")
+                count = len(channel.messages or ()) - channel.ephemeral_count
+        kept, size, limit = message.shelf.retention_class, message.size, self._rules.limits.retention_bytes
         if kept.bytes + size > kept.retention.bytes:
-            self._make_room(size, kept.retention.bytes, kept)
-        if self.bytes + size > most and kept.name != EPHEMERAL:
-            self._make_room(size, most, None)
+            left -= self._make_room(size, kept.retention.bytes, kept, left)
+        if self.bytes + size > limit and not kept.is_ephemeral:
+            self._make_room(size, limit, None, left)
         self._put(message)
 
-    def _make_room(self, size: int, most: float, only: RetentionClass | None) -> None:
-        """Evict for a new message of this size, which is on no shelf yet: from this class, or from all durable ones."""
+    def _make_room(self, size: int, limit: float, only: RetentionClass | None, most: int) -> int:
+        """Evict for a new message of this size, which is on no shelf yet: from this class, or from all durable ones.
+
+        Whoever takes most gives way for the whole of it. Returns how many messages channels have dropped. At `most` it
+        stops.
+        """
         used = before = self.bytes if only is None else only.bytes
-        left = EVICT_AT_MOST
-        while used + size > most and used > max(0, before - 2 * size) and left > 0:
-            left -= self._drop_oldest((only or self._fullest()).largest, "evicted", left)
+        gone = 0
+        kept, shelf = only, None
+        while used + size > limit and used > max(0, before - 2 * size) and gone < most:
+            if kept is None or not kept.shelves:
+                kept = self._fullest()
+            if shelf is None or not shelf.first:
+                shelf = kept.largest
+            gone += self._drop_oldest(shelf, "evicted", most - gone)
             used = self.bytes if only is None else only.bytes
+        return gone
 
     def _fullest(self) -> RetentionClass:
         """The class that takes most for its share; the same in every replica."""
-        durable = [kept for kept in self._classes.values() if kept.name != EPHEMERAL]
-        return durable[0] if len(durable) == 1 else max(durable, key=_load)
+        durable = [kept for kept in self._classes.values() if not kept.is_ephemeral]
+        return durable[0] if len(durable) == 1 else max(durable, key=attrgetter("load"))
 
     def restore(self, row: MessageRow, channels: Sequence[Channel]) -> None:
         """Add a message from a snapshot, newer than all that are here."""
@@ -161,27 +177,39 @@ class Cache:
         restored from damaged rows. At `most` it stops; another call goes on.
         """
         message = self._at(shelf.first)
-        sequence, is_ephemeral = message.sequence, shelf.retention_class.name == EPHEMERAL
+        if shelf.retention_class.is_ephemeral:
+            return self._drop_ephemeral(message)
         gone = 0
         for name in message.channels:
             channel = self._channels.find(name)
-            if channel is None or not (messages := channel.messages) or messages[0].sequence > sequence:
-                continue
-            if is_ephemeral:
-                if channel.drop_ephemeral(message):
-                    self._release(message, reason)
-                    gone += 1
-                continue
-            self._channels.note(channel)
-            while gone < most and messages and messages[0].sequence <= sequence:
-                gone += self._drop_from(channel, reason)
+            if channel is not None and (messages := channel.messages):
+                while gone < most and messages and messages[0].sequence <= message.sequence:
+                    gone += self._drop_front(channel, reason)
         return gone or 1
 
-    def _drop_from(self, channel: Channel, reason: DropReason) -> bool:
-        """Drop the channel's oldest message. Returns False if it was ephemeral: then the next must go as well."""
-        message = channel.drop_oldest(reason)
+    def _drop_front(self, channel: Channel, reason: DropReason) -> int:
+        """Drop the oldest message of a channel. Returns how many messages channels have dropped.
+
+        An ephemeral one goes from all of its channels: nothing else says that this one has dropped it.
+        """
+        assert channel.messages
+        message = channel.messages[0]
+        if message.shelf.retention_class.is_ephemeral:
+            return self._drop_ephemeral(message)
+        self._channels.note(channel)
+        channel.drop_oldest(reason)
         self._release(message, reason)
-        return message.attributes is None or not message.is_ephemeral
+        return 1
+
+    def _drop_ephemeral(self, message: Message) -> int:
+        """Drop an ephemeral message. Returns how many channels have dropped it, or 1."""
+        gone = 0
+        for name in message.channels:
+            channel = self._channels.find(name)
+            if channel is not None and channel.drop_ephemeral(message):
+                self._release(message, "expired")
+                gone += 1
+        return gone or 1
 
     def _release(self, message: Message, reason: DropReason) -> None:
         """A channel has dropped this message; with the last one, it goes."""
@@ -189,7 +217,7 @@ class Cache:
             self._take(message)
             self._messages.remove(message.sequence)
             self._changes.note(message.sequence)
-            if message.shelf.retention_class.name != EPHEMERAL:
+            if not message.shelf.retention_class.is_ephemeral:
                 self.dropped[reason] += 1
 
     # Shelves.
@@ -238,7 +266,7 @@ class Cache:
     def _count(self, shelf: Shelf, size: int) -> None:
         shelf.bytes += size
         shelf.retention_class.bytes += size
-        if shelf.retention_class.name != EPHEMERAL:
+        if not shelf.retention_class.is_ephemeral:
             self.bytes += size
 
     def check(self) -> None:
@@ -258,13 +286,9 @@ class Cache:
         assert sorted(found) == self.names()
         for kept in self._classes.values():
             assert kept.bytes == sum(shelf.bytes for shelf in kept.shelves.values())
-        assert self.bytes == sum(kept.bytes for kept in self._classes.values() if kept.name != EPHEMERAL)
+        assert self.bytes == sum(kept.bytes for kept in self._classes.values() if not kept.is_ephemeral)
         for message in self._messages:
             channels = [channel for channel in map(self._channels.find, message.channels) if channel is not None]
             holders = [channel for channel in channels if channel.messages and message in channel.messages]
             assert message.holders == len(holders) > 0
             assert holders == [channel for channel in channels if channel.keeps(message.sequence)]
-
-
-def _load(kept: RetentionClass) -> tuple[float, str]:
-    return kept.load

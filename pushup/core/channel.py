@@ -103,10 +103,13 @@ class Channel(Struct, eq=False, gc=False):
     def drop_ephemeral(self, message: Message) -> bool:
         """Drop an ephemeral message, if it keeps it. Returns whether it did. O(log n)."""
         messages = self.messages or []
-        place = bisect_left(messages, message.sequence, key=_sequence)
-        if place == len(messages) or messages[place] is not message:
-            return False
-        del messages[place]
+        if messages and messages[0] is message:  # usually
+            messages.pop(0)
+        else:
+            place = bisect_left(messages, message.sequence, key=_sequence)
+            if place == len(messages) or messages[place] is not message:
+                return False
+            del messages[place]
         self._dropped(message, "expired")
         return True
 

@@ -242,10 +242,13 @@ class Channels:
                 self._changes.note(channel.name)
         return channel
 
-    def forget_due(self, time: float) -> bool:
-        """Forget the channel that was closed first, if its time has come. Returns whether it had."""
+    def forget_due(self, time: float, sequence: int) -> bool:
+        """Forget the channel that was closed first, if its time has come. Returns whether it had.
+
+        What the entry with this sequence has closed stays, as in `close`.
+        """
         channel = self._closings.first(time)
-        if channel is None:
+        if channel is None or channel.closed_sequence == sequence:
             return False
         self._forget(channel)
         return True

@@ -49,6 +49,7 @@ class RetentionClass:
     def __init__(self, name: str, retention: Retention) -> None:
         """`retention`: that of another class if policies have this one no longer."""
         self.name = name
+        self.is_ephemeral = name == EPHEMERAL
         self.retention = retention
         self.shelves: dict[str, Shelf] = {}
         """By owner; none is empty."""

@@ -164,7 +164,7 @@ class ReplicatedState:
         expired.sort(key=_name)  # the order in which closed channels are forgotten
         for channel in expired:
             self._close(channel, entry)
-        while count < EXPIRE_AT_MOST and self.channels.forget_due(entry.time):
+        while count < EXPIRE_AT_MOST and self.channels.forget_due(entry.time, entry.sequence):
             count += 1
 
     def _publish(self, entry: Entry, command: Publish) -> Outcome:

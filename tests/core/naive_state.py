@@ -229,12 +229,17 @@ class NaiveState:
     def _make_room(self, new: NaiveMessage, limit: float, kinds: set[str]) -> None:
         """Have these classes take no more than the limit together."""
         enough = self._bytes(new, kinds) - 2 * new.size
+        mine: list[NaiveMessage] = []
+        of_kind: list[NaiveMessage] = []
         while 0 < self._bytes(new, kinds) > max(limit - new.size, enough):
-            kind = max(kinds, key=lambda kind: (self._bytes(new, {kind}) / self.policy(kind).share, kind))
-            mine = [m for m in self.kept if m is not new and m.kind == kind]
-            owner = max({m.owner for m in mine}, key=lambda o: (sum(m.size for m in mine if m.owner == o), o))
-            oldest = next(m for m in mine if m.owner == owner)
-            self._drop(oldest, "evicted", *oldest.keepers)
+            mine, of_kind = [m for m in mine if m.keepers], [m for m in of_kind if m.keepers]
+            if not of_kind:
+                kind = max(kinds, key=lambda kind: (self._bytes(new, {kind}) / self.policy(kind).share, kind))
+                of_kind = [m for m in self.kept if m is not new and m.kind == kind]
+            if not mine:
+                size = {m.owner: sum(other.size for other in of_kind if other.owner == m.owner) for m in of_kind}
+                mine = [m for m in of_kind if m.owner == max(size, key=lambda owner: (size[owner], owner))]
+            self._drop(mine[0], "evicted", *mine[0].keepers)
 
     def _bytes(self, new: NaiveMessage, kinds: set[str]) -> int:
         return sum(m.size for m in self.kept if m is not new and m.kind in kinds)
@@ -244,10 +249,15 @@ class NaiveState:
         return sum(m.size for m in self.kept if m.kind != EPHEMERAL)
 
     def _drop(self, message: NaiveMessage, reason: str, *channels: str) -> None:
-        """Drop a message from these channels, and what they keep from before it; an ephemeral one without a trace."""
+        """Drop a message from these channels, and what they keep from before it; ephemeral ones without a trace.
+
+        An ephemeral one that is before it goes from all of its channels.
+        """
         for name in channels:
             for each in [m for m in self.kept if name in m.keepers]:
-                if each is message or (each.sequence < message.sequence and message.kind != EPHEMERAL):
+                if each.kind == EPHEMERAL and each.sequence <= message.sequence and message.kind != EPHEMERAL:
+                    each.keepers.clear()
+                elif each is message or (each.sequence < message.sequence and message.kind != EPHEMERAL):
                     each.keepers.discard(name)
                     if each.kind != EPHEMERAL:
                         self.drops.setdefault(name, []).append(Drop(each.sequence, each.time, reason))

@@ -305,13 +305,13 @@ def test_ephemeral_messages_drive_out_no_others() -> None:
 
 
 def test_ephemeral_messages_go_with_what_is_behind_them() -> None:
-    """A gap says that nothing up to its end is there."""
+    """A gap says that nothing up to its end is there. They go from all their channels."""
     kept = Kept(retention_messages=1)
     kept.add(1, "ab", ephemeral=True)
     kept.add(2, "a")
     kept.add(3, "a", ephemeral=True)
     kept.add(4, "a")
-    assert (kept.kept("a"), kept.kept("b"), kept.gap("a"), kept.gap("b")[0]) == ([3, 4], [1], (2, "evicted"), 0)
+    assert (kept.kept("a"), kept.kept("b"), kept.gap("a"), kept.gap("b")[0]) == ([3, 4], [], (2, "evicted"), 0)
 
 
 def test_an_ephemeral_message_stays_away_from_a_channel_that_was_opened_again() -> None:
@@ -326,3 +326,16 @@ def test_an_ephemeral_message_stays_away_from_a_channel_that_was_opened_again() 
     assert (kept.kept("a"), kept.gap("a")[0], kept.all()) == ([], 0, [1])
     assert kept.cache.expire(6.0, 100) == 1
     assert kept.all() == []
+
+
+def test_ephemeral_messages_are_part_of_what_one_message_may_drop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many of them are before the one that is evicted, and on however many channels."""
+    monkeypatch.setattr(cache_module, "EVICT_AT_MOST", 5)
+    kept = Kept(retention_messages=1)
+    for sequence in range(1, 10):
+        kept.add(sequence, "abc", ephemeral=True)
+    kept.add(10, "a")
+    for sequence, left in ((11, [3, 4, 5, 6, 7, 8, 9, 10, 11]), (12, [5, 6, 7, 8, 9, 10, 11, 12])):
+        kept.add(sequence, "a")
+        assert (kept.kept("a"), kept.kept("b")) == (left, [n for n in left if n < 10])
+    assert kept.gap("a")[0] == 0

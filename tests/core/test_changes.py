@@ -180,7 +180,7 @@ def test_changes_are_recorded_only_on_request() -> None:
     channel = channels.open("a", None, 1.0)
     channels.renew(channel, None, 2.0)
     channels.close(channel, 1, 2.0)
-    assert channels.forget_due(9.0)
+    assert channels.forget_due(9.0, 99)
     assert (len(changes), changes.names(0)) == (0, {"channels": []})
     feed = Feed()
     feed.apply(publish("a"), 1.0)
@@ -209,7 +209,7 @@ def test_each_change_of_a_channel_is_recorded() -> None:
     assert (a.due, b.due) == (11, 20)
     channels.close(a, 3, 7.0)
     assert recorded() == ["a"]
-    assert channels.forget_due(8.0)
+    assert channels.forget_due(8.0, 99)
     assert recorded() == ["a"]
     changes.of("channels").note("b")
     changes.of("channels").note("b")
@@ -229,7 +229,7 @@ def test_open_and_closed_channels_are_remembered() -> None:
     assert channels.remembered("b") is None
     channels.close(channel, 1, 2.0)
     assert channels.remembered("a") is channel
-    channels.forget_due(9.0)
+    channels.forget_due(9.0, 99)
     assert channels.remembered("a") is None
 
 

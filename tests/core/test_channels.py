@@ -150,9 +150,9 @@ def test_a_closed_channel_is_remembered_and_then_forgotten() -> None:
     assert channels.find("100000") is None
     assert channels.resolve("a") is a
     assert (a.closed_sequence, a.latest_sequence, channels.next_time) == (7, 7, 140.0)
-    assert not channels.forget_due(139.9)
-    assert channels.forget_due(140.0)
-    assert not channels.forget_due(999.0)
+    assert not channels.forget_due(139.9, 99)
+    assert channels.forget_due(140.0, 99)
+    assert not channels.forget_due(999.0, 99)
     channels.check()
     assert (channels.floor, channels.next_time, channels.names()) == (7, None, [])
     again = channels.resolve("a")
@@ -166,9 +166,9 @@ def test_the_floor_is_the_highest_forgotten_sequence() -> None:
     channels = channels_of("a", "b")
     channels.close(channel_of(channels, "b"), 9, 101.0)
     channels.close(channel_of(channels, "a"), 7, 102.0)
-    assert channels.forget_due(131.0)
+    assert channels.forget_due(131.0, 99)
     assert channels.floor == 9
-    assert channels.forget_due(132.0)
+    assert channels.forget_due(132.0, 99)
     assert channels.floor == 9
     assert channels.open("new", None, 133.0).dropped_sequence == 9
 
@@ -180,7 +180,7 @@ def test_a_reopened_channel_remembers_its_closing() -> None:
     channels.close(a, 7, 110.0)
     assert channels.open("a", None, 120.0) is a
     assert (a.closed_sequence, a.id, a.expires) == (7, 120_000, 180.0)
-    assert not channels.forget_due(999.0)
+    assert not channels.forget_due(999.0, 99)
     channels.check()
     assert channels.find("100000") is None
 
@@ -227,7 +227,7 @@ def test_strict_channels_are_not_awaited() -> None:
         channels.resolve("b")
     channels.close(channel_of(channels, "a"), 7, 110.0)
     assert channels.resolve("a").closed_sequence == 7
-    assert channels.forget_due(140.0)
+    assert channels.forget_due(140.0, 99)
     with pytest.raises(UnknownChannel):
         channels.resolve("a")
 
@@ -243,7 +243,7 @@ def test_opened_closed_and_forgotten_channels_are_touched() -> None:
     channels.close(a, 7, 110.0)
     assert (touched.opened, touched.woken, touched.forgotten) == ([], [a], [])
     touched.clear()
-    channels.forget_due(140.0)
+    channels.forget_due(140.0, 99)
     assert (touched.opened, touched.woken, touched.forgotten) == ([], [], [a])
     assert a.closed_sequence == 7, "a forgotten channel keeps its last state"
     touched.continued_after = 7

@@ -6,6 +6,7 @@ import pytest
 
 from pushup.core import state as state_module
 from pushup.core.commands import Close, Create, Expire
+from pushup.core.restoration import restore
 from pushup.core.state import EXPIRE_AT_MOST
 
 from .builders import Feed, batch, draft
@@ -84,3 +85,12 @@ def test_messages_count_once_for_each_of_their_channels() -> None:
     feed.apply(batch(draft(*many), draft(*many), draft(*many)), 1.0)
     feed.apply(Expire(), 6.0)
     assert feed.state.message_count == 1
+
+
+def test_what_an_entry_has_closed_is_not_forgotten_by_it() -> None:
+    """With a retention too short to change the time, a new channel would take the entry's message for dropped."""
+    feed = Feed(retention_seconds=1e-9, channel_ttl_seconds=1.0)
+    feed.apply(batch(draft("a")), 1000.0)
+    feed.apply(batch(draft("a")), 1001.0)
+    feed.check()
+    assert restore(feed.state.snapshot()).message_count == feed.state.message_count == 1

@@ -136,8 +136,8 @@ BUGS = (
         (
             Edit(
                 CACHE,
-                "            if is_ephemeral:\n                if channel.drop_ephemeral(message):",
-                "            if True:\n                if channel.drop_ephemeral(message):",
+                "        if shelf.retention_class.is_ephemeral:\n            return",
+                "        if True:\n            return",
             ),
         ),
     ),
@@ -177,8 +177,8 @@ BUGS = (
         (
             Edit(
                 CACHE,
-                "while len(channel.messages or ()) - channel.ephemeral_count > most",
-                "while len(channel.messages or ()) > most",
+                "            count = len(channel.messages or ()) - channel.ephemeral_count\n            enough",
+                "            count = len(channel.messages or ())\n            enough",
             ),
         ),
         test=f"{CACHE_TESTS}::test_ephemeral_messages_drive_out_no_others",
@@ -191,7 +191,7 @@ BUGS = (
         (
             Edit(
                 CACHE,
-                "        if shelf.retention_class.name != EPHEMERAL:\n            self.bytes += size\n",
+                "        if not shelf.retention_class.is_ephemeral:\n            self.bytes += size\n",
                 "        self.bytes += size\n",
             ),
         ),
