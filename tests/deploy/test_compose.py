@@ -100,8 +100,11 @@ def test_pushup_accepts_the_commands(given: Mapping[str, str], tmp_path: Path) -
 
 
 def test_the_settings_file_shows_the_defaults(tmp_path: Path) -> None:
-    """Each commented-out line of pushup.toml shows the default: uncommenting it changes nothing. `workers` is set."""
-    text = (HERE / "pushup.toml").read_text()
+    """Each commented-out line of pushup.toml shows the default: uncommenting it changes nothing. `workers` is set.
+
+    What follows the comment [[channels]] is an example.
+    """
+    text = (HERE / "pushup.toml").read_text().partition("# [[channels]]")[0]
     shown = re.sub(r"(?m)^# (?=\w+ = )", "", text)
     shown = re.sub(r"(?m)^(authorize_url|cors_origins) = .*", "", shown)  # examples that have no default
     file = tmp_path / "all.toml"
@@ -112,6 +115,16 @@ def test_the_settings_file_shows_the_defaults(tmp_path: Path) -> None:
     ]
     assert shown.count(" = ") > 10
     assert outputs[0].replace("workers = 1\n", 'workers = "auto"\n') == outputs[1] == outputs[2]
+
+
+def test_the_example_of_a_table_in_the_settings_file_works(tmp_path: Path) -> None:
+    """Uncommented, it is read as it is written."""
+    text = (HERE / "pushup.toml").read_text()
+    _, begin, example = text.partition("# [[channels]]")
+    file = tmp_path / "example.toml"
+    file.write_text(re.sub(r"(?m)^# ", "", begin + example))
+    shown = CliRunner().invoke(pushup, ["check-config", "--config", str(file)]).output
+    assert '[[channels]]\nprefix = "chat:"\nretention_seconds = 604800.0\nretention_messages = 10000\n' in shown
 
 
 def test_the_unit_starts_the_server_within_its_limits() -> None:
