@@ -21,7 +21,7 @@ def may_forget(checker: Checker, follower: Follower) -> bool:
     """Whether some channel may have been forgotten, at a place after this follower's cursor.
 
     A channel is closed `channel_ttl_seconds` after a publication at the earliest, and forgotten `retention_seconds`
-    later, or at once if very many are remembered. Which channel that was nobody knows, so the smallest values of any
+    later, or at once if very many are remembered. It is unknown which channel that was, so the smallest values of any
     count. It can have had nothing after its closing. So a cursor is safe if it has passed a message whose publication
     began after that.
     """

@@ -22,7 +22,7 @@ from pushup.core.rows import MessageRow
 from pushup.core.rules import Rules
 
 EVICT_AT_MOST = 1000
-"""Messages that a new one drives out of channels, some 2 ms; usually it is one. What exceeds the limits then is left to
+"""Messages that a new one drives out of channels, some 4 ms; usually it is one. What exceeds the limits then is left to
 the next."""
 
 
