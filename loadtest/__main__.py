@@ -32,7 +32,7 @@ from loadtest.reports.documents import publish
 from loadtest.reports.report import write_report
 from loadtest.reports.results import Figure, Table
 from loadtest.roussev import designs
-from pushup.process import raise_file_limit
+from pushup.host.process_limits import raise_file_limit
 
 
 class Experiment(Protocol):

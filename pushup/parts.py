@@ -21,19 +21,19 @@ from pushup.backends.limited_service import ServiceLimits
 from pushup.backends.tickets import Tickets
 from pushup.broadcast import Broadcast
 from pushup.broadcast.epochs import next_epoch
-from pushup.broadcast.high_water import HighWater, MarkFile, lock_file, mark_path
-from pushup.broadcast.hub.broadcast import HubBroadcast
+from pushup.broadcast.hub.worker_broadcast import HubBroadcast
 from pushup.broadcast.journal import Journal
 from pushup.broadcast.journal_start import open_journal
 from pushup.broadcast.memory import MemoryBroadcast
+from pushup.broadcast.progress_mark import MarkFile, ProgressMark, lock_file, mark_path
 from pushup.clock import uptime
-from pushup.link import Link
+from pushup.host.process_limits import spare_garbage_collector
 from pushup.metrics import Metrics, MetricsPage
-from pushup.net.api.machine import Machine
+from pushup.net.api.server_view import ServerView
 from pushup.net.wait.demultiplexer import Demultiplexer
-from pushup.node import Node
-from pushup.process import spare_garbage_collector
-from pushup.settings import Settings, SettingsError
+from pushup.node.node import Node
+from pushup.settings.settings import Settings, SettingsError
+from pushup.transport.framed_link import Link
 
 MARK_TIMEOUT_SECONDS = 30.0
 """How long a write of the mark may take before it counts as failed; nobody waits for it."""
@@ -55,7 +55,7 @@ class WorkerParts(Struct, frozen=True, kw_only=True):
     """Called when the state has come from there, so that clients can be served."""
     on_lost: Callable[[str], None]
     """Called with the reason when that link has ended."""
-    make_machine: Callable[[MetricsPage, Node[Any]], Machine]
+    make_machine: Callable[[MetricsPage, Node[Any]], ServerView]
     """What answers questions about all workers."""
 
 
@@ -108,7 +108,7 @@ def _make_journal(
 
     return Journal(
         partial(open_journal, path, settings.queue, _name_epoch),
-        high_water=HighWater(MarkFile(mark_path(path)), helpers("journal_mark"), reactor),
+        high_water=ProgressMark(MarkFile(mark_path(path)), helpers("journal_mark"), reactor),
         waiting_limits=settings.waiting,
         helpers=helpers("journal"),
         clock=reactor,
@@ -125,8 +125,8 @@ def _make_redis_broadcast(
 ) -> Broadcast:
     # Imported here, so that a single node does not load what it does not need.
     from pushup.broadcast.redis.address import parse_address
-    from pushup.broadcast.redis.broadcast import RedisBroadcast
     from pushup.broadcast.redis.connector import Connector
+    from pushup.broadcast.redis.redis_broadcast import RedisBroadcast
 
     connector = Connector(
         parse_address(settings.server.broadcast),
@@ -149,7 +149,7 @@ def _make_redis_broadcast(
     )
 
 
-def _make_high_water(settings: Settings, reactor: Any, metrics: Metrics, worker: int) -> HighWater | None:
+def _make_high_water(settings: Settings, reactor: Any, metrics: Metrics, worker: int) -> ProgressMark | None:
     """The mark beside which the log in Redis is checked; None without a `state_directory`. Raises: SettingsError.
 
     Each worker has its own; that of the first is the one of a server without workers.
@@ -174,7 +174,7 @@ def _make_high_water(settings: Settings, reactor: Any, metrics: Metrics, worker:
         ) from None
     except OSError as error:
         raise SettingsError(f"state_directory: cannot write to {directory}: {error.strerror}") from None
-    return HighWater(MarkFile(path, lock), helpers, reactor)
+    return ProgressMark(MarkFile(path, lock), helpers, reactor)
 
 
 def make_authorization(settings: AuthorizationSettings, reactor: Any, metrics: Metrics) -> Authorization | None:

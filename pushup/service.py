@@ -26,25 +26,25 @@ from pushup.backends.authorization import Authorization
 from pushup.broadcast import Broadcast
 from pushup.clock import WATCH_SECONDS, SteadyTime
 from pushup.core.subscription import Holder
+from pushup.host.process_limits import connection_limit
 from pushup.metrics import Metrics, MetricsPage
 from pushup.net.api.access import Access
 from pushup.net.api.application import Api
 from pushup.net.api.authorized_polls import AuthorizedPolls
-from pushup.net.api.machine import OneProcess
-from pushup.net.api.origins import Origins
+from pushup.net.api.cors import Origins
+from pushup.net.api.error_responses import Refusals
 from pushup.net.api.poll_parameters import PollReader
-from pushup.net.api.refusals import Refusals
 from pushup.net.api.request_log import RequestLog
+from pushup.net.api.server_view import OneProcess
 from pushup.net.api.streaming import Streaming
+from pushup.net.application_interface import Application
 from pushup.net.edge import Edge
-from pushup.net.exchange import Application
 from pushup.net.listener import open_socket, open_sockets
 from pushup.net.reserve import RESERVED_CONNECTIONS
 from pushup.net.wait.strategies import STRATEGIES
-from pushup.node import Node
+from pushup.node.node import Node
 from pushup.parts import WorkerParts, make_authorization, make_broadcast, make_tickets
-from pushup.process import connection_limit
-from pushup.settings import Reloaded, Settings, reload_settings
+from pushup.settings.settings import Reloaded, Settings, reload_settings
 
 FLUSH_SECONDS = 3.0
 """How long the last responses may take to reach their clients when the server stops."""

@@ -10,16 +10,16 @@ from contextlib import contextmanager
 from types import FunctionType
 
 from pushup.broadcast import journal_start
-from pushup.broadcast.redis import recovery, reporting
-from pushup.core import rules, snapshot
+from pushup.broadcast.redis import heartbeat, recovery
+from pushup.core import machine_rules, snapshot
 from pushup.core.channel import Channel
 from pushup.core.channels import Channels
-from pushup.core.rules import LATEST_VERSION
+from pushup.core.machine_rules import LATEST_VERSION
 
 NEXT_VERSION = LATEST_VERSION + 1
 
 SOURCE_CHANGES = {
-    "core/rules.py": (f"LATEST_VERSION = {LATEST_VERSION}", f"LATEST_VERSION = {NEXT_VERSION}"),
+    "core/machine_rules.py": (f"LATEST_VERSION = {LATEST_VERSION}", f"LATEST_VERSION = {NEXT_VERSION}"),
     "core/channels.py": (
         "else self.retention(channel).channel_ttl",
         f"else self.retention(channel).channel_ttl * (2 if self._rules.version >= {NEXT_VERSION} else 1)",
@@ -30,7 +30,7 @@ SOURCE_CHANGES = {
 
 def know(version: int) -> None:
     """Make this the latest version of the state machine that the code knows."""
-    for module in (rules, snapshot, journal_start, recovery, reporting):
+    for module in (machine_rules, snapshot, journal_start, recovery, heartbeat):
         module.LATEST_VERSION = version  # type: ignore[attr-defined]
 
 

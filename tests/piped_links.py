@@ -7,7 +7,7 @@ from twisted.internet.interfaces import IPushProducer
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from pushup.link import Link
+from pushup.transport.framed_link import Link
 
 BUFFER_BYTES = 64 * 1024
 """A transport that has more than this to send is full."""

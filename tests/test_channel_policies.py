@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pushup.channel_policies import POLICIES_LIMIT
 from pushup.core.limits import ChannelPolicy
-from pushup.settings import Settings, SettingsError, read_settings, reload_settings, shown_settings
+from pushup.settings.channel_policies import POLICIES_LIMIT
+from pushup.settings.settings import Settings, SettingsError, read_settings, reload_settings, shown_settings
 
 EXAMPLE = """
 [[channels]]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pushup.form import form
+from pushup.host.build_form import form
 
 ROOT = Path(__file__).parents[1]
 

@@ -10,13 +10,13 @@ import pytest
 from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
-from pushup.broadcast.redis.errors import ErrorCode
+from pushup.broadcast.redis.redis_errors import ErrorCode
 from pushup.core.channel import DropReason, GapReason
 from pushup.core.limits import ChannelPolicy
 from pushup.core.refusals import Refusal
 from pushup.metrics import Metrics, MetricsPage
 from pushup.net.problems import PROBLEM_TYPES
-from pushup.settings import Settings
+from pushup.settings.settings import Settings
 
 DOCS = Path(__file__).parents[1] / "docs"
 

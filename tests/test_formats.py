@@ -18,7 +18,7 @@ import pushup
 from pushup.broadcast.formats import NotUnderstood, check_known
 from pushup.broadcast.members import Member
 from pushup.broadcast.redis.records import NodeReport
-from pushup.core.keys import Remembered
+from pushup.core.idempotency_keys import Remembered
 from pushup.core.rows import ChannelRow, MessageRow
 from pushup.core.tables import Tables
 

@@ -14,13 +14,14 @@ from pushup.core.answer import Answer, Gap
 from pushup.core.commands import ChannelState, Close, Create, Draft, Outcome, Publish, Published
 from pushup.core.cursor import Cursor
 from pushup.core.errors import Overloaded, UnknownChannel
+from pushup.core.held_polls import SLICE
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll, Selection
 from pushup.core.restoration import restore
 from pushup.core.subscription import Subscription
-from pushup.drain import BALANCERS_LIMIT, RECENT_SECONDS, REFUSALS, SLICE, Balancers
-from pushup.expiry import EXPIRY_SECONDS
-from pushup.node import DEADLINE_STEP_SECONDS
+from pushup.node.drain import BALANCERS_LIMIT, RECENT_SECONDS, REFUSALS, Balancers
+from pushup.node.expiry import EXPIRY_SECONDS
+from pushup.node.node import DEADLINE_STEP_SECONDS
 from tests.net.in_memory_node import AroundMemory, InMemoryNode, RecordingExchange, waiting_poll
 from tests.net.in_memory_server import START, make_clock
 

@@ -14,9 +14,9 @@ from msgspec import Struct, structs
 from pushup.broadcast.members import Member
 from pushup.core.answer import Answer, Gap, Received
 from pushup.core.commands import ChannelState
-from pushup.net.api import channels, poll_parameters, shapes
+from pushup.net.api import channel_routes, poll_parameters, schemas
+from pushup.net.api.api_limits import PollLimits, PublicationLimits
 from pushup.net.api.bodies import ACK_LIMIT_SECONDS, NAME_LIMIT_BYTES, TTL_LIMIT_SECONDS
-from pushup.net.api.limits import PollLimits, PublicationLimits
 from pushup.net.problems import PROBLEM_TYPES, _Problem
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -24,21 +24,21 @@ DOCUMENT: dict[str, Any] = yaml.safe_load((DOCS / "openapi.yaml").read_text())
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 
 REQUESTS: dict[str, type[Struct]] = {
-    "Message": shapes.MessageBody,
-    "Publication": shapes.PublicationBody,
-    "Creation": shapes.CreateBody,
-    "Renewal": shapes.RenewBody,
-    "Poll": shapes.PollBody,
+    "Message": schemas.MessageBody,
+    "Publication": schemas.PublicationBody,
+    "Creation": schemas.CreateBody,
+    "Renewal": schemas.RenewBody,
+    "Poll": schemas.PollBody,
 }
 
 RESPONSES: dict[str, type[Struct]] = {
-    "PublishedOne": shapes.PublishedOne,
-    "PublishedMany": shapes.PublishedMany,
+    "PublishedOne": schemas.PublishedOne,
+    "PublishedMany": schemas.PublishedMany,
     "Received": Received,
     "Gap": Gap,
-    "Answer": shapes.AnswerWithTicket,
+    "Answer": schemas.AnswerWithTicket,
     "ChannelState": ChannelState,
-    "Channel": channels._ChannelView,
+    "Channel": channel_routes._ChannelView,
     "Node": Member,
     "Problem": _Problem,
 }

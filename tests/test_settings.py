@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import fields
 
 from pushup.secret_files import SIZE_LIMIT_BYTES, named_key
-from pushup.settings import SECRET_FILES, Settings, SettingsError, read_settings, shown_settings
+from pushup.settings.settings import SECRET_FILES, Settings, SettingsError, read_settings, shown_settings
 
 KEY = "sixteen-characters-at-least"
 

@@ -44,7 +44,7 @@ from loadtest.load.swarm import (
     Swarm,
 )
 from loadtest.reports.results import Figure, Progress, Table, Value
-from pushup.form import form
+from pushup.host.build_form import form
 
 MODULE = Path("/usr/lib/nginx/modules/ngx_nchan_module.so")
 EVENTS, BROWSER = ", events", ", browser"

@@ -14,7 +14,7 @@ from pushup.net.wait.demultiplexer import Watched
 from pushup.net.wait.epoll import EpollDemultiplexer
 from pushup.net.wait.strategies import STRATEGIES
 from pushup.service import make_service
-from pushup.settings import read_settings
+from pushup.settings.settings import read_settings
 
 SEND_BUFFER_BYTES = 16 * 1024
 """Linux doubles it, for its own accounting."""
@@ -55,7 +55,7 @@ class PlainWrites(SmallBuffers):
 def main(command: str, *, listen: str, log_level: str, plain_writes: bool) -> None:
     from twisted.internet import reactor as any_reactor
 
-    from pushup.logs import start_logging
+    from pushup.host.logs import start_logging
 
     reactor: Any = any_reactor
     start_logging(log_level, "text")

@@ -39,22 +39,22 @@ from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Holder, Subscription
+from pushup.host.process_limits import raise_file_limit, tune_garbage_collector
 from pushup.metrics import Metrics
 from pushup.net.api.access import Access
+from pushup.net.api.api_limits import PollLimits, PublicationLimits
 from pushup.net.api.application import Api, NodeInterface
-from pushup.net.api.limits import PollLimits, PublicationLimits
-from pushup.net.api.machine import OneProcess
-from pushup.net.api.origins import Origins
+from pushup.net.api.cors import Origins
+from pushup.net.api.error_responses import Refusals
 from pushup.net.api.poll_parameters import PollReader
-from pushup.net.api.refusals import Refusals
-from pushup.net.exchange import Client, Held, Streamed
+from pushup.net.api.server_view import OneProcess
+from pushup.net.application_interface import Client, Held, Streamed
+from pushup.net.edge_limits import RequestLimits
 from pushup.net.http1 import RequestParser
-from pushup.net.limits import RequestLimits
 from pushup.net.listener import open_socket
 from pushup.net.problems import problem
 from pushup.net.request import Request
 from pushup.net.responses import Response, ResponseOptions, ResponseWriter
-from pushup.process import raise_file_limit, tune_garbage_collector
 
 READ_BYTES = 4096
 WOKEN_AT_A_TIME = 256

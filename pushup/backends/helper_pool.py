@@ -16,8 +16,8 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
 
 from pushup.backends.limited_service import LimitedService, ServiceLimits
+from pushup.deadline_timer import Timer
 from pushup.metrics import BackendCounters
-from pushup.timer import Timer
 
 T = TypeVar("T")
 P = ParamSpec("P")

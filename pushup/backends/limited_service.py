@@ -15,8 +15,8 @@ from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 
 from pushup.core.errors import Overloaded, PushUpError, Unavailable
+from pushup.deadline_timer import Timer
 from pushup.metrics import BackendCounters
-from pushup.timer import Timer
 
 T = TypeVar("T")
 

@@ -79,7 +79,7 @@ class ServiceRequestor:
         timeout = self._limits.deadline_seconds
         if not self._tls:
             return connections, Agent(self._clock, connectTimeout=timeout, pool=connections)
-        from pushup.tls import TlsPolicy
+        from pushup.transport.client_tls import TlsPolicy
 
         return connections, Agent(self._clock, TlsPolicy(), connectTimeout=timeout, pool=connections)
 

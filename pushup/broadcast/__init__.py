@@ -14,10 +14,10 @@ that appended the command.
 | `hub` | the broadcast of many processes on one machine, which follow one of the first two |
 | `formats` | the number of the format of all that is stored, and what was written by a newer PushUp |
 | `members` | what the nodes of a cluster show each other |
-| `high_water` | how far this machine has followed the order, in a file of its own: it shows what is missing |
-| `pace` | how long applying and restoring may go on before everything else gets its turn |
-| `waiting` | how many bytes of commands may wait |
-| `outage` | the log lines while publishing is refused |
+| `progress_mark` | how far this machine has followed the order, in a file of its own: it shows what is missing |
+| `work_budget` | how long applying and restoring may go on before everything else gets its turn |
+| `admission` | how many bytes of commands may wait |
+| `outage_log` | the log lines while publishing is refused |
 """
 
 from __future__ import annotations

@@ -18,12 +18,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from pushup.broadcast import Broadcast, Follower, OnEnd, OneNode, OnOutcome
-from pushup.broadcast.high_water import HighWater, Mark
+from pushup.broadcast.admission import WaitingLimits, WaitingRoom
 from pushup.broadcast.journal_file import JournalFile
 from pushup.broadcast.journal_start import NotSaved, warn_if_behind
-from pushup.broadcast.outage import Outage
-from pushup.broadcast.pace import ENTRY_UNITS, units_of
-from pushup.broadcast.waiting import WaitingLimits, WaitingRoom
+from pushup.broadcast.outage_log import Outage
+from pushup.broadcast.progress_mark import Mark, ProgressMark
+from pushup.broadcast.work_budget import ENTRY_UNITS, units_of
 from pushup.core.commands import Command, Continue, Entry, Outcome
 from pushup.core.errors import PushUpError
 from pushup.core.refusals import Refusal
@@ -86,7 +86,7 @@ class Journal(OneNode):
         self,
         open_file: Callable[[Mark | None], tuple[JournalFile, ReplicatedState]],
         *,
-        high_water: HighWater,
+        high_water: ProgressMark,
         waiting_limits: WaitingLimits,
         helpers: Helpers,
         clock: IReactorTime,

@@ -7,7 +7,7 @@ import click
 from pushup import __version__
 from pushup.cli.client_commands import channel, poll, publish
 from pushup.cli.server_commands import check_config, new_cluster, serve
-from pushup.form import build
+from pushup.host.build_form import build
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -12,9 +12,9 @@ from twisted.internet.defer import Deferred
 from pushup.broadcast.epochs import next_epoch
 from pushup.broadcast.redis.address import parse_address
 from pushup.broadcast.redis.connector import Connector
-from pushup.broadcast.redis.errors import CannotConnect, ErrorReply, Lost
 from pushup.broadcast.redis.log import open_log
-from pushup.settings import Settings
+from pushup.broadcast.redis.redis_errors import CannotConnect, ErrorReply, Lost
+from pushup.settings.settings import Settings
 
 
 def rename(settings: Settings) -> str:

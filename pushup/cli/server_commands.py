@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pushup.log_options import FORMATS, LEVELS
+from pushup.settings.log_options import FORMATS, LEVELS
 
 if TYPE_CHECKING:
-    from pushup.settings import Settings
+    from pushup.settings.settings import Settings
 
 
 def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -74,8 +74,8 @@ def check_config(**given: Any) -> None:
     """
     settings = _read(**given)
 
-    from pushup.settings import shown_settings
-    from pushup.surroundings import troubles, warnings
+    from pushup.host.preflight import troubles, warnings
+    from pushup.settings.settings import shown_settings
 
     for line in _toml(shown_settings(settings)):
         click.echo(line)
@@ -118,7 +118,7 @@ def new_cluster(**given: Any) -> None:
 
 def _read(config: Path | None, others: tuple[str, ...], **flags: Any) -> Settings:
     """The settings from all places. Exits if they cannot be used, and says why."""
-    from pushup.settings import SettingsError
+    from pushup.settings.settings import SettingsError
 
     try:
         return _settings(config, others, **flags)
@@ -128,7 +128,7 @@ def _read(config: Path | None, others: tuple[str, ...], **flags: Any) -> Setting
 
 def _read_again(config: Path | None, **given: Any) -> Settings:
     """The settings, for a running server. Raises: SettingsError."""
-    from pushup.settings import SettingsError
+    from pushup.settings.settings import SettingsError
 
     if config is not None and config.exists() and not config.is_file():
         raise SettingsError(f"{config} is not a regular file, so it cannot be read again")
@@ -137,7 +137,7 @@ def _read_again(config: Path | None, **given: Any) -> Settings:
 
 def _settings(config: Path | None, others: tuple[str, ...], **flags: Any) -> Settings:
     """The settings from all places. Raises: SettingsError."""
-    from pushup.settings import SettingsError, read_settings
+    from pushup.settings.settings import SettingsError, read_settings
 
     given = {name: value for name, value in flags.items() if value is not None and value != ()}
     for other in others:

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import click
 from twisted.logger import Logger
 
-from pushup import surroundings
 from pushup.broadcast.formats import NotUnderstood
 from pushup.broadcast.journal_file import JournalError
 from pushup.clock import use_monotonic_clock
-from pushup.logs import start_logging
-from pushup.process import raise_file_limit, tune_garbage_collector
+from pushup.host import preflight
+from pushup.host.logs import start_logging
+from pushup.host.process_limits import raise_file_limit, tune_garbage_collector
+from pushup.host.systemd_notify import make_systemd_notifier
 from pushup.service import PushUpService, make_service
-from pushup.settings import Settings, SettingsError
-from pushup.supervisor import make_supervisor
-from pushup.workers.cores import worker_count
+from pushup.settings.settings import Settings, SettingsError
+from pushup.workers.worker_count import worker_count
 
 if TYPE_CHECKING:
     from pushup.workers.parent import Parent
@@ -41,7 +41,7 @@ def run_server(
     reactor: Any = any_reactor
     use_monotonic_clock(reactor)
     faulthandler.enable()  # a watchdog ends a stuck server with SIGABRT, which then logs where it was stuck
-    found = list(surroundings.troubles(settings))
+    found = list(preflight.troubles(settings))
     if found:
         raise click.ClickException("\n".join(found))
     tune_garbage_collector()
@@ -74,7 +74,7 @@ def run_server(
     signal.signal(signal.SIGHUP, hang_up)
     if early_hang_ups:
         reactor.callWhenRunning(reload)
-    supervisor = make_supervisor(os.environ, clock=reactor, why_not_ready=service.why_not_ready)
+    supervisor = make_systemd_notifier(os.environ, clock=reactor, why_not_ready=service.why_not_ready)
     reactor.addSystemEventTrigger("before", "shutdown", supervisor.stopping)
     reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
     reactor.addSystemEventTrigger("during", "shutdown", supervisor.end)
@@ -124,7 +124,7 @@ def _reload(
 
 
 def _warn(settings: Settings) -> None:
-    for warning in surroundings.warnings(settings):
+    for warning in preflight.warnings(settings):
         _log.warn("{warning}", warning=warning)
 
 

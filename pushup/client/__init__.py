@@ -3,7 +3,7 @@
 | file | what |
 |---|---|
 | `client.py` | `Client`, with a method for each call, and `ClientError` |
-| `connection.py` | an HTTP connection on which every wait ends |
+| `http_connection.py` | an HTTP connection on which every wait ends |
 """
 
 from pushup.client.client import Client, ClientError

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlencode
 
-from pushup.client.connection import connection
+from pushup.client.http_connection import connection
 
 TIMEOUT_SECONDS = 10.0
 """How long a call may take by default, beyond the time for which it asks the server to hold a poll."""

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from pushup.core.change_log import Name, TableChanges
+from pushup.core.machine_rules import Rules
 from pushup.core.rows import Row
-from pushup.core.rules import Rules
 
 
 class TimedRow(Row, Protocol):

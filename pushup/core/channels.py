@@ -16,9 +16,9 @@ from pushup.core.change_log import Name, TableChanges
 from pushup.core.channel import Channel
 from pushup.core.due_channels import DueChannels
 from pushup.core.errors import Overloaded, UnknownChannel
+from pushup.core.machine_rules import Rules
 from pushup.core.retention import Retention
 from pushup.core.rows import ChannelRow
-from pushup.core.rules import Rules
 
 
 def is_id(name: str) -> bool:

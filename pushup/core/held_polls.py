@@ -22,6 +22,9 @@ from pushup.core.subscription import EPOCH_ENDED, H, Subscription
 from pushup.core.time_tree import TimeTree
 from pushup.core.waiting import Waiting
 
+SLICE = 256
+"""Answers in one turn of the reactor: about 4 ms, so that other connections get their turn in between."""
+
 AHEAD_SECONDS = 1.0
 """How long a poll that is ahead of this node is held at least: time to find out where the order ends."""
 

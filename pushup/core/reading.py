@@ -11,8 +11,8 @@ from msgspec.structs import asdict
 from pushup.core.answer import Answer, Gap, Received
 from pushup.core.channel import Channel, GapReason
 from pushup.core.cursor import Cursor, Start
+from pushup.core.epoch_history import NO_PAST, PastEpochs
 from pushup.core.message import Message
-from pushup.core.past_epochs import NO_PAST, PastEpochs
 from pushup.core.poll import Selection
 
 RECEIVED_OVERHEAD_BYTES = 320

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pushup.core.past_epochs import PastEpochs
+from pushup.core.epoch_history import PastEpochs
 from pushup.core.rows import BUCKET
 from pushup.core.snapshot import Snapshot
 from pushup.core.state import ReplicatedState

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from pushup.core.epoch_history import PastEpoch
 from pushup.core.limits import Limits
-from pushup.core.past_epochs import PastEpoch
+from pushup.core.machine_rules import LATEST_VERSION
 from pushup.core.rows import ChannelRow, MessageRow
-from pushup.core.rules import LATEST_VERSION
 from pushup.core.tables import CHANNELS, MESSAGES, Stored, Tables
 
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from pushup.core.bounded_table import BoundedTable
-from pushup.core.cache import Cache
 from pushup.core.change_log import ChangeLog, Name
 from pushup.core.channel import Channel
 from pushup.core.channels import Channels, Touched, is_id, unknown_channel
@@ -34,13 +33,14 @@ from pushup.core.commands import (
     Upgrade,
 )
 from pushup.core.cursor import Cursor
+from pushup.core.epoch_history import NO_PAST
 from pushup.core.errors import BadRequest, ChannelExists, KeyReused, OutOfOrder, PushUpError
-from pushup.core.keys import Keys, Remembered
+from pushup.core.idempotency_keys import Keys, Remembered
 from pushup.core.limits import Limits
+from pushup.core.machine_rules import Rules
 from pushup.core.message import Message
-from pushup.core.past_epochs import NO_PAST
+from pushup.core.message_cache import Cache
 from pushup.core.rows import Row
-from pushup.core.rules import Rules
 from pushup.core.snapshot import Changes, Head, Snapshot
 from pushup.core.tables import BOUNDED, CHANNELS, MESSAGES, Stored, Tables, stored
 

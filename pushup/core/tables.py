@@ -9,7 +9,7 @@ from msgspec import Raw, Struct, ValidationError
 
 from pushup.core.bounded_table import BoundedTable
 from pushup.core.change_log import Name
-from pushup.core.keys import Keys
+from pushup.core.idempotency_keys import Keys
 from pushup.core.rows import ChannelRow, MessageRow, Rows
 
 CHANNELS, MESSAGES = "channels", "messages"

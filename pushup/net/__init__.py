@@ -4,7 +4,7 @@
 |---|---|
 | `edge` | all listeners and connections of a node |
 | `reserve` | the connections beyond `connections_limit`, on which only operators are answered |
-| `limits` | the limits of connections and requests |
+| `edge_limits` | the limits of connections and requests |
 | `listener` | addresses, and accepting connections |
 | `wait` | the demultiplexer: waiting for sockets and reading them |
 | `connection` | one client: bytes in, requests one at a time, responses out |
@@ -20,8 +20,8 @@
 | `known_heads` | the header fields of requests that came before, which need not be read again |
 | `output_buffer` | bytes that the kernel has not accepted yet, and how many all clients may leave |
 | `responses` | answers, responses and errors -> bytes |
-| `errors`, `problems` | the errors of HTTP; the one table that gives each error its status, code and title |
-| `exchange` | the interface between the edge and the application: one open request |
+| `http_errors`, `problems` | the errors of HTTP; the one table that gives each error its status, code and title |
+| `application_interface` | the interface between the edge and the application: one open request |
 | `api` | the application: requests -> calls on the node |
-| `rarely` | rate limiting of log lines |
+| `log_throttle` | rate limiting of log lines |
 """

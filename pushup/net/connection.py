@@ -13,8 +13,8 @@ from typing import cast
 
 from pushup.core.answer import Answer
 from pushup.core.errors import PushUpError
+from pushup.net.application_interface import Client, Held, Streamed, options_for
 from pushup.net.client_socket import ClientSocket
-from pushup.net.exchange import Client, Held, Streamed, options_for
 from pushup.net.http1 import RequestParser
 from pushup.net.phases import Input, Phase
 from pushup.net.pipeline import CONTINUE, READ_BYTES, Pipeline, Refusal

@@ -13,16 +13,16 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from pushup.metrics import Metrics
+from pushup.net.application_interface import Application
 from pushup.net.connection import Connection
-from pushup.net.exchange import Application
+from pushup.net.edge_limits import EdgeLimits, RequestLimits
 from pushup.net.http1 import RequestParser
 from pushup.net.input_budget import InputBudget
 from pushup.net.known_heads import KnownHeads
-from pushup.net.limits import EdgeLimits, RequestLimits
 from pushup.net.listener import Listener
+from pushup.net.log_throttle import LogThrottle
 from pushup.net.output_buffer import OutputBudget
 from pushup.net.parser_pool import ParserPool
-from pushup.net.rarely import Rarely
 from pushup.net.request import Request
 from pushup.net.reserve import RESERVED_CONNECTIONS, Reserve
 from pushup.net.responses import ResponseWriter
@@ -81,7 +81,7 @@ class Edge:
             output_budget=OutputBudget(limits.unsent_limit_bytes, lambda: demultiplexer.soon(self._relieve)),
             forget=self._forget,
         )
-        self._rarely = Rarely(clock.seconds)
+        self._rarely = LogThrottle(clock.seconds)
         self._reserve = Reserve(shared, new_parser, places=reserved_connections, seconds=clock.seconds)
         self._sweeping = LoopingCall(self._sweep)
         self._sweeping.clock = clock

@@ -18,9 +18,9 @@ from httptools import (
 )
 
 from pushup.core.errors import BadRequest, PushUpError
-from pushup.net.errors import ExpectationFailed, HeadersTooLarge, RequestTooLarge, SpokeTls, TargetTooLong
+from pushup.net.edge_limits import RequestLimits
+from pushup.net.http_errors import ExpectationFailed, HeadersTooLarge, RequestTooLarge, SpokeTls, TargetTooLong
 from pushup.net.known_heads import KnownHeads
-from pushup.net.limits import RequestLimits
 from pushup.net.request import FIELD_OVERHEAD_BYTES, Request
 from pushup.net.request_line import has_two_spaces, is_host, is_usual, path_of, pieces
 

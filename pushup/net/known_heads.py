@@ -11,7 +11,7 @@ import string
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pushup.net.limits import RequestLimits
+from pushup.net.edge_limits import RequestLimits
 from pushup.net.request import FIELD_OVERHEAD_BYTES, Request
 
 HEAD_LIMIT_BYTES = 4 * 1024

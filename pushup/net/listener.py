@@ -14,7 +14,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from pushup.net.rarely import Rarely
+from pushup.net.log_throttle import LogThrottle
 
 ACCEPTS = 128
 """Connections accepted in one turn of the reactor."""
@@ -171,7 +171,7 @@ class Listener:
         self._reactor = reactor
         self._clock = clock
         self._accepted = accepted
-        self._rarely = Rarely(clock.seconds)
+        self._rarely = LogThrottle(clock.seconds)
         self.address = address_of(sock)
         self._closed = False
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from pushup.core.errors import Overloaded, PushUpError
-from pushup.net.errors import RequestTimeout
 from pushup.net.http1 import RequestParser
+from pushup.net.http_errors import RequestTimeout
 from pushup.net.phases import Input, Phase
 from pushup.net.request import Request
 from pushup.net.shared import Shared

@@ -18,7 +18,7 @@ from pushup.core.errors import (
     Unavailable,
     UnknownChannel,
 )
-from pushup.net.errors import (
+from pushup.net.http_errors import (
     ExpectationFailed,
     ForbiddenOrigin,
     HeadersTooLarge,

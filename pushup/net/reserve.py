@@ -13,13 +13,13 @@ from collections.abc import Callable, ValuesView
 from twisted.logger import Logger
 
 from pushup.core.errors import PushUpError
+from pushup.net.application_interface import Application, Exchange, Held
 from pushup.net.connection import Connection
-from pushup.net.errors import TooManyConnections
-from pushup.net.exchange import Application, Exchange, Held
 from pushup.net.http1 import RequestParser
+from pushup.net.http_errors import TooManyConnections
+from pushup.net.log_throttle import LogThrottle
 from pushup.net.parser_pool import ParserPool
 from pushup.net.phases import Phase
-from pushup.net.rarely import Rarely
 from pushup.net.request import Request
 from pushup.net.responses import Header
 from pushup.net.shared import Shared
@@ -50,7 +50,7 @@ class Reserve:
         """
         self._usual = usual
         self._places = places
-        self._rarely = Rarely(seconds)
+        self._rarely = LogThrottle(seconds)
         self._connections: dict[Watched, Connection] = {}  # the oldest first
         self._shared = Shared(
             application=self,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pushup.metrics import Metrics
-from pushup.net.exchange import Application
+from pushup.net.application_interface import Application
+from pushup.net.edge_limits import EdgeLimits
 from pushup.net.input_budget import InputBudget
-from pushup.net.limits import EdgeLimits
 from pushup.net.output_buffer import OutputBudget
 from pushup.net.parser_pool import ParserPool
 from pushup.net.responses import ResponseWriter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 from pushup.net.connection import Connection
-from pushup.net.limits import EdgeLimits
+from pushup.net.edge_limits import EdgeLimits
 from pushup.net.phases import Input, Phase
 
 LINGER_SECONDS = 2.0

@@ -7,15 +7,15 @@
 | file | what it does |
 |---|---|
 | `parent` | the parent as a service: starts, stops and reloads like a server of one process |
-| `crew` | starts workers, replaces those that end or do not respond |
-| `questions` | asks all workers a question, and keeps the counters of those that have ended |
-| `child` | one worker's process, as the parent sees it |
+| `supervisor` | starts workers, replaces those that end or do not respond |
+| `worker_queries` | asks all workers a question, and keeps the counters of those that have ended |
+| `worker_process` | one worker's process, as the parent sees it |
 | `worker` | what runs in a worker's process |
-| `siblings` | a worker's answers about the whole machine: it asks the parent, and the parent all workers |
+| `server_queries` | a worker's answers about the whole machine: it asks the parent, and the parent all workers |
 | `socket_transport` | the sockets between the processes |
-| `control` | what parent and workers say to each other beside the order |
+| `control_protocol` | what parent and workers say to each other beside the order |
 | `machine_metrics` | one metrics page of many: counters are added, gauges get a label |
-| `cores` | how many workers there are |
+| `worker_count` | how many workers there are |
 
 With Redis there is no hub: each worker follows the log itself. Why it is built like this:
 docs/decisions/0018-workers.md.

@@ -16,16 +16,16 @@ from twisted.logger import Logger
 
 from pushup.broadcast.hub.hub import Hub
 from pushup.clock import WATCH_SECONDS, SteadyTime, uptime
+from pushup.host.process_limits import spare_garbage_collector
 from pushup.metrics import Metrics, MetricsPage
 from pushup.net.listener import address_of, bind_socket, open_socket, open_sockets
 from pushup.net.wait.strategies import STRATEGIES
 from pushup.parts import make_local_broadcast
-from pushup.process import spare_garbage_collector
 from pushup.service import FLUSH_SECONDS
-from pushup.settings import Reloaded, Settings, reload_settings
-from pushup.workers.child import ProcessStarter
-from pushup.workers.crew import Crew
+from pushup.settings.settings import Reloaded, Settings, reload_settings
 from pushup.workers.machine_metrics import families
+from pushup.workers.supervisor import Supervisor
+from pushup.workers.worker_process import ProcessStarter
 
 GRACE_SECONDS = 4.0
 """How much longer than the drain window workers may take to stop."""
@@ -47,7 +47,7 @@ class Parent(Service):
         self._page = MetricsPage(metrics)
         self._hub = _make_hub(settings, reactor, metrics, self._steady_time)
         self._sockets: list[socket.socket] = []
-        self._crew: Crew | None = None
+        self._crew: Supervisor | None = None
         self._watching = LoopingCall(self._steady_time.watch)
         self._watching.clock = reactor
         self.addresses: list[str] = []
@@ -62,7 +62,7 @@ class Parent(Service):
         self._sockets = open_sockets(self._settings.server.listen, reserve)
         self.addresses = [address_of(sock) for sock in self._sockets]
         shared = [sock for sock in self._sockets if sock.family == socket.AF_UNIX]
-        self._crew = Crew(
+        self._crew = Supervisor(
             self._workers,
             self._for_workers(self._settings),
             ProcessStarter(self._demultiplexer, shared),

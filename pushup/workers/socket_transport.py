@@ -12,8 +12,8 @@ from contextlib import suppress
 from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
 from twisted.python.failure import Failure
 
-from pushup.link import Link
 from pushup.net.wait.demultiplexer import Demultiplexer, Watched
+from pushup.transport.framed_link import Link
 
 FULL_BYTES = 64 * 1024
 """What may wait for the kernel before the link is told to pause."""

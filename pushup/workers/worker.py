@@ -11,18 +11,18 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from pushup.clock import use_monotonic_clock
-from pushup.link import Link
-from pushup.logs import start_logging
+from pushup.host.logs import start_logging
+from pushup.host.process_limits import raise_file_limit, tune_garbage_collector
 from pushup.metrics import MetricsPage
-from pushup.net.api.machine import Machine
+from pushup.net.api.server_view import ServerView
 from pushup.net.wait.demultiplexer import Demultiplexer
-from pushup.node import Node
+from pushup.node.node import Node
 from pushup.parts import WorkerParts
-from pushup.process import raise_file_limit, tune_garbage_collector
 from pushup.service import PushUpService, make_service
-from pushup.settings import Settings, SettingsError
-from pushup.workers import control
-from pushup.workers.siblings import Siblings
+from pushup.settings.settings import Settings, SettingsError
+from pushup.transport.framed_link import Link
+from pushup.workers import control_protocol
+from pushup.workers.server_queries import ServerQueries
 from pushup.workers.socket_transport import SocketTransport
 
 _log = Logger()
@@ -31,7 +31,7 @@ _log = Logger()
 class Worker:
     """One worker: it follows the parent's orders, and stops when the parent has ended."""
 
-    _siblings: Siblings
+    _siblings: ServerQueries
     _demultiplexer: Demultiplexer
     _service: PushUpService
 
@@ -48,7 +48,7 @@ class Worker:
 
     def run(self) -> None:
         """Serve until the parent says so, or has ended, or a signal comes."""
-        settings = control.read_begin(self._control).settings
+        settings = control_protocol.read_begin(self._control).settings
         use_monotonic_clock(self._reactor)
         faulthandler.enable()
         tune_garbage_collector()
@@ -71,7 +71,7 @@ class Worker:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the parent says when to reload
         self._reactor.addSystemEventTrigger("before", "shutdown", self._service.stopService)
         self._service.startService()
-        self._signing.start(control.SIGN_SECONDS)
+        self._signing.start(control_protocol.SIGN_SECONDS)
         self._reactor.run(installSignalHandlers=False)
 
     def _listen(self) -> None:
@@ -88,9 +88,9 @@ class Worker:
     def _connect_order(self, link: Link) -> None:
         SocketTransport(self._order[0], link, self._demultiplexer)
 
-    def _make_machine(self, page: MetricsPage, node: Node[Any]) -> Machine:
+    def _make_machine(self, page: MetricsPage, node: Node[Any]) -> ServerView:
         name, subscribers = str(self._number), node.polls.subscribers
-        self._siblings = Siblings(self._link.send, name, page, subscribers, self._reactor)
+        self._siblings = ServerQueries(self._link.send, name, page, subscribers, self._reactor)
         return self._siblings
 
     def _signalled(self, number: int, frame: object) -> None:
@@ -114,17 +114,17 @@ class Worker:
             self._stop()
 
     def _sign(self) -> None:
-        self._link.send(control.frame(control.Sign(self._service.why_not_ready())))
+        self._link.send(control_protocol.frame(control_protocol.Sign(self._service.why_not_ready())))
 
     def _received(self, body: bytes) -> None:
-        match control.read_by_worker(body):
-            case control.Stop():
+        match control_protocol.read_by_worker(body):
+            case control_protocol.Stop():
                 self._stop()
-            case control.Reload(settings):
+            case control_protocol.Reload(settings):
                 self._reload(settings)
-            case control.Question() as question:
+            case control_protocol.Question() as question:
                 self._siblings.answer(question)
-            case control.Answers() as answers:
+            case control_protocol.Answers() as answers:
                 self._siblings.answered(answers)
 
     def _reload(self, settings: Settings) -> None:

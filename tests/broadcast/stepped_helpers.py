@@ -13,17 +13,17 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 
 from pushup.broadcast import HoldsState
-from pushup.broadcast.high_water import HighWater, Mark, MarkFile, mark_path
+from pushup.broadcast.admission import WaitingLimits
 from pushup.broadcast.journal import Helpers, Journal
 from pushup.broadcast.journal_file import JournalError, JournalFile
 from pushup.broadcast.journal_start import NotSaved, open_journal
 from pushup.broadcast.members import Member
-from pushup.broadcast.waiting import WaitingLimits
+from pushup.broadcast.progress_mark import Mark, MarkFile, ProgressMark, mark_path
 from pushup.core.commands import Command, Entry, Outcome, Publish, Published
+from pushup.core.epoch_history import REMEMBERED, PastEpoch
 from pushup.core.errors import Unavailable
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import Limits
-from pushup.core.past_epochs import REMEMBERED, PastEpoch
 from pushup.core.snapshot import Changes, Snapshot
 from pushup.core.state import ReplicatedState
 
@@ -181,7 +181,7 @@ class JournaledReplica(HoldsState):
 
         self.journal = Journal(
             open_file,
-            high_water=HighWater(MarkFile(mark_path(path)), mark_helpers or AtOnce(), self.clock),
+            high_water=ProgressMark(MarkFile(mark_path(path)), mark_helpers or AtOnce(), self.clock),
             waiting_limits=WaitingLimits(waiting_limit_bytes=waiting_limit_bytes),
             helpers=self.helpers,
             clock=self.clock,

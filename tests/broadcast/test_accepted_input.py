@@ -27,8 +27,8 @@ from pushup.core.restoration import restore
 from pushup.core.snapshot import Snapshot
 from pushup.core.state import ReplicatedState
 from pushup.core.tables import Tables, encode
+from pushup.net.api.api_limits import PublicationLimits
 from pushup.net.api.bodies import read_create, read_publication, read_renew, write
-from pushup.net.api.limits import PublicationLimits
 
 T = TypeVar("T")
 

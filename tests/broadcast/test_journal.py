@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
+from pushup.broadcast.admission import size_of
 from pushup.broadcast.journal import (
     GROUP_BYTES,
     GROUP_LIMIT,
@@ -21,7 +22,6 @@ from pushup.broadcast.journal import (
 )
 from pushup.broadcast.journal_file import JournalFile
 from pushup.broadcast.journal_start import BEHIND_SECONDS
-from pushup.broadcast.waiting import size_of
 from pushup.core.commands import (
     Close,
     Closed,

@@ -19,14 +19,14 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from pushup.broadcast.formats import NotUnderstood
-from pushup.broadcast.high_water import Mark
 from pushup.broadcast.journal_file import JournalError, JournalFile
 from pushup.broadcast.journal_start import open_journal
+from pushup.broadcast.progress_mark import Mark
 from pushup.core.commands import Close, Command, Continue, Create, Entry, Expire, Outcome, Published
+from pushup.core.epoch_history import REMEMBERED
+from pushup.core.incremental import head_of_new_epoch, rows_of_new_epoch
 from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
-from pushup.core.past_epochs import REMEMBERED
-from pushup.core.slices import head_of_new_epoch, rows_of_new_epoch
 from pushup.core.snapshot import Changes, Snapshot, empty_head
 from pushup.core.state import ReplicatedState
 from pushup.core.tables import Stored

@@ -14,8 +14,8 @@ from random import Random
 
 import pytest
 
-from pushup.broadcast.high_water import mark_path
 from pushup.broadcast.journal import RETRY_SECONDS
+from pushup.broadcast.progress_mark import mark_path
 from pushup.core.answer import Answer
 from pushup.core.commands import Continue, Draft, Entry, Expire, Outcome, Publish, Published
 from pushup.core.cursor import Cursor, Start, parse_cursor

@@ -12,18 +12,18 @@ import pytest
 from msgspec.structs import replace
 
 from pushup.broadcast.formats import NotUnderstood
-from pushup.broadcast.high_water import Mark, mark_path
 from pushup.broadcast.journal import RETRY_SECONDS
 from pushup.broadcast.journal_file import JournalError, JournalFile
 from pushup.broadcast.journal_start import open_journal
+from pushup.broadcast.progress_mark import Mark, mark_path
 from pushup.core.commands import Close, Command, Entry, Upgrade
 from pushup.core.cursor import Cursor
+from pushup.core.epoch_history import PastEpoch
 from pushup.core.errors import Unavailable
 from pushup.core.limits import Limits
-from pushup.core.past_epochs import PastEpoch
+from pushup.core.machine_rules import LATEST_VERSION
 from pushup.core.restoration import restore
 from pushup.core.rows import Rows
-from pushup.core.rules import LATEST_VERSION
 from pushup.core.snapshot import Snapshot
 from tests.broadcast.stepped_helpers import (
     START,

@@ -12,10 +12,10 @@ from pushup.core.commands import Command, Draft, Entry, Outcome, Publish
 from pushup.core.cursor import Cursor, Start, parse_cursor
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import HoldLimits, Limits
+from pushup.core.machine_rules import Rules
 from pushup.core.message import Attributes, Message, attributes_of
 from pushup.core.poll import Poll, Selection
 from pushup.core.retention import RetentionClass, Shelf
-from pushup.core.rules import Rules
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Subscription
 

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from pushup.core.change_log import ChangeLog
 from pushup.core.channels import Channels, Touched
 from pushup.core.commands import Close, Create, Expire
+from pushup.core.incremental import head_of_new_epoch, rows_of_new_epoch
 from pushup.core.limits import ChannelPolicy, Limits
+from pushup.core.machine_rules import Rules
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.restoration import restore
-from pushup.core.rules import Rules
-from pushup.core.slices import head_of_new_epoch, rows_of_new_epoch
 from pushup.core.snapshot import Changes, Snapshot, empty_head
 from pushup.core.state import ReplicatedState
 from pushup.core.tables import Stored, Tables

@@ -11,7 +11,7 @@ from pushup.core.channel import Channel
 from pushup.core.channels import Channels, Touched, is_id
 from pushup.core.errors import UnknownChannel
 from pushup.core.limits import Limits
-from pushup.core.rules import Rules
+from pushup.core.machine_rules import Rules
 
 
 def channels_of(*names: str, **limits: Any) -> Channels:

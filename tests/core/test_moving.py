@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pushup.core.commands import Close, Continue, Expire
+from pushup.core.incremental import rows_of_new_epoch, take_apart
 from pushup.core.restoration import restore
-from pushup.core.slices import rows_of_new_epoch, take_apart
 from pushup.core.state import ReplicatedState
 from pushup.core.tables import Tables
 

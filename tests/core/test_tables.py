@@ -14,13 +14,13 @@ from pushup.broadcast.journal_file import JournalFile
 from pushup.core import tables
 from pushup.core.bounded_table import BoundedTable
 from pushup.core.commands import Close, Expire
-from pushup.core.keys import Remembered
+from pushup.core.idempotency_keys import Remembered
+from pushup.core.incremental import head_of_new_epoch, rows_of_new_epoch, take_apart
 from pushup.core.restoration import restore
 from pushup.core.rows import BUCKET, Rows
-from pushup.core.slices import head_of_new_epoch, rows_of_new_epoch, take_apart
 from pushup.core.snapshot import Changes
+from pushup.core.state_transfer import Incoming, Outgoing
 from pushup.core.tables import Tables
-from pushup.core.transfer import Incoming, Outgoing
 
 from .builders import EPOCH, Feed, publish
 from .saved_checkpoint import SavedCheckpoint

@@ -18,12 +18,12 @@ from pushup.core.commands import (
     Upgrade,
 )
 from pushup.core.cursor import Cursor
+from pushup.core.epoch_history import REMEMBERED, PastEpoch, PastEpochs
 from pushup.core.errors import BadRequest, OutOfOrder, Overloaded, VersionTooNew
 from pushup.core.limits import Limits
+from pushup.core.machine_rules import LATEST_VERSION
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
-from pushup.core.past_epochs import REMEMBERED, PastEpoch, PastEpochs
 from pushup.core.restoration import restore
-from pushup.core.rules import LATEST_VERSION
 from pushup.core.snapshot import Head, Snapshot
 from pushup.core.state import ReplicatedState
 from pushup.core.tables import Tables, encode

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from deploy.front import HERE
-from pushup.supervisor import EXTEND_SECONDS, STEP_SECONDS
+from pushup.host.systemd_notify import EXTEND_SECONDS, STEP_SECONDS
 
 
 def test_no_key_leaves_its_file() -> None:

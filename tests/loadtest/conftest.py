@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pushup.process import raise_file_limit
+from pushup.host.process_limits import raise_file_limit
 
 
 @pytest.fixture(scope="session", autouse=True)

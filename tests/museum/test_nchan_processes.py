@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.load.epoll_client import Connection, Loop
-from pushup.process import raise_file_limit
+from pushup.host.process_limits import raise_file_limit
 from tests.server.server_process import Server, running, wait_until
 
 CHANNELS = 40_000

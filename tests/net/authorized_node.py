@@ -13,7 +13,7 @@ from pushup.backends.decision import Decision
 from pushup.backends.tickets import Tickets
 from pushup.core.limits import Limits
 from pushup.net.api.authorized_polls import AuthorizedPolls
-from pushup.node import Node
+from pushup.node.node import Node
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
 from tests.net.in_memory_server import Client, InMemoryServer
 

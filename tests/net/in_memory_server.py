@@ -13,9 +13,9 @@ from typing import NamedTuple, cast
 from twisted.internet.task import Clock
 
 from pushup.metrics import Metrics
+from pushup.net.application_interface import Application
 from pushup.net.edge import Edge
-from pushup.net.exchange import Application
-from pushup.net.limits import EdgeLimits, RequestLimits
+from pushup.net.edge_limits import EdgeLimits, RequestLimits
 from tests.net.in_memory import InMemoryDemultiplexer, InMemoryListeningSocket, InMemoryReactor, InMemorySocket
 
 START = 1_800_000_000.0

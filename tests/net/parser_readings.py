@@ -8,10 +8,10 @@ from itertools import combinations, pairwise
 from typing import NamedTuple
 
 from pushup.core.errors import BadRequest, PushUpError
-from pushup.net.errors import SpokeTls
+from pushup.net.edge_limits import RequestLimits
 from pushup.net.http1 import RequestParser
+from pushup.net.http_errors import SpokeTls
 from pushup.net.known_heads import KnownHeads
-from pushup.net.limits import RequestLimits
 from pushup.net.request import Request
 
 SMALL = RequestLimits(target_limit_bytes=30, header_limit_bytes=120, body_limit_bytes=40)

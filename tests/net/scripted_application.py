@@ -11,8 +11,8 @@ from pushup.core.answer import Answer
 from pushup.core.errors import Forbidden, PushUpError
 from pushup.core.poll import Selection
 from pushup.core.subscription import Subscription
-from pushup.net.exchange import Exchange, Held
-from pushup.net.limits import EdgeLimits, RequestLimits
+from pushup.net.application_interface import Exchange, Held
+from pushup.net.edge_limits import EdgeLimits, RequestLimits
 from pushup.net.problems import problem
 from pushup.net.request import Request
 from pushup.net.responses import Header, Response

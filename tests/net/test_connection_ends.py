@@ -8,7 +8,7 @@ import pytest
 
 from pushup.net.connection import Connection
 from pushup.net.edge import SWEEP_SECONDS
-from pushup.net.limits import EdgeLimits
+from pushup.net.edge_limits import EdgeLimits
 from pushup.net.pipeline import PIPELINE_LIMIT
 from pushup.net.request import Request
 from pushup.net.responses import Response

@@ -6,7 +6,7 @@ import pytest
 
 from pushup.core.answer import Answer
 from pushup.net.edge import SWEEP_SECONDS
-from pushup.net.limits import EdgeLimits
+from pushup.net.edge_limits import EdgeLimits
 from pushup.net.pipeline import PIPELINE_LIMIT, READ_BODY_BYTES, READ_BYTES
 from tests.net.scripted_application import ScriptedServer, get, serve
 

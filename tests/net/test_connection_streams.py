@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pushup.net.limits import EdgeLimits
+from pushup.net.edge_limits import EdgeLimits
 from pushup.net.phases import Phase
 from tests.net.event_reader import read_chunks
 from tests.net.in_memory_server import Client

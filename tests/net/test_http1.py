@@ -7,8 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pushup.core.errors import PushUpError
-from pushup.net.errors import HeadersTooLarge, RequestTooLarge
 from pushup.net.http1 import RequestParser
+from pushup.net.http_errors import HeadersTooLarge, RequestTooLarge
 from pushup.net.request_line import pieces
 from tests.net.parser_readings import AMPLE, GET, SMALL, cut, knowing, read
 from tests.net.smuggling_vectors import LAST, READ, REFUSED

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pushup.core.errors import PushUpError
+from pushup.net.edge_limits import RequestLimits
 from pushup.net.http1 import RequestParser
-from pushup.net.limits import RequestLimits
 
 LIMITS = RequestLimits(target_limit_bytes=30, header_limit_bytes=120, body_limit_bytes=40)
 

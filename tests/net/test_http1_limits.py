@@ -7,9 +7,9 @@ import tracemalloc
 import pytest
 
 from pushup.core.errors import PushUpError
-from pushup.net.errors import HeadersTooLarge, RequestTooLarge, TargetTooLong
+from pushup.net.edge_limits import RequestLimits
 from pushup.net.http1 import RequestParser
-from pushup.net.limits import RequestLimits
+from pushup.net.http_errors import HeadersTooLarge, RequestTooLarge, TargetTooLong
 from tests.net.parser_readings import AMPLE, GET, SMALL, read
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pushup.core.errors import PushUpError
+from pushup.net.edge_limits import RequestLimits
 from pushup.net.http1 import RequestParser
-from pushup.net.limits import RequestLimits
 from pushup.net.problems import problem_type
 from pushup.net.request import Request
 from tests.net.smuggling_vectors import LAST, READ, REFUSED, SMUGGLED, chunked, post

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pushup.core.errors import BadRequest, PushUpError
+from pushup.net.edge_limits import RequestLimits
 from pushup.net.http1 import RequestParser
 from pushup.net.known_heads import HEAD_LIMIT_BYTES, MEMORY_LIMIT_BYTES, KnownHeads
-from pushup.net.limits import RequestLimits
 from pushup.net.pipeline import READ_BYTES
 from pushup.net.request import Request
 from tests.net.parser_readings import cuts

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from pushup.core.limits import Limits
-from pushup.net.limits import EdgeLimits
+from pushup.net.edge_limits import EdgeLimits
 from pushup.net.output_buffer import BUFFER_BYTES, HOLDER_BYTES, PART_OVERHEAD_BYTES, RELIEF, OutputBudget, OutputBuffer
 from tests.net.event_reader import Event, cursor_of, data_of, read_events
 from tests.net.in_memory import InMemoryDemultiplexer, InMemorySocket

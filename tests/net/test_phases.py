@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 
 from pushup.net import edge
 from pushup.net.connection import Connection
-from pushup.net.limits import EdgeLimits
+from pushup.net.edge_limits import EdgeLimits
 from pushup.net.phases import INPUTS, PHASES, Input, Phase
 from pushup.net.pipeline import PIPELINE_LIMIT
 from pushup.net.responses import Response

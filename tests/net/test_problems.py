@@ -11,8 +11,8 @@ import pytest
 
 from pushup.core import errors as core_errors
 from pushup.core.errors import BadRequest, Overloaded, PushUpError, Unauthorized, Unavailable
-from pushup.net import errors as http_errors
-from pushup.net.errors import ForbiddenOrigin, MethodNotAllowed, SpokeTls
+from pushup.net import http_errors as http_errors
+from pushup.net.http_errors import ForbiddenOrigin, MethodNotAllowed, SpokeTls
 from pushup.net.problems import PROBLEM_TYPES, ProblemType, problem, problem_type
 
 HTTP_DOCUMENT = Path(__file__).parents[2] / "docs" / "http.md"

@@ -10,7 +10,7 @@ import pytest
 
 from pushup.net.connection import Connection
 from pushup.net.edge import SWEEP_SECONDS
-from pushup.net.limits import EdgeLimits, RequestLimits
+from pushup.net.edge_limits import EdgeLimits, RequestLimits
 from pushup.net.phases import Phase
 from pushup.net.responses import Response
 from tests.net.in_memory_server import Client

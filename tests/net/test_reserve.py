@@ -7,8 +7,8 @@ import json
 import pytest
 
 from pushup.net.edge import SWEEP_SECONDS
-from pushup.net.limits import EdgeLimits
-from pushup.net.rarely import LOG_SECONDS
+from pushup.net.edge_limits import EdgeLimits
+from pushup.net.log_throttle import LOG_SECONDS
 from pushup.net.reserve import OPERATOR_PATHS, RESERVED_CONNECTIONS
 from pushup.net.responses import Response
 from pushup.net.timeouts import LINGER_SECONDS

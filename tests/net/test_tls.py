@@ -11,8 +11,8 @@ from twisted.internet.ssl import Certificate, optionsForClientTLS
 from twisted.internet.task import Clock
 from twisted.protocols.tls import TLSMemoryBIOFactory
 
-from pushup.broadcast.redis.connection import RedisConnection
-from pushup.tls import ClientTls, certificate_mistake
+from pushup.broadcast.redis.redis_connection import RedisConnection
+from pushup.transport.client_tls import ClientTls, certificate_mistake
 from tests.net.tls_in_memory import ServerTls, Wire, exchange
 from tests.server.certificates import DAY, make_certificate
 

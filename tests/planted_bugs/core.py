@@ -79,7 +79,7 @@ BUGS = (
         "PushUp 0.1: a log that was put back: a cursor ahead of the queue",
         (
             Edit(
-                "pushup/core/past_epochs.py",
+                "pushup/core/epoch_history.py",
                 "cursor.sequence > self.good_up_to(cursor.epoch):",
                 "self.good_up_to(cursor.epoch) < 0:",
             ),
@@ -103,7 +103,7 @@ BUGS = (
         "PushUp 0.1: long turns: restoring into a second state",
         (
             Edit(
-                "pushup/node.py",
+                "pushup/node/node.py",
                 "        self.polls.use(state)\n",
                 "        if not self.polls.count:\n            self.polls.use(state)\n",
             ),

@@ -16,7 +16,7 @@ BUGS = (
         "no-pause-while-following",
         "a node applies a whole backlog in one turn of its reactor",
         "PushUp 0.1: long turns",
-        (Edit("pushup/broadcast/pace.py", "if self._spent and self._spent + units > TURN_UNITS:", "if False:"),),
+        (Edit("pushup/broadcast/work_budget.py", "if self._spent and self._spent + units > TURN_UNITS:", "if False:"),),
         test=f"{REDIS_TESTS}/test_loading.py",
         why=SMALL,
     ),
@@ -24,7 +24,13 @@ BUGS = (
         "fan-out-in-one-turn",
         "all woken polls are answered in one turn",
         "Nchan #367, polls that are stuck with many channels",
-        (Edit("pushup/node.py", "self._answer(self.polls.deliver(SLICE))", "self._answer(self.polls.deliver(10**6))"),),
+        (
+            Edit(
+                "pushup/node/node.py",
+                "self._answer(self.polls.deliver(SLICE))",
+                "self._answer(self.polls.deliver(10**6))",
+            ),
+        ),
         test="tests/test_node.py",
         why=SMALL,
     ),
@@ -34,7 +40,7 @@ BUGS = (
         "Nchan #367",
         (
             Edit(
-                "pushup/node.py",
+                "pushup/node/node.py",
                 "        self._answer(self.polls.deliver(SLICE))\n        self._deliver_soon()\n",
                 "        self._answer(self.polls.deliver(SLICE))\n",
             ),
@@ -85,8 +91,8 @@ BUGS = (
         "room-without-limit",
         "any number of publications waits for a log that hangs",
         "docs/reliability.md, a single node",
-        (Edit("pushup/broadcast/waiting.py", "if self.bytes and self.bytes + size > self._limit:", "if False:"),),
-        test="tests/broadcast/test_waiting.py",
+        (Edit("pushup/broadcast/admission.py", "if self.bytes and self.bytes + size > self._limit:", "if False:"),),
+        test="tests/broadcast/test_admission.py",
         why="as output-without-limit",
     ),
     # Clocks.
@@ -104,7 +110,7 @@ BUGS = (
         "PushUp 0.1: clocks; decision 14",
         (
             Edit(
-                f"{REDIS}/broadcast.py",
+                f"{REDIS}/redis_broadcast.py",
                 "return last if redis_time is None else max(last, redis_time)",
                 "return max(last, self._wall())",
             ),
@@ -136,7 +142,7 @@ BUGS = (
         "Centrifugo #1189, healthy but silent after a failover",
         (
             Edit(
-                f"{REDIS}/reporting.py",
+                f"{REDIS}/heartbeat.py",
                 "        elif now - max(self._since",
                 "        elif False and now - max(self._since",
             ),
@@ -180,7 +186,9 @@ BUGS = (
         "PushUp 0.1: long turns",
         (
             Edit(
-                f"{REDIS}/loading.py", "        if (await self._head())[9] != fields[9]:\n            return None\n", ""
+                f"{REDIS}/checkpoint_loader.py",
+                "        if (await self._head())[9] != fields[9]:\n            return None\n",
+                "",
             ),
         ),
         test=f"{REDIS_TESTS}/test_loading.py",
@@ -236,7 +244,7 @@ BUGS = (
         "PushUp 0.1: a log that was put back: a cursor ahead of the queue",
         (
             Edit(
-                "pushup/node.py",
+                "pushup/node/node.py",
                 "                self._find_end()\n        else:\n",
                 "                pass\n        else:\n",
             ),

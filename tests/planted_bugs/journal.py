@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.planted_bugs.bug import Bug, Edit
 
 JOURNAL, START, FILE = (f"pushup/broadcast/{name}.py" for name in ("journal", "journal_start", "journal_file"))
-HIGH_WATER = "pushup/broadcast/high_water.py"
+HIGH_WATER = "pushup/broadcast/progress_mark.py"
 
 _BUGS = (
     Bug(

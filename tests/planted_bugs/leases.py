@@ -14,7 +14,13 @@ _BUGS = (
         "current-whatever-its-lease",
         "a node that was cut off or stopped, or has just joined, says that there is nothing else",
         "an attack: false `stable`",
-        (Edit(f"{AT}/broadcast.py", "        return self._lease.current_until\n", "        return float('inf')\n"),),
+        (
+            Edit(
+                f"{AT}/redis_broadcast.py",
+                "        return self._lease.current_until\n",
+                "        return float('inf')\n",
+            ),
+        ),
         test=LEASES,
         why="not measured",
     ),
@@ -22,7 +28,7 @@ _BUGS = (
         "lease-counts-from-the-reply",
         "a node takes its lease to begin when the reply to its report comes",
         "leases by the holder's clock: the request's time is the bound",
-        (Edit(f"{AT}/reporting.py", "self._lease.renewed(asked_at,", "self._lease.renewed(self._clock.seconds(),"),),
+        (Edit(f"{AT}/heartbeat.py", "self._lease.renewed(asked_at,", "self._lease.renewed(self._clock.seconds(),"),),
         test=f"{LEASES}::test_a_reply_that_took_long_says_little",
         why="a reply must take longer than the margin; not measured",
     ),
@@ -46,7 +52,7 @@ _BUGS = (
         "an attack: a node that joins",
         (
             Edit(
-                f"{AT}/reporting.py", "        self._lease.begin_anew()  # with whatever state recovery has left\n", ""
+                f"{AT}/heartbeat.py", "        self._lease.begin_anew()  # with whatever state recovery has left\n", ""
             ),
         ),
         test=f"{LEASES}::test_a_node_that_has_reconnected_reports_before_it_is_current",
@@ -56,7 +62,7 @@ _BUGS = (
         "current-after-leaving",
         "a node that has given its lease up still says that there is nothing else",
         "reading the code",
-        (Edit(f"{AT}/reporting.py", "        self._lease.end()\n", ""),),
+        (Edit(f"{AT}/heartbeat.py", "        self._lease.end()\n", ""),),
         test=f"{LEASES}::test_a_node_that_leaves_is_not_current",
         why="the connections of a node that leaves have ended by then; not measured",
     ),
@@ -66,7 +72,7 @@ _BUGS = (
         "an attack: after SIGCONT",
         (
             Edit(
-                "pushup/node.py",
+                "pushup/node/node.py",
                 "(deadline <= now or not isinstance(cursor, Cursor))",
                 "not isinstance(cursor, Cursor)",
             ),
@@ -86,9 +92,9 @@ _BUGS = (
         "in-epoch-at-reply-time",
         "the reply to a report says where the log is when it comes, not when it was asked",
         "survived all tests of 0009a58",
-        (Edit(f"{AT}/reporting.py", "self._in_epoch_at = asked_at", "self._in_epoch_at = self._clock.seconds()"),),
+        (Edit(f"{AT}/heartbeat.py", "self._in_epoch_at = asked_at", "self._in_epoch_at = self._clock.seconds()"),),
         needs=LOSSES,
-        test="tests/broadcast/redis/test_broadcast.py::test_a_report_says_nothing_of_what_came_after_it_was_sent",
+        test="tests/broadcast/redis/test_redis_broadcast.py::test_a_report_says_nothing_of_what_came_after_it_was_sent",
         why="a client must come with a new epoch's cursor while a reply is under way; not found in 200 seeds",
     ),
     Bug(

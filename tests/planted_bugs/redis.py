@@ -107,7 +107,9 @@ _BUGS = (
         "one key, published twice after Redis and a node died",
         (
             Edit(
-                "pushup/core/slices.py", "in state.bounded.values():\n            others", "in ():\n            others"
+                "pushup/core/incremental.py",
+                "in state.bounded.values():\n            others",
+                "in ():\n            others",
             ),
         ),
         needs=LOSSES,
@@ -133,7 +135,7 @@ _BUGS = (
         "an entry is applied without looking whether it follows the last one",
         "logs that are identified by numbers only",
         (Edit(f"{AT}/replica.py", "        if logged.after != after:\n", "        if False:\n"),),
-        test="tests/broadcast/redis/test_broadcast.py::test_a_loss_starts_one_new_epoch_for_all_nodes",
+        test="tests/broadcast/redis/test_redis_broadcast.py::test_a_loss_starts_one_new_epoch_for_all_nodes",
         why="rare; not found in 200 seeds",
     ),
     Bug(
@@ -163,20 +165,20 @@ _BUGS = (
         "docs/reliability.md, how losses are detected",
         (
             Edit(
-                f"{AT}/reporting.py",
+                f"{AT}/heartbeat.py",
                 "        elif not tail.includes(last) or (tail.sequence == last.sequence and tail.tag != tag):\n",
                 "        elif False:\n",
             ),
         ),
-        test="tests/broadcast/redis/test_broadcast.py::test_a_fork_of_the_same_length_is_noticed_in_reports",
+        test="tests/broadcast/redis/test_redis_broadcast.py::test_a_fork_of_the_same_length_is_noticed_in_reports",
         why="rare; not measured",
     ),
     Bug(
         "run-not-compared",
         "a report does not look whether the log is followed in another run of Redis",
         "decision 15",
-        (Edit(f"{AT}/reporting.py", "        if not commands.is_run(tail.run):\n", "        if False:\n"),),
-        test="tests/broadcast/redis/test_broadcast.py::test_a_loss_starts_one_new_epoch_for_all_nodes",
+        (Edit(f"{AT}/heartbeat.py", "        if not commands.is_run(tail.run):\n", "        if False:\n"),),
+        test="tests/broadcast/redis/test_redis_broadcast.py::test_a_loss_starts_one_new_epoch_for_all_nodes",
         why="rare; not measured",
     ),
     Bug(
@@ -190,7 +192,7 @@ _BUGS = (
                 "return cursor.sequence <= self.sequence",
             ),
         ),
-        test="tests/broadcast/redis/test_confirmations.py::test_replicas_of_a_log_without_the_entry_do_not_count",
+        test="tests/broadcast/redis/test_acknowledgements.py::test_replicas_of_a_log_without_the_entry_do_not_count",
         why="rare; not measured",
     ),
     Bug(
@@ -218,7 +220,7 @@ _BUGS = (
             ),
         ),
         needs=RESTARTS,
-        test="tests/broadcast/redis/test_broadcast.py::test_after_a_complete_restart_the_durability_of_redis_decides",
+        test="tests/broadcast/redis/test_redis_broadcast.py::test_after_a_complete_restart_the_durability_of_redis_decides",
         why="whoever knows more, or has a mark, shows the loss as well; not found in 200 seeds",
     ),
     Bug(
@@ -291,7 +293,7 @@ _BUGS = (
         "no-mark",
         "a node does not know after a restart of its own what it had applied",
         "PushUp 0.1: a log that was put back: Redis put back while all nodes were stopped",
-        (Edit(f"{AT}/broadcast.py", "None if self._high_water is None else self._high_water.read()", "None"),),
+        (Edit(f"{AT}/redis_broadcast.py", "None if self._high_water is None else self._high_water.read()", "None"),),
         test="tests/broadcast/redis/test_restarts.py::test_what_a_mark_tells_a_new_node",
         why="rare; not measured",
     ),
@@ -314,7 +316,7 @@ _BUGS = (
         "PushUp 0.1: a lost checkpoint",
         (
             Edit(
-                f"{AT}/first_node.py",
+                f"{AT}/leader.py",
                 "            if report.saved < self._replica.follower.changes_known_after:\n",
                 "            if False:\n",
             ),
@@ -344,7 +346,11 @@ _BUGS = (
         "PushUp 0.1: long turns: snapshots that are not atomic",
         (
             Edit(f"{AT}/save.lua", "if redis.call('ZCOUNT', KEYS[4], now, now + 60) > 0 then", "if false then"),
-            Edit(f"{AT}/loading.py", "        if (await self._head())[9] != fields[9]:\n            return None\n", ""),
+            Edit(
+                f"{AT}/checkpoint_loader.py",
+                "        if (await self._head())[9] != fields[9]:\n            return None\n",
+                "",
+            ),
         ),
     ),
     Bug(
@@ -353,10 +359,10 @@ _BUGS = (
         "Redis with maxmemory-policy allkeys-lru",
         (
             Edit(f"{AT}/save.lua", "if tonumber(state[3]) ~= redis.call('HLEN', KEYS[3]) or", "if false or"),
-            Edit(f"{AT}/loading.py", "            is_whole=complete and chain", "            is_whole=chain"),
+            Edit(f"{AT}/checkpoint_loader.py", "            is_whole=complete and chain", "            is_whole=chain"),
         ),
         needs=("redis_evict",),
-        test="tests/broadcast/redis/test_broadcast.py::test_missing_data_is_noticed_when_saving",
+        test="tests/broadcast/redis/test_redis_broadcast.py::test_missing_data_is_noticed_when_saving",
         why="few plans evict a key; median above 200 seeds (32 once)",
     ),
     Bug(
@@ -365,7 +371,7 @@ _BUGS = (
         "PushUp 0.1: different settings: limits that take effect at one node first",
         (
             Edit(
-                f"{AT}/first_node.py",
+                f"{AT}/leader.py",
                 "        if await log.switch(self._replica.tag, ",
                 "        if isinstance(command, Configure):\n"
                 "            follower.state.rules.limits = command.limits\n"
@@ -379,7 +385,7 @@ _BUGS = (
         "unreadable-entry-stops-everybody",
         "nodes wait for good at an entry that none of them can read",
         "PushUp 0.1: an entry that cannot be read",
-        (Edit(f"{AT}/first_node.py", ">= STUCK_SECONDS:", "< 0:"),),
+        (Edit(f"{AT}/leader.py", ">= STUCK_SECONDS:", "< 0:"),),
         needs=("poison", "poison_one"),
     ),
     Bug(
@@ -410,13 +416,13 @@ _BUGS = (
         "found by the simulation before a release (seed 10014)",
         (
             Edit(
-                f"{AT}/first_node.py",
+                f"{AT}/leader.py",
                 "            await self._saving.begin_epoch(log, report.tail.epoch, reason)\n",
                 "            await self._saving.begin_epoch(log, self._replica.cursor.epoch, reason)\n",
             ),
         ),
         needs=("poison", "poison_one"),
-        test="tests/broadcast/redis/test_first_node.py::test_an_epoch_that_has_another_name_by_now",
+        test="tests/broadcast/redis/test_leader.py::test_an_epoch_that_has_another_name_by_now",
         why="the name must change while nodes are stuck; median above 200 seeds (5 once)",
     ),
     Bug(
@@ -448,22 +454,22 @@ _BUGS = (
         "docs/reliability.md: a false `replicated` after a failover",
         (
             Edit(
-                f"{AT}/confirmations.py",
+                f"{AT}/acknowledgements.py",
                 "                    if end.includes(waiting.cursor):\n",
                 "                    if True:\n",
             ),
         ),
         needs=RESTARTS,
-        test="tests/broadcast/redis/test_confirmations.py::test_replicas_of_a_log_without_the_entry_do_not_count",
+        test="tests/broadcast/redis/test_acknowledgements.py::test_replicas_of_a_log_without_the_entry_do_not_count",
         why="an entry must be lost while its publisher waits for replicas; not found in 200 seeds",
     ),
     Bug(
         "stable-without-everybody",
         "`stable` counts the nodes that Redis knows, although it may have lost some",
         "docs/reliability.md, acknowledgements",
-        (Edit(f"{AT}/confirmations.py", " and self._clock.seconds() >= self._members_known_at:", ":"),),
+        (Edit(f"{AT}/acknowledgements.py", " and self._clock.seconds() >= self._members_known_at:", ":"),),
         needs=LOSSES,
-        test="tests/broadcast/redis/test_confirmations.py::test_nothing_is_stable_while_a_node_may_be_missing_from_the_list",
+        test="tests/broadcast/redis/test_acknowledgements.py::test_nothing_is_stable_while_a_node_may_be_missing_from_the_list",
         why="Redis must forget a node that is behind, while a publisher waits; not found in 200 seeds",
     ),
     Bug(
@@ -472,13 +478,13 @@ _BUGS = (
         "seed 12074 (docs/simulation.md)",
         (
             Edit(
-                f"{AT}/reporting.py",
+                f"{AT}/heartbeat.py",
                 "elif self._clock.seconds() < self._incomplete_at + LEASE_SECONDS:",
                 "elif False:",
             ),
         ),
         needs=LOSSES,
-        test="tests/broadcast/redis/test_broadcast.py::test_nothing_is_stable_while_redis_has_forgotten_the_nodes",
+        test="tests/broadcast/redis/test_redis_broadcast.py::test_nothing_is_stable_while_redis_has_forgotten_the_nodes",
         why="Redis must forget a node that is behind, while a publisher waits; not found in 200 seeds",
     ),
     Bug(
@@ -487,7 +493,7 @@ _BUGS = (
         "seed 10020 (docs/simulation.md)",
         (
             Edit(
-                f"{AT}/broadcast.py",
+                f"{AT}/redis_broadcast.py",
                 "            self._high_water.cluster = self._replica.cluster\n        self._note_mark()\n",
                 "            self._high_water.cluster = self._replica.cluster\n",
             ),
@@ -526,13 +532,13 @@ _BUGS = (
         "docs/reliability.md: stable told too early after a new epoch",
         (
             Edit(
-                f"{AT}/confirmations.py",
+                f"{AT}/acknowledgements.py",
                 "if waiting.cursor.epoch == epoch and waiting.cursor.sequence <= sequence:",
                 "if waiting.cursor.sequence <= sequence:",
             ),
         ),
         needs=LOSSES,
-        test="tests/broadcast/redis/test_confirmations.py::test_a_change_of_epoch_confirms_nothing",
+        test="tests/broadcast/redis/test_acknowledgements.py::test_a_change_of_epoch_confirms_nothing",
         why="an epoch must begin while a publisher waits, and get as far; not found in 200 seeds",
     ),
     Bug(

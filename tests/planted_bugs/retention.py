@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.planted_bugs.bug import Bug, Edit
 from tests.simulation.plan import WITH_POLICIES
 
-CACHE, CHANNEL, RETENTION = "pushup/core/cache.py", "pushup/core/channel.py", "pushup/core/retention.py"
+CACHE, CHANNEL, RETENTION = "pushup/core/message_cache.py", "pushup/core/channel.py", "pushup/core/retention.py"
 COMMANDS, STATE = "pushup/core/commands.py", "pushup/core/state.py"
-CACHE_TESTS = "tests/core/test_cache.py"
+CACHE_TESTS = "tests/core/test_message_cache.py"
 
 FIELDS = "as snapshot-without-a-field"
 NEAR = "channels of different retention, which are new"
@@ -102,7 +102,7 @@ BUGS = (
         "a list of tables in a second place",
         (
             Edit(
-                "pushup/core/transfer.py",
+                "pushup/core/state_transfer.py",
                 "        names = self._state.names()\n",
                 '        names = {table: some for table, some in self._state.names().items() if table != "keys"}\n',
             ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.planted_bugs.bug import Bug, Edit
 
 HELD = "pushup/core/held_polls.py"
-NODE = "pushup/node.py"
+NODE = "pushup/node/node.py"
 SOCKET = "pushup/net/client_socket.py"
 CONNECTION = "pushup/net/connection.py"
 
@@ -48,7 +48,7 @@ BUGS = (
         "servers that only close their sockets",
         (
             Edit(
-                "pushup/drain.py",
+                "pushup/node/drain.py",
                 "        if not held and not left:\n",
                 "        if not left:\n",
             ),
@@ -62,7 +62,7 @@ BUGS = (
         "Electric #4312; docs/reliability.md",
         (
             Edit(
-                "pushup/drain.py",
+                "pushup/node/drain.py",
                 "return max(0.0, min(timeout, HOLD_SECONDS * (1 - random / 2), left))",
                 "return 0.0",
             ),

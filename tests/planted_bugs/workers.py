@@ -27,15 +27,15 @@ BUGS = (
         "a-pause-is-silence",
         "the time in which nobody ran counts as silence of the others",
         FOUND_IN,
-        (Edit("pushup/link.py", "min(now - self._looked_at, self._most)", "now - self._looked_at"),),
-        test="tests/workers/test_crew.py",
+        (Edit("pushup/transport/framed_link.py", "min(now - self._looked_at, self._most)", "now - self._looked_at"),),
+        test="tests/workers/test_systemd_notify.py",
         why=NO_PROCESSES,
     ),
     Bug(
         "beats-alone-break-the-silence",
         "a parent whose beats are behind many entries is taken for one that hangs",
         "",
-        (Edit(f"{HUB}/broadcast.py", "            self._silence.end()\n", ""),),
+        (Edit(f"{HUB}/worker_broadcast.py", "            self._silence.end()\n", ""),),
         test="tests/broadcast/hub/test_hub_broadcast.py",
         why=NO_PROCESSES,
     ),
@@ -45,7 +45,7 @@ BUGS = (
         FOUND_IN,
         (
             Edit(
-                f"{HUB}/broadcast.py",
+                f"{HUB}/worker_broadcast.py",
                 "            self._refuse(Refusal.UNREACHABLE(reason), reason)\n",
                 "            self._trouble = Refusal.UNREACHABLE(reason)\n",
             ),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pushup.broadcast.formats import FORMAT
-from pushup.core.rules import LATEST_VERSION
+from pushup.core.machine_rules import LATEST_VERSION
 from tests.releases.artifact import ROOT, described, unpack
 
 
@@ -64,7 +64,7 @@ def of_the_next_version(directory: Path) -> Release:
     """The tree with the number of a newer state machine, which does nothing else than that of today."""
     number = LATEST_VERSION + 1
     shutil.copytree(ROOT / "pushup", directory / "pushup", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    path = directory / "pushup/core/rules.py"
+    path = directory / "pushup/core/machine_rules.py"
     _change(path, rf"^LATEST_VERSION = {LATEST_VERSION}$", f"LATEST_VERSION = {number}")
     return tree()._replace(name=f"version {number}", directory=directory, version=number)
 

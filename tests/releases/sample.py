@@ -31,9 +31,9 @@ from pushup.core.commands import (
     Upgrade,
 )
 from pushup.core.limits import ChannelPolicy, Limits
+from pushup.core.machine_rules import LATEST_VERSION
 from pushup.core.message import Attributes
 from pushup.core.restoration import restore
-from pushup.core.rules import LATEST_VERSION
 from pushup.core.snapshot import Snapshot, empty_head
 from pushup.core.state import ReplicatedState
 from pushup.core.tables import Tables

@@ -224,7 +224,8 @@ def machine_of(release: Release, directory: Path, workers: int) -> Iterator[Mach
 def check_that_it_is(release: Release, directory: Path) -> None:
     """A process that is started in this directory, with the release's environment, imports that release."""
     program = (
-        "import pushup; from pushup.broadcast.formats import FORMAT; from pushup.core.rules import LATEST_VERSION; "
+        "import pushup; from pushup.broadcast.formats import FORMAT; "
+        "from pushup.core.machine_rules import LATEST_VERSION; "
         "print(pushup.__file__, FORMAT, LATEST_VERSION, sep='|')"
     )
     done = subprocess.run(

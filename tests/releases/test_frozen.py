@@ -18,7 +18,7 @@ from msgspec import Struct, json, structs
 from pushup.broadcast.formats import FORMAT
 from pushup.broadcast.journal_file import JournalError, JournalFile
 from pushup.core.commands import Command
-from pushup.core.rules import LATEST_VERSION
+from pushup.core.machine_rules import LATEST_VERSION
 from tests.releases import sample
 from tests.releases.artifact import FROZEN, TIME, described, is_needed, pack
 from tests.releases.release import Release, frozen, of_another_format, sample_of, tree

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from pushup.broadcast.high_water import lock_file
+from pushup.broadcast.progress_mark import lock_file
 from tests.server.command_line import error_of, run
 from tests.server.server_process import clean_environment, running
 
@@ -170,9 +170,8 @@ def test_a_directory_of_another_user() -> None:
 def error_of_another_user(*arguments: str) -> str:
     """The error of a call that must fail, when the user is not root."""
     drop = "os.setgroups([]); os.setgid(65534); os.setuid(65534); " if os.geteuid() == 0 else ""
-    code = (
-        f"import os, tempfile, msgspec, pushup.surroundings; from pushup.cli import main; {drop}main({[*arguments]!r})"
-    )
+    imports = "import os, tempfile, msgspec, pushup.host.preflight; from pushup.cli import main"
+    code = f"{imports}; {drop}main({[*arguments]!r})"
     ended = subprocess.run(
         [sys.executable, "-c", code], env=clean_environment(), capture_output=True, text=True, timeout=30, check=False
     )

@@ -12,7 +12,16 @@ from tests.server.server_process import clean_environment
 HEAVY = ("twisted", "zope", "psutil", "prometheus_client", "httptools", "hiredis", "msgspec", "sortedcontainers")
 """Modules that only a server needs; Twisted alone takes longer to import than a client command runs."""
 
-NOT_OF_A_SERVER = {"pushup", "pushup.cli", "pushup.client", "pushup.form", "pushup.log_options", "pushup.secret_files"}
+NOT_OF_A_SERVER = {
+    "pushup",
+    "pushup.cli",
+    "pushup.client",
+    "pushup.host",
+    "pushup.host.build_form",
+    "pushup.settings",
+    "pushup.settings.log_options",
+    "pushup.secret_files",
+}
 
 CODE = """
 import sys

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
-from pushup.broadcast.high_water import mark_path
+from pushup.broadcast.progress_mark import mark_path
 from tests.server.caller import Caller, data_of, gaps_of
 from tests.server.command_line import error_of, run
 from tests.server.conftest import Serve

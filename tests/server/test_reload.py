@@ -451,12 +451,12 @@ def test_a_signal_while_it_starts(tmp_path: Path) -> None:
     """A server that gets SIGHUP before it listens reloads its settings as soon as it does."""
     code = (
         "import os, signal, sys\n"
-        "import pushup.cli, pushup.surroundings\n"
-        "found = pushup.surroundings.troubles\n"
+        "import pushup.cli, pushup.host.preflight\n"
+        "found = pushup.host.preflight.troubles\n"
         "def troubles(settings):\n"
         "    os.kill(os.getpid(), signal.SIGHUP)\n"
         "    return found(settings)\n"
-        "pushup.surroundings.troubles = troubles\n"
+        "pushup.host.preflight.troubles = troubles\n"
         "pushup.cli.main(['serve', '--listen', '127.0.0.1:0'])\n"
     )
     log = tmp_path / "log"

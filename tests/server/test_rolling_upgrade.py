@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pushup.core.rules import LATEST_VERSION
+from pushup.core.machine_rules import LATEST_VERSION
 from tests.next_version import NEXT_VERSION, SOURCE_CHANGES
 from tests.server.caller import Caller, Reply, poll_path
 from tests.server.redis_cluster import RedisCluster

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from pushup.drain import REFUSALS
+from pushup.node.drain import REFUSALS
 from tests.server.caller import poll_path
 from tests.server.conftest import Serve
 from tests.server.raw_client import WAIT_SECONDS, RawClient, get

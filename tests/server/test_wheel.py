@@ -80,8 +80,8 @@ module["write_commit"](sys.argv[1])
 def test_a_build_names_its_commit(tmp_path: Path) -> None:
     """As git knows it, or PUSHUP_COMMIT; a build from an sdist has that of the sdist, and without git there is none."""
     source = tmp_path / "source"
-    (source / "pushup").mkdir(parents=True)
-    for name in ("pyproject.toml", "setup.py", "pushup/form.py"):
+    (source / "pushup" / "host").mkdir(parents=True)
+    for name in ("pyproject.toml", "setup.py", "pushup/host/build_form.py"):
         shutil.copy(ROOT / name, source / name)
 
     def built_by(**environment: str) -> str:
@@ -90,7 +90,9 @@ def test_a_build_names_its_commit(tmp_path: Path) -> None:
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(source / "pushup", target / "pushup")
         _run(sys.executable, "-c", SETUP, target, cwd=source, env={"PUSHUP_COMPILE": "0", **environment})
-        said = _run(sys.executable, "-c", "import form; print(form.build())", cwd=target / "pushup")
+        said = _run(
+            sys.executable, "-c", "import build_form; print(build_form.build())", cwd=target / "pushup" / "host"
+        )
         return said.removesuffix("interpreted\n")
 
     assert built_by() == ""

@@ -24,7 +24,7 @@ from tests.server.raw_client import WAIT_SECONDS, RawClient, get, post
 from tests.server.redis_server import RedisServer, free_port
 from tests.server.server_process import Server, clean_environment, wait_until
 
-MODULE = "pushup.cli.worker"
+MODULE = "pushup.cli.worker_command"
 
 CLIENTS = 40
 """So many connections are never all of one worker: one in 10**12 times."""

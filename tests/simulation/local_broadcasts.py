@@ -8,11 +8,11 @@ from pathlib import Path
 
 from pushup.broadcast import Broadcast
 from pushup.broadcast.epochs import next_epoch
-from pushup.broadcast.high_water import HighWater
 from pushup.broadcast.journal import Journal
 from pushup.broadcast.journal_start import open_journal
 from pushup.broadcast.memory import MemoryBroadcast
-from pushup.settings import Settings
+from pushup.broadcast.progress_mark import ProgressMark
+from pushup.settings.settings import Settings
 from tests.simulation.disk import Disk, SimulatedHelpers, SimulatedMark
 from tests.simulation.world import Process
 
@@ -37,7 +37,7 @@ def make_local_broadcast(
     open_file = disk.open(process)
     return Journal(
         partial(open_journal, Path("journal.db"), settings.queue, name_epoch, open_file=open_file),
-        high_water=HighWater(SimulatedMark(disk), SimulatedHelpers(process, disk), process.reactor),
+        high_water=ProgressMark(SimulatedMark(disk), SimulatedHelpers(process, disk), process.reactor),
         waiting_limits=settings.waiting,
         helpers=SimulatedHelpers(process, disk),
         clock=process.reactor,

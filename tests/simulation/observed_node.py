@@ -18,7 +18,7 @@ from pushup.core.poll import Poll
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Holder, Subscription
-from pushup.node import Node
+from pushup.node.node import Node
 from tests.simulation.world import World
 
 BUG = "a bug that only this node has"

@@ -1,7 +1,7 @@
 """The parent process of several workers on one machine: it has the order, and hands its state to each new worker.
 
 The real `Hub`, above a memory or a journal. Workers are `Server`s on the same machine. What replaces workers in reality
-(`pushup.workers.crew`) is not simulated: servers that end start again, as on machines of their own.
+(`pushup.workers.supervisor`) is not simulated: servers that end start again, as on machines of their own.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pushup.clock import WATCH_SECONDS, SteadyTime
 from pushup.core.commands import Entry, Outcome, Publish
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
-from pushup.core.transfer import Outgoing, Piece
-from pushup.link import Link
-from pushup.settings import Settings
+from pushup.core.state_transfer import Outgoing, Piece
+from pushup.settings.settings import Settings
+from pushup.transport.framed_link import Link
 from tests.simulation.disk import Disk
 from tests.simulation.local_broadcasts import make_local_broadcast
 from tests.simulation.network import End, Network

@@ -13,29 +13,29 @@ from twisted.internet.defer import Deferred
 
 from pushup.broadcast import Broadcast
 from pushup.broadcast.formats import NotUnderstood
-from pushup.broadcast.high_water import HighWater
-from pushup.broadcast.hub.broadcast import HubBroadcast
+from pushup.broadcast.hub.worker_broadcast import HubBroadcast
 from pushup.broadcast.journal_file import JournalError
-from pushup.broadcast.redis.broadcast import RedisBroadcast
-from pushup.broadcast.redis.connection import RedisConnection
-from pushup.broadcast.redis.errors import CannotConnect, ErrorReply, Lost
+from pushup.broadcast.progress_mark import ProgressMark
 from pushup.broadcast.redis.log import LEASE_SECONDS
+from pushup.broadcast.redis.redis_broadcast import RedisBroadcast
+from pushup.broadcast.redis.redis_connection import RedisConnection
+from pushup.broadcast.redis.redis_errors import CannotConnect, ErrorReply, Lost
 from pushup.clock import SteadyTime
 from pushup.core.subscription import Holder
-from pushup.link import Link
 from pushup.metrics import Metrics
 from pushup.net.api.access import Access
 from pushup.net.api.application import Api
-from pushup.net.api.machine import OneProcess
-from pushup.net.api.origins import Origins
+from pushup.net.api.cors import Origins
+from pushup.net.api.error_responses import Refusals
 from pushup.net.api.poll_parameters import PollReader
-from pushup.net.api.refusals import Refusals
+from pushup.net.api.server_view import OneProcess
 from pushup.net.api.streaming import Streaming
 from pushup.net.edge import Edge
 from pushup.net.listener import Listener
-from pushup.node import Node
+from pushup.node.node import Node
 from pushup.service import PushUpService
-from pushup.settings import Settings
+from pushup.settings.settings import Settings
+from pushup.transport.framed_link import Link
 from tests.net.in_memory import InMemoryReactor
 from tests.next_version import know
 from tests.simulation import parent, redis_server
@@ -289,7 +289,7 @@ class Server:
             clock=clock,
             wall=process.clock.wall,
             random=random,
-            high_water=HighWater(SimulatedMark(self.disk), SimulatedHelpers(process, self.disk), clock),
+            high_water=ProgressMark(SimulatedMark(self.disk), SimulatedHelpers(process, self.disk), clock),
         )
 
     @property

@@ -12,15 +12,15 @@ from zope.interface import implementer
 
 from loadtest.history import events
 from loadtest.history.events import BrokenPromise, Event
-from pushup import link as link_module
 from pushup.broadcast.redis.log import SCRIPTS
-from pushup.core import state, transfer
+from pushup.core import state, state_transfer
 from pushup.core.limits import Limits
-from pushup.core.rules import LATEST_VERSION
-from pushup.drain import DrainLimits
+from pushup.core.machine_rules import LATEST_VERSION
 from pushup.net.api.streaming import StreamLimits
-from pushup.server_settings import ServerSettings
-from pushup.settings import Settings
+from pushup.node.drain import DrainLimits
+from pushup.settings.server import ServerSettings
+from pushup.settings.settings import Settings
+from pushup.transport import framed_link as link_module
 from tests.next_version import NEXT_VERSION, know, next_version
 from tests.simulation import inside, reach
 from tests.simulation.balancer import Balancer
@@ -97,7 +97,7 @@ class Simulation:
         self.jumps_alone = {step.kind for step in plan.steps if step.kind in WEIGHTS} == {"jump"}
         self.parent: Parent | None = None
         if "has_parent" in setup:
-            transfer.PIECE = transfer.LAST = setup["piece"]
+            state_transfer.PIECE = state_transfer.LAST = setup["piece"]
             link_module.UNSENT_LIMIT_BYTES = setup["unsent_limit"]
             self.parent = Parent(self.world, self.network, self.kind, settings)
             self.parent.start()
@@ -811,7 +811,7 @@ def simulate(plan: Plan, observe: Callable[[Simulation], None] | None = None) ->
 def _simulate(plan: Plan, observe: Callable[[Simulation], None] | None) -> Result:
     broken = ""
     expire_at_most = state.EXPIRE_AT_MOST
-    sizes = transfer.PIECE, transfer.LAST, link_module.UNSENT_LIMIT_BYTES
+    sizes = state_transfer.PIECE, state_transfer.LAST, link_module.UNSENT_LIMIT_BYTES
     simulation = Simulation(plan)
     if observe is not None:
         observe(simulation)
@@ -826,7 +826,7 @@ def _simulate(plan: Plan, observe: Callable[[Simulation], None] | None) -> Resul
     finally:
         globalLogPublisher.removeObserver(log)
         state.EXPIRE_AT_MOST = expire_at_most
-        transfer.PIECE, transfer.LAST, link_module.UNSENT_LIMIT_BYTES = sizes
+        state_transfer.PIECE, state_transfer.LAST, link_module.UNSENT_LIMIT_BYTES = sizes
         for server in simulation.servers:
             server.forget()
         if simulation.other is not None:

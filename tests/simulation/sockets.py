@@ -11,10 +11,10 @@ from typing import Any, cast
 from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
 from twisted.python.failure import Failure
 
-from pushup.link import Link
 from pushup.net.wait import dispatch
 from pushup.net.wait.demultiplexer import Demultiplexer, Watched
-from pushup.shared_transport import SharedTransport
+from pushup.transport.adopted_transport import SharedTransport
+from pushup.transport.framed_link import Link
 from tests.simulation.network import End
 from tests.simulation.world import Process
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Raw
 
-from pushup.link import Link
-from pushup.settings import Settings
-from pushup.workers import control
-from pushup.workers.crew import Crew
+from pushup.settings.settings import Settings
+from pushup.transport.framed_link import Link
+from pushup.workers import control_protocol
 from pushup.workers.machine_metrics import Family, Sample
+from pushup.workers.supervisor import Supervisor
 from tests.piped_links import TurnClock, join
 
 PARENT = Family("parents", "gauge", "", [Sample("parents", {}, 1.0)])
@@ -25,9 +25,9 @@ class StandIn:
 
     def __init__(self, number: int, link: Link, order: Link | None, clock: TurnClock) -> None:
         self.number = number
-        self.heard: list[control.ToWorker] = []
+        self.heard: list[control_protocol.ToWorker] = []
         """What the parent has said, without questions."""
-        self.questions: list[control.Question] = []
+        self.questions: list[control_protocol.Question] = []
         self.signals: list[int] = []
         self.status: int | None = None
         self.order = order
@@ -37,8 +37,8 @@ class StandIn:
             self._order_end, self._parent_order_end = join(Link(lambda body: None, lambda reason: None), order, clock)
 
     def _received(self, body: bytes) -> None:
-        message = control.read_by_worker(body)
-        if isinstance(message, control.Question):
+        message = control_protocol.read_by_worker(body)
+        if isinstance(message, control_protocol.Question):
             self.questions.append(message)
         else:
             self.heard.append(message)
@@ -47,9 +47,9 @@ class StandIn:
         self._end.carry()
         self._parent_end.carry()
 
-    def says(self, message: control.ToParent) -> None:
+    def says(self, message: control_protocol.ToParent) -> None:
         """Let the parent hear this."""
-        self._link.send(control.frame(message))
+        self._link.send(control_protocol.frame(message))
         self._end.carry()
 
     def says_bytes(self, frame: bytes) -> None:
@@ -58,12 +58,12 @@ class StandIn:
 
     def signs(self, why_not_ready: str | None = None) -> None:
         """Send a heartbeat."""
-        self.says(control.Sign(why_not_ready))
+        self.says(control_protocol.Sign(why_not_ready))
 
     def answers(self, body: object) -> None:
         """Answer the oldest question."""
         self.carry()
-        self.says(control.Answer(self.questions.pop(0).number, Raw(msgspec.json.encode(body))))
+        self.says(control_protocol.Answer(self.questions.pop(0).number, Raw(msgspec.json.encode(body))))
 
     def closes_its_links(self) -> None:
         """As when its process ends, which may take a little longer."""
@@ -102,7 +102,7 @@ class Ship:
         """Starting fails with these next."""
         self.readies = 0
         self.settings = Settings()
-        self.crew = Crew(
+        self.crew = Supervisor(
             size,
             self.settings,
             self._start,

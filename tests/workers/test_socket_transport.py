@@ -6,8 +6,8 @@ import socket
 from collections.abc import Callable
 from typing import cast
 
-from pushup.link import Link, framed
 from pushup.net.wait.demultiplexer import Demultiplexer, Watched
+from pushup.transport.framed_link import Link, framed
 from pushup.workers.socket_transport import FULL_BYTES, SocketTransport
 
 

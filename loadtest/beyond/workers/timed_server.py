@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from loadtest.beyond.stalls_server import time_turns
 from pushup.cli import main
-from pushup.workers import child
+from pushup.workers import worker_process
 
 if __name__ == "__main__":
-    child.MODULE = "loadtest.beyond.workers.timed_worker_server"
+    worker_process.MODULE = "loadtest.beyond.workers.timed_worker_server"
     time_turns()
     main()

@@ -9,7 +9,7 @@ from typing import Any
 
 from loadtest.beyond.stalls_probe import LongestTurn, TimedPoller
 from loadtest.beyond.stalls_server import TURNS_FILE
-from pushup.cli.worker import main
+from pushup.cli.worker_command import main
 
 
 def time_turns(number: str) -> None:

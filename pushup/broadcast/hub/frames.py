@@ -11,8 +11,8 @@ from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError
 from pushup.core.refusals import Refusal
 from pushup.core.snapshot import Changes
-from pushup.core.transfer import Piece
-from pushup.link import framed
+from pushup.core.state_transfer import Piece
+from pushup.transport.framed_link import framed
 
 
 class Append(Struct, frozen=True, tag="append", array_like=True, forbid_unknown_fields=True):

@@ -19,15 +19,15 @@ from twisted.logger import Logger
 from pushup import __version__
 from pushup.broadcast import Broadcast, Follower, HoldsState
 from pushup.broadcast.hub import frames
-from pushup.broadcast.hub.turns import Turns
+from pushup.broadcast.hub.link_budget import Turns
 from pushup.broadcast.members import Member
-from pushup.broadcast.pace import units_of
+from pushup.broadcast.work_budget import units_of
 from pushup.core.commands import Entry, Outcome
 from pushup.core.errors import PushUpError
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
-from pushup.core.transfer import Outgoing
-from pushup.link import Link
+from pushup.core.state_transfer import Outgoing
+from pushup.transport.framed_link import Link
 
 BEAT_SECONDS = 1.0
 """How often workers get the time and each other's state: the parent's heartbeat."""

@@ -4,18 +4,18 @@ Redis carries publications, never polls: each node reads the log and answers its
 
 | file | what it defines |
 |---|---|
-| `broadcast` | the broadcast that a node sees; joins the parts below |
+| `redis_broadcast` | the broadcast that a node sees; joins the parts below |
 | `session` | connects, follows the log and appends to it; reconnects after a failure |
 | `recovery` | what a node does when it has connected, e.g. if Redis has lost entries: a decision, without I/O |
 | `catch_up` | finds out the situation, and carries out what `recovery` decides |
 | `durability` | whether a restart of Redis loses nothing |
 | `replica` | applies entries; notices one that does not follow the last (`Diverged`) |
-| `reporting` | four times a second: lease, members, whether reading is stuck |
+| `heartbeat` | four times a second: lease, members, whether reading is stuck |
 | `lease` | until when a node may say that there is nothing else |
-| `first_node`, `saving` | what one node does for all, such as saving the checkpoint |
-| `pending`, `confirmations` | publishers that wait until their entry is read back; until it is replicated or stable |
+| `leader`, `checkpoint_saver` | what one node does for all, such as saving the checkpoint |
+| `pending_publishers`, `acknowledgements` | publishers waiting for their entry; for it to be replicated or stable |
 | `log`, `records`, `replies` | the keys in Redis and the operations on them, the atomic ones as scripts; what is read |
-| `loading`, `pieces` | reads the checkpoint and the entries after it, in pieces; their size |
+| `checkpoint_loader`, `chunk_size` | reads the checkpoint and the entries after it, in pieces; their size |
 | `append.lua` | appends a command to the log |
 | `begin.lua` | begins a new epoch |
 | `load.lua` | reads the head of the checkpoint, and has saves wait until its parts were read |
@@ -26,6 +26,6 @@ Redis carries publications, never polls: each node reads the log and answers its
 | `switch.lua` | appends an entry that changes how the log is followed |
 | `vouch.lua` | after a restart of Redis: who has found all that it knows in the log |
 | `connector`, `address` | finds Redis, with or without Sentinels; the URL |
-| `connection`, `errors` | Redis' protocol, on hiredis; error replies and other failures as types |
-| `limits` | the settings |
+| `redis_connection`, `redis_errors` | Redis' protocol, on hiredis; error replies and other failures as types |
+| `redis_limits` | the settings |
 """

@@ -12,18 +12,18 @@ from twisted.logger import Logger
 
 from pushup.broadcast.epochs import next_epoch, order_of
 from pushup.broadcast.formats import NotUnderstood
-from pushup.broadcast.high_water import Mark
-from pushup.broadcast.pace import Pace, free, work_of
+from pushup.broadcast.progress_mark import Mark
 from pushup.broadcast.redis.durability import Durability
-from pushup.broadcast.redis.errors import Malformed
 from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.records import LastEntry, Loaded, Tail
 from pushup.broadcast.redis.recovery import Action, Contents, Situation, decide
+from pushup.broadcast.redis.redis_errors import Malformed
 from pushup.broadcast.redis.replica import Replica, restored
+from pushup.broadcast.work_budget import Pace, free, work_of
 from pushup.core.commands import Continue, Entry
 from pushup.core.cursor import Cursor
-from pushup.core.past_epochs import PastEpochs
-from pushup.core.slices import head_of_new_epoch, rows_of_new_epoch
+from pushup.core.epoch_history import PastEpochs
+from pushup.core.incremental import head_of_new_epoch, rows_of_new_epoch
 from pushup.core.state import ReplicatedState
 
 VOUCH_SECONDS = 6.0

@@ -10,9 +10,9 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 
 from pushup.broadcast.redis.address import RedisAddress
-from pushup.broadcast.redis.connection import RedisConnection
-from pushup.broadcast.redis.errors import CannotConnect, ErrorReply, Lost
-from pushup.shared_transport import SharedTransport
+from pushup.broadcast.redis.redis_connection import RedisConnection
+from pushup.broadcast.redis.redis_errors import CannotConnect, ErrorReply, Lost
+from pushup.transport.adopted_transport import SharedTransport
 
 
 class Connects(Protocol):
@@ -87,7 +87,7 @@ class Connector:
     async def _open(self, host: str, port: int, *, tls: bool) -> RedisConnection:
         endpoint: IStreamClientEndpoint = HostnameEndpoint(self._reactor, host, port, timeout=self._timeout)
         if tls:
-            from pushup.tls import ClientTls  # needs the extra `tls`
+            from pushup.transport.client_tls import ClientTls  # needs the extra `tls`
 
             endpoint = wrapClientTLS(ClientTls(host), endpoint)
         connection = RedisConnection(self._reactor, self._timeout, self._adopt)

@@ -6,7 +6,7 @@
 | `{PREFIX}:4:state` | hash: cluster, epoch and its run of Redis; the end of the log; the version; the checkpoint |
 | `{PREFIX}:4:log` | stream: the entries, by their last sequence; trimmed some time after the checkpoint contains them |
 | `{PREFIX}:4:rows` | hash: the checkpoint's rows, by their keys (`pushup.core.tables`) |
-| `{PREFIX}:4:loads` | until when saves wait for each node that reads the checkpoint (`loading`) |
+| `{PREFIX}:4:loads` | until when saves wait for each node that reads the checkpoint (`checkpoint_loader`) |
 | `{PREFIX}:4:begin:{EPOCH}` | hash: the rows of an epoch that is about to begin |
 | `{PREFIX}:4:leases`, `:members` | until when each node counts as alive, and what is known of it |
 | `{PREFIX}:4:vouchers` | after a restart of Redis: which nodes have found all that they know in the log (`recovery`) |
@@ -31,12 +31,12 @@ from twisted.internet.defer import Deferred, FirstError, gatherResults
 
 from pushup.broadcast.epochs import order_of
 from pushup.broadcast.formats import FORMAT, IN_REDIS, check_known, other_format
-from pushup.broadcast.redis.connection import RedisConnection, Reply
+from pushup.broadcast.redis.checkpoint_loader import Loading
+from pushup.broadcast.redis.chunk_size import PIECE_OF_EPOCH, Count
 from pushup.broadcast.redis.connector import Connects
-from pushup.broadcast.redis.errors import EpochOver, ErrorCode, ErrorReply, Incomplete, Lost
-from pushup.broadcast.redis.loading import Loading
-from pushup.broadcast.redis.pieces import PIECE_OF_EPOCH, Count
 from pushup.broadcast.redis.records import LastEntry, Loaded, Report, SavedHead, Tail, Vouchers
+from pushup.broadcast.redis.redis_connection import RedisConnection, Reply
+from pushup.broadcast.redis.redis_errors import EpochOver, ErrorCode, ErrorReply, Incomplete, Lost
 from pushup.broadcast.redis.replies import (
     TAIL_FIELDS,
     LogEntries,

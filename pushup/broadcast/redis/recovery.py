@@ -24,7 +24,7 @@ the log is not proven to be complete. To *continue an epoch* under a new name is
 valid up to where the log ended. A cursor beyond that has seen what this log does not contain, and is lost for good. No
 epoch spans two runs of Redis, so a sequence never means two entries in one epoch.
 
-While the log is followed, a loss is noticed by `replica` (the next entry does not follow) or `reporting` (the end of
+While the log is followed, a loss is noticed by `replica` (the next entry does not follow) or `heartbeat` (the end of
 the log is not in place). Both raise `Diverged`; the node then reconnects, and the rules above apply.
 """
 
@@ -35,11 +35,11 @@ from enum import Enum
 from msgspec import Struct
 
 from pushup.broadcast.epochs import order_of
-from pushup.broadcast.high_water import lacks
+from pushup.broadcast.progress_mark import lacks
 from pushup.broadcast.redis.records import LastEntry, Tail
 from pushup.core.cursor import Cursor
-from pushup.core.past_epochs import PastEpochs
-from pushup.core.rules import LATEST_VERSION
+from pushup.core.epoch_history import PastEpochs
+from pushup.core.machine_rules import LATEST_VERSION
 
 
 class Action(Enum):

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from pushup.broadcast.formats import IN_REDIS, check_known
-from pushup.broadcast.redis.errors import Malformed
 from pushup.broadcast.redis.records import LogEntry, Tail, Unreadable
+from pushup.broadcast.redis.redis_errors import Malformed
 from pushup.core.commands import Command, Entry, Publish
 
 _command = msgspec.json.Decoder(Command)

@@ -5,19 +5,19 @@
 | `application` | the table of all calls; one request, from the check of its access to the response of last resort |
 | `router` | path and method -> call; OPTIONS, 404, 405 |
 | `streaming`, `event_encoding` | event streams, which poll for their clients; their bytes |
-| `polling`, `publishing`, `channels`, `operations` | the handlers, by concern |
-| `machine` | what is asked about all processes of a server |
-| `script` | `pushup.js` for web pages |
+| `polling`, `publishing`, `channel_routes`, `health` | the handlers, by concern |
+| `server_view` | what is asked about all processes of a server |
+| `browser_client` | `pushup.js` for web pages |
 | `poll_parameters` | the parameters of a poll |
 | `memo` | what was made of query strings, bounded in bytes |
 | `bodies` | the other JSON that clients send, and what they are sent |
-| `shapes` | the fields of this JSON |
-| `limits` | what one request can ask for |
+| `schemas` | the fields of this JSON |
+| `api_limits` | what one request can ask for |
 | `decoding` | JSON -> values, and what is wrong with a body in plain words |
 | `suggestions` | "did you mean ...?" |
 | `access` | request -> grant |
-| `origins` | which web pages may use this server (CORS) |
+| `cors` | which web pages may use this server (CORS) |
 | `authorized_polls` | a poll's grant, when the application decides who may poll |
-| `refusals` | errors -> responses; who was refused is counted and logged |
+| `error_responses` | errors -> responses; who was refused is counted and logged |
 | `request_log` | a log line for each request, at level debug |
 """

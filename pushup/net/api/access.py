@@ -16,8 +16,8 @@ from typing import Protocol
 from pushup.core.channels import unknown_channel
 from pushup.core.errors import Forbidden, Unauthorized
 from pushup.core.grant import EVERYTHING, NOTHING, Grant, Right, Scope
-from pushup.net.api.origins import Origins
-from pushup.net.errors import ForbiddenOrigin, MisdirectedRequest
+from pushup.net.api.cors import Origins
+from pushup.net.http_errors import ForbiddenOrigin, MisdirectedRequest
 from pushup.net.request import Request
 from pushup.secret_files import named_key
 
@@ -50,7 +50,7 @@ class Names(Protocol):
 
 
 class Access:
-    """Decides by the settings `publish_keys`, `hosts`, and `cors_origins` (`origins`)."""
+    """Decides by the settings `publish_keys`, `hosts`, and `cors_origins` (`cors`)."""
 
     def __init__(
         self, *, publish_keys: tuple[str, ...] = (), origins: Origins | None = None, hosts: tuple[str, ...] = ()

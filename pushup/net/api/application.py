@@ -16,22 +16,22 @@ from pushup.core.errors import PushUpError
 from pushup.core.grant import NOTHING, READS_EVERYTHING, Grant
 from pushup.core.subscription import Subscription
 from pushup.net.api.access import Access
+from pushup.net.api.api_limits import PublicationLimits
 from pushup.net.api.authorized_polls import AuthorizedPolls
-from pushup.net.api.channels import ChannelNode, Channels
-from pushup.net.api.limits import PublicationLimits
-from pushup.net.api.machine import Machine
-from pushup.net.api.operations import OperatedNode, Operations
-from pushup.net.api.origins import Origins, preflight_headers
+from pushup.net.api.browser_client import Script
+from pushup.net.api.channel_routes import ChannelNode, Channels
+from pushup.net.api.cors import Origins, preflight_headers
+from pushup.net.api.error_responses import Refusals
+from pushup.net.api.health import OperatedNode, Operations
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.polling import PolledNode, Polling
 from pushup.net.api.publishing import Publishing, PublishingNode
-from pushup.net.api.refusals import Refusals
 from pushup.net.api.request_log import shown_target
 from pushup.net.api.router import Call, Router
-from pushup.net.api.script import Script
+from pushup.net.api.server_view import ServerView
 from pushup.net.api.streaming import Streaming
-from pushup.net.errors import InternalError
-from pushup.net.exchange import Application, Exchange, Held
+from pushup.net.application_interface import Application, Exchange, Held
+from pushup.net.http_errors import InternalError
 from pushup.net.problems import problem
 from pushup.net.request import Request
 from pushup.net.responses import Header, Response
@@ -68,7 +68,7 @@ class Api:
         access: Access,
         origins: Origins,
         refusals: Refusals,
-        machine: Machine,
+        machine: ServerView,
         authorized_polls: AuthorizedPolls | None = None,
         streaming: Streaming | None = None,
     ) -> None:

@@ -15,14 +15,14 @@ from twisted.internet.defer import Deferred
 from pushup.core.answer import Answer
 from pushup.core.errors import Overloaded, PushUpError
 from pushup.core.grant import Grant
+from pushup.core.held_by_subject import HeldBySubject, HeldOnGrant
 from pushup.core.poll import Poll
 from pushup.core.subscription import Holder, Subscription
-from pushup.held_by_subject import HeldBySubject, HeldOnGrant
 from pushup.net.api.access import Names, check_channels
 from pushup.net.api.bodies import json_response
-from pushup.net.api.shapes import AnswerWithTicket
-from pushup.net.errors import TicketExpired
-from pushup.net.exchange import Cancellable, Exchange
+from pushup.net.api.schemas import AnswerWithTicket
+from pushup.net.application_interface import Cancellable, Exchange
+from pushup.net.http_errors import TicketExpired
 from pushup.net.problems import problem
 from pushup.net.request import Request
 

@@ -7,7 +7,7 @@
     {"name": "tag:c++", "ttl": 3600}                                      create; both optional
     {"ttl": 3600}                                                         renew; optional
 
-`data` is checked to be JSON in UTF-8 and kept as it was written. `shapes` has the fields; a
+`data` is checked to be JSON in UTF-8 and kept as it was written. `schemas` has the fields; a
 poll's body is read in `poll_parameters`.
 """
 
@@ -23,9 +23,9 @@ from pushup.core.channels import is_id
 from pushup.core.commands import Ack, Confirmation, Create, Draft, Publish, Published, Renew
 from pushup.core.errors import BadRequest
 from pushup.core.message import Attributes, attributes_of
+from pushup.net.api.api_limits import PublicationLimits
 from pushup.net.api.decoding import BodyDecoder
-from pushup.net.api.limits import PublicationLimits
-from pushup.net.api.shapes import (
+from pushup.net.api.schemas import (
     ACK_SECONDS,
     CreateBody,
     MessageBody,
@@ -34,7 +34,7 @@ from pushup.net.api.shapes import (
     PublishedOne,
     RenewBody,
 )
-from pushup.net.errors import MessageTooLarge
+from pushup.net.http_errors import MessageTooLarge
 from pushup.net.responses import Response
 
 NAME_LIMIT_BYTES = 255

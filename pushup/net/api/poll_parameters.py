@@ -19,11 +19,11 @@ from urllib.parse import unquote_to_bytes
 from pushup.core.cursor import parse_cursor
 from pushup.core.errors import BadRequest
 from pushup.core.poll import CHANNEL_OVERHEAD_BYTES, Poll, Selection
+from pushup.net.api.api_limits import PollLimits
 from pushup.net.api.bodies import check_name
 from pushup.net.api.decoding import BodyDecoder
-from pushup.net.api.limits import PollLimits
 from pushup.net.api.memo import Memo
-from pushup.net.api.shapes import PollBody
+from pushup.net.api.schemas import PollBody
 from pushup.net.api.suggestions import shown_name, suggestion
 
 REMEMBERED_BYTES = 256 * 1024

@@ -20,7 +20,7 @@ from pushup.core.subscription import Holder, Subscription
 from pushup.net.api.authorized_polls import AuthorizedPolls, GrantedPoll
 from pushup.net.api.bodies import json_response
 from pushup.net.api.poll_parameters import PollReader
-from pushup.net.exchange import Exchange
+from pushup.net.application_interface import Exchange
 from pushup.net.request import Request
 
 

@@ -10,10 +10,10 @@ from pushup.core.cursor import Cursor
 from pushup.core.errors import BadRequest, PushUpError
 from pushup.core.grant import Grant
 from pushup.net.api.access import Names, check_channels
+from pushup.net.api.api_limits import PublicationLimits
 from pushup.net.api.bodies import read_publication, write_published
-from pushup.net.api.limits import PublicationLimits
-from pushup.net.api.refusals import Refusals
-from pushup.net.exchange import Exchange
+from pushup.net.api.error_responses import Refusals
+from pushup.net.application_interface import Exchange
 from pushup.net.request import Request
 from pushup.net.responses import Response
 

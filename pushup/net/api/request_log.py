@@ -9,7 +9,7 @@ from twisted.logger import Logger
 
 from pushup.core.answer import Answer
 from pushup.core.errors import PushUpError
-from pushup.net.exchange import Application, Client, Exchange, Held, Streamed
+from pushup.net.application_interface import Application, Client, Exchange, Held, Streamed
 from pushup.net.request import Request
 from pushup.net.responses import Header, Response
 

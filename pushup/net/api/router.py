@@ -13,8 +13,8 @@ from twisted.internet.defer import Deferred
 from pushup.core.errors import BadRequest
 from pushup.core.grant import Grant, Right
 from pushup.net.api.bodies import check_name
-from pushup.net.errors import MethodNotAllowed, UnknownResource
-from pushup.net.exchange import Exchange
+from pushup.net.application_interface import Exchange
+from pushup.net.http_errors import MethodNotAllowed, UnknownResource
 from pushup.net.request import Request
 
 Handler = Callable[[Request, Any, Exchange, Grant], Deferred[None] | None]

@@ -24,15 +24,15 @@ from pushup.core.answer import Answer
 from pushup.core.cursor import Cursor, Start, parse_cursor
 from pushup.core.errors import BadRequest, PushUpError
 from pushup.core.grant import EVERYTHING, Grant
+from pushup.core.held_by_subject import HeldBySubject, HeldOnGrant
 from pushup.core.poll import Poll, Selection
 from pushup.core.subscription import Holder, Subscription
-from pushup.held_by_subject import HeldBySubject, HeldOnGrant
 from pushup.net.api.authorized_polls import AuthorizedPolls
 from pushup.net.api.event_encoding import EventEncoding, EventEncodings
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.polling import PolledNode
-from pushup.net.errors import NotAcceptable
-from pushup.net.exchange import Exchange, Streamed
+from pushup.net.application_interface import Exchange, Streamed
+from pushup.net.http_errors import NotAcceptable
 from pushup.net.problems import problem
 from pushup.net.request import Request
 

@@ -6,21 +6,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pushup.broadcast import Broadcast, Follower, HoldsState
-from pushup.broadcast.high_water import HighWater, Mark, MarkFile, mark_path
-from pushup.broadcast.hub.broadcast import HubBroadcast
+from pushup.broadcast.admission import WaitingLimits
 from pushup.broadcast.hub.hub import Hub
+from pushup.broadcast.hub.worker_broadcast import HubBroadcast
 from pushup.broadcast.journal import Journal
 from pushup.broadcast.journal_file import JournalFile
 from pushup.broadcast.journal_start import open_journal
 from pushup.broadcast.members import Member
 from pushup.broadcast.memory import MemoryBroadcast
-from pushup.broadcast.waiting import WaitingLimits
+from pushup.broadcast.progress_mark import Mark, MarkFile, ProgressMark, mark_path
 from pushup.core.commands import Ack, Command, Confirmation, Entry, Outcome, Published
 from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
-from pushup.link import Link
+from pushup.transport.framed_link import Link
 from tests.broadcast.stepped_helpers import AtOnce, SteppedHelpers, name_epoch
 from tests.piped_links import BUFFER_BYTES, ENOUGH, PipeEnd, TurnClock, join
 
@@ -227,7 +227,7 @@ class JournaledMachine(Machine):
         def make(clock: TurnClock) -> Journal:
             return Journal(
                 open_file,
-                high_water=HighWater(MarkFile(mark_path(path)), AtOnce(), clock),
+                high_water=ProgressMark(MarkFile(mark_path(path)), AtOnce(), clock),
                 waiting_limits=WaitingLimits(waiting_limit_bytes=waiting_limit_bytes),
                 helpers=self.helpers,
                 clock=clock,

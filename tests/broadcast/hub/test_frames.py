@@ -37,8 +37,8 @@ from pushup.core.limits import Limits
 from pushup.core.refusals import Refusal
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
-from pushup.core.transfer import Outgoing
-from pushup.link import LENGTH_BYTES
+from pushup.core.state_transfer import Outgoing
+from pushup.transport.framed_link import LENGTH_BYTES
 from tests.core.builders import batch, draft, publish
 from tests.core.random_entries import random_entries
 

@@ -7,13 +7,13 @@ from random import Random
 import pytest
 from twisted.internet.defer import Deferred
 
-from pushup.broadcast import pace
-from pushup.broadcast.hub import broadcast, frames
+from pushup.broadcast import work_budget
+from pushup.broadcast.hub import frames, worker_broadcast
 from pushup.broadcast.hub.hub import BEAT_SECONDS
-from pushup.core import transfer
+from pushup.core import state_transfer
 from pushup.core.commands import Close, Confirmation, Published
 from pushup.core.state import ReplicatedState
-from pushup.link import LENGTH_BYTES
+from pushup.transport.framed_link import LENGTH_BYTES
 from tests.broadcast.hub.machine import EPOCH, Machine, Worker
 from tests.core.builders import publish
 from tests.core.random_entries import random_commands
@@ -22,8 +22,8 @@ from tests.core.random_entries import random_commands
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """One that hands its state over in small pieces; there are 30 channels, and no worker yet."""
-    monkeypatch.setattr(transfer, "PIECE", 3)
-    monkeypatch.setattr(transfer, "LAST", 4)
+    monkeypatch.setattr(state_transfer, "PIECE", 3)
+    monkeypatch.setattr(state_transfer, "LAST", 4)
     machine = Machine()
     for number in range(30):
         machine.hub_publishes(publish(f"c{number}"))
@@ -246,8 +246,8 @@ def fails(state: ReplicatedState) -> None:
 @pytest.fixture
 def slow_to_restore(monkeypatch: pytest.MonkeyPatch) -> None:
     """Restoring a state of 30 channels takes several turns."""
-    monkeypatch.setattr(pace, "TURN_UNITS", 10)
-    monkeypatch.setattr(broadcast, "STEP_UNITS", 5)
+    monkeypatch.setattr(work_budget, "TURN_UNITS", 10)
+    monkeypatch.setattr(worker_broadcast, "STEP_UNITS", 5)
 
 
 def restoring(machine: Machine) -> Worker:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from twisted.internet.defer import Deferred
 
+from pushup.broadcast.admission import size_of
 from pushup.broadcast.hub import frames
-from pushup.broadcast.hub.broadcast import SILENCE_SECONDS, UNKNOWN_EPOCHS
 from pushup.broadcast.hub.hub import BEAT_SECONDS
-from pushup.broadcast.pace import ENTRY_UNITS, TURN_UNITS
-from pushup.broadcast.waiting import size_of
+from pushup.broadcast.hub.worker_broadcast import SILENCE_SECONDS, UNKNOWN_EPOCHS
+from pushup.broadcast.work_budget import ENTRY_UNITS, TURN_UNITS
 from pushup.core.commands import (
     Ack,
     Close,
@@ -28,7 +28,7 @@ from pushup.core.commands import (
 )
 from pushup.core.cursor import Cursor
 from pushup.core.errors import KeyReused, Overloaded, Unavailable, UnknownChannel
-from pushup.link import framed
+from pushup.transport.framed_link import framed
 from tests.broadcast.hub.machine import AHEAD, EPOCH, JournaledMachine, Machine, Worker
 from tests.core.builders import batch, draft, publish
 
@@ -644,7 +644,7 @@ def test_the_hub_is_ready_when_its_broadcast_is(journaled: JournaledMachine, log
 
 def test_a_worker_that_is_too_far_behind_is_given_up(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits for it in the parent is bounded; the others do not notice."""
-    monkeypatch.setattr("pushup.link.UNSENT_LIMIT_BYTES", 200_000)
+    monkeypatch.setattr("pushup.transport.framed_link.UNSENT_LIMIT_BYTES", 200_000)
     stuck, good = machine.start(2)
     stuck.end.is_reading = False
     command = publish("a", data=f'"{"x" * 10_000}"')

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from pushup.broadcast import pace
-from pushup.broadcast.hub import broadcast
-from pushup.core import transfer
+from pushup.broadcast import work_budget
+from pushup.broadcast.hub import worker_broadcast
+from pushup.core import state_transfer
 from pushup.core.commands import Confirmation, Continue, Outcome, Published
 from pushup.core.cursor import Cursor
 from pushup.core.errors import Unavailable
@@ -122,10 +122,10 @@ class Play:
 def random(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Random:
     """With it, the size of pieces is chosen, and how many turns it takes to restore them."""
     random = Random(request.node.name)
-    monkeypatch.setattr(pace, "TURN_UNITS", random.choice((2, 20, 1500)))
-    monkeypatch.setattr(broadcast, "STEP_UNITS", random.choice((1, 500)))
-    monkeypatch.setattr(transfer, "PIECE", random.choice((1, 3, 20)))
-    monkeypatch.setattr(transfer, "LAST", random.choice((0, 5, 50)))
+    monkeypatch.setattr(work_budget, "TURN_UNITS", random.choice((2, 20, 1500)))
+    monkeypatch.setattr(worker_broadcast, "STEP_UNITS", random.choice((1, 500)))
+    monkeypatch.setattr(state_transfer, "PIECE", random.choice((1, 3, 20)))
+    monkeypatch.setattr(state_transfer, "LAST", random.choice((0, 5, 50)))
     return random
 
 

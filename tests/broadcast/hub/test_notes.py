@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 
 from pushup import __version__
 from pushup.broadcast.hub.hub import Hub
-from pushup.core import transfer
+from pushup.core import state_transfer
 from pushup.core.commands import Entry, Published
 from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
@@ -22,8 +22,8 @@ from tests.core.builders import publish
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A state of ten channels, c1 to c10, that is handed over one by one."""
-    monkeypatch.setattr(transfer, "PIECE", 1)
-    monkeypatch.setattr(transfer, "LAST", 0)
+    monkeypatch.setattr(state_transfer, "PIECE", 1)
+    monkeypatch.setattr(state_transfer, "LAST", 0)
     machine = Machine()
     change(machine, 10)
     return machine

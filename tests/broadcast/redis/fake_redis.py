@@ -20,8 +20,8 @@ from twisted.internet.error import ConnectionAborted, ConnectionDone
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from pushup.broadcast.redis.connection import RedisConnection
-from pushup.broadcast.redis.errors import CannotConnect
+from pushup.broadcast.redis.redis_connection import RedisConnection
+from pushup.broadcast.redis.redis_errors import CannotConnect
 from tests.broadcast.redis.commands import CHANGE_IF_ANY, NEED_MEMORY, WRITES, Commands, Data, Stream
 from tests.broadcast.redis.lua_scripts import Refusal, Scripts
 

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from pushup.broadcast.high_water import HighWater
-from pushup.broadcast.redis.broadcast import RedisBroadcast
-from pushup.broadcast.redis.connection import RedisConnection
+from pushup.broadcast.admission import WaitingLimits
+from pushup.broadcast.progress_mark import ProgressMark
 from pushup.broadcast.redis.connector import Connects
-from pushup.broadcast.redis.errors import CannotConnect
-from pushup.broadcast.redis.limits import RedisLimits
-from pushup.broadcast.waiting import WaitingLimits
+from pushup.broadcast.redis.redis_broadcast import RedisBroadcast
+from pushup.broadcast.redis.redis_connection import RedisConnection
+from pushup.broadcast.redis.redis_errors import CannotConnect
+from pushup.broadcast.redis.redis_limits import RedisLimits
 from pushup.core.answer import Answer
 from pushup.core.commands import Ack, Command, Confirmation, Outcome, Published
 from pushup.core.cursor import Cursor
@@ -26,7 +26,7 @@ from pushup.core.poll import Poll
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Subscription
 from pushup.metrics import Metrics
-from pushup.node import Node
+from pushup.node.node import Node
 from tests.broadcast.redis.fake_redis import TIMEOUT, FakeRedis
 from tests.core.builders import publish
 
@@ -97,7 +97,7 @@ class FollowingNode:
         timeout: float = TIMEOUT,
         redis_durable: bool = True,
         random: Callable[[], float] = lambda: 0.0,
-        high_water: HighWater | None = None,
+        high_water: ProgressMark | None = None,
         on_large: Callable[[], None] = lambda: None,
     ) -> None:
         self.clock = clock

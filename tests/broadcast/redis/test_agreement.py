@@ -10,14 +10,14 @@ import msgspec
 import pytest
 from twisted.logger import ILogObserver, globalLogPublisher
 
-from pushup.broadcast.redis.first_node import SETTLED_SECONDS, STUCK_SECONDS
+from pushup.broadcast.redis.leader import SETTLED_SECONDS, STUCK_SECONDS
 from pushup.broadcast.redis.records import LogEntry, NodeReport
 from pushup.broadcast.redis.replica import CannotApply
 from pushup.broadcast.redis.session import STUCK_RETRY_SECONDS
 from pushup.core.commands import Create, Entry, Outcome, Upgrade
 from pushup.core.errors import Unavailable
 from pushup.core.limits import ChannelPolicy, Limits
-from pushup.core.rules import LATEST_VERSION
+from pushup.core.machine_rules import LATEST_VERSION
 from pushup.core.state import ReplicatedState
 from tests.broadcast.redis.following_nodes import Cluster, FollowingNode, cluster_of
 from tests.core.builders import ids, poll, publish

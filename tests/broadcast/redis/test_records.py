@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pushup.broadcast.redis.pieces import Count
+from pushup.broadcast.redis.chunk_size import Count
 from pushup.broadcast.redis.records import Chain, LogEntry, SavedHead, Tail, Vouchers
 from pushup.broadcast.redis.replies import log_entry, tail_of
 from pushup.core.commands import Continue, Entry, Publish
 from pushup.core.cursor import Cursor
+from pushup.core.epoch_history import PastEpoch
 from pushup.core.limits import Limits
-from pushup.core.past_epochs import PastEpoch
 from pushup.core.snapshot import empty_head
 from tests.core.builders import draft, publish
 

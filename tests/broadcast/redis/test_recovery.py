@@ -14,9 +14,9 @@ from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.records import LastEntry, Tail
 from pushup.broadcast.redis.recovery import Action, Contents, Decision, Situation, decide
 from pushup.core.cursor import Cursor
+from pushup.core.epoch_history import PastEpoch, PastEpochs
 from pushup.core.limits import Limits
-from pushup.core.past_epochs import PastEpoch, PastEpochs
-from pushup.core.rules import LATEST_VERSION
+from pushup.core.machine_rules import LATEST_VERSION
 from pushup.core.state import ReplicatedState
 
 NO_LOG = Tail("", 0, b"")

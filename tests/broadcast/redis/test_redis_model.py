@@ -19,9 +19,9 @@ from pushup.broadcast.epochs import order_of
 from pushup.core.answer import Answer
 from pushup.core.commands import Outcome, Publish, Published
 from pushup.core.cursor import Cursor, Start, parse_cursor
+from pushup.core.epoch_history import PastEpochs
 from pushup.core.errors import Unavailable, UnknownChannel
 from pushup.core.limits import Limits
-from pushup.core.past_epochs import PastEpochs
 from pushup.core.poll import Poll, Selection
 from pushup.core.snapshot import Snapshot
 from pushup.core.subscription import Subscription

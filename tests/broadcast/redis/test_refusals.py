@@ -9,7 +9,7 @@ import pytest
 from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 from zope.interface import implementer
 
-from pushup.broadcast.redis.reporting import REPORT_SECONDS
+from pushup.broadcast.redis.heartbeat import REPORT_SECONDS
 from pushup.core.errors import Unavailable
 from tests.broadcast.redis.following_nodes import Cluster, FollowingNode
 from tests.core.builders import publish

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from pushup.broadcast.epochs import next_epoch, order_of
-from pushup.broadcast.high_water import MARK_SECONDS, HighWater
+from pushup.broadcast.progress_mark import MARK_SECONDS, ProgressMark
 from pushup.broadcast.redis.catch_up import VOUCH_SECONDS
+from pushup.broadcast.redis.chunk_size import PIECE_OF_EPOCH
 from pushup.broadcast.redis.log import SCRIPTS
-from pushup.broadcast.redis.pieces import PIECE_OF_EPOCH
 from pushup.core.commands import ChannelState, Create, Entry, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.state import ReplicatedState
@@ -576,7 +576,7 @@ def test_many_keys_are_kept_in_pieces(cluster: Cluster) -> None:
 
 def start_on(cluster: Cluster, disk: Disk) -> FollowingNode:
     """Start a node on a machine with this disk."""
-    return cluster.start(high_water=HighWater(disk, Now(), cluster.clock))
+    return cluster.start(high_water=ProgressMark(disk, Now(), cluster.clock))
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from pushup.broadcast.redis.errors import EpochOver, ErrorReply, Incomplete
 from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.records import LastEntry, Loaded, LogEntry, Report, Tail, Vouchers
+from pushup.broadcast.redis.redis_errors import EpochOver, ErrorReply, Incomplete
 from pushup.core.commands import (
     Close,
     Command,
@@ -31,10 +31,10 @@ from pushup.core.commands import (
     Upgrade,
 )
 from pushup.core.cursor import Cursor
+from pushup.core.incremental import head_of_new_epoch, rows_of_new_epoch
 from pushup.core.limits import Limits
+from pushup.core.machine_rules import LATEST_VERSION
 from pushup.core.restoration import restore
-from pushup.core.rules import LATEST_VERSION
-from pushup.core.slices import head_of_new_epoch, rows_of_new_epoch
 from pushup.core.snapshot import empty_head
 from pushup.core.state import ReplicatedState
 from tests.broadcast.redis.fake_redis import FakeRedis, Stream

@@ -12,14 +12,14 @@ from pushup.core.errors import Forbidden, Unauthorized, Unavailable
 from pushup.core.grant import EVERYTHING, NOTHING, Grant, Right
 from pushup.metrics import Metrics, MetricsPage
 from pushup.net.api.access import KNOWN_HOSTS_LIMIT, Access
-from pushup.net.api.origins import Origins
-from pushup.net.api.refusals import Refusals
+from pushup.net.api.cors import Origins
+from pushup.net.api.error_responses import Refusals
 from pushup.net.api.request_log import RequestLog
-from pushup.net.errors import SpokeTls
-from pushup.net.exchange import Client
-from pushup.net.rarely import LOG_SECONDS
+from pushup.net.application_interface import Client
+from pushup.net.http_errors import SpokeTls
+from pushup.net.log_throttle import LOG_SECONDS
 from pushup.net.request import Request
-from pushup.settings import SettingsError, read_settings
+from pushup.settings.settings import SettingsError, read_settings
 from tests.net.in_memory_node import AroundMemory, InMemoryNode, RecordingExchange
 from tests.net.in_memory_server import InMemoryServer
 from tests.net.observed_log import logged_at

@@ -10,12 +10,12 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from pushup.core.errors import BadRequest, Forbidden, Overloaded, PushUpError, Unauthorized, Unavailable
-from pushup.drain import SLICE
+from pushup.core.held_polls import SLICE
 from pushup.net.api.authorized_polls import GrantedPoll
 from pushup.net.api.bodies import write
 from pushup.net.problems import problem_type
 from pushup.net.responses import Response
-from pushup.node import DEADLINE_STEP_SECONDS
+from pushup.node.node import DEADLINE_STEP_SECONDS
 from tests.net.authorized_node import SECONDS, AuthorizedNode, Connected, poll_bytes
 from tests.net.event_reader import Event, read_chunks, read_events
 from tests.net.in_memory_node import RecordingExchange

@@ -10,9 +10,9 @@ from msgspec import Raw
 from pushup.core.commands import Confirmation, Create, Draft, Publish, Published, Renew
 from pushup.core.errors import BadRequest
 from pushup.core.message import Attributes
+from pushup.net.api.api_limits import PublicationLimits
 from pushup.net.api.bodies import read_create, read_publication, read_renew, write, write_published
-from pushup.net.api.limits import PublicationLimits
-from pushup.net.errors import MessageTooLarge
+from pushup.net.http_errors import MessageTooLarge
 
 LIMITS = PublicationLimits(message_limit_bytes=20, batch_limit=3, message_channels_limit=2)
 

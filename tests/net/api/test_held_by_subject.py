@@ -8,7 +8,7 @@ import pytest
 
 from pushup.core.answer import Answer
 from pushup.core.errors import Forbidden
-from pushup.drain import SLICE
+from pushup.core.held_polls import SLICE
 from pushup.net.api.authorized_polls import GrantedPoll
 from pushup.net.api.streaming import Stream
 from tests.net.authorized_node import SECONDS, AuthorizedNode, Connected

@@ -10,8 +10,8 @@ import pytest
 from pushup.core.errors import BadRequest
 from pushup.core.grant import NOTHING, Grant
 from pushup.net.api.router import Call, Router
-from pushup.net.errors import MethodNotAllowed, UnknownResource
-from pushup.net.exchange import Exchange
+from pushup.net.application_interface import Exchange
+from pushup.net.http_errors import MethodNotAllowed, UnknownResource
 from pushup.net.request import Request
 from tests.net.in_memory_node import RecordingExchange
 

@@ -1,0 +1,302 @@
+"""The worker's side: the broadcast that a worker's node sees. The order itself is in the parent process."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from pushup.broadcast import Broadcast, Follower, OnConfirmation, OnEnd, OnOutcome
+from pushup.broadcast.admission import WaitingLimits, WaitingRoom
+from pushup.broadcast.epochs import order_of
+from pushup.broadcast.hub import frames
+from pushup.broadcast.hub.hub import BEAT_SECONDS
+from pushup.broadcast.hub.link_budget import Turns
+from pushup.broadcast.members import Member
+from pushup.broadcast.work_budget import Pace, free, work_of
+from pushup.core.commands import Ack, Command, Confirmation, Entry, Outcome
+from pushup.core.cursor import Cursor
+from pushup.core.errors import PushUpError
+from pushup.core.refusals import Refusal
+from pushup.core.restoration import Restoration
+from pushup.core.snapshot import Changes
+from pushup.core.state_transfer import Incoming
+from pushup.transport.framed_link import Link, Silence
+
+SILENCE_SECONDS = 5.0
+"""If nothing comes from the parent for this long, this worker is not ready, and its publishers are answered: 503."""
+
+STEP_UNITS = 500
+"""Work of restoring the state between two looks at the pace."""
+
+LARGE_PIECES = 100
+"""After so many pieces of the state, again and again, much is in memory that need not be searched for garbage."""
+
+UNKNOWN_EPOCHS = 100
+"""Names of epochs that do not exist, which clients have sent: so many are asked about at a time, and remembered."""
+
+_log = Logger()
+
+
+class HubBroadcast:
+    """The order of one machine, followed by one of its workers."""
+
+    _follower: Follower  # set by `start`
+
+    def __init__(
+        self,
+        connect: Callable[[Link], None],
+        *,
+        worker_id: str,
+        waiting_limits: WaitingLimits,
+        clock: IReactorTime,
+        uptime: Callable[[], float],
+        on_state: Callable[[], None] = lambda: None,
+        on_lost: Callable[[str], None],
+        on_large: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`connect` connects a link to the parent; `on_lost` is called with the reason when that has ended, and
+        `on_state` when this worker can serve clients.
+
+        `uptime`: as for the `Hub`. `on_large` is called while a large state comes, and when it was restored.
+        """
+        self._connect = connect
+        self._worker_id = worker_id
+        self._clock = clock
+        self._uptime = uptime
+        self._on_state = on_state
+        self._on_lost = on_lost
+        self._on_large = on_large
+        self._link = Link(self._received, self._ended)
+        self._turns = Turns(self._link, clock)
+        self._room = WaitingRoom(waiting_limits)
+        self._numbers = count(1)
+        self._waiting: dict[int, tuple[OnOutcome, int]] = {}  # callbacks for outcomes, and sizes in the waiting room
+        self._ends: deque[OnEnd] = deque()
+        self._asked_epochs: set[str] = set()  # the parent has been asked about them, and has not answered yet
+        self._unknown_epochs: deque[str] = deque(maxlen=UNKNOWN_EPOCHS)
+        self._confirmations: dict[int, tuple[OnConfirmation, IDelayedCall]] = {}
+        self._pieces = 0
+        self._incoming: Incoming | None = Incoming()  # until there is a state
+        self._last_outcome: Outcome | None = None
+        self._is_stopped = False
+        self._trouble: PushUpError | None = Refusal.LOADING()
+        self._silence, self._arrivals = Silence(clock, BEAT_SECONDS), 0  # arrivals on the link at the last look
+        self._is_hanging = False  # the parent
+        self._ahead = 0.0
+        self._members: tuple[Member, ...] = ()
+        self._reporting = LoopingCall(self._report)
+        self._reporting.clock = clock
+
+    def start(self, follower: Follower) -> None:
+        self._follower = follower
+        self._connect(self._link)
+
+    async def stop(self) -> None:
+        """Leave. Publishers whose outcome has not come by now are told that it is not known."""
+        self._is_stopped = True
+        self._leave(Refusal.STOPPING(), "this worker has stopped")
+        self._link.close()
+
+    def append(self, command: Command, on_outcome: OnOutcome) -> None:
+        if self._trouble is not None:
+            on_outcome(self._trouble)
+        elif size := self._room.enter(command):
+            number = next(self._numbers)
+            self._waiting[number] = on_outcome, size
+            self._link.send(frames.frame(frames.Append(number, command)))
+        else:
+            on_outcome(self._room.full())
+
+    def confirm(self, ack: Ack, cursor: Cursor, seconds: float, on_confirmation: OnConfirmation) -> None:
+        if ack != "stable" or not self._link.is_open:
+            on_confirmation(Confirmation("accepted", nodes=1))
+            return
+        number = next(self._numbers)
+        deadline = self._clock.callLater(seconds, self._confirmed, number, Confirmation("accepted", nodes=1))
+        self._confirmations[number] = on_confirmation, deadline
+        self._link.send(frames.frame(frames.Confirm(number)))
+
+    def now(self) -> float:
+        return max(self._follower.time, self._uptime() + self._ahead)
+
+    def find_end(self, on_end: OnEnd) -> None:
+        self._ends.append(on_end)
+        self._link.send(frames.frame(frames.FindEnd()))
+
+    @property
+    def current_until(self) -> float:
+        # Whoever is attached counts for `stable`; a worker that is not is about to end.
+        return math.inf if self._link.is_open else -math.inf
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._room.bytes
+
+    def awaits(self, epoch: str) -> bool:
+        state = self._follower.state
+        if state.past_epochs.good_up_to(epoch) >= 0:
+            return False
+        if not self._link.is_open:
+            return True  # the next parent may have begun it
+        if order_of(epoch) < order_of(state.cursor.epoch) or epoch in self._unknown_epochs:
+            return False
+        # It may also if this one has ended, and this worker has not noticed; an answer of its shows that it has not.
+        if epoch not in self._asked_epochs and len(self._asked_epochs) < UNKNOWN_EPOCHS:
+            self._asked_epochs.add(epoch)
+            self.find_end(partial(self._does_not_exist, epoch))
+        return True
+
+    def _does_not_exist(self, epoch: str, end: Cursor) -> None:
+        self._asked_epochs.discard(epoch)
+        self._unknown_epochs.append(epoch)
+
+    def members(self) -> list[Member]:
+        return list(self._members)
+
+    def why_not_ready(self) -> PushUpError | None:
+        return self._trouble
+
+    # What the parent says.
+
+    def _received(self, body: bytes) -> None:
+        if self._is_stopped:
+            return
+        try:
+            self._take(frames.read_by_worker(body))
+        except Exception:
+            self._cannot_follow()
+
+    def _cannot_follow(self) -> None:
+        _log.failure("could not follow the parent process (a bug); this worker is replaced")
+        self._link.abort("this worker could not follow the parent process")
+
+    def _take(self, message: frames.ToWorker) -> None:
+        match message:
+            case frames.Next(entry):
+                self._turns.do(work_of(entry, self._follower.time), partial(self._apply, entry))
+            case frames.Told(number):
+                assert self._last_outcome is not None
+                self._tell(number, self._last_outcome)
+            case frames.Refused(number, trouble):
+                self._tell(number, trouble.error)
+            case frames.Part(rows):
+                assert self._incoming is not None
+                self._incoming.add(rows)
+                self._pieces += 1
+                if self._pieces % LARGE_PIECES == 0:
+                    self._on_large()
+            case frames.Last(changes):
+                Deferred.fromCoroutine(self._restore(changes)).addErrback(self._not_restored)
+            case frames.End():
+                self._ends.popleft()(message.cursor)
+            case frames.Mark(number):
+                self._link.send(frames.frame(frames.Passed(number)))
+            case frames.Confirmed(number, workers):
+                self._confirmed(number, Confirmation("stable", nodes=workers))
+            case frames.Beat(ahead, trouble, members):
+                self._trouble = None if trouble is None else trouble.error
+                if self._is_hanging:
+                    self._is_hanging = False
+                    _log.info("the parent process responds again")
+                self._ahead = ahead
+                self._members = members
+                on_state, self._on_state = self._on_state, lambda: None
+                on_state()
+
+    def _apply(self, entry: Entry) -> None:
+        try:
+            self._last_outcome = self._follower.apply(entry)
+        except Exception:
+            self._cannot_follow()
+
+    async def _restore(self, last: Changes) -> None:
+        """Begin with the state that was handed over; what comes after it waits."""
+        assert self._incoming is not None
+        self._link.hold()
+        snapshot = self._incoming.snapshot(last)
+        restoration = Restoration(snapshot)
+        self._incoming = None
+        self._on_large()
+        pace = Pace(self._clock)
+        await pace.spend(STEP_UNITS)
+        while not restoration.step(STEP_UNITS):
+            await pace.spend(STEP_UNITS)
+        if self._link.is_open and not self._is_stopped:
+            self._follower.start_from(restoration.state)
+            self._on_large()
+            self._reporting.start(BEAT_SECONDS).addErrback(
+                lambda failure: _log.failure(
+                    "reports to the parent process failed: GET /v1/nodes shows old data; restart the server", failure
+                )
+            )
+            self._link.go_on()
+        del restoration
+        await free(snapshot.tables, pace)
+
+    def _not_restored(self, failure: Failure) -> None:
+        _log.failure("could not restore the state (a bug); this worker is replaced", failure)
+        self._link.abort("this worker could not restore the state")
+
+    def _report(self) -> None:
+        self._link.send(frames.frame(frames.Present(self._follower.member(self._worker_id))))
+        if self._arrivals != self._link.arrivals:
+            self._arrivals = self._link.arrivals
+            self._silence.end()
+        silent = self._silence.look()
+        if silent > SILENCE_SECONDS and not self._is_hanging:
+            self._is_hanging = True
+            reason = f"the parent process has not responded for {silent:.0f} s"
+            _log.error(
+                "{reason}; publishing is refused until it does. If it does not, restart the server", reason=reason
+            )
+            self._refuse(Refusal.UNREACHABLE(reason), reason)
+
+    def _refuse(self, trouble: PushUpError, reason: str) -> None:
+        """Refuse commands from now on, and answer the publishers that wait: their outcome is not known."""
+        self._trouble = trouble
+        for number in list(self._waiting):
+            self._tell(number, Refusal.UNKNOWN_OUTCOME(reason))
+
+    def _tell(self, number: int, outcome: Outcome) -> None:
+        """Answer the publisher of this command."""
+        if (waiting := self._waiting.pop(number, None)) is None:
+            return  # a parent that was hanging answers too late
+        on_outcome, size = waiting
+        self._room.leave(size)
+        try:
+            on_outcome(outcome)
+        except Exception:
+            _log.failure("could not answer a publisher")
+
+    def _confirmed(self, number: int, confirmation: Confirmation) -> None:
+        waiting = self._confirmations.pop(number, None)
+        if waiting is not None:
+            on_confirmation, deadline = waiting
+            if deadline.active():
+                deadline.cancel()
+            on_confirmation(confirmation)
+
+    def _ended(self, reason: str) -> None:
+        """The link has ended: nobody knows what becomes of the commands under way."""
+        if not self._is_stopped:
+            self._leave(Refusal.UNREACHABLE(f"the parent process: {reason}"), reason)
+            self._on_lost(reason)
+
+    def _leave(self, trouble: PushUpError, reason: str) -> None:
+        if self._reporting.running:
+            self._reporting.stop()
+        self._refuse(trouble, reason)
+        for number in list(self._confirmations):
+            self._confirmed(number, Confirmation("accepted", nodes=1))
+
+
+_check: type[Broadcast] = HubBroadcast

@@ -1,0 +1,207 @@
+"""The broadcast that a node sees. It joins the parts; each is a file beside this one.
+
+`session` connects, follows the log and appends; `catch_up` and `recovery` decide where a node starts reading;
+`heartbeat` keeps the lease and the checkpoint; `acknowledgements` waits for stronger acknowledgements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from twisted.internet.interfaces import IReactorTime
+
+from pushup.broadcast import Broadcast, Follower, OnConfirmation, OnEnd, OnOutcome
+from pushup.broadcast.admission import WaitingLimits, WaitingRoom
+from pushup.broadcast.members import Member
+from pushup.broadcast.outage_log import Outage
+from pushup.broadcast.progress_mark import ProgressMark
+from pushup.broadcast.redis.acknowledgements import Confirmations
+from pushup.broadcast.redis.catch_up import CatchUp, EpochStarter
+from pushup.broadcast.redis.checkpoint_saver import Saving
+from pushup.broadcast.redis.connector import Connects
+from pushup.broadcast.redis.durability import Durability
+from pushup.broadcast.redis.heartbeat import Reporting
+from pushup.broadcast.redis.lease import Lease
+from pushup.broadcast.redis.log import open_log
+from pushup.broadcast.redis.pending_publishers import Pending
+from pushup.broadcast.redis.redis_limits import RedisLimits
+from pushup.broadcast.redis.replica import Replica
+from pushup.broadcast.redis.session import Session
+from pushup.core.commands import Ack, Command, Outcome
+from pushup.core.cursor import Cursor
+from pushup.core.errors import PushUpError
+from pushup.core.limits import Limits
+
+
+class RedisBroadcast:
+    """The order of many machines, followed by this node. Its follower has no state until the log was read."""
+
+    _replica: Replica  # these exist once it is started
+    _reporting: Reporting
+    _session: Session
+
+    def __init__(
+        self,
+        connector: Connects,
+        *,
+        node_id: str,
+        limits: Limits,
+        redis_limits: RedisLimits,
+        waiting_limits: WaitingLimits,
+        clock: IReactorTime,
+        wall: Callable[[], float],
+        random: Callable[[], float],
+        high_water: ProgressMark | None = None,
+        on_large: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`node_id`: unique among the nodes, and new with each start; `random` returns a number in [0, 1).
+
+        `wall` returns seconds since the epoch, by a clock that other nodes have as well; `clock` is for waiting.
+        `on_large` is called when a large checkpoint may be in memory, and when the state that was made of it is.
+        """
+        self.node_id = node_id
+        self._high_water = high_water
+        self._on_large = on_large
+        self._limits = limits
+        self._timeout = redis_limits.redis_timeout_seconds
+        self._clock = clock
+        self._wall = wall
+        self._random = random
+        self._connect = partial(open_log, connector, redis_limits.redis_prefix)
+        self._room = WaitingRoom(waiting_limits)
+        self._pending = Pending(clock, self._timeout, self._room)
+        self._durability = Durability(declared=redis_limits.redis_durable)
+        self._confirmations = Confirmations(self._connect, clock)
+        self._lease = Lease()
+        self._is_running = False
+
+    def start(self, follower: Follower) -> None:
+        clock, limits, node_id = self._clock, self._limits, self.node_id
+        outage = Outage(clock, "Redis: {}; publishing is refused until it is back".format)
+        replica = self._replica = Replica(follower, self._applied)
+        mark = None if self._high_water is None else self._high_water.read()
+        epochs = EpochStarter(node_id=node_id, replica=replica, mark=mark, wall=self._wall, random=self._random)
+        self._saving = saving = Saving(replica=replica, epochs=epochs, clock=clock)
+        self._reporting = Reporting(
+            node_id=node_id,
+            replica=replica,
+            saving=saving,
+            lease=self._lease,
+            confirmations=self._confirmations,
+            outage=outage,
+            durability=self._durability,
+            limits=limits,
+            timeout=self._timeout,
+            clock=clock,
+        )
+        self._session = Session(
+            node_id=node_id,
+            connect=self._connect,
+            replica=replica,
+            catch_up=CatchUp(
+                node_id=node_id,
+                replica=replica,
+                epochs=epochs,
+                known_nodes=self._reporting.known_nodes,
+                on_start=self._starting,
+                on_started=self._started,
+                mark=mark,
+                mark_name="" if self._high_water is None else self._high_water.name,
+                durability=self._durability,
+                log_seen_at=self._reporting.log_seen_at,
+                clock=clock,
+            ),
+            reporting=self._reporting,
+            lease=self._lease,
+            pending=self._pending,
+            confirmations=self._confirmations,
+            outage=outage,
+            timeout=self._timeout,
+            clock=clock,
+            random=self._random,
+        )
+        self._session.start()
+        self._is_running = True
+
+    def _starting(self) -> None:
+        """A checkpoint was read, and is going to replace the state."""
+        self._saving.forget()
+        self._on_large()
+
+    def _started(self) -> None:
+        """It has replaced the state."""
+        self._on_large()
+        if self._high_water is not None:
+            self._high_water.cluster = self._replica.cluster
+        self._note_mark()
+
+    def _note_mark(self) -> None:
+        if self._high_water is not None:
+            self._high_water.note(self._replica.cursor)
+
+    def _applied(self, tag: bytes, outcome: Outcome) -> None:
+        self._pending.tell(tag, outcome)
+        self._note_mark()
+
+    async def stop(self) -> None:
+        if self._is_running:
+            self._is_running = False
+            await self._session.stop()
+            if self._high_water is not None:
+                await self._high_water.stop()
+            self._confirmations.stop()
+            self._pending.stop()
+
+    def abort(self) -> None:
+        """Disappear as in a crash: without telling the other nodes, and without answering publishers."""
+        if self._is_running:
+            self._is_running = False
+            self._session.abort()
+            if self._high_water is not None:
+                self._high_water.abort()
+            self._confirmations.abort()
+            self._pending.abort()
+
+    def append(self, command: Command, on_outcome: OnOutcome) -> None:
+        self._session.append(command, on_outcome)
+
+    def confirm(self, ack: Ack, cursor: Cursor, seconds: float, on_confirmation: OnConfirmation) -> None:
+        self._confirmations.confirm(ack, cursor, seconds, on_confirmation)
+
+    def now(self) -> float:
+        last, redis_time = self._replica.follower.time, self._reporting.redis_time()
+        return last if redis_time is None else max(last, redis_time)
+
+    def find_end(self, on_end: OnEnd) -> None:
+        self._reporting.find_end(on_end)
+
+    @property
+    def current_until(self) -> float:
+        return self._lease.current_until
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._room.bytes
+
+    def awaits(self, epoch: str) -> bool:
+        return self._reporting.awaits(epoch)
+
+    def members(self) -> list[Member]:
+        return self._reporting.members
+
+    def why_not_ready(self) -> PushUpError | None:
+        return self._session.why_not_ready()
+
+    @property
+    def is_following(self) -> bool:
+        """Whether commands can be appended now."""
+        return self._session.is_following
+
+    @property
+    def tag(self) -> bytes:
+        """Identifies the last entry applied, in all forks of the log; empty while the state is not known."""
+        return self._replica.tag
+
+
+_check: type[Broadcast] = RedisBroadcast

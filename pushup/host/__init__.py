@@ -1,0 +1,10 @@
+"""The process and its machine.
+
+| file | what it does |
+|---|---|
+| `preflight` | checks that this machine provides what the settings need |
+| `process_limits` | file descriptors, and the garbage collector |
+| `logs` | the log |
+| `systemd_notify` | notifies systemd: ready, alive, stopping |
+| `build_form` | the commit of this build, and whether it is compiled |
+"""

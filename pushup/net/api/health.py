@@ -1,0 +1,52 @@
+"""What operators and their tools ask: `/healthz`, `/readyz`, `/metrics`, `/v1/nodes`."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from pushup.core.errors import PushUpError
+from pushup.core.grant import Grant
+from pushup.net.api.access import Access
+from pushup.net.api.bodies import json_response
+from pushup.net.api.server_view import ServerView
+from pushup.net.application_interface import Exchange
+from pushup.net.request import Request
+from pushup.net.responses import Response
+
+
+class OperatedNode(Protocol):
+    """What these calls need of a node."""
+
+    def members(self) -> list[Any]: ...
+    def answer_balancer(self, host: str) -> PushUpError | None: ...
+
+
+class Operations:
+    """Reports the state of the server."""
+
+    def __init__(self, node: OperatedNode, access: Access, machine: ServerView) -> None:
+        self._node = node
+        self._access = access
+        self._machine = machine
+
+    def health(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
+        exchange.respond(json_response({"status": "alive"}))
+
+    def readiness(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
+        error = self._node.answer_balancer(exchange.client.host)
+        if error is None:
+            exchange.respond(json_response({"status": "ready"}))
+            return
+        reason = error.detail
+        if error.operator_detail and self._access.grant(request).shows_details(is_local=exchange.client.is_local):
+            reason = f"{reason}: {error.operator_detail}"
+        exchange.respond(json_response({"status": "not ready", "reason": reason}, 503))
+
+    def metrics(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
+        def respond(text: bytes) -> None:
+            exchange.respond(Response(200, text, b"text/plain; version=0.0.4; charset=utf-8"))
+
+        self._machine.metrics(respond)
+
+    def nodes(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
+        exchange.respond(json_response({"nodes": self._node.members()}))

@@ -1,0 +1,8 @@
+"""The node: where the replicated state, the held polls, the clock and the broadcast meet.
+
+| file | what it does |
+|---|---|
+| `node` | what the HTTP interface calls and what the broadcast feeds; answers woken and due polls in slices |
+| `expiry` | lets what is due in the shared state expire |
+| `drain` | answers the held polls of a stopping node over some time |
+"""

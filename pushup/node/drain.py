@@ -1,0 +1,119 @@
+"""Draining: a stopping node answers its held polls over some time, so that clients do not reach other nodes at once.
+
+It serves on until the load balancers that ask it /readyz have noticed that it is not ready.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from msgspec import Struct
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from pushup.core.held_polls import SLICE
+
+STEP_SECONDS = 0.1
+"""How often some of the held polls are answered."""
+
+HOLD_SECONDS = 1.0
+"""A draining node holds a new poll for at most this long, and at least half of it, at random. If it answered at once,
+the client would return at once, hundreds of times a second: balancers prefer the node with few connections."""
+
+RECENT_SECONDS = 30.0
+"""Whoever has asked /readyz within this time is a load balancer that may still send requests."""
+
+REFUSALS = 3
+"""How often a balancer is refused before it has surely noticed: the usual threshold (`fall` of HAProxy)."""
+
+BALANCERS_LIMIT = 64
+"""How many are remembered; a client that pretends to be many can only make a stop take `drain_seconds`."""
+
+
+class DrainLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a node stops."""
+
+    drain_seconds: float = 5.0
+    """On shutdown, held polls are answered over this many seconds, so that their clients do not reach the other nodes
+    all at once. It is also the longest wait for load balancers to notice."""
+
+
+class Balancers:
+    """The machines that have recently asked /readyz. O(1) per question."""
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._asked_at: dict[str, float] = {}  # the longest ago first
+
+    def asked(self, host: str) -> None:
+        self._asked_at.pop(host, None)
+        self._asked_at[host] = self._clock.seconds()
+        if len(self._asked_at) > BALANCERS_LIMIT:
+            del self._asked_at[next(iter(self._asked_at))]
+
+    def recent(self) -> list[str]:
+        since = self._clock.seconds() - RECENT_SECONDS
+        return [host for host, at in self._asked_at.items() if at >= since]
+
+
+class Drain:
+    """One drain. It ends at `end` (monotonic), when every held poll is answered; then `done` fires.
+
+    If no poll is held when it begins, it ends as soon as every balancer has noticed.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        seconds: float,
+        *,
+        balancers: list[str],
+        held: Callable[[], int],
+        answer: Callable[[int], None],
+    ) -> None:
+        """`held` counts the held polls; `answer` answers this many of them, those with the latest deadlines first."""
+        self._clock = clock
+        self._held = held
+        self._answer = answer
+        self._unaware = dict.fromkeys(balancers, REFUSALS)
+        self._is_empty = not held()
+        self._next: IDelayedCall | None = None
+        self.end = clock.seconds() + (seconds if balancers or not self._is_empty else 0.0)
+        self.done: Deferred[None] = Deferred()
+
+    def start(self) -> None:
+        self._step(self._held())
+
+    def refused(self, host: str) -> None:
+        """/readyz has answered this machine that the node is not ready."""
+        left = self._unaware.get(host, 0) - 1
+        if left > 0:
+            self._unaware[host] = left
+            return
+        self._unaware.pop(host, None)
+        if self._is_empty and not self._unaware and self._next is not None and self._next.active():
+            self.end = self._clock.seconds()
+            self._next.cancel()
+            self._step(0)
+
+    def hold_seconds(self, timeout: float, random: float) -> float:
+        """How long to hold a poll that arrives now; `random` is in [0, 1)."""
+        left = self.end - self._clock.seconds()
+        return max(0.0, min(timeout, HOLD_SECONDS * (1 - random / 2), left))
+
+    def _step(self, waiting: int) -> None:
+        """Answer the held polls whose turn it is, a slice at most.
+
+        `waiting`: how many of those held when the drain began still are. New polls are held briefly, so the old ones
+        have the latest deadlines; at the end all polls are answered.
+        """
+        held, left = self._held(), max(0.0, self.end - self._clock.seconds())
+        if not held and not left:
+            self.done.callback(None)
+            return
+        waiting = min(waiting, held) if left else held
+        steps = max(1, math.ceil(waiting / SLICE), min(waiting, math.ceil(left / STEP_SECONDS)))
+        share = math.ceil(waiting / steps)
+        self._answer(share)
+        self._next = self._clock.callLater(left / steps, self._step, waiting - share)

@@ -1,0 +1,313 @@
+"""A node: where the replicated state, the held polls, the clock and the broadcast meet, and nowhere else.
+
+submit  -> broadcast.append -> (every node) apply -> outcome to the publisher; then woken polls are answered in slices
+poll    -> polls.subscribe  -> answered now, or held until there is something for it or its deadline
+expire  <- one reactor timer, at the next deadline; what is due in the shared state: `expiry`
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from pushup import __version__
+from pushup.broadcast import Broadcast, HoldsState, OnConfirmation, OnOutcome
+from pushup.broadcast.members import Member
+from pushup.core.answer import Answer
+from pushup.core.channel import Channel
+from pushup.core.commands import Ack, Command, Entry, Outcome, Published
+from pushup.core.cursor import Cursor
+from pushup.core.errors import PushUpError
+from pushup.core.held_by_subject import HeldBySubject
+from pushup.core.held_polls import SLICE, HeldPolls
+from pushup.core.incremental import take_apart
+from pushup.core.limits import HoldLimits, Limits
+from pushup.core.poll import Poll
+from pushup.core.refusals import Refusal
+from pushup.core.state import ReplicatedState
+from pushup.core.subscription import Holder, Subscription
+from pushup.deadline_timer import Timer
+from pushup.metrics import Metrics
+from pushup.node.drain import Balancers, Drain
+from pushup.node.expiry import Expiry
+
+DEADLINE_STEP_SECONDS = 1 / 64
+"""Deadlines are rounded to a multiple of this, so that many subscriptions share a place in the tree."""
+
+FREED_AT_ONCE = 2048
+"""Channels, messages and keys of a state that was replaced which are freed in one go: about 2 ms."""
+
+_log = Logger()
+
+H = TypeVar("H", bound=Holder)
+
+
+class Node(HoldsState, Generic[H]):
+    """One replica of the state, the polls held here, and the broadcast that both follow.
+
+    What waits (held polls, the drain) is on `clock`, which is monotonic. What is compared with the times of messages
+    (expiry, time ranges) is on `Broadcast.now`. Only their differences are used together.
+
+    `soon` calls its argument later, in this turn of the reactor or the next; `random` returns a number in [0, 1).
+    """
+
+    def __init__(
+        self,
+        *,
+        limits: Limits,
+        hold_limits: HoldLimits,
+        broadcast: Broadcast,
+        clock: IReactorTime,
+        soon: Callable[[Callable[[], None]], None],
+        random: Callable[[], float],
+        metrics: Metrics,
+        name: str = "",
+    ) -> None:
+        self.state = ReplicatedState(limits)
+        """For others to read; `apply` and `start_from` change it."""
+        metrics.dropped = self.state.cache.dropped
+        self.polls: HeldPolls[H] = HeldPolls(self.state, hold_limits)
+        """For others to read; `poll` adds a poll and `abandon` removes it."""
+        self._broadcast = broadcast
+        self._clock = clock
+        self._hold_jitter = hold_limits.hold_jitter
+        self._random = random
+        self._metrics = metrics
+        self._soon = soon
+        self._delivering = False
+        self._is_finding_end = self._must_find_end = False
+        self._deadline_timer = Timer(clock, self._answer_due)
+        self._expiry = Expiry(broadcast, state=lambda: self.state, clock=clock, soon=soon)
+        self._balancers = Balancers(clock)
+        self._drain: Drain | None = None
+        self._name = name
+        self.addresses: tuple[str, ...] = ()
+        """The addresses it listens on; empty until it does."""
+        self.held_by_subject = HeldBySubject(soon)
+        """The polls and streams of each subject, which add and discard themselves."""
+
+    def start(self) -> None:
+        """Follow the broadcast. Raises: what `Broadcast.start` does."""
+        self._broadcast.start(self)
+        self._expiry.start()
+
+    async def stop(self) -> None:
+        """Stop the timers, and then the broadcast: commands it has accepted are finished."""
+        self._deadline_timer.stop()
+        self._expiry.stop()
+        await self._broadcast.stop()
+
+    # What the HTTP interface calls.
+
+    @property
+    def here(self) -> Cursor:
+        """Where "from here on" begins. Raises: Unavailable."""
+        if not self.state.cursor.epoch:
+            raise Refusal.LOADING()
+        if self._clock.seconds() >= self._broadcast.current_until:
+            raise Refusal.OUTDATED()
+        return self.state.cursor
+
+    def channel(self, name: str) -> Channel:
+        """The open channel with this name or id. Raises: UnknownChannel."""
+        return self.state.channels.get(name)
+
+    def channels(self, after: int, most: int) -> list[Channel]:
+        """Open channels with an id above `after`, at most `most`, by id."""
+        return self.state.channels.page(after, most)
+
+    def name_of(self, channel: str) -> str:
+        """The name of the open channel with this name or id; where there is none, what was given."""
+        found = self.state.channels.find(channel)
+        return channel if found is None else found.name
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether this node is about to stop."""
+        return self._drain is not None
+
+    def why_not_ready(self) -> PushUpError | None:
+        """Why load balancers should send no new clients here; None if they may."""
+        if self._drain is not None:
+            return Refusal.DRAINING()
+        return self._broadcast.why_not_ready()
+
+    def answer_balancer(self, host: str) -> PushUpError | None:
+        """What `why_not_ready` says, for a load balancer at this address; a stop waits until it has noticed."""
+        self._balancers.asked(host)
+        if self._drain is not None:
+            self._drain.refused(host)
+        return self.why_not_ready()
+
+    @property
+    def has_balancer(self) -> bool:
+        """Whether a load balancer has recently asked whether this node is ready."""
+        return bool(self._balancers.recent())
+
+    def submit(self, command: Command, on_outcome: OnOutcome) -> None:
+        """Have every node carry out a command; `on_outcome` gets its outcome before any poll is answered with it."""
+        self._broadcast.append(command, partial(self._decided, on_outcome))
+
+    def _decided(self, on_outcome: OnOutcome, outcome: Outcome) -> None:
+        if type(outcome) is Published:
+            self._metrics.messages += outcome.count
+        elif isinstance(outcome, PushUpError) and outcome.kind:  # or it is an outcome of the state
+            self._metrics.publication_refused(outcome.kind)
+        on_outcome(outcome)
+
+    def members(self) -> list[Member]:
+        """All nodes of the cluster that are alive."""
+        return self._broadcast.members() or [self.member("1")]
+
+    def confirm(self, ack: Ack, cursor: Cursor, seconds: float, on_confirmation: OnConfirmation) -> None:
+        """Find out within this many seconds which acknowledgement the message at `cursor` has reached."""
+        self._broadcast.confirm(ack, cursor, seconds, on_confirmation)
+
+    def poll(self, poll: Poll, holder: H, at_most: float = math.inf) -> Answer | Subscription[H]:
+        """Answer a poll now, or hold it: then `holder.answer` is called, unless the subscription is abandoned.
+
+        It is held for its timeout, but not longer than `at_most` (seconds), nor past the end of its time range.
+        Raises: UnknownChannel; Unavailable before this node has a state, while it does not know the cursor's epoch, or
+        for a poll that asks what there is now, while it may lack something.
+        """
+        now = self._clock.seconds()
+        epoch, cursor = self.state.cursor.epoch, poll.cursor
+        if not epoch:
+            raise Refusal.LOADING()
+        deadline = self._deadline(poll, now, at_most)
+        if now >= self._broadcast.current_until and (deadline <= now or not isinstance(cursor, Cursor)):
+            raise Refusal.OUTDATED()
+        if isinstance(cursor, Cursor) and cursor.epoch != epoch and self._broadcast.awaits(cursor.epoch):
+            # Answering from the epoch before would repeat what this client has seen.
+            raise Refusal.UNKNOWN_EPOCH()
+        result = self.polls.subscribe(poll, holder, now, deadline)
+        if isinstance(result, Subscription):
+            if result.deadline < self._deadline_timer.time:
+                self._deadline_timer.not_after(result.deadline)
+            if self.polls.has_ahead and result.seen > self.state.cursor.sequence:
+                self._find_end()
+        else:
+            self._metrics.delivered(result, 1, self._broadcast.now())
+        return result
+
+    def _deadline(self, poll: Poll, now: float, at_most: float) -> float:
+        """Until when to hold this poll, on the monotonic clock, in whole steps."""
+        deadline = (now + self._hold_seconds(poll)) // DEADLINE_STEP_SECONDS * DEADLINE_STEP_SECONDS
+        if poll.selection.end < math.inf:
+            at_most = min(at_most, poll.selection.end - self._broadcast.now())
+        if now + at_most >= deadline:
+            return deadline
+        # Up, because a poll that ended a moment too early would come back at once.
+        return math.ceil((now + at_most) / DEADLINE_STEP_SECONDS) * DEADLINE_STEP_SECONDS if at_most > 0 else now
+
+    def _hold_seconds(self, poll: Poll) -> float:
+        """How long to hold this poll if there is nothing for it."""
+        if self._drain is not None:
+            return self._drain.hold_seconds(poll.timeout, self._random())
+        return poll.timeout * (1 - self._hold_jitter * self._random())
+
+    def _find_end(self) -> None:
+        """Find out whether polls held ahead of this node have seen more than the order has; one question at a time."""
+        self._must_find_end = self._is_finding_end  # then again, for the end may be of a moment before this poll came
+        if not self._is_finding_end:
+            self._is_finding_end = True
+            self._broadcast.find_end(partial(self._end_found, self.polls.ahead()))
+
+    def _end_found(self, ahead: list[tuple[int, Subscription[H]]], end: Cursor) -> None:
+        self._is_finding_end = False
+        self.polls.end_is(end, ahead)
+        self._deliver_soon()
+        if self._must_find_end:
+            self._find_end()
+
+    def abandon(self, subscription: Subscription[Any]) -> None:
+        """Forget a held poll whose client is gone."""
+        self.polls.abandon(subscription)
+
+    # What the broadcast follows (`pushup.broadcast.Follower`).
+
+    def apply(self, entry: Entry) -> Outcome:
+        """Apply the next entry, whichever node it came from, and wake the polls it concerns."""
+        state = self.state
+        outcome = state.apply(entry)
+        self.polls.wake(state.touched)
+        self._deliver_soon()
+        return outcome
+
+    def start_from(self, state: ReplicatedState) -> None:
+        """Continue from another state. Held polls stay; those for which it has something new are answered."""
+        if self.state.message_count or len(self.state.channels):
+            self._soon(partial(self._take_apart, take_apart(self.state)))
+        state.cache.dropped = self.state.cache.dropped
+        self.state = state
+        self.polls.use(state)
+        self._deliver_soon()
+
+    def _take_apart(self, old: Iterator[None]) -> None:
+        """Free one slice of a state that was replaced."""
+        if sum(1 for _ in islice(old, FREED_AT_ONCE)) == FREED_AT_ONCE:
+            self._soon(partial(self._take_apart, old))
+
+    def member(self, id: str) -> Member:  # noqa: A002
+        """What the other nodes are told about this one."""
+        return Member(id, self._name, self.addresses, str(self.cursor), self.polls.count, __version__)
+
+    # Stopping.
+
+    def drain(self, seconds: float) -> Deferred[None]:
+        """Answer all held polls, spread evenly over `seconds`, and hold new ones briefly. Fires at the end.
+
+        If none is held, it takes only until load balancers have noticed, and `seconds` at most.
+        """
+        self._drain = Drain(
+            self._clock,
+            seconds,
+            balancers=self._balancers.recent(),
+            held=lambda: self.polls.count,
+            answer=self._answer_latest,
+        )
+        self._drain.start()
+        return self._drain.done
+
+    def _answer_latest(self, count: int) -> None:
+        self._answer(self.polls.end_all(count))
+
+    # Answers.
+
+    def _deliver_soon(self) -> None:
+        if not self._delivering and self.polls.has_deliveries:
+            self._delivering = True
+            self._soon(self._deliver)
+
+    def _deliver(self) -> None:
+        """Answer one slice of the polls that entries have woken; other connections get their turn before the next."""
+        self._delivering = False
+        self._answer(self.polls.deliver(SLICE))
+        self._deliver_soon()
+
+    def _answer_due(self) -> None:
+        """Answer one slice of the polls whose deadline has come."""
+        self._answer(self.polls.expire(self._clock.seconds(), SLICE))
+        self._deadline_timer.not_after(self.polls.next_deadline)
+
+    def _answer(self, answers: list[tuple[H, Answer]]) -> None:
+        """Give the answers to their holders. Equal answers come one after the other, and are counted together."""
+        metrics, now = self._metrics, self._broadcast.now
+        last: Answer | None = None
+        count = 0
+        for holder, answer in answers:
+            holder.answer(answer)
+            if answer is not last:
+                if last is not None:
+                    metrics.delivered(last, count, now())
+                last, count = answer, 0
+            count += 1
+        if last is not None:
+            metrics.delivered(last, count, now())

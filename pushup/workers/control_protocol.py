@@ -1,0 +1,100 @@
+"""What the parent and its workers say to each other beside the order: values, and their bytes (JSON)."""
+
+from __future__ import annotations
+
+import socket
+
+import msgspec
+from msgspec import Raw, Struct
+
+from pushup.settings.settings import Settings
+from pushup.transport.framed_link import LENGTH_BYTES, framed
+
+
+class Begin(Struct, frozen=True, tag="begin", forbid_unknown_fields=True):
+    """The first frame that a worker gets."""
+
+    settings: Settings
+
+
+class Reload(Struct, frozen=True, tag="reload", forbid_unknown_fields=True):
+    """Apply those of these settings that can change in a running server."""
+
+    settings: Settings
+
+
+class Stop(Struct, frozen=True, tag="stop", forbid_unknown_fields=True):
+    """Answer the held polls, and exit."""
+
+
+class Question(Struct, frozen=True, tag="question", forbid_unknown_fields=True):
+    """To a worker, or from one that wants all answers: its metrics, or the subscribers of these channels."""
+
+    number: int
+    channels: tuple[str, ...] | None = None
+    """None: metrics."""
+
+
+class Answer(Struct, frozen=True, tag="answer", forbid_unknown_fields=True):
+    """One worker's answer."""
+
+    number: int
+    body: Raw
+
+
+class Answers(Struct, frozen=True, tag="answers", forbid_unknown_fields=True):
+    """Those of all workers that answered in time, by name; and the parent's."""
+
+    number: int
+    bodies: dict[str, Raw]
+
+
+class Sign(Struct, frozen=True, tag="sign", forbid_unknown_fields=True):
+    """A heartbeat, once a second: why this worker is not ready; None if it is."""
+
+    why_not_ready: str | None
+
+
+ToWorker = Begin | Reload | Stop | Question | Answers
+ToParent = Question | Answer | Sign
+
+SIGN_SECONDS = 1.0
+"""How often a worker sends a heartbeat."""
+
+_encode = msgspec.json.Encoder().encode
+_to_parent = msgspec.json.Decoder(ToParent)
+_to_worker = msgspec.json.Decoder(ToWorker)
+
+
+def frame(message: ToParent | ToWorker) -> bytes:
+    """The bytes to send."""
+    return framed(_encode(message))
+
+
+def read_by_parent(body: bytes) -> ToParent:
+    """Raises: msgspec.DecodeError."""
+    message: ToParent = _to_parent.decode(body)
+    return message
+
+
+def read_by_worker(body: bytes) -> ToWorker:
+    """Raises: msgspec.DecodeError."""
+    message: ToWorker = _to_worker.decode(body)
+    return message
+
+
+def read_begin(sock: socket.socket) -> Begin:
+    """Wait for the first frame. Raises: EOFError, msgspec.DecodeError."""
+    message = read_by_worker(_read(sock, int.from_bytes(_read(sock, LENGTH_BYTES), "big")))
+    assert isinstance(message, Begin)
+    return message
+
+
+def _read(sock: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        some = sock.recv(count - len(data))
+        if not some:
+            raise EOFError
+        data += some
+    return data

@@ -1,0 +1,103 @@
+"""One worker's process, as the parent sees it: how it is started, sent signals, and found to have ended."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from typing import Protocol
+
+from pushup.net.wait.demultiplexer import Demultiplexer
+from pushup.transport.framed_link import Link
+from pushup.workers.socket_transport import SocketTransport
+
+MODULE = "pushup.cli.worker_command"
+"""What a worker runs."""
+
+
+class Child(Protocol):
+    """A process."""
+
+    pid: int
+
+    def send_signal(self, number: int) -> None:
+        """Nothing happens if it has ended."""
+
+    def ended_with(self) -> int | None:
+        """Its exit status, or minus the signal that ended it; None while it runs."""
+
+
+class Starts(Protocol):
+    """Starts workers."""
+
+    def __call__(self, number: int, control: Link, order: Link | None) -> Child: ...
+
+
+class WorkerProcess:
+    """A process that runs `pushup.cli.worker_command`."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    def send_signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def ended_with(self) -> int | None:
+        return self._process.poll()
+
+
+class ProcessStarter:
+    """Starts worker processes, on these listening sockets."""
+
+    def __init__(self, demultiplexer: Demultiplexer, listening: list[socket.socket]) -> None:
+        self._demultiplexer = demultiplexer
+        self._listening = listening
+
+    def __call__(self, number: int, control: Link, order: Link | None) -> Child:
+        """Raises: OSError."""
+        sockets = [socket.socketpair() for link in (control, order) if link is not None]
+        theirs = [their.fileno() for _, their in sockets]
+        listening = [sock.fileno() for sock in self._listening]
+        arguments = [number, *[",".join(map(str, files)) for files in (theirs, listening)]]
+        try:
+            process = subprocess.Popen(  # noqa: S603  # ourselves
+                [sys.executable, *_path_flags(), "-m", MODULE, *map(str, arguments)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[*theirs, *listening],
+            )
+            for (our, _), link in zip(sockets, (control, order), strict=False):
+                assert link is not None
+                SocketTransport(our, link, self._demultiplexer)
+        except BaseException:
+            for our, _ in sockets:
+                our.close()
+            raise
+        finally:
+            for _, their in sockets:
+                their.close()
+        return WorkerProcess(process)
+
+
+def _path_flags() -> list[str]:
+    """Flags with which workers import from where this process does.
+
+    `-m` puts the current directory before the standard library. That is right only if this process was started by
+    `python -m pushup`, perhaps in a checkout, and wrong for the program `pushup`.
+    """
+    was_started_as_module = getattr(sys.modules["__main__"], "__spec__", None) is not None
+    return [] if was_started_as_module and not sys.flags.safe_path else ["-P"]
+
+
+def told(status: int) -> str:
+    """What a process ended with, in words."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"
+
+
+_check: type[Starts] = ProcessStarter
