@@ -18,8 +18,9 @@ Below is the replicated state, a pure function of the entries; above it the poll
 | `machine_rules` | the limits and the version that entries are carried out by |
 | `commands` | commands, entries and outcomes |
 | `held_polls` | the polls of one node: `subscribe`, `abandon`, `deliver`, `expire` |
-| `moving` | the same polls on another state, a few at a time |
-| `waiting`, `waiters` | who waits, by deadline and by name; who waits on one name |
+| `poll_index` | where each of them is, by name and by deadline; what can happen to it, as a table |
+| `channel_waiters` | who waits on one name |
+| `poll_migration` | moving them to another state, a few at a time |
 | `subscription` | one held poll |
 | `held_by_subject` | the held polls and streams of each user |
 | `epoch_history` | the names that the order had before |

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Generic, Protocol, TypeVar
 
 from pushup.core.answer import Answer
+from pushup.core.channel_waiters import ChannelWaiters
 from pushup.core.poll import Selection
-from pushup.core.waiters import Waiters
 
 
 class Holder(Protocol):
@@ -22,19 +22,19 @@ H = TypeVar("H")
 class Subscription(Generic[H]):
     """A poll that is held until one of its channels has something for it, or until its deadline; `stays` as of a poll.
 
-    `waiters`: where it waits, one for each of its channels. `seen`: the client has seen all entries of its channels up
-    to this sequence; `EPOCH_ENDED` if they were of an epoch that is over. It is the same for all subscriptions that
-    wait for the same next message, so that their answers are equal and are made once. `holder` is None once it has
-    been answered or abandoned. `looked`: the last entry at the time it was last woken in vain. `generation`: which of
-    the states that its node has had it refers to (`HeldPolls.use`).
+    Its life is a table in `poll_index`; only `PollIndex` changes it. `waiters`: where it waits, one for each of its
+    channels. `seen`: the client has seen all entries of its channels up to this sequence; `EPOCH_ENDED` if they were of
+    an epoch that is over. It is the same for all subscriptions that wait for the same next message, so that their
+    answers are equal and are made once. `holder` is None once it is over. `generation`: which of the states that its
+    node has had it refers to (`poll_migration`).
     """
 
-    __slots__ = ("deadline", "generation", "holder", "looked", "seen", "selection", "stays", "waiters")
+    __slots__ = ("deadline", "generation", "holder", "seen", "selection", "stays", "waiters")
 
     def __init__(
         self,
         selection: Selection,
-        waiters: tuple[Waiters, ...],
+        waiters: tuple[ChannelWaiters, ...],
         seen: int,
         deadline: float,
         holder: H,
@@ -46,7 +46,6 @@ class Subscription(Generic[H]):
         self.seen = seen
         self.deadline = deadline
         self.holder: H | None = holder
-        self.looked = 0
         self.generation = generation
         self.stays = stays
 

@@ -297,23 +297,22 @@ def test_a_message_outside_of_the_time_range_is_no_gap_when_it_is_dropped() -> N
 
 @pytest.mark.interpreted
 def test_a_poll_of_many_channels_is_checked_once_per_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a message does not match, the poll is put back once, on all its channels."""
+    """If a message does not match, the poll is read once, and waits again on all its channels."""
     feed = Feed()
     feed.hold(poll("a", "b", "c", cursor="e1-2", start=5.0, timeout=100.0), 1.0, "ahead")
     feed.hold(poll("a", "b", "c", start=5.0, timeout=100.0), 1.0)
-    waits_again: list[str | None] = []
-    waiting = feed.polls._waiting
-    wait = waiting.wait
+    reads: list[str | None] = []
+    read = feed.polls._read
 
-    def recording(subscription: Subscription[str]) -> None:
-        waits_again.append(subscription.holder)
-        wait(subscription)
+    def recording(subscription: Subscription[str]) -> Answer:
+        reads.append(subscription.holder)
+        return read(subscription)
 
-    monkeypatch.setattr(waiting, "wait", recording)
+    monkeypatch.setattr(feed.polls, "_read", recording)
     for _ in range(2):
         feed.apply(publish("a", "b", "c"), 2.0)
     assert feed.deliver() == []
-    assert waits_again == ["ahead", "client"]
+    assert reads == ["client"]
     feed.apply(publish("b", "c"), 2.0)
     assert feed.deliver(1) == []
     feed.apply(publish("b", "c"), 5.0)

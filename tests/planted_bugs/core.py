@@ -6,7 +6,7 @@ from tests.planted_bugs.bug import Bug, Edit
 
 STATE, READING = "pushup/core/state.py", "pushup/core/reading.py"
 HELD, CHANNEL, CHANNELS = "pushup/core/held_polls.py", "pushup/core/channel.py", "pushup/core/channels.py"
-WAITING, MOVING = "pushup/core/waiting.py", "pushup/core/moving.py"
+INDEX, MIGRATION = "pushup/core/poll_index.py", "pushup/core/poll_migration.py"
 
 BUGS = (
     Bug(
@@ -91,9 +91,9 @@ BUGS = (
         "a held poll bound to what was before",
         (
             Edit(
-                MOVING,
-                "            subscription.seen = EPOCH_ENDED\n",
-                "            subscription.seen = 0\n",
+                INDEX,
+                "        if subscription.seen > good:\n            subscription.seen = EPOCH_ENDED\n",
+                "        if subscription.seen > good:\n            subscription.seen = 0\n",
             ),
         ),
     ),
@@ -113,7 +113,7 @@ BUGS = (
         "swap-wakes-nobody",
         "after a swap of the state, polls are not woken for what they have missed meanwhile",
         "as old-state-after-a-swap",
-        (Edit(MOVING, "                self._waiting.wake(waiters.name)\n", "                pass\n"),),
+        (Edit(MIGRATION, "                self._index.wake(waiters.name)\n", "                pass\n"),),
     ),
     Bug(
         "stale-answer",
@@ -132,7 +132,13 @@ BUGS = (
         "missed-while-forgotten",
         "a held poll is not told what its channel had dropped when that was forgotten",
         "decision 12",
-        (Edit(HELD, "                waiters.missed_sequence = channel.latest_sequence\n", ""),),
+        (
+            Edit(
+                HELD,
+                "index.move_name(waiters, channel.latest_sequence, is_awaited)",
+                "index.set_awaited(waiters, is_awaited)",
+            ),
+        ),
         test="tests/core/test_core_model.py",
         why="a channel must be forgotten while somebody waits for it, in a cluster where that loses something; not found in 200 seeds",
     ),
@@ -210,7 +216,7 @@ BUGS = (
         "answered-poll-not-freed",
         "a poll that is answered stays in the trees of its channels, and takes memory",
         "Nchan #379, subscribers that have gone and are counted",
-        (Edit(WAITING, "                tree.discard(deadline, subscription)\n", ""),),
+        (Edit(INDEX, "                tree.discard(deadline, subscription)\n", ""),),
     ),
     Bug(
         "half-a-batch-is-a-place",

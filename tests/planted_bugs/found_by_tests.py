@@ -202,8 +202,8 @@ BUGS = (
         (
             Edit(
                 "pushup/core/held_polls.py",
-                "            self._moving.end_good(touched.continued_after)\n"
-                "            self._lose(self.ahead(), touched.continued_after)\n",
+                "            self._migration.end_good(touched.continued_after)\n"
+                "            index.lose(index.ahead(), touched.continued_after)\n",
                 "            pass\n",
             ),
         ),

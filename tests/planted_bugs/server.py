@@ -22,7 +22,7 @@ BUGS = (
                 "            for waiters in result.waiters:\n"
                 "                if waiters.tree is not None:\n"
                 "                    waiters.tree.discard(result.deadline, result)\n"
-                "            late = lambda: result.holder is not None and self.polls._waiting.wait(result)\n"
+                "            late = lambda: result.holder is not None and self.polls._index._wait(result)\n"
                 "            self._clock.callLater(0.005, late)\n"
                 "            if result.deadline",
             ),
@@ -35,10 +35,10 @@ BUGS = (
         (
             Edit(
                 HELD,
-                "(subscription := self._waiting.pop_last()) is not None:\n            answers.append(self._end(subscription))\n",
-                "(subscription := self._waiting.pop_last()) is not None:\n"
+                "(subscription := self._index.pop_last()) is not None:\n            answers.append(self._end(subscription))\n",
+                "(subscription := self._index.pop_last()) is not None:\n"
                 "            answers.append((subscription.holder, self._read(subscription)))\n"
-                "            self._waiting.count -= 1\n",
+                "            self._index.count -= 1\n",
             ),
         ),
     ),
@@ -95,11 +95,11 @@ BUGS = (
         (
             Edit(
                 HELD,
-                "        self._move(subscription)\n        answer = self._read(subscription)\n"
-                "        return self._release(subscription), answer\n",
-                "        self._move(subscription)\n"
+                "        self._migration.move(subscription)\n        answer = self._read(subscription)\n"
+                "        return self._index.release(subscription), answer\n",
+                "        self._migration.move(subscription)\n"
                 "        answer = Answer(str(self._state.cursor), (), more=False, gaps=(), closed=())\n"
-                "        return self._release(subscription), answer\n",
+                "        return self._index.release(subscription), answer\n",
             ),
         ),
     ),

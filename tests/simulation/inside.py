@@ -151,7 +151,7 @@ def check_held(simulation: Simulation) -> None:
             continue
         polls = server.node.polls
         answers, polls._answers = polls._answers, {}
-        for subscription in polls._waiting:
+        for subscription in polls._index:
             answer = polls._read(subscription)
             if answer.tells_something:
                 names = ", ".join(waiters.name for waiters in subscription.waiters)

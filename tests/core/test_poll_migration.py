@@ -28,14 +28,14 @@ def test_a_slice_moves_no_more_names_and_looks_at_no_more_polls_than_it_may() ->
     """The names first, then the polls on them; in the end all have been moved, and wait as before."""
     feed = feed_with_polls()
     feed.use(restore(feed.state.snapshot()))
-    generation = feed.polls._waiting.generation
+    generation = feed.polls._index.generation
     slices = 0
     while feed.polls.has_deliveries:
-        before = sum(s.generation == generation for s in feed.polls._waiting)
-        names = len(feed.polls._moving.names)
+        before = sum(s.generation == generation for s in feed.polls._index)
+        names = len(feed.polls._migration.names)
         assert feed.deliver(10) == []
-        assert sum(s.generation == generation for s in feed.polls._waiting) <= before + 10
-        assert len(feed.polls._moving.names) == max(0, names - 10)
+        assert sum(s.generation == generation for s in feed.polls._index) <= before + 10
+        assert len(feed.polls._migration.names) == max(0, names - 10)
         slices += 1
     assert slices >= POLLS / 10
     assert feed.polls.count == POLLS
@@ -79,9 +79,9 @@ def test_a_slice_of_nothing_moves_nothing() -> None:
     """When a turn has no time left."""
     feed = feed_with_polls()
     feed.use(restore(feed.state.snapshot()))
-    names = len(feed.polls._moving.names)
+    names = len(feed.polls._migration.names)
     assert feed.deliver(0) == []
-    assert len(feed.polls._moving.names) == names > 0
+    assert len(feed.polls._migration.names) == names > 0
 
 
 def test_what_is_forgotten_between_two_slices_is_no_gap_for_polls_that_have_seen_it() -> None:

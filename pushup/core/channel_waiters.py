@@ -7,13 +7,12 @@ from typing import Any
 from pushup.core.time_tree import TimeTree
 
 
-class Waiters:
-    """The subscriptions on one name of one node.
+class ChannelWaiters:
+    """The subscriptions on one name of one node. Only `PollIndex` changes it.
 
-    `tree`: those that wait, by deadline; woken ones are no longer in it. `subscribers` counts both until they are
-    answered. `is_awaited`: there is no such channel. `missed_sequence`: up to this sequence something may have been
-    dropped that the channel no longer tells of, because it was forgotten or the whole state was replaced.
-    `generation`: as of a subscription.
+    `tree`: those that wait, by deadline; woken ones are no longer in it. `subscribers` counts both. `is_awaited`: no
+    channel has this name. `missed_sequence`: up to this sequence something may have been dropped of which the channel
+    no longer tells, because it was forgotten or the whole state was replaced. `generation`: as of a subscription.
 
     Where there is a channel they are kept without subscribers, too: most clients poll again at once.
     """
