@@ -33,7 +33,7 @@
 | `link` | frames between the processes of one machine |
 | `shared_transport` | a connection to Redis that is read together with the clients' |
 
-docs/architecture.md follows a publication, a poll and an expiry through these files.
+docs/internals/architecture.md follows a publication, a poll and an expiry through these files.
 """
 
 __version__ = "0.1.0"

@@ -22,8 +22,8 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 def test_every_setting_is_documented_with_its_default() -> None:
-    """docs/operations.md has exactly one row for each setting, with its default."""
-    section = (DOCS / "operations.md").read_text().partition("## Settings")[2].partition("\n## ")[0]
+    """docs/operate/operations.md has exactly one row for each setting, with its default."""
+    section = (DOCS / "operate" / "operations.md").read_text().partition("## Settings")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| `([a-z_]+)` \| (.*?) \|", section, re.MULTILINE))
     rooms: list[Any] = [getattr(Settings(), room.name) for room in structs.fields(Settings)]
     defaults = {name: value for room in rooms for name, value in structs.asdict(room).items()}
@@ -33,16 +33,16 @@ def test_every_setting_is_documented_with_its_default() -> None:
 
 
 def test_every_field_of_a_policy_is_documented_with_its_default() -> None:
-    """docs/operations.md has exactly one row for each; what is None by default is described."""
-    section = (DOCS / "operations.md").read_text().partition("| in a table |")[2].partition("\n\n")[0]
+    """docs/operate/operations.md has exactly one row for each; what is None by default is described."""
+    section = (DOCS / "operate" / "operations.md").read_text().partition("| in a table |")[2].partition("\n\n")[0]
     rows = dict(re.findall(r"^\| `([a-z_]+)` \| (.*?) \|", section, re.MULTILINE))
     assert rows.keys() == {field.name for field in structs.fields(ChannelPolicy)}
     assert rows["share"] == _shown(ChannelPolicy(prefix="a").share)
 
 
 def test_every_metric_is_documented() -> None:
-    """docs/operations.md names each metric that a node exports."""
-    text = (DOCS / "operations.md").read_text()
+    """docs/operate/operations.md names each metric that a node exports."""
+    text = (DOCS / "operate" / "operations.md").read_text()
     families = list(text_string_to_metric_families(MetricsPage(Metrics()).text().decode()))
     assert len(families) > 5
     for family in families:
@@ -55,25 +55,25 @@ GAPS = {*get_args(GapReason)}
 @pytest.mark.parametrize(
     ("page", "place", "reasons"),
     [
-        ("docs/http.md", r"^\| `gaps` \|.*?cursor `until`\.(.*)", GAPS),
-        ("docs/protocol.md", r"\*\*GAP-2\*\* `reason`(.*)", GAPS),
-        ("docs/openapi.yaml", r"^    Gap:(?s:.*?)reason: .*enum: \[(.*?)\]", GAPS),
-        ("docs/client.md", r"`reason` is (.*?)\.", GAPS),
+        ("docs/guide/http.md", r"^\| `gaps` \|.*?cursor `until`\.(.*)", GAPS),
+        ("docs/internals/protocol.md", r"\*\*GAP-2\*\* `reason`(.*)", GAPS),
+        ("docs/guide/openapi.yaml", r"^    Gap:(?s:.*?)reason: .*enum: \[(.*?)\]", GAPS),
+        ("docs/guide/browser.md", r"`reason` is (.*?)\.", GAPS),
         ("pushup/browser/pushup.d.ts", r"interface Gap \{(?s:.*?)/\*\*(.*?)\*/", GAPS),
         (
-            "docs/openapi.yaml",
+            "docs/guide/openapi.yaml",
             r"^    Problem:\n      type: object(?s:.*?)enum: \[((?s:.*?))\]",
             {kind.code for kind in PROBLEM_TYPES.values()},
         ),
-        ("docs/operations.md", r"^\| `pushup_gaps_total` \|.*?: (.*?)\.", GAPS),
-        ("docs/operations.md", r"^\| `pushup_messages_dropped_total` \|.*?: (.*?)\.", {*get_args(DropReason)}),
+        ("docs/operate/operations.md", r"^\| `pushup_gaps_total` \|.*?: (.*?)\.", GAPS),
+        ("docs/operate/operations.md", r"^\| `pushup_messages_dropped_total` \|.*?: (.*?)\.", {*get_args(DropReason)}),
         (
-            "docs/operations.md",
+            "docs/operate/operations.md",
             r"^\| `pushup_refusals_total` \|.*?: (.*)",
             {t.refusal for t in PROBLEM_TYPES.values()} - {""},
         ),
         (
-            "docs/operations.md",
+            "docs/operate/operations.md",
             r"^\| `pushup_publications_refused_total` \|.*?: (.*)",
             {refusal.kind for refusal in Refusal if refusal.is_of_commands} | {code.value for code in ErrorCode} - {""},
         ),
@@ -88,8 +88,8 @@ def test_every_reason_is_documented(page: str, place: str, reasons: set[str]) ->
 
 
 def test_every_file_named_in_the_papers_page_exists() -> None:
-    """docs/papers.md refers to existing files and tests."""
-    text = (DOCS / "papers.md").read_text()
+    """docs/lab/papers.md refers to existing files and tests."""
+    text = (DOCS / "lab" / "papers.md").read_text()
     root = DOCS.parent
     for name in re.findall(r"`((?:core|net|broadcast|backends|server|loadtest|deploy)/[\w/]+\.py)`", text):
         assert any((root / part / name).exists() for part in ("pushup", "tests", "")), name

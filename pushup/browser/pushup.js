@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * pushup.js: keeps a web page up to date with a PushUp server. docs/client.md documents it, and has its tables.
+ * pushup.js: keeps a web page up to date with a PushUp server. docs/guide/browser.md documents it, and has its tables.
  *
  * In this order: the tables, the two transports, a connection, the feed, the lead among tabs, subscriptions, the client.
  *

@@ -84,7 +84,7 @@ BUGS = (
     Bug(
         "room-without-limit",
         "any number of publications waits for a log that hangs",
-        "docs/reliability.md, a single node",
+        "docs/lab/faults.md, a single node",
         (Edit("pushup/broadcast/waiting.py", "if self.bytes and self.bytes + size > self._limit:", "if False:"),),
         test="tests/broadcast/test_waiting.py",
         why="as output-without-limit",
@@ -124,7 +124,7 @@ BUGS = (
     Bug(
         "keys-not-compared",
         "a key that was used for other messages gets the outcome of those",
-        "docs/reliability.md, a single node",
+        "docs/lab/faults.md, a single node",
         (Edit("pushup/core/state.py", "if before.fingerprint == command.fingerprint:", "if True:"),),
         test="tests/core/test_state.py",
         why="the simulated publishers make no such mistake",

@@ -1,4 +1,4 @@
-"""docs/http.md is one conversation with a server; this test replays it word for word.
+"""docs/guide/http.md is one conversation with a server; this test replays it word for word.
 
 Ids, cursors, channel ids and times differ each time: the document's epoch stands for the server's, and a number that
 the document has under `time`, `expires` or `id` stands for any.
@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.server.server_process import Server
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "http.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "guide" / "http.md"
 EPOCH = "k3f9"
 _BLOCK = re.compile(r"```http(?: (held|answer))?\n(.*?)```", re.DOTALL)
 
