@@ -9,8 +9,8 @@
 | `journal`, `journal_one_each` | the cost of writing to disk first, in groups or one by one | docs/lab/performance.md |
 | `redis_delay` | the cost of keeping the order in Redis | docs/lab/evaluation.md |
 | `kills` | repeated kill -9 of a server with a journal, under load: is anything lost? | docs/lab/performance.md |
-| `cluster_kills/` | a thousand faults of a cluster under load, judged | docs/internals/reliability.md |
-| `browsers/` | pushup.js in three browsers while something fails: is anything lost? | docs/guide/browser.md |
+| `cluster_kills/` | a thousand faults of a cluster under load, judged | docs/lab/cluster-faults.md |
+| `browsers/` | pushup.js in three browsers while something fails: is anything lost? | docs/lab/browsers.md |
 | `workers/` | several worker processes: cost, balance, limits; what is lost when they die | docs/lab/performance.md |
 | `append_only` | what a Redis comes back with that has lost the end of its file, or only its last save | |
 """

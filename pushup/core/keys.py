@@ -1,4 +1,4 @@
-"""Idempotency keys: each key's publication and outcome, for as long as messages are kept (docs/guide/http.md)."""
+"""Idempotency keys: each key's publication and outcome, for as long as messages are kept (docs/guide/publishing.md)."""
 
 from __future__ import annotations
 

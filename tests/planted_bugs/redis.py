@@ -445,7 +445,7 @@ _BUGS = (
     Bug(
         "replicated-in-another-run",
         "WAIT counts for an entry that the log did not contain when it began",
-        "docs/internals/reliability.md: a false `replicated` after a failover",
+        "docs/lab/faults.md: a false `replicated` after a failover",
         (
             Edit(
                 f"{AT}/confirmations.py",
@@ -496,7 +496,7 @@ _BUGS = (
     Bug(
         "first-to-start-decides",
         "after a crash of everything, the node that starts first goes on although another has a newer mark",
-        "real faults: older-file (docs/internals/reliability.md)",
+        "real faults: older-file (docs/lab/cluster-faults.md)",
         (
             Edit(
                 f"{AT}/recovery.py",
@@ -523,7 +523,7 @@ _BUGS = (
     Bug(
         "stable-across-epochs",
         "`stable` compares sequences of different epochs",
-        "docs/internals/reliability.md: stable told too early after a new epoch",
+        "docs/lab/faults.md: stable told too early after a new epoch",
         (
             Edit(
                 f"{AT}/confirmations.py",
