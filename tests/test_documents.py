@@ -96,7 +96,12 @@ def test_every_file_named_in_the_papers_page_exists() -> None:
         assert any((ROOT / part / name).exists() for part in ("pushup", "tests", "")), name
 
 
-PAGES = sorted(page for page in ROOT.rglob("*.md") if not any(part[0] == "." for part in page.relative_to(ROOT).parts))
+PAGES = sorted(
+    page
+    for top in ("", "docs/**/", "deploy/**/", "loadtest/**/", "tests/**/", "pushup/**/")
+    for page in ROOT.glob(f"{top}*.md")
+    if "node_modules" not in page.parts
+)
 """Every document of the repository."""
 
 FOR_USERS = [ROOT / "README.md", DOCS / "README.md"] + [
