@@ -11,8 +11,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-# With several processes, tests of one group stay together (tests/conftest.py, docs/decisions/0010-tests-in-parallel.md).
-# Tests with servers wait more than they work.
+# With several processes, tests of one group stay together (tests/conftest.py). Tests with servers wait more than they
+# work.
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 WORKERS := $(CORES)
 PYTEST = $(BIN)/pytest -n $(WORKERS) --maxprocesses 8 --dist loadgroup
@@ -58,7 +58,7 @@ check-types:
 	$(call need,node npm,nodejs npm)
 	cd tests/browser && npm install --no-audit --no-fund --silent && npx tsc -p .
 
-# PushUp compiled, in a copy of this project (docs/decisions/0019-compiled.md).
+# PushUp compiled, in a copy of this project (docs/internals/decisions/0019-compiled.md).
 compiled: $(VENV)/test.stamp
 	$(call need,git gcc,git gcc libc6-dev)
 	$(BIN)/python deploy/compiled.py $(VENV)/compiled

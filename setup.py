@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: a wheel is compiled if there is a C compiler (docs/decisions/0019-compiled.md), and
+"""What pyproject.toml cannot say: a wheel is compiled if there is a C compiler (decision 19), and
 contains the name of its commit, for `pushup --version`.
 
 PUSHUP_COMPILE=0: never. PUSHUP_COMPILE=1: the build fails if it cannot be compiled. PUSHUP_COMMIT: the commit, where

@@ -102,14 +102,14 @@ OPTIONS = {
 @click.option(
     "--scenario", "scenarios", type=click.Choice([*SCENARIOS]), multiple=True, help="browsers: only this one."
 )
-@click.option("--docs", is_flag=True, default=None, help="report: also update the results and tables in docs/.")
+@click.option("--docs", is_flag=True, default=None, help="report: also update the results and tables in docs/lab/.")
 def main(experiment: str, file: Path | None, *, quick: bool | None, out: Path, **special: Any) -> None:
     """Run an EXPERIMENT, which starts the servers it needs, and save its results.
 
     "all" runs every experiment, or goes on with those that have not been done, and ends with a report. "report" runs
     nothing: it combines all results in the folder into one page; with --docs it also copies those of full runs to
-    docs/results/, and writes the tables in docs/ that are made from them. "judge" reads a history from FILE, and says
-    whether the server kept its promises (docs/histories.md).
+    docs/lab/results/, and writes the tables in docs/lab/ that are made from them. "judge" reads a history from FILE,
+    and says whether the server kept its promises (docs/internals/histories.md).
     """
     if (experiment == JUDGE) != (file is not None):
         raise click.UsageError(f"{JUDGE} needs a FILE, and nothing else takes one")
@@ -181,7 +181,7 @@ def _report(out: Path, *, docs: bool) -> None:
             raise click.ClickException(str(error)) from None
     if docs:
         copied, left = publish(out)
-        click.echo(f"Copied to docs/: {', '.join(copied) or 'nothing'}")
+        click.echo(f"Copied to docs/lab/: {', '.join(copied) or 'nothing'}")
         if left:
             click.echo(f"Not copied, as they are of a run with --quick: {', '.join(left)}")
 

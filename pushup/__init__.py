@@ -21,7 +21,7 @@
 | `deadline_timer` | one reactor timer for many deadlines |
 | `secret_files` | reads keys and passwords from files |
 
-docs/architecture.md follows a publication, a poll and an expiry through these files.
+docs/internals/architecture.md follows a publication, a poll and an expiry through these files.
 """
 
 __version__ = "0.1.0"

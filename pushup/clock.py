@@ -6,7 +6,7 @@
 | `SteadyTime`, since the epoch | times of messages with memory and journal, so expiry | it goes on without the jump |
 | `time.time`, since the epoch | what others compare: tickets, names of epochs, `Date`, the log | it follows at once |
 
-With Redis, the times of messages come from the clock of Redis. Why: docs/decisions/0014-two-clocks.md.
+With Redis, the times of messages come from the clock of Redis. Why: docs/internals/decisions/0014-two-clocks.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is compiled (pyproject.toml, docs/decisions/0019-compiled.md), and in which form these tests run."""
+"""What is compiled (pyproject.toml, docs/internals/decisions/0019-compiled.md), and in which form these tests run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/openapi.yaml says what the code does: the calls, the fields of each body and answer, their types."""
+"""docs/guide/openapi.yaml says what the code does: the calls, the fields of each body and answer, their types."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pushup.net.api.bodies import ACK_LIMIT_SECONDS, NAME_LIMIT_BYTES, TTL_LIMIT
 from pushup.net.problems import PROBLEM_TYPES, _Problem
 
 DOCS = Path(__file__).parents[1] / "docs"
-DOCUMENT: dict[str, Any] = yaml.safe_load((DOCS / "openapi.yaml").read_text())
+DOCUMENT: dict[str, Any] = yaml.safe_load((DOCS / "guide" / "openapi.yaml").read_text())
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 
 REQUESTS: dict[str, type[Struct]] = {
@@ -112,8 +112,9 @@ def test_answers_may_lack_a_ticket() -> None:
 
 
 def test_every_problem_is_in_the_protocol() -> None:
-    """The table of docs/protocol.md has the status and type of each error, and no others."""
-    rows = re.findall(r"^\| (\d{3}) \| `urn:pushup:([a-z-]+)` \|", (DOCS / "protocol.md").read_text(), re.MULTILINE)
+    """The table of docs/internals/protocol.md has the status and type of each error, and no others."""
+    protocol = (DOCS / "internals" / "protocol.md").read_text()
+    rows = re.findall(r"^\| (\d{3}) \| `urn:pushup:([a-z-]+)` \|", protocol, re.MULTILINE)
     assert {(int(status), code) for status, code in rows} == {(k.status, k.code) for k in PROBLEM_TYPES.values()}
 
 

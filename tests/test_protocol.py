@@ -1,4 +1,4 @@
-"""docs/protocol.md and the checks of the conformance suite name the same requirements."""
+"""docs/internals/protocol.md and the checks of the conformance suite name the same requirements."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from conformance.registry import CHECKS
 
 DOCS = Path(__file__).parents[1] / "docs"
 
-REQUIREMENTS = dict(
-    re.findall(r"^- \*\*([A-Z]+-\d+)\*\* (.*?)(?=^- \*\*|\n\n|\Z)", (DOCS / "protocol.md").read_text(), re.M | re.S)
-)
+PROTOCOL = (DOCS / "internals" / "protocol.md").read_text()
+REQUIREMENTS = dict(re.findall(r"^- \*\*([A-Z]+-\d+)\*\* (.*?)(?=^- \*\*|\n\n|\Z)", PROTOCOL, re.M | re.S))
 """The text of each requirement by its name."""
 
 UNCHECKED = {

@@ -169,7 +169,7 @@ class Work(NamedTuple):
 
 
 def table_works(most: int = 10_000) -> list[Work]:
-    """The works of docs/performance.md, with at most this many subscribers."""
+    """The works of docs/lab/performance.md, with at most this many subscribers."""
     few = min(1000, most)
     works = [
         Work(f"fan-out to {few:,}, closed loop", few, 1, window=4),

@@ -1,7 +1,7 @@
 """What clients of a cluster did and were told, and whether that keeps PushUp's promises.
 
-A history comes from a simulated cluster (docs/simulation.md) or from real servers. docs/histories.md describes the
-format. `python -m loadtest judge FILE` judges one.
+A history comes from a simulated cluster (docs/internals/simulation.md) or from real servers.
+docs/internals/histories.md describes the format. `python -m loadtest judge FILE` judges one.
 
 | file | contents |
 |---|---|

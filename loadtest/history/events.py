@@ -1,4 +1,4 @@
-"""The events of a history (docs/histories.md). In a file, each is a JSON object; its field `event` names its kind.
+"""The events of a history (docs/internals/histories.md). In a file, each is a JSON object; `event` names its kind.
 
 `at`: when it happened, in seconds; all events of a history count from the same zero. They are in the order in which the
 recorder saw them, so that a request always comes before its response.

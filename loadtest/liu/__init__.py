@@ -1,4 +1,4 @@
-"""Liu & Cui, "PushUp: A Scalable Event-driven Long-Polling Server", §4 (docs/evaluation.md).
+"""Liu & Cui, "PushUp: A Scalable Event-driven Long-Polling Server", §4 (docs/lab/evaluation.md).
 
 | file | contents |
 |---|---|

@@ -101,7 +101,7 @@ class StreamInterface(Interface, Protocol):
 
 
 class PushUpInterface:
-    """PushUp's interface (docs/http.md). Equal answers are parsed only once."""
+    """PushUp's interface (docs/guide/http.md). Equal answers are parsed only once."""
 
     def __init__(self) -> None:
         self._answers: dict[bytes, Answer] = {}

@@ -82,8 +82,8 @@ def write_report(folder: Path) -> Path:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>PushUp measurements</title>\n<style>{STYLE}</style>\n"
         "<h1>PushUp measurements</h1>\n<p>The papers' experiments, run on our server. "
-        "<code>docs/evaluation.md</code> describes them and what they show. Times depend on the machine and its other "
-        "load; only ratios are meaningful.</p>\n"
+        "<code>docs/lab/evaluation.md</code> describes them and what they show. Times depend on the machine and its "
+        "other load; only ratios are meaningful.</p>\n"
         f"<nav><ul>{links}</ul></nav>\n" + "\n".join([*compared, *sections]) + "\n</html>\n"
     )
     return page

@@ -1,4 +1,4 @@
-"""Roussev & Wu, "Client-Server Design Alternatives: Back to Pipes but with Threads" (docs/designs.md).
+"""Roussev & Wu, "Client-Server Design Alternatives: Back to Pipes but with Threads" (docs/lab/designs.md).
 
 | file | contents |
 |---|---|

@@ -1,4 +1,4 @@
-"""Who may poll what: asks the application once, and seals its decision in a ticket (docs/security.md)."""
+"""Who may poll what: asks the application once, and seals its decision in a ticket (docs/guide/authorization.md)."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 It is `<issued_at>.<expires>.<subject>.<seal>`: when the application was asked and when it expires, in whole seconds
 since the epoch; whom it named, in base64; and a keyed hash of all that and of the channels it is for. Every node with
 the key can check it, and its size does not depend on the number of channels. Whoever has a ticket can use it, as with a
-key; therefore tickets are short-lived (docs/security.md).
+key; therefore tickets are short-lived (docs/guide/authorization.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The browser client, as it is served and as it can be bundled; no Python. `docs/client.md` specifies it.
+"""The browser client, as it is served and as it can be bundled; no Python. `docs/guide/browser.md` describes it.
 
 | file | what |
 |---|---|

@@ -1,4 +1,4 @@
-/** The types of pushup.js. docs/client.md says what everything means. */
+/** The types of pushup.js. docs/guide/browser.md says what everything means. */
 
 export interface Message<Data = any> {
   id: string;

@@ -1,6 +1,7 @@
 // @ts-check
 /**
- * pushup.js: keeps a web page up to date with a PushUp server. docs/client.md documents it, and has its tables.
+ * pushup.js: keeps a web page up to date with a PushUp server. How to use it: docs/guide/browser.md. Its tables, and why
+ * nothing is lost: docs/internals/browser-client.md.
  *
  * In this order: the tables, the two transports, a connection, the feed, the lead among tabs, subscriptions, the client.
  *

@@ -101,7 +101,7 @@ def _print(value: object) -> None:
 @click.option(
     "--ack",
     type=click.Choice(["accepted", "replicated", "stable"]),
-    help="Acknowledgement to wait for; docs/reliability.md explains them.",
+    help="Acknowledgement to wait for; docs/guide/publishing.md explains them.",
 )
 @_client_options
 def publish(

@@ -34,7 +34,7 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option("--log-format", type=click.Choice(FORMATS), help="Format of a log line."),
         click.option(
             "--set", "others", multiple=True, metavar="NAME=VALUE",
-            help="Any other setting, e.g. --set retention_seconds=10m. docs/operations.md lists them. Can be repeated.",
+            help="Any other setting, e.g. --set retention_seconds=10m (docs/operate/settings.md). Can be repeated.",
         ),
     )):  # fmt: skip
         function = option(function)

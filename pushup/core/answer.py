@@ -34,7 +34,7 @@ class Gap(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """What a poll gets; its fields are the JSON of the HTTP interface (docs/http.md).
+    """What a poll gets; its fields are the JSON of the HTTP interface (docs/guide/http.md).
 
     `more`: poll again at once, there are further messages. `closed`: channels closed after the client's cursor.
     """

@@ -1,4 +1,4 @@
-"""The cursor: how far a client has followed the order of all entries (docs/architecture.md).
+"""The cursor: how far a client has followed the order of all entries (docs/internals/architecture.md).
 
 Wire format: `<epoch>-<sequence>`, e.g. `k3f9-41`. Its size does not depend on the channels, and it is valid on every
 node, since every node applies the same entries. Clients treat it as opaque.

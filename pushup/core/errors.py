@@ -1,7 +1,7 @@
 """The errors that the core, the broadcasts and the backends raise; `net.problems` gives each its HTTP status.
 
 Authorizer functions raise them, too: `Unauthorized`, `Forbidden` and the others may be imported from here
-(docs/security.md).
+(docs/guide/security.md).
 """
 
 from __future__ import annotations

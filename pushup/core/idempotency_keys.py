@@ -1,4 +1,4 @@
-"""Idempotency keys: the outcome of each publication with a key, for as long as messages are kept (docs/http.md)."""
+"""Idempotency keys: each key's publication and outcome, for as long as messages are kept (docs/guide/publishing.md)."""
 
 from __future__ import annotations
 

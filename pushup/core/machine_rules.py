@@ -8,7 +8,7 @@ from pushup.core.limits import Limits
 from pushup.core.retention import Retention, retentions
 
 LATEST_VERSION = 1
-"""The newest version of the state machine that this release knows (docs/decisions/0013-...)."""
+"""The newest version of the state machine that this release knows (decision 13)."""
 
 
 class Rules:

@@ -1,4 +1,4 @@
-"""A message: one published value, stored once however many channels it was published to (docs/architecture.md).
+"""A message: one published value, stored once for all of its channels (docs/internals/architecture.md).
 
 What a publisher may add to channels and data is one value, `Attributes`. It travels whole, from the body of a
 publication through the log or the journal into every cache. Another attribute is added here, and checked in

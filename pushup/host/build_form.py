@@ -1,4 +1,4 @@
-"""Which build of PushUp runs: of which commit, and compiled or interpreted (docs/decisions/0019-compiled.md)."""
+"""Which build of PushUp runs: its commit, and compiled or interpreted (docs/internals/decisions/0019-compiled.md)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The edge: all listeners and connections of a node.
 
-Why it is our own: docs/decisions/0003-an-edge-of-our-own.md.
+Why it is our own: docs/internals/decisions/0003-an-edge-of-our-own.md.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ _BODYLESS = (204, 304)
 
 
 class ResponseWriter:
-    """Writes responses. Equal answers are encoded once, since in a fan-out one goes to many (docs/architecture.md)."""
+    """Writes responses. Equal answers are encoded once, for a fan-out (docs/internals/architecture.md)."""
 
     def __init__(self) -> None:
         self._date = b""

@@ -29,14 +29,14 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Addresses to listen on: `127.0.0.1:8080`, `[::1]:8080`, `unix:/run/pushup.sock`."""
     broadcast: str = "memory:"
     """Message log: `memory:`, in this process only; `journal:PATH`, a file on this machine; or `redis://HOST:PORT`,
-    shared by several nodes (docs/reliability.md)."""
+    shared by several nodes (docs/operate/redis.md)."""
     broadcast_file: str = ""
     """File that contains this address, for one with a password."""
     state_directory: str = ""
     """Directory on this machine where a node notes how far it has followed the log in Redis. So it notices if Redis was
     rolled back while all nodes were stopped. Empty: it does not."""
     workers: int | Literal["auto"] = 1
-    """Number of processes that serve clients on this machine; `auto`: one per processor (docs/operations.md)."""
+    """Number of processes that serve clients on this machine; `auto`: one per processor (docs/operate/workers.md)."""
     node_name: str = ""
     """Name of this node in `GET /v1/nodes`. Empty: the machine's host name."""
     wait_strategy: str = "epoll" if "epoll" in STRATEGIES else "reactor"

@@ -18,5 +18,5 @@
 | `worker_count` | how many workers there are |
 
 With Redis there is no hub: each worker follows the log itself. Why it is built like this:
-docs/decisions/0018-workers.md.
+docs/internals/decisions/0018-workers.md.
 """

@@ -1,11 +1,11 @@
-/** What docs/client.md promises to a page, one behaviour each. */
+/** What docs/guide/browser.md promises to a page, one behaviour each. */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { PushUp } from "../../pushup/browser/pushup.js";
 import { scene } from "./support.js";
 
-const TEXT = readFileSync(new URL("../../docs/client.md", import.meta.url), "utf8");
+const TEXT = readFileSync(new URL("../../docs/guide/browser.md", import.meta.url), "utf8");
 const [FIRST, SECOND] = [...TEXT.matchAll(/```js\n(.*?)```/gs)].map(([, sample]) => sample);
 
 test("the first sample follows two channels", async () => {

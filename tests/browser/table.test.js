@@ -1,10 +1,10 @@
-/** The tables in docs/client.md and in pushup.js are the same, and complete. */
+/** The tables in docs/internals/browser-client.md and in pushup.js are the same, and complete. */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { CONNECTION, LEAD, step } from "../../pushup/browser/pushup.js";
 
-const TEXT = readFileSync(new URL("../../docs/client.md", import.meta.url), "utf8");
+const TEXT = readFileSync(new URL("../../docs/internals/browser-client.md", import.meta.url), "utf8");
 
 function section(heading) {
   return TEXT.split(`\n## ${heading}\n`)[1].split("\n## ")[0];

@@ -1,4 +1,4 @@
-"""Writes the results in docs/conformance.md: `PYTHONPATH=. python tests/conformance/report.py`, in the checkout.
+"""Writes the results in docs/internals/conformance.md: `PYTHONPATH=. python tests/conformance/report.py`.
 
 Needs redis-server, and nginx with Nchan: Debian's packages nginx-light and libnginx-mod-nchan.
 """
@@ -25,7 +25,7 @@ from pushup import __version__
 from servers import CHECK_SECONDS, CONFIGURATIONS, ONLY, PATIENCE_SECONDS, SECONDS, started
 
 HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "conformance.md"
+PAGE = HERE.parents[1] / "docs" / "internals" / "conformance.md"
 BEGIN, END = "<!-- results, written by tests/conformance/report.py -->", "<!-- end of results -->"
 
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin:/sbin:/bin") or "nginx"

@@ -60,7 +60,7 @@ def stream_of(*messages: str) -> Stream:
 
 
 def test_an_answer_encodes_to_the_json_of_the_http_api() -> None:
-    """Field names and their order are those of docs/http.md, and data is left as it was written."""
+    """Field names and their order are those of docs/guide/http.md, and data is left as it was written."""
     stream = Stream()
     stream.add("ab", 1.5, '{"q": 1.0}')
     assert msgspec.json.encode(stream.ask("ba")) == (

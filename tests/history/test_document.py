@@ -1,4 +1,4 @@
-"""The history in docs/histories.md, and its lists."""
+"""The history in docs/internals/histories.md, and its lists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from loadtest.history.events import Event
 from loadtest.history.file import read_history
 from loadtest.history.verdict import check
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "histories.md").read_text()
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "internals" / "histories.md").read_text()
 SAMPLE = DOCUMENT.partition("```jsonl\n")[2].partition("```")[0]
 
 

@@ -14,12 +14,12 @@ import pytest
 from loadtest.everything import PLAN
 from loadtest.mishra import complexity
 from loadtest.reports import blocks
-from loadtest.reports.documents import DOCS, GENERATED, documents, filled, publish
+from loadtest.reports.documents import GENERATED, LAB, documents, filled, publish
 from loadtest.reports.items import NOT_MEASURED, PAPERS, TOO_SHORT, Item, Paper, compare, problems
 from loadtest.reports.results import Figure, Table
 from loadtest.reports.saved import Saved
 
-ROOT = DOCS.parent
+ROOT = LAB.parents[1]
 WRITTEN = {name for plan in PLAN.values() for name in plan.writes}
 GOOD = Item(place="§1", says="it works", code=("loadtest/everything.py",), tests=("tests/loadtest/test_items.py",))
 
@@ -68,7 +68,7 @@ def test_a_reason_is_enough() -> None:
 @pytest.mark.parametrize("paper", PAPERS, ids=lambda paper: paper.name)
 def test_a_result_that_differs_has_an_explanation(paper: Paper) -> None:
     """Where the results in docs/ disagree with the paper, the item says why."""
-    for one in compare(paper, Saved(DOCS / "results")):
+    for one in compare(paper, Saved(LAB / "results")):
         assert one.agrees != "no" or one.item.differs, f"{one.item.place}, {one.item.says}: {one.ours}"
 
 
@@ -111,7 +111,7 @@ def test_what_is_counted_is_up_to_date() -> None:
     """The complexity of Mishra's two implementations is counted in their source, so the committed table is checked."""
     table = complexity.measure()
     counted = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-    assert Saved(DOCS / "results").rows("group-complexity") == counted
+    assert Saved(LAB / "results").rows("group-complexity") == counted
 
 
 def test_every_part_and_every_paper_is_in_a_document() -> None:
@@ -123,9 +123,9 @@ def test_every_part_and_every_paper_is_in_a_document() -> None:
     for paper in PAPERS:
         assert names.count(f"{blocks.ITEMS}{paper.name}") == names.count(f"{blocks.COMPARE}{paper.name}") == 1
     of_items = {name for paper in PAPERS for item in paper.items() for name in item.results}
-    saved = {file.stem for file in (DOCS / "results").glob("*.json")}
+    saved = {file.stem for file in (LAB / "results").glob("*.json")}
     assert saved <= of_items | blocks.tables_of_blocks()
-    assert {file.stem for file in (DOCS / "results").glob("*.csv")} == saved
+    assert {file.stem for file in (LAB / "results").glob("*.csv")} == saved
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Bugs that other servers and clients had, run against PushUp. docs/museum.md tells their stories.
+"""Bugs that other servers and clients had, run against PushUp. docs/lab/museum.md tells their stories.
 
 | file | contents |
 |---|---|

@@ -1,4 +1,4 @@
-"""A simulated cluster with a written plan instead of a seed's (docs/simulation.md), and what its clients were told."""
+"""A simulated cluster with a written plan instead of a seed's (docs/internals/simulation.md), and its history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table in docs/museum.md lists exactly the scenarios, and each has a section with a link to the report."""
+"""The table in docs/lab/museum.md lists exactly the scenarios, and each has a section with a link to the report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 HERE = Path(__file__)
-DOCUMENT = (HERE.parents[2] / "docs" / "museum.md").read_text()
+DOCUMENT = (HERE.parents[2] / "docs" / "lab" / "museum.md").read_text()
 ROWS = re.findall(r"^\| \[.*?\]\((#.*?)\) \| .* \| (.*) \|$", DOCUMENT, re.MULTILINE)
 
 

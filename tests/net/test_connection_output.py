@@ -1,4 +1,4 @@
-"""A client that reads slowly or never costs its output buffer and nothing else (docs/architecture.md, promise 3)."""
+"""A client that reads slowly or never costs its output buffer and nothing else (architecture.md, promise 3)."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from pushup.net import http_errors as http_errors
 from pushup.net.http_errors import ForbiddenOrigin, MethodNotAllowed, SpokeTls
 from pushup.net.problems import PROBLEM_TYPES, ProblemType, problem, problem_type
 
-HTTP_DOCUMENT = Path(__file__).parents[2] / "docs" / "http.md"
+ERRORS_PAGE = Path(__file__).parents[2] / "docs" / "guide" / "errors.md"
 
 
 def _errors() -> list[type[PushUpError]]:
@@ -78,8 +78,8 @@ def test_a_subclass_has_the_type_of_its_nearest_base_class() -> None:
 
 
 def test_the_documentation_matches_the_table() -> None:
-    """docs/http.md lists exactly these codes, with status and title, and its examples have these titles."""
-    text = HTTP_DOCUMENT.read_text()
+    """docs/guide/errors.md lists exactly these codes, with status and title, and its examples have these titles."""
+    text = ERRORS_PAGE.read_text()
     _, _, table = text.partition("| status | `type`")
     rows = re.findall(r"^\| ([0-9]{3}) \| `([a-z-]+)` \| (.*?) \|", table, re.MULTILINE)
     documented = [(int(status), code, title) for status, code, title in rows]

@@ -1,4 +1,4 @@
-"""Bugs that others have had, planted in a copy of the source: does the simulation find them? See docs/planted-bugs.md.
+"""Bugs that others have had, planted in a copy of the source: does the simulation find them? See docs/lab/planted-bugs.md.
 
 | file | what it defines |
 |---|---|

@@ -90,7 +90,7 @@ BUGS = (
     Bug(
         "room-without-limit",
         "any number of publications waits for a log that hangs",
-        "docs/reliability.md, a single node",
+        "docs/lab/faults.md, a single node",
         (Edit("pushup/broadcast/admission.py", "if self.bytes and self.bytes + size > self._limit:", "if False:"),),
         test="tests/broadcast/test_admission.py",
         why="as output-without-limit",
@@ -130,7 +130,7 @@ BUGS = (
     Bug(
         "keys-not-compared",
         "a key that was used for other messages gets the outcome of those",
-        "docs/reliability.md, a single node",
+        "docs/lab/faults.md, a single node",
         (Edit("pushup/core/state.py", "if before.fingerprint == command.fingerprint:", "if True:"),),
         test="tests/core/test_state.py",
         why="the simulated publishers make no such mistake",

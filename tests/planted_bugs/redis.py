@@ -83,7 +83,7 @@ _BUGS = (
     Bug(
         "follows-another-cluster",
         "a node follows whatever log is at its address, and begins an epoch there",
-        "docs/reliability.md, which cluster a log belongs to",
+        "docs/internals/reliability.md, which cluster a log belongs to",
         (
             Edit(
                 f"{AT}/recovery.py",
@@ -96,7 +96,7 @@ _BUGS = (
     Bug(
         "epoch-founds-a-cluster",
         "an epoch that begins does not keep the name of its cluster",
-        "docs/reliability.md, which cluster a log belongs to",
+        "docs/internals/reliability.md, which cluster a log belongs to",
         (Edit(f"{AT}/log.py", "cluster or head.epoch)", "head.epoch)"),),
         test="tests/broadcast/redis/test_clusters.py",
         why="not measured",
@@ -162,7 +162,7 @@ _BUGS = (
     Bug(
         "end-not-compared",
         "a report does not look whether the end of the log contains what this node has applied",
-        "docs/reliability.md, how losses are detected",
+        "docs/internals/reliability.md, how losses are detected",
         (
             Edit(
                 f"{AT}/heartbeat.py",
@@ -451,7 +451,7 @@ _BUGS = (
     Bug(
         "replicated-in-another-run",
         "WAIT counts for an entry that the log did not contain when it began",
-        "docs/reliability.md: a false `replicated` after a failover",
+        "docs/lab/faults.md: a false `replicated` after a failover",
         (
             Edit(
                 f"{AT}/acknowledgements.py",
@@ -466,7 +466,7 @@ _BUGS = (
     Bug(
         "stable-without-everybody",
         "`stable` counts the nodes that Redis knows, although it may have lost some",
-        "docs/reliability.md, acknowledgements",
+        "docs/internals/reliability.md, acknowledgements",
         (Edit(f"{AT}/acknowledgements.py", " and self._clock.seconds() >= self._members_known_at:", ":"),),
         needs=LOSSES,
         test="tests/broadcast/redis/test_acknowledgements.py::test_nothing_is_stable_while_a_node_may_be_missing_from_the_list",
@@ -475,7 +475,7 @@ _BUGS = (
     Bug(
         "incomplete-list-forgotten",
         "a node counts those that Redis knows as all, right after Redis was emptied",
-        "seed 12074 (docs/simulation.md)",
+        "seed 12074 (docs/internals/simulation.md)",
         (
             Edit(
                 f"{AT}/heartbeat.py",
@@ -490,7 +490,7 @@ _BUGS = (
     Bug(
         "loaded-log-not-marked",
         "a node that has only loaded the log has no mark",
-        "seed 10020 (docs/simulation.md)",
+        "seed 10020 (docs/internals/simulation.md)",
         (
             Edit(
                 f"{AT}/redis_broadcast.py",
@@ -502,7 +502,7 @@ _BUGS = (
     Bug(
         "first-to-start-decides",
         "after a crash of everything, the node that starts first goes on although another has a newer mark",
-        "real faults: older-file (docs/reliability.md)",
+        "real faults: older-file (docs/lab/cluster-faults.md)",
         (
             Edit(
                 f"{AT}/recovery.py",
@@ -529,7 +529,7 @@ _BUGS = (
     Bug(
         "stable-across-epochs",
         "`stable` compares sequences of different epochs",
-        "docs/reliability.md: stable told too early after a new epoch",
+        "docs/lab/faults.md: stable told too early after a new epoch",
         (
             Edit(
                 f"{AT}/acknowledgements.py",

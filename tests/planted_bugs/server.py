@@ -59,7 +59,7 @@ BUGS = (
     Bug(
         "hot-loop-while-draining",
         "a draining node answers new polls at once, so that their clients come back at once",
-        "Electric #4312; docs/reliability.md",
+        "Electric #4312; docs/operate/stopping.md",
         (
             Edit(
                 "pushup/node/drain.py",

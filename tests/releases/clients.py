@@ -1,4 +1,4 @@
-"""The load: publishers, pollers and streams in threads, which write down what they do and are told (docs/histories.md).
+"""The load: publishers, pollers and streams in threads, which write histories (docs/internals/histories.md).
 
 Each uses the present addresses in turn, so that a chain of cursors goes through servers of both releases. What is
 published has a key, and is tried until it is acknowledged.

@@ -9,6 +9,15 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 
+SESSION = (
+    "docs/guide/http.md",
+    "docs/guide/publishing.md",
+    "docs/guide/channels.md",
+    "docs/guide/errors.md",
+    "docs/operate/monitoring.md",
+)
+"""The pages whose requests and responses form one session with a server, in this order."""
+
 
 class Sample(NamedTuple):
     """A block; `kind` is the language after the fence, or "indented" without a fence."""

@@ -1,4 +1,4 @@
-"""`pushup.client`: every call ends, publishing with patience, stopping, and the sample in docs/http.md."""
+"""`pushup.client`: every call ends, publishing with patience, stopping, and the sample in docs/guide/python.md."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_server_that_starts_later(tmp_path: Any) -> None:
 
 def test_the_sample_in_the_documents(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     """It publishes a message and polls it."""
-    exec(sample("docs/http.md", "from pushup.client").replace("127.0.0.1:8080", server.address), {})
+    exec(sample("docs/guide/python.md", "from pushup.client").replace("127.0.0.1:8080", server.address), {})
     assert "'data': {'text': 'hello'}" in capsys.readouterr().out
 
 

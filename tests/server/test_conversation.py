@@ -1,4 +1,4 @@
-"""The conversation between clients and a server (docs/http.md), over `http.client`."""
+"""The conversation between clients and a server (docs/guide/), over `http.client`."""
 
 from __future__ import annotations
 

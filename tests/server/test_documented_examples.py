@@ -1,31 +1,33 @@
-"""docs/http.md is one conversation with a server; this test replays it word for word.
+"""Five pages are one conversation with a server; this test replays it word for word.
 
-Ids, cursors, channel ids and times differ each time: the document's epoch stands for the server's, and a number that
-the document has under `time`, `expires` or `id` stands for any.
+Ids, cursors, channel ids and times differ each time: the documents' epoch stands for the server's, and a number that
+the documents have under `time`, `expires` or `id` stands for any.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
-from pathlib import Path
+from itertools import pairwise
 from typing import Any
 
+from tests.server.document_samples import ROOT, SESSION, samples
 from tests.server.server_process import Server
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "http.md"
 EPOCH = "k3f9"
 _BLOCK = re.compile(r"```http(?: (held|answer))?\n(.*?)```", re.DOTALL)
 
 
 def test_every_example_of_the_interface_is_as_documented(server: Server) -> None:
-    """Each request in the document gets the response that follows it, and the held poll its answer later."""
+    """Each request in the documents gets the response that follows it, and the held poll its answer later."""
     epoch = _call(server, "GET /v1/cursor HTTP/1.1\n\n").body["cursor"].partition("-")[0]
     open_calls: list[http.client.HTTPConnection] = []
     held: http.client.HTTPConnection | None = None
     examples = 0
-    for kind, text in _BLOCK.findall(DOCUMENT.read_text()):
+    session = "\n".join((ROOT / page).read_text() for page in SESSION)
+    for kind, text in _BLOCK.findall(session):
         if kind == "held":
             held = _send(server, text.replace(f"{EPOCH}-", f"{epoch}-"))
             server.wait_for_held(1)
@@ -42,6 +44,13 @@ def test_every_example_of_the_interface_is_as_documented(server: Server) -> None
             examples += 1
     assert not open_calls
     assert examples > 20
+
+
+def test_every_example_belongs_to_the_session() -> None:
+    """No other page has requests or responses that nothing replays, and each page links to the next one."""
+    assert {each.document for each in samples() if each.kind.startswith("http")} == set(SESSION)
+    for page, following in pairwise(SESSION):
+        assert f"({os.path.relpath(following, os.path.dirname(page))}" in (ROOT / page).read_text(), page
 
 
 class _Response:

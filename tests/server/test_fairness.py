@@ -1,4 +1,4 @@
-"""A large fan-out delays no other request (docs/architecture.md, "A publication"). Tests order, not speed."""
+"""A large fan-out delays no other request (docs/internals/architecture.md, "A publication"). Tests order, not speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The promises of docs/architecture.md, each with a test that fails if it is broken. Promise 7: `test_stopping`."""
+"""The promises of docs/internals/architecture.md, each with its test. Promise 7: `test_stopping`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/recipes: each recipe's code and commands, as they stand there, and what somebody sees in a real browser.
+"""docs/start/recipes: each recipe's code and commands, as they stand there, and what somebody sees in a real browser.
 
 The applications reach PushUp through a bad proxy, and PushUp loses what it has in the middle.
 """
@@ -48,7 +48,8 @@ class Recipe:
     """
 
     def __init__(self, name: str, folder: Path, step_seconds: tuple[float, float] | None = None) -> None:
-        code, install, serve, run = (each.text for each in samples() if each.document == f"docs/recipes/{name}.md")
+        page = f"docs/start/recipes/{name}.md"
+        code, install, serve, run = (each.text for each in samples() if each.document == page)
         assert (install, run) == ("pip install . flask\n", "flask run\n")
         *before, command = serve.replace("\\\n", "").splitlines()
         port, self.page_port = free_port(), free_port()
@@ -190,7 +191,7 @@ def in_the_background(*calls: Callable[[], None]) -> Iterator[None]:
 
 def test_every_recipe_is_tested() -> None:
     """The table lists each, and there is a test of each."""
-    folder = Path(__file__).parents[2] / "docs" / "recipes"
+    folder = Path(__file__).parents[2] / "docs" / "start" / "recipes"
     names = {path.stem for path in folder.glob("*.md")} - {"README"}
     assert set(re.findall(r"\]\(([\w-]+)\.md\)", (folder / "README.md").read_text())) == names
     assert {f"test_{name.replace('-', '_')}" for name in names} <= globals().keys()

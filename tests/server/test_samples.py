@@ -1,6 +1,6 @@
 """The samples in the documents do what the text says, against a real server, and withstand an attacker.
 
-docs/http.md's requests and responses are in test_documented_examples.py.
+The session of requests and responses that runs through some pages is in test_documented_examples.py.
 """
 
 from __future__ import annotations
@@ -34,43 +34,43 @@ from tests.server.blocking_backend import Question, Verdict, web_backend
 from tests.server.caller import Caller, poll_path
 from tests.server.chromium import chromium
 from tests.server.conftest import Serve
-from tests.server.document_samples import TAKEN, sample, samples, samples_in
+from tests.server.document_samples import SESSION, TAKEN, sample, samples, samples_in
 from tests.server.raw_client import WAIT_SECONDS
 from tests.server.redis_server import RedisServer, free_port
 from tests.server.server_process import Server, clean_environment, running, wait_until
 
 NOT_RUN = {
-    "docs/operations.md: pushup serve --workers auto": "tests/server/test_workers.py has several workers",
-    "docs/group.md: python -m loadtest group": "minutes; tests/loadtest/test_group.py runs it in small",
-    "docs/tutorial.md: ": "tests/server/test_tutorial.py goes through it",
-    "docs/http.md: from pushup.client": "tests/server/test_client.py runs it",
-    "docs/recipes/": "tests/server/test_recipes.py goes through each",
-    "docs/http.md: $ curl -N": "it has no end; tests/net/api/test_streaming.py and test_cli.py read such streams",
-    "docs/operations.md: pushup new-cluster": "tests/server/test_redis.py and test_cli.py run it",
+    "docs/operate/workers.md: pushup serve --workers auto": "tests/server/test_workers.py has several workers",
+    "docs/lab/group.md: python -m loadtest group": "minutes; tests/loadtest/test_group.py runs it in small",
+    "docs/start/tutorial.md: ": "tests/server/test_tutorial.py goes through it",
+    "docs/guide/python.md: from pushup.client": "tests/server/test_client.py runs it",
+    "docs/start/recipes/": "tests/server/test_recipes.py goes through each",
+    "docs/guide/streams.md: $ curl -N": "it has no end; test_streaming.py and test_cli.py read such streams",
+    "docs/operate/redis.md: pushup new-cluster": "tests/server/test_redis.py and test_cli.py run it",
     "README.md: make run": "it is how one gets here: CI begins with it",
     "README.md: make cluster": "tests/deploy/test_local.py runs what it runs",
-    "docs/architecture.md: pushup/": "a list of folders",
+    "docs/internals/architecture.md: pushup/": "a list of folders",
     "CONTRIBUTING.md: make check": "it runs this test",
-    "docs/client.md: import { PushUp }": "tests/browser/api.test.js runs it",
-    "docs/client.md: PUSHUP_SEEDS": "minutes; tests/browser/test_browser.py runs 150 seeds",
-    "docs/client.md: const sub = push.subscribe": "tests/browser/api.test.js runs it",
-    "docs/histories.md: cd tests/history/porcupine": "tests/history/test_porcupine.py builds it and runs it",
-    "docs/histories.md: python -m tests.simulation": "tests/history/test_simulated.py and test_file.py",
-    'docs/histories.md: {"event"': "tests/history/test_document.py judges it",
-    "docs/museum.md: .venv/bin/pytest": "it runs tests",
-    "docs/conformance.md: PYTHONPATH=. python": "minutes, and it needs Nchan; tests/conformance runs the suite",
-    "docs/conformance.md: GET /sub/1/L": "what Nchan answered, by hand",
-    "docs/conformance.md: the chain, four channels": "what Nchan answered, by hand",
-    "docs/conformance.md: GET /sub/0/A,B": "what Nchan answered, by hand",
-    "docs/planted-bugs.md: python -m tests.planted_bugs": "hours; tests/planted_bugs/test_planted_bugs.py runs some",
-    "docs/simulation.md: python -m tests.simulation": "an hour; tests/simulation/test_simulation.py runs 200 seeds",
-    "docs/simulation.md: The cluster": "a part of a story",
-    "docs/simulation.md: What was seen": "a part of a story",
-    "docs/designs.md: python -m loadtest designs": "tests/loadtest/test_designs.py runs it in small",
-    "docs/evaluation.md: python -m venv": "half an hour; tests/loadtest runs each experiment in small",
-    "docs/evaluation.md: .venv/bin/pushup serve": "locust's page waits for somebody to press a button",
-    "docs/operations.md: upstream pushup": "run by hand, with the version that the page names: tests need no nginx",
-    "docs/operations.md: www.example.org": "run by hand, with the version that the page names: tests need no Caddy",
+    'docs/guide/browser.md: import { PushUp } from "/v1': "tests/browser/api.test.js runs it",
+    "docs/internals/browser-client.md: PUSHUP_SEEDS": "minutes; tests/browser/test_browser.py runs 150 seeds",
+    "docs/guide/browser.md: const sub = push.subscribe": "tests/browser/api.test.js runs it",
+    "docs/internals/histories.md: cd tests/history/porcupine": "tests/history/test_porcupine.py builds it and runs it",
+    "docs/internals/histories.md: python -m tests.simulation": "tests/history/test_simulated.py and test_file.py",
+    'docs/internals/histories.md: {"event"': "tests/history/test_document.py judges it",
+    "docs/lab/museum.md: .venv/bin/pytest": "it runs tests",
+    "docs/internals/conformance.md: PYTHONPATH=. python": "minutes; needs Nchan; tests/conformance runs the suite",
+    "docs/internals/conformance.md: GET /sub/1/L": "what Nchan answered, by hand",
+    "docs/internals/conformance.md: the chain, four channels": "what Nchan answered, by hand",
+    "docs/internals/conformance.md: GET /sub/0/A,B": "what Nchan answered, by hand",
+    "docs/lab/planted-bugs.md: python -m tests.planted_bugs": "hours; test_planted_bugs.py runs some",
+    "docs/internals/simulation.md: python -m tests.simulation": "an hour; test_simulation.py runs 200 seeds",
+    "docs/internals/simulation.md: The cluster": "a part of a story",
+    "docs/internals/simulation.md: What was seen": "a part of a story",
+    "docs/lab/designs.md: python -m loadtest designs": "tests/loadtest/test_designs.py runs it in small",
+    "docs/lab/evaluation.md: python -m venv": "half an hour; tests/loadtest runs each experiment in small",
+    "docs/lab/evaluation.md: .venv/bin/pushup serve": "locust's page waits for somebody to press a button",
+    "docs/operate/proxy.md: upstream pushup": "run by hand, with the version that the page names",
+    "docs/operate/proxy.md: www.example.org": "run by hand, with the version that the page names",
 }
 """First lines of samples that no test runs, and why."""
 
@@ -81,31 +81,31 @@ NEXT_POLL = sample("README.md", "curl 'http://127.0.0.1:8080/v1/poll?channel=new
 COMMAND_LINE = sample("README.md", ".venv/bin/pushup poll news")
 IN_THE_CONSOLE = sample("README.md", "const { PushUp }")
 PUBLISH = sample("README.md", "import http.client")
-ANSWER_WITH_TICKET = sample("docs/http.md", '{"cursor": "k3f9-4"')
-TICKET_EXPIRED = sample("docs/http.md", '{"type": "urn:pushup:ticket-expired"')
-FOLLOW = sample("docs/http.md", "import { PushUp }")
-SERVE_BY_FILE = sample("docs/operations.md", "pushup serve --config /etc/pushup.toml")
-CONFIGURATION = sample("docs/operations.md", 'listen = ["127.0.0.1:8080"')
-POLICIES = sample("docs/operations.md", "[[channels]]")
-SECRETS = sample("docs/operations.md", 'publish_keys_file = "/etc/pushup/publish_keys"')
-MAKE_A_KEY = sample("docs/operations.md", "(umask 077; openssl")
-HANG_UP = sample("docs/operations.md", "kill -HUP")
-MY_MESSAGE = sample("docs/operations.md", "pushup poll news --cursor now")
-SERVE_A_JOURNAL = sample("docs/operations.md", "pushup serve --broadcast journal:")
-SERVE_WITH_REDIS = sample("docs/reliability.md", "pushup serve --broadcast redis://127.0.0.1:6379")
-STABLE = sample("docs/reliability.md", "curl http://127.0.0.1:8080/v1/messages")
-NODES = sample("docs/reliability.md", "curl http://127.0.0.1:8080/v1/nodes")
-IN_REDIS = sample("docs/reliability.md", "redis-cli hgetall")
-SERVE_PRIVATE = sample("docs/security.md", "pushup serve --set publish_keys_file=")
-PUBLISH_PRIVATE = sample("docs/security.md", "curl http://127.0.0.1:8080/v1/messages -H")
-FOLLOW_PRIVATE = sample("docs/security.md", "import { PushUp }")
-SERVE_WITH_URL = sample("docs/security.md", "pushup serve --set authorize_url=")
-QUESTION = sample("docs/security.md", "GET /may-poll?")
-WITH_FLASK = sample("docs/security.md", "from flask import request")
-SERVE_WITH_FUNCTION = sample("docs/security.md", "pushup serve --set authorizer=")
-WITH_SQLITE = sample("docs/security.md", "import sqlite3")
-TICKET = sample("docs/security.md", '{"cursor": "k3f9-41"')
-POLL_WITH_TICKET = sample("docs/security.md", "GET /v1/poll?channel=author:John&cursor=k3f9-41")
+TICKET_EXPIRED = sample("docs/guide/authorization.md", '{"type": "urn:pushup:ticket-expired"')
+FOLLOW = sample("docs/guide/browser.md", 'import { PushUp } from "http')
+SERVE_BY_FILE = sample("docs/operate/run.md", "pushup serve --config /etc/pushup.toml")
+CONFIGURATION = sample("docs/operate/settings.md", 'listen = ["127.0.0.1:8080"')
+POLICIES = sample("docs/operate/retention.md", "[[channels]]")
+SECRETS = sample("docs/operate/secrets.md", 'publish_keys_file = "/etc/pushup/publish_keys"')
+MAKE_A_KEY = sample("docs/operate/secrets.md", "(umask 077; openssl")
+HANG_UP = sample("docs/operate/secrets.md", "kill -HUP")
+MY_MESSAGE = sample("docs/operate/troubleshooting.md", "pushup poll news --cursor now")
+SERVE_A_JOURNAL = sample("docs/operate/journal.md", "pushup serve --broadcast journal:")
+SERVE_WITH_REDIS = sample("docs/operate/redis.md", "pushup serve --broadcast redis://127.0.0.1:6379")
+STABLE = sample("docs/operate/guarantees.md", "curl http://127.0.0.1:8080/v1/messages")
+NODES = sample("docs/operate/redis.md", "curl http://127.0.0.1:8080/v1/nodes")
+IN_REDIS = sample("docs/operate/redis.md", "redis-cli hgetall")
+TESTS = sample("docs/guide/testing.md", "import subprocess")
+SERVE_PRIVATE = sample("docs/guide/security.md", "pushup serve --set publish_keys_file=")
+PUBLISH_PRIVATE = sample("docs/guide/security.md", "curl http://127.0.0.1:8080/v1/messages -H")
+FOLLOW_PRIVATE = sample("docs/guide/security.md", "import { PushUp }")
+SERVE_WITH_URL = sample("docs/guide/authorization.md", "pushup serve --set authorize_url=")
+QUESTION = sample("docs/guide/authorization.md", "GET /may-poll?")
+WITH_FLASK = sample("docs/guide/authorization.md", "from flask import request")
+SERVE_WITH_FUNCTION = sample("docs/guide/authorization.md", "pushup serve --set authorizer=")
+WITH_SQLITE = sample("docs/guide/authorization.md", "import sqlite3")
+TICKET = sample("docs/guide/authorization.md", '{"cursor": "k3f9-41"')
+POLL_WITH_TICKET = sample("docs/guide/authorization.md", "GET /v1/poll?channel=author:John&cursor=k3f9-41")
 
 
 @pytest.fixture(scope="session")
@@ -116,7 +116,7 @@ def wait_strategy() -> str:
 
 def test_every_sample_is_run_or_says_why_not() -> None:
     """Every code block in a document is used by a test here, or listed in NOT_RUN with a reason."""
-    found = [each.start for each in samples() if (each.document, each.kind.split(" ")[0]) != ("docs/http.md", "http")]
+    found = [each.start for each in samples() if not (each.document in SESSION and each.kind.startswith("http"))]
     assert len(found) == len(set(found)), "two samples of a document begin with the same line"
     new = [each for each in found if each not in TAKEN and not each.startswith(tuple(NOT_RUN))]
     assert not new, "run these samples in a test of this file, or say in NOT_RUN why none can:\n" + "\n".join(new)
@@ -291,6 +291,22 @@ def test_a_journal(tmp_path: Path) -> None:
         assert (tmp_path / "journal.db").exists()
 
 
+def test_the_tests_of_an_application(tmp_path: Path) -> None:
+    """The fixture and the test pass with an application that publishes, and fail with one that does not."""
+    (tmp_path / "pushup").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m pushup "$@"\n')
+    (tmp_path / "pushup").chmod(0o755)
+    publish = 'Client(pushup_url).publish([f"user:{buyer}"], "your order has shipped")'
+    for body, expected in ((publish, 0), ("pass", 1)):
+        module = f"{TESTS}\n\ndef ship_order(buyer, pushup_url):\n    {body}\n"
+        (tmp_path / "test_orders.py").write_text(module)
+        run = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_orders.py"],
+            env=clean_environment({"PATH": f"{tmp_path}:{os.environ['PATH']}"}), cwd=tmp_path,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert run.returncode == expected, run.stdout + run.stderr
+
+
 # The publisher in Python.
 
 
@@ -403,7 +419,7 @@ def flask_application(secret_key: str = "of this test") -> Iterator[tuple[flask.
         flask_login.login_user(User(name))
         return "welcome"
 
-    exec(compile(WITH_FLASK, "docs/security.md", "exec"), {"app": app})
+    exec(compile(WITH_FLASK, "docs/guide/authorization.md", "exec"), {"app": app})
     httpd = make_server("127.0.0.1", 0, app, threaded=True)
     thread = threading.Thread(target=httpd.serve_forever)
     thread.start()
@@ -469,8 +485,7 @@ def test_tickets_are_as_documented(serve: Serve, stack: ExitStack) -> None:
     caller = stack.enter_context(server.caller())
     answer = caller.call("GET", poll_path("author:John", "tag:java", timeout=0)).value
     assert f"GET {backend.questions[0].path}" == QUESTION.strip()
-    for documented in (ANSWER_WITH_TICKET, TICKET):
-        assert same_shape(answer, json.loads(documented))
+    assert same_shape(answer, json.loads(TICKET))
     first, field = POLL_WITH_TICKET.splitlines()
     answer = caller.call("GET", poll_path("author:John", timeout=0)).value
     name, _, value = field.partition(": ")

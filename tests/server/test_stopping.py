@@ -1,4 +1,4 @@
-"""Promise 7 of docs/architecture.md: on SIGTERM a server answers its clients and loses nothing it acknowledged."""
+"""Promise 7 of docs/internals/architecture.md: on SIGTERM a server answers its clients and loses nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/tutorial.md, step by step: its files, its commands, and what it says one sees."""
+"""docs/start/tutorial.md, step by step: its files, its commands, and what it says one sees."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.server.document_samples import sample
 from tests.server.redis_server import free_port
 from tests.server.server_process import wait_until
 
-SERVE = sample("docs/tutorial.md", "pip install")
-APPLICATION = sample("docs/tutorial.md", "import json")
-RUN = sample("docs/tutorial.md", "flask run")
+SERVE = sample("docs/start/tutorial.md", "pip install")
+APPLICATION = sample("docs/start/tutorial.md", "import json")
+RUN = sample("docs/start/tutorial.md", "flask run")
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The distribution: it builds, the wheel has every file of the package, and it works without a checkout.
 
-Compiled and interpreted (docs/decisions/0019-compiled.md).
+Compiled and interpreted (docs/internals/decisions/0019-compiled.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A cluster of real servers on one simulated clock, network, Redis and disk; see docs/simulation.md.
+"""A cluster of real servers on one simulated clock, network, Redis and disk; see docs/internals/simulation.md.
 
 | file | what it defines |
 |---|---|

@@ -1,8 +1,8 @@
 """A node that counts what its turns cost, and notes the dangerous states that it gets into.
 
 The cost is in units of work, which do not depend on the machine. A unit is about 10 us: one message put on one channel,
-one message or channel expired, restored or encoded, one poll looked at. docs/performance.md has the real time of each;
-`python -m loadtest stalls` measures the turns of a real server.
+one message or channel expired, restored or encoded, one poll looked at. `python -m loadtest stalls` measures the turns
+of a real server (docs/lab/performance.md).
 """
 
 from __future__ import annotations

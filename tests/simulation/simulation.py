@@ -528,7 +528,7 @@ class Simulation:
         redis = self.redis
         assert redis is not None
         has_all = count >= len(redis.writes) and redis.appendfsync == "always"
-        is_durable = not self.plan.setup["replica"]  # with a replica it cannot be proven (docs/reliability.md)
+        is_durable = not self.plan.setup["replica"]  # with a replica it cannot be proven
         if promoted or not has_all or not is_durable:  # else it is known that nothing is missing
             self._may_lose()
         redis.stop()

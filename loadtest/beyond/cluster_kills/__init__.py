@@ -1,7 +1,7 @@
 """Faults of a cluster under load, with much in it: does it keep what it promises?
 
 Each round starts a cluster, with tens of thousands of messages in it, publishers and subscribers; causes faults of one
-kind; and has the checker of docs/histories.md judge what the clients were told.
+kind; and has the checker of docs/internals/histories.md judge what the clients were told.
 
 | file | contents |
 |---|---|

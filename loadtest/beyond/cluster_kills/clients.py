@@ -1,4 +1,4 @@
-"""The load: publishers and subscribers in threads, which write down what they do and are told (docs/histories.md).
+"""The load: publishers and subscribers in threads, which write histories (docs/internals/histories.md).
 
 They use the addresses in turn, one request at a time. What is repeated, is repeated here.
 """

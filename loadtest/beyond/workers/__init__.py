@@ -2,7 +2,7 @@
 
 | file | contents |
 |---|---|
-| `experiment` | all of it, in the order of the tables in docs/performance.md |
+| `experiment` | all of it, in the order of the tables in docs/lab/performance.md |
 | `cost` | processor time of a delivery and of a publication, with 1, 2 and 4 workers; how connections are shared |
 | `kills` | kill -9 of workers and of the parent, under load: is anything lost? |
 | `many` | more held polls than one process has file descriptors |

@@ -1,7 +1,7 @@
 """The parent's side: it follows the broadcast of this machine as a node does, and passes each entry on to the workers.
 
 It applies entries to a state of its own, so that a worker that starts later can get it, and nothing depends on the
-workers: if all of them die, the state is still here. Why: docs/decisions/0018-workers.md.
+workers: if all of them die, the state is still here. Why: docs/internals/decisions/0018-workers.md.
 """
 
 from __future__ import annotations

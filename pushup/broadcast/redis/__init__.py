@@ -1,4 +1,4 @@
-"""The broadcast of many machines: a log in Redis or Valkey (PushUp §3.4 and §4.4; docs/reliability.md).
+"""The broadcast of many machines: a log in Redis or Valkey (PushUp §3.4 and §4.4; docs/internals/reliability.md).
 
 Redis carries publications, never polls: each node reads the log and answers its own polls from its own memory.
 

@@ -9,7 +9,7 @@ must not say "there is nothing else": a message that it lacks may be stable. It 
    this node has reported it.
 
 The time is that of the monotonic clock, which goes on while a process is stopped. A guest whose clock is stopped with
-it cannot notice (docs/reliability.md).
+it cannot notice (docs/internals/reliability.md).
 """
 
 from __future__ import annotations

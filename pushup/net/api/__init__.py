@@ -1,4 +1,4 @@
-"""The HTTP interface (docs/http.md): requests become calls on the node, and their outcomes become responses.
+"""The HTTP interface (docs/guide/): requests become calls on the node, and their outcomes become responses.
 
 | file | what it does |
 |---|---|

@@ -1,4 +1,4 @@
-"""Access: what a request may do, decided by its head (docs/security.md). A request is given a `Grant`.
+"""Access: what a request may do, decided by its head (docs/guide/security.md). A request is given a `Grant`.
 
 | check | protects from |
 |---|---|

@@ -1,6 +1,6 @@
 """One request, from its head to its response. A new call is a line in the table here, and its handler.
 
-All calls are documented, with examples that tests run, in docs/http.md.
+All calls are documented, with examples that tests run, in docs/guide/.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The JSON of the HTTP interface (docs/http.md): what publishers send, and what everybody is sent.
+"""The JSON of the HTTP interface (docs/guide/http.md): what publishers send, and what everybody is sent.
 
     {"channels": ["author:John", "tag:c++"], "data": <any JSON>}          one message
     {"messages": [{"channels": [...], "data": ...}, ...]}                 several, all or nothing

@@ -1,7 +1,7 @@
 """The bytes of an event stream: server-sent events (HTML standard, 9.2), or the same as lines of JSON.
 
 An event has the fields `event`, `id` and `data`, any of which may be missing. `id` is the cursor after the event; one
-without it does not move the cursor. docs/http.md lists them.
+without it does not move the cursor. docs/guide/streams.md lists them.
 
 Events that go to many streams are encoded once.
 """

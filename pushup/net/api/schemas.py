@@ -1,4 +1,4 @@
-"""The shapes of the JSON that clients send and are sent (docs/http.md)."""
+"""The shapes of the JSON that clients send and are sent (docs/guide/http.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks whether a server keeps the protocol of docs/protocol.md, from outside and with the standard library alone.
+"""Checks from outside whether a server keeps the protocol (docs/internals/protocol.md). Standard library only.
 
 | file | what it holds |
 |---|---|

@@ -22,7 +22,7 @@ class NotApplicable(Exception):
 
 
 class Check(NamedTuple):
-    """A named check; `requirement` is one of docs/protocol.md."""
+    """A named check; `requirement` is one of docs/internals/protocol.md."""
 
     name: str
     level: Level

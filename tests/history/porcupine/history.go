@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// What this program needs of an event; see docs/histories.md.
+// What this program needs of an event; see docs/internals/histories.md.
 type event struct {
 	Event       string    `json:"event"`
 	Format      int       `json:"format"`

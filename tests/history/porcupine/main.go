@@ -1,4 +1,4 @@
-// Judges histories (docs/histories.md) with porcupine, a checker of linearizability that others wrote.
+// Judges histories (docs/internals/histories.md) with porcupine, a checker of linearizability that others wrote.
 //
 // The model is one log. A publication appends its messages; a poll reads what the log has after its cursor, up to the
 // cursor of its answer, wherever the server chose to put that. So a poll may return any prefix of what comes after its

@@ -1,4 +1,4 @@
-"""The HTTP API (docs/http.md): every call and every status, on a complete node."""
+"""The HTTP API (docs/guide/): every call and every status, on a complete node."""
 
 from __future__ import annotations
 

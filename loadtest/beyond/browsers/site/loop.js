@@ -1,4 +1,4 @@
-// The loop that most people write: docs/http.md had it until there was pushup.js.
+// The loop that most people write: docs/guide/http.md had it until there was pushup.js.
 export async function follow(url, channels, take, {cursor = "now", ...options} = {}) {
   for (let ticket = "";;) {
     try {
