@@ -80,9 +80,8 @@ class SteadyTime:
             self._jumped += moved
         if abs(self._jumped) >= JUMP_SECONDS and (self._logged_at is None or now - self._logged_at >= LOG_SECONDS):
             _log.warn(
-                "the clock of this machine has jumped by {jump:+.1f} s; timeouts do not follow it, and with memory or "
-                "a journal message times do not either, so nothing expires early (they now differ from the clock by "
-                "{ahead:+.1f} s); restart if they should follow it",
+                "the system clock jumped by {jump:+.1f} s. Timeouts are unaffected; with memory or a journal, so are "
+                "message times, which are now {ahead:+.1f} s off the clock. Restart to synchronize them again",
                 jump=self._jumped,
                 ahead=ahead,
             )

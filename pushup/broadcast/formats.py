@@ -28,7 +28,7 @@ _UNKNOWN = (
 """How msgspec's errors begin for a field, a type or a word that is not known."""
 
 
-IN_REDIS = "; or remove PushUp's keys from Redis, and every subscriber is told of gaps"
+IN_REDIS = "; or remove PushUp's keys from Redis, and gaps are reported to every subscriber"
 """What else can be done about something in Redis."""
 
 IN_A_JOURNAL = "; or move it away, and begin without its messages"

@@ -240,5 +240,5 @@ class JournalFile:
         """The text of an error: what is wrong with the file, and what to do."""
         return (
             f"{self._path} is damaged ({what}); move it away and start without it or with a backup: "
-            "subscribers are told of gaps"
+            "gaps are reported to subscribers"
         )

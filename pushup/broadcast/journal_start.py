@@ -145,17 +145,17 @@ def _of_another_cluster(path: Path, found: str, marked: str) -> str:
     mark = mark_path(path)
     return (
         f"{path} is the journal of cluster {found}, and {mark} the mark of cluster {marked}: they do not belong "
-        f"together, and nothing was changed. Put the journal of {marked} here again. To go on with this one, "
-        f"remove {mark}"
+        f"together, and nothing was changed. Restore the journal of {marked}; or, to continue with this one, "
+        f"delete {mark}"
     )
 
 
 def _tell_loss(path: Path, mark: Cursor, end: Cursor) -> None:
     _log.warn(
-        "{path} ends at {end}, but this machine has followed it up to {mark}: an older copy was put in its place, or "
-        "the disk has lost writes. Nobody knows what is missing, so its messages are dropped, and every subscriber is "
-        "told of a gap (lost); channels and idempotency keys stay. If it was not meant to be put here: stop, put the "
-        "newer one here again, remove {mark_path}, and start",
+        "{path} ends at {end}, but this machine has followed it up to {mark}: it is an older copy, or the disk has "
+        "lost writes. Entries are missing, so the server drops all messages, keeps channels and idempotency keys, and "
+        "reports a gap (lost) to every subscriber. If you did not mean to use this copy: stop, restore the newer one, "
+        "delete {mark_path}, and start again",
         path=path,
         end=end,
         mark=mark,

@@ -172,8 +172,7 @@ class ProgressMark:
         except (OSError, ValueError) as error:
             check_known(self._store.name, error, "; or remove it, and losses since it was written are not noticed")
             _log.error(
-                "{name} cannot be read ({error}); if the message log was put back to an earlier time, this start does "
-                "not notice it",
+                "cannot read {name}: {error}. This start cannot detect whether the message log was rolled back",
                 name=self._store.name,
                 error=error,
             )
@@ -250,8 +249,8 @@ class ProgressMark:
         if not self._failed:
             self._failed = True
             _log.error(
-                "{name} cannot be written ({error}); if the message log is put back to an earlier time, the next start "
-                "does not notice it",
+                "cannot write {name}: {error}. Until this is fixed, a restart cannot detect that the message log was "
+                "rolled back",
                 name=self._store.name,
                 error=reason,
             )

@@ -111,7 +111,7 @@ def test_a_journal_that_ends_before_the_mark_begins_again(
     assert (channel.name, channel.dropped_sequence, channel.dropped_sequence) == ("a", 0, 0)
     (line,) = warnings
     assert f"{path} ends at e1-5, but this machine has followed it up to {mark}" in line
-    assert f"remove {mark_path(path)}" in line
+    assert f"delete {mark_path(path)}" in line
 
 
 @pytest.mark.parametrize("mark", [Mark("e1", 30), Mark("e2", 0)])
@@ -161,7 +161,7 @@ def test_a_journal_that_is_not_that_of_the_mark(start: Start, state: Snapshot, p
     mark = mark_path(path)
     assert str(raised.value) == (
         f"{path} is the journal of cluster e1, and {mark} the mark of cluster c2: they do not belong together, and "
-        f"nothing was changed. Put the journal of c2 here again. To go on with this one, remove {mark}"
+        f"nothing was changed. Restore the journal of c2; or, to continue with this one, delete {mark}"
     )
     assert path.read_bytes() == before
     assert start(None) == after_restart(state)
@@ -255,7 +255,7 @@ def test_a_journal_whose_mark_cannot_be_written_works(path: Path, logged_failure
     assert node.journal.why_not_ready() is None
     node.stop_at_once()
     assert len(logged_failures) == 1
-    assert "journal.mark cannot be written" in logged_failures[0]
+    assert logged_failures[0].startswith(f"cannot write {path}.mark: ")
     logged_failures.clear()
 
 

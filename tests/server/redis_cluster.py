@@ -19,7 +19,7 @@ TIMEOUT_SECONDS = 2.0
 
 EXPECTED = (
     r"Redis: .*; publishing is refused until it is back",
-    r"; epoch \w+ begins, and subscribers are told of gaps",
+    r"; epoch \w+ begins, and gaps are reported to subscribers",
     r"redis_durable is ignored: Redis has a replica",
 )
 """What nodes log when Redis is gone, has lost something, or has a replica."""

@@ -117,7 +117,7 @@ def test_nodes_agree_on_another_policy(redis: RedisServer, tmp_path: Path) -> No
                 each.poll("a:b", cursor=last, timeout=0)  # is answered when the node has the last one
             return [len(data_of(each.poll("a:b", cursor="earliest", timeout=0))) for each in callers]
 
-        agreed = "every node is ready for it: from here on the log has the limits"
+        agreed = "all nodes are ready: from here on the log uses the limits"
         assert kept_by(0, 1) == [5, 5]
         cluster.stop(0)
         cluster.start(environment={"PUSHUP_CONFIG": str(new)})

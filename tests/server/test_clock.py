@@ -37,7 +37,7 @@ JUMPS = (7200.0, -3600.0)
 
 BEHIND = r"the clock is 3[56]\d\d s behind the last entry of the journal"
 
-JUMPED = "the clock of this machine has jumped by "
+JUMPED = "the system clock jumped by "
 
 
 class Machine:

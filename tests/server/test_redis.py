@@ -670,7 +670,7 @@ def test_other_limits_take_effect_when_all_nodes_have_them(redis: RedisServer, t
         cluster.stop(0)
     with cluster_at(redis, tmp_path, 2, retention_messages=3) as cluster:
         assert epoch_of(cluster.cursors()[0]) == epoch_of(start)
-        agreed = "every node is ready for it: from here on the log has the limits"
+        agreed = "all nodes are ready: from here on the log uses the limits"
         wait_until(lambda: any(agreed in line for node in cluster.nodes for line in node.log_lines()), "the new limits")
         for n in range(6, 12):
             cluster.publish([channel], n)

@@ -100,14 +100,21 @@ class EpochStarter:
         head, rows = head_of_new_epoch(epoch, *states), rows_of_new_epoch(*states)
         if await log.begin(over, head, rows, cluster, after=after):
             self._failed = 0
-            _log.warn("{reason}; epoch {epoch} begins, and subscribers are told of gaps", reason=reason, epoch=epoch)
+            _log.warn(
+                "{reason}; epoch {epoch} begins, and gaps are reported to subscribers", reason=reason, epoch=epoch
+            )
 
     async def continue_(self, log: RedisLog, loaded: Loaded, reason: str) -> None:
         """Go on with what was loaded under a new name, in this run of Redis, unless another node has."""
         tail = loaded.tail
         epoch = self._next(tail.epoch, tail.cluster)
         if await log.switch(tail.tag, f"{self._node_id}.{epoch}", Continue(epoch), epoch=epoch, run=log.run):
-            _log.info("{reason}; epoch {old} goes on as {epoch}", reason=reason, old=tail.epoch, epoch=epoch)
+            _log.info(
+                "{reason}; epoch {old} continues as {epoch} (cursors stay valid)",
+                reason=reason,
+                old=tail.epoch,
+                epoch=epoch,
+            )
 
 
 class CatchUp:

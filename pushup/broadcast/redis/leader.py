@@ -70,8 +70,8 @@ class FirstNode:
             if isinstance(command, Upgrade):
                 what = f"version {version} of the state machine"
             else:
-                what = "the limits that all have in their settings"
-            _log.info("every node is ready for it: from here on the log has {what}", what=what)
+                what = "the limits of their settings"
+            _log.info("all nodes are ready: from here on the log uses {what}", what=what)
 
 
 class _Lasting:

@@ -165,14 +165,16 @@ class RedisLog:
         if found != str(FORMAT):
             return (
                 f"{other_format('the message log', found)}, or another redis_prefix, or remove its keys "
-                f"({{{self.prefix}}}:*): every subscriber is then told of gaps"
+                f"({{{self.prefix}}}:*): gaps are then reported to every subscriber"
             )
         types = dict(zip((*self._parts, self._loads, *self._members[1:], self._vouchers), _TYPES, strict=True))
         replies = await _all([self.connection.ask("TYPE", key) for key in types])
         wrong = [key for key, reply in zip(types, replies, strict=True) if reply.decode() not in ("none", types[key])]
         if not wrong:
             return ""
-        cost = "every subscriber is then told of gaps" if set(wrong) & {*self._parts} else "nothing is lost by that"
+        cost = (
+            "gaps are then reported to every subscriber" if set(wrong) & {*self._parts} else "nothing is lost by that"
+        )
         return f"{', '.join(wrong)}: not of the type that PushUp uses; remove it with DEL ({cost})"
 
     async def tail(self) -> Tail:
