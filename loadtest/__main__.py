@@ -18,6 +18,7 @@ from loadtest.beyond.browsers.drivers import BROWSERS
 from loadtest.beyond.browsers.scenarios import SCENARIOS
 from loadtest.beyond.cluster_kills import experiment as cluster_kills
 from loadtest.beyond.cluster_kills.rounds import kinds
+from loadtest.beyond.headline import experiment as headline
 from loadtest.beyond.workers import experiment as workers
 from loadtest.everything import PLAN, run_all
 from loadtest.history.events import BadHistory
@@ -53,6 +54,7 @@ EXPERIMENTS = {
     "far-away": far_away,
     "group": group,
     "growing-output": growing_output,
+    "headline": headline,
     "journal": journal,
     "kills": kills,
     "nodes": nodes,

@@ -3,6 +3,8 @@
 | file | contents | results |
 |---|---|---|
 | `peers` | the same work on PushUp and on Nchan | docs/performance.md |
+| `nchan` | starts Nchan, for those that compare with it | |
+| `headline/` | PushUp, Nchan, and the least that a server can do, loaded from C | docs/performance.md |
 | `far_away` | long polls and event streams at a round trip of 80 ms | docs/performance.md |
 | `stalls`, `stalls_client` | the longest turn of the reactor when a node has much to do at once | docs/performance.md |
 | `stalls_server`, `stalls_probe` | the server of that experiment, which times its turns | |

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import psutil
@@ -73,14 +74,18 @@ def running(
     port: int = 0,
     environment: Mapping[str, str] | None = None,
     core: int | None = SERVER_CORE,
+    folder: Path | None = None,
 ) -> Iterator[Server]:
     """Run `python -m MODULE serve FLAGS`; enters once it listens, and kills it at the end. Port 0 picks a free port.
 
-    `core`: the processor that it has, with all its processes; None: all of them.
+    `core`: the processor that it has, with all its processes; None: all of them. `folder`: of another checkout.
     """
     listen = f"127.0.0.1:{port}"
     command = [sys.executable, "-m", module, "serve", "--listen", listen, "--log-level", "error", *flags]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, **(environment or {})})  # noqa: S603
+    variables = {**os.environ, **(environment or {})}
+    if folder is not None:
+        variables["PYTHONPATH"] = str(folder)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=variables, cwd=folder)  # noqa: S603
     try:
         pin(process.pid, core)
         host, port = _address(process)
