@@ -27,13 +27,12 @@ from loadtest.history.verdict import check
 from loadtest.hsu import blocked_client, growing_output, slow_backend
 from loadtest.libman import experiment as echo
 from loadtest.liu import nodes, push_or_pull, threads_or_events
-from loadtest.load.servers import LOAD_CORE, pin
+from loadtest.load.servers import LOAD_CORE, pin, raise_file_limit
 from loadtest.mishra import experiment as group
 from loadtest.reports.documents import publish
 from loadtest.reports.report import write_report
 from loadtest.reports.results import Figure, Table
 from loadtest.roussev import designs
-from pushup.process import raise_file_limit
 
 
 class Experiment(Protocol):

@@ -27,6 +27,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from loadtest.beyond import nchan
+from loadtest.kit.values import form
 from loadtest.load.servers import Usage, running
 from loadtest.load.swarm import (
     Answer,
@@ -38,7 +39,6 @@ from loadtest.load.swarm import (
     Swarm,
 )
 from loadtest.reports.results import Figure, Progress, Table, Value
-from pushup.form import form
 
 EVENTS, BROWSER = ", events", ", browser"
 """What the names of works with streams, and with a browser's polls, end with."""

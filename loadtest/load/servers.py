@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import select
 import socket
 import subprocess
@@ -101,6 +102,12 @@ def pin(pid: int, core: int | None) -> None:
     """Pin a process (0: this one) to one processor, if there are several and the system supports it; None: to all."""
     if hasattr(os, "sched_setaffinity") and (count := os.cpu_count() or 1) > 1:
         os.sched_setaffinity(pid, range(count) if core is None else {core})
+
+
+def raise_file_limit() -> None:
+    """Let this process, and those that it starts, open as many files as they are allowed to."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def free_port() -> int:

@@ -20,9 +20,9 @@ from typing import NamedTuple, Protocol
 from loadtest.beyond import nchan
 from loadtest.beyond.headline.programs import program
 from loadtest.beyond.peers import BROWSER_FIELDS
+from loadtest.kit.values import form
 from loadtest.load.servers import SERVER_CORE, START_SECONDS, free_port, pin, running
 from loadtest.load.swarm import POLL_SECONDS
-from pushup.form import form
 
 CHANNEL, PART_1, PART_2, MESSAGE = "\1\2\3\4"
 """What `load.c` replaces in a template."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from loadtest.beyond.stalls_server import time_turns
-from pushup.cli import main
-from pushup.workers import child
+from loadtest.kit.server import child, main
 
 if __name__ == "__main__":
     child.MODULE = "loadtest.beyond.workers.timed_worker_server"
