@@ -98,7 +98,12 @@ def test_every_file_named_in_the_papers_page_exists() -> None:
 def test_every_link_leads_somewhere() -> None:
     """Every link from one document to another names an existing file and heading."""
     root = DOCS.parent
-    documents = [root / "README.md", *DOCS.rglob("*.md"), root / "deploy" / "README.md"]
+    documents = [
+        root / "README.md",
+        *DOCS.rglob("*.md"),
+        root / "deploy" / "README.md",
+        root / "loadtest" / "README.md",
+    ]
     links = [(page, *link) for page in documents for link in re.findall(r"\]\(([^)#:]*)(#[^)]*)?\)", page.read_text())]
     assert len(links) > 50
     for page, path, anchor in links:
