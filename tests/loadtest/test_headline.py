@@ -17,7 +17,7 @@ from loadtest.beyond.headline.servers import MinimalRequests, Target
 from loadtest.everything import PLAN
 
 TINY = experiment.Sizes(
-    few=40, many=60, polls=300, rate=200.0, others=(0, 50), warm=0.05, seconds=0.15, rounds=1, memory_rounds=1
+    few=40, many=60, polls=300, rate=200.0, others=(0, 150), warm=0.05, seconds=0.15, rounds=1, memory_rounds=1
 )
 
 FAN_OUT, SPREAD, *_ = (work for work in works(TINY.few, TINY.many, TINY.rate) if work.is_browser)
@@ -44,7 +44,7 @@ def test_every_table_can_be_made() -> None:
     assert 200 < held[form] < 20_000
     assert all(float(value) > 0 for row in tables["headline-delay"].rows for value in row[1:])
     assert [row[0] for row in tables["headline-stalled"].rows] == [0, 0]
-    assert [row[0] for row in tables["headline-channels"].rows] == [0, 50]
+    assert [row[0] for row in tables["headline-channels"].rows] == [0, 150]
 
 
 def test_clients_that_never_read_are_not_waited_for() -> None:

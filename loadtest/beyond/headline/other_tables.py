@@ -15,8 +15,8 @@ from pushup.client import Client
 
 Step = Callable[[str], None]
 
-CHANNELS_OF_A_PUBLICATION = 1_000
-"""At most; the server's setting `publication_channels_limit`."""
+CHANNELS_OF_A_MESSAGE = 100
+"""At most; the server's setting `message_channels_limit`."""
 
 
 def memory(servers: Mapping[str, Start], *, polls: int, channels: int, rounds: int, step: Step) -> Table:
@@ -117,8 +117,8 @@ def other_channels(
             with start() as target:
                 with closing(Client(f"http://127.0.0.1:{target.port}")) as client:
                     names = [f"other-{n}" for n in range(number)]
-                    for first in range(0, number, CHANNELS_OF_A_PUBLICATION):
-                        client.publish(names[first : first + CHANNELS_OF_A_PUBLICATION], "x")
+                    for first in range(0, number, CHANNELS_OF_A_MESSAGE):
+                        client.publish(names[first : first + CHANNELS_OF_A_MESSAGE], "x")
                 m = run(target, work, seconds=seconds)
             found[number].append((cost(work, m), m.trip_p50))
             if fault := faults(work, m):
