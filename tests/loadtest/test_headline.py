@@ -20,8 +20,9 @@ TINY = experiment.Sizes(
     few=40, many=60, polls=300, rate=200.0, others=(0, 150), warm=0.05, seconds=0.15, rounds=1, memory_rounds=1
 )
 
-FAN_OUT, SPREAD, *_ = (work for work in works(TINY.few, TINY.many, TINY.rate) if work.is_browser)
-WORKS = [FAN_OUT, SPREAD, works()[-1]]
+*_, SPREAD = (work for work in works(TINY.few, TINY.many, TINY.rate) if work.is_browser)
+WORKS = [SPREAD, works()[-1]]
+"""Polls and publications; the other tables have fan-outs."""
 
 MESSAGE = "@@{number},{place},1,{padding}"
 

@@ -12,7 +12,7 @@ from loadtest.beyond.headline.programs import program
 from loadtest.beyond.headline.servers import Target
 
 DRAIN_SECONDS = 5.0
-"""How long a load waits at the end for messages that have not been received."""
+"""How long a load waits at the end without receiving anything, before what is missing counts as lost."""
 
 GRACE_SECONDS = 60.0
 """How much longer than it publishes a load may take."""

@@ -389,7 +389,7 @@ int main(int argc, char **argv)
     part_starts[1] = text("part_2", "");
     part_end = *text("part_end", "\"");
     nanoseconds warm = number("warm", "1") * SECOND, seconds = number("seconds", "1") * SECOND;
-    nanoseconds drain = number("drain", "5") * SECOND; /* at most, for what is under way at the end */
+    nanoseconds drain = number("drain", "5") * SECOND; /* without any response, until what is under way counts as lost */
 
     padding = calloc(1, size + 1);
     memset(padding, 'x', size);
@@ -412,7 +412,10 @@ int main(int argc, char **argv)
     struct counts after = count();
     if (!rate)
         planned = published;
-    run(now() + drain, 1);
+    for (int64_t received = -1; received != counts.deliveries + counts.acknowledgements;) {
+        received = counts.deliveries + counts.acknowledgements;
+        run(now() + drain, 1);
+    }
     for (int i = publishers + stalled; i < publishers + subscribers; i++)
         lost += places[everybody[i].channel] - everybody[i].place;
 
