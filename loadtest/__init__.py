@@ -16,6 +16,7 @@ And beside them:
 |---|---|
 | `beyond/` | experiments that are in no paper: what operators and other servers' users ask |
 | `history/` | what clients were told, and whether that keeps the promises |
+| `kit/` | the parts of PushUp that experiments may be built from |
 | `load/` | generates load, starts servers and measures both |
 | `reports/` | tables and figures, and one page with all of them |
 | `locustfile` | for locust; its users are in `liu/users` |

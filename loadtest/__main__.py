@@ -18,6 +18,7 @@ from loadtest.beyond.browsers.drivers import BROWSERS
 from loadtest.beyond.browsers.scenarios import SCENARIOS
 from loadtest.beyond.cluster_kills import experiment as cluster_kills
 from loadtest.beyond.cluster_kills.rounds import kinds
+from loadtest.beyond.headline import experiment as headline
 from loadtest.beyond.workers import experiment as workers
 from loadtest.everything import PLAN, run_all
 from loadtest.history.events import BadHistory
@@ -26,13 +27,12 @@ from loadtest.history.verdict import check
 from loadtest.hsu import blocked_client, growing_output, slow_backend
 from loadtest.libman import experiment as echo
 from loadtest.liu import nodes, push_or_pull, threads_or_events
-from loadtest.load.servers import LOAD_CORE, pin
+from loadtest.load.servers import LOAD_CORE, pin, raise_file_limit
 from loadtest.mishra import experiment as group
 from loadtest.reports.documents import publish
 from loadtest.reports.report import write_report
 from loadtest.reports.results import Figure, Table
 from loadtest.roussev import designs
-from pushup.host.process_limits import raise_file_limit
 
 
 class Experiment(Protocol):
@@ -53,6 +53,7 @@ EXPERIMENTS = {
     "far-away": far_away,
     "group": group,
     "growing-output": growing_output,
+    "headline": headline,
     "journal": journal,
     "kills": kills,
     "nodes": nodes,

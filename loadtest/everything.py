@@ -59,6 +59,9 @@ PLAN: Mapping[str, Plan] = {
         "nodes-with-shares-received",
     )),
     "peers": Plan(23, 1300, ("peers",)),
+    "headline": Plan(100, 2000, (
+        "headline", "headline-runs", "headline-memory", "headline-delay", "headline-stalled", "headline-channels",
+    )),
     "kills": Plan(14, 400, ("kills",)),
     "workers": Plan(99, 1200, (
         "workers-cost", "workers-capacity", "workers-balance", "workers-kills", "workers-replaced", "workers-many",

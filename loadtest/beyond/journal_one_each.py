@@ -1,7 +1,7 @@
+from loadtest.kit.server import journal, main
+
 """The server of `journal` that commits each publication separately."""
 
-from pushup.broadcast import journal
-from pushup.cli import main
 
 if __name__ == "__main__":
     journal.GROUP_LIMIT = 1

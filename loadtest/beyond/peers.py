@@ -20,21 +20,16 @@ from __future__ import annotations
 
 import json
 import platform
-import shutil
 import statistics
-import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
-import psutil
-
-from loadtest.load.servers import SERVER_CORE, Usage, free_port, pin, running
+from loadtest.beyond import nchan
+from loadtest.kit.values import form
+from loadtest.load.servers import Usage, running
 from loadtest.load.swarm import (
-    POLL_SECONDS,
     Answer,
     Interface,
     Measured,
@@ -44,9 +39,7 @@ from loadtest.load.swarm import (
     Swarm,
 )
 from loadtest.reports.results import Figure, Progress, Table, Value
-from pushup.host.build_form import form
 
-MODULE = Path("/usr/lib/nginx/modules/ngx_nchan_module.so")
 EVENTS, BROWSER = ", events", ", browser"
 """What the names of works with streams, and with a browser's polls, end with."""
 
@@ -70,40 +63,6 @@ BROWSER_FIELDS = (
 """What Chrome sends with a poll; about 700 bytes."""
 
 ROUNDS = 5
-
-CONFIGURATION = """
-daemon off;
-pid {folder}/pid;
-error_log {folder}/error.log warn;
-worker_processes 1;
-worker_rlimit_nofile 20000;
-load_module {module};
-events {{ worker_connections 20000; }}
-http {{
-    access_log off;
-    keepalive_timeout 600s;
-    keepalive_requests 1000000000;
-    client_body_temp_path {folder}/body;
-    proxy_temp_path {folder}/proxy;
-    fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi;
-    scgi_temp_path {folder}/scgi;
-    nchan_message_buffer_length 1000;
-    nchan_message_timeout 5m;
-    server {{
-        listen 127.0.0.1:{port} backlog=4096;
-        location ~ ^/sub/(.+)$ {{
-            nchan_channel_id $1;
-            nchan_subscriber longpoll eventsource;
-            nchan_subscriber_timeout {seconds}s;
-        }}
-        location ~ ^/pub/(.+)$ {{
-            nchan_channel_id $1;
-            nchan_publisher http;
-        }}
-    }}
-}}
-"""
 
 
 class NchanInterface:
@@ -207,7 +166,7 @@ def measure(
     works: Sequence[Work], *, memory: Sequence[str], subscribers: int, seconds: float, rounds: int
 ) -> tuple[list[Table], list[Figure]]:
     """Medians of `rounds` rounds, and the ratios of each round. `memory`: of `subscribers` clients of each kind."""
-    servers = {"PushUp": _pushup, "Nchan": _nchan} if nchan_is_installed() else {"PushUp": _pushup}
+    servers = {"PushUp": _pushup, "Nchan": _nchan} if nchan.is_installed() else {"PushUp": _pushup}
     progress = Progress((len(works) + len(memory)) * rounds * len(servers))
     costs: dict[tuple[str, str], dict[str, list[float]]] = {}
     rest: dict[tuple[str, str], list[Measured]] = {}
@@ -267,10 +226,6 @@ def _details(ms: Sequence[Measured]) -> tuple[Value, ...]:
     )
 
 
-def nchan_is_installed() -> bool:
-    return shutil.which("nginx", path="/usr/sbin:/usr/bin:/sbin:/bin") is not None and MODULE.exists()
-
-
 def _work(peer: _Peer, work: Work, seconds: float) -> Measured:
     swarm = _swarm(peer, work)
     try:
@@ -312,32 +267,5 @@ def _pushup() -> Iterator[_Peer]:
 
 @contextmanager
 def _nchan() -> Iterator[_Peer]:
-    port = free_port()
-    with tempfile.TemporaryDirectory() as folder:
-        configuration = Path(folder) / "nginx.conf"
-        configuration.write_text(CONFIGURATION.format(folder=folder, module=MODULE, port=port, seconds=POLL_SECONDS))
-        program = shutil.which("nginx", path="/usr/sbin:/usr/bin:/sbin:/bin")
-        assert program is not None
-        process = subprocess.Popen([program, "-e", f"{folder}/error.log", "-c", str(configuration)])  # noqa: S603
-        try:
-            yield _Peer(("127.0.0.1", port), _started(process, Path(folder)), NchanInterface(), NchanStreams())
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def _started(process: subprocess.Popen[bytes], folder: Path) -> list[int]:
-    """Wait until nginx has workers, pin all its processes to the server's processor, and return their ids.
-
-    Raises: RuntimeError if it does not start.
-    """
-    deadline = time.monotonic() + 10
-    while not (workers := psutil.Process(process.pid).children()):
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"nginx did not start: {(folder / 'error.log').read_text()}")
-        time.sleep(0.02)
-    pids = [process.pid, *(worker.pid for worker in workers)]
-    for pid in pids:
-        pin(pid, SERVER_CORE)
-    time.sleep(0.2)
-    return pids
+    with nchan.running() as (port, pids):
+        yield _Peer(("127.0.0.1", port), pids, NchanInterface(), NchanStreams())

@@ -48,9 +48,9 @@ from loadtest.beyond.stalls_client import (
 )
 from loadtest.beyond.stalls_probe import LongestTurn
 from loadtest.beyond.stalls_server import TURNS_FILE
+from loadtest.kit.values import PublicationLimits
 from loadtest.load.servers import LOAD_CORE, START_SECONDS, Server, pin, running
 from loadtest.reports.results import Figure, Progress, Table, Value
-from pushup.net.api.api_limits import PublicationLimits
 
 PUBLICATION_BYTES = 98 * 1024
 """Size of each publication of the backlog."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.beyond.stalls_probe import LongestTurn, TimedPoller
-from pushup.cli import main
+from loadtest.kit.server import main
 
 TURNS_FILE = "LOADTEST_TURNS_FILE"
 """Environment variable: path of the file for the longest turn."""

@@ -5,7 +5,7 @@ Policies for channels (`Limits.channels`) are looked up here again, so that a mi
 
 from __future__ import annotations
 
-from pushup.core.limits import ChannelPolicy, Limits
+from loadtest.kit.values import ChannelPolicy, Limits
 
 
 class Assumed:

@@ -23,7 +23,7 @@ from loadtest.history.clients import Follower, Publication, Step
 from loadtest.history.events import BadHistory, BrokenPromise, Event
 from loadtest.history.forgetting import may_forget
 from loadtest.history.order import Epoch, Order, Place
-from pushup.core.limits import Limits
+from loadtest.kit.values import Limits
 
 
 class Checker:

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct, convert
 
-from pushup.core.limits import Limits
+from loadtest.kit.values import Limits
 
 FORMAT = 1
 """The version of the format. It is raised when histories of before would be judged differently."""

@@ -10,11 +10,8 @@ from typing import Any
 
 import click
 
-from pushup.net.wait.demultiplexer import Watched
-from pushup.net.wait.epoll import EpollDemultiplexer
-from pushup.net.wait.strategies import STRATEGIES
-from pushup.service import make_service
-from pushup.settings.settings import read_settings
+from loadtest.kit.edge import STRATEGIES, EpollDemultiplexer, Watched
+from loadtest.kit.server import make_service, read_settings, start_logging
 
 SEND_BUFFER_BYTES = 16 * 1024
 """Linux doubles it, for its own accounting."""
@@ -54,8 +51,6 @@ class PlainWrites(SmallBuffers):
 @click.option("--plain-writes", is_flag=True)
 def main(command: str, *, listen: str, log_level: str, plain_writes: bool) -> None:
     from twisted.internet import reactor as any_reactor
-
-    from pushup.host.logs import start_logging
 
     reactor: Any = any_reactor
     start_logging(log_level, "text")

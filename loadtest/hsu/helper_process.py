@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import click
 
-from pushup.net.listener import open_socket
+from loadtest.kit.edge import open_socket
 
 BACKLOG = 4096
 """Connections that the kernel keeps for the acceptor."""

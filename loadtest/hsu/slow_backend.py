@@ -16,10 +16,10 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
+from loadtest.kit.values import Tickets
 from loadtest.load.epoll_client import Connection, Loop
 from loadtest.load.servers import Server, running
 from loadtest.reports.results import Figure, Progress, Table, Value, percentile
-from pushup.backends.tickets import Tickets
 
 POLLS = 2000
 THREADS = 20

@@ -11,11 +11,8 @@ from typing import Any
 
 import click
 
-from pushup.host.process_limits import raise_file_limit
-from pushup.net.listener import Listener, open_socket
-from pushup.net.output_buffer import OutputBudget, OutputBuffer
-from pushup.net.wait.demultiplexer import Demultiplexer, Watched
-from pushup.net.wait.strategies import STRATEGIES
+from loadtest.kit.edge import STRATEGIES, Demultiplexer, Listener, OutputBudget, OutputBuffer, Watched, open_socket
+from loadtest.load.servers import raise_file_limit
 
 NEVER_REACHED = 1 << 30
 """Limit of an output buffer. It holds one read at most, as nothing is read while it holds anything."""

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import psutil
 
+from loadtest.kit.edge import STRATEGIES as OURS
 from loadtest.libman.client import Measured, Stream, WrongEcho
 from loadtest.libman.engines.ring import missing
 from loadtest.libman.wait.strategies import STRATEGIES
 from loadtest.libman.wait.with_select import DESCRIPTORS
 from loadtest.load.servers import running
-from pushup.net.wait.strategies import STRATEGIES as OURS
 
 SERVER = "loadtest.libman.server"
 PUSHUP_SERVER = "loadtest.libman.pushup_server"

@@ -15,7 +15,7 @@ from loadtest.libman.engines.reactor import Reactor
 from loadtest.libman.engines.uring import UringProactor
 from loadtest.libman.handlers import EchoServerProtocol, ReactiveAcceptor
 from loadtest.libman.wait.strategies import STRATEGIES
-from pushup.host.process_limits import raise_file_limit
+from loadtest.load.servers import raise_file_limit
 
 BACKLOG = 4096
 """Connections that may wait to be accepted; the client opens all of its own at once."""

@@ -27,34 +27,50 @@ from typing import Any
 
 import click
 
-from pushup.broadcast import HoldsState, OnConfirmation, OnOutcome
-from pushup.broadcast.memory import MemoryBroadcast
-from pushup.core.answer import Answer
-from pushup.core.channel import Channel
-from pushup.core.commands import Ack, Command, Entry, Outcome
-from pushup.core.cursor import Cursor
-from pushup.core.errors import PushUpError
-from pushup.core.held_polls import HeldPolls
-from pushup.core.limits import HoldLimits, Limits
-from pushup.core.poll import Poll
-from pushup.core.state import ReplicatedState
-from pushup.core.subscription import Holder, Subscription
-from pushup.host.process_limits import raise_file_limit, tune_garbage_collector
-from pushup.metrics import Metrics
-from pushup.net.api.access import Access
-from pushup.net.api.api_limits import PollLimits, PublicationLimits
-from pushup.net.api.application import Api, NodeInterface
-from pushup.net.api.cors import Origins
-from pushup.net.api.error_responses import Refusals
-from pushup.net.api.poll_parameters import PollReader
-from pushup.net.api.server_view import OneProcess
-from pushup.net.application_interface import Client, Held, Streamed
-from pushup.net.edge_limits import RequestLimits
-from pushup.net.http1 import RequestParser
-from pushup.net.listener import open_socket
-from pushup.net.problems import problem
-from pushup.net.request import Request
-from pushup.net.responses import Response, ResponseOptions, ResponseWriter
+from loadtest.kit.application import (
+    Access,
+    Ack,
+    Answer,
+    Api,
+    Channel,
+    Client,
+    Command,
+    Cursor,
+    Entry,
+    Held,
+    HeldPolls,
+    Holder,
+    HoldLimits,
+    HoldsState,
+    Limits,
+    MemoryBroadcast,
+    Metrics,
+    NodeInterface,
+    OnConfirmation,
+    OneProcess,
+    OnOutcome,
+    Origins,
+    Outcome,
+    Poll,
+    PollLimits,
+    PollReader,
+    PublicationLimits,
+    PushUpError,
+    Refusals,
+    ReplicatedState,
+    Request,
+    RequestLimits,
+    RequestParser,
+    Response,
+    ResponseOptions,
+    ResponseWriter,
+    Streamed,
+    Subscription,
+    open_socket,
+    problem,
+    tune_garbage_collector,
+)
+from loadtest.load.servers import raise_file_limit
 
 READ_BYTES = 4096
 WOKEN_AT_A_TIME = 256

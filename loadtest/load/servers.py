@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import select
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import psutil
@@ -73,14 +75,18 @@ def running(
     port: int = 0,
     environment: Mapping[str, str] | None = None,
     core: int | None = SERVER_CORE,
+    folder: Path | None = None,
 ) -> Iterator[Server]:
     """Run `python -m MODULE serve FLAGS`; enters once it listens, and kills it at the end. Port 0 picks a free port.
 
-    `core`: the processor that it has, with all its processes; None: all of them.
+    `core`: the processor that it has, with all its processes; None: all of them. `folder`: of another checkout.
     """
     listen = f"127.0.0.1:{port}"
     command = [sys.executable, "-m", module, "serve", "--listen", listen, "--log-level", "error", *flags]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, **(environment or {})})  # noqa: S603
+    variables = {**os.environ, **(environment or {})}
+    if folder is not None:
+        variables["PYTHONPATH"] = str(folder)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=variables, cwd=folder)  # noqa: S603
     try:
         pin(process.pid, core)
         host, port = _address(process)
@@ -96,6 +102,12 @@ def pin(pid: int, core: int | None) -> None:
     """Pin a process (0: this one) to one processor, if there are several and the system supports it; None: to all."""
     if hasattr(os, "sched_setaffinity") and (count := os.cpu_count() or 1) > 1:
         os.sched_setaffinity(pid, range(count) if core is None else {core})
+
+
+def raise_file_limit() -> None:
+    """Let this process, and those that it starts, open as many files as they are allowed to."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def free_port() -> int:

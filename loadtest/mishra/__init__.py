@@ -15,7 +15,7 @@ it.
 | `complexity` | lines, synchronization objects, states (§5.1) |
 | `latency` | Tables 1 to 3 |
 | `throughput` | Figures 1 to 3 |
-| `micro_costs` | thread switch, lock and unlock, `select` (§5.3) |
+| `micro_costs`, `micro_costs.c` | thread switch, lock and unlock, `select` (§5.3) |
 | `experiment` | all of these |
 
 PushUp's own cluster does not use it: its nodes share a log in Redis.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+import loadtest
 from loadtest.__main__ import EXPERIMENTS
 from loadtest.everything import ALIASES, ALL, PLAN, run_all
 
@@ -28,6 +30,18 @@ def test_every_experiment_is_run() -> None:
     assert PLAN.keys() == EXPERIMENTS.keys()
     assert set(ALL) == EXPERIMENTS.keys() - set(ALIASES)
     assert ALIASES == ("trip-time",)
+
+
+def test_the_readme_leads_to_every_experiment() -> None:
+    """Each row names a command, and first the file of its experiment or one beside it, which exists."""
+    folder = Path(loadtest.__file__).parent
+    found = re.findall(r"^\|[^|]*\| `([\w-]+)` \| \[`([\w/.]+)`\]", (folder / "README.md").read_text(), re.MULTILINE)
+    assert {command for command, _ in found} == EXPERIMENTS.keys()
+    for command, path in found:
+        experiment = EXPERIMENTS[command].__file__
+        assert (folder / path).is_file()
+        assert experiment is not None
+        assert (folder / path).parent == Path(experiment).parent, f"{command}: {path}"
 
 
 def test_a_second_run_does_what_is_left(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.beyond import far_away, peers, redis_delay
+from loadtest.beyond import far_away, nchan, peers, redis_delay
 from loadtest.liu import nodes
 from loadtest.load.servers import running
 from loadtest.load.shares import why_not
@@ -161,7 +161,7 @@ def test_peers_do_the_same_work() -> None:
     """PushUp, and Nchan if installed, deliver everything; costs are measured for each kind of work."""
     works = [*peers.table_works(60), *peers.stream_works(60)]
     ((table,), _) = peers.measure(works, memory=("", peers.EVENTS), subscribers=60, seconds=1.0, rounds=1)
-    servers = ["PushUp", "Nchan"] if peers.nchan_is_installed() else ["PushUp"]
+    servers = ["PushUp", "Nchan"] if nchan.is_installed() else ["PushUp"]
     names = [*dict.fromkeys(work.name + work.client for work in works), "memory", "memory, events"]
     assert [(row[0], row[1]) for row in table.rows] == [(name, server) for name in names for server in servers]
     for row in table.rows:

@@ -14,6 +14,6 @@ kind; and has the checker of docs/internals/histories.md judge what the clients 
 | `requests` | their requests |
 | `redis` | a Redis of which the data is put back |
 | `links` | the links to Redis, which can be stopped in one direction |
-| `clocks` | clocks of single processes that jump |
+| `clocks`, `shifted_clock.c` | clocks of single processes that jump |
 | `experiment` | the whole run, and its table |
 """

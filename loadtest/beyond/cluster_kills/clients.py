@@ -17,8 +17,7 @@ from loadtest.beyond.cluster_kills.requests import Target
 from loadtest.history import events
 from loadtest.history.events import Event
 from loadtest.history.file import HistoryFile
-from pushup.broadcast.epochs import order_of
-from pushup.core.limits import Limits
+from loadtest.kit.values import Limits, order_of
 
 CHANNELS = tuple(f"load-{number}" for number in range(24))
 """The channels that subscribers follow."""

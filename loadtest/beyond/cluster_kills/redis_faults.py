@@ -12,7 +12,7 @@ from loadtest.beyond.append_only import last_increment, without_last_pieces, wit
 from loadtest.beyond.cluster_kills.redis import SNAPSHOTS, Redis
 from loadtest.beyond.cluster_kills.scene import Scene
 from loadtest.history import events
-from pushup.broadcast.epochs import order_of
+from loadtest.kit.values import order_of
 
 QUIET_SECONDS = 10.0
 """How long to wait until everything is saved."""

@@ -17,7 +17,7 @@ from loadtest.beyond.cluster_kills.links import Links
 from loadtest.beyond.cluster_kills.redis import ALWAYS, Redis
 from loadtest.beyond.cluster_kills.requests import Http, Target
 from loadtest.beyond.cluster_kills.scene import LIMITS, Nodes, Scene
-from pushup.core.limits import Limits
+from loadtest.kit.values import Limits
 
 NODES = 4
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from loadtest.beyond.stalls_server import time_turns
-from pushup.cli import main
-from pushup.workers import worker_process
+from loadtest.kit.server import main, worker_process
 
 if __name__ == "__main__":
     worker_process.MODULE = "loadtest.beyond.workers.timed_worker_server"

@@ -9,7 +9,7 @@ from typing import Any
 
 from loadtest.beyond.stalls_probe import LongestTurn, TimedPoller
 from loadtest.beyond.stalls_server import TURNS_FILE
-from pushup.cli.worker_command import main
+from loadtest.kit.server import worker_main
 
 
 def time_turns(number: str) -> None:
@@ -22,4 +22,4 @@ def time_turns(number: str) -> None:
 
 if __name__ == "__main__":
     time_turns(sys.argv[1])
-    main(*sys.argv[1:])
+    worker_main(*sys.argv[1:])
