@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
 from twisted.internet.defer import Deferred
@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from pushup.broadcast import Broadcast, Follower, OnEnd, OneNode, OnOutcome
-from pushup.broadcast.high_water import HighWater, Mark
+from pushup.broadcast.high_water import Helpers, HighWater, Mark
 from pushup.broadcast.journal_file import JournalFile
 from pushup.broadcast.journal_start import NotSaved, warn_if_behind
 from pushup.broadcast.outage import Outage
@@ -60,12 +60,6 @@ class JournalLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     journal_timeout_seconds: float = 10.0
     """Maximum time for a commit; then publishers are told that the outcome is unknown."""
-
-
-class Helpers(Protocol):
-    """Makes blocking calls, one after the other."""
-
-    def call(self, function: Callable[..., T], /, *args: Any) -> Deferred[T]: ...
 
 
 class _Waiting(NamedTuple):
