@@ -50,10 +50,11 @@ class Host(InOrder):
         self.steady_time = SteadyTime(wall, uptime)
         self.metrics = Metrics()
         self.page = MetricsPage(self.metrics)
-        Periodic(
-            self.steady_time.watch, WATCH_SECONDS, reactor, if_it_fails="clock monitoring failed; restart the server"
-        ).setServiceParent(self)
-        Part(demultiplexer.start, self._close_demultiplexer).setServiceParent(self)
+        watch, failed = self.steady_time.watch, "clock monitoring failed; restart the server"
+        self.add(
+            Periodic(watch, WATCH_SECONDS, reactor, if_it_fails=failed),
+            Part(demultiplexer.start, self._close_demultiplexer),
+        )
 
     async def _close_demultiplexer(self) -> None:
         await deferLater(self.reactor, 0, lambda: None)  # what has led here may be in a turn of the demultiplexer

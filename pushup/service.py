@@ -142,7 +142,7 @@ class PushUpService(InOrder):
         _add_gauges(host.page, node, self.edge, broadcast, streaming)
         self.listening = Listening(self.edge, node, open_sockets, shared_sockets, waits=listens_later)
 
-        for service in (
+        self.add(
             host,
             *besides,
             StateLock(settings, host, number),
@@ -151,8 +151,7 @@ class PushUpService(InOrder):
             Part(self.edge.start, self._flush),
             self.listening,
             Part(stop=self._drain),
-        ):
-            service.setServiceParent(self)
+        )
 
     @property
     def addresses(self) -> Sequence[str]:

@@ -24,6 +24,19 @@ class InOrder(MultiService):
     those before it stay started. One that cannot stop is logged, and the others stop.
     """
 
+    def __init__(self, *children: Service) -> None:
+        super().__init__()
+        self.add(*children)
+
+    def add(self, *children: Service) -> None:
+        """Become the parent of these, which start after those that are here."""
+        for child in children:
+            child.setServiceParent(self)
+
+    def startService(self) -> None:
+        """Raises: whatever the children do."""
+        super().startService()
+
     def stopService(self) -> Deferred[None]:
         """Fires when all have stopped."""
         Service.stopService(self)

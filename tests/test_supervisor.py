@@ -38,7 +38,7 @@ class Supervised:
         self.supervisor = Supervisor(
             self, watchdog_seconds=seconds, clock=self.clock, why_not_ready=lambda: self.reason
         )
-        self.server.setServiceParent(self.supervisor)  # type: ignore[no-untyped-call]
+        self.supervisor.add(self.server)
 
     def open(self) -> None:
         self.is_open = True

@@ -75,7 +75,7 @@ def run_server(
     if early_hang_ups:
         reactor.callWhenRunning(reload)
     supervisor = make_supervisor(os.environ, clock=reactor, why_not_ready=service.why_not_ready)
-    service.setServiceParent(supervisor)
+    supervisor.add(service)
     service.on_ready = lambda: _greet(service.addresses, needs_key=bool(settings.server.publish_keys))
     reactor.addSystemEventTrigger("before", "shutdown", supervisor.stopService)
     try:

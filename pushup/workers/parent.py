@@ -56,11 +56,12 @@ class Parent(InOrder):
             clock=reactor,
         )
 
-        host.setServiceParent(self)
-        if self._hub is not None:
-            Part(self._hub.start, self._hub.stop).setServiceParent(self)
-        self._reserved.setServiceParent(self)
-        Part(self._begin_crew, self._stop_crew).setServiceParent(self)
+        self.add(
+            host,
+            *([] if self._hub is None else [Part(self._hub.start, self._hub.stop)]),
+            self._reserved,
+            Part(self._begin_crew, self._stop_crew),
+        )
 
     @property
     def addresses(self) -> list[str]:

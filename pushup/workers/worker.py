@@ -88,7 +88,7 @@ class Worker:
             besides=(Part(lambda: SocketTransport(self._control, self._link, host.demultiplexer)), sign),
             number=self._number,
         )
-        Part(stop=self._expect_balancers).setServiceParent(service)
+        service.add(Part(stop=self._expect_balancers))
         return service
 
     def _make_broadcast(self, settings: Settings, host: Host) -> Broadcast:

@@ -13,8 +13,8 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 
 from pushup.broadcast import HoldsState
-from pushup.broadcast.high_water import HighWater, Mark, MarkFile, mark_path
-from pushup.broadcast.journal import Helpers, Journal
+from pushup.broadcast.high_water import Helpers, HighWater, Mark, MarkFile, mark_path
+from pushup.broadcast.journal import Journal
 from pushup.broadcast.journal_file import JournalError, JournalFile
 from pushup.broadcast.journal_start import NotSaved, open_journal
 from pushup.broadcast.members import Member
