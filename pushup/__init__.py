@@ -14,9 +14,11 @@
 | `drain` | answers the held polls of a stopping node over some time |
 | `held_by_subject` | the held polls and streams of each user |
 | `expiry` | lets what is due in the shared state expire |
-| `parts` | the parts that the settings choose: the broadcast, and who authorizes polls |
+| `parts` | the parts that the settings choose: the broadcast, the node, and who authorizes polls |
 | `process` | file descriptors, and the garbage collector |
-| `service` | builds, starts and stops a server, on one page |
+| `service` | builds, starts and stops a server, on one page: what starts first is in its table |
+| `service_tree` | services that start and stop in an order |
+| `host` | what a server stands on: process, clocks, disk, network |
 | `settings` | reads the settings from all places, and checks them |
 | `server_settings` | the settings of the server as a whole; those of a part are in its module |
 | `setting_values` | converts values: units, sizes, lists, tables |

@@ -39,11 +39,13 @@ from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Holder, Subscription
+from pushup.held_by_subject import HeldBySubject
 from pushup.metrics import Metrics
 from pushup.net.api.access import Access
-from pushup.net.api.application import Api, NodeInterface
+from pushup.net.api.application import Api
 from pushup.net.api.limits import PollLimits, PublicationLimits
 from pushup.net.api.machine import OneProcess
+from pushup.net.api.node_interface import Node
 from pushup.net.api.origins import Origins
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.refusals import Refusals
@@ -123,6 +125,12 @@ class _Node(HoldsState):
     def answer_balancer(self, host: str) -> None:
         return None
 
+    is_draining = False
+
+    @property
+    def held_by_subject(self) -> HeldBySubject:
+        raise AssertionError("there are no streams and no subjects here")
+
     def wake(self) -> None:
         """Answer the held polls that new entries have woken."""
         while self._polls.has_deliveries:
@@ -140,7 +148,7 @@ def _answer_all(answers: list[tuple[Holder, Answer]]) -> None:
         holder.answer(answer)
 
 
-_check: type[NodeInterface] = _Node
+_check: type[Node] = _Node
 
 
 class _Writer:

@@ -6,7 +6,7 @@ All calls are documented, with examples that tests run, in docs/http.md.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
@@ -17,14 +17,15 @@ from pushup.core.grant import NOTHING, READS_EVERYTHING, Grant
 from pushup.core.subscription import Subscription
 from pushup.net.api.access import Access
 from pushup.net.api.authorized_polls import AuthorizedPolls
-from pushup.net.api.channels import ChannelNode, Channels
+from pushup.net.api.channels import Channels
 from pushup.net.api.limits import PublicationLimits
 from pushup.net.api.machine import Machine
-from pushup.net.api.operations import OperatedNode, Operations
+from pushup.net.api.node_interface import Node
+from pushup.net.api.operations import Operations
 from pushup.net.api.origins import Origins, preflight_headers
 from pushup.net.api.poll_parameters import PollReader
-from pushup.net.api.polling import PolledNode, Polling
-from pushup.net.api.publishing import Publishing, PublishingNode
+from pushup.net.api.polling import Polling
+from pushup.net.api.publishing import Publishing
 from pushup.net.api.refusals import Refusals
 from pushup.net.api.request_log import shown_target
 from pushup.net.api.router import Call, Router
@@ -37,10 +38,6 @@ from pushup.net.request import Request
 from pushup.net.responses import Header, Response
 
 _log = Logger()
-
-
-class NodeInterface(PolledNode, PublishingNode, ChannelNode, OperatedNode, Protocol):
-    """What the HTTP interface needs of a node."""
 
 
 class _Admitted:
@@ -60,7 +57,7 @@ class Api:
 
     def __init__(
         self,
-        node: NodeInterface,
+        node: Node,
         *,
         polls: PollReader,
         publication_limits: PublicationLimits,
