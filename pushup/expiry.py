@@ -24,7 +24,8 @@ a little faster than the clock of the timer."""
 class Expiry:
     """Appends `Expire` entries, one at a time, between `start` and `stop`.
 
-    It sleeps until something is due, and looks only at whole steps of EXPIRY_SECONDS since its start.
+    It sleeps until something is due, and looks at whole steps of EXPIRY_SECONDS since its start: if all nodes looked at
+    the moment when something is due, each would append an entry.
     """
 
     def __init__(

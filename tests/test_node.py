@@ -278,9 +278,26 @@ def test_things_that_are_due_one_after_the_other_take_few_entries() -> None:
         node.publish("a")
         node.clock.advance(0.1)
     sequence = node.state.cursor.sequence
-    node.advance(20.0)
+    for _ in range(200):
+        node.clock.advance(0.1)
+        node.run()
     assert node.state.message_count == 0
     assert node.state.cursor.sequence <= sequence + 6
+
+
+def test_nodes_do_not_look_at_the_same_time() -> None:
+    """Each looks at whole steps since its own start: or all nodes of a cluster would append an entry at once."""
+    clock = make_clock()
+    clock.advance(0.3)
+    node = InMemoryNode(limits=Limits(retention_seconds=10.0), clock=clock)
+    clock.advance(0.2)
+    node.publish("a")
+    counts = []
+    for wanted in (10.4, 11.2, 11.4):
+        node.clock.advance(START + wanted - clock.seconds())
+        node.run()
+        counts.append(node.state.message_count)
+    assert counts == [1, 1, 0]
 
 
 def test_an_expiry_that_was_refused_is_tried_again() -> None:
