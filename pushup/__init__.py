@@ -14,8 +14,9 @@
 | `client/` | the Python client |
 | `browser/` | the client for web pages: `pushup.js` |
 | `cli/` | the command line |
-| `parts` | the parts that the settings choose: the broadcast, and who authorizes polls |
-| `service` | builds, starts and stops a server, on one page |
+| `parts` | the parts that the settings choose: the broadcast, the node, and who authorizes polls |
+| `service` | builds, starts and stops a server, on one page: what starts first is in its table |
+| `service_tree` | services that start and stop in an order |
 | `metrics` | the counters, and their Prometheus text |
 | `clock` | the monotonic clock for waiting, the steady time of messages |
 | `deadline_timer` | one reactor timer for many deadlines |

@@ -1,18 +1,17 @@
-"""The parts of a server that the settings choose: its broadcast, who decides which polls are allowed, its workers."""
+"""The parts of a server that the settings choose: its broadcast, its node, and who decides which polls are allowed."""
 
 from __future__ import annotations
 
 import secrets
 import socket
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import random
-from typing import Any
+from typing import IO, Any
 from urllib.parse import quote
 
-from msgspec import Struct
+from twisted.application.service import Service
 
 from pushup.backends.authorization import Authorization, AuthorizationSettings, Authorizer
 from pushup.backends.function_authorizer import FunctionAuthorizer, load
@@ -20,161 +19,125 @@ from pushup.backends.helper_pool import HelperPool
 from pushup.backends.limited_service import ServiceLimits
 from pushup.backends.tickets import Tickets
 from pushup.broadcast import Broadcast
-from pushup.broadcast.epochs import next_epoch
-from pushup.broadcast.hub.worker_broadcast import HubBroadcast
 from pushup.broadcast.journal import Journal
 from pushup.broadcast.journal_start import open_journal
 from pushup.broadcast.memory import MemoryBroadcast
-from pushup.broadcast.progress_mark import MarkFile, ProgressMark, lock_file, mark_path
-from pushup.clock import uptime
-from pushup.host.process_limits import spare_garbage_collector
-from pushup.metrics import Metrics, MetricsPage
-from pushup.net.api.server_view import ServerView
-from pushup.net.wait.demultiplexer import Demultiplexer
+from pushup.broadcast.progress_mark import ProgressMark, mark_path
+from pushup.core.subscription import Holder
+from pushup.host.host import Host
+from pushup.metrics import Metrics
 from pushup.node.node import Node
 from pushup.settings.settings import Settings, SettingsError
-from pushup.transport.framed_link import Link
 
 MARK_TIMEOUT_SECONDS = 30.0
 """How long a write of the mark may take before it counts as failed; nobody waits for it."""
 
 
-class WorkerParts(Struct, frozen=True, kw_only=True):
-    """What a worker process has from its parent."""
-
-    number: int
-    addresses: tuple[str, ...]
-    """The TCP addresses, whose ports all workers share."""
-    sockets: list[socket.socket]
-    """The other listening sockets, which they share themselves."""
-    use: Callable[[Demultiplexer], None]
-    """Called with what drives the connections of clients, so that it drives those to the parent as well."""
-    connect: Callable[[Link], None] | None
-    """Connects a link to the order of this machine; None with Redis."""
-    on_state: Callable[[], None]
-    """Called when the state has come from there, so that clients can be served."""
-    on_lost: Callable[[str], None]
-    """Called with the reason when that link has ended."""
-    make_machine: Callable[[MetricsPage, Node[Any]], ServerView]
-    """What answers questions about all workers."""
+def make_node(settings: Settings, host: Host, broadcast: Broadcast) -> Node[Holder]:
+    """The node that follows this broadcast."""
+    return Node(
+        limits=settings.queue,
+        hold_limits=settings.hold,
+        broadcast=broadcast,
+        clock=host.reactor,
+        soon=host.demultiplexer.soon,
+        random=host.random,
+        metrics=host.metrics,
+        name=settings.server.node_name or socket.gethostname(),
+    )
 
 
-def make_broadcast(
-    settings: Settings,
-    reactor: Any,
-    metrics: Metrics,
-    demultiplexer: Demultiplexer,
-    steady_time: Callable[[], float],
-    worker: WorkerParts | None = None,
-) -> Broadcast:
-    """The broadcast that the setting of this name asks for; it is not started.
-
-    `steady_time` gives entries their times, unless Redis or the parent process does.
-    """
-    if worker is not None and worker.connect is not None:
-        return HubBroadcast(
-            worker.connect,
-            worker_id=str(worker.number),
-            waiting_limits=settings.waiting,
-            clock=reactor,
-            uptime=uptime,
-            on_state=worker.on_state,
-            on_lost=worker.on_lost,
-            on_large=spare_garbage_collector,
-        )
-    local = make_local_broadcast(settings, reactor, metrics, steady_time)
-    return local or _make_redis_broadcast(settings, reactor, metrics, demultiplexer, worker)
+def make_broadcast(settings: Settings, host: Host, number: int = 1) -> Broadcast:
+    """The broadcast that the setting of this name asks for. `number`: of the worker that follows it."""
+    return make_local_broadcast(settings, host) or _make_redis_broadcast(settings, host, number)
 
 
-def make_local_broadcast(
-    settings: Settings, reactor: Any, metrics: Metrics, steady_time: Callable[[], float]
-) -> Broadcast | None:
+def make_local_broadcast(settings: Settings, host: Host) -> Broadcast | None:
     """The same if it is of one machine; None if the order is in Redis."""
     kind, _, path = settings.server.broadcast.partition(":")
     if kind == "memory":
-        return MemoryBroadcast(epoch=_name_epoch("", ""), limits=settings.queue, steady_time=steady_time)
+        return MemoryBroadcast(epoch=host.name_epoch("", ""), limits=settings.queue, steady_time=host.steady_time)
     if kind == "journal":
-        return _make_journal(Path(path), settings, reactor, metrics, steady_time)
+        return _make_journal(Path(path), settings, host)
     return None
 
 
-def _make_journal(
-    path: Path, settings: Settings, reactor: Any, metrics: Metrics, steady_time: Callable[[], float]
-) -> Journal:
-    limits = ServiceLimits(at_most=1, queue_limit=1, deadline_seconds=settings.journal.journal_timeout_seconds)
-
-    def helpers(name: str) -> HelperPool:
-        return HelperPool(name, limits, reactor=reactor, counters=metrics.backend(name))
-
+def _make_journal(path: Path, settings: Settings, host: Host) -> Journal:
+    timeout = settings.journal.journal_timeout_seconds
     return Journal(
-        partial(open_journal, path, settings.queue, _name_epoch),
-        high_water=ProgressMark(MarkFile(mark_path(path)), helpers("journal_mark"), reactor),
+        partial(open_journal, path, settings.queue, host.name_epoch, open_file=host.open_journal),
+        high_water=ProgressMark(host.mark(mark_path(path)), host.helpers("journal_mark", timeout), host.reactor),
         waiting_limits=settings.waiting,
-        helpers=helpers("journal"),
-        clock=reactor,
-        steady_time=steady_time,
+        helpers=host.helpers("journal", timeout),
+        clock=host.reactor,
+        steady_time=host.steady_time,
     )
 
 
-def _name_epoch(after: str, cluster: str) -> str:
-    return next_epoch(after, time.time(), random, cluster)
-
-
-def _make_redis_broadcast(
-    settings: Settings, reactor: Any, metrics: Metrics, demultiplexer: Demultiplexer, worker: WorkerParts | None
-) -> Broadcast:
+def _make_redis_broadcast(settings: Settings, host: Host, number: int) -> Broadcast:
     # Imported here, so that a single node does not load what it does not need.
-    from pushup.broadcast.redis.address import parse_address
-    from pushup.broadcast.redis.connector import Connector
     from pushup.broadcast.redis.redis_broadcast import RedisBroadcast
 
-    connector = Connector(
-        parse_address(settings.server.broadcast),
-        reactor=reactor,
-        timeout=settings.redis.redis_timeout_seconds,
-        name="pushup",
-        adopt=demultiplexer.adopt,
-    )
     return RedisBroadcast(
-        connector,
-        node_id=secrets.token_hex(4),
+        host.connect_redis(settings.server.broadcast, settings.redis.redis_timeout_seconds),
+        node_id=host.run_id,
         limits=settings.queue,
         redis_limits=settings.redis,
         waiting_limits=settings.waiting,
-        clock=reactor,
-        wall=time.time,
-        random=random,
-        high_water=_make_high_water(settings, reactor, metrics, 1 if worker is None else worker.number),
-        on_large=spare_garbage_collector,
+        clock=host.reactor,
+        wall=host.wall,
+        random=host.random,
+        high_water=_make_high_water(settings, host, number),
+        on_large=host.much_was_made,
     )
 
 
-def _make_high_water(settings: Settings, reactor: Any, metrics: Metrics, worker: int) -> ProgressMark | None:
-    """The mark beside which the log in Redis is checked; None without a `state_directory`. Raises: SettingsError.
-
-    Each worker has its own; that of the first is the one of a server without workers.
-    """
-    if not settings.server.state_directory:
+def _make_high_water(settings: Settings, host: Host, number: int) -> ProgressMark | None:
+    """The mark beside which the log in Redis is checked; None without a `state_directory`."""
+    path = _mark_path(settings, number)
+    if path is None:
         return None
-    directory = Path(settings.server.state_directory)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SettingsError(f"state_directory: cannot create {directory}: {(error.strerror or '').lower()}") from None
-    limits = ServiceLimits(at_most=1, queue_limit=1, deadline_seconds=MARK_TIMEOUT_SECONDS)
-    helpers = HelperPool("redis_mark", limits, reactor=reactor, counters=metrics.backend("redis_mark"))
-    name = quote(settings.redis.redis_prefix, safe="")
-    path = directory / (f"{name}.mark" if worker == 1 else f"{name}.{worker}.mark")
-    try:
-        lock = lock_file(path.with_suffix(".lock"))
-    except BlockingIOError:
-        raise SettingsError(
-            f"state_directory: {directory} is in use by another server, perhaps one that is still stopping; give each "
-            "server a directory of its own"
-        ) from None
-    except OSError as error:
-        raise SettingsError(f"state_directory: cannot write to {directory}: {error.strerror}") from None
-    return ProgressMark(MarkFile(path, lock), helpers, reactor)
+    return ProgressMark(host.mark(path), host.helpers("redis_mark", MARK_TIMEOUT_SECONDS), host.reactor)
+
+
+def _mark_path(settings: Settings, number: int) -> Path | None:
+    """Its file. Each worker has its own; that of the first is the one of a server without workers."""
+    directory, is_redis = settings.server.state_directory, settings.server.broadcast.startswith("redis")
+    name = quote(settings.redis.redis_prefix, safe="") + ("" if number == 1 else f".{number}")
+    return Path(directory, f"{name}.mark") if directory and is_redis else None
+
+
+class StateLock(Service):
+    """Keeps other servers from using the same mark (`state_directory`), from start to stop."""
+
+    _file: IO[bytes] | None = None
+
+    def __init__(self, settings: Settings, host: Host, number: int = 1) -> None:
+        self._path = _mark_path(settings, number)
+        self._host = host
+
+    def startService(self) -> None:
+        """Create the directory if it is missing. Raises: SettingsError."""
+        super().startService()
+        if self._path is None:
+            return
+        directory = self._path.parent
+        try:
+            self._file = self._host.lock(self._path.with_suffix(".lock"))
+        except BlockingIOError:
+            raise SettingsError(
+                f"state_directory: {directory} is in use by another server, perhaps one that is still stopping; give "
+                "each server a directory of its own"
+            ) from None
+        except OSError as error:
+            to_do = "write to" if directory.is_dir() else "create"
+            reason = (error.strerror or "").lower()
+            raise SettingsError(f"state_directory: cannot {to_do} {directory}: {reason}") from None
+
+    def stopService(self) -> None:
+        super().stopService()
+        if self._file is not None:
+            self._file.close()
 
 
 def make_authorization(settings: AuthorizationSettings, reactor: Any, metrics: Metrics) -> Authorization | None:

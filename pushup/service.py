@@ -1,33 +1,46 @@
-"""The whole server on one page: its parts, in which order they start and stop, and how they are joined.
+"""The whole server on one page: its parts, how they are joined, and in which order they start and stop.
 
     clients <-> edge <-> api <-> node <-> broadcast
                           |
                      authorization
 
+A server is a tree of services. They start from top to bottom, and stop from bottom to top, each when the one below it
+has stopped:
+
+| service | when it starts | when it stops |
+|---|---|---|
+| host | the clock is watched; sockets are waited for (epoll) | sockets are no longer waited for |
+| what a worker has besides | the link to the parent, heartbeats | heartbeats end |
+| state lock | the `state_directory` belongs to this server | it is free |
+| authorization | | the application is not asked any more |
+| node | the broadcast gives it the state; expiry | commands that were accepted are finished; files are closed |
+| edge | connections are checked for progress | what is left is sent for FLUSH_SECONDS; connections end |
+| listening | clients are accepted | no more are |
+| draining | | held polls are answered over the drain window |
+
 Nothing runs before `startService`: making a part starts no timer, opens no file and connects to nothing.
+
+Four servers are built of these parts: a server alone (`make_service`), a worker (`workers.worker`), the parent process
+of workers, which has no node and no edge (`workers.parent`), and a simulated one (`tests/simulation/server.py`).
 """
 
 from __future__ import annotations
 
 import socket
-import time
+from collections.abc import Callable, Sequence
 from functools import partial
-from random import random
 from typing import Any
 
 from msgspec import structs
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall, deferLater
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from pushup.backends.authorization import Authorization
 from pushup.broadcast import Broadcast
-from pushup.clock import WATCH_SECONDS, SteadyTime
 from pushup.core.subscription import Holder
-from pushup.host.process_limits import connection_limit
-from pushup.metrics import Metrics, MetricsPage
+from pushup.host.host import Host
+from pushup.metrics import MetricsPage
 from pushup.net.api.access import Access
 from pushup.net.api.application import Api
 from pushup.net.api.authorized_polls import AuthorizedPolls
@@ -35,15 +48,16 @@ from pushup.net.api.cors import Origins
 from pushup.net.api.error_responses import Refusals
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.request_log import RequestLog
-from pushup.net.api.server_view import OneProcess
+from pushup.net.api.server_view import OneProcess, ServerView
 from pushup.net.api.streaming import Streaming
 from pushup.net.application_interface import Application
 from pushup.net.edge import Edge
-from pushup.net.listener import open_socket, open_sockets
+from pushup.net.listener import open_sockets
 from pushup.net.reserve import RESERVED_CONNECTIONS
 from pushup.net.wait.strategies import STRATEGIES
 from pushup.node.node import Node
-from pushup.parts import WorkerParts, make_authorization, make_broadcast, make_tickets
+from pushup.parts import StateLock, make_authorization, make_broadcast, make_node, make_tickets
+from pushup.service_tree import InOrder, Part
 from pushup.settings.settings import Reloaded, Settings, reload_settings
 
 FLUSH_SECONDS = 3.0
@@ -52,94 +66,131 @@ FLUSH_SECONDS = 3.0
 _log = Logger()
 
 
-class PushUpService(Service):
+class PushUpService(InOrder):
     """A server: it listens from `startService` on, and drains in `stopService`."""
 
     def __init__(
         self,
         settings: Settings,
-        *,
-        clock: IReactorTime,
+        host: Host,
+        broadcast: Broadcast,
         node: Node[Holder],
-        edge: Edge,
-        api: Api,
-        access: Access,
-        authorization: Authorization | None,
-        steady_time: SteadyTime,
-        worker: WorkerParts | None = None,
+        *,
+        machine: ServerView,
+        open_sockets: Callable[[], list[socket.socket]],
+        shared_sockets: Sequence[socket.socket] = (),
+        listens_later: bool = False,
+        besides: Sequence[Service] = (),
+        number: int = 1,
     ) -> None:
+        """`node` follows the `broadcast`; `machine` answers for all workers.
+
+        `open_sockets` opens those to listen on; `shared_sockets` listen already, and other processes accept on them as
+        well. `listens_later`: clients are accepted when `listening.listen` is called. `besides`: services that start
+        after the host. `number`: of the worker.
+
+        Raises: SettingsError.
+        """
+        super().__init__()
+        self.on_ready: Callable[[], None] = lambda: None
+        """Called when clients are served."""
         self._settings = settings
-        self._clock = clock
-        self._node = node
-        self._edge = edge
-        self._api = api
-        self._access = access
-        self._authorization = authorization
-        self._worker = worker
-        self._watching = LoopingCall(steady_time.watch)
-        self._watching.clock = clock
-        self.addresses: list[str] = []
+        self._clock: IReactorTime = host.reactor
+        self.node = node
+        self._authorization = make_authorization(settings.authorization, host.reactor, host.metrics)
+        origins = Origins(frozenset(settings.server.cors_origins))
+        self._access = Access(publish_keys=settings.server.publish_keys, origins=origins, hosts=settings.server.hosts)
+        authorized_polls: AuthorizedPolls | None = None
+        if self._authorization is not None:
+            limit = settings.authorization.authorize_queue_limit_bytes
+            authorized_polls = AuthorizedPolls(node, self._authorization, host.wall, limit)
+        streaming = Streaming(
+            node,
+            PollReader(settings.poll, for_streams=True),
+            authorized_polls,
+            settings.stream,
+            seconds=host.reactor.seconds,
+            soon=host.demultiplexer.soon,
+            random=host.random,
+        )
+        self._api = Api(
+            node,
+            polls=PollReader(settings.poll),
+            publication_limits=settings.publication,
+            publication_limit_bytes=settings.request.body_limit_bytes,
+            access=self._access,
+            origins=origins,
+            refusals=Refusals(host.metrics, host.reactor.seconds),
+            machine=machine,
+            authorized_polls=authorized_polls,
+            streaming=streaming,
+        )
+        connections, reserved = host.connection_limit(
+            settings.edge.connections_limit, settings.authorization.authorize_at_most, RESERVED_CONNECTIONS
+        )
+        self.edge = Edge(
+            application=_application(self._api, self._clock, settings),
+            demultiplexer=host.demultiplexer,
+            reactor=host.reactor,
+            clock=host.reactor,
+            wall=host.wall,
+            limits=structs.replace(settings.edge, connections_limit=connections),
+            request_limits=settings.request,
+            metrics=host.metrics,
+            reserved_connections=reserved,
+        )
+        _add_gauges(host.page, node, self.edge, broadcast, streaming)
+        self.listening = Listening(self.edge, node, open_sockets, shared_sockets, waits=listens_later)
+
+        self.add(
+            host,
+            *besides,
+            StateLock(settings, host, number),
+            Part(stop=self._stop_asking),
+            Part(node.start, node.stop),
+            Part(self.edge.start, self._flush),
+            self.listening,
+            Part(stop=self._drain),
+        )
+
+    @property
+    def addresses(self) -> Sequence[str]:
+        """Those that it listens on; empty until it does."""
+        return self.node.addresses
 
     def startService(self) -> None:
-        """Start the node, then accept clients; a worker that waits for its state does that later (`listen`).
-
-        Raises: JournalError, NotUnderstood; OSError when an address cannot be listened on, and then nothing listens.
-        """
-        self._node.start()
-        sockets = open_sockets(self._settings.server.listen) if self._worker is None else []
-        self._edge.start()
-        if self._worker is None:
-            self._accept(sockets)
-        elif self._worker.connect is None:
-            self.listen()
-        self._watching.start(WATCH_SECONDS).addErrback(
-            lambda failure: _log.failure("clock monitoring failed; restart the server", failure)
-        )
+        """Raises: JournalError, NotUnderstood, SettingsError, OSError."""
         super().startService()
+        self.on_ready()
 
-    def listen(self) -> None:
-        """Accept clients, as one of several workers. Raises: OSError."""
-        assert self._worker is not None
-        shared = self._worker.sockets
-        own = open_sockets(self._worker.addresses, partial(open_socket, share_port=True))
-        self._accept(own, shared)
+    # How it stops, in this order.
 
-    def _accept(self, own: list[socket.socket], shared: list[socket.socket] | None = None) -> None:
-        self.addresses = [self._edge.listen(sock) for sock in own]
-        self.addresses += [self._edge.listen(sock, is_shared=True) for sock in shared or []]
-        self._node.addresses = tuple(self.addresses)
-        _log.info("listening on {addresses}", addresses=", ".join(self.addresses))
-
-    def stop_listening(self) -> None:
-        """Accept no more clients. Those that are here stay."""
-        self._edge.stop_listening()
-
-    def stopService(self) -> Deferred[None]:
-        super().stopService()
-        return Deferred.fromCoroutine(self._stop())
-
-    async def _stop(self) -> None:
-        """Answer held polls over the drain window, send what is left, and stop in the reverse order."""
-        _log.info("draining {held} held polls, then stopping", held=self._node.polls.count)
-        if self._worker is not None and self._edge.connection_count:
-            self._node.answer_balancer("")  # stands for those whose checks reached other workers; it never notices
-        if self._node.has_balancer:
-            self._edge.begin_drain()  # it may be sending a request on an idle connection, and cannot repeat each
+    async def _drain(self) -> None:
+        """Answer the held polls over the drain window."""
+        _log.info("draining {held} held polls, then stopping", held=self.node.polls.count)
+        if self.node.has_balancer:
+            self.edge.begin_drain()  # it may be sending a request on an idle connection, and cannot repeat each
         else:
-            self._edge.drain()
-        await self._node.drain(self._settings.drain.drain_seconds)
-        self._edge.drain()
-        self._edge.stop_listening()
+            self.edge.drain()
+        await self.node.drain(self._settings.drain.drain_seconds)
+        self.edge.drain()
+
+    async def _flush(self) -> None:
+        """Send what is left, and end all connections."""
         deadline = self._clock.seconds() + FLUSH_SECONDS
-        while self._edge.connection_count and self._clock.seconds() < deadline:
+        while self.edge.connection_count and self._clock.seconds() < deadline:
             await deferLater(self._clock, 0.05, lambda: None)
-        self._edge.close()
-        if self._watching.running:
-            self._watching.stop()
-        await self._node.stop()
+        self.edge.close()
+
+    async def _stop_asking(self) -> None:
         if self._authorization is not None:
             await self._authorization.stop()
+
+    async def _stop_children(self) -> None:
+        await super()._stop_children()
         _log.info("stopped")
+
+    # While it runs.
 
     def reload(self, settings: Settings) -> Reloaded:
         """Apply those of these settings that can change in a running server. Connections and held polls stay.
@@ -149,7 +200,7 @@ class PushUpService(Service):
         reloaded = reload_settings(self._settings, settings)
         self._settings = reloaded.settings
         self._access.use_publish_keys(reloaded.settings.server.publish_keys)
-        self._edge.use_application(_application(self._api, self._clock, reloaded.settings))
+        self.edge.use_application(_application(self._api, self._clock, reloaded.settings))
         if self._authorization is not None:
             if "ticket_key" in reloaded.applied:
                 self._authorization.use_tickets(make_tickets(reloaded.settings.authorization))
@@ -158,88 +209,59 @@ class PushUpService(Service):
 
     def why_not_ready(self) -> str | None:
         """Why load balancers should send no new clients here, with the details for an operator; None if they may."""
-        error = self._node.why_not_ready()
+        error = self.node.why_not_ready()
         return None if error is None else error.operator_detail or error.detail
 
 
-def make_service(settings: Settings, reactor: Any, worker: WorkerParts | None = None) -> PushUpService:
-    """A server with these settings on this reactor (an IReactorFDSet, -Time, -TCP and -FromThreads); not started.
+class Listening(Service):
+    """Accepts clients from start to stop. Those that are here stay when it stops."""
 
-    `worker`: what it has from its parent, if it is one of several.
+    def __init__(
+        self,
+        edge: Edge,
+        node: Node[Holder],
+        open_sockets: Callable[[], list[socket.socket]],
+        shared_sockets: Sequence[socket.socket],
+        *,
+        waits: bool,
+    ) -> None:
+        """`waits`: not before `listen` is called. The others: see `PushUpService`."""
+        self._edge = edge
+        self._node = node
+        self._open_sockets = open_sockets
+        self._shared_sockets = shared_sockets
+        self._waits = waits
+
+    def startService(self) -> None:
+        """Raises: OSError when an address cannot be listened on, and then nothing listens."""
+        super().startService()
+        if not self._waits:
+            self.listen()
+
+    def listen(self) -> None:
+        """Accept clients, unless this has stopped. Raises: OSError."""
+        if self.running:
+            own = [self._edge.listen(sock) for sock in self._open_sockets()]
+            shared = [self._edge.listen(sock, is_shared=True) for sock in self._shared_sockets]
+            self._node.addresses = (*own, *shared)
+            _log.info("listening on {addresses}", addresses=", ".join(self._node.addresses))
+
+    def stopService(self) -> None:
+        super().stopService()
+        self._edge.stop_listening()
+
+
+def make_service(settings: Settings, reactor: Any) -> PushUpService:
+    """A server alone on this reactor (an IReactorFDSet, -Time, -TCP and -FromThreads); not started.
 
     Raises: SettingsError.
     """
-    metrics = Metrics()
-    page = MetricsPage(metrics)
-    demultiplexer = STRATEGIES[settings.server.wait_strategy](reactor)
-    if worker is not None:
-        worker.use(demultiplexer)
-    steady_time = SteadyTime()
-    broadcast = make_broadcast(settings, reactor, metrics, demultiplexer, steady_time, worker)
-    node: Node[Holder] = Node(
-        limits=settings.queue,
-        hold_limits=settings.hold,
-        broadcast=broadcast,
-        clock=reactor,
-        soon=demultiplexer.soon,
-        random=random,
-        metrics=metrics,
-        name=settings.server.node_name or socket.gethostname(),
-    )
-    authorization = make_authorization(settings.authorization, reactor, metrics)
-    origins = Origins(frozenset(settings.server.cors_origins))
-    access = Access(publish_keys=settings.server.publish_keys, origins=origins, hosts=settings.server.hosts)
-    authorized_polls: AuthorizedPolls | None = None
-    if authorization is not None:
-        limit = settings.authorization.authorize_queue_limit_bytes
-        authorized_polls = AuthorizedPolls(node, authorization, time.time, limit)
-    streaming = Streaming(
-        node,
-        PollReader(settings.poll, for_streams=True),
-        authorized_polls,
-        settings.stream,
-        seconds=reactor.seconds,
-        soon=demultiplexer.soon,
-        random=random,
-    )
-    api = Api(
-        node,
-        polls=PollReader(settings.poll),
-        publication_limits=settings.publication,
-        publication_limit_bytes=settings.request.body_limit_bytes,
-        access=access,
-        origins=origins,
-        refusals=Refusals(metrics, reactor.seconds),
-        machine=OneProcess(page.text, node.polls.subscribers) if worker is None else worker.make_machine(page, node),
-        authorized_polls=authorized_polls,
-        streaming=streaming,
-    )
-    connections, reserved = connection_limit(
-        settings.edge.connections_limit, settings.authorization.authorize_at_most, RESERVED_CONNECTIONS
-    )
-    edge = Edge(
-        application=_application(api, reactor, settings),
-        demultiplexer=demultiplexer,
-        reactor=reactor,
-        clock=reactor,
-        wall=time.time,
-        limits=structs.replace(settings.edge, connections_limit=connections),
-        request_limits=settings.request,
-        metrics=metrics,
-        reserved_connections=reserved,
-    )
-    _add_gauges(page, node, edge, broadcast, streaming)
-    return PushUpService(
-        settings,
-        clock=reactor,
-        node=node,
-        edge=edge,
-        api=api,
-        access=access,
-        authorization=authorization,
-        steady_time=steady_time,
-        worker=worker,
-    )
+    host = Host(reactor, STRATEGIES[settings.server.wait_strategy](reactor))
+    broadcast = make_broadcast(settings, host)
+    node = make_node(settings, host, broadcast)
+    machine = OneProcess(host.page.text, node.polls.subscribers)
+    sockets = partial(open_sockets, settings.server.listen)
+    return PushUpService(settings, host, broadcast, node, machine=machine, open_sockets=sockets)
 
 
 def _application(api: Api, clock: IReactorTime, settings: Settings) -> Application:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec import Raw
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from pushup.broadcast import OnEnd
+from pushup.broadcast import OnEnd, OnOutcome
 from pushup.core.answer import Answer, Gap
-from pushup.core.commands import ChannelState, Close, Create, Draft, Outcome, Publish, Published
+from pushup.core.commands import ChannelState, Close, Command, Create, Draft, Expire, Outcome, Publish, Published
 from pushup.core.cursor import Cursor
 from pushup.core.errors import Overloaded, UnknownChannel
 from pushup.core.held_polls import SLICE
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll, Selection
+from pushup.core.refusals import Refusal
 from pushup.core.restoration import restore
 from pushup.core.subscription import Subscription
 from pushup.node.drain import BALANCERS_LIMIT, RECENT_SECONDS, REFUSALS, Balancers
-from pushup.node.expiry import EXPIRY_SECONDS
+from pushup.node.expiry import EXPIRY_SECONDS, LONGEST_SLEEP_SECONDS
 from pushup.node.node import DEADLINE_STEP_SECONDS
 from tests.net.in_memory_node import AroundMemory, InMemoryNode, RecordingExchange, waiting_poll
 from tests.net.in_memory_server import START, make_clock
@@ -248,6 +249,78 @@ def test_nothing_due_takes_no_entry() -> None:
     node.publish("a")
     node.advance(50.0)
     assert node.state.cursor.sequence == 1
+
+
+def test_nothing_due_takes_no_turn() -> None:
+    """An idle node looks once after the last entry, and sleeps until the first thing is due, 10 s at a time."""
+    node = InMemoryNode(limits=Limits(retention_seconds=1000.0, channel_ttl_seconds=1000.0))
+    node.advance(5.0)
+    assert node.clock.getDelayedCalls() == []
+    node.publish("a")
+    node.advance(EXPIRY_SECONDS)
+    (call,) = node.clock.getDelayedCalls()
+    assert call.getTime() >= node.clock.seconds() + LONGEST_SLEEP_SECONDS - EXPIRY_SECONDS
+
+
+def test_something_that_is_due_earlier() -> None:
+    """While a node sleeps until something is due, it notices entries that bring something that is due before."""
+    node = InMemoryNode(limits=Limits(retention_seconds=1000.0, channel_ttl_seconds=1000.0))
+    node.publish("a")
+    node.advance(2.5)
+    node.node.submit(Create("b", 3.0), lambda outcome: None)
+    node.advance(3.0 + 1 + EXPIRY_SECONDS)
+    assert len(node.state.channels) == 1
+
+
+def test_things_that_are_due_one_after_the_other_take_few_entries() -> None:
+    """All that is due within a step takes one entry."""
+    node = InMemoryNode(limits=Limits(retention_seconds=10.0))
+    for _ in range(50):
+        node.publish("a")
+        node.clock.advance(0.1)
+    sequence = node.state.cursor.sequence
+    for _ in range(200):
+        node.clock.advance(0.1)
+        node.run()
+    assert node.state.message_count == 0
+    assert node.state.cursor.sequence <= sequence + 6
+
+
+def test_nodes_do_not_look_at_the_same_time() -> None:
+    """Each looks at whole steps since its own start: or all nodes of a cluster would append an entry at once."""
+    clock = make_clock()
+    clock.advance(0.3)
+    node = InMemoryNode(limits=Limits(retention_seconds=10.0), clock=clock)
+    clock.advance(0.2)
+    node.publish("a")
+    counts = []
+    for wanted in (10.4, 11.2, 11.4):
+        node.clock.advance(START + wanted - clock.seconds())
+        node.run()
+        counts.append(node.state.message_count)
+    assert counts == [1, 1, 0]
+
+
+def test_an_expiry_that_was_refused_is_tried_again() -> None:
+    """While entries are refused, a node tries once in each step."""
+
+    class Refusing(AroundMemory):
+        refused = 0
+
+        def append(self, command: Command, on_outcome: OnOutcome) -> None:
+            if isinstance(command, Expire) and self.refused < 5:
+                self.refused += 1
+                on_outcome(Refusal.STOPPING())
+            else:
+                self._broadcast.append(command, on_outcome)
+
+    node = InMemoryNode(limits=Limits(retention_seconds=10.0), broadcast=Refusing)
+    node.publish("a")
+    node.advance(14.0)
+    assert cast(Refusing, node.broadcast).refused in (4, 5)
+    assert node.state.message_count == 1
+    node.advance(3.0)
+    assert node.state.message_count == 0
 
 
 def test_a_large_expiry_takes_several_entries() -> None:

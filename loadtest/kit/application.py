@@ -9,6 +9,7 @@ from pushup.core.channel import Channel
 from pushup.core.commands import Ack, Command, Entry, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError
+from pushup.core.held_by_subject import HeldBySubject
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll
@@ -18,9 +19,10 @@ from pushup.host.process_limits import tune_garbage_collector
 from pushup.metrics import Metrics
 from pushup.net.api.access import Access
 from pushup.net.api.api_limits import PollLimits, PublicationLimits
-from pushup.net.api.application import Api, NodeInterface
+from pushup.net.api.application import Api
 from pushup.net.api.cors import Origins
 from pushup.net.api.error_responses import Refusals
+from pushup.net.api.node_interface import Node
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.server_view import OneProcess
 from pushup.net.application_interface import Client, Held, Streamed
@@ -42,6 +44,7 @@ __all__ = [
     "Cursor",
     "Entry",
     "Held",
+    "HeldBySubject",
     "HeldPolls",
     "HoldLimits",
     "Holder",
@@ -49,7 +52,7 @@ __all__ = [
     "Limits",
     "MemoryBroadcast",
     "Metrics",
-    "NodeInterface",
+    "Node",
     "OnConfirmation",
     "OnOutcome",
     "OneProcess",

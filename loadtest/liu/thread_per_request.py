@@ -38,6 +38,7 @@ from loadtest.kit.application import (
     Cursor,
     Entry,
     Held,
+    HeldBySubject,
     HeldPolls,
     Holder,
     HoldLimits,
@@ -45,7 +46,7 @@ from loadtest.kit.application import (
     Limits,
     MemoryBroadcast,
     Metrics,
-    NodeInterface,
+    Node,
     OnConfirmation,
     OneProcess,
     OnOutcome,
@@ -139,6 +140,12 @@ class _Node(HoldsState):
     def answer_balancer(self, host: str) -> None:
         return None
 
+    is_draining = False
+
+    @property
+    def held_by_subject(self) -> HeldBySubject:
+        raise AssertionError("there are no streams and no subjects here")
+
     def wake(self) -> None:
         """Answer the held polls that new entries have woken."""
         while self._polls.has_deliveries:
@@ -156,7 +163,7 @@ def _answer_all(answers: list[tuple[Holder, Answer]]) -> None:
         holder.answer(answer)
 
 
-_check: type[NodeInterface] = _Node
+_check: type[Node] = _Node
 
 
 class _Writer:

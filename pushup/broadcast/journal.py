@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
 from twisted.internet.defer import Deferred
@@ -22,7 +22,7 @@ from pushup.broadcast.admission import WaitingLimits, WaitingRoom
 from pushup.broadcast.journal_file import JournalFile
 from pushup.broadcast.journal_start import NotSaved, warn_if_behind
 from pushup.broadcast.outage_log import Outage
-from pushup.broadcast.progress_mark import Mark, ProgressMark
+from pushup.broadcast.progress_mark import Helpers, Mark, ProgressMark
 from pushup.broadcast.work_budget import ENTRY_UNITS, units_of
 from pushup.core.commands import Command, Continue, Entry, Outcome
 from pushup.core.errors import PushUpError
@@ -60,12 +60,6 @@ class JournalLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     journal_timeout_seconds: float = 10.0
     """Maximum time for a commit; then publishers are told that the outcome is unknown."""
-
-
-class Helpers(Protocol):
-    """Makes blocking calls, one after the other."""
-
-    def call(self, function: Callable[..., T], /, *args: Any) -> Deferred[T]: ...
 
 
 class _Waiting(NamedTuple):

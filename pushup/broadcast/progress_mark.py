@@ -100,19 +100,15 @@ class Store(Protocol):
 
 
 class Helpers(Protocol):
-    """Makes blocking calls."""
+    """Makes blocking calls, one after the other."""
 
     def call(self, function: Callable[..., T], /, *args: Any) -> Deferred[T]: ...
 
 
 class MarkFile(Struct, frozen=True):
-    """A mark in a file, which is replaced as a whole.
-
-    `lock`: an open file that keeps others out (`lock_file`); None if something else does, as a journal for its mark.
-    """
+    """A mark in a file, which is replaced as a whole. Something else keeps other servers out: a journal, or a lock."""
 
     path: Path
-    lock: IO[bytes] | None = None
 
     @property
     def name(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -75,25 +75,15 @@ def run_server(
     if early_hang_ups:
         reactor.callWhenRunning(reload)
     supervisor = make_systemd_notifier(os.environ, clock=reactor, why_not_ready=service.why_not_ready)
-    reactor.addSystemEventTrigger("before", "shutdown", supervisor.stopping)
-    reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
-    reactor.addSystemEventTrigger("during", "shutdown", supervisor.end)
-
-    def greet() -> None:
-        _greet(service.addresses, needs_key=bool(settings.server.publish_keys))
-
+    supervisor.add(service)
+    service.on_ready = lambda: _greet(service.addresses, needs_key=bool(settings.server.publish_keys))
+    reactor.addSystemEventTrigger("before", "shutdown", supervisor.stopService)
     try:
-        if isinstance(service, PushUpService):
-            service.startService()
-            greet()
-        else:
-            service.on_ready = greet
-            service.startService()
-    except (JournalError, NotUnderstood) as error:
+        supervisor.startService()
+    except (JournalError, NotUnderstood, SettingsError) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(error.strerror or str(error)) from None
-    supervisor.begin()
     reactor.run(installSignalHandlers=False)
 
 
@@ -137,7 +127,7 @@ def _has_terminal() -> bool:
     return True
 
 
-def _greet(addresses: list[str], *, needs_key: bool) -> None:
+def _greet(addresses: Sequence[str], *, needs_key: bool) -> None:
     """Print the server's addresses and two commands to try."""
     for address in addresses:
         print(f"PushUp listens on {address if address.startswith('unix:') else 'http://' + address}")

@@ -2,6 +2,7 @@
 
 | file | what it does |
 |---|---|
+| `host` | what a server stands on: its process, clocks, disk and network; a simulated one has another |
 | `preflight` | checks that this machine provides what the settings need |
 | `process_limits` | file descriptors, and the garbage collector |
 | `logs` | the log |

@@ -23,6 +23,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from pushup.deadline_timer import Timer
+from pushup.service_tree import InOrder
 
 STARTING_STEP_SECONDS = 0.25
 """How often readiness is checked until the server is ready."""
@@ -37,14 +38,16 @@ _log = Logger()
 
 
 class Recipient(Protocol):
-    """Receives the notifications, one line at a time; `send` returns whether it was accepted."""
+    """Receives the notifications between `open` and `close`, a line each; `send` returns whether it was accepted."""
 
+    def open(self) -> None: ...
     def send(self, line: str) -> bool: ...
     def close(self) -> None: ...
 
 
-class SystemdNotifier:
-    """Notifies a recipient of a server's state, at least twice in `watchdog_seconds`; without one it does nothing.
+class SystemdNotifier(InOrder):
+    """Starts and stops its child, the server, and notifies a recipient of its state, at least twice in
+    `watchdog_seconds`: from when it has started until it has stopped. Without a recipient it notifies nobody.
 
     A change that the recipient did not accept is sent again: a supervisor that misses `READY=1` ends the server.
     `why_not_ready` returns the reason why the server is not ready, or None if it is.
@@ -58,6 +61,7 @@ class SystemdNotifier:
         clock: IReactorTime,
         why_not_ready: Callable[[], str | None],
     ) -> None:
+        super().__init__()
         self._recipient = recipient
         self._step_seconds = min(STEP_SECONDS, watchdog_seconds / 2)
         self._clock = clock
@@ -68,17 +72,17 @@ class SystemdNotifier:
         self._said_stopping = False
         self._status = ""
 
-    def begin(self) -> None:
-        """Call when the server listens."""
+    def startService(self) -> None:
+        """Raises: what the start of the server does."""
+        super().startService()
+        if self._recipient is not None:
+            self._recipient.open()
         self._step()
 
-    def stopping(self) -> None:
-        """Call when the server starts to stop."""
+    async def _stop_children(self) -> None:
         self._is_stopping = True
         self._step()
-
-    def end(self) -> None:
-        """Call when the server has stopped."""
+        await super()._stop_children()
         self._timer.stop()
         if self._recipient is not None:
             self._recipient.close()
@@ -112,8 +116,10 @@ class NotifySocket:
 
     def __init__(self, address: str) -> None:
         self._address = "\0" + address[1:] if address.startswith("@") else address
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._is_failing = False
+
+    def open(self) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
 
     def send(self, line: str) -> bool:
         was_failing = self._is_failing

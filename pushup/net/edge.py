@@ -9,7 +9,6 @@ import socket
 from collections.abc import Callable
 
 from twisted.internet.interfaces import IReactorFDSet, IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from pushup.metrics import Metrics
@@ -30,6 +29,7 @@ from pushup.net.shared import Shared
 from pushup.net.timeouts import sweep
 from pushup.net.wait.demultiplexer import Demultiplexer, Watched
 from pushup.net.wait.dispatch import read
+from pushup.service_tree import Periodic
 
 SWEEP_SECONDS = 1.0
 """How often every connection is checked for progress, which takes 0.1 us each."""
@@ -83,17 +83,17 @@ class Edge:
         )
         self._rarely = LogThrottle(clock.seconds)
         self._reserve = Reserve(shared, new_parser, places=reserved_connections, seconds=clock.seconds)
-        self._sweeping = LoopingCall(self._sweep)
-        self._sweeping.clock = clock
+        self._sweeping = Periodic(
+            self._sweep,
+            SWEEP_SECONDS,
+            clock,
+            if_it_fails="the sweep of connections failed: connections no longer time out; restart the process",
+            at_once=True,
+        )
 
     def start(self) -> None:
-        """Start the demultiplexer and the sweep of connections."""
-        self._shared.demultiplexer.start()
-        self._sweeping.start(SWEEP_SECONDS, now=True).addErrback(
-            lambda failure: _log.failure(
-                "the sweep of connections failed: connections no longer time out; restart the process", failure
-            )
-        )
+        """Start the sweep of connections."""
+        self._sweeping.startService()
 
     def listen(self, sock: socket.socket, *, is_shared: bool = False) -> str:
         """Accept connections on a listening socket, which other processes may share; returns its address."""
@@ -147,11 +147,9 @@ class Edge:
     def close(self) -> None:
         """End everything now."""
         self.stop_listening()
-        if self._sweeping.running:
-            self._sweeping.stop()
+        self._sweeping.stopService()
         for connection in self._all():
             connection.lost()
-        self._shared.demultiplexer.close()
 
     def _accepted(self, sock: socket.socket) -> None:
         shared = self._shared

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
-from twisted.logger import Logger
 
 from pushup.broadcast import Broadcast
 from pushup.core.commands import Expire, Outcome
 from pushup.core.errors import PushUpError
 from pushup.core.state import ReplicatedState
+from pushup.deadline_timer import Timer
 
 EXPIRY_SECONDS = 1.0
-"""How often to check whether anything is due to expire while no entry comes; so also how late it may expire."""
+"""How late something may expire while no entry comes. All that is due within this time takes one entry."""
 
-_log = Logger()
+LONGEST_SLEEP_SECONDS = 10.0
+"""When to look again at the latest. What is due is compared with the time of the order, which may be set (Redis) or run
+a little faster than the clock of the timer."""
 
 
 class Expiry:
-    """Appends `Expire` entries, one at a time, between `start` and `stop`."""
+    """Appends `Expire` entries, one at a time, between `start` and `stop`.
+
+    It sleeps until something is due, and looks at whole steps of EXPIRY_SECONDS since its start: if all nodes looked at
+    the moment when something is due, each would append an entry.
+    """
 
     def __init__(
         self,
@@ -33,23 +39,46 @@ class Expiry:
         """`state`: the present one."""
         self._broadcast = broadcast
         self._state = state
+        self._clock = clock
         self._soon = soon
+        self._timer = Timer(clock, self._look)
+        self._began = clock.seconds()
+        self._is_running = False
         self._is_appending = False
-        self._checking = LoopingCall(self._check)
-        self._checking.clock = clock
+        self.is_asleep = False
+        """Whether it does not look at the next step. If the state changes then, call `wake`."""
 
     def start(self) -> None:
-        self._checking.start(EXPIRY_SECONDS, now=False).addErrback(
-            lambda failure: _log.failure("the expiry loop failed; messages and channels no longer expire", failure)
-        )
+        self._began = self._clock.seconds()
+        self._is_running = True
+        self.wake()
 
     def stop(self) -> None:
-        if self._checking.running:
-            self._checking.stop()
+        self._is_running = self.is_asleep = False
+        self._timer.stop()
 
-    def _check(self) -> None:
+    def wake(self) -> None:
+        """Look at the next step: something may be due earlier than it was."""
+        self.is_asleep = False
+        self._look_in(0.0)
+
+    def _look_in(self, seconds: float) -> None:
+        """Look at the first step after so many seconds."""
+        now, began = self._clock.seconds(), self._began
+        time = began + math.ceil((now + seconds - began) / EXPIRY_SECONDS) * EXPIRY_SECONDS
+        self._timer.not_after(time if time > now else time + EXPIRY_SECONDS)
+
+    def _look(self) -> None:
+        if not self._is_running:
+            return
+        self.is_asleep = True
         due = self._state().next_expiry
-        if due is not None and due <= self._broadcast.now() and not self._is_appending:
+        if due is None or self._is_appending:
+            return
+        left = due - self._broadcast.now()
+        if left > 0:
+            self._look_in(min(left, LONGEST_SLEEP_SECONDS))
+        else:
             self._is_appending = True
             self._broadcast.append(Expire(), self._expired)
 
@@ -58,4 +87,6 @@ class Expiry:
         state = self._state()
         due = state.next_expiry
         if not isinstance(outcome, PushUpError) and due is not None and due <= state.time:
-            self._soon(self._check)  # more was due than one entry expires
+            self._soon(self._look)  # more was due than one entry expires
+        elif self.is_asleep:
+            self.wake()

@@ -237,6 +237,8 @@ class Node(HoldsState, Generic[H]):
         """Apply the next entry, whichever node it came from, and wake the polls it concerns."""
         state = self.state
         outcome = state.apply(entry)
+        if self._expiry.is_asleep:
+            self._expiry.wake()
         self.polls.wake(state.touched)
         self._deliver_soon()
         return outcome
@@ -248,6 +250,8 @@ class Node(HoldsState, Generic[H]):
         state.cache.dropped = self.state.cache.dropped
         self.state = state
         self.polls.use(state)
+        if self._expiry.is_asleep:
+            self._expiry.wake()
         self._deliver_soon()
 
     def _take_apart(self, old: Iterator[None]) -> None:

@@ -11,17 +11,15 @@ from typing import Any
 from msgspec import structs
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
-from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 
 from pushup.broadcast.hub.hub import Hub
-from pushup.clock import WATCH_SECONDS, SteadyTime, uptime
-from pushup.host.process_limits import spare_garbage_collector
-from pushup.metrics import Metrics, MetricsPage
+from pushup.host.host import Host
 from pushup.net.listener import address_of, bind_socket, open_socket, open_sockets
 from pushup.net.wait.strategies import STRATEGIES
 from pushup.parts import make_local_broadcast
 from pushup.service import FLUSH_SECONDS
+from pushup.service_tree import InOrder, Part
 from pushup.settings.settings import Reloaded, Settings, reload_settings
 from pushup.workers.machine_metrics import families
 from pushup.workers.supervisor import Supervisor
@@ -33,78 +31,69 @@ GRACE_SECONDS = 4.0
 _log = Logger()
 
 
-class Parent(Service):
-    """Many workers as one server. It is used like a `PushUpService`."""
+class Parent(InOrder):
+    """Many workers as one server. It is used like a `PushUpService`.
+
+    It starts the host, the hub, the addresses and the crew, in this order.
+    """
 
     def __init__(self, settings: Settings, workers: int, reactor: Any) -> None:
-        self._reactor = reactor
+        super().__init__()
         self._workers = workers
-        self._demultiplexer = STRATEGIES[settings.server.wait_strategy](reactor)
         self._ticket_key = secrets.token_hex(32)
         self._settings = self._with_ticket_key(settings)
-        self._steady_time = SteadyTime()
-        metrics = Metrics()
-        self._page = MetricsPage(metrics)
-        self._hub = _make_hub(settings, reactor, metrics, self._steady_time)
-        self._sockets: list[socket.socket] = []
-        self._crew: Supervisor | None = None
-        self._watching = LoopingCall(self._steady_time.watch)
-        self._watching.clock = reactor
-        self.addresses: list[str] = []
+        host = Host(reactor, STRATEGIES[settings.server.wait_strategy](reactor))
+        self._hub = make_hub(settings, host)
+        self._reserved = ReservedAddresses(settings.server.listen)
         self.on_ready: Callable[[], None] = lambda: None
         """Called when all workers serve clients for the first time."""
+        self._crew = Supervisor(
+            workers,
+            ProcessStarter(host.demultiplexer, self._reserved.shared),
+            on_ready=lambda: self.on_ready(),
+            own_metrics=lambda: families(host.page.collect()),
+            attach=None if self._hub is None else self._hub.attach,
+            clock=reactor,
+        )
+
+        self.add(
+            host,
+            *([] if self._hub is None else [Part(self._hub.start, self._hub.stop)]),
+            self._reserved,
+            Part(self._begin_crew, self._stop_crew),
+        )
+
+    @property
+    def addresses(self) -> list[str]:
+        """Those that the workers listen on; empty before the start."""
+        return self._reserved.addresses
 
     def startService(self) -> None:
         """Read the state, listen, and start the workers. Raises: JournalError, NotUnderstood, OSError."""
-        if self._hub is not None:
-            self._hub.start()
-        self._demultiplexer.start()
-        self._sockets = open_sockets(self._settings.server.listen, reserve)
-        self.addresses = [address_of(sock) for sock in self._sockets]
-        shared = [sock for sock in self._sockets if sock.family == socket.AF_UNIX]
-        self._crew = Supervisor(
-            self._workers,
-            self._for_workers(self._settings),
-            ProcessStarter(self._demultiplexer, shared),
-            on_ready=self.on_ready,
-            own_metrics=lambda: families(self._page.collect()),
-            attach=None if self._hub is None else self._hub.attach,
-            clock=self._reactor,
-        )
-        self._crew.begin()
-        self._watching.start(WATCH_SECONDS).addErrback(
-            lambda failure: _log.failure("clock monitoring failed; restart the server", failure)
-        )
-        super().startService()  # type: ignore[no-untyped-call]
+        super().startService()
         _log.info("{count} workers on {addresses}", count=self._workers, addresses=", ".join(self.addresses))
 
-    def stopService(self) -> Deferred[None]:
-        super().stopService()  # type: ignore[no-untyped-call]
-        return Deferred.fromCoroutine(self._stop())
+    def _begin_crew(self) -> None:
+        self._crew.begin(self._for_workers(self._settings))
 
-    async def _stop(self) -> None:
-        """Let the workers answer their held polls and exit, and then end the order."""
+    def _stop_crew(self) -> Deferred[None]:
+        """Let the workers answer their held polls and exit. They listen until they have drained, the parent does not.
+
+        So the next server can have the addresses as soon as they have.
+        """
+        self._reserved.stopService()
+        return self._crew.stop(self._settings.drain.drain_seconds + FLUSH_SECONDS + GRACE_SECONDS)
+
+    async def _stop_children(self) -> None:
         _log.info("stopping {count} workers", count=self._workers)
-        for sock, address in zip(self._sockets, self.addresses, strict=True):
-            sock.close()  # the workers listen until they have drained
-            if address.startswith("unix:"):
-                os.unlink(address.removeprefix("unix:"))
-        if self._crew is not None:
-            await self._crew.stop(self._settings.drain.drain_seconds + FLUSH_SECONDS + GRACE_SECONDS)
-        if self._watching.running:
-            self._watching.stop()
-        if self._hub is not None:
-            await self._hub.stop()
-        await deferLater(self._reactor, 0, lambda: None)  # what has led here may be in a turn of the demultiplexer
-        self._demultiplexer.close()
+        await super()._stop_children()
         _log.info("stopped")
 
     def reload(self, settings: Settings) -> Reloaded:
         """Have all workers apply those of these settings that can change. Raises: SettingsError."""
         reloaded = reload_settings(self._settings, self._with_ticket_key(settings))
         self._settings = reloaded.settings
-        if self._crew is not None:
-            self._crew.reload(self._for_workers(reloaded.settings))
+        self._crew.reload(self._for_workers(reloaded.settings))
         return reloaded
 
     def why_not_ready(self) -> str | None:
@@ -112,7 +101,7 @@ class Parent(Service):
         error = None if self._hub is None else self._hub.why_not_ready()
         if error is not None:
             return error.operator_detail or error.detail
-        return "it is starting" if self._crew is None else self._crew.why_not_ready()
+        return self._crew.why_not_ready()
 
     def _for_workers(self, settings: Settings) -> Settings:
         """With the ports that the system has chosen."""
@@ -122,6 +111,32 @@ class Parent(Service):
         """One key for all workers, so that each can read the tickets of the others."""
         key = settings.authorization.ticket_key or self._ticket_key
         return structs.replace(settings, authorization=structs.replace(settings.authorization, ticket_key=key))
+
+
+class ReservedAddresses(Service):
+    """The addresses belong to this server from start to stop."""
+
+    def __init__(self, wanted: tuple[str, ...]) -> None:
+        self._wanted = wanted
+        self._sockets: list[socket.socket] = []
+        self.addresses: list[str] = []
+
+    def shared(self) -> list[socket.socket]:
+        """The sockets on which the workers accept: those that cannot be opened more than once."""
+        return [sock for sock in self._sockets if sock.family == socket.AF_UNIX]
+
+    def startService(self) -> None:
+        """Raises: OSError."""
+        super().startService()
+        self._sockets = open_sockets(self._wanted, reserve)
+        self.addresses = [address_of(sock) for sock in self._sockets]
+
+    def stopService(self) -> None:
+        super().stopService()
+        for sock, address in zip(self._sockets, self.addresses, strict=True):
+            sock.close()
+            if address.startswith("unix:"):
+                os.unlink(address.removeprefix("unix:"))
 
 
 def reserve(address: str) -> socket.socket:
@@ -141,7 +156,9 @@ def reserve(address: str) -> socket.socket:
         return reserved
 
 
-def _make_hub(settings: Settings, reactor: Any, metrics: Metrics, steady_time: SteadyTime) -> Hub | None:
-    """What has the order of this machine; None if that is in Redis. Raises: SettingsError."""
-    broadcast = make_local_broadcast(settings, reactor, metrics, steady_time)
-    return None if broadcast is None else Hub(broadcast, clock=reactor, uptime=uptime, on_large=spare_garbage_collector)
+def make_hub(settings: Settings, host: Host) -> Hub | None:
+    """What has the order of this machine; None if that is in Redis."""
+    broadcast = make_local_broadcast(settings, host)
+    if broadcast is None:
+        return None
+    return Hub(broadcast, clock=host.reactor, uptime=host.uptime, on_large=host.much_was_made)

@@ -9,10 +9,10 @@ from functools import partial
 from msgspec import DecodeError, Struct
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from pushup.net.log_throttle import LogThrottle
+from pushup.service_tree import Periodic
 from pushup.settings.settings import Settings
 from pushup.transport.framed_link import Link, Silence
 from pushup.workers import control_protocol
@@ -57,12 +57,13 @@ class _Worker(Struct, eq=False):
 
 
 class Supervisor:
-    """The workers 1 to `count`."""
+    """The workers 1 to `size`."""
+
+    _settings: Settings  # set by `begin`
 
     def __init__(
         self,
         size: int,
-        settings: Settings,
         start: Starts,
         *,
         attach: Callable[[str, Callable[[str], None]], Link] | None,
@@ -75,7 +76,6 @@ class Supervisor:
         `on_ready` is called when all are ready for the first time; `own_metrics`: those of this process.
         """
         self._size = size
-        self._settings = settings
         self._start = start
         self._attach = attach
         self._questions = WorkerQueries(self._ask, lambda: [*own_metrics(), self._replacements()], clock)
@@ -87,18 +87,19 @@ class Supervisor:
         self._replaced = 0
         self._rarely = LogThrottle(clock.seconds)
         self._stopped: Deferred[None] | None = None
-        self._watching = LoopingCall(self._watch)
-        self._watching.clock = clock
+        self._watching = Periodic(
+            self._watch,
+            control_protocol.SIGN_SECONDS,
+            clock,
+            if_it_fails="worker monitoring failed: hung workers will not be replaced; restart the server",
+        )
 
-    def begin(self) -> None:
-        """Start all workers. Raises: OSError."""
+    def begin(self, settings: Settings) -> None:
+        """Start all workers with these settings. Raises: OSError."""
+        self._settings = settings
         for number in range(1, self._size + 1):
             self._start_worker(number)
-        self._watching.start(control_protocol.SIGN_SECONDS, now=False).addErrback(
-            lambda failure: _log.failure(
-                "worker monitoring failed: hung workers will not be replaced; restart the server", failure
-            )
-        )
+        self._watching.startService()
 
     def stop(self, seconds: float) -> Deferred[None]:
         """Let all of them drain and exit; those that have not within `seconds` are killed."""
@@ -214,8 +215,7 @@ class Supervisor:
 
     def _end_if_all_have(self) -> None:
         if self._stopped is not None and not self._workers and not self._stopped.called:
-            if self._watching.running:
-                self._watching.stop()
+            self._watching.stopService()
             self._stopped.callback(None)
 
     # What workers say.

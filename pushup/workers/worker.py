@@ -5,20 +5,22 @@ from __future__ import annotations
 import faulthandler
 import signal
 import socket
+from functools import partial
 from typing import Any
 
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
+from pushup.broadcast import Broadcast
+from pushup.broadcast.hub.worker_broadcast import HubBroadcast
 from pushup.clock import use_monotonic_clock
+from pushup.host.host import Host
 from pushup.host.logs import start_logging
 from pushup.host.process_limits import raise_file_limit, tune_garbage_collector
-from pushup.metrics import MetricsPage
-from pushup.net.api.server_view import ServerView
-from pushup.net.wait.demultiplexer import Demultiplexer
-from pushup.node.node import Node
-from pushup.parts import WorkerParts
-from pushup.service import PushUpService, make_service
+from pushup.net.listener import open_socket, open_sockets
+from pushup.net.wait.strategies import STRATEGIES
+from pushup.parts import make_broadcast, make_node
+from pushup.service import PushUpService
+from pushup.service_tree import Part, Periodic
 from pushup.settings.settings import Settings, SettingsError
 from pushup.transport.framed_link import Link
 from pushup.workers import control_protocol
@@ -32,7 +34,6 @@ class Worker:
     """One worker: it follows the parent's orders, and stops when the parent has ended."""
 
     _siblings: ServerQueries
-    _demultiplexer: Demultiplexer
     _service: PushUpService
 
     def __init__(self, number: int, links: list[socket.socket], listening: list[socket.socket], reactor: Any) -> None:
@@ -42,8 +43,6 @@ class Worker:
         self._listening = listening
         self._reactor = reactor
         self._link = Link(self._received, self._parent_ended)
-        self._signing = LoopingCall(self._sign)
-        self._signing.clock = reactor
         self._is_stopping = False
 
     def run(self) -> None:
@@ -55,49 +54,74 @@ class Worker:
         name = f"worker {self._number}"
         self._set_log_level = start_logging(settings.server.log_level, settings.server.log_format, process=name)
         raise_file_limit()
-        parts = WorkerParts(
-            number=self._number,
-            addresses=tuple([a for a in settings.server.listen if not a.startswith("unix:")]),
-            sockets=self._listening,
-            use=self._use,
-            connect=self._connect_order if self._order else None,
-            on_state=self._listen,
-            on_lost=self._parent_ended,
-            make_machine=self._make_machine,
-        )
-        self._service = make_service(settings, self._reactor, worker=parts)
+        self._service = self._make_service(settings)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._signalled)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the parent says when to reload
         self._reactor.addSystemEventTrigger("before", "shutdown", self._service.stopService)
         self._service.startService()
-        self._signing.start(control_protocol.SIGN_SECONDS)
         self._reactor.run(installSignalHandlers=False)
+
+    def _make_service(self, settings: Settings) -> PushUpService:
+        """A server as any other, with the parent's sockets, its order and its questions. Raises: SettingsError."""
+        host = Host(self._reactor, STRATEGIES[settings.server.wait_strategy](self._reactor))
+        broadcast = self._make_broadcast(settings, host)
+        node = make_node(settings, host, broadcast)
+        page, subscribers = host.page, node.polls.subscribers
+        self._siblings = ServerQueries(self._link.send, str(self._number), page, subscribers, self._reactor)
+        sign = Periodic(
+            self._sign,
+            control_protocol.SIGN_SECONDS,
+            self._reactor,
+            if_it_fails="heartbeats to the parent process failed: it is going to replace this worker",
+        )
+        addresses = [address for address in settings.server.listen if not address.startswith("unix:")]
+        service = PushUpService(
+            settings,
+            host,
+            broadcast,
+            node,
+            machine=self._siblings,
+            open_sockets=partial(open_sockets, addresses, partial(open_socket, share_port=True)),
+            shared_sockets=self._listening,
+            listens_later=bool(self._order),
+            besides=(Part(lambda: SocketTransport(self._control, self._link, host.demultiplexer)), sign),
+            number=self._number,
+        )
+        service.add(Part(stop=self._expect_balancers))
+        return service
+
+    def _make_broadcast(self, settings: Settings, host: Host) -> Broadcast:
+        if not self._order:
+            return make_broadcast(settings, host, self._number)
+        return HubBroadcast(
+            lambda link: SocketTransport(self._order[0], link, host.demultiplexer),
+            worker_id=str(self._number),
+            waiting_limits=settings.waiting,
+            clock=host.reactor,
+            uptime=host.uptime,
+            on_state=self._listen,
+            on_lost=self._parent_ended,
+            on_large=host.much_was_made,
+        )
 
     def _listen(self) -> None:
         try:
-            self._service.listen()
+            self._service.listening.listen()
         except OSError as error:
             _log.error("{error}; this worker stops", error=error.strerror or error)
             self._stop()
 
-    def _use(self, demultiplexer: Demultiplexer) -> None:
-        self._demultiplexer = demultiplexer
-        SocketTransport(self._control, self._link, demultiplexer)
-
-    def _connect_order(self, link: Link) -> None:
-        SocketTransport(self._order[0], link, self._demultiplexer)
-
-    def _make_machine(self, page: MetricsPage, node: Node[Any]) -> ServerView:
-        name, subscribers = str(self._number), node.polls.subscribers
-        self._siblings = ServerQueries(self._link.send, name, page, subscribers, self._reactor)
-        return self._siblings
+    def _expect_balancers(self) -> None:
+        """Before it drains: the checks of load balancers may have reached other workers."""
+        if self._service.edge.connection_count:
+            self._service.node.answer_balancer("")  # stands for those; it never notices
 
     def _signalled(self, number: int, frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if number == signal.SIGTERM:  # only this worker is to stop; the others accept the clients
-            self._reactor.callFromThread(self._service.stop_listening)
+            self._reactor.callFromThread(self._service.listening.stopService)
         self._reactor.callFromThread(self._stop)
 
     def _stop(self) -> None:
@@ -110,7 +134,7 @@ class Worker:
         self._siblings.be_alone()
         if not self._is_stopping:
             _log.error("the parent process has ended ({reason}); this worker stops", reason=reason)
-            self._service.stop_listening()  # at once, so that the next server can listen
+            self._service.listening.stopService()  # at once, so that the next server can listen
             self._stop()
 
     def _sign(self) -> None:

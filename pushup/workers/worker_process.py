@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Protocol
 
 from pushup.net.wait.demultiplexer import Demultiplexer
@@ -51,7 +52,7 @@ class WorkerProcess:
 class ProcessStarter:
     """Starts worker processes, on these listening sockets."""
 
-    def __init__(self, demultiplexer: Demultiplexer, listening: list[socket.socket]) -> None:
+    def __init__(self, demultiplexer: Demultiplexer, listening: Callable[[], list[socket.socket]]) -> None:
         self._demultiplexer = demultiplexer
         self._listening = listening
 
@@ -59,7 +60,7 @@ class ProcessStarter:
         """Raises: OSError."""
         sockets = [socket.socketpair() for link in (control, order) if link is not None]
         theirs = [their.fileno() for _, their in sockets]
-        listening = [sock.fileno() for sock in self._listening]
+        listening = [sock.fileno() for sock in self._listening()]
         arguments = [number, *[",".join(map(str, files)) for files in (theirs, listening)]]
         try:
             process = subprocess.Popen(  # noqa: S603  # ourselves

@@ -76,8 +76,6 @@ class _Demultiplexer(InMemoryDemultiplexer):
         super().__init__()
         self._kernel = kernel
         self._epoll = epoll.EpollDemultiplexer(_Reactor(kernel))
-
-    def start(self) -> None:
         self._epoll.start()
 
     def add(self, connection: Watched) -> None:

@@ -39,6 +39,14 @@ class ObservedNode:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._node, name)
 
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return self._node.addresses
+
+    @addresses.setter
+    def addresses(self, addresses: tuple[str, ...]) -> None:
+        self._node.addresses = addresses
+
     def poll(self, poll: Poll, holder: Holder, at_most: float = math.inf) -> Answer | Subscription[Holder]:
         cursor, here = poll.cursor, self._node.cursor
         if isinstance(cursor, Cursor) and here.epoch:

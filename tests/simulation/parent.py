@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import structs
+
 from pushup.broadcast.hub.hub import Hub
 from pushup.broadcast.journal_file import JournalError
-from pushup.clock import WATCH_SECONDS, SteadyTime
 from pushup.core.commands import Entry, Outcome, Publish
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import Outgoing, Piece
+from pushup.parts import make_local_broadcast
+from pushup.service_tree import InOrder, Part
 from pushup.settings.settings import Settings
 from pushup.transport.framed_link import Link
 from tests.simulation.disk import Disk
-from tests.simulation.local_broadcasts import make_local_broadcast
+from tests.simulation.host import BROADCASTS, SimulatedHost
 from tests.simulation.network import End, Network
 from tests.simulation.sockets import SimulatedTransport
 from tests.simulation.world import Clock, Process, World
@@ -74,7 +77,8 @@ class Parent:
         self.world = world
         self.network = network
         self.kind = kind
-        self.settings = settings
+        server = structs.replace(settings.server, broadcast=BROADCASTS[kind])
+        self.settings = structs.replace(settings, server=server)
         self.clock = Clock(world, drift=world.random("drift", HOST).uniform(-1e-4, 1e-4))
         self.disk = Disk(world, HOST)
         self.process: Process | None = None
@@ -98,33 +102,24 @@ class Parent:
         process = self.process = Process(self.world, HOST, self.clock)
         random = self.world.random("parent", str(self.starts)).random
         with self.world.turn_of(process):
-            steady_time = SteadyTime(process.clock.wall, process.clock.monotonic)
-            broadcast = make_local_broadcast(self.kind, process, self.disk, self.settings, steady_time, random)
-            self.hub = ObservedHub(self.world, broadcast, clock=process.reactor, uptime=process.clock.monotonic)
+            host = SimulatedHost(process, self.disk, self.network, random, run_id=HOST, redis_host=lambda: "")
+            broadcast = make_local_broadcast(self.settings, host)
+            assert broadcast is not None
+            self.hub = ObservedHub(self.world, broadcast, clock=host.reactor, uptime=host.uptime)
+            self.service = InOrder(host, Part(self.hub.start, self.hub.stop))
             try:
-                self.hub.start()
+                self.service.startService()
             except JournalError as error:
                 self.world.tell(f"{HOST}: cannot start: {error}")
                 process.die()
                 self.world.later(1.0, self.start_again)
                 return
-            self._watch(steady_time)
         self.network.listen(HOST, process, self._accept)
         self.world.tell(f"{HOST}: started")
 
     def start_again(self) -> None:
         if not self.is_running and not self.is_over:
             self.start()
-
-    def _watch(self, steady_time: SteadyTime) -> None:
-        assert self.process is not None
-        process = self.process
-
-        def watch() -> None:
-            steady_time.watch()
-            process.later(WATCH_SECONDS, watch)
-
-        watch()
 
     def _accept(self, end: End) -> None:
         name = f"{end.peer.host} {self._last_id}"
@@ -159,14 +154,8 @@ class Parent:
             process.die()
             stopped()
 
-        async def stop() -> None:
-            await self.hub.stop()
-            process.later(0.1, exit_)
-
         def begin() -> None:
-            from twisted.internet.defer import Deferred
-
-            Deferred.fromCoroutine(stop())
+            self.service.stopService().addCallback(lambda _: process.later(0.1, exit_))
 
         process.later(0, begin)
 

@@ -4,79 +4,38 @@ from __future__ import annotations
 
 import math
 import socket
-from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
 from msgspec import structs
-from twisted.internet.defer import Deferred
 
 from pushup.broadcast import Broadcast
 from pushup.broadcast.formats import NotUnderstood
 from pushup.broadcast.hub.worker_broadcast import HubBroadcast
 from pushup.broadcast.journal_file import JournalError
-from pushup.broadcast.progress_mark import ProgressMark
 from pushup.broadcast.redis.log import LEASE_SECONDS
 from pushup.broadcast.redis.redis_broadcast import RedisBroadcast
-from pushup.broadcast.redis.redis_connection import RedisConnection
-from pushup.broadcast.redis.redis_errors import CannotConnect, ErrorReply, Lost
-from pushup.clock import SteadyTime
 from pushup.core.subscription import Holder
-from pushup.metrics import Metrics
-from pushup.net.api.access import Access
-from pushup.net.api.application import Api
-from pushup.net.api.cors import Origins
-from pushup.net.api.error_responses import Refusals
-from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.server_view import OneProcess
-from pushup.net.api.streaming import Streaming
-from pushup.net.edge import Edge
 from pushup.net.listener import Listener
 from pushup.node.node import Node
+from pushup.parts import make_broadcast, make_node
 from pushup.service import PushUpService
 from pushup.settings.settings import Settings
 from pushup.transport.framed_link import Link
-from tests.net.in_memory import InMemoryReactor
 from tests.next_version import know
 from tests.simulation import parent, redis_server
 from tests.simulation.clients import key_of
-from tests.simulation.disk import Disk, SimulatedHelpers, SimulatedMark
-from tests.simulation.local_broadcasts import make_local_broadcast
+from tests.simulation.disk import Disk
+from tests.simulation.host import BROADCASTS, SimulatedHost
 from tests.simulation.network import End, Network
 from tests.simulation.observed_node import ObservedBroadcast, ObservedNode
 from tests.simulation.parent import Parent, connect
-from tests.simulation.sockets import ListeningSocket, SimulatedDemultiplexer, SimulatedSocket, SimulatedTransport
+from tests.simulation.sockets import ListeningSocket, SimulatedSocket
 from tests.simulation.world import Clock, Process, World
 
 KEYS = tuple(f"{name} {key_of(name)}" for name in ("p0", "p1", "p2", "stranger"))
 """The publish keys of all servers, with the names of those who have them."""
-
-
-class SimulatedConnector:
-    """Connects a server to Redis."""
-
-    def __init__(self, process: Process, network: Network, timeout: float, host: Callable[[], str]) -> None:
-        self._host = host
-        self._process = process
-        self._network = network
-        self._timeout = timeout
-
-    async def connect(self) -> RedisConnection:
-        made: Deferred[End | None] = Deferred()
-        self._network.connect(
-            self._process.name, self._process, self._host(), made.callback, lambda: made.callback(None)
-        )
-        end = await made
-        if end is None:
-            raise CannotConnect("redis:6379: refused")
-        connection = RedisConnection(self._process.reactor, self._timeout)
-        SimulatedTransport(end, connection)
-        try:
-            await connection.ask("PING")
-        except (Lost, ErrorReply) as error:
-            connection.abort("the connection is not usable")
-            raise CannotConnect(f"redis:6379: {error}") from None
-        return connection
 
 
 class Server:
@@ -189,70 +148,36 @@ class Server:
             process.on_death.append(lambda: self.world.later(0.5, self.start_again))
 
     def _build(self, process: Process) -> None:
-        settings, clock = self.settings, process.reactor
+        """Build a server of the same parts as a real one, with a node and a broadcast that are observed."""
+        run_id = f"{self.name}.{self.starts}"
         random = self.world.random("server", self.name, self.starts).random
-        metrics = Metrics()
-        self._steady_time = SteadyTime(process.clock.wall, process.clock.monotonic)
-        demultiplexer = SimulatedDemultiplexer(process)
-        self.broadcast = self._make_broadcast(process, random)
+        host = SimulatedHost(
+            process, self.disk, self.network, random, run_id=run_id, redis_host=lambda: self.redis_host
+        )
+        of_server = structs.replace(
+            self.settings.server,
+            broadcast=BROADCASTS[self.kind],
+            state_directory="state",
+            node_name=self.name,
+            publish_keys=KEYS,
+            hosts=("*",),
+        )
+        settings = structs.replace(self.settings, server=of_server)
+        self.broadcast = self._make_broadcast(settings, host)
         observed = ObservedBroadcast(self.broadcast)
-        self.node: Node[Holder] = Node(
-            limits=settings.queue,
-            hold_limits=settings.hold,
-            broadcast=cast(Broadcast, observed),
-            clock=clock,
-            soon=demultiplexer.soon,
-            random=random,
-            metrics=metrics,
-            name=self.name,
-        )
-        node = cast(Node[Holder], ObservedNode(self.world, self.name, self.node))
-        observed.follower = node
-        origins = Origins(frozenset())
-        access = Access(publish_keys=KEYS, origins=origins, hosts=("*",))
-        streaming = Streaming(
-            node,
-            PollReader(settings.poll, for_streams=True),
-            None,
-            settings.stream,
-            seconds=clock.seconds,
-            soon=demultiplexer.soon,
-            random=random,
-        )
-        api = Api(
-            node,
-            polls=PollReader(settings.poll),
-            publication_limits=settings.publication,
-            publication_limit_bytes=settings.request.body_limit_bytes,
-            access=access,
-            origins=origins,
-            refusals=Refusals(metrics, clock.seconds),
-            machine=OneProcess(lambda: b"", self.node.polls.subscribers),
-            streaming=streaming,
-        )
-        self._reactor = InMemoryReactor()
-        self.edge = Edge(
-            application=api,
-            demultiplexer=demultiplexer,
-            reactor=self._reactor,
-            clock=clock,
-            wall=process.clock.wall,
-            limits=settings.edge,
-            request_limits=settings.request,
-            metrics=metrics,
-        )
+        self.node = make_node(settings, host, cast(Broadcast, observed))
+        node = observed.follower = cast(Node[Holder], ObservedNode(self.world, self.name, self.node))
+        self._listening = ListeningSocket(self.name)
+        self._readers = host.reactor.readers
         self.service = PushUpService(
             settings,
-            clock=clock,
-            node=self.node,
-            edge=self.edge,
-            api=api,
-            access=access,
-            authorization=None,
-            steady_time=self._steady_time,
+            host,
+            self.broadcast,
+            node,
+            machine=OneProcess(host.page.text, self.node.polls.subscribers),
+            open_sockets=lambda: [cast(socket.socket, self._listening)],
         )
-        self._listening = ListeningSocket(self.name)
-        self.edge.listen(cast(socket.socket, self._listening))
+        self.edge = self.service.edge
         self.dead.append(self.service)
         self._broadcasts.append(self.broadcast)
         self._last_fd = 100
@@ -267,29 +192,16 @@ class Server:
                 broadcast.abort()
         self.disk.close()
 
-    def _make_broadcast(self, process: Process, random: Callable[[], float]) -> Broadcast:
-        settings, clock = self.settings, process.reactor
-        if self.parent is not None:
-            return HubBroadcast(
-                self._connect_to_parent,
-                worker_id=self.name,
-                waiting_limits=settings.waiting,
-                clock=clock,
-                uptime=process.clock.monotonic,
-                on_lost=self._parent_lost,
-            )
-        if self.kind != "redis":
-            return make_local_broadcast(self.kind, process, self.disk, settings, self._steady_time, random)
-        return RedisBroadcast(
-            SimulatedConnector(process, self.network, settings.redis.redis_timeout_seconds, lambda: self.redis_host),
-            node_id=f"{self.name}.{self.starts}",
-            limits=settings.queue,
-            redis_limits=settings.redis,
+    def _make_broadcast(self, settings: Settings, host: SimulatedHost) -> Broadcast:
+        if self.parent is None:
+            return make_broadcast(settings, host)
+        return HubBroadcast(
+            self._connect_to_parent,
+            worker_id=self.name,
             waiting_limits=settings.waiting,
-            clock=clock,
-            wall=process.clock.wall,
-            random=random,
-            high_water=ProgressMark(SimulatedMark(self.disk), SimulatedHelpers(process, self.disk), clock),
+            clock=host.reactor,
+            uptime=host.uptime,
+            on_lost=self._parent_lost,
         )
 
     @property
@@ -319,12 +231,12 @@ class Server:
         self.process.later(0.25, self._watch_following)
 
     def _accept(self, end: End) -> None:
-        if not self._reactor.readers:
+        if not self._readers:
             end.reset()  # it listens no more
             return
         self._last_fd += 1
         self._listening.queue.append(SimulatedSocket(end, self._last_fd))
-        for reader in self._reactor.readers:
+        for reader in self._readers:
             assert isinstance(reader, Listener)
             reader.doRead()
 

@@ -104,7 +104,6 @@ class Ship:
         self.settings = Settings()
         self.crew = Supervisor(
             size,
-            self.settings,
             self._start,
             attach=attach,
             on_ready=self._ready,
@@ -112,7 +111,7 @@ class Ship:
             clock=self.clock,
         )
         if begin:
-            self.crew.begin()
+            self.crew.begin(self.settings)
             for worker in self.started:
                 worker.signs()
 

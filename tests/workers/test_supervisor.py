@@ -60,14 +60,14 @@ def test_a_worker_that_cannot_be_started_at_first_is_an_error() -> None:
     ship = Ship(begin=False)
     ship.errors = [OSError(errno.ENOMEM, "no memory")]
     with pytest.raises(OSError, match="no memory"):
-        ship.crew.begin()
+        ship.crew.begin(ship.settings)
 
 
 def test_all_are_ready() -> None:
     """That is told once, when each of them has said so; until then the reasons are shown."""
     ship = Ship(begin=False)
     assert ship.crew.why_not_ready() == "worker 1: it is not running; worker 2: it is not running"
-    ship.crew.begin()
+    ship.crew.begin(ship.settings)
     one, two = ship.started
     assert ship.crew.why_not_ready() == "worker 1: it is starting; worker 2: it is starting"
     one.signs("loading")
@@ -83,7 +83,7 @@ def test_all_are_ready() -> None:
 def test_not_all_are_ready_while_one_is_being_replaced(logged_failures: list[str]) -> None:
     """It does not count less because it has ended."""
     ship = Ship(begin=False)
-    ship.crew.begin()
+    ship.crew.begin(ship.settings)
     one, two = ship.started
     two.dies()
     one.signs()
@@ -264,7 +264,7 @@ def test_a_silent_worker_is_killed(logged_failures: list[str]) -> None:
 def test_a_new_worker_may_be_silent_for_longer(logged_failures: list[str]) -> None:
     """It has to start an interpreter, perhaps on a busy machine; after its first sign it may not."""
     ship = Ship(begin=False)
-    ship.crew.begin()
+    ship.crew.begin(ship.settings)
     one, two = ship.started
     two.signs()
     ship.advance(SILENCE_SECONDS + 1.5, silent=(one, two))
@@ -280,7 +280,7 @@ def test_a_new_worker_may_be_silent_for_longer(logged_failures: list[str]) -> No
 def test_after_a_pause_of_all_processes_workers_have_their_time_again(pause: float) -> None:
     """Ctrl-Z, a frozen container, a suspended host: nobody ran, so nobody was silent; a new worker was not, either."""
     ship = Ship(3, begin=False)
-    ship.crew.begin()
+    ship.crew.begin(ship.settings)
     *old, new = ship.started
     for worker in old:
         worker.signs()

@@ -13,7 +13,6 @@ from itertools import count
 
 from msgspec import DecodeError, Struct
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from pushup import __version__
@@ -27,6 +26,7 @@ from pushup.core.errors import PushUpError
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import Outgoing
+from pushup.service_tree import Periodic
 from pushup.transport.framed_link import Link
 
 BEAT_SECONDS = 1.0
@@ -82,22 +82,21 @@ class Hub(HoldsState):
         self._saved: int | None = None  # the broadcast wants to know of changes after this sequence
         self._marks = count(1)
         self._confirming: dict[int, _Confirming] = {}
-        self._beating = LoopingCall(self._beat)
-        self._beating.clock = clock
+        self._beating = Periodic(
+            self._beat,
+            BEAT_SECONDS,
+            clock,
+            if_it_fails="heartbeats to the workers failed: they stop serving publishers; restart the server",
+        )
 
     def start(self) -> None:
         """Start the broadcast. Raises: what `Broadcast.start` does."""
         self._broadcast.start(self)
-        self._beating.start(BEAT_SECONDS, now=False).addErrback(
-            lambda failure: _log.failure(
-                "heartbeats to the workers failed: they stop serving publishers; restart the server", failure
-            )
-        )
+        self._beating.startService()
 
     async def stop(self) -> None:
         """Stop the broadcast, once the workers have ended."""
-        if self._beating.running:
-            self._beating.stop()
+        self._beating.stopService()
         await self._broadcast.stop()
 
     def why_not_ready(self) -> PushUpError | None:

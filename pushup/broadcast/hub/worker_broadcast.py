@@ -10,7 +10,6 @@ from itertools import count
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -29,6 +28,7 @@ from pushup.core.refusals import Refusal
 from pushup.core.restoration import Restoration
 from pushup.core.snapshot import Changes
 from pushup.core.state_transfer import Incoming
+from pushup.service_tree import Periodic
 from pushup.transport.framed_link import Link, Silence
 
 SILENCE_SECONDS = 5.0
@@ -53,7 +53,7 @@ class HubBroadcast:
 
     def __init__(
         self,
-        connect: Callable[[Link], None],
+        connect: Callable[[Link], object],
         *,
         worker_id: str,
         waiting_limits: WaitingLimits,
@@ -93,8 +93,13 @@ class HubBroadcast:
         self._is_hanging = False  # the parent
         self._ahead = 0.0
         self._members: tuple[Member, ...] = ()
-        self._reporting = LoopingCall(self._report)
-        self._reporting.clock = clock
+        self._reporting = Periodic(
+            self._report,
+            BEAT_SECONDS,
+            clock,
+            if_it_fails="reports to the parent process failed: GET /v1/nodes shows old data; restart the server",
+            at_once=True,
+        )
 
     def start(self, follower: Follower) -> None:
         self._follower = follower
@@ -233,11 +238,7 @@ class HubBroadcast:
         if self._link.is_open and not self._is_stopped:
             self._follower.start_from(restoration.state)
             self._on_large()
-            self._reporting.start(BEAT_SECONDS).addErrback(
-                lambda failure: _log.failure(
-                    "reports to the parent process failed: GET /v1/nodes shows old data; restart the server", failure
-                )
-            )
+            self._reporting.startService()
             self._link.go_on()
         del restoration
         await free(snapshot.tables, pace)
@@ -292,8 +293,7 @@ class HubBroadcast:
             self._on_lost(reason)
 
     def _leave(self, trouble: PushUpError, reason: str) -> None:
-        if self._reporting.running:
-            self._reporting.stop()
+        self._reporting.stopService()
         self._refuse(trouble, reason)
         for number in list(self._confirmations):
             self._confirmed(number, Confirmation("accepted", nodes=1))

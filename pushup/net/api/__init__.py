@@ -6,6 +6,7 @@
 | `router` | path and method -> call; OPTIONS, 404, 405 |
 | `streaming`, `event_encoding` | event streams, which poll for their clients; their bytes |
 | `polling`, `publishing`, `channel_routes`, `health` | the handlers, by concern |
+| `node_interface` | what all of these need of a node |
 | `server_view` | what is asked about all processes of a server |
 | `browser_client` | `pushup.js` for web pages |
 | `poll_parameters` | the parameters of a poll |

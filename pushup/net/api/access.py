@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import hmac
 from ipaddress import ip_address
-from typing import Protocol
 
 from pushup.core.channels import unknown_channel
 from pushup.core.errors import Forbidden, Unauthorized
 from pushup.core.grant import EVERYTHING, NOTHING, Grant, Right, Scope
 from pushup.net.api.cors import Origins
+from pushup.net.api.node_interface import Node
 from pushup.net.http_errors import ForbiddenOrigin, MisdirectedRequest
 from pushup.net.request import Request
 from pushup.secret_files import named_key
@@ -41,12 +41,6 @@ _OF_KEYS: dict[Right, Scope] = {"publish": EVERYTHING, "operate": EVERYTHING, "s
 _WITHOUT_KEYS = Grant({"publish": EVERYTHING, "operate": EVERYTHING, "see details locally": EVERYTHING})
 _WITHOUT_KEYS_FOR_OTHERS = Grant({"publish": EVERYTHING, "operate": EVERYTHING})
 _WITHOUT_KEYS_FOREIGN_PAGE = Grant({"operate": EVERYTHING})
-
-
-class Names(Protocol):
-    """What is needed of a node."""
-
-    def name_of(self, channel: str, /) -> str: ...
 
 
 class Access:
@@ -130,7 +124,7 @@ class Access:
         return found
 
 
-def check_channels(grant: Grant, right: Right, channels: tuple[str, ...], node: Names) -> None:
+def check_channels(grant: Grant, right: Right, channels: tuple[str, ...], node: Node) -> None:
     """Check that a grant has this right for these channels.
 
     Unless it is for all channels, it is for names: whoever may use a number may not use the channel that has this id.

@@ -6,7 +6,7 @@ All calls are documented, with examples that tests run, in docs/guide/.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
@@ -19,13 +19,14 @@ from pushup.net.api.access import Access
 from pushup.net.api.api_limits import PublicationLimits
 from pushup.net.api.authorized_polls import AuthorizedPolls
 from pushup.net.api.browser_client import Script
-from pushup.net.api.channel_routes import ChannelNode, Channels
+from pushup.net.api.channel_routes import Channels
 from pushup.net.api.cors import Origins, preflight_headers
 from pushup.net.api.error_responses import Refusals
-from pushup.net.api.health import OperatedNode, Operations
+from pushup.net.api.health import Operations
+from pushup.net.api.node_interface import Node
 from pushup.net.api.poll_parameters import PollReader
-from pushup.net.api.polling import PolledNode, Polling
-from pushup.net.api.publishing import Publishing, PublishingNode
+from pushup.net.api.polling import Polling
+from pushup.net.api.publishing import Publishing
 from pushup.net.api.request_log import shown_target
 from pushup.net.api.router import Call, Router
 from pushup.net.api.server_view import ServerView
@@ -37,10 +38,6 @@ from pushup.net.request import Request
 from pushup.net.responses import Header, Response
 
 _log = Logger()
-
-
-class NodeInterface(PolledNode, PublishingNode, ChannelNode, OperatedNode, Protocol):
-    """What the HTTP interface needs of a node."""
 
 
 class _Admitted:
@@ -60,7 +57,7 @@ class Api:
 
     def __init__(
         self,
-        node: NodeInterface,
+        node: Node,
         *,
         polls: PollReader,
         publication_limits: PublicationLimits,

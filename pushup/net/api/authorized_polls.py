@@ -15,11 +15,12 @@ from twisted.internet.defer import Deferred
 from pushup.core.answer import Answer
 from pushup.core.errors import Overloaded, PushUpError
 from pushup.core.grant import Grant
-from pushup.core.held_by_subject import HeldBySubject, HeldOnGrant
+from pushup.core.held_by_subject import HeldOnGrant
 from pushup.core.poll import Poll
 from pushup.core.subscription import Holder, Subscription
-from pushup.net.api.access import Names, check_channels
+from pushup.net.api.access import check_channels
 from pushup.net.api.bodies import json_response
+from pushup.net.api.node_interface import Node
 from pushup.net.api.schemas import AnswerWithTicket
 from pushup.net.application_interface import Cancellable, Exchange
 from pushup.net.http_errors import TicketExpired
@@ -47,20 +48,10 @@ class Authorization(Protocol):
         """
 
 
-class GrantingNode(Names, Protocol):
-    """What is needed of a node."""
-
-    @property
-    def held_by_subject(self) -> HeldBySubject: ...
-    def abandon(self, subscription: Subscription[Any], /) -> None: ...
-
-
 class AuthorizedPolls:
     """Gives polls their grants."""
 
-    def __init__(
-        self, node: GrantingNode, authorization: Authorization, wall: Callable[[], float], limit_bytes: int
-    ) -> None:
+    def __init__(self, node: Node, authorization: Authorization, wall: Callable[[], float], limit_bytes: int) -> None:
         """`wall` returns seconds since the epoch, as in tickets.
 
         `limit_bytes`: the memory that all requests together may take while the application is asked about them.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -11,9 +10,10 @@ from pushup.core.channel import Channel
 from pushup.core.commands import Close, Command, Outcome
 from pushup.core.errors import BadRequest, PushUpError
 from pushup.core.grant import Grant
-from pushup.net.api.access import Names, check_channels
+from pushup.net.api.access import check_channels
 from pushup.net.api.bodies import json_response, read_create, read_renew
 from pushup.net.api.error_responses import Refusals
+from pushup.net.api.node_interface import Node
 from pushup.net.api.server_view import ServerView
 from pushup.net.api.suggestions import shown_name
 from pushup.net.application_interface import Exchange
@@ -22,14 +22,6 @@ from pushup.net.responses import Response
 
 PAGE_LIMIT = 1000
 """Channels in one list; about 3 ms of work."""
-
-
-class ChannelNode(Names, Protocol):
-    """What these calls need of a node."""
-
-    def submit(self, command: Command, on_outcome: Callable[[Outcome], None], /) -> None: ...
-    def channel(self, name: str) -> Channel: ...
-    def channels(self, after: int, most: int) -> list[Channel]: ...
 
 
 class _ChannelView(Struct):
@@ -47,7 +39,7 @@ class _ChannelView(Struct):
 class Channels:
     """Changes and shows channels."""
 
-    def __init__(self, node: ChannelNode, machine: ServerView, refusals: Refusals) -> None:
+    def __init__(self, node: Node, machine: ServerView, refusals: Refusals) -> None:
         self._node = node
         self._machine = machine
         self._refusals = refusals

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
-from pushup.core.errors import PushUpError
 from pushup.core.grant import Grant
 from pushup.net.api.access import Access
 from pushup.net.api.bodies import json_response
+from pushup.net.api.node_interface import Node
 from pushup.net.api.server_view import ServerView
 from pushup.net.application_interface import Exchange
 from pushup.net.request import Request
 from pushup.net.responses import Response
 
 
-class OperatedNode(Protocol):
-    """What these calls need of a node."""
-
-    def members(self) -> list[Any]: ...
-    def answer_balancer(self, host: str) -> PushUpError | None: ...
-
-
 class Operations:
     """Reports the state of the server."""
 
-    def __init__(self, node: OperatedNode, access: Access, machine: ServerView) -> None:
+    def __init__(self, node: Node, access: Access, machine: ServerView) -> None:
         self._node = node
         self._access = access
         self._machine = machine

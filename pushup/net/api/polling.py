@@ -6,37 +6,25 @@ with whatever else delivers messages; holding the request and writing one answer
 
 from __future__ import annotations
 
-import math
 from functools import partial
-from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
 
-from pushup.core.answer import Answer
-from pushup.core.cursor import Cursor
 from pushup.core.grant import EVERYTHING, Grant
 from pushup.core.poll import Poll
-from pushup.core.subscription import Holder, Subscription
+from pushup.core.subscription import Subscription
 from pushup.net.api.authorized_polls import AuthorizedPolls, GrantedPoll
 from pushup.net.api.bodies import json_response
+from pushup.net.api.node_interface import Node
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.application_interface import Exchange
 from pushup.net.request import Request
 
 
-class PolledNode(Protocol):
-    """What polling needs of a node."""
-
-    @property
-    def here(self) -> Cursor: ...
-    def poll(self, poll: Poll, holder: Holder, at_most: float = math.inf, /) -> Answer | Subscription[Holder]: ...
-    def abandon(self, subscription: Subscription[Any], /) -> None: ...
-
-
 class Polling:
     """Answers polls, or holds them until there is something to answer."""
 
-    def __init__(self, node: PolledNode, reader: PollReader, authorized_polls: AuthorizedPolls | None) -> None:
+    def __init__(self, node: Node, reader: PollReader, authorized_polls: AuthorizedPolls | None) -> None:
         self._node = node
         self._reader = reader
         self._authorized_polls = authorized_polls

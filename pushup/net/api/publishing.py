@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
-
-from pushup.core.commands import Ack, Command, Confirmation, Outcome, Published
+from pushup.core.commands import Ack, Confirmation, Outcome, Published
 from pushup.core.cursor import Cursor
 from pushup.core.errors import BadRequest, PushUpError
 from pushup.core.grant import Grant
-from pushup.net.api.access import Names, check_channels
+from pushup.net.api.access import check_channels
 from pushup.net.api.api_limits import PublicationLimits
 from pushup.net.api.bodies import read_publication, write_published
 from pushup.net.api.error_responses import Refusals
+from pushup.net.api.node_interface import Node
 from pushup.net.application_interface import Exchange
 from pushup.net.request import Request
 from pushup.net.responses import Response
@@ -21,19 +19,10 @@ KEY_LIMIT = 255
 """Characters of an idempotency key; a UUID has 36."""
 
 
-class PublishingNode(Names, Protocol):
-    """What publishing needs of a node."""
-
-    def submit(self, command: Command, on_outcome: Callable[[Outcome], None], /) -> None: ...
-    def confirm(
-        self, ack: Ack, cursor: Cursor, seconds: float, on_confirmation: Callable[[Confirmation], None], /
-    ) -> None: ...
-
-
 class Publishing:
     """Publishes messages, and tells publishers what became of them."""
 
-    def __init__(self, node: PublishingNode, limits: PublicationLimits, refusals: Refusals) -> None:
+    def __init__(self, node: Node, limits: PublicationLimits, refusals: Refusals) -> None:
         self._node = node
         self._limits = limits
         self._refusals = refusals

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 from twisted.internet.defer import Deferred
@@ -24,13 +24,13 @@ from pushup.core.answer import Answer
 from pushup.core.cursor import Cursor, Start, parse_cursor
 from pushup.core.errors import BadRequest, PushUpError
 from pushup.core.grant import EVERYTHING, Grant
-from pushup.core.held_by_subject import HeldBySubject, HeldOnGrant
+from pushup.core.held_by_subject import HeldOnGrant
 from pushup.core.poll import Poll, Selection
 from pushup.core.subscription import Holder, Subscription
 from pushup.net.api.authorized_polls import AuthorizedPolls
 from pushup.net.api.event_encoding import EventEncoding, EventEncodings
+from pushup.net.api.node_interface import Node
 from pushup.net.api.poll_parameters import PollReader
-from pushup.net.api.polling import PolledNode
 from pushup.net.application_interface import Exchange, Streamed
 from pushup.net.http_errors import NotAcceptable
 from pushup.net.problems import problem
@@ -51,21 +51,12 @@ class StreamLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Maximum age of an event stream. Then it ends, and its client returns, perhaps to another node."""
 
 
-class StreamedNode(PolledNode, Protocol):
-    """What streams need of a node."""
-
-    @property
-    def is_draining(self) -> bool: ...
-    @property
-    def held_by_subject(self) -> HeldBySubject: ...
-
-
 class Streaming:
     """Opens event streams, and knows what they share."""
 
     def __init__(
         self,
-        node: StreamedNode,
+        node: Node,
         reader: PollReader,
         authorized_polls: AuthorizedPolls | None,
         limits: StreamLimits,

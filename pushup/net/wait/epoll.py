@@ -75,9 +75,10 @@ class _SharedTransport:
 class EpollDemultiplexer:
     """The `epoll` strategy."""
 
+    _epoll: select.epoll  # open from `start` to `close`
+
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
-        self._epoll = select.epoll()
         self._soon: list[Callable[[], None]] = []
         self._is_scheduled = False  # whether the reactor is going to make those calls
         self._turning = False
@@ -88,6 +89,7 @@ class EpollDemultiplexer:
         self._shared: dict[int, _SharedTransport] = {}
 
     def start(self) -> None:
+        self._epoll = select.epoll()
         self._reactor.addReader(cast(IReadDescriptor, self))
 
     def add(self, connection: Watched) -> None:

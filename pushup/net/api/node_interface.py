@@ -1,0 +1,49 @@
+"""What the HTTP application needs of a node (`pushup.node.node` has it)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from pushup.core.answer import Answer
+from pushup.core.channel import Channel
+from pushup.core.commands import Ack, Command, Confirmation, Outcome
+from pushup.core.cursor import Cursor
+from pushup.core.errors import PushUpError
+from pushup.core.held_by_subject import HeldBySubject
+from pushup.core.poll import Poll
+from pushup.core.subscription import Holder, Subscription
+
+
+class Node(Protocol):
+    """A node as the calls of the HTTP application see it."""
+
+    # Polls and streams.
+
+    @property
+    def here(self) -> Cursor: ...
+    def poll(self, poll: Poll, holder: Holder, at_most: float = math.inf, /) -> Answer | Subscription[Holder]: ...
+    def abandon(self, subscription: Subscription[Any], /) -> None: ...
+    @property
+    def held_by_subject(self) -> HeldBySubject: ...
+    @property
+    def is_draining(self) -> bool: ...
+
+    # Publications.
+
+    def submit(self, command: Command, on_outcome: Callable[[Outcome], None], /) -> None: ...
+    def confirm(
+        self, ack: Ack, cursor: Cursor, seconds: float, on_confirmation: Callable[[Confirmation], None], /
+    ) -> None: ...
+
+    # Channels.
+
+    def name_of(self, channel: str, /) -> str: ...
+    def channel(self, name: str) -> Channel: ...
+    def channels(self, after: int, most: int) -> list[Channel]: ...
+
+    # Operations.
+
+    def members(self) -> list[Any]: ...
+    def answer_balancer(self, host: str) -> PushUpError | None: ...
