@@ -16,6 +16,7 @@
 | `network`, `sockets` | connections, and what the servers use instead of sockets |
 | `redis_server`, `disk` | Redis and the disks, and what is left after a fault |
 | `other_cluster` | another cluster, whose Redis or state directory turns up in this one |
+| `host` | what a server stands on here: it is built of the same parts as a real one (`pushup.host`) |
 | `server`, `observed_node` | a machine with a PushUp server; a node that counts what its turns cost |
 | `balancer`, `clients`, `http` | the load balancer, publishers and subscribers, and the HTTP that they speak |
 """
