@@ -86,6 +86,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.xdist_group(group))
 
 
+def pytest_collection_finish() -> None:
+    """What is imported stays: the collector need not look at it each time that a test collects all garbage."""
+    gc.collect()
+    gc.freeze()
+
+
 class _Guard:
     """Watches for processes and sockets; while it is `closed`, using one is an error, and is remembered."""
 
