@@ -12,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 # With several processes, tests of one group stay together (tests/conftest.py, docs/decisions/0010-tests-in-parallel.md).
-# Tests with servers wait more than they work.
+# Tests with servers wait more than they work, so two workers share a core.
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 WORKERS := $(CORES)
 PYTEST = $(BIN)/pytest -n $(WORKERS) --maxprocesses 8 --dist loadgroup
@@ -73,7 +73,7 @@ test-compiled: compiled
 coverage: $(VENV)/test.stamp
 	$(PYTEST) -m "not processes and not thorough" --cov --cov-report term
 
-test: WORKERS = $$(($(CORES) + 1))
+test: WORKERS = $$((2 * $(CORES)))
 test: lint
 	$(call need,$(TEST_PROGRAMS),$(TEST_PACKAGES))
 	$(PYTEST) -m "not long and not containers and not thorough"
@@ -81,7 +81,7 @@ test: lint
 
 # In three parts, for coverage is measured without processes. All are run before it fails. Only the compiled part has the
 # tests marked `thorough`. A test with processes that fails is run once more, alone (.ci/again.py).
-test-all: WORKERS = $$(($(CORES) + 1))
+test-all: WORKERS = $$((2 * $(CORES)))
 test-all: lint
 	$(call need,$(TEST_PROGRAMS) $(BROWSER_PROGRAMS),$(TEST_PACKAGES) $(BROWSER_PACKAGES))
 	@$(MAKE) --no-print-directory coverage || failed="make coverage"; \
