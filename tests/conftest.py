@@ -37,8 +37,9 @@ each would start them for itself."""
 RANDOM = ("seed", "batch")
 """Parameters of random tests. Only the first value is part of `make check`; the others are marked `thorough`."""
 
-ONE_AT_A_TIME = ("long", "containers")
-"""Markers of tests that would be in each other's way: experiments measure."""
+EXPERIMENTS = "loadtest"
+"""The folder of tests that would be in each other's way, because most measure. A module of it that only waits, and that
+decides nothing by how fast something is, has a group of its own."""
 
 OUTSIDE = frozenset({
     "subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "pty.spawn",
@@ -71,9 +72,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         path = item.path.relative_to(tests)
         for marker in FOLDERS.get(path.parts[0], ()):
             item.add_marker(marker)
-        for marker in ONE_AT_A_TIME:
-            if item.get_closest_marker(marker):
-                item.add_marker(pytest.mark.xdist_group(marker))
+        if path.parts[0] == EXPERIMENTS and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group("experiments"))
+        if item.get_closest_marker("containers"):
+            item.add_marker(pytest.mark.xdist_group("containers"))
         if isinstance(item, pytest.Function):
             parameters = item.callspec.params if hasattr(item, "callspec") else {}
             if any(str(parameters.get(name, 0)) != "0" for name in RANDOM) and not item.get_closest_marker(
@@ -84,6 +86,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             for fixture in SHARED.keys() & set(item.fixturenames):
                 group = path.stem + strategy if SHARED[fixture] == "module" else fixture.strip("_")
                 item.add_marker(pytest.mark.xdist_group(group))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported stays: the collector need not look at it each time that a test collects all garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 class _Guard:

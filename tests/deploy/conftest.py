@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from deploy.cluster import Cluster
-from tests.deploy.conversations import held, wait_until
+from tests.deploy.conversations import all_ready, held, wait_until
 
 SETTINGS = {
     "redis_timeout_seconds": 1,  # how soon nodes notice that Redis is gone
@@ -27,7 +27,7 @@ def cluster(_shared_cluster: Cluster) -> Iterator[Cluster]:
     """All parts are running and ready, and no poll is held. A test that stops a part starts it again."""
     yield _shared_cluster
     assert _shared_cluster.failed() is None, "a test left a part that is not running"
-    wait_until(lambda: _all_ready(_shared_cluster), "all nodes to be ready")
+    wait_until(lambda: all_ready(_shared_cluster), "all nodes to be ready")
     wait_until(lambda: sum(held(_shared_cluster).values()) == 0, "the polls of this test to end")
 
 
@@ -43,8 +43,3 @@ def channel(request: pytest.FixtureRequest) -> str:
     """The name of a channel that only this test uses."""
     name: str = request.node.name
     return name
-
-
-def _all_ready(cluster: Cluster) -> bool:
-    states = cluster.server_states()
-    return all(states[f"ready/{name}"] == "UP" for name in cluster.nodes)

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import pytest
 
 from deploy.cluster import Cluster
-from tests.deploy.conversations import caller, held, publish, wait_until
+from tests.deploy.conversations import all_ready, caller, held, publish, wait_until
 from tests.server.command_line import Running, started
 
 STREAMS = 6
@@ -18,7 +18,11 @@ STREAMS = 6
 
 @pytest.fixture
 def streams(cluster: Cluster, stack: ExitStack, channel: str) -> list[Running]:
-    """Clients of the command line, from the current cursor; some at each node."""
+    """Clients of the command line, from the current cursor; some at each node.
+
+    HAProxy leaves a node out that was too busy to answer its checks, so all have to be ready.
+    """
+    wait_until(lambda: all_ready(cluster), "all nodes to be ready")
     url = cluster.urls["plain"]
     cursor = caller(url, stack).cursor()
     running = [

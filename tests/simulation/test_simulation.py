@@ -25,15 +25,12 @@ from tests.simulation.world import START
 ROOT = Path(__file__).parents[2]
 
 FIRST_SEED = 0
-BATCHES = 20
-WORKER_BATCHES = 10
-BATCH_SEEDS = 10
+BATCHES = 50
+WORKER_BATCHES = 25
+LEASE_BATCHES = 3
+STRANGER_BATCHES = 3
+BATCH_SEEDS = 4
 """One batch is part of `make check`, all are of CI; `python -m tests.simulation --seeds 20000` runs many more."""
-
-LEASE_SEEDS = 10
-"""Of these, each takes three times as long."""
-
-STRANGER_SEEDS = 10
 
 SAME_STORY_SEEDS = 20
 
@@ -44,14 +41,16 @@ def test_seeds_of_machines_with_workers(batch: int, logged_failures: list[str]) 
     check_seeds([f"{WORKERS}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
 
 
-def test_seeds_about_leases(logged_failures: list[str]) -> None:
+@pytest.mark.parametrize("batch", range(LEASE_BATCHES))
+def test_seeds_about_leases(batch: int, logged_failures: list[str]) -> None:
     """Nodes that are slow, stopped, cut off or joining."""
-    check_seeds([f"{LEASES}{number}" for number in range(LEASE_SEEDS)], logged_failures)
+    check_seeds([f"{LEASES}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
 
 
-def test_seeds_with_strangers(logged_failures: list[str]) -> None:
+@pytest.mark.parametrize("batch", range(STRANGER_BATCHES))
+def test_seeds_with_strangers(batch: int, logged_failures: list[str]) -> None:
     """Another cluster is taken for one's own, and a replica for the server that syncs each write."""
-    check_seeds([f"{STRANGERS}{number}" for number in range(STRANGER_SEEDS)], logged_failures)
+    check_seeds([f"{STRANGERS}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))

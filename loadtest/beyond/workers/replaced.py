@@ -87,8 +87,14 @@ def _replace(server: Server, seconds: float) -> float:
 
 def _listeners(server: Server) -> int:
     """How many workers listen."""
-    children = psutil.Process(server.pid).children()
-    return sum(any(c.status == psutil.CONN_LISTEN for c in child.net_connections(kind="tcp")) for child in children)
+    return sum(_listens(child) for child in psutil.Process(server.pid).children())
+
+
+def _listens(worker: psutil.Process) -> bool:
+    try:
+        return any(c.status == psutil.CONN_LISTEN for c in worker.net_connections(kind="tcp"))
+    except psutil.NoSuchProcess:  # it is the one that was killed
+        return False
 
 
 def _files(turns: Path) -> list[Path]:
