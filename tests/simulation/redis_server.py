@@ -57,7 +57,7 @@ class RedisServer:
         """How many writes the replica has."""
         self.replicas_before: list[tuple[float, list[Write]]] = []
         """When it started again, and the writes that the replica had until then."""
-        self.asked_by = ""
+        self.asked_by, self.asked = "", [b""]  # who sent the last command, and its words
         """The host whose command is carried out."""
         self.runs = 0
         self.promoted = False
@@ -226,7 +226,7 @@ class _Client:
                 reply: Any = int(done)
                 blocks, empty = int(words[2]) / 1000, not done
             else:
-                server.asked_by = self._end.peer.host
+                server.asked_by, server.asked = self._end.peer.host, words
                 reply = server.execute(words)
                 blocks, empty = (
                     (int(words[words.index(b"BLOCK") + 1]) / 1000 if name == b"XREAD" else 0.0),
