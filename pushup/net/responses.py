@@ -14,6 +14,9 @@ Header = tuple[bytes, bytes]
 
 _encode = msgspec.json.Encoder().encode
 
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+"""For a client that waits for it before it sends a body (RFC 9110 §10.1.1)."""
+
 
 class Response:
     """The response to a request. A value: nothing changes it."""
