@@ -174,7 +174,8 @@ def test_what_may_name_a_person_is_not_kept(field: bytes) -> None:
     """Not even for a moment: nothing that is remembered has a part of it, and its request is known all the same."""
     data = get(b"/", b"Host: a\r\n%b:  %b\r\nAccept: */*" % (field, SECRETS[field]))
     known = knowing(data)
-    kept, seen = [known], set()
+    kept: list[object] = [known]
+    seen: set[int] = set()
     while kept:
         thing = kept.pop()
         if id(thing) in seen or isinstance(thing, type | RequestLimits):
