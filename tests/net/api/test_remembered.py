@@ -9,11 +9,11 @@ from gc import collect
 import pytest
 
 from pushup.net.api.limits import PollLimits
-from pushup.net.api.poll_parameters import REMEMBERED_BYTES, PollReader
+from pushup.net.api.poll_parameters import REMEMBERED_BYTES, REMEMBERED_WITHOUT_CURSOR_BYTES, PollReader
 from pushup.net.request import Request
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
 
-BUDGET = 4 * REMEMBERED_BYTES
+BUDGET = REMEMBERED_WITHOUT_CURSOR_BYTES + 4 * REMEMBERED_BYTES
 """Of all polls: query strings and selections, those of streams as well."""
 
 FILL = b"x" * 7000
@@ -100,3 +100,11 @@ def _peak(send: Callable[[bytes], object], count: int) -> int:
     finally:
         tracemalloc.stop()
     return peak
+
+
+def test_polls_of_five_thousand_channels_are_remembered() -> None:
+    """If each client polls a channel of its own, only their cursors are read."""
+    reader = PollReader(PollLimits())
+    queries = [b"channel=channel-%d&timeout=60&cursor=1a1fb671887c0-%%d" % n for n in range(5_000)]
+    first = [reader.from_query(query % 1).selection for query in queries]
+    assert all(reader.from_query(query % 2).selection is first[n] for n, query in enumerate(queries))
