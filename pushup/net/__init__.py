@@ -8,11 +8,10 @@
 | `listener` | addresses, and accepting connections |
 | `wait` | the demultiplexer: waiting for sockets and reading them |
 | `connection` | one client: bytes in, requests one at a time, responses out |
-| `client_socket` | the socket below that: phase, input, and sending |
-| `phases` | the phases of a connection and their transitions, as tables |
+| `connection_states` | what each event changes in a connection: its phases and transitions, as tables |
 | `pipeline` | the requests of a connection that are incomplete or wait behind another |
 | `timeouts` | which connections are given up |
-| `shared` | what all connections share |
+| `edge_context` | what all connections have in common |
 | `parser_pool` | the request parsers that connections share |
 | `input_budget` | how much all incomplete and waiting requests may take |
 | `http1`, `request` | bytes -> requests |

@@ -1,8 +1,8 @@
 """A client's connection: bytes in, requests to the application one at a time, responses out (Hsu §3.2).
 
-The phases and their transitions are tables in `phases`. Requests are answered in order: those behind an open one wait
-in the pipeline, and when too many wait, reading pauses. A response goes straight to the kernel. What the kernel does
-not accept is buffered, and no request begins until it is sent, so what a client that does not read can cost is bounded.
+What happens to it is an `Event`; `connection_states` decides what follows. Requests behind an open one wait in the
+pipeline. A response goes straight to the kernel. What the kernel does not accept is buffered, and no request begins
+until it is sent, so what a client that does not read can cost is bounded.
 """
 
 from __future__ import annotations
@@ -14,55 +14,75 @@ from typing import cast
 from pushup.core.answer import Answer
 from pushup.core.errors import PushUpError
 from pushup.net.application_interface import Client, Held, Streamed, options_for
-from pushup.net.client_socket import ClientSocket
+from pushup.net.connection_states import AFTER_BEGUN, AFTER_HELD, AFTER_SENT, ENDS, READS, Event, Input, Phase, after
+from pushup.net.edge_context import EdgeContext
 from pushup.net.http1 import RequestParser
-from pushup.net.phases import Input, Phase
-from pushup.net.pipeline import CONTINUE, READ_BYTES, Pipeline, Refusal
+from pushup.net.output_buffer import OutputBuffer
+from pushup.net.pipeline import READ_BYTES, Pipeline, Refusal
 from pushup.net.request import Request
-from pushup.net.responses import Response, ResponseOptions, last
-from pushup.net.shared import Shared
+from pushup.net.responses import CONTINUE, Response, ResponseOptions, last
 
 # A poll needs several of these, and a global is cheaper than an attribute of an Enum.
-IDLE, OPEN, HELD, STREAMING, SENDING, LINGERING, CLOSED = Phase
-READING, IGNORED, ENDED = Input.READING, Input.IGNORED, Input.ENDED
-_LEFT = frozenset((HELD, STREAMING, LINGERING))
-"""A client that ends its side in these phases has left."""
+IDLE, QUEUED, STREAMING, LINGERING, CLOSED = Phase.IDLE, Phase.QUEUED, Phase.STREAMING, Phase.LINGERING, Phase.CLOSED
+READING, PAUSED, IGNORED = Input.READING, Input.PAUSED, Input.IGNORED
 
 
-class Connection(ClientSocket):
+class Connection:
     """One client. Most connections hold a poll; the attributes that this does not need are None meanwhile."""
 
-    __slots__ = ("_held", "_options", "lingers_until", "pipeline")
+    __slots__ = (
+        "_context", "_held", "_options", "input", "lingers_until", "output", "phase", "pipeline", "read_bytes", "since",
+        "socket",
+    )  # fmt: skip
 
-    def __init__(self, shared: Shared, sock: socket.socket) -> None:
-        super().__init__(shared, sock, READ_BYTES)
+    def __init__(self, context: EdgeContext, sock: socket.socket) -> None:
+        self._context = context
+        self.socket = sock
+        self.phase = IDLE
+        self.input = READING
+        self.read_bytes = READ_BYTES
+        self.since = context.now
+        """When it last made progress, monotonic."""
         self.lingers_until = 0.0
         self.pipeline: Pipeline | None = None
+        self.output: OutputBuffer | None = None
         self._options: ResponseOptions | None = None
         self._held: Held | None = None
+
+    def on(self, event: Event) -> None:
+        """Enter the states that follow an event."""
+        pipeline, phase, was_read = self.pipeline, self.phase, self.input in READS
+        self.phase, self.input = after(event, phase, self.input, waits=pipeline is not None and pipeline.has_waiting)
+        if (self.input in READS) != was_read and self.phase is not CLOSED:
+            self._want()
+        if self.phase is not phase and self.phase in ENDS:
+            self.pipeline = None
+            if pipeline is not None:
+                pipeline.discard()
+            (self._linger if self.phase is LINGERING else self._close)()
 
     # What the demultiplexer reports.
 
     def received(self, data: bytes) -> None:
         """Bytes have arrived."""
-        shared = self._shared
-        shared.metrics.received_bytes += len(data)
+        context = self._context
+        context.metrics.received_bytes += len(data)
         if self.input is IGNORED:
             if self.phase is LINGERING:
-                self.since = shared.now
+                self.since = context.now
             return
-        pipeline = self.pipeline
-        parser = shared.parsers.shared if pipeline is None else pipeline.parser
+        pipeline, parser = self.pipeline, context.parsers.shared
+        if pipeline is not None and pipeline.incomplete is not None:
+            parser = pipeline.incomplete
+        requests: Sequence[Request | Refusal]
         try:
             requests = parser.feed(data)
         except PushUpError as error:
-            self.set_input(IGNORED)
+            parser.ended = True
             # Without the traceback, which would lead back here.
-            self._take(parser, [*parser.requests, Refusal(error.with_traceback(None), parser.head)])
-            return
+            requests = [*parser.requests, Refusal(error.with_traceback(None), parser.head)]
         except Exception:
-            if parser is shared.parsers.shared:
-                shared.parsers.take_shared()  # its state is unknown: no other connection may get it
+            context.parsers.keep(parser)  # its state is unknown: no other connection may get it
             raise
         if pipeline is None and parser.idle and not parser.ended and len(requests) == 1 and self.phase is IDLE:
             self.begin(requests[0])  # a poll, most of the time
@@ -70,200 +90,210 @@ class Connection(ClientSocket):
             self._take(parser, requests)
 
     def ended(self) -> None:
-        """The client sends no more. If it waits for a message, it has left; any other request is still answered."""
-        phase, pipeline = self.phase, self.pipeline
-        if phase in _LEFT or (phase is IDLE and not (pipeline and pipeline.has_waiting)):
-            self.lost()
-            return
-        self.set_input(ENDED)
-        if pipeline is not None:
-            pipeline.discard_incomplete()
-            self._after_pipeline()
+        """The client sends no more."""
+        if self.pipeline is not None:
+            self.pipeline.drop_incomplete()
+        self.on(Event.LEFT)
+        self._settle()
 
     def writable(self) -> None:
         """The kernel accepts bytes again."""
-        if not self._flush():
+        output, context = self.output, self._context
+        if output is None:
             return
+        try:
+            context.metrics.sent_bytes += output.write(self.socket.send)
+        except OSError:
+            self.lost()
+            return
+        self.since = context.now
+        if output.size:
+            return
+        self.output = None
+        output.discard()
+        self._want()
         if self.phase is STREAMING:
             cast(Streamed, self._held).drained()
         else:
-            self._enter(IDLE)
-            self._sent()
+            self._sent(Event.FLUSHED)
 
     def lost(self) -> None:
         """The connection broke, or is given up: close it and forget everything about it."""
-        if self.phase is CLOSED:
-            return
-        super().lost()
-        self._discard_pipeline()
-        held, self._held = self._held, None
-        if held is not None:
-            self._shared.application.abandon(held)
+        self.on(Event.LOST)
 
-    # What the application does (`Exchange`).
+    # Requests, one at a time.
+
+    def begin(self, request: Request | Refusal) -> None:
+        """Open a request; it may be answered before this returns."""
+        self.phase = AFTER_BEGUN[self.phase]
+        application = self._context.application
+        if isinstance(request, Refusal):
+            error, head = request
+            self._options = last(None if head is None else options_for(head, application))
+            application.refuse(error, head, self)
+            return
+        is_usual = request.keep_alive and request.method != b"HEAD" and b"origin" not in request.headers
+        self._options = None if is_usual else options_for(request, application)
+        application(request, self)
+
+    def _take(self, parser: RequestParser, requests: Sequence[Request | Refusal]) -> None:
+        """A request is incomplete, is the last, or has to wait."""
+        pipeline = self.pipeline = self.pipeline or Pipeline(self._context)
+        pipeline.take(parser, requests)
+        self.advance(pipeline, Event.LAST if parser.ended else Event.ARRIVED)
+        # A request that just became complete has begun, so it does not count any more.
+        if pipeline.exceeds_budget and self.input is not IGNORED:
+            pipeline.refuse_all()
+            self.advance(pipeline, Event.LAST)
+
+    def advance(self, pipeline: Pipeline, event: Event) -> None:
+        """The pipeline has got requests. If none is open, and none waited, the first of them begins."""
+        was_idle = self.phase is IDLE
+        self.on(event)
+        if was_idle and self.phase is QUEUED:
+            self.begin(pipeline.next())
+        if pipeline.is_full:
+            self.on(Event.FULL)
+        self._settle()
+
+    def _resume(self) -> None:
+        """Begin the next request: other connections have had their turn. An error in here ends only this one."""
+        if self.phase is QUEUED and self.pipeline is not None:
+            try:
+                self.begin(self.pipeline.next())
+                self._settle()
+            except Exception:
+                self.lost()
+                raise
+
+    def _settle(self) -> None:
+        """What can begin has begun: read again if nothing waits, drop an empty pipeline, or send `100 Continue`."""
+        pipeline = self.pipeline
+        if pipeline is None:
+            return
+        if self.input is PAUSED and not pipeline.has_waiting:
+            self.on(Event.NONE_WAITS)
+            pipeline.since = self._context.now
+        pipeline.settle(is_next=self.phase is QUEUED)
+        self.read_bytes = pipeline.read_bytes
+        if pipeline.is_empty:
+            self.pipeline = None
+        elif self.phase is IDLE and pipeline.lets_continue() and not self._put(CONTINUE):
+            self.on(Event.SENT_IN_PART)
+
+    # What the application does: see `Exchange`.
 
     @property
     def client(self) -> Client:
         return Client.of(self.socket)
 
     def hold(self, held: Held) -> None:
-        """The open request is a poll that waits."""
-        if self.input is ENDED:
-            self._shared.application.abandon(held)
-            self.lost()
-            return
-        if self.phase is OPEN:
-            self.phase = HELD
-        else:
-            self._enter(HELD)
         self._held = held
+        if self.input is READING:
+            self.phase = AFTER_HELD[self.phase]
+        else:
+            self.on(Event.HELD)
 
     def answer(self, answer: Answer) -> None:
-        """The open request is a poll, and this is its answer."""
-        shared = self._shared
-        if shared.draining:
+        context = self._context
+        if context.draining:
             self._options = last(self._options)
-        self._respond(shared.writer.answer(answer, self._options))
+        self._respond(context.writer.answer(answer, self._options))
 
     def respond(self, response: Response) -> None:
-        """Answer the open request."""
-        shared = self._shared
-        if shared.draining:
+        context = self._context
+        if context.draining:
             self._options = last(self._options)
-        self._respond(shared.writer.response(response, self._options))
+        self._respond(context.writer.response(response, self._options))
 
     def stream(self, streamed: Streamed, content_type: bytes, first: bytes, *, chunked: bool) -> bool:
-        """The open request is answered with a stream that begins with these bytes; returns what `write` does."""
-        shared = self._shared
-        if shared.draining or not chunked:
+        context = self._context
+        if context.draining or not chunked:
             self._options = last(self._options)
-        self._enter(STREAMING)
         self._held = streamed
-        return self._put(shared.writer.stream_head(content_type, self._options, chunked=chunked) + first)
+        self.on(Event.STREAMED)
+        return self.write(context.writer.stream_head(content_type, self._options, chunked=chunked) + first)
 
     def write(self, data: bytes) -> bool:
-        """Send the next bytes of the stream; returns whether the kernel has accepted everything so far."""
         return self.phase is STREAMING and self._put(data)
 
     def finish(self, data: bytes) -> None:
-        """Send the last bytes of the stream."""
-        if self._shared.draining:
+        if self._context.draining:
             self._options = last(self._options)
         self._respond(data)
+
+    def _respond(self, data: bytes) -> None:
+        """Send a response, or the end of one."""
+        if self.phase is CLOSED:
+            return  # the client left while the application had its request
+        idle = AFTER_SENT[self.phase]
+        self._held = None
+        if not self._put(data):
+            self.on(Event.SENT_IN_PART)
+            return
+        self.since = self._context.now
+        if self._options is None and self.pipeline is None and self.input is READING:
+            self.phase = idle
+        else:
+            self._sent(Event.SENT)
+
+    def _sent(self, event: Event) -> None:
+        """The kernel has accepted all of a response: decide what comes next."""
+        self.on(event)
+        options, self._options = self._options, None
+        if options is not None and options.close:
+            self.on(Event.FINISHED)
+        elif self.phase is QUEUED:
+            self._context.demultiplexer.soon(self._resume)
+        else:
+            self._settle()
+
+    def _put(self, data: bytes) -> bool:
+        """Send, or add to what is unsent; returns whether nothing is. The connection is lost if it is too much."""
+        context, output, sent = self._context, self.output, 0
+        if output is None:
+            try:
+                sent = self.socket.send(data)
+            except BlockingIOError:
+                pass
+            except OSError:
+                self.lost()
+                return False
+            context.metrics.sent_bytes += sent
+            if sent == len(data):
+                return True
+            self.since = context.now
+            output = self.output = OutputBuffer(self, context.limits.output_limit_bytes, context.output_budget)
+            self._want()
+        if not output.append(data, sent):
+            context.metrics.failed_outputs += 1
+            self.lost()
+        return False
+
+    def _want(self) -> None:
+        self._context.demultiplexer.want(self, reading=self.input in READS, writing=self.output is not None)
+
+    # The end.
 
     @property
     def is_idle(self) -> bool:
         """Whether no request is open or waits on it."""
         return self.phase is IDLE and self.pipeline is None
 
-    def close_if_idle(self) -> None:
-        """Close the connection if nothing is open on it, because the node is stopping."""
-        if self.is_idle:
-            self._close()
-
-    # Requests, one at a time.
-
-    def begin(self, request: Request) -> None:
-        """Open a request; it may be answered before this returns."""
-        if self.phase is IDLE:
-            self.phase = OPEN
-        else:
-            self._enter(OPEN)
-        application = self._shared.application
-        if request.keep_alive and request.method != b"HEAD" and b"origin" not in request.headers:
-            self._options = None
-        else:
-            self._options = options_for(request, application)
-        application(request, self)
-
-    def refuse(self, error: PushUpError, head: Request | None) -> None:
-        """Open an incomplete request and answer it with an error; the connection ends with it."""
-        self._enter(OPEN)
-        application = self._shared.application
-        self._options = last(None if head is None else options_for(head, application))
-        application.refuse(error, head, self)
-
-    # The pipeline, where one is needed.
-
-    def _take(self, parser: RequestParser, requests: Sequence[Request | Refusal]) -> None:
-        """A request is incomplete, is the last, or has to wait."""
-        if parser.ended:
-            self.set_input(IGNORED)
-        pipeline = self.pipeline = self.pipeline or Pipeline(self._shared)
-        pipeline.take(self, parser, requests)
-        self._after_pipeline()
-
-    def resume(self) -> None:
-        """Continue with the pipeline: other connections have had their turn. An error in here ends only this one."""
-        if self.pipeline is not None:
-            try:
-                self.pipeline.resume(self)
-                self._after_pipeline()
-            except Exception:
-                self.lost()
-                raise
-
-    def _after_pipeline(self) -> None:
-        """The pipeline has changed: drop it if it is empty, or send the `100 Continue` that its client waits for."""
-        pipeline = self.pipeline
-        if pipeline is None:
-            return
-        self.read_bytes = pipeline.read_bytes
-        if pipeline.is_empty:
-            self.pipeline = None
-        elif self.phase is IDLE and pipeline.lets_continue():
-            self._send(CONTINUE)
-
-    def _discard_pipeline(self) -> None:
-        if self.pipeline is not None:
-            self.pipeline.discard()
-            self.pipeline = None
-
-    # Writing.
-
-    def _respond(self, data: bytes) -> None:
-        if self.phase is CLOSED:
-            return  # the client left while the application had its request
-        self._held = None
-        if self._send(data):
-            if self.phase is HELD:
-                self.phase = IDLE
-            else:
-                self._enter(IDLE)
-            self.since = self._shared.now
-            if self._options is not None or self.pipeline is not None or self.input is not READING:
-                self._sent()
-
-    def _send(self, data: bytes) -> bool:
-        """Send a whole response, or the rest of one; returns whether the kernel accepted all of it."""
-        if self._put(data):
-            return True
-        if self.phase is not CLOSED:
-            self._enter(SENDING)
-        return False
-
-    def _sent(self) -> None:
-        """The kernel has accepted all of a response: decide what comes next."""
-        options, self._options = self._options, None
-        if options is not None and options.close:
-            self._close()
-        elif self.pipeline is not None:
-            if not self.pipeline.is_serving:  # else the response is one of those that it is serving
-                self.pipeline.serve(self)
-                self._after_pipeline()
-        elif self.input is ENDED:
-            self.lost()
-
-    def _close(self) -> None:
-        """Send no more, and linger until the client closes its side as well."""
-        if self.input is ENDED:
-            self.lost()
-            return
-        self._enter(LINGERING)
-        self.lingers_until = self._shared.now + self._shared.limits.request_timeout_seconds
-        self._discard_pipeline()
-        self.set_input(IGNORED)
+    def _linger(self) -> None:
+        """Send no more, and read until the client closes its side as well."""
+        self.lingers_until = self._context.now + self._context.limits.request_timeout_seconds
         try:
             self.socket.shutdown(socket.SHUT_WR)
         except OSError:
             self.lost()
+
+    def _close(self) -> None:
+        self._context.forget(self)
+        self.socket.close()
+        output, self.output = self.output, None
+        if output is not None:
+            output.discard()
+        held, self._held = self._held, None
+        if held is not None:
+            self._context.application.abandon(held)

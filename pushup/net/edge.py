@@ -14,6 +14,8 @@ from twisted.logger import Logger
 from pushup.metrics import Metrics
 from pushup.net.application_interface import Application
 from pushup.net.connection import Connection
+from pushup.net.connection_states import Event
+from pushup.net.edge_context import EdgeContext
 from pushup.net.edge_limits import EdgeLimits, RequestLimits
 from pushup.net.http1 import RequestParser
 from pushup.net.input_budget import InputBudget
@@ -25,7 +27,6 @@ from pushup.net.parser_pool import ParserPool
 from pushup.net.request import Request
 from pushup.net.reserve import RESERVED_CONNECTIONS, Reserve
 from pushup.net.responses import ResponseWriter
-from pushup.net.shared import Shared
 from pushup.net.timeouts import sweep
 from pushup.net.wait.demultiplexer import Demultiplexer, Watched
 from pushup.net.wait.dispatch import read
@@ -70,19 +71,19 @@ class Edge:
         def new_parser(admit: Callable[[Request], int]) -> RequestParser:
             return RequestParser(request_limits, admit, known)
 
-        self._shared = shared = Shared(
+        self._context = context = EdgeContext(
             application=application,
             demultiplexer=demultiplexer,
             limits=limits,
             metrics=metrics,
             writer=ResponseWriter(),
-            parsers=ParserPool(lambda: new_parser(lambda request: shared.application.admit(request))),
+            parsers=ParserPool(lambda: new_parser(lambda request: context.application.admit(request))),
             input_budget=InputBudget(limits.waiting_requests_limit_bytes),
             output_budget=OutputBudget(limits.unsent_limit_bytes, lambda: demultiplexer.soon(self._relieve)),
             forget=self._forget,
         )
         self._rarely = LogThrottle(clock.seconds)
-        self._reserve = Reserve(shared, new_parser, places=reserved_connections, seconds=clock.seconds)
+        self._reserve = Reserve(context, new_parser, places=reserved_connections, seconds=clock.seconds)
         self._sweeping = Periodic(
             self._sweep,
             SWEEP_SECONDS,
@@ -106,11 +107,11 @@ class Edge:
 
     def use_application(self, application: Application) -> None:
         """Let another application answer from the next request on."""
-        self._shared.application = application
+        self._context.application = application
 
     @property
     def limits(self) -> EdgeLimits:
-        return self._shared.limits
+        return self._context.limits
 
     @property
     def connection_count(self) -> int:
@@ -119,16 +120,16 @@ class Edge:
     @property
     def waiting_bytes(self) -> int:
         """Bytes that count against `waiting_requests_limit_bytes`."""
-        return self._shared.input_budget.used
+        return self._context.input_budget.used
 
     @property
     def unsent_bytes(self) -> int:
         """Bytes that count against `unsent_limit_bytes`."""
-        return self._shared.output_budget.used
+        return self._context.output_budget.used
 
     def begin_drain(self) -> None:
         """From now on each response is the last of its connection."""
-        self._shared.draining = True
+        self._context.draining = True
 
     def drain(self) -> None:
         """As `begin_drain`. Idle connections end at once, unless a request has arrived on them: one that was just
@@ -137,7 +138,8 @@ class Edge:
         for connection in self._all():
             if connection.is_idle:
                 read(connection)
-            connection.close_if_idle()
+            if connection.is_idle:
+                connection.on(Event.FINISHED)
 
     def stop_listening(self) -> None:
         """Accept no more connections; open ones continue."""
@@ -152,39 +154,39 @@ class Edge:
             connection.lost()
 
     def _accepted(self, sock: socket.socket) -> None:
-        shared = self._shared
-        if len(self._connections) >= shared.limits.connections_limit:
+        context = self._context
+        if len(self._connections) >= context.limits.connections_limit:
             self._reserve.accept(sock)
             return
-        connection = Connection(shared, sock)
-        shared.demultiplexer.add(connection)
+        connection = Connection(context, sock)
+        context.demultiplexer.add(connection)
         self._connections[connection] = connection
-        shared.metrics.accepted_connections += 1
+        context.metrics.accepted_connections += 1
 
     def _forget(self, connection: Watched) -> None:
         del self._connections[connection]
-        self._shared.demultiplexer.remove(connection)
+        self._context.demultiplexer.remove(connection)
 
     def _all(self) -> list[Connection]:
         return [*self._connections.values(), *self._reserve.connections]
 
     def _relieve(self) -> None:
         """The output budget is exceeded."""
-        shared = self._shared
-        closed = shared.output_budget.relieve()
-        shared.metrics.failed_unsent += closed
+        context = self._context
+        closed = context.output_budget.relieve()
+        context.metrics.failed_unsent += closed
         if closed and self._rarely.passes("unsent"):
             _log.warn(
                 "closed {closed} connections of clients that do not read, because unsent_limit_bytes ({limit}) was "
                 "exceeded; they continue from their cursors (pushup_unsent_failures_total counts them)",
                 closed=closed,
-                limit=shared.limits.unsent_limit_bytes,
+                limit=context.limits.unsent_limit_bytes,
             )
 
     def _sweep(self) -> None:
-        shared = self._shared
-        last, shared.now = shared.now, self._clock.seconds()
-        self._reserve.set_time(shared.now)
-        shared.writer.set_time(self._wall())
+        context = self._context
+        last, context.now = context.now, self._clock.seconds()
+        self._reserve.set_time(context.now)
+        context.writer.set_time(self._wall())
         for connection in self._all():
-            sweep(connection, last, shared.limits)
+            sweep(connection, last, context.limits)

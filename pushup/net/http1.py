@@ -65,7 +65,6 @@ class RequestParser:
         self.wants_continue = False
         self.idle = True
         self.ended = False
-        self._known_host = b""
         self._in_line = False  # a request has begun, and its first line has not ended
         self._after_space = False
         self._target = b""
@@ -234,9 +233,8 @@ class RequestParser:
         version = parser.get_http_version()
         if version == "1.1":
             host = headers.get(b"host")
-            if host is None or (host != self._known_host and not is_host(host)):
+            if host is None or not is_host(host):
                 raise BadRequest("the Host header is missing" if host is None else "malformed Host header")
-            self._known_host = host
         elif version != "1.0":
             raise BadRequest(f"unsupported HTTP version {version}; use HTTP/1.1")
         method = parser.get_method()

@@ -24,12 +24,15 @@ class ParserPool:
         self.shared = make()
         """The parser for every connection that has none of its own."""
 
-    def take_shared(self) -> None:
-        """Replace the shared parser: its connection keeps it, or it cannot be used any more."""
-        self.shared = self._spare.pop() if self._spare else self._make()
+    def keep(self, parser: RequestParser) -> None:
+        """A connection keeps its parser, or it cannot be used any more. If it was shared, others get another one."""
+        if parser is self.shared:
+            self.shared = self._spare.pop() if self._spare else self._make()
 
     def give_back(self, parser: RequestParser) -> None:
-        """Take back a connection's own parser, between two requests."""
+        """Take a parser back, between two requests."""
+        if parser is self.shared:
+            return
         parser.requests = []
         if len(self._spare) < SPARE_PARSERS:
             self._spare.append(parser)

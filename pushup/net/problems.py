@@ -75,8 +75,6 @@ PROBLEM_TYPES: dict[type[PushUpError], ProblemType] = {
 }
 """A subclass that is not listed is a problem of its nearest ancestor's type."""
 
-_found: dict[type[PushUpError], ProblemType] = {}
-
 
 class _Problem(Struct, omit_defaults=True):
     type: str
@@ -91,11 +89,7 @@ _encode = msgspec.json.Encoder().encode
 
 def problem_type(error: type[PushUpError]) -> ProblemType:
     """The entry of an error's type, or of its nearest ancestor; errors of no listed kind are internal errors."""
-    found = _found.get(error)
-    if found is None:
-        listed = [PROBLEM_TYPES[kind] for kind in error.__mro__ if kind in PROBLEM_TYPES]
-        found = _found[error] = listed[0] if listed else PROBLEM_TYPES[InternalError]
-    return found
+    return next((PROBLEM_TYPES[kind] for kind in error.__mro__ if kind in PROBLEM_TYPES), PROBLEM_TYPES[InternalError])
 
 
 def problem(error: PushUpError, *, for_operator: bool = False) -> Response:

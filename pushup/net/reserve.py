@@ -15,14 +15,15 @@ from twisted.logger import Logger
 from pushup.core.errors import PushUpError
 from pushup.net.application_interface import Application, Exchange, Held
 from pushup.net.connection import Connection
+from pushup.net.connection_states import Phase
+from pushup.net.edge_context import EdgeContext
 from pushup.net.http1 import RequestParser
 from pushup.net.http_errors import TooManyConnections
 from pushup.net.log_throttle import LogThrottle
 from pushup.net.parser_pool import ParserPool
-from pushup.net.phases import Phase
+from pushup.net.pipeline import Refusal
 from pushup.net.request import Request
 from pushup.net.responses import Header
-from pushup.net.shared import Shared
 from pushup.net.wait.demultiplexer import Watched
 from pushup.net.wait.dispatch import read
 
@@ -39,7 +40,7 @@ class Reserve:
 
     def __init__(
         self,
-        usual: Shared,
+        usual: EdgeContext,
         new_parser: Callable[[Callable[[Request], int]], RequestParser],
         *,
         places: int,
@@ -52,7 +53,7 @@ class Reserve:
         self._places = places
         self._rarely = LogThrottle(seconds)
         self._connections: dict[Watched, Connection] = {}  # the oldest first
-        self._shared = Shared(
+        self._context = EdgeContext(
             application=self,
             demultiplexer=usual.demultiplexer,
             limits=usual.limits,
@@ -63,7 +64,7 @@ class Reserve:
             output_budget=usual.output_budget,
             forget=self._forget,
         )
-        self._shared.draining = True
+        self._context.draining = True
 
     @property
     def connections(self) -> ValuesView[Connection]:
@@ -73,17 +74,17 @@ class Reserve:
         """Make a connection of an accepted socket. Raises: OSError when the system can watch no more."""
         if len(self._connections) >= self._places:
             self._make_room()
-        connection = Connection(self._shared, sock)
-        self._shared.demultiplexer.add(connection)
+        connection = Connection(self._context, sock)
+        self._context.demultiplexer.add(connection)
         self._connections[connection] = connection
 
     def set_time(self, now: float) -> None:
         """Set the monotonic time; call this at each sweep."""
-        self._shared.now = now
+        self._context.now = now
 
     def _forget(self, connection: Watched) -> None:
         del self._connections[connection]
-        self._shared.demultiplexer.remove(connection)
+        self._context.demultiplexer.remove(connection)
 
     def _make_room(self) -> None:
         """End the oldest connection whose request is not being answered, or else the oldest."""
@@ -96,7 +97,7 @@ class Reserve:
         else:
             oldest = connections[0]
         if oldest.phase is Phase.IDLE:
-            oldest.refuse(self._error(), None)
+            oldest.begin(Refusal(self._error(), None))
         oldest.lost()
 
     def _error(self) -> TooManyConnections:

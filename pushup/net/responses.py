@@ -14,6 +14,9 @@ Header = tuple[bytes, bytes]
 
 _encode = msgspec.json.Encoder().encode
 
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+"""For a client that waits for it before it sends a body (RFC 9110 §10.1.1)."""
+
 
 class Response:
     """The response to a request. A value: nothing changes it."""
@@ -60,14 +63,12 @@ class ResponseWriter:
 
     def __init__(self) -> None:
         self._date = b""
-        self._starts: dict[tuple[int, bytes, bytes], bytes] = {}
         self._answer: Answer | None = None
         self._written: dict[ResponseOptions | None, bytes] = {}
 
     def set_time(self, now: float) -> None:
         """Set the Date header (RFC 9110 §6.6.1) to `now`, seconds since the epoch; call this every second."""
         self._date = b"Date: " + formatdate(now, usegmt=True).encode() + b"\r\n"
-        self._starts = {}
         self._answer = None
 
     def answer(self, answer: Answer, options: ResponseOptions | None) -> bytes:
@@ -111,14 +112,10 @@ class ResponseWriter:
         return b"".join(parts)
 
     def _start(self, response: Response) -> bytes:
-        """The status line and the header fields that stay the same for a second."""
-        key = status, content_type, cache_control = response.status, response.content_type, response.cache_control
-        start = self._starts.get(key)
-        if start is None:
-            kind = b"" if status in _BODYLESS else b"Content-Type: %b\r\n" % content_type
-            start = b"%b%b%bCache-Control: %b\r\n" % (_STATUS_LINES[status], self._date, kind, cache_control)
-            self._starts[key] = start
-        return start
+        """The status line, and the header fields that each response has."""
+        status = response.status
+        kind = b"" if status in _BODYLESS else b"Content-Type: %b\r\n" % response.content_type
+        return b"%b%b%bCache-Control: %b\r\n" % (_STATUS_LINES[status], self._date, kind, response.cache_control)
 
 
 _USUAL = ResponseOptions()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from itertools import combinations, pairwise
+from collections.abc import Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 from pushup.core.errors import BadRequest, PushUpError
@@ -62,15 +62,6 @@ def knowing(data: bytes, limits: RequestLimits) -> KnownHeads:
         read([data[:end] + b"\r\n\r\n"], limits, known)
         read([data[:end] + b"\r\n"], limits, known)
     return known
-
-
-def cuts(data: bytes) -> Iterator[list[bytes]]:
-    """The data, cut at each byte, at each pair of line ends, and at all bytes."""
-    for place in range(1, len(data)):
-        yield cut(data, [place])
-    for places in combinations(_line_ends(data), 2):
-        yield cut(data, list(places))
-    yield cut(data, list(range(len(data))))
 
 
 def _line_ends(data: bytes) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
 
@@ -36,6 +36,8 @@ class ScriptedApplication:
         self.streams: list[ScriptedStream] = []
         self.abandoned: list[Held] = []
         self.deepest = 0
+        self.run: Callable[[], None] = lambda: None
+        """Lets the server go on until there is nothing to do."""
 
     def __call__(self, request: Request, exchange: Exchange) -> None:
         self.targets.append(request.target)
@@ -72,6 +74,7 @@ class ScriptedApplication:
         for stream in streams:
             if stream not in self.abandoned:
                 stream.exchange.finish(b"0\r\n\r\n")
+        self.run()
 
     def admit(self, request: Request) -> int:
         """`/small` accepts a body of 100 bytes, `/refused` none."""
@@ -97,6 +100,7 @@ class ScriptedApplication:
         for exchange, subscription in held:
             if subscription not in self.abandoned:
                 exchange.answer(answer)
+        self.run()
 
 
 class ScriptedStream:
@@ -131,6 +135,7 @@ class ScriptedServer(InMemoryServer):
     def __init__(self, application: ScriptedApplication, **settings: Any) -> None:
         super().__init__(application, **settings)
         self.application = application
+        application.run = self.demultiplexer.run
 
 
 def serve(

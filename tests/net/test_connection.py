@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from httptools import HttpParserCallbackError
 
-from pushup.net.pipeline import PIPELINE_LIMIT, PIPELINE_LIMIT_BYTES, PIPELINE_SHARE
+from pushup.net.pipeline import PIPELINE_LIMIT, PIPELINE_LIMIT_BYTES
 from pushup.net.request import Request
 from tests.net.scripted_application import ScriptedServer, get, post, serve
 from tests.net.smuggling_vectors import LAST, REFUSED, SMUGGLED
@@ -50,7 +50,7 @@ def test_bytes_one_by_one(server: ScriptedServer) -> None:
 
 def test_a_parser_that_failed_is_not_reused(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unexpected error of the shared parser ends one connection only."""
-    parser = server.edge._shared.parsers.shared
+    parser = server.edge._context.parsers.shared
 
     def fail(request: Request) -> int:
         raise ZeroDivisionError
@@ -59,7 +59,7 @@ def test_a_parser_that_failed_is_not_reused(server: ScriptedServer, monkeypatch:
     client = server.connect()
     with pytest.raises(HttpParserCallbackError):
         client.send(post(b"/a", 4))
-    assert server.edge._shared.parsers.shared is not parser
+    assert server.edge._context.parsers.shared is not parser
     client = server.connect()
     client.send(get(b"/b"))
     assert client.reply().body == b"/b"
@@ -107,28 +107,27 @@ def test_a_long_pipeline_pauses_reading(server: ScriptedServer) -> None:
 
 
 def test_a_pipeline_takes_turns_with_other_connections(server: ScriptedServer) -> None:
-    """A share of a long pipeline is answered, then another client's request, then the rest."""
+    """After each request of a long pipeline, others have their turn."""
     pipelining, other = server.connect(), server.connect()
-    requests = [get(b"/%d" % n) for n in range(3 * PIPELINE_SHARE)]
+    requests = [get(b"/%d" % n) for n in range(20)]
     pipelining.socket.incoming += b"".join(requests)
     other.socket.incoming += get(b"/other")
     server.demultiplexer.turn()
     targets = server.application.targets
-    assert targets.index(b"/other") == PIPELINE_SHARE
-    assert len(targets) <= 2 * PIPELINE_SHARE + 1
+    assert targets == [b"/0", b"/other", b"/1"]
     server.edge.drain()
     assert not pipelining.server_half_closed()
-    server.edge._shared.draining = False
+    server.edge._context.draining = False
     pipelining.end()
-    assert [reply.body for reply in pipelining.replies()] == [b"/%d" % n for n in range(3 * PIPELINE_SHARE)]
+    assert [reply.body for reply in pipelining.replies()] == [b"/%d" % n for n in range(20)]
     assert pipelining.closed()
 
 
 def test_continue_behind_a_long_pipeline(server: ScriptedServer) -> None:
     """`100 Continue` is sent after all requests before it are answered, not in between."""
     client = server.connect()
-    client.send(get(b"/a") * 3 * PIPELINE_SHARE + ECHO_HEAD)
-    assert [reply.status for reply in client.replies()] == 3 * PIPELINE_SHARE * [200] + [100]
+    client.send(get(b"/a") * 20 + ECHO_HEAD)
+    assert [reply.status for reply in client.replies()] == 20 * [200] + [100]
 
 
 def test_a_pipeline_of_large_requests_pauses_reading(server: ScriptedServer) -> None:

@@ -256,6 +256,7 @@ def test_half_closed_behind_a_pipeline(server: ScriptedServer) -> None:
     client.end()
     (connection,) = server.application.later
     server.application(_request(b"/now"), connection)
+    server.demultiplexer.run()
     assert [reply.body for reply in client.replies()] == [b"/now", b"/1", b"/2"]
     assert client.closed()
     assert server.edge.connection_count == 0
@@ -278,6 +279,7 @@ def test_half_closed_and_then_held(server: ScriptedServer) -> None:
     client.end()
     (connection,) = server.application.later
     server.application(_request(b"/now"), connection)
+    server.demultiplexer.run()
     assert client.reply().body == b"/now"
     assert len(server.application.abandoned) == 1
     assert client.closed()

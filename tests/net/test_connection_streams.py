@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pushup.net.connection_states import Phase
 from pushup.net.edge_limits import EdgeLimits
-from pushup.net.phases import Phase
 from tests.net.event_reader import read_chunks
 from tests.net.in_memory_server import Client
 from tests.net.scripted_application import ScriptedServer, chunk, get, serve

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from gc import get_referents
 
 import pytest
 from hypothesis import given
@@ -14,10 +15,9 @@ from pushup.net.http1 import RequestParser
 from pushup.net.known_heads import HEAD_LIMIT_BYTES, MEMORY_LIMIT_BYTES, KnownHeads
 from pushup.net.pipeline import READ_BYTES
 from pushup.net.request import Request
-from tests.net.parser_readings import cuts
 from tests.net.parser_readings import knowing as knowing_pieces
 from tests.net.parser_readings import read as read_pieces
-from tests.net.smuggling_vectors import LAST, READ, REFUSED, SMUGGLED
+from tests.net.smuggling_vectors import SMUGGLED
 
 LIMITS = RequestLimits()
 FIELDS = b"Host: a\r\nUser-Agent: Mozilla/5.0\r\nAccept: */*\r\nCookie: session=1"
@@ -87,6 +87,8 @@ def test_what_is_remembered(data: bytes) -> None:
         get(b"/", FIELDS + b"\r\nProxy-Connection: close"),
         get(b"/", FIELDS + b"\r\nConnection: upgrade\r\nUpgrade: websocket"),
         get(b"/", FIELDS + b"\r\nAccept: text/html"),
+        get(b"/", FIELDS + b"\r\nLast-Event-ID: e-1"),
+        post(b"abc").replace(b"Host", b"Idempotency-Key: 1\r\nHost"),
         get(b"/", FIELDS + b"\r\nX: " + bytes(HEAD_LIMIT_BYTES).replace(b"\0", b"x")),
         b"\r\n" + get(b"/"),
         get(b"/") + get(b"/"),
@@ -146,48 +148,6 @@ def test_what_looks_like_a_known_head(data: bytes) -> None:
     assert read(data, known) == read(data, KnownHeads(LIMITS))
 
 
-VECTORS = {**REFUSED, **{name: data for name, (data, _) in READ.items()}, **LAST}
-
-
-@pytest.mark.parametrize("name", VECTORS)
-def test_smuggling_vectors_are_read_the_same(name: str) -> None:
-    """Even after they have come before, whole or followed by something."""
-    data = VECTORS[name]
-    known = knowing(get(b"/"), post(b"abc"), data, data + SMUGGLED)
-    for again in (data, data + SMUGGLED, data + data):
-        assert read(again, known) == read(again, KnownHeads(LIMITS))
-
-
-_SECURE = (
-    b"Host: push.example.org\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\r\n"
-    b"Accept-Language: en-US,en;q=0.5\r\nAccept-Encoding: gzip, deflate, br, zstd\r\nConnection: keep-alive\r\n"
-    b"Sec-Fetch-Dest: empty\r\nSec-Fetch-Mode: cors\r\nSec-Fetch-Site: same-origin"
-)
-BROWSERS = {
-    "a poll": get(b"/v1/poll?channel=a", _SECURE + b"\r\nAccept: */*\r\nCookie: session=1"),
-    "a stream": get(b"/v1/events?channel=a", _SECURE + b"\r\nAccept: text/event-stream"),
-    "a stream that continues": get(
-        b"/v1/events?channel=a", _SECURE + b"\r\nAccept: text/event-stream\r\nLast-Event-ID: e-1"
-    ),
-    "a publication": get(
-        b"/v1/messages", _SECURE + b"\r\nAuthorization: Bearer 0123456789abcdef\r\nContent-Length: 3"
-    ).replace(b"GET", b"POST")
-    + b"abc",
-    "curl": get(b"/v1/poll?channel=a", b"Host: a\r\nUser-Agent: curl/7.88.1\r\nAccept: */*"),
-}
-
-
-@pytest.mark.parametrize("name", [*BROWSERS, *VECTORS])
-def test_a_request_that_came_before_may_arrive_in_pieces(name: str) -> None:
-    """Cut anywhere, after it has come whole and each of its lines as the last: it is read as if nothing were known."""
-    data = {**BROWSERS, **VECTORS}[name]
-    known = knowing_pieces(data, LIMITS)
-    expected = read_pieces([data], LIMITS)
-    for parts in cuts(data):
-        reading = read_pieces(parts, LIMITS, known)
-        assert (reading.requests, reading.error) == (expected.requests, expected.error), parts
-
-
 @pytest.mark.parametrize("size", range(READ_BYTES - 3, READ_BYTES + 6))
 def test_a_head_of_one_read(size: int) -> None:
     """A head that fills the first read, or is up to five bytes longer, is read whole: its last field counts."""
@@ -197,6 +157,47 @@ def test_a_head_of_one_read(size: int) -> None:
     known = knowing_pieces(data, LIMITS)
     reading = read_pieces([data[:READ_BYTES], data[READ_BYTES:]], LIMITS, known)
     assert [request[2].get(b"authorization") for request in reading.requests] == [b"Bearer 0123456789abcdef"]
+
+
+SECRETS = {
+    b"Authorization": b"Bearer s3cr3t",
+    b"Cookie": b"session=s3cr3t; a=b",
+    b"PushUp-Ticket": b"s3cr3t",
+    b"Referer": b"http://example.org/?key=s3cr3t",
+    b"X-Forwarded-For": b"s3cr3t",
+    b"X-Api-Key": b"s3cr3t",
+}
+
+
+@pytest.mark.parametrize("field", SECRETS)
+def test_what_may_name_a_person_is_not_kept(field: bytes) -> None:
+    """Not even for a moment: nothing that is remembered has a part of it, and its request is known all the same."""
+    data = get(b"/", b"Host: a\r\n%b:  %b\r\nAccept: */*" % (field, SECRETS[field]))
+    known = knowing(data)
+    kept: list[object] = [known]
+    seen: set[int] = set()
+    while kept:
+        thing = kept.pop()
+        if id(thing) in seen or isinstance(thing, type | RequestLimits):
+            continue
+        seen.add(id(thing))
+        assert not isinstance(thing, bytes) or b"s3cr3t" not in thing
+        kept += get_referents(thing)
+    assert len(seen) > 10
+    found = known.find(data)
+    assert found is not None
+    assert found.headers[field.lower()] == SECRETS[field]
+
+
+def test_each_client_keeps_its_own_fields() -> None:
+    """Requests that differ only in a cookie of the same length, in any order."""
+    clients = [
+        get(b"/", FIELDS.replace(b"session=1", b"session=%d" % n) + b"\r\nAuthorization: %d" % n) for n in range(9)
+    ]
+    known = knowing(*clients)
+    for data in (*clients, *reversed(clients)):
+        assert known.find(data) is not None
+        assert read(data, known) == read(data, KnownHeads(LIMITS))
 
 
 _requests = st.sampled_from(

@@ -6,7 +6,6 @@ from tests.planted_bugs.bug import Bug, Edit
 
 HELD = "pushup/core/held_polls.py"
 NODE = "pushup/node/node.py"
-SOCKET = "pushup/net/client_socket.py"
 CONNECTION = "pushup/net/connection.py"
 
 BUGS = (
@@ -75,7 +74,7 @@ BUGS = (
         (
             Edit(
                 CONNECTION,
-                "        if held is not None:\n            self._shared.application.abandon(held)\n",
+                "        if held is not None:\n            self._context.application.abandon(held)\n",
                 "",
             ),
         ),
@@ -84,7 +83,7 @@ BUGS = (
         "answer-cut-off",
         "what the kernel did not take of an answer is sent from its beginning",
         "partial writes",
-        (Edit(SOCKET, "output.append(data, sent)", "output.append(data)"),),
+        (Edit(CONNECTION, "output.append(data, sent)", "output.append(data)"),),
         test="tests/net/test_connection_output.py",
         why="the simulated answers fit into the kernel's buffers",
     ),

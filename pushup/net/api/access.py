@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import hmac
-from ipaddress import ip_address
+import socket
 
 from pushup.core.channels import unknown_channel
 from pushup.core.errors import Forbidden, Unauthorized
@@ -20,12 +20,6 @@ from pushup.net.api.node_interface import Node
 from pushup.net.http_errors import ForbiddenOrigin, MisdirectedRequest
 from pushup.net.request import Request
 from pushup.secret_files import named_key
-
-KNOWN_HOSTS_LIMIT = 64
-"""Accepted values of `Host` that are remembered; most clients send the same one."""
-
-KNOWN_HOST_BYTES = 255
-"""The longest `Host` that is remembered; names in the DNS are no longer."""
 
 SHOWN_HOST_LENGTH = 100
 """Characters of a `Host` that an error shows."""
@@ -57,7 +51,6 @@ class Access:
         """Replace the publish keys, which may have names (`secret_files.named_key`)."""
         named = [named_key(text) for text in keys]
         self._keys = tuple((key.encode(), Grant(_OF_KEYS, key_name=name or UNNAMED)) for name, key in named)
-        self._known_hosts: set[bytes] = set()
 
     def check_host(self, request: Request) -> None:
         """Without publish keys, a request must be addressed to an IP address, to localhost or to one of `hosts`.
@@ -69,17 +62,13 @@ class Access:
         Raises: MisdirectedRequest.
         """
         host = request.headers.get(b"host")
-        if host is None or host in self._known_hosts:
-            return
-        if not self._is_allowed_host(host.decode("latin-1").lower()):
+        if host is not None and not self._is_allowed_host(host.decode("latin-1").lower()):
             shown = host[:SHOWN_HOST_LENGTH].decode("latin-1")
             raise MisdirectedRequest(
                 f"this server does not serve the host name {shown!r}: use its IP address or localhost, "
                 "or add the name to the setting hosts",
                 field="Host",
             )
-        if len(self._known_hosts) < KNOWN_HOSTS_LIMIT and len(host) <= KNOWN_HOST_BYTES:
-            self._known_hosts.add(host)
 
     def _is_allowed_host(self, host: str) -> bool:
         if "*" in self._hosts or (self._keys and not self._hosts):
@@ -146,8 +135,9 @@ def _bearer_token(request: Request) -> str:
 
 
 def _is_ip(name: str) -> bool:
+    """Whether this is an IPv4 address, a tenth of the time that `ipaddress` takes."""
     try:
-        ip_address(name)
-    except ValueError:
+        socket.inet_pton(socket.AF_INET, name)
+    except (OSError, ValueError):
         return False
     return True

@@ -30,8 +30,8 @@ REMEMBERED_BYTES = 256 * 1024
 """The memory of remembered query strings, and of remembered selections. Clients that wait for the same next message
 send the same query string, one soon after the other. Some 500 fit, and stay in the processor's cache."""
 
-REMEMBERED_WITHOUT_CURSOR_BYTES = 6 * 1024 * 1024
-"""The memory of query strings remembered without their cursors: a client that polls again changes nothing else. 12,000
+REMEMBERED_WITHOUT_CURSOR_BYTES = 3 * 1024 * 1024
+"""The memory of query strings remembered without their cursors: a client that polls again changes nothing else. 6,000
 with one channel fit. If all clients of a process poll channels of their own, and fewer fitted, each query string would
 be read as a whole again."""
 

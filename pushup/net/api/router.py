@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
-from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -149,7 +148,6 @@ def _meant_path(path: str, known: tuple[str, ...]) -> str | None:
     return _closest_path(tried, known) if len(tried) <= PATH_LIMIT else None
 
 
-@lru_cache(maxsize=256)
 def _closest_path(path: str, known: tuple[str, ...]) -> str | None:
     """The known path that is most like this one, if any is. O(known), 0.3 ms at most."""
     return next(iter(get_close_matches(path, known, 1)), None)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from functools import lru_cache
 
 NAME_LIMIT = 40
-"""Characters of a name that is compared with others, which takes 0.1 ms at most, and remembered; longer ones resemble
+"""Characters of a name that is compared with others, which takes 0.1 ms at most; longer ones resemble
 none of ours."""
 
 SHOWN_NAME_LENGTH = 100
@@ -37,7 +36,6 @@ def suggestion(name: str, known: tuple[str, ...]) -> str | None:
     return _suggestion(name.lower().removesuffix("[]"), known) if len(name) <= NAME_LIMIT else None
 
 
-@lru_cache(maxsize=256)
 def _suggestion(name: str, known: tuple[str, ...]) -> str | None:
     if name in known:
         return name

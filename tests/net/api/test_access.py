@@ -11,7 +11,7 @@ from pushup.core.commands import Command
 from pushup.core.errors import Forbidden, Unauthorized, Unavailable
 from pushup.core.grant import EVERYTHING, NOTHING, Grant, Right
 from pushup.metrics import Metrics, MetricsPage
-from pushup.net.api.access import KNOWN_HOSTS_LIMIT, Access
+from pushup.net.api.access import Access
 from pushup.net.api.cors import Origins
 from pushup.net.api.error_responses import Refusals
 from pushup.net.api.request_log import RequestLog
@@ -92,14 +92,6 @@ def test_with_keys_any_name_is_accepted_unless_hosts_is_set() -> None:
     assert poll_status(InMemoryNode(hosts=(), publish_keys=(KEY,)), "any.example") == 200
     assert poll_status(InMemoryNode(hosts=("one.example",), publish_keys=(KEY,)), "any.example") == 421
     assert poll_status(InMemoryNode(hosts=("one.example",), publish_keys=(KEY,)), "one.example") == 200
-
-
-def test_only_a_limited_number_of_hosts_is_remembered() -> None:
-    """Values that clients choose freely, such as ports, use bounded memory."""
-    node = InMemoryNode(hosts=())
-    for port in range(1000):
-        assert poll_status(node, f"localhost:{port}") == 200
-    assert len(node.access._known_hosts) <= KNOWN_HOSTS_LIMIT
 
 
 @pytest.mark.parametrize("host", ["http://push.example", "push.example:80", "push example", "", "-", "a/b"])

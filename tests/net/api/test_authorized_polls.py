@@ -506,7 +506,9 @@ def test_a_pipeline() -> None:
     )
     assert [channels for channels, _ in node.application.asked] == [("a",)]
     node.application.allow()
+    connected.server.demultiplexer.run()
     node.application.refuse(Forbidden("no"))
+    connected.server.demultiplexer.run()
     node.application.allow()
     assert [reply.status for reply in client.replies()] == [200, 403, 200]
 
