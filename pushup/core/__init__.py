@@ -6,6 +6,7 @@ Below is the replicated state, a pure function of the entries; above it the poll
 |---|---|
 | `state` | the replicated state: `apply` an entry, expiry, snapshots, changes |
 | `channels`, `channel` | all channels by name and id; one channel and its messages |
+| `touched` | what an entry has done to channels, for those who hold polls on them |
 | `due_channels` | channels in the order in which they are due |
 | `message_cache`, `message` | all cached messages, bounded; one message |
 | `bounded_table`, `idempotency_keys` | tables that keep rows for some time; one is that of idempotency keys |

@@ -48,7 +48,8 @@ class BoundedTable(Generic[R]):
         """How long a row is kept after its time."""
         return self._rules.limits.retention_seconds
 
-    def get(self, name: Name) -> R | None:
+    def row(self, name: Name) -> R | None:
+        """The row with this name, as a value."""
         return self._rows.get(name)
 
     def put(self, row: R) -> None:
@@ -81,8 +82,6 @@ class BoundedTable(Generic[R]):
     def names(self) -> list[Name]:
         """All names, the oldest row first. O(their number), 0.01 us each."""
         return list(self._rows)
-
-    row = get
 
     def restore(self, row: R) -> None:
         """Add a row from a checkpoint, by `place`."""

@@ -19,6 +19,7 @@ from pushup.core.errors import Overloaded, UnknownChannel
 from pushup.core.machine_rules import Rules
 from pushup.core.retention import Retention
 from pushup.core.rows import ChannelRow
+from pushup.core.touched import Touched
 
 
 def is_id(name: str) -> bool:
@@ -32,29 +33,6 @@ def unknown_channel(name: str, field: str = "channel") -> UnknownChannel:
         text = f"no channel has the id {name}; a name must not be digits only, so use one such as user:{name}"
         return UnknownChannel(text, field=field)
     return UnknownChannel(f"channel {name!r} does not exist", field=field)
-
-
-class Touched:
-    """What an entry did that concerns polls: channels with something new, and channels that came or went."""
-
-    __slots__ = ("continued_after", "forgotten", "opened", "woken")
-
-    def __init__(self) -> None:
-        self.woken: list[Channel] = []
-        """Published to, or closed."""
-        self.opened: list[Channel] = []
-        self.forgotten: list[Channel] = []
-        """As they were when they were forgotten."""
-        self.continued_after: int | None = None
-        """If the order has a new epoch name: the last sequence up to which cursors of the old one are valid."""
-
-    def clear(self) -> None:
-        self.woken.clear()
-        self.continued_after = None
-        if self.opened:
-            self.opened.clear()
-        if self.forgotten:
-            self.forgotten.clear()
 
 
 class Channels:

@@ -44,8 +44,8 @@ def rows_of_new_epoch(*states: ReplicatedState) -> Iterator[Stored]:
         for table in state.bounded.values():
             others = [other.bounded[table.name] for other in states[number:]]
             for name in table.names():
-                row = table.get(name)
-                if row is not None and row.sequence <= end and not any(other.get(name) for other in others):
+                row = table.row(name)
+                if row is not None and row.sequence <= end and not any(other.row(name) for other in others):
                     yield stored(table.name, name, row)
 
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 from pushup.core.bounded_table import BoundedTable
 from pushup.core.change_log import ChangeLog, Name
 from pushup.core.channel import Channel
-from pushup.core.channels import Channels, Touched, is_id, unknown_channel
+from pushup.core.channels import Channels, is_id, unknown_channel
 from pushup.core.commands import (
     ChannelState,
     Close,
@@ -42,7 +42,8 @@ from pushup.core.message import Message
 from pushup.core.message_cache import Cache
 from pushup.core.rows import Row
 from pushup.core.snapshot import Changes, Head, Snapshot
-from pushup.core.tables import BOUNDED, CHANNELS, MESSAGES, Stored, Tables, stored
+from pushup.core.tables import BOUNDED, CHANNELS, MESSAGES, Stored, Table, Tables, stored
+from pushup.core.touched import Touched
 
 EXPIRE_AT_MOST = 1000
 """The work that one entry does for what is due, some 5 ms: channels to check or close, and messages, each once for each
@@ -74,6 +75,7 @@ class ReplicatedState:
         }
         """As `channels`."""
         self.keys = cast("Keys", self.bounded[Keys.name])
+        self._tables: dict[str, Table] = {CHANNELS: self.channels, MESSAGES: self.cache, **self.bounded}
 
     @property
     def limits(self) -> Limits:
@@ -146,8 +148,7 @@ class ReplicatedState:
     @property
     def next_expiry(self) -> float | None:
         """When something is due to expire next. If no other entry comes then, an `Expire` entry is needed."""
-        times = [self.channels.next_time, self.cache.next_time]
-        times += [table.next_time for table in self.bounded.values()]
+        times = [table.next_time for table in self._tables.values()]
         return min([t for t in times if t is not None], default=None)
 
     def _expire(self, entry: Entry) -> None:
@@ -169,7 +170,7 @@ class ReplicatedState:
 
     def _publish(self, entry: Entry, command: Publish) -> Outcome:
         key = command.key
-        if key is not None and (before := self.keys.get(key)) is not None:
+        if key is not None and (before := self.keys.row(key)) is not None:
             if before.fingerprint == command.fingerprint:
                 return before.outcome
             return _key_reused()
@@ -245,14 +246,11 @@ class ReplicatedState:
 
     def names(self) -> dict[str, list[Name]]:
         """By table, what identifies each row. O(their number), 0.01 us each."""
-        kept = {CHANNELS: self.channels.names(), MESSAGES: self.cache.names()}
-        return kept | {name: table.names() for name, table in self.bounded.items()}
+        return {name: table.names() for name, table in self._tables.items()}
 
     def row(self, table: str, name: Name) -> Row | None:
         """This row as a value; None if there is none by now."""
-        if table == CHANNELS:
-            return self.channels.row(name)
-        return self.cache.row(name) if table == MESSAGES else self.bounded[table].get(name)
+        return self._tables[table].row(name)
 
     def rows(self, names: dict[str, list[Name]]) -> Iterator[Stored]:
         """These rows as they are stored and sent; the state may change meanwhile."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Raw, Struct, ValidationError
@@ -10,7 +10,7 @@ from msgspec import Raw, Struct, ValidationError
 from pushup.core.bounded_table import BoundedTable
 from pushup.core.change_log import Name
 from pushup.core.idempotency_keys import Keys
-from pushup.core.rows import ChannelRow, MessageRow, Rows
+from pushup.core.rows import ChannelRow, MessageRow, Row, Rows
 
 CHANNELS, MESSAGES = "channels", "messages"
 
@@ -20,6 +20,20 @@ BOUNDED: list[type[BoundedTable[Any]]] = [Keys]
 encode = msgspec.json.Encoder().encode
 
 REMOVED = Raw(b"null")
+
+
+class Table(Protocol):
+    """The live rows of one table of the state."""
+
+    @property
+    def next_time(self) -> float | None:
+        """When something in it is due to expire next."""
+
+    def names(self) -> list[Name]:
+        """What identifies each row. O(their number), 0.01 us each."""
+
+    def row(self, name: Name) -> Row | None:
+        """This row as a value; None if there is none by now."""
 
 
 class Stored(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):

@@ -3,6 +3,7 @@
 | file | what it does |
 |---|---|
 | `node` | what the HTTP interface calls and what the broadcast feeds; answers woken and due polls in slices |
+| `order_end` | whether polls held ahead of the node have seen more than the order has |
 | `expiry` | lets what is due in the shared state expire |
 | `drain` | answers the held polls of a stopping node over some time |
 """

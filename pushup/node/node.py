@@ -37,6 +37,7 @@ from pushup.deadline_timer import Timer
 from pushup.metrics import Metrics
 from pushup.node.drain import Balancers, Drain
 from pushup.node.expiry import Expiry
+from pushup.node.order_end import OrderEnd
 
 DEADLINE_STEP_SECONDS = 1 / 64
 """Deadlines are rounded to a multiple of this, so that many subscriptions share a place in the tree."""
@@ -82,7 +83,7 @@ class Node(HoldsState, Generic[H]):
         self._metrics = metrics
         self._soon = soon
         self._delivering = False
-        self._is_finding_end = self._must_find_end = False
+        self._order_end = OrderEnd(broadcast, self.polls, self._deliver_soon)
         self._deadline_timer = Timer(clock, self._answer_due)
         self._expiry = Expiry(broadcast, state=lambda: self.state, clock=clock, soon=soon)
         self._balancers = Balancers(clock)
@@ -192,7 +193,7 @@ class Node(HoldsState, Generic[H]):
             if result.deadline < self._deadline_timer.time:
                 self._deadline_timer.not_after(result.deadline)
             if self.polls.has_ahead and result.seen > self.state.cursor.sequence:
-                self._find_end()
+                self._order_end.find()
         else:
             self._metrics.delivered(result, 1, self._broadcast.now())
         return result
@@ -212,20 +213,6 @@ class Node(HoldsState, Generic[H]):
         if self._drain is not None:
             return self._drain.hold_seconds(poll.timeout, self._random())
         return poll.timeout * (1 - self._hold_jitter * self._random())
-
-    def _find_end(self) -> None:
-        """Find out whether polls held ahead of this node have seen more than the order has; one question at a time."""
-        self._must_find_end = self._is_finding_end  # then again, for the end may be of a moment before this poll came
-        if not self._is_finding_end:
-            self._is_finding_end = True
-            self._broadcast.find_end(partial(self._end_found, self.polls.ahead()))
-
-    def _end_found(self, ahead: list[tuple[int, Subscription[H]]], end: Cursor) -> None:
-        self._is_finding_end = False
-        self.polls.end_is(end, ahead)
-        self._deliver_soon()
-        if self._must_find_end:
-            self._find_end()
 
     def abandon(self, subscription: Subscription[Any]) -> None:
         """Forget a held poll whose client is gone."""

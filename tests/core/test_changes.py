@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from pushup.core.change_log import ChangeLog
-from pushup.core.channels import Channels, Touched
+from pushup.core.channels import Channels
 from pushup.core.commands import Close, Create, Expire
 from pushup.core.incremental import head_of_new_epoch, rows_of_new_epoch
 from pushup.core.limits import ChannelPolicy, Limits
@@ -21,6 +21,7 @@ from pushup.core.restoration import restore
 from pushup.core.snapshot import Changes, Snapshot, empty_head
 from pushup.core.state import ReplicatedState
 from pushup.core.tables import Stored, Tables
+from pushup.core.touched import Touched
 
 from .builders import EPOCH, Feed, batch, draft, poll, publish
 from .random_entries import LIMITS, random_entries

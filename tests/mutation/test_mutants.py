@@ -90,7 +90,7 @@ def test_every_survivor_has_a_reason() -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize(("tests", "fate"), [("test_cursor.py", "killed"), ("test_keys.py", "survivors")])
+@pytest.mark.parametrize(("tests", "fate"), [("test_cursor.py", "killed"), ("test_idempotency_keys.py", "survivors")])
 def test_a_mutant_is_killed_by_a_test_that_reaches_it(tests: str, fate: str) -> None:
     """Tests of cursors kill a mutant of cursors, inside of a function and outside; tests of keys do not."""
     path, root = Path("pushup/core/cursor.py"), Path(__file__).parents[2]

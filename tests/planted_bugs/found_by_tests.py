@@ -17,7 +17,7 @@ BUGS = (
         "a node applies a whole backlog in one turn of its reactor",
         "PushUp 0.1: long turns",
         (Edit("pushup/broadcast/work_budget.py", "if self._spent and self._spent + units > TURN_UNITS:", "if False:"),),
-        test=f"{REDIS_TESTS}/test_loading.py",
+        test=f"{REDIS_TESTS}/test_checkpoint_loader.py",
         why=SMALL,
     ),
     Bug(
@@ -147,7 +147,7 @@ BUGS = (
                 "        elif False and now - max(self._since",
             ),
         ),
-        test=f"{REDIS_TESTS}/test_broadcast.py",
+        test=f"{REDIS_TESTS}/test_redis_broadcast.py",
         why="a simulated fault concerns both connections of a node",
     ),
     Bug(
@@ -161,7 +161,7 @@ BUGS = (
                 "if True else",
             ),
         ),
-        test=f"{REDIS_TESTS}/test_broadcast.py",
+        test=f"{REDIS_TESTS}/test_redis_broadcast.py",
         why="its clients wait, and get everything in the end",
     ),
     Bug(
@@ -177,7 +177,7 @@ BUGS = (
         "a checkpoint is saved while another node reads it in pieces",
         "PushUp 0.1: long turns",
         (Edit(f"{REDIS}/save.lua", "if redis.call('ZCOUNT', KEYS[4], now, now + 60) > 0 then", "if false then"),),
-        test=f"{REDIS_TESTS}/test_loading.py",
+        test=f"{REDIS_TESTS}/test_checkpoint_loader.py",
         why=ONE,
     ),
     Bug(
@@ -191,7 +191,7 @@ BUGS = (
                 "",
             ),
         ),
-        test=f"{REDIS_TESTS}/test_loading.py",
+        test=f"{REDIS_TESTS}/test_checkpoint_loader.py",
         why=ONE,
     ),
     # Cursors that are ahead, and runs of Redis.
@@ -245,7 +245,7 @@ BUGS = (
         (
             Edit(
                 "pushup/node/node.py",
-                "                self._find_end()\n        else:\n",
+                "                self._order_end.find()\n        else:\n",
                 "                pass\n        else:\n",
             ),
         ),

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from loadtest.history.clients import Follower, Publication
 from loadtest.history.events import Begun, BrokenPromise, PutBack
 from pushup.broadcast.epochs import order_of
-from pushup.broadcast.redis.log import LEASE_SECONDS, SCRIPTS
+from pushup.broadcast.redis.log import LEASE_SECONDS
 from pushup.broadcast.redis.redis_broadcast import RedisBroadcast
+from pushup.broadcast.redis.scripts import SCRIPTS
 from pushup.core.snapshot import Snapshot
 from tests.next_version import NEXT_VERSION
 from tests.simulation import redis_server
@@ -361,7 +362,7 @@ def check_kept_keys(simulation: Simulation) -> None:
     kept = redis.data.get(b"{pushup}:4:rows", {})
     server = next(server for server in simulation.servers if server.name == redis.asked_by)
     end = math.inf if redis.asked[-1] else int(redis.data[b"{pushup}:4:state"][b"sequence"])
-    rows = [server.node.state.keys.get(name) for name in server.node.state.keys.names()]
+    rows = [server.node.state.keys.row(name) for name in server.node.state.keys.names()]
     missing = [row.key for row in rows if row and row.sequence <= end and f"keys/{row.key}".encode() not in kept]
     if missing:
         raise BrokenPromise(f"keys are kept: {server.name} began an epoch without {missing}, which it knew")

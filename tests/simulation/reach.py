@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pushup.broadcast.formats import FORMAT
-from pushup.broadcast.redis.log import SCRIPTS
+from pushup.broadcast.redis.scripts import SCRIPTS
 from tests.simulation import inside
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from zope.interface import implementer
 
 from loadtest.history import events
 from loadtest.history.events import BrokenPromise, Event
-from pushup.broadcast.redis.log import SCRIPTS
+from pushup.broadcast.redis.scripts import SCRIPTS
 from pushup.core import state, state_transfer
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import LATEST_VERSION

@@ -7,7 +7,7 @@ from typing import Any
 import hiredis
 import pytest
 
-from pushup.broadcast.redis.log import SCRIPTS
+from pushup.broadcast.redis.scripts import SCRIPTS
 from tests.simulation.network import End, Network
 from tests.simulation.redis_server import HOST, RedisServer
 from tests.simulation.world import Process, World

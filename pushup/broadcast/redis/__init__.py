@@ -14,7 +14,8 @@ Redis carries publications, never polls: each node reads the log and answers its
 | `lease` | until when a node may say that there is nothing else |
 | `leader`, `checkpoint_saver` | what one node does for all, such as saving the checkpoint |
 | `pending_publishers`, `acknowledgements` | publishers waiting for their entry; for it to be replicated or stable |
-| `log`, `records`, `replies` | the keys in Redis and the operations on them, the atomic ones as scripts; what is read |
+| `log`, `scripts` | the keys in Redis and the operations on them; the atomic ones are Lua scripts |
+| `records`, `replies` | what is read |
 | `checkpoint_loader`, `chunk_size` | reads the checkpoint and the entries after it, in pieces; their size |
 | `append.lua` | appends a command to the log |
 | `begin.lua` | begins a new epoch |

@@ -18,19 +18,16 @@ again.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable
 from functools import partial
-from importlib.resources import files
 from itertools import islice
 from typing import Any
 
-import msgspec
-from msgspec import Struct
 from twisted.internet.defer import Deferred, FirstError, gatherResults
 
 from pushup.broadcast.epochs import order_of
-from pushup.broadcast.formats import FORMAT, IN_REDIS, check_known, other_format
+from pushup.broadcast.formats import FORMAT, other_format
+from pushup.broadcast.redis import scripts
 from pushup.broadcast.redis.checkpoint_loader import Loading
 from pushup.broadcast.redis.chunk_size import PIECE_OF_EPOCH, Count
 from pushup.broadcast.redis.connector import Connects
@@ -40,12 +37,13 @@ from pushup.broadcast.redis.redis_errors import EpochOver, ErrorCode, ErrorReply
 from pushup.broadcast.redis.replies import (
     TAIL_FIELDS,
     LogEntries,
-    fields_of,
     info_of,
     log_entry,
     number,
     replica_in,
     tail_of,
+    voucher,
+    vouchers_of,
 )
 from pushup.core.commands import Command, Entry
 from pushup.core.cursor import Cursor
@@ -71,29 +69,6 @@ Appended = int | EpochOver | ErrorReply | Lost
 """The reply to an append: the last sequence of the entry, or why it has none (after `Lost` it may have one)."""
 
 
-class _Script:
-    """A Lua script, called by its SHA-1."""
-
-    def __init__(self, name: str) -> None:
-        self.text = files(__package__).joinpath(f"{name}.lua").read_bytes()
-        self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest()
-
-
-SCRIPTS = tuple(map(_Script, ("append", "begin", "save", "load", "report", "switch", "vouch")))
-_APPEND, _BEGIN, _SAVE, _LOAD, _REPORT, _SWITCH, _VOUCH = SCRIPTS
-_MARK, _NEW_CLUSTER = _Script("mark"), _Script("new_cluster")  # sent in full: they are rarely needed
-
-
-class _Voucher(Struct, forbid_unknown_fields=True):
-    """What a node writes when it vouches: the run, and the nodes that it knows of."""
-
-    run: str
-    known: list[str]
-
-
-_voucher = msgspec.json.Decoder(_Voucher)
-
-
 class RedisLog:
     """The log, through one connection. Every operation may raise ErrorReply or Lost."""
 
@@ -115,11 +90,11 @@ class RedisLog:
         self.replica_seen = ""
         """Why there may be a replica, if so."""
         self._count = Count(BATCH, BATCH)
-        self._append_to = ("EVALSHA", _APPEND.sha, 2, self._state, self._log)
+        self._append_to = ("EVALSHA", scripts.APPEND.sha, 2, self._state, self._log)
 
     async def prepare(self) -> None:
         """Load the scripts into Redis, and find out its run and durability. Raises: ErrorReply, Lost."""
-        asked = [self.connection.ask("SCRIPT", "LOAD", script.text) for script in SCRIPTS]
+        asked = [self.connection.ask("SCRIPT", "LOAD", script.text) for script in scripts.SCRIPTS]
         asked.append(self.connection.ask("INFO"))  # all in one round trip
         replies = await _all(asked)
         info = info_of(replies[-1])
@@ -204,7 +179,7 @@ class RedisLog:
 
         `node`: the id of the node that loads.
         """
-        return await Loading(self.connection.ask, _LOAD.sha, (*self._parts, self._loads), node).run()
+        return await Loading(self.connection.ask, scripts.LOAD.sha, (*self._parts, self._loads), node).run()
 
     async def begin(
         self, over: str, head: Head, rows: Iterable[Stored] = (), cluster: str = "", *, after: bytes = b""
@@ -224,7 +199,7 @@ class RedisLog:
         saved = encode(SavedHead(head, head.epoch))
         names = (*self._parts, self._vouchers, new, self._format)
         words = (over, head.epoch, head.time, self.run, head.version, saved, count, cluster or head.epoch)
-        return bool(await self._evaluate(_BEGIN, names, *words, head.sequence, FORMAT, after))
+        return bool(await self._evaluate(scripts.BEGIN, names, *words, head.sequence, FORMAT, after))
 
     async def switch(self, after: bytes, tag: str, command: Command, **fields: str | float) -> bool:
         """Append a command right after the entry with the tag `after`, and change these fields of the state with it.
@@ -233,23 +208,14 @@ class RedisLog:
         """
         keys = (self._state, self._log, self._vouchers)
         pairs = [word for pair in fields.items() for word in pair]
-        return bool(await self._evaluate(_SWITCH, keys, after, tag, encode(command), *pairs))
+        return bool(await self._evaluate(scripts.SWITCH, keys, after, tag, encode(command), *pairs))
 
     async def vouch(self, node: str, known: list[str] | None) -> Vouchers:
         """See who vouches for the log in this run; with `known`, also vouch: these nodes may know entries as well."""
-        voucher = b"" if known is None else encode(_Voucher(self.run, known))
+        mine = b"" if known is None else voucher(self.run, known)
         keys = (self._state, self._members[2], self._vouchers)
-        run, members, flat = await self._evaluate(_VOUCH, keys, node, voucher)
-        try:
-            vouchers = {name.decode(): _voucher.decode(text) for name, text in fields_of(flat).items()}
-        except msgspec.DecodeError as error:
-            check_known("what another node vouches for", error, IN_REDIS)
-            raise
-        return Vouchers(
-            run.decode(),
-            frozenset(member.decode() for member in members),
-            {name: frozenset(voucher.known) for name, voucher in vouchers.items() if voucher.run == self.run},
-        )
+        run, members, flat = await self._evaluate(scripts.VOUCH, keys, node, mine)
+        return vouchers_of(self.run, run, members, flat)
 
     async def save(self, saved: int, changes: Changes, tag: str, *, keep_after: int) -> bool:
         """Bring the checkpoint at `saved` up to date, and trim the log up to `keep_after`.
@@ -261,7 +227,7 @@ class RedisLog:
         removed = [row.key for row in changes.rows if row.is_removed]
         saved_head, first = encode(SavedHead(head, tag)), min(keep_after, head.sequence) + 1
         words = (head.epoch, saved, head.sequence, saved_head, first, len(kept) // 2, *kept, *removed)
-        reply = await self._evaluate(_SAVE, (*self._parts, self._loads), *words)
+        reply = await self._evaluate(scripts.SAVE, (*self._parts, self._loads), *words)
         if reply == -1:
             raise Incomplete("Redis has lost a part of the checkpoint (was a key deleted or evicted?)")
         return bool(reply)
@@ -272,7 +238,7 @@ class RedisLog:
         `was_replicated`: this node knows of a replica. That is noted in Redis, for all that come after it.
         """
         reply = await self._evaluate(
-            _REPORT, (*self._members, self._format), node, member, lease, int(was_replicated), FORMAT
+            scripts.REPORT, (*self._members, self._format), node, member, lease, int(was_replicated), FORMAT
         )
         tail, (saved, complete, time, *members) = reply[: len(TAIL_FIELDS)], reply[len(TAIL_FIELDS) :]
         return Report(tail_of(*tail), number(saved or b"0"), bool(complete), float(time), members)
@@ -287,18 +253,18 @@ class RedisLog:
 
     async def mark(self) -> Tail:
         """Write something that needs memory, as a publication does; returns the end of the log."""
-        return tail_of(*await self.connection.ask("EVAL", _MARK.text, 1, self._state))
+        return tail_of(*await self.connection.ask("EVAL", scripts.MARK.text, 1, self._state))
 
     async def new_cluster(self, name: str) -> str | None:
         """Give the log to a cluster of this name. Returns the former one, '' without a log, None if a node lives."""
-        former = await self.connection.ask("EVAL", _NEW_CLUSTER.text, 2, *self._members[:2], name)
+        former = await self.connection.ask("EVAL", scripts.NEW_CLUSTER.text, 2, *self._members[:2], name)
         return None if former == 0 else former.decode()
 
     def is_run(self, run: str) -> bool:
         """Whether this names the run that this connection leads to."""
         return run == self.run
 
-    async def _evaluate(self, script: _Script, keys: tuple[str, ...], *arguments: str | bytes | float) -> Any:
+    async def _evaluate(self, script: scripts.Script, keys: tuple[str, ...], *arguments: str | bytes | float) -> Any:
         return await self.connection.ask("EVALSHA", script.sha, len(keys), *keys, *arguments)
 
 

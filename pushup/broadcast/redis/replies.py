@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from pushup.broadcast.formats import IN_REDIS, check_known
-from pushup.broadcast.redis.records import LogEntry, Tail, Unreadable
+from pushup.broadcast.redis.records import LogEntry, Tail, Unreadable, Vouchers
 from pushup.broadcast.redis.redis_errors import Malformed
 from pushup.core.commands import Command, Entry, Publish
+from pushup.core.tables import encode
 
 _command = msgspec.json.Decoder(Command)
 
@@ -117,3 +119,32 @@ def replica_in(info: dict[str, str]) -> str:
 
 def fields_of(flat: list[bytes]) -> dict[bytes, bytes]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+class _Voucher(Struct, forbid_unknown_fields=True):
+    """What a node writes when it vouches: the run, and the nodes that it knows of."""
+
+    run: str
+    known: list[str]
+
+
+_voucher = msgspec.json.Decoder(_Voucher)
+
+
+def voucher(run: str, known: list[str]) -> bytes:
+    """What a node writes that vouches for the log in this run, and knows of these nodes."""
+    return encode(_Voucher(run, known))
+
+
+def vouchers_of(followed: str, run: bytes, members: list[bytes], flat: list[bytes]) -> Vouchers:
+    """Who vouches in the run that is followed. Raises: NotUnderstood, DecodeError."""
+    try:
+        vouchers = {name.decode(): _voucher.decode(text) for name, text in fields_of(flat).items()}
+    except msgspec.DecodeError as error:
+        check_known("what another node vouches for", error, IN_REDIS)
+        raise
+    return Vouchers(
+        run.decode(),
+        frozenset(member.decode() for member in members),
+        {name: frozenset(each.known) for name, each in vouchers.items() if each.run == followed},
+    )

@@ -109,7 +109,7 @@ def test_an_address_that_leads_to_another_cluster_for_a_while(here: Place, other
     """The node refuses to follow, says which clusters these are, and goes on as if it had been cut off."""
     node = here.nodes[0]
     before, seen, name = other.content(), node.cursor, here.name
-    first = here.nodes[1].state.keys.get("k")
+    first = here.nodes[1].state.keys.row("k")
     with logged_at("error") as lines:
         here.lead_to(node, other.redis)
         here.advance(seconds)

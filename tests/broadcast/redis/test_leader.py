@@ -110,7 +110,7 @@ def test_a_version_that_all_nodes_know(first: Situation) -> None:
     assert first.act(SETTLED_SECONDS - 0.5) == []
     with logged_at("info") as lines:
         assert first.act(0.5) == [(b"m", "a.2.e1-5", Upgrade(2), {"version": "2", "run": "run"})]
-    assert ["has version 2 of the state machine" in line for line in lines] == [True]
+    assert ["uses version 2 of the state machine" in line for line in lines] == [True]
 
 
 def test_a_version_that_one_node_does_not_know(first: Situation) -> None:
@@ -129,7 +129,7 @@ def test_limits_that_all_nodes_have(first: Situation) -> None:
     assert first.act(SETTLED_SECONDS - 0.5) == []
     with logged_at("info") as lines:
         assert first.act(0.5) == [(b"m", "a.2.e1-5", Configure(OTHER), {})]
-    assert ["has the limits that all have" in line for line in lines] == [True]
+    assert ["uses the limits of their settings" in line for line in lines] == [True]
     assert first.act(0.5) == [(b"m", "a.2.e1-5", Configure(OTHER), {})]  # if another entry came before
 
 

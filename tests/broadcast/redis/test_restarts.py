@@ -13,7 +13,7 @@ from pushup.broadcast.epochs import next_epoch, order_of
 from pushup.broadcast.progress_mark import MARK_SECONDS, ProgressMark
 from pushup.broadcast.redis.catch_up import VOUCH_SECONDS
 from pushup.broadcast.redis.chunk_size import PIECE_OF_EPOCH
-from pushup.broadcast.redis.log import SCRIPTS
+from pushup.broadcast.redis.scripts import SCRIPTS
 from pushup.core.commands import ChannelState, Create, Entry, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.state import ReplicatedState
@@ -549,7 +549,7 @@ def test_the_keys_of_a_node_and_of_the_log_are_kept(cluster: Cluster) -> None:
     new = cluster.start()
     for each in (node, new):
         names = [f"lost{n}" for n in range(3)] + [f"other{n}" for n in range(2)]
-        found = {name: each.state.keys.get(name) for name in ["before", *names]}
+        found = {name: each.state.keys.row(name) for name in ["before", *names]}
         assert all(found.values())
         assert found["other0"].sequence == found["lost0"].sequence  # type: ignore[union-attr]
         assert cluster.publish(each, "a", key="lost2") == lost[2]

@@ -13,7 +13,7 @@ import hiredis
 import pytest
 from twisted.internet.task import Clock
 
-from pushup.broadcast.redis.log import SCRIPTS
+from pushup.broadcast.redis.scripts import SCRIPTS
 from tests.broadcast.redis.commands import SortedSet, Stream
 from tests.broadcast.redis.fake_redis import FakeRedis
 from tests.server.redis_server import RedisClient, RedisServer
