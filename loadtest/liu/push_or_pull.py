@@ -156,8 +156,7 @@ def _measure(cases: Sequence[Case], pace: Pace) -> dict[Case, list[Tally]]:
         time.sleep(max(0.0, begin - time.time()))
         for interval in pace.intervals:
             progress.step(f"one message every {interval:g} s")
-            _check(locusts)
-            time.sleep(interval * pace.messages)
+            _wait(interval * pace.messages, locusts)
         until = time.monotonic() + END_SECONDS
         for process in locusts.values():
             process.wait(max(0.0, until - time.monotonic()))
@@ -165,6 +164,14 @@ def _measure(cases: Sequence[Case], pace: Pace) -> dict[Case, list[Tally]]:
         results = {case: read_tallies(_file(folder, case)) for case in cases}
     progress.end()
     return results
+
+
+def _wait(seconds: float, locusts: Mapping[Case, subprocess.Popen[bytes]]) -> None:
+    """Raises: RuntimeError as soon as a locust has failed."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        _check(locusts)
+        time.sleep(min(left, 1.0))
 
 
 def _check(locusts: Mapping[Case, subprocess.Popen[bytes]]) -> None:

@@ -25,7 +25,8 @@ def test_threads_cost_more_than_events(tmp_path: Path) -> None:
         assert row["received %"] == 100, kind
         assert row["what was seen"] == "all is well"
         assert float(row["mean trip s"]) > 0
-        assert float(row["threads"]) == pytest.approx(threads[str(kind)], abs=1)
+        # On a busy machine some clients of "threads for requests" are between two requests when it is counted.
+        assert float(row["threads"]) == pytest.approx(threads[str(kind)], rel=0.1, abs=1)
     memory = {kind: float(seen[400, kind]["memory KB a connection"]) for kind in KINDS}
     assert min(memory["threads"], memory["threads for requests"]) > 3 * memory["events"]
     assert [figure.name for figure in figures] == [

@@ -924,7 +924,9 @@ def test_a_copy_of_a_log_becomes_a_cluster_of_its_own(tmp_path: Path, channel: s
             cluster.publish([channel], 1)
             assert "a node is alive" in rename().stderr
         with ExitStack() as stack:
-            RedisCluster(server, tmp_path, stack).start(state_directory=state)
+            original = RedisCluster(server, tmp_path, stack)
+            original.start(state_directory=state)
+            original.stop(0)  # or it is killed, perhaps before it has written its mark
         with server.client() as client:
             client.ask("SET", "{pushup}:state", "5")
             assert "has format 5, and this release uses format 4; nothing was changed" in rename().stderr
