@@ -51,6 +51,7 @@ class Access:
         """Replace the publish keys, which may have names (`secret_files.named_key`)."""
         named = [named_key(text) for text in keys]
         self._keys = tuple((key.encode(), Grant(_OF_KEYS, key_name=name or UNNAMED)) for name, key in named)
+        self._allowed_host: bytes | None = None  # the last that was; which are depends on the keys
 
     def check_host(self, request: Request) -> None:
         """Without publish keys, a request must be addressed to an IP address, to localhost or to one of `hosts`.
@@ -62,13 +63,16 @@ class Access:
         Raises: MisdirectedRequest.
         """
         host = request.headers.get(b"host")
-        if host is not None and not self._is_allowed_host(host.decode("latin-1").lower()):
+        if host is None or host == self._allowed_host:
+            return
+        if not self._is_allowed_host(host.decode("latin-1").lower()):
             shown = host[:SHOWN_HOST_LENGTH].decode("latin-1")
             raise MisdirectedRequest(
                 f"this server does not serve the host name {shown!r}: use its IP address or localhost, "
                 "or add the name to the setting hosts",
                 field="Host",
             )
+        self._allowed_host = host
 
     def _is_allowed_host(self, host: str) -> bool:
         if "*" in self._hosts or (self._keys and not self._hosts):

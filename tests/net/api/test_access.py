@@ -16,7 +16,7 @@ from pushup.net.api.cors import Origins
 from pushup.net.api.error_responses import Refusals
 from pushup.net.api.request_log import RequestLog
 from pushup.net.application_interface import Client
-from pushup.net.http_errors import SpokeTls
+from pushup.net.http_errors import MisdirectedRequest, SpokeTls
 from pushup.net.log_throttle import LOG_SECONDS
 from pushup.net.request import Request
 from pushup.settings.settings import SettingsError, read_settings
@@ -92,6 +92,17 @@ def test_with_keys_any_name_is_accepted_unless_hosts_is_set() -> None:
     assert poll_status(InMemoryNode(hosts=(), publish_keys=(KEY,)), "any.example") == 200
     assert poll_status(InMemoryNode(hosts=("one.example",), publish_keys=(KEY,)), "any.example") == 421
     assert poll_status(InMemoryNode(hosts=("one.example",), publish_keys=(KEY,)), "one.example") == 200
+
+
+def test_a_name_that_was_accepted_stands_for_itself() -> None:
+    """Not for another one, and not when the keys are gone for which it was."""
+    node = InMemoryNode(hosts=())
+    assert [poll_status(node, host) for host in ("localhost", "evil.example", "localhost")] == [200, 421, 200]
+    access, request = Access(publish_keys=(KEY,)), Request(b"GET", b"/", {b"host": b"any.example"}, True)
+    access.check_host(request)
+    access.use_publish_keys(())
+    with pytest.raises(MisdirectedRequest):
+        access.check_host(request)
 
 
 @pytest.mark.parametrize("host", ["http://push.example", "push.example:80", "push example", "", "-", "a/b"])
