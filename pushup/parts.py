@@ -66,7 +66,7 @@ def _make_journal(path: Path, settings: Settings, host: Host) -> Journal:
     timeout = settings.journal.journal_timeout_seconds
     return Journal(
         partial(open_journal, path, settings.queue, host.name_epoch, open_file=host.open_journal),
-        high_water=ProgressMark(host.mark(mark_path(path)), host.helpers("journal_mark", timeout), host.reactor),
+        progress_mark=ProgressMark(host.mark(mark_path(path)), host.helpers("journal_mark", timeout), host.reactor),
         waiting_limits=settings.waiting,
         helpers=host.helpers("journal", timeout),
         clock=host.reactor,
@@ -87,12 +87,12 @@ def _make_redis_broadcast(settings: Settings, host: Host, number: int) -> Broadc
         clock=host.reactor,
         wall=host.wall,
         random=host.random,
-        high_water=_make_high_water(settings, host, number),
+        progress_mark=_make_progress_mark(settings, host, number),
         on_large=host.much_was_made,
     )
 
 
-def _make_high_water(settings: Settings, host: Host, number: int) -> ProgressMark | None:
+def _make_progress_mark(settings: Settings, host: Host, number: int) -> ProgressMark | None:
     """The mark beside which the log in Redis is checked; None without a `state_directory`."""
     path = _mark_path(settings, number)
     if path is None:

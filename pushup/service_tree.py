@@ -48,7 +48,7 @@ class InOrder(MultiService):
                 try:
                     await maybeDeferred(child.stopService)
                 except Exception:
-                    _log.failure("a part of the server could not stop in good order")
+                    _log.failure("a part of the server did not stop cleanly")
 
 
 class Part(Service):

@@ -89,10 +89,11 @@ def test_every_reason_is_documented(page: str, place: str, reasons: set[str]) ->
     assert {word.removeprefix("urn:pushup:") for word in words} == reasons
 
 
-def test_every_file_named_in_the_papers_page_exists() -> None:
-    """docs/lab/papers.md refers to existing files and tests."""
-    text = (DOCS / "lab" / "papers.md").read_text()
-    for name in re.findall(r"`((?:core|net|broadcast|backends|server|loadtest|deploy)/[\w/]+\.py)`", text):
+@pytest.mark.parametrize("page", ["papers.md", "faults.md"])
+def test_every_file_named_in_a_table_exists(page: str) -> None:
+    """The pages about papers and faults refer to existing files and tests."""
+    text = (DOCS / "lab" / page).read_text()
+    for name in re.findall(r"`((?:core|net|broadcast|backends|server|workers|loadtest|deploy)/[\w/]+\.py)`", text):
         assert any((ROOT / part / name).exists() for part in ("pushup", "tests", "")), name
 
 

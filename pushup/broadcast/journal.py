@@ -80,7 +80,7 @@ class Journal(OneNode):
         self,
         open_file: Callable[[Mark | None], tuple[JournalFile, ReplicatedState]],
         *,
-        high_water: ProgressMark,
+        progress_mark: ProgressMark,
         waiting_limits: WaitingLimits,
         helpers: Helpers,
         clock: IReactorTime,
@@ -91,7 +91,7 @@ class Journal(OneNode):
         `steady_time` returns seconds since the epoch (`pushup.clock`).
         """
         self._open_file = open_file
-        self._high_water = high_water
+        self._progress_mark = progress_mark
         self._helpers = helpers
         self._clock = clock
         self._steady_time = steady_time
@@ -108,13 +108,13 @@ class Journal(OneNode):
     def start(self, follower: Follower) -> None:
         self._follower = follower
         try:
-            self._file, state = self._open_file(self._high_water.read())
+            self._file, state = self._open_file(self._progress_mark.read())
         except NotSaved as error:
             self._file, state, self._first = error.file, error.state, error.commands
             self._refuse(str(error))
         follower.start_from(state)
-        self._high_water.cluster = self._file.cluster
-        self._high_water.begin(follower.cursor)
+        self._progress_mark.cluster = self._file.cluster
+        self._progress_mark.begin(follower.cursor)
         self._begin_checkpoint(state.changes_known_after)  # not the end, if the start could not be saved
         warn_if_behind(follower.time - self._steady_time())
 
@@ -150,7 +150,7 @@ class Journal(OneNode):
             self._retry.cancel()
         self._start_next()
         await self._stopped
-        marked = Deferred.fromCoroutine(self._high_water.stop())  # meanwhile
+        marked = Deferred.fromCoroutine(self._progress_mark.stop())  # meanwhile
         try:
             if not self._trouble:
                 await self._helpers.call(self._file.save, self._follower.changes())
@@ -218,7 +218,7 @@ class Journal(OneNode):
         self._unsaved_bytes += size
         for entry in entries:
             self._tell(self._group, self._follower.apply(entry))
-        self._high_water.note(self._follower.cursor)
+        self._progress_mark.note(self._follower.cursor)
 
     def _tell(self, waiting: deque[_Waiting], outcome: Outcome) -> None:
         """Answer the publisher of the first command."""
@@ -284,7 +284,7 @@ class Journal(OneNode):
         """Apply entries that were written though the call failed; a retry with the same key gets their outcome."""
         for entry in entries:
             self._follower.apply(entry)
-        self._high_water.note(self._follower.cursor)
+        self._progress_mark.note(self._follower.cursor)
         self._trouble = None
         if self._first and self._first[0] != Continue(self._follower.cursor.epoch):
             for command in self._first:

@@ -74,12 +74,12 @@ def run_server(
     signal.signal(signal.SIGHUP, hang_up)
     if early_hang_ups:
         reactor.callWhenRunning(reload)
-    supervisor = make_systemd_notifier(os.environ, clock=reactor, why_not_ready=service.why_not_ready)
-    supervisor.add(service)
+    notifier = make_systemd_notifier(os.environ, clock=reactor, why_not_ready=service.why_not_ready)
+    notifier.add(service)
     service.on_ready = lambda: _greet(service.addresses, needs_key=bool(settings.server.publish_keys))
-    reactor.addSystemEventTrigger("before", "shutdown", supervisor.stopService)
+    reactor.addSystemEventTrigger("before", "shutdown", notifier.stopService)
     try:
-        supervisor.startService()
+        notifier.startService()
     except (JournalError, NotUnderstood, SettingsError) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:

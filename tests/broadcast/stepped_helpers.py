@@ -181,7 +181,7 @@ class JournaledReplica(HoldsState):
 
         self.journal = Journal(
             open_file,
-            high_water=ProgressMark(MarkFile(mark_path(path)), mark_helpers or AtOnce(), self.clock),
+            progress_mark=ProgressMark(MarkFile(mark_path(path)), mark_helpers or AtOnce(), self.clock),
             waiting_limits=WaitingLimits(waiting_limit_bytes=waiting_limit_bytes),
             helpers=self.helpers,
             clock=self.clock,

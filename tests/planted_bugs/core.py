@@ -76,7 +76,7 @@ BUGS = (
     Bug(
         "past-cursor-beyond-its-position",
         "a cursor of a former epoch name is good even beyond the place where the next name began",
-        "PushUp 0.1: a log that was put back: a cursor ahead of the queue",
+        "PushUp 0.1: a log that was rolled back: a cursor ahead of the queue",
         (
             Edit(
                 "pushup/core/epoch_history.py",

@@ -198,7 +198,7 @@ BUGS = (
     Bug(
         "held-across-a-new-name",
         "a poll that is held ahead of its node stays held when the order goes on under another name",
-        "PushUp 0.1: a log that was put back",
+        "PushUp 0.1: a log that was rolled back",
         (
             Edit(
                 "pushup/core/held_polls.py",
@@ -227,7 +227,7 @@ BUGS = (
     Bug(
         "ahead-answered-at-once",
         "a poll whose cursor is ahead of its node is answered empty, and never told that the order has lost that",
-        "PushUp 0.1: a log that was put back: a cursor ahead of the queue",
+        "PushUp 0.1: a log that was rolled back: a cursor ahead of the queue",
         (
             Edit(
                 "pushup/core/held_polls.py",
@@ -241,7 +241,7 @@ BUGS = (
     Bug(
         "end-never-asked",
         "a node does not find out whether a cursor ahead of it is beyond the end of the order",
-        "PushUp 0.1: a log that was put back: a cursor ahead of the queue",
+        "PushUp 0.1: a log that was rolled back: a cursor ahead of the queue",
         (
             Edit(
                 "pushup/node/node.py",

@@ -61,7 +61,7 @@ _BUGS = (
             Edit(
                 JOURNAL,
                 "        for entry in entries:\n            self._follower.apply(entry)\n"
-                "        self._high_water.note(self._follower.cursor)\n        self._trouble = None\n",
+                "        self._progress_mark.note(self._follower.cursor)\n        self._trouble = None\n",
                 "        self._trouble = None\n",
             ),
         ),
@@ -72,14 +72,14 @@ _BUGS = (
     Bug(
         "journal-put-back-unnoticed",
         "the mark is not compared with the end of the journal",
-        "PushUp 0.1: a log that was put back: a journal put back",
+        "PushUp 0.1: a log that was rolled back: a journal put back",
         (Edit(START, "elif mark is not None and lacks(mark, end, state.past_epochs):", "elif False:"),),
         needs=("put_back", "put_back_with_mark", "stop_all"),
     ),
     Bug(
         "mark-never-written",
         "the mark is written at the start and the stop of the server only",
-        "PushUp 0.1: a log that was put back",
+        "PushUp 0.1: a log that was rolled back",
         (
             Edit(
                 HIGH_WATER,
@@ -91,7 +91,7 @@ _BUGS = (
     Bug(
         "journal-keeps-its-name",
         "a journal goes on under the same epoch name after a restart, so ids are issued again after it was put back",
-        "PushUp 0.1: a log that was put back: sequences issued twice",
+        "PushUp 0.1: a log that was rolled back: sequences issued twice",
         (
             Edit(
                 START,

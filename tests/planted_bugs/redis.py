@@ -211,7 +211,7 @@ _BUGS = (
     Bug(
         "log-of-a-restart-trusted",
         "after a restart of Redis its log is taken for complete",
-        "PushUp 0.1: a log that was put back; Redis under appendfsync everysec",
+        "PushUp 0.1: a log that was rolled back; Redis under appendfsync everysec",
         (
             Edit(
                 f"{AT}/recovery.py",
@@ -234,7 +234,7 @@ _BUGS = (
     Bug(
         "behind-and-vouches",
         "a node that knows entries which are not there follows the log all the same",
-        "PushUp 0.1: a log that was put back",
+        "PushUp 0.1: a log that was rolled back",
         (
             Edit(
                 f"{AT}/recovery.py",
@@ -277,7 +277,7 @@ _BUGS = (
     Bug(
         "same-name-after-a-restart",
         "a log that is complete goes on under its name in another run of Redis",
-        "PushUp 0.1: a log that was put back",
+        "PushUp 0.1: a log that was rolled back",
         (
             Edit(
                 f"{AT}/catch_up.py",
@@ -292,8 +292,14 @@ _BUGS = (
     Bug(
         "no-mark",
         "a node does not know after a restart of its own what it had applied",
-        "PushUp 0.1: a log that was put back: Redis put back while all nodes were stopped",
-        (Edit(f"{AT}/redis_broadcast.py", "None if self._high_water is None else self._high_water.read()", "None"),),
+        "PushUp 0.1: a log that was rolled back: Redis put back while all nodes were stopped",
+        (
+            Edit(
+                f"{AT}/redis_broadcast.py",
+                "None if self._progress_mark is None else self._progress_mark.read()",
+                "None",
+            ),
+        ),
         test="tests/broadcast/redis/test_restarts.py::test_what_a_mark_tells_a_new_node",
         why="rare; not measured",
     ),
@@ -355,7 +361,7 @@ _BUGS = (
     ),
     Bug(
         "part-missing-unnoticed",
-        "nobody looks whether a key of the checkpoint was evicted",
+        "it is not checked whether a key of the checkpoint was evicted",
         "Redis with maxmemory-policy allkeys-lru",
         (
             Edit(f"{AT}/save.lua", "if tonumber(state[3]) ~= redis.call('HLEN', KEYS[3]) or", "if false or"),
@@ -494,8 +500,8 @@ _BUGS = (
         (
             Edit(
                 f"{AT}/redis_broadcast.py",
-                "            self._high_water.cluster = self._replica.cluster\n        self._note_mark()\n",
-                "            self._high_water.cluster = self._replica.cluster\n",
+                "            self._progress_mark.cluster = self._replica.cluster\n        self._note_mark()\n",
+                "            self._progress_mark.cluster = self._replica.cluster\n",
             ),
         ),
     ),

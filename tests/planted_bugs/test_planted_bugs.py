@@ -18,7 +18,8 @@ QUICK = ("caught-up-too-early", "cursor-not-advanced", "output-without-limit")
 
 @pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])
 def test_a_bug_fits(bug: Bug) -> None:
-    """Each text to replace is there exactly once, and Python can read what results."""
+    """Each text to replace is there exactly once, Python can read what results, and the test that sees it exists."""
+    assert (ROOT / bug.test.partition("::")[0]).exists(), bug.test
     texts: dict[str, str] = {}
     for edit in bug.edits:
         before = texts.get(edit.file) or (ROOT / edit.file).read_text()

@@ -25,10 +25,10 @@ BUGS = (
     ),
     Bug(
         "a-pause-is-silence",
-        "the time in which nobody ran counts as silence of the others",
+        "a pause of all processes counts as silence of the others",
         FOUND_IN,
         (Edit("pushup/transport/framed_link.py", "min(now - self._looked_at, self._most)", "now - self._looked_at"),),
-        test="tests/workers/test_systemd_notify.py",
+        test="tests/workers/test_supervisor.py",
         why=NO_PROCESSES,
     ),
     Bug(

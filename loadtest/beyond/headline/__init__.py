@@ -6,7 +6,7 @@ The load comes from a program in C, which is compiled when it is needed: Python 
 |---|---|
 | `experiment` | the work, the rounds, and what becomes a table |
 | `processor_time` | the work of the main table, and what it costs each server |
-| `other_tables` | memory, delays, clients that do not read, and channels that nobody uses |
+| `other_tables` | memory, delays, clients that do not read, and unused channels |
 | `servers` | starts the servers, and knows their requests |
 | `generator` | runs `load.c` |
 | `programs` | compiles those in C |

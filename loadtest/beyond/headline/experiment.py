@@ -10,7 +10,7 @@ command fails.
 | headline-memory | memory of a held poll, of a channel, of the process |
 | headline-delay | a fan-out to 15,000 polls, and another channel beside it |
 | headline-stalled | clients that stop reading, and the others |
-| headline-channels | a number of other channels that nobody uses |
+| headline-channels | a number of other, unused channels |
 """
 
 from __future__ import annotations

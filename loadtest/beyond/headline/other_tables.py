@@ -1,4 +1,4 @@
-"""The tables below the main one: memory, delays, clients that do not read, and channels that nobody uses."""
+"""The tables below the main one: memory, delays, clients that do not read, and unused channels."""
 
 from __future__ import annotations
 

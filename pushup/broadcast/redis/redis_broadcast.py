@@ -52,7 +52,7 @@ class RedisBroadcast:
         clock: IReactorTime,
         wall: Callable[[], float],
         random: Callable[[], float],
-        high_water: ProgressMark | None = None,
+        progress_mark: ProgressMark | None = None,
         on_large: Callable[[], None] = lambda: None,
     ) -> None:
         """`node_id`: unique among the nodes, and new with each start; `random` returns a number in [0, 1).
@@ -61,7 +61,7 @@ class RedisBroadcast:
         `on_large` is called when a large checkpoint may be in memory, and when the state that was made of it is.
         """
         self.node_id = node_id
-        self._high_water = high_water
+        self._progress_mark = progress_mark
         self._on_large = on_large
         self._limits = limits
         self._timeout = redis_limits.redis_timeout_seconds
@@ -80,7 +80,7 @@ class RedisBroadcast:
         clock, limits, node_id = self._clock, self._limits, self.node_id
         outage = Outage(clock, "Redis: {}; publishing is refused until it is back".format)
         replica = self._replica = Replica(follower, self._applied)
-        mark = None if self._high_water is None else self._high_water.read()
+        mark = None if self._progress_mark is None else self._progress_mark.read()
         epochs = EpochStarter(node_id=node_id, replica=replica, mark=mark, wall=self._wall, random=self._random)
         self._saving = saving = Saving(replica=replica, epochs=epochs, clock=clock)
         self._reporting = Reporting(
@@ -107,7 +107,7 @@ class RedisBroadcast:
                 on_start=self._starting,
                 on_started=self._started,
                 mark=mark,
-                mark_name="" if self._high_water is None else self._high_water.name,
+                mark_name="" if self._progress_mark is None else self._progress_mark.name,
                 durability=self._durability,
                 log_seen_at=self._reporting.log_seen_at,
                 clock=clock,
@@ -132,13 +132,13 @@ class RedisBroadcast:
     def _started(self) -> None:
         """It has replaced the state."""
         self._on_large()
-        if self._high_water is not None:
-            self._high_water.cluster = self._replica.cluster
+        if self._progress_mark is not None:
+            self._progress_mark.cluster = self._replica.cluster
         self._note_mark()
 
     def _note_mark(self) -> None:
-        if self._high_water is not None:
-            self._high_water.note(self._replica.cursor)
+        if self._progress_mark is not None:
+            self._progress_mark.note(self._replica.cursor)
 
     def _applied(self, tag: bytes, outcome: Outcome) -> None:
         self._pending.tell(tag, outcome)
@@ -148,8 +148,8 @@ class RedisBroadcast:
         if self._is_running:
             self._is_running = False
             await self._session.stop()
-            if self._high_water is not None:
-                await self._high_water.stop()
+            if self._progress_mark is not None:
+                await self._progress_mark.stop()
             self._confirmations.stop()
             self._pending.stop()
 
@@ -158,8 +158,8 @@ class RedisBroadcast:
         if self._is_running:
             self._is_running = False
             self._session.abort()
-            if self._high_water is not None:
-                self._high_water.abort()
+            if self._progress_mark is not None:
+                self._progress_mark.abort()
             self._confirmations.abort()
             self._pending.abort()
 

@@ -227,7 +227,7 @@ class JournaledMachine(Machine):
         def make(clock: TurnClock) -> Journal:
             return Journal(
                 open_file,
-                high_water=ProgressMark(MarkFile(mark_path(path)), AtOnce(), clock),
+                progress_mark=ProgressMark(MarkFile(mark_path(path)), AtOnce(), clock),
                 waiting_limits=WaitingLimits(waiting_limit_bytes=waiting_limit_bytes),
                 helpers=self.helpers,
                 clock=clock,

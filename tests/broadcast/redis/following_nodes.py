@@ -97,7 +97,7 @@ class FollowingNode:
         timeout: float = TIMEOUT,
         redis_durable: bool = True,
         random: Callable[[], float] = lambda: 0.0,
-        high_water: ProgressMark | None = None,
+        progress_mark: ProgressMark | None = None,
         on_large: Callable[[], None] = lambda: None,
     ) -> None:
         self.clock = clock
@@ -116,7 +116,7 @@ class FollowingNode:
             clock=clock,
             wall=lambda: clock.seconds() + self.wall_ahead,
             random=random,
-            high_water=high_water,
+            progress_mark=progress_mark,
             on_large=on_large,
         )
         self.node: Node[Any] = Node(

@@ -40,7 +40,7 @@ class Place(Cluster):
 
     def start(self, *, disk: Disk | None = None, **settings: Any) -> FollowingNode:
         if disk is not None:
-            settings["high_water"] = ProgressMark(disk, Now(), self.clock)
+            settings["progress_mark"] = ProgressMark(disk, Now(), self.clock)
         return super().start(random=self.random, **settings)
 
     def settle(self) -> None:
@@ -291,7 +291,7 @@ def test_whatever_happens_each_log_stays_with_its_cluster(
                 disk = Disk()
                 disk.data = msgspec.json.encode(Mark("f" * 17, 3, names[other if wrong is here else here]))
                 stranger = FollowingNode(
-                    wrong.redis, here.clock, name="stranger", high_water=ProgressMark(disk, Now(), here.clock)
+                    wrong.redis, here.clock, name="stranger", progress_mark=ProgressMark(disk, Now(), here.clock)
                 )
                 here.nodes.append(stranger)
                 here.advance(1.0)

@@ -1335,7 +1335,7 @@ def test_a_broadcast_that_never_started_can_be_stopped() -> None:
         clock=clock,
         wall=clock.seconds,
         random=lambda: 0.0,
-        high_water=None,
+        progress_mark=None,
     )
     assert Deferred.fromCoroutine(broadcast.stop()).called
     broadcast.abort()

@@ -576,7 +576,7 @@ def test_many_keys_are_kept_in_pieces(cluster: Cluster) -> None:
 
 def start_on(cluster: Cluster, disk: Disk) -> FollowingNode:
     """Start a node on a machine with this disk."""
-    return cluster.start(high_water=ProgressMark(disk, Now(), cluster.clock))
+    return cluster.start(progress_mark=ProgressMark(disk, Now(), cluster.clock))
 
 
 @pytest.fixture
